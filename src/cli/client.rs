@@ -1,4 +1,4 @@
-//! What a client does: leases by hand.
+//! Commands that act as a client: they lease capacity by hand.
 
 pub(crate) mod ask;
 pub(crate) mod shell;

@@ -1,48 +1,35 @@
-//! Finding the master, for commands that ask once.
+//! Connections to servers: finding the master and calling it.
 
 pub(crate) mod pages;
 pub(crate) mod ports;
 pub(crate) mod run_file;
 pub(crate) mod search;
 mod security;
-pub(crate) mod tls_flags;
 
 use std::{cell::RefCell, future::Future, sync::Once, time::Duration};
 
-use leaseway_client::{
-    Channel, NoConnection, Transport,
-    endpoint::{self, Endpoint},
-    tls_error,
-};
-use leaseway_proto::{
-    doorman::Mastership,
-    status::{GetStatusRequest, GetStatusResponse, status_client::StatusClient},
-};
+use leaseway_client::endpoint::Endpoint;
+use leaseway_client::{Channel, NoConnection, Transport, endpoint, tls_error};
+use leaseway_proto::doorman::Mastership;
+use leaseway_proto::status::status_client::StatusClient;
+use leaseway_proto::status::{GetStatusRequest, GetStatusResponse};
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-pub(crate) use self::security::Security;
-use crate::{
-    connect::{
-        pages::Pages,
-        ports::Wanted,
-        run_file::Found,
-        search::{Attempt, Attempted, Patience, search},
-    },
-    error::{
-        CliError,
-        address_source::{AddressSource, Port},
-    },
-    output::note,
-};
+pub(crate) use self::security::{Security, TlsFlags};
+use crate::connect::pages::Pages;
+use crate::connect::ports::Wanted;
+use crate::connect::run_file::Found;
+use crate::connect::search::{Attempt, Attempted, SearchLimits, search};
+use crate::error::{AddressSource, CliError, Port};
+use crate::output::note;
 
-/// A server that does not answer a ping for so long is gone.
+/// The interval of HTTP/2 pings, and the timeout of their answers.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// An hour. Longer is a mistake.
+/// One hour.
 const MAX_SECONDS: u64 = 3600;
 
-/// How long to try.
 #[derive(clap::Args, Clone)]
 pub(crate) struct TimeLimit {
     /// Give up after so many seconds of trying [default: 5, and 1 where nothing listens at all]
@@ -55,7 +42,6 @@ pub(crate) struct TimeLimit {
     pub(crate) timeout: Option<u64>,
 }
 
-/// Where to find a server.
 #[derive(clap::Args)]
 pub(crate) struct Target {
     /// Any server of the node; it names the master if it is not. Several, with commas: where one cannot answer the next
@@ -74,7 +60,7 @@ pub(crate) struct Target {
     pub(crate) security: Security,
 }
 
-/// A server's status, and its connection.
+/// A server's status, and the connection to it.
 pub(crate) struct Observed {
     pub(crate) status: GetStatusResponse,
     pub(crate) address: String,
@@ -82,7 +68,7 @@ pub(crate) struct Observed {
 }
 
 impl Target {
-    /// Where to ask.
+    /// The addresses to ask.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.found().addresses
     }
@@ -91,67 +77,64 @@ impl Target {
         found(Port::Clients, &self.server)
     }
 
-    /// Other servers, reached in the same way.
+    /// A target for other servers, with the same time limit and credentials.
     pub(crate) fn elsewhere(&self, addresses: &[String]) -> Result<Target, CliError> {
         let server = addresses.iter().map(|address| endpoint::read(address)).collect::<Result<_, _>>();
         let server = server.map_err(|error| CliError::Client(error.to_string()))?;
         Ok(Target { server, limit: self.limit.clone(), security: self.security_beside() })
     }
 
-    /// How servers are reached that those that were given have named, by addresses without https://.
+    /// Credentials for servers that the given ones name, by addresses without a scheme.
     pub(crate) fn security_beside(&self) -> Security {
         self.security.as_secured_as(&self.server)
     }
 
-    /// How they are reached.
     pub(crate) fn transport(&self) -> Result<Transport, CliError> {
         self.security.transport(&self.server)
     }
 
-    /// How their pages are asked for.
     pub(crate) fn pages(&self) -> Result<Pages, CliError> {
         self.security.pages(&self.server)
     }
 
-    /// How long to wait for an answer.
     pub(crate) fn timeout(&self) -> Duration {
-        Patience::of(self.limit.timeout).limit
+        SearchLimits::of(self.limit.timeout).limit
     }
 
-    /// Asks the servers, and the master that they name.
+    /// Calls the servers in turn, and the master that they name.
     pub(crate) async fn ask_master<T, F: Future<Output = Result<T, Status>>>(
         &self,
         ask: impl Fn(Channel) -> F,
         mastership: impl Fn(&T) -> Option<&Mastership>,
     ) -> Result<T, CliError> {
         let (transport, Found { addresses, origin }) = (self.transport()?, self.found());
-        let found = search(&addresses, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
-            let channel = match reach(&transport, address, attempt).await {
-                Ok(channel) => channel,
-                Err(heard) => return heard,
-            };
-            let answer = match within(attempt.patience, ask(channel.clone())).await {
-                Ok(answer) => answer,
-                Err(status) => return failed(address, channel, &status, Wanted::Clients).await,
-            };
-            match mastership(&answer).map(|elsewhere| elsewhere.master_address.clone()) {
-                None => Attempted::Answer(answer),
-                Some(Some(master)) => Attempted::Elsewhere(master),
-                Some(None) => Attempted::NotNow(CliError::NoMaster { address: address.to_owned() }),
-            }
-        });
+        let found =
+            search(&addresses, SearchLimits::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
+                let channel = match reach(&transport, address, attempt).await {
+                    Ok(channel) => channel,
+                    Err(outcome) => return outcome,
+                };
+                let answer = match within(attempt.patience, ask(channel.clone())).await {
+                    Ok(answer) => answer,
+                    Err(status) => return failed(address, channel, &status, Wanted::Clients).await,
+                };
+                match mastership(&answer).map(|elsewhere| elsewhere.master_address.clone()) {
+                    None => Attempted::Answer(answer),
+                    Some(Some(master)) => Attempted::Elsewhere(master),
+                    Some(None) => Attempted::NotNow(CliError::NoMaster { address: address.to_owned() }),
+                }
+            });
         found.await.map_err(|error| error.with_origin(origin))
     }
 
-    /// The status of the master, which alone knows the leases; with `here`, or where no master is known, that of
-    /// another server.
+    /// The status of the master, which alone knows the leases; of any server if `here` is set or no master is known.
     pub(crate) async fn observe(&self, request: &GetStatusRequest, here: bool) -> Result<Observed, CliError> {
         let (headless, transport) = (RefCell::new(None), self.transport()?);
         let Found { addresses: servers, origin } = self.found();
-        let found = search(&servers, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
+        let found = search(&servers, SearchLimits::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
             let observed = match look(&transport, address, attempt, request).await {
                 Ok(observed) => observed,
-                Err(heard) => return heard,
+                Err(outcome) => return outcome,
             };
             let status = &observed.status;
             let (is_master, master) = (status.is_master, status.master_address.clone());
@@ -168,17 +151,16 @@ impl Target {
         found.await.or_else(|error| headless.take().ok_or(error.with_origin(origin)))
     }
 
-    /// The status of the server at this address, reached as those that were named.
+    /// The status of one server, reached with the target's credentials.
     pub(crate) async fn observe_at(&self, address: &str, request: &GetStatusRequest) -> Result<Observed, CliError> {
         let (transport, server) = (self.transport()?, [address.to_owned()]);
         let look = async |address: &str, attempt: Attempt| {
-            look(&transport, address, attempt, request).await.map_or_else(|heard| heard, Attempted::Answer)
+            look(&transport, address, attempt, request).await.map_or_else(|outcome| outcome, Attempted::Answer)
         };
-        search(&server, Patience::of(self.limit.timeout), look).await
+        search(&server, SearchLimits::of(self.limit.timeout), look).await
     }
 }
 
-/// One server's status, and its connection.
 async fn look(
     transport: &Transport,
     address: &str,
@@ -192,30 +174,29 @@ async fn look(
     }
 }
 
-/// A server's status.
 pub(crate) async fn get_status(channel: &Channel, request: GetStatusRequest) -> Result<GetStatusResponse, Status> {
     Ok(StatusClient::new(channel.clone()).get_status(request).await?.into_inner())
 }
 
-/// An answer, if it comes in time.
+/// Limits the duration of a call.
 pub(crate) async fn within<T>(limit: Duration, asked: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     let late = || Status::deadline_exceeded(format!("no answer in {:.1} s", limit.as_secs_f64()));
     timeout(limit, asked).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Where to ask: at `told`, or, if a command was told nothing, where servers are found.
-pub(crate) fn found(port: Port, told: &[Endpoint]) -> Found {
-    if told.is_empty() {
+/// The given addresses; without any, those of a running `leaseway up`, or the default.
+pub(crate) fn found(port: Port, given: &[Endpoint]) -> Found {
+    if given.is_empty() {
         let found = run_file::find(port);
         if let Some(process) = found.elsewhere(port) {
-            // Once: a command may look again and again.
+            // Once, because a command may search repeatedly.
             static SAID: Once = Once::new();
             SAID.call_once(|| note(format_args!("asking the peers of `leaseway up`, process {process}")));
         }
         return found;
     }
-    let addresses = told.iter().map(|server| server.address.clone()).collect();
-    Found { addresses, origin: AddressSource::of_told(port) }
+    let addresses = given.iter().map(|server| server.address.clone()).collect();
+    Found { addresses, origin: AddressSource::of_given(port) }
 }
 
 async fn reach<T>(transport: &Transport, address: &str, attempt: Attempt) -> Result<Channel, Attempted<T>> {
@@ -223,7 +204,7 @@ async fn reach<T>(transport: &Transport, address: &str, attempt: Attempt) -> Res
     connect(transport, address, attempt).await.map_err(|broken| broken.attempted(address, unreachable))
 }
 
-/// What follows from an error instead of an answer, where asking again does no harm.
+/// Classifies the error of a call that may be repeated.
 async fn failed<T>(address: &str, channel: Channel, status: &Status, wanted: Wanted) -> Attempted<T> {
     let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why, origin: None };
     if let Some(why) = tls_error(status) {
@@ -249,18 +230,18 @@ async fn failed<T>(address: &str, channel: Channel, status: &Status, wanted: Wan
     }
 }
 
-/// Why there is no connection, in words.
+/// Why there is no connection.
 pub(crate) enum Broken {
-    /// No process has the port.
+    /// No process listens on the port.
     NothingListens(String),
-    /// This may pass.
+    /// Possibly temporary.
     Unreachable(String),
-    /// This will not: the two sides do not accept each other, or a token would be sent in the clear.
+    /// Permanent: one side rejects the other, or a token would be sent unencrypted.
     Refused(String),
 }
 
 impl Broken {
-    /// What follows from it; `error` is what it is called where it may pass.
+    /// The outcome of the attempt. `error` makes the error of a temporary failure.
     pub(crate) fn attempted<T>(self, address: &str, error: impl FnOnce(String) -> CliError) -> Attempted<T> {
         match self {
             Broken::NothingListens(why) => Attempted::NothingListens(error(why)),
@@ -292,9 +273,8 @@ impl std::fmt::Display for Broken {
     }
 }
 
-/// A connection.
 pub(crate) async fn connect(transport: &Transport, address: &str, attempt: Attempt) -> Result<Channel, Broken> {
-    // A server may name a master by an address that does not parse.
+    // A server may name a master by a malformed address.
     let address = endpoint::parse(address).map_err(|error| Broken::Unreachable(error.to_string()))?;
     let connecting = transport.connect(&address, |endpoint| {
         let endpoint = endpoint.connect_timeout(attempt.patience).timeout(attempt.left);
@@ -305,7 +285,7 @@ pub(crate) async fn connect(transport: &Transport, address: &str, attempt: Attem
     timeout(attempt.patience, connecting).await.map_err(late)?.map_err(|error| Broken::why(&error))
 }
 
-/// What a server said instead of an answer.
+/// The error for a status that a server sent.
 pub(crate) fn refused(address: &str, status: &Status) -> CliError {
     let (address, why) = (address.to_owned(), status.message().to_owned());
     match status.code() {
@@ -314,12 +294,12 @@ pub(crate) fn refused(address: &str, status: &Status) -> CliError {
     }
 }
 
-/// The innermost reason of a status that no server has sent.
+/// The root cause of a status that was made on this side.
 pub(crate) fn from_below(status: &Status) -> Option<String> {
     std::error::Error::source(status).map(root)
 }
 
-/// As [`from_below`], or what tonic makes of an HTTP server that knows no gRPC.
+/// As [`from_below`], or tonic's message about an HTTP server without gRPC.
 pub(crate) fn not_grpc(status: &Status) -> Option<String> {
     let page = status.message().starts_with("grpc-status header missing");
     from_below(status).or_else(|| page.then(|| status.message().to_owned()))
@@ -331,12 +311,12 @@ fn chain<'a>(
     std::iter::successors(Some(error), |error| error.source())
 }
 
-/// The innermost reason: "connection refused" rather than "transport error".
+/// The root cause: "connection refused" rather than "transport error".
 fn root(error: &(dyn std::error::Error + 'static)) -> String {
     chain(error).last().unwrap_or(error).to_string()
 }
 
-/// Runs a command that asks.
+/// Runs a command on a runtime of its own.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Runtime)?;
     runtime.block_on(work)

@@ -1,41 +1,30 @@
-//! What can go wrong on the command line, and what to do next.
+//! The errors of commands: their messages, and their exit codes.
 
-pub(crate) mod address_source;
-
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{env, fmt, path::PathBuf, process::ExitCode, time::Duration};
 
 use leaseway_client::{BadToken, TlsError};
+use leaseway_core::readable as number;
 use leaseway_gateway::{GatewayError, RulesError};
-use leaseway_server::{
-    ServeError,
-    config::{ConfigError, LoadError},
-};
+use leaseway_server::ServeError;
+use leaseway_server::config::{ConfigError, LoadError};
 use tonic::Code;
 
-use leaseway_core::readable as number;
-
-use self::address_source::AddressSource;
-
-/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
     Gateway(#[from] GatewayError),
-    /// A file that was named cannot be restored.
     #[error("{0}")]
     Backup(String),
     #[error("cannot read {}: {error}", path.display())]
     File { path: PathBuf, error: std::io::Error },
-    /// Of `config from-ratelimit`.
     #[error(transparent)]
     Rules(#[from] RulesError),
     #[error(transparent)]
     Config(#[from] LoadError),
     #[error("cannot reach a server at {address}: {why}{}", sentence(". ", origin.as_ref()))]
     Unreachable { address: String, why: String, origin: Option<AddressSource> },
-    /// Several were asked, or one more than once with different answers.
     #[error(
         "no server could answer within {} s; what each said last:{tried}{}",
         number(spent.as_secs_f64().round()),
@@ -44,7 +33,7 @@ pub(crate) enum CliError {
     NoAnswer {
         spent: Duration,
         tried: String,
-        /// Some only wait for a master.
+        /// At least one server is waiting for a master.
         electing: bool,
         origin: Option<AddressSource>,
     },
@@ -52,7 +41,6 @@ pub(crate) enum CliError {
     WrongPort { address: String, what: String },
     #[error("{address} is not the master; it says that {master} is")]
     NotMaster { address: String, master: String },
-    /// Two or more flags do not go together.
     #[error("{0}")]
     Flags(String),
     #[error(
@@ -67,25 +55,22 @@ pub(crate) enum CliError {
         "the server at {address} does not accept the token: {why}. --admin-token-file names the file that it was started with"
     )]
     WrongToken { address: String, why: String },
-    /// The policy says no.
     #[error("the server at {address} refused: {why}. `leaseway access test` explains its decisions")]
     Denied { address: String, why: String },
-    /// It has been said in words.
+    /// The reason has been printed.
     #[error("it is not allowed")]
     NotAllowed,
     #[error(transparent)]
     BadToken(#[from] BadToken),
-    /// Of files that were named.
     #[error(transparent)]
     TlsFiles(#[from] TlsError),
-    /// The server and this command do not accept each other.
     #[error("no connection to {address}: {why}")]
     Tls { address: String, why: String },
     #[error("the server at {address} wants to know who asks: {why}; --tls-cert and --tls-key, or --token-file, say it")]
     Unknown { address: String, why: String },
     #[error("the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there")]
     NoMasterNow { address: String, why: String },
-    /// Perhaps it has done what it was asked.
+    /// The call may have been executed.
     #[error(
         "the connection to {address} broke before the answer came: {why}; look whether it was done before you ask again"
     )]
@@ -96,7 +81,7 @@ pub(crate) enum CliError {
     ConfigRefused { address: String, mistakes: String },
     #[error("version {version}, which is in force, cannot be read by this leaseway ({error}); is the server newer?")]
     UnreadableVersion { version: u64, error: ConfigError },
-    /// The file of `leaseway up` is wrong. Nothing was started.
+    /// The file of `leaseway up` is invalid. Nothing was started.
     #[error(transparent)]
     NodeSet(ConfigError),
     #[error("there is no peer `{name}` to start; there are: {known}")]
@@ -116,10 +101,9 @@ pub(crate) enum CliError {
     /// Nothing was written.
     #[error("{} is there already, and nothing was written; --force puts a new one in its place", path.display())]
     FileExists { path: PathBuf },
-    /// What was given to the library has been checked before.
+    /// Unexpected, because the input was validated before.
     #[error("the certificate cannot be made: {0}")]
     NotMade(#[from] rcgen::Error),
-    /// Of a certificate or a key: made, or read.
     #[error("{0}")]
     Certificates(String),
     #[error("cannot start {label}: {error}")]
@@ -128,10 +112,10 @@ pub(crate) enum CliError {
     PeerDidNotStart { label: String, how: String },
     #[error("failed on their own: {0}")]
     PeersFailed(String),
-    /// The differences have been shown.
+    /// The differences have been printed.
     #[error("there are differences")]
     Different,
-    /// The verdicts of `check` have been shown.
+    /// The checks have been printed.
     #[error("it works; something should be looked at")]
     Warned,
     #[error("not well: clients may not get what they should")]
@@ -140,7 +124,7 @@ pub(crate) enum CliError {
         "this needs a terminal, and input or output is none; for programs: `leaseway check -o json`, `leaseway status -o json`"
     )]
     NoTerminal,
-    /// Of a question.
+    /// The user answered no.
     #[error("nothing has changed")]
     Declined,
     #[error("a cost is a number, not a part of something")]
@@ -161,14 +145,14 @@ pub(crate) enum CliError {
         "the server at {address} does not know `{client}` at `{resource}`: it has not asked, or its lease has ended; `leaseway status {resource}` shows those it knows, and --node says that it is a child node"
     )]
     NoSuchHolder { client: String, resource: String, address: String },
-    /// What the client did have was given back.
+    /// What the client did hold was released.
     #[error("`{client}` has nothing of {resources}: it has not asked, or its lease has ended, or it has another id")]
     NothingHeld { client: String, resources: String },
     #[error("{0}")]
     Client(String),
     #[error("there is no lease yet: {why}. It goes on trying; `show` tells when there is one")]
     NotYet { why: String },
-    /// Each command that failed has been complained about.
+    /// The failures have been printed.
     #[error("some commands failed")]
     ShellFailed,
     #[error("cannot write the result: {0}")]
@@ -177,13 +161,13 @@ pub(crate) enum CliError {
     Runtime(std::io::Error),
 }
 
-/// Where the addresses come from, if that helps.
+/// The source of addresses as a sentence.
 fn sentence(before: &str, origin: Option<&AddressSource>) -> String {
     origin.map_or_else(String::new, |origin| format!("{before}{origin}"))
 }
 
 impl CliError {
-    /// Says where the addresses come from at which no server was reached.
+    /// Adds the source of the addresses at which no server was reached.
     pub(crate) fn with_origin(mut self, of_addresses: AddressSource) -> CliError {
         if let CliError::Unreachable { origin, .. }
         | CliError::NoAdmin { origin, .. }
@@ -194,12 +178,12 @@ impl CliError {
         self
     }
 
-    /// As sysexits.h has them where it has one: scripts can tell a bad file from a server that is away.
+    /// Codes of sysexits.h where one fits: scripts can tell a bad file from an unreachable server.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        /// Of `check`.
+        /// Used by `leaseway check`.
         const WARNED: u8 = 3;
         const NOT_WELL: u8 = 4;
-        /// As clap ends.
+        /// As clap exits.
         const WRONG_COMMAND_LINE: u8 = 2;
         const EX_UNAVAILABLE: u8 = 69;
         const EX_NOPERM: u8 = 77;
@@ -230,7 +214,7 @@ impl CliError {
         }
     }
 
-    /// Has several lines on purpose: what is wrong with a file, or what each of several servers said.
+    /// Whether the message has several lines on purpose.
     pub(crate) fn has_lines(&self) -> bool {
         matches!(
             self,
@@ -246,7 +230,7 @@ impl CliError {
         )
     }
 
-    /// In a list of what servers said, where the address stands before it.
+    /// The message for a list in which it follows the address.
     pub(crate) fn brief(&self) -> String {
         match self {
             CliError::Unreachable { why, .. } | CliError::NoAdmin { why, .. } => why.clone(),
@@ -259,12 +243,101 @@ impl CliError {
         }
     }
 
-    /// A little later there may be a master.
-    pub(crate) fn is_for_want_of_a_master(&self) -> bool {
+    /// Whether there may soon be a master.
+    pub(crate) fn awaits_master(&self) -> bool {
         match self {
             CliError::NoMaster { .. } | CliError::NoMasterNow { .. } | CliError::NotMaster { .. } => true,
             CliError::NoAnswer { electing, .. } => *electing,
             _ => false,
         }
+    }
+}
+
+/// The listener of a node that a command calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Port {
+    Clients,
+    Operators,
+}
+
+impl Port {
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Port::Clients => "--server",
+            Port::Operators => "--admin",
+        }
+    }
+
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Port::Clients => "LEASEWAY_SERVER",
+            Port::Operators => "LEASEWAY_ADMIN",
+        }
+    }
+
+    pub(crate) fn default_address(self) -> &'static str {
+        match self {
+            Port::Clients => "127.0.0.1:5100",
+            Port::Operators => "127.0.0.1:5160",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AddressSource {
+    /// A flag, or a redirect.
+    Given(Port),
+    Variable(Port),
+    /// The run file of `leaseway up`.
+    Up {
+        process: u32,
+        file: PathBuf,
+    },
+    /// Nothing else is known. `ended`: the process ID of a killed `leaseway up` that served there.
+    Default {
+        port: Port,
+        ended: Option<u32>,
+    },
+}
+
+impl fmt::Display for AddressSource {
+    /// A sentence for an error. It must not advise to start a server in place of peers that are down: that could grant
+    /// the same capacity twice.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressSource::Given(port) => write!(f, "{} takes several addresses, separated by commas", port.flag()),
+            AddressSource::Variable(port) => {
+                write!(f, "The address is from {}; {} overrides it", port.variable(), port.flag())
+            }
+            AddressSource::Up { process, file } => write!(
+                f,
+                "The addresses are those of `leaseway up`, process {process}, as written in {}",
+                file.display()
+            ),
+            AddressSource::Default { port, ended: Some(process) } => write!(
+                f,
+                "This is the default address. `leaseway up`, process {process}, served there and was killed; if started \
+                 again in the same directory it remembers its promises. {} names other addresses",
+                port.flag()
+            ),
+            AddressSource::Default { port, ended: None } => write!(
+                f,
+                "This is the default address; {} or {} names others, separated by commas. `leaseway --help` shows how to \
+                 try leaseway",
+                port.flag(),
+                port.variable()
+            ),
+        }
+    }
+}
+
+impl AddressSource {
+    /// The source of addresses that a command was given.
+    pub(crate) fn of_given(port: Port) -> AddressSource {
+        let is_flag =
+            |word: String| word.strip_prefix(port.flag()).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        let by_flag = env::args_os().any(|word| word.into_string().is_ok_and(is_flag));
+        let is_set = env::var_os(port.variable()).is_some_and(|value| !value.is_empty());
+        if is_set && !by_flag { AddressSource::Variable(port) } else { AddressSource::Given(port) }
     }
 }

@@ -1,4 +1,4 @@
-//! A cluster as it is: status, explanations, checks, support bundles.
+//! Commands that inspect a cluster: status, explanations, checks, support bundles.
 
 pub(crate) mod check;
 pub(crate) mod debug;

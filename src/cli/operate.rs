@@ -1,4 +1,4 @@
-//! What operators change: configuration, peers, pools, capacity, mastership.
+//! Commands of operators: configuration, peers, pools, capacity, mastership.
 
 pub(crate) mod access;
 pub(crate) mod admin;
@@ -7,4 +7,3 @@ pub(crate) mod capacity;
 pub(crate) mod config;
 pub(crate) mod peers;
 pub(crate) mod pool;
-pub(crate) mod transfer;

@@ -1,41 +1,40 @@
-//! The one place that prints. Nothing that comes from elsewhere - an id, what a server says - moves a cursor, begins a
-//! line or hides: it is written out (see [`escaped`]).
+//! All output of the binary, and the files that commands write. Text from elsewhere (ids, messages of servers) is
+//! [`escaped`], so that it cannot control the terminal, forge lines or hide.
 
-pub(crate) mod files;
-mod form;
-pub(crate) mod format;
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
-use std::{
-    fmt::Display,
-    io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _},
-    time::Duration,
-};
-
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+pub(crate) use leaseway_core::readable as number;
 use leaseway_core::{escaped, escaped_lines};
 use serde_json::Value;
 
-pub(crate) use self::form::Output;
-use crate::error::CliError;
+use crate::{Outcome, error::CliError};
 
-/// A result, on standard output, with the lines that it has: names in it are [`escaped`] before.
-pub(crate) fn say(text: impl Display) -> Result<(), CliError> {
-    print(&escaped_lines(&text.to_string()))
+/// Prints a result to standard output, possibly of several lines. Names in it must be [`escaped`] before.
+pub(crate) fn print(text: impl Display) -> Result<(), CliError> {
+    write_line(&escaped_lines(&text.to_string()))
 }
 
-/// A result as JSON, on one line. Integers beyond 2^53 are strings: programs that read numbers as doubles would take
-/// another for them.
-pub(crate) fn say_json(value: Value) -> Result<(), CliError> {
-    print(&escaped(&exact(value).to_string()))
+/// Prints a result as JSON on one line. Integers beyond 2^53 become strings, because many programs read numbers as
+/// doubles.
+pub(crate) fn print_json(value: Value) -> Result<(), CliError> {
+    write_line(&escaped(&exact(value).to_string()))
 }
 
-/// A file that is kept elsewhere: to the letter, unless a terminal would obey it.
-pub(crate) fn say_file(text: &str) -> Result<(), CliError> {
-    if io::stdout().is_terminal() { say(text.replace('\t', "    ")) } else { print(text) }
+/// Prints a file unchanged, except at a terminal, where it is escaped.
+pub(crate) fn print_file(text: &str) -> Result<(), CliError> {
+    if io::stdout().is_terminal() { print(text.replace('\t', "    ")) } else { write_line(text) }
 }
 
-/// A reader that has gone away (`| head`) is not an error.
-fn print(text: &str) -> Result<(), CliError> {
+/// A closed pipe (`| head`) is not an error.
+fn write_line(text: &str) -> Result<(), CliError> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Output(error)),
         _ => Ok(()),
@@ -56,26 +55,26 @@ fn exact(value: Value) -> Value {
     }
 }
 
-/// What went wrong, on standard error, where nothing can be done about a further failure.
-pub(crate) fn complain(error: &CliError) {
+/// Prints the error of the command to standard error.
+pub(crate) fn print_error(error: &CliError) {
     note(format_args!("leaseway: {}", in_words(error)));
 }
 
-/// What went wrong, on as many lines as it has to have.
+/// The escaped message of an error.
 pub(crate) fn in_words(error: &CliError) -> String {
     let text = error.to_string();
     if error.has_lines() { escaped_lines(&text).into_owned() } else { escaped(&text).into_owned() }
 }
 
-/// Something besides the result, on standard error.
+/// Prints something besides the result to standard error. Failures are ignored.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", escaped_lines(&text.to_string()));
 }
 
-/// Something lasts: shown at a terminal until this is dropped.
+/// A progress indicator at the terminal, removed when this is dropped.
 pub(crate) struct Progress(ProgressBar);
 
-/// Nothing is shown of what is over in a moment, or where standard error is no terminal.
+/// Shows progress if standard error is a terminal.
 pub(crate) fn progress(what: &'static str) -> Progress {
     let bar = ProgressBar::new_spinner().with_message(what);
     let shape = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
@@ -90,18 +89,24 @@ impl Drop for Progress {
     }
 }
 
-/// Asks at a terminal whether to go on; only a plain yes is one.
+/// Asks a yes-or-no question at the terminal. Anything but yes is no.
 pub(crate) fn ask(question: &str) -> Result<bool, CliError> {
     let mut out = io::stdout().lock();
     write!(out, "{question}").and_then(|()| out.flush()).map_err(CliError::Output)?;
     let mut answer = String::new();
-    // So much is enough for any answer.
+    // No answer needs more.
     io::stdin().lock().take(64).read_line(&mut answer).map_err(CliError::Output)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Columns, as wide as need be; the first is to the left, the others to the right. Each cell is [`escaped`].
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
+/// A table with a heading. The first column is aligned to the left, the others to the right.
+pub(crate) fn table<const N: usize>(heading: &[&str; N], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let heading = heading.iter().map(|name| (*name).to_owned()).collect();
+    table_without_heading(&std::iter::once(heading).chain(rows).collect::<Vec<_>>())
+}
+
+/// As [`table`]. Each cell is [`escaped`].
+pub(crate) fn table_without_heading(rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -116,9 +121,113 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// Seconds since the epoch in UTC.
+pub(crate) fn utc(unix: i64) -> String {
+    humantime::format_rfc3339_seconds(moment(unix.saturating_mul(1000))).to_string()
+}
+
+/// Milliseconds since the epoch in UTC.
+pub(crate) fn utc_millis(unix_ms: i64) -> String {
+    humantime::format_rfc3339_millis(moment(unix_ms)).to_string()
+}
+
+/// Values outside the calendar become its first or last moment.
+fn moment(unix_ms: i64) -> SystemTime {
+    const LAST: u64 = 253_402_300_799_999;
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(unix_ms).unwrap_or(0).min(LAST))
+}
+
+/// How much longer a resource learns, if it does.
+pub(crate) fn learning(left_ms: u64) -> String {
+    if left_ms == 0 { "no".to_owned() } else { format!("{} s", left_ms.div_ceil(1000)) }
+}
+
+/// A word quoted for a shell. A word that cannot be quoted (a NUL) is returned as it is.
+pub(crate) fn shell_quoted(word: &str) -> String {
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
+}
+
+/// Writes a file that only its owner can read. An existing file is an error unless it may be replaced.
+pub(crate) fn write_new(path: &Path, bytes: &[u8], replace: bool) -> Result<(), CliError> {
+    if !replace && path.exists() {
+        return Err(CliError::FileExists { path: path.to_owned() });
+    }
+    write_file(path, bytes, 0o600).map_err(|error| CliError::Data { path: path.to_owned(), error })
+}
+
+/// Writes a file atomically, with its permissions from the start.
+pub(crate) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+/// `-o text|json`: the flags of every command that prints a result.
+#[derive(Args)]
+pub(crate) struct Output {
+    /// How the result is printed
+    #[arg(short, long, value_enum, value_name = "FORM", default_value = "text")]
+    output: Form,
+    /// The same as -o json
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    Text,
+    /// For programs, on one line; docs/reference/json.md says what each field means
+    Json,
+}
+
+impl Output {
+    pub(crate) fn is_json(&self) -> bool {
+        self.json || self.output == Form::Json
+    }
+
+    /// Prints a result in the requested form.
+    pub(crate) fn print<T: Display>(&self, text: impl FnOnce() -> T, json: impl FnOnce() -> Value) -> Outcome {
+        if self.is_json() { print_json(json()) } else { print(text()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct PrintsSomething {
+        #[command(flatten)]
+        output: Output,
+    }
+
+    #[test]
+    fn json_is_chosen_by_either_flag() {
+        let is_json = |arguments: &[&str]| {
+            let command = PrintsSomething::try_parse_from([&["command"], arguments].concat());
+            command.map(|command| command.output.is_json()).map_err(|error| error.kind())
+        };
+        assert_eq!([is_json(&[]), is_json(&["-o", "text"])], [Ok(false); 2]);
+        assert_eq!([is_json(&["--json"]), is_json(&["-ojson"]), is_json(&["--output", "json"])], [Ok(true); 3]);
+        assert_eq!(is_json(&["--json", "-o", "text"]), Err(clap::error::ErrorKind::ArgumentConflict));
+    }
+
+    #[test]
+    fn every_moment_can_be_printed() {
+        assert_eq!(utc(1_700_000_000), "2023-11-14T22:13:20Z");
+        assert_eq!((utc(-5), utc(i64::MAX)), ("1970-01-01T00:00:00Z".into(), "9999-12-31T23:59:59Z".into()));
+        assert_eq!(utc_millis(i64::MAX), "9999-12-31T23:59:59.999Z");
+    }
 
     #[test]
     fn integers_that_a_double_cannot_hold_are_strings() {
@@ -131,14 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn cells_hold_nothing_that_a_terminal_obeys() {
+    fn tables_line_up_and_their_cells_are_escaped() {
         let rows = [vec!["a\n\u{1b}[2J".into(), "b".into()], vec!["long".into(), "1000".into()]];
-        assert_eq!(table(&rows), "a\\n\\u001b[2J     b\nlong          1000");
-    }
-
-    #[test]
-    fn tables_line_up() {
-        let rows = [vec!["a".into(), "b".into()], vec!["long".into(), "1000".into()]];
-        assert_eq!(table(&rows), "a        b\nlong  1000");
+        assert_eq!(table_without_heading(&rows), "a\\n\\u001b[2J     b\nlong          1000");
     }
 }

@@ -1,16 +1,25 @@
-//! Child processes on this machine: started, watched, and never left behind. `leaseway up`, the bench and the
-//! end-to-end tests share it.
+//! Child processes on this machine. `leaseway up`, the bench and the end-to-end tests share it.
 //!
-//! `process` starts and signals them, `lines` reads what they say, [`tether`] ends them when their parent is gone,
-//! [`usage`] is what they have used, [`ports`] finds where they can listen, and [`link`] is a connection between them
-//! that can be made bad. Nothing here knows what a process does.
+//! [`Process`] is a child that is stopped with its handle, [`tether`] stops a child whose parent is gone, [`usage`]
+//! measures CPU time and memory, [`ports`] finds free ports, and [`link`] is a TCP proxy that injects network faults.
 
-mod lines;
 pub mod link;
-pub mod ports;
 mod process;
 pub mod tether;
 pub mod usage;
 
 pub use process::{Output, Process, Start};
 pub use rustix::process::Signal;
+
+pub mod ports {
+    use std::io;
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+    /// Addresses of `host` whose ports are free at the moment. If another process takes one first, the server that is
+    /// given it fails to start.
+    pub fn free(host: Ipv4Addr, number: usize) -> io::Result<Vec<SocketAddr>> {
+        // All listeners stay open until the end, so that no port is returned twice.
+        let listeners = (0..number).map(|_| TcpListener::bind((host, 0))).collect::<io::Result<Vec<_>>>()?;
+        listeners.iter().map(TcpListener::local_addr).collect()
+    }
+}

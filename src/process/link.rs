@@ -1,62 +1,53 @@
-//! A link between two processes that can be made bad: a small TCP proxy, for each link one.
+//! A TCP proxy between two processes that injects network faults.
 //!
-//! What is delayed stays in order, as in TCP. A link can be bad in two ways:
-//! - *Stalled*, in one direction or both: the connections that exist deliver nothing until they
-//!   [resume](Link::resume), if they ever do; new connections are good. This happens when a host that forwards packets
-//!   forgets a connection, or when TCP backs off after losses: by the time a message arrives, the two sides may have
-//!   talked over newer connections for long, and its sender may have closed the old one.
-//! - *Cut*, in one direction or both: nothing arrives until it is [healed](Link::heal), then all of it does, late. So
-//!   it is when a cable is pulled: TCP sends again what was lost, and old messages turn up at a bad time.
+//! Delayed data stays in order, as in TCP. There are two more faults, each in one direction or both:
+//! - *Stalled*: existing connections deliver nothing until they [resume](Link::resume); new connections work. This
+//!   happens when a forwarding host forgets a connection, or when TCP backs off after losses. A message may arrive long
+//!   after the two sides switched to newer connections, and after its sender closed the old one.
+//! - *Cut*: nothing is delivered until the link is [healed](Link::heal), then everything is, late. This happens when a
+//!   cable is pulled: TCP retransmits what was lost, and old messages arrive at a bad time.
 //!
-//! A cut end still accepts connections (the kernel does that for a stopped process, too); they stay silent.
+//! A cut link still accepts connections, as the kernel does for a stopped process. They stay silent.
 
-use std::{
-    io,
-    net::{Ipv4Addr, SocketAddr},
-    ops::Range,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
-    runtime::Handle,
-    sync::{mpsc, watch},
-    task::JoinHandle,
-    time::{Instant, sleep_until},
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 
 struct Direction {
     delay_ms: AtomicU64,
-    obstacle: watch::Sender<Obstacle>,
+    faults: watch::Sender<Faults>,
 }
 
-/// What holds back everything.
+/// The faults of a direction.
 #[derive(Default)]
-struct Obstacle {
+struct Faults {
     is_cut: bool,
-    /// The numbers of the connections that are stalled.
+    /// The numbers of the stalled connections.
     stalled: Range<usize>,
 }
 
 impl Direction {
-    fn good() -> Direction {
-        Direction { delay_ms: AtomicU64::new(0), obstacle: watch::Sender::default() }
+    fn new() -> Direction {
+        Direction { delay_ms: AtomicU64::new(0), faults: watch::Sender::default() }
     }
 
-    /// Waits until this connection delivers. Whether it was stalled.
-    async fn delivers(&self, number: usize) -> bool {
-        let was_stalled = self.obstacle.borrow().stalled.contains(&number);
-        // An error is impossible: the sender is in `self`.
-        let free = |obstacle: &Obstacle| !obstacle.is_cut && !obstacle.stalled.contains(&number);
-        let _ = self.obstacle.subscribe().wait_for(free).await;
+    /// Waits until the connection may deliver. Returns whether it was stalled.
+    async fn wait(&self, number: usize) -> bool {
+        let was_stalled = self.faults.borrow().stalled.contains(&number);
+        // This cannot fail, because the sender is in `self`.
+        let free = |faults: &Faults| !faults.is_cut && !faults.stalled.contains(&number);
+        let _ = self.faults.subscribe().wait_for(free).await;
         was_stalled
     }
 
@@ -66,11 +57,11 @@ impl Direction {
     }
 
     fn set_cut(&self, is_cut: bool) {
-        self.obstacle.send_modify(|obstacle| obstacle.is_cut = is_cut);
+        self.faults.send_modify(|faults| faults.is_cut = is_cut);
     }
 
     fn set_stalled(&self, stalled: Range<usize>) {
-        self.obstacle.send_modify(|obstacle| obstacle.stalled = stalled);
+        self.faults.send_modify(|faults| faults.stalled = stalled);
     }
 }
 
@@ -83,8 +74,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Before a connection carries this towards the target.
-    fn look_at(&self, piece: &[u8]) {
+    /// Stalls all connections if the data towards the target contains the awaited bytes.
+    fn inspect(&self, piece: &[u8]) {
         let mut stall_at = self.stall_at.lock().unwrap_or_else(PoisonError::into_inner);
         if stall_at.is_some_and(|bytes| piece.windows(bytes.len()).any(|window| window == bytes)) {
             self.there.set_stalled(0..self.connections.load(Ordering::Relaxed));
@@ -93,7 +84,7 @@ impl Shared {
     }
 }
 
-/// A link to one address. New connections end with it; those that there are go on until a side closes.
+/// A proxy to one address. Dropping it refuses new connections; existing ones go on until a side closes.
 pub struct Link {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -101,13 +92,12 @@ pub struct Link {
 }
 
 impl Link {
-    /// A good link to `target`, where a server may listen later. It is served on `runtime`, which has to be driven by
-    /// threads of its own.
+    /// A link without faults. The server at `target` may start later. `runtime` must have worker threads.
     pub fn to(target: SocketAddr, runtime: &Handle) -> io::Result<Link> {
         let shared = Arc::new(Shared {
             target,
-            there: Direction::good(),
-            back: Direction::good(),
+            there: Direction::new(),
+            back: Direction::new(),
             connections: AtomicUsize::new(0),
             stall_at: Mutex::new(None),
         });
@@ -120,86 +110,85 @@ impl Link {
         Ok(Link { address, shared, accepting })
     }
 
-    /// Where to connect to instead, as `HOST:PORT`.
+    /// The address of the proxy, as `HOST:PORT`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// The port that its packets have on the near side.
+    /// The port of the proxy.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Everything takes so long from now on, in each direction.
+    /// Delays data by this much in each direction.
     pub fn delay(&self, delay: Duration) {
         self.shared.there.set_delay(delay);
         self.shared.back.set_delay(delay);
     }
 
-    /// As [`delay`](Self::delay), towards the target only.
+    /// Like [`delay`](Self::delay), towards the target only.
     pub fn delay_towards(&self, delay: Duration) {
         self.shared.there.set_delay(delay);
     }
 
-    /// The connections that exist deliver nothing until they [resume](Self::resume); new ones are good.
+    /// Stalls the existing connections until they [resume](Self::resume).
     pub fn stall(&self) {
         self.stall_towards();
         self.shared.back.set_stalled(0..self.connections());
     }
 
-    /// As [`stall`](Self::stall), but what the target sends still arrives.
+    /// Like [`stall`](Self::stall), towards the target only.
     pub fn stall_towards(&self) {
         self.shared.there.set_stalled(0..self.connections());
     }
 
-    /// Towards the target all connections stall as soon as one is to carry these bytes, which is the first message that
-    /// is late; `None`: that is called off.
+    /// Stalls all connections towards the target as soon as one of them carries these bytes, which are held back. `None`
+    /// cancels that.
     pub fn stall_at(&self, bytes: Option<&'static [u8]>) {
         *self.shared.stall_at.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
     }
 
-    /// Whether no connection has been to carry them yet.
+    /// Whether the bytes of [`stall_at`](Self::stall_at) are still awaited.
     pub fn is_to_stall(&self) -> bool {
         self.shared.stall_at.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Towards the target the connections that are stalled resume, and those that were made since then stall in their
-    /// place.
+    /// Towards the target, resumes the stalled connections and stalls those made since.
     pub fn stall_newer_towards(&self) {
-        let newer = |obstacle: &mut Obstacle| obstacle.stalled = obstacle.stalled.end..self.connections();
-        self.shared.there.obstacle.send_modify(newer);
+        let newer = |faults: &mut Faults| faults.stalled = faults.stalled.end..self.connections();
+        self.shared.there.faults.send_modify(newer);
     }
 
-    /// What stalled connections hold back arrives from now on, also if its sender has closed the connection meanwhile.
-    /// Each connection delivers in order and at twice the pace at which it was sent.
+    /// Delivers the data of stalled connections, also of those whose sender has closed them. Each connection delivers in
+    /// order, at twice the pace at which the data was sent.
     pub fn resume(&self) {
         self.shared.there.set_stalled(0..0);
         self.shared.back.set_stalled(0..0);
     }
 
-    /// Nothing arrives any more, in either direction, until it is healed.
+    /// Cuts both directions until the link is healed.
     pub fn cut(&self) {
         self.cut_towards();
         self.cut_back();
     }
 
-    /// Nothing arrives at the target any more; what it sends does.
+    /// Cuts the direction to the target.
     pub fn cut_towards(&self) {
         self.shared.there.set_cut(true);
     }
 
-    /// Nothing arrives from the target any more; what is sent to it does.
+    /// Cuts the direction from the target.
     pub fn cut_back(&self) {
         self.shared.back.set_cut(true);
     }
 
-    /// What was held back by a cut arrives now, in order, and the link is good again.
+    /// Ends a cut: delivers the data held back, in order.
     pub fn heal(&self) {
         self.shared.there.set_cut(false);
         self.shared.back.set_cut(false);
     }
 
-    /// How many there have been.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
@@ -214,13 +203,13 @@ impl Drop for Link {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((near, _)) = listener.accept().await {
         let number = shared.connections.fetch_add(1, Ordering::Relaxed);
-        tokio::spawn(join(near, Arc::clone(&shared), number));
+        tokio::spawn(connect(near, Arc::clone(&shared), number));
     }
 }
 
-async fn join(near: TcpStream, shared: Arc<Shared>, number: usize) {
-    shared.there.delivers(number).await;
-    // No server is there: the connection closes, as it would without a proxy.
+async fn connect(near: TcpStream, shared: Arc<Shared>, number: usize) {
+    shared.there.wait(number).await;
+    // Without a server the connection closes, as it would without a proxy.
     let Ok(far) = TcpStream::connect(shared.target).await else { return };
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
     let (near_read, near_write) = near.into_split();
@@ -234,16 +223,16 @@ type Which = fn(&Shared) -> &Direction;
 async fn carry(from: OwnedReadHalf, to: OwnedWriteHalf, shared: Arc<Shared>, number: usize, which: Which) {
     let (send, receive) = mpsc::channel(64);
     tokio::spawn(deliver(receive, to, Arc::clone(&shared), number, which));
-    take(from, send, &shared, which).await;
+    read(from, send, &shared, which).await;
 }
 
-/// Reads along and notes when each piece is to arrive.
-async fn take(mut from: OwnedReadHalf, send: mpsc::Sender<(Instant, Vec<u8>)>, shared: &Shared, which: Which) {
+/// Reads data, and sets the time at which each piece is due.
+async fn read(mut from: OwnedReadHalf, send: mpsc::Sender<(Instant, Vec<u8>)>, shared: &Shared, which: Which) {
     let direction = which(shared);
     let mut buffer = vec![0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         if std::ptr::eq(direction, &shared.there) {
-            shared.look_at(&buffer[..length]);
+            shared.inspect(&buffer[..length]);
         }
         let due = Instant::now() + Duration::from_millis(direction.delay_ms.load(Ordering::Relaxed));
         if send.send((due, buffer[..length].to_vec())).await.is_err() {
@@ -262,8 +251,8 @@ async fn deliver(
     let (mut has_stalled, mut before) = (false, None);
     while let Some((due, piece)) = receive.recv().await {
         sleep_until(due).await;
-        has_stalled |= which(&shared).delivers(number).await;
-        // It catches up at twice the pace: what was sent after a while still comes after a while.
+        has_stalled |= which(&shared).wait(number).await;
+        // Keep half of the original distance between pieces while catching up.
         if let Some((due_before, delivered)) = before.filter(|_| has_stalled) {
             sleep_until(delivered + (due - due_before) / 2).await;
         }
@@ -272,8 +261,8 @@ async fn deliver(
             return;
         }
     }
-    // The other side has closed: so does this one, which obstacles delay like everything else.
-    which(&shared).delivers(number).await;
+    // The other side has closed: so does this one, and faults delay that like data.
+    which(&shared).wait(number).await;
     let _ = to.shutdown().await;
 }
 
@@ -281,7 +270,7 @@ async fn deliver(
 mod tests {
     use super::*;
 
-    /// A target that sends back what it is sent, and a connection to it over a link.
+    /// An echo server, and a connection to it over a link.
     async fn echo() -> (Link, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let link = Link::to(listener.local_addr().unwrap(), &Handle::current()).unwrap();
@@ -297,14 +286,14 @@ mod tests {
         (link, stream)
     }
 
-    /// What comes back within a while in which it would have come long ago.
-    async fn heard(stream: &mut TcpStream, length: usize) -> Option<String> {
+    /// What arrives within a time in which a link without faults delivers.
+    async fn received_soon(stream: &mut TcpStream, length: usize) -> Option<String> {
         let mut buffer = vec![0; length];
         let read = tokio::time::timeout(Duration::from_millis(100), stream.read_exact(&mut buffer)).await;
         read.ok().map(|_| String::from_utf8(buffer).unwrap())
     }
 
-    async fn surely_heard(stream: &mut TcpStream, length: usize) -> String {
+    async fn received(stream: &mut TcpStream, length: usize) -> String {
         let mut buffer = vec![0; length];
         let read = tokio::time::timeout(Duration::from_secs(30), stream.read_exact(&mut buffer)).await;
         read.expect("an echo").unwrap();
@@ -312,85 +301,85 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_cut_holds_back_arrives_in_order_when_it_is_healed() {
+    async fn a_healed_link_delivers_held_data_in_order() {
         for cut in [Link::cut as fn(&Link), Link::cut_towards, Link::cut_back] {
             let (link, mut stream) = echo().await;
             stream.write_all(b"one").await.unwrap();
-            assert_eq!(surely_heard(&mut stream, 3).await, "one");
+            assert_eq!(received(&mut stream, 3).await, "one");
             cut(&link);
             stream.write_all(b"two").await.unwrap();
-            assert_eq!(heard(&mut stream, 1).await, None, "it went through");
+            assert_eq!(received_soon(&mut stream, 1).await, None, "the link is cut");
             stream.write_all(b"three").await.unwrap();
             link.heal();
-            assert_eq!(surely_heard(&mut stream, 8).await, "twothree");
+            assert_eq!(received(&mut stream, 8).await, "twothree");
         }
     }
 
     #[tokio::test]
-    async fn connections_made_while_a_link_is_cut_come_alive_later() {
+    async fn connections_made_during_a_cut_work_when_it_is_healed() {
         let (link, _) = echo().await;
         link.cut();
         let mut stream = TcpStream::connect(link.address()).await.unwrap();
         stream.write_all(b"late").await.unwrap();
-        assert_eq!(heard(&mut stream, 1).await, None);
+        assert_eq!(received_soon(&mut stream, 1).await, None);
         link.heal();
-        assert_eq!(surely_heard(&mut stream, 4).await, "late");
+        assert_eq!(received(&mut stream, 4).await, "late");
     }
 
     #[tokio::test]
-    async fn connections_stall_until_they_resume_and_new_ones_are_good() {
+    async fn stalled_connections_resume_and_new_ones_work() {
         for stall in [Link::stall as fn(&Link), Link::stall_towards] {
             let (link, mut stream) = echo().await;
             stream.write_all(b"one").await.unwrap();
-            assert_eq!(surely_heard(&mut stream, 3).await, "one");
+            assert_eq!(received(&mut stream, 3).await, "one");
             stall(&link);
             link.heal();
             stream.write_all(b"two").await.unwrap();
-            assert_eq!(heard(&mut stream, 1).await, None);
+            assert_eq!(received_soon(&mut stream, 1).await, None);
             let mut other = TcpStream::connect(link.address()).await.unwrap();
             other.write_all(b"new").await.unwrap();
-            assert_eq!(surely_heard(&mut other, 3).await, "new");
+            assert_eq!(received(&mut other, 3).await, "new");
             link.resume();
-            assert_eq!(surely_heard(&mut stream, 3).await, "two");
+            assert_eq!(received(&mut stream, 3).await, "two");
         }
     }
 
     #[tokio::test]
-    async fn connections_stall_at_a_message() {
+    async fn connections_stall_at_given_bytes() {
         let (link, mut stream) = echo().await;
         link.stall_at(Some(b"two"));
         stream.write_all(b"one").await.unwrap();
-        assert_eq!(surely_heard(&mut stream, 3).await, "one");
+        assert_eq!(received(&mut stream, 3).await, "one");
         assert!(link.is_to_stall());
         stream.write_all(b"and two").await.unwrap();
-        assert_eq!(heard(&mut stream, 1).await, None);
+        assert_eq!(received_soon(&mut stream, 1).await, None);
         assert!(!link.is_to_stall());
         link.resume();
-        assert_eq!(surely_heard(&mut stream, 7).await, "and two");
+        assert_eq!(received(&mut stream, 7).await, "and two");
         stream.write_all(b"two").await.unwrap();
-        assert_eq!(surely_heard(&mut stream, 3).await, "two", "it is the first one only");
+        assert_eq!(received(&mut stream, 3).await, "two", "only once");
     }
 
     #[tokio::test]
-    async fn old_connections_resume_when_newer_ones_stall_in_their_place() {
+    async fn newer_connections_stall_in_place_of_older_ones() {
         let (link, mut old) = echo().await;
         old.write_all(b"one").await.unwrap();
-        assert_eq!(surely_heard(&mut old, 3).await, "one");
+        assert_eq!(received(&mut old, 3).await, "one");
         link.stall_towards();
         old.write_all(b"two").await.unwrap();
         let mut newer = TcpStream::connect(link.address()).await.unwrap();
         newer.write_all(b"new").await.unwrap();
-        assert_eq!(surely_heard(&mut newer, 3).await, "new");
+        assert_eq!(received(&mut newer, 3).await, "new");
         link.stall_newer_towards();
         newer.write_all(b"newer").await.unwrap();
-        assert_eq!(surely_heard(&mut old, 3).await, "two");
-        assert_eq!(heard(&mut newer, 1).await, None);
+        assert_eq!(received(&mut old, 3).await, "two");
+        assert_eq!(received_soon(&mut newer, 1).await, None);
         link.resume();
-        assert_eq!(surely_heard(&mut newer, 5).await, "newer");
+        assert_eq!(received(&mut newer, 5).await, "newer");
     }
 
     #[tokio::test]
-    async fn what_a_stalled_connection_holds_back_outlives_its_sender() {
+    async fn data_of_a_stalled_connection_outlives_its_sender() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let link = Link::to(listener.local_addr().unwrap(), &Handle::current()).unwrap();
         let mut stream = TcpStream::connect(link.address()).await.unwrap();
@@ -398,9 +387,9 @@ mod tests {
         link.stall_towards();
         stream.write_all(b"late").await.unwrap();
         drop(stream);
-        assert_eq!(heard(&mut far, 1).await, None);
+        assert_eq!(received_soon(&mut far, 1).await, None);
         link.resume();
-        assert_eq!(surely_heard(&mut far, 4).await, "late");
+        assert_eq!(received(&mut far, 4).await, "late");
         assert_eq!(far.read(&mut [0]).await.unwrap(), 0, "then it is closed");
     }
 }

@@ -1,38 +1,33 @@
-//! One process: how it is started, what it says, and how it ends.
+//! A child process: starting it, reading its output, and ending it.
 
-use std::{
-    ffi::OsStr,
-    fs::File,
-    io::{self, Read, Write as _},
-    os::unix::{
-        fs::FileExt as _,
-        process::{CommandExt as _, ExitStatusExt as _},
-    },
-    process::{Child, Command, ExitStatus, Stdio},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
-use rustix::{
-    io::Errno,
-    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid},
-};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-use crate::{lines::each_line, tether};
+use crate::tether;
 
-/// How long a process that is no longer needed may take to stop by itself before it is killed.
-const STOP_PATIENCE: Duration = Duration::from_millis(500);
-const POLL: Duration = Duration::from_millis(5);
+/// How long a dropped process may take to stop before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Where one of the streams of a process goes.
+/// The destination of an output stream.
 pub enum Output {
-    /// Into a file, which is read at any time.
+    /// A file, which can be read at any time.
     Kept(File),
-    /// Line by line to a function, on a thread of its own.
+    /// A function that gets each line, on a thread of its own.
     Lines(Box<dyn FnMut(&str) + Send>),
 }
 
-/// What is to be started, and how. By default it reads nothing, and what it says is lost.
+/// A command to start. By default its input is empty, and its output is discarded.
 pub struct Start {
     command: Command,
     output: Option<Output>,
@@ -41,27 +36,24 @@ pub struct Start {
 }
 
 impl Start {
-    /// `program` as it stands, without a shell.
     pub fn new(program: impl AsRef<OsStr>) -> Start {
         let mut command = Command::new(program);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Start { command, output: None, errors: None, has_group: false }
     }
 
-    /// With these arguments.
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Start {
         self.command.args(arguments);
         self
     }
 
-    /// With these variables besides those of this process.
+    /// Adds environment variables to those of this process.
     pub fn variables(mut self, variables: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>) -> Start {
         self.command.envs(variables);
         self
     }
 
-    /// Without the variables of this process whose names begin with `prefix`, except `kept`. What is set afterwards
-    /// stays.
+    /// Removes the inherited environment variables that begin with `prefix`, except `kept`. Variables added later stay.
     pub fn without(mut self, prefix: &str, kept: Option<&str>) -> Start {
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(prefix.as_bytes()) && kept.is_none_or(|kept| name != kept) {
@@ -71,27 +63,25 @@ impl Start {
         self
     }
 
-    /// With something to read: [`Process::tell`].
+    /// Connects standard input to [`Process::tell`].
     pub fn reading(mut self) -> Start {
         self.command.stdin(Stdio::piped());
         self
     }
 
-    /// Stopped when this process is gone, if it calls [`tether::obey`].
+    /// Stops the child when this process is gone, if the child calls [`tether::obey`].
     pub fn tethered(mut self) -> Start {
         tether::tie(&mut self.command);
         self.reading()
     }
 
-    /// In a group of its own, which signals then go to: what it starts is ended with it. Ctrl-C reaches this process
-    /// alone, which has to pass it on.
+    /// Starts a process group, so that signals reach its children, too. Ctrl-C then reaches this process only.
     pub fn in_group(mut self) -> Start {
         self.command.process_group(0);
         self.has_group = true;
         self
     }
 
-    /// Where its two streams go.
     pub fn output(mut self, output: Output, errors: Output) -> Start {
         (self.output, self.errors) = (Some(output), Some(errors));
         self
@@ -111,9 +101,9 @@ impl Start {
     }
 }
 
-/// One of the streams of a process that runs.
+/// An output stream of a running process.
 enum Stream {
-    Lost,
+    Discarded,
     Kept(File),
     Read(JoinHandle<()>),
 }
@@ -123,12 +113,12 @@ impl Stream {
         match (output, pipe) {
             (Some(Output::Kept(file)), _) => Stream::Kept(file),
             (Some(Output::Lines(heard)), Some(pipe)) => Stream::Read(thread::spawn(|| each_line(pipe, heard))),
-            _ => Stream::Lost,
+            _ => Stream::Discarded,
         }
     }
 
-    /// What was kept of it, from `start` on. The place at which the process writes is left as it is.
-    fn said(&self, start: impl FnOnce(u64) -> u64) -> String {
+    /// The content of the file from `start` on. The file position of the process is not moved.
+    fn content(&self, start: impl FnOnce(u64) -> u64) -> String {
         let Stream::Kept(file) = self else { return String::new() };
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         let start = start(length);
@@ -138,7 +128,7 @@ impl Stream {
     }
 }
 
-/// A process that was started here. It ends with this value: asked to at first, killed soon after.
+/// A child process. On drop it is asked to stop, and soon afterwards killed.
 pub struct Process {
     child: Child,
     output: Stream,
@@ -151,55 +141,55 @@ impl Process {
         self.child.id()
     }
 
-    /// What it has said so far on standard output, where that is kept.
+    /// Standard output so far, if it is kept.
     pub fn output(&self) -> String {
-        self.output.said(|_| 0)
+        self.output.content(|_| 0)
     }
 
-    /// What it has said so far on standard error, where that is kept.
+    /// Standard error so far, if it is kept.
     pub fn errors(&self) -> String {
-        self.errors.said(|_| 0)
+        self.errors.content(|_| 0)
     }
 
-    /// The last so many bytes of what it has said on standard error, where that is kept.
+    /// The last bytes of standard error, if it is kept.
     pub fn last_words(&self, most: u64) -> String {
-        self.errors.said(|length| length.saturating_sub(most))
+        self.errors.content(|length| length.saturating_sub(most))
     }
 
-    /// Gives it something to read.
+    /// Writes to standard input.
     pub fn tell(&mut self, text: &str) -> io::Result<()> {
         self.child.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(text.as_bytes()))
     }
 
-    /// The end of what it reads.
+    /// Closes standard input.
     pub fn close_input(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    /// Sends a signal to it, or to its group. Nothing happens if it has ended: its number stays its own until this
-    /// value is gone, so that no other process is hit.
+    /// Sends a signal to the process or its group. It cannot reach another process, because a process that has ended is
+    /// not reaped before this handle is dropped.
     pub fn signal(&self, signal: Signal) {
         let Some(id) = self.pid() else { return };
         let _ = if self.has_group { kill_process_group(id, signal) } else { kill_process(id, signal) };
     }
 
-    /// How it has ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn ended(&self) -> Option<ExitStatus> {
-        // Without reaping it, see `signal`.
+        // NOWAIT: not reaped, see `signal`.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::Pid(self.pid()?), options).ok()??;
         let code = status.exit_status().map(|code| code << 8);
         Some(ExitStatus::from_raw(code.or(status.terminating_signal()).unwrap_or_default()))
     }
 
-    /// Whether it ends within `patience`.
-    pub fn ends_within(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
+    /// Waits for the end. Returns false at the timeout.
+    pub fn ends_within(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
         while self.ended().is_none() {
             if Instant::now() >= deadline {
                 return false;
             }
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
         true
     }
@@ -208,12 +198,12 @@ impl Process {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Calls `then` once it has ended and its lines have all been heard, from a thread of its own.
+    /// Calls `then` on a thread of its own, once the process has ended and all its lines were passed on.
     pub fn on_end(&mut self, then: impl FnOnce() + Send + 'static) {
         let id = self.pid();
-        let streams = [&mut self.output, &mut self.errors].map(|stream| std::mem::replace(stream, Stream::Lost));
+        let streams = [&mut self.output, &mut self.errors].map(|stream| std::mem::replace(stream, Stream::Discarded));
         thread::spawn(move || {
-            // Without reaping it, see `signal`.
+            // NOWAIT: not reaped, see `signal`.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while id.is_some_and(|id| matches!(waitid(WaitId::Pid(id), options), Err(Errno::INTR))) {}
             for stream in streams {
@@ -230,10 +220,24 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
-        self.ends_within(STOP_PATIENCE);
-        // Also if it has ended: what it started may still be there.
+        self.ends_within(STOP_TIMEOUT);
+        // Its children may still run, even if it has ended.
         self.signal(Signal::KILL);
         let _ = self.child.wait();
+    }
+}
+
+/// Longer lines are split, so that memory is bounded.
+const MAX_LINE: u64 = 64 << 10;
+
+/// Calls `take` with each line, without its terminator.
+fn each_line(from: impl Read, mut take: impl FnMut(&str)) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    // An error means that the other side is gone.
+    while let Ok(1..) = from.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+        take(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
+        line.clear();
     }
 }
 
@@ -260,13 +264,13 @@ mod tests {
             if let Some(found) = probe() {
                 return found;
             }
-            assert!(Instant::now() < deadline, "waited in vain");
-            thread::sleep(POLL);
+            assert!(Instant::now() < deadline, "timed out");
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
     #[test]
-    fn what_a_process_says_and_how_it_ends_is_known() {
+    fn output_and_exit_status_are_known() {
         let process = kept("echo out; echo cannot bind >&2; exit 3");
         assert!(process.ends_within(TIMEOUT));
         let status = process.ended().expect("it has ended");
@@ -280,8 +284,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_started_ends_with_it() {
-        // The shell ignores SIGTERM and has a child of its own, which prints its process id.
+    fn children_of_a_process_end_with_it() {
+        // The shell ignores SIGTERM, and prints the process id of its child.
         let process = kept("trap '' TERM; sleep 60 & echo $!; wait; wait");
         let grandchild: u32 = eventually(|| process.output().trim().parse().ok());
         drop(process);
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_process_goes_on_and_one_that_is_told_something_reads_it() {
+    fn a_process_can_be_paused_and_reads_its_input() {
         let file = || Output::Kept(tempfile::tempfile().expect("a file"));
         let mut process = shell("read word; echo $word").reading().output(file(), file()).start().expect("a shell");
         process.signal(Signal::STOP);
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_told_after_the_last_line() {
+    fn the_end_is_reported_after_the_last_line() {
         let (told, heard) = mpsc::channel();
         let (line, end) = (told.clone(), told);
         let output = Output::Lines(Box::new(move |text| line.send(Some(text.to_owned())).expect("the test listens")));
@@ -310,5 +314,17 @@ mod tests {
         process.on_end(move || end.send(None).expect("the test listens"));
         assert_eq!(heard.iter().collect::<Vec<_>>(), [Some("one".into()), Some("two".into()), None]);
         assert!(process.ended().is_some_and(|status| status.success()));
+    }
+
+    #[test]
+    fn lines_are_split_and_invalid_or_endless_text_is_passed_on() {
+        let long = [b'x'; MAX_LINE as usize + 1];
+        let split = |text: &[u8]| {
+            let mut lines = Vec::new();
+            each_line(text, |line| lines.push(line.to_owned()));
+            lines
+        };
+        assert_eq!(split(b"one\n\ntwo\r\n\xff!"), ["one", "", "two", "\u{fffd}!"]);
+        assert_eq!(split(&long).iter().map(String::len).collect::<Vec<_>>(), [MAX_LINE as usize, 1]);
     }
 }

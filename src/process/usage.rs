@@ -1,25 +1,24 @@
-//! What processes and threads have used so far, read from `/proc`.
+//! CPU time, memory and descriptors of processes and threads, read from `/proc`.
 
 use std::{fs, io, time::Duration};
 
-/// CPU time that a process has used, in user and system mode, all its threads together.
+/// CPU time of a process in user and system mode, summed over its threads.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     read_cpu(&format!("/proc/{pid}/stat"))
 }
 
-/// CPU time of this process. Of itself a process is told to the nanosecond, where `/proc` counts ticks of ten
-/// milliseconds.
+/// CPU time of this process in nanoseconds; `/proc` counts ticks of ten milliseconds.
 pub fn own_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// CPU time of one thread of this process; `None` where the system does not say.
+/// CPU time of a thread of this process; `None` without `/proc`.
 pub fn own_thread_cpu_time(thread: u32) -> Option<Duration> {
     read_cpu(&format!("/proc/self/task/{thread}/stat")).ok()
 }
 
-/// The system's number for the calling thread; `None` where there is no `/proc`.
+/// The id of the calling thread; `None` without `/proc`.
 pub fn thread_id() -> Option<u32> {
     fs::read_link("/proc/thread-self").ok()?.file_name()?.to_str()?.parse().ok()
 }
@@ -29,8 +28,8 @@ fn read_cpu(path: &str) -> io::Result<Duration> {
     Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100).max(1))
 }
 
-/// `utime + stime`. The second field is the name in parentheses, which may itself contain spaces and parentheses:
-/// counting starts after the last one.
+/// `utime + stime`. Fields are counted from the last parenthesis, because the name before it may contain spaces and
+/// parentheses.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     // After the name comes field 3; utime is field 14 and stime field 15.
@@ -43,18 +42,18 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 /// Resident memory in KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Memory {
-    /// The most since the process started.
+    /// The maximum since the process started.
     pub peak_kib: u64,
     pub now_kib: u64,
 }
 
-/// What a process has resident.
+/// Resident memory of a process.
 pub fn memory(pid: u32) -> io::Result<Memory> {
     let path = format!("/proc/{pid}/status");
     parse_memory(&fs::read_to_string(&path)?).ok_or_else(|| unknown(&path))
 }
 
-/// Files and sockets that a process has open.
+/// The number of open files and sockets of a process.
 pub fn descriptors(pid: u32) -> io::Result<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
@@ -88,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn own_use_can_be_read() {
+    fn usage_of_this_process_can_be_read() {
         cpu_time(std::process::id()).unwrap();
-        // Half a tick: less than `/proc` could tell.
+        // Half a tick, which `/proc` cannot measure.
         let (before, began) = (own_cpu_time(), Instant::now());
         while own_cpu_time() < before + Duration::from_millis(5) {
-            assert!(began.elapsed() < Duration::from_secs(60), "it stands still");
+            assert!(began.elapsed() < Duration::from_secs(60), "CPU time does not advance");
         }
-        assert!(!(own_cpu_time() - before).subsec_nanos().is_multiple_of(10_000_000), "it counts ticks");
+        assert!(!(own_cpu_time() - before).subsec_nanos().is_multiple_of(10_000_000), "it is rounded to ticks");
         let memory = memory(std::process::id()).unwrap();
         assert!(memory.peak_kib >= memory.now_kib && memory.now_kib > 0, "{memory:?}");
         own_thread_cpu_time(thread_id().unwrap()).unwrap();

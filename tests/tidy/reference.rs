@@ -87,7 +87,7 @@ fn results_that_can_be_json_are_documented() {
     assert_same(("leaseway --help", &told), ("docs/reference/json.md", &documented.collect::<BTreeSet<_>>()));
 }
 
-/// Variables that are no flags: read by the code itself.
+/// Variables of flags, as the help shows them, and variables that the code names.
 #[test]
 fn variables_are_documented() {
     let code = files_below(&root().join("src"), &["rs"]);
@@ -96,7 +96,9 @@ fn variables_are_documented() {
         let quoted = text.split('"').filter(|text| text.starts_with("LEASEWAY_") && text.chars().all(is_of_name));
         quoted.filter(|name| *name != "LEASEWAY_").map(str::to_owned).collect::<Vec<_>>()
     });
-    let in_code: BTreeSet<String> = in_code.collect();
+    let commands = commands();
+    let of_flags = commands.iter().flat_map(|(command, help)| flags(command, help)).filter_map(|flag| flag.variable);
+    let in_code: BTreeSet<String> = in_code.chain(of_flags).collect();
     let page = read("docs/reference/flags.md");
     let in_page =
         quoted(&page).into_iter().filter(|name| name.starts_with("LEASEWAY_") && name.chars().all(is_of_name));

@@ -1,31 +1,23 @@
 //! `leaseway get` and `leaseway release`.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use leaseway_core::{Amount, escaped};
+use leaseway_proto::doorman::capacity_client::CapacityClient;
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Lease, ReleaseCapacityRequest, ResourceRequest, ResourceResponse,
-    capacity_client::CapacityClient,
 };
 use leaseway_proto::status::{ExplainRequest, GetStatusRequest, status_client::StatusClient};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::{
-    Outcome,
-    connect::{Observed, Target, block_on},
-    error::CliError,
-    output::{
-        Output,
-        format::{number, utc},
-    },
-};
+use crate::Outcome;
+use crate::connect::{Observed, Target, block_on};
+use crate::error::CliError;
+use crate::output::{Output, number, utc};
 
-/// Asks for capacity once. The lease stays until it ends; `leaseway release` gives it back.
 #[derive(Args)]
 pub(crate) struct Get {
     /// The client: an id that no other client uses
@@ -63,7 +55,7 @@ impl Get {
         self.output.print(|| self.as_text(&answer, learning), || self.as_json(&answer, learning))
     }
 
-    /// The answer, and if it is less than wanted, for how many milliseconds the resource still learns.
+    /// The answer, and the remaining learning time in milliseconds if the client got less than it wants.
     async fn ask_and_look(&self) -> Result<(GetCapacityResponse, u64), CliError> {
         let answer = self.ask().await?;
         let capacity = |given: &ResourceResponse| given.gets.and_then(|lease| lease.capacity).unwrap_or_default();
@@ -71,7 +63,7 @@ impl Get {
             return Ok((answer, 0));
         }
         let of_resource = GetStatusRequest { resource_id: self.resource.clone(), page_size: 1, ..Default::default() };
-        // A Doorman server has no status, and a policy may keep it from this caller: the answer is shown all the same.
+        // Optional: a Doorman server has no status service, and a policy may deny it to this caller.
         let seen = self.target.observe(&of_resource, false).await.ok();
         let learning = seen.and_then(|seen| seen.status.resources.first().map(|resource| resource.learning_ms));
         Ok((answer, learning.unwrap_or_default()))
@@ -87,7 +79,7 @@ impl Get {
             usage: None,
             outstanding: None,
         };
-        // No word on late answers: this run knows nothing of requests of others under the same id.
+        // `drops_late` is unset because another process may use the same client id.
         let request = GetCapacityRequest {
             client_id: Some(self.client.clone()),
             resource: vec![entry],
@@ -142,7 +134,7 @@ impl Get {
             "expiry_time": lease.expiry_time,
             "refresh_interval": lease.refresh_interval,
             "remaining_ms": lease.remaining_ms,
-            // Always a string: they soon are beyond what a double holds.
+            // Always a string, because tokens exceed 2^53.
             "token": lease.token.map(|token| token.to_string()),
             "safe_capacity": answer.safe_capacity,
             "priority": answer.priority,
@@ -151,7 +143,7 @@ impl Get {
     }
 }
 
-/// For how long a lease is good. A server of before says only when it ends, by its own clock.
+/// The remaining time of a lease. A Doorman server sends only an expiry time, by its own clock.
 fn how_long(lease: &Lease, now: SystemTime) -> String {
     if let Some(ms) = lease.remaining_ms {
         return format!("for {} s", ms / 1000);
@@ -164,7 +156,6 @@ fn how_long(lease: &Lease, now: SystemTime) -> String {
     }
 }
 
-/// Gives back everything a client has of the resources named.
 #[derive(Args)]
 pub(crate) struct Release {
     /// The client
@@ -206,8 +197,8 @@ impl Release {
         }
     }
 
-    /// Which resources the master knows this client at. The answer to a release does not say. Of what cannot be found
-    /// out (at a Doorman server, or under a policy) there is no entry.
+    /// Whether the master knows this client as a holder of each resource; the answer to a release does not say. A resource
+    /// has no entry if that cannot be found out: on a Doorman server, or under a policy.
     async fn known(&self) -> BTreeMap<String, bool> {
         let mut known = BTreeMap::new();
         for resource in &self.resources {

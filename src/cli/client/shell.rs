@@ -1,12 +1,11 @@
-//! `leaseway shell`: plays several clients by hand, as Doorman's shell does.
+//! `leaseway shell`: plays several clients, like Doorman's shell.
 //!
-//! What is typed is understood in [`command`], and read in [`lines`]; here it is carried out. How leases are had and
-//! kept is for the [`Session`] to know.
+//! [`lines`] reads input, [`command`] parses it, and this module executes it through a [`Session`], which holds the
+//! leases.
 
 mod clients;
 mod command;
 mod complete;
-mod history;
 mod lines;
 #[cfg(test)]
 mod tests;
@@ -19,20 +18,16 @@ use clap::Args;
 use leaseway_core::{Amount, escaped};
 use leaseway_proto::status::Resource;
 
-use crate::{
-    Outcome,
-    connect::{Target, block_on},
-    error::CliError,
-    output::format::number,
-};
+use crate::Outcome;
+use crate::connect::{Target, block_on};
+use crate::error::CliError;
+use crate::output::number;
 use clients::ShellClients;
 use command::{ShellCommand, SyntaxError, help};
 use lines::Line;
 use user::User;
 use watch::Observer;
 
-/// Plays several clients by hand: `get` asks for capacity in the name of one and keeps the lease refreshed, until
-/// `release` or the end of the shell. `help` lists the commands. Reads commands from a pipe as well.
 #[derive(Args)]
 pub(crate) struct Shell {
     #[command(flatten)]
@@ -41,56 +36,53 @@ pub(crate) struct Shell {
 
 impl Shell {
     pub(crate) fn run(self) -> Outcome {
-        let ended = block_on(run(ShellClients::new(self.target)?))?;
-        match ended {
+        let session = ShellClients::new(self.target)?;
+        match block_on(async { Ok(run_commands(session, User::at_standard_input()?).await) })? {
             Ended::Well => Ok(()),
             Ended::WithFailures => Err(CliError::ShellFailed),
         }
     }
 }
 
-/// What the commands of a shell are carried out by. Each call may be given up before it is done.
+/// Executes the commands of a shell. Each call may be cancelled before it completes.
 trait Session {
-    /// Asks for capacity in the name of a client, and keeps the lease refreshed in the background until it is released.
-    /// Asked again, what the client wants is what is asked for last.
+    /// Requests capacity for a client and keeps the lease refreshed until it is released. A later call changes `wants`.
     async fn get(&mut self, client: &str, resource: &str, wants: Amount) -> Result<(), CliError>;
 
-    /// Gives back what `get` asked for. Whether there was such a thing.
+    /// Releases a resource. Returns false if the client has not requested it.
     async fn release(&mut self, client: &str, resource: &str) -> Result<bool, CliError>;
 
-    /// Everything that was asked for and not released, in any order.
+    /// All resources requested and not yet released, in any order.
     fn held(&self) -> Vec<Held>;
 
-    /// Each client, and the server that it talks to, in any order.
+    /// Each client with the address of its server, in any order.
     fn masters(&self) -> Vec<(String, String)>;
 
-    /// How a resource is doing: what an [`Observer`] says.
+    /// The current status of a resource.
     async fn resource(&mut self, resource: &str) -> Result<Resource, CliError>;
 
-    /// Gives everything back.
+    /// Releases everything.
     async fn close(self) -> Result<(), CliError>;
 }
 
-/// What a client has of a resource now.
+/// A client's capacity of a resource.
 #[derive(Debug, Clone, PartialEq)]
 struct Held {
     resource: String,
     client: String,
     capacity: f64,
-    /// For how long; nothing if there is no lease, or none any more.
+    /// Time until the lease ends; `None` without a lease.
     left: Option<Duration>,
 }
 
-/// How a shell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// All commands succeeded, or a user at the terminal has seen the failures.
+    /// All commands succeeded, or a user at a terminal has seen the failures.
     Well,
-    /// A command of a file or pipe failed.
+    /// A command from a file or pipe failed.
     WithFailures,
 }
 
-/// Why a command could not be carried out.
 #[derive(Debug, thiserror::Error)]
 enum ShellError {
     #[error(transparent)]
@@ -107,12 +99,7 @@ enum ShellError {
     Lines(String),
 }
 
-/// Carries out what comes from standard input, until it ends or says so.
-async fn run(session: impl Session) -> Result<Ended, CliError> {
-    Ok(carry_out(session, User::at_standard_input()?).await)
-}
-
-async fn carry_out(mut session: impl Session, mut user: User) -> Ended {
+async fn run_commands(mut session: impl Session, mut user: User) -> Ended {
     let mut failed = false;
     loop {
         let outcome = match user.next_command().await {
@@ -126,18 +113,18 @@ async fn carry_out(mut session: impl Session, mut user: User) -> Ended {
             Line::End => break,
             Line::Failed(why) => {
                 failed = true;
-                user.complain(&ShellError::Lines(why));
+                user.print_error(&ShellError::Lines(why));
                 break;
             }
         };
         if let Err(error) = outcome {
             failed = true;
-            user.complain(&error);
+            user.print_error(&error);
         }
     }
     let closed = close(session, &user).await;
     if let Err(error) = &closed {
-        user.complain(error);
+        user.print_error(error);
     }
     if (failed || closed.is_err()) && !user.present { Ended::WithFailures } else { Ended::Well }
 }
@@ -152,12 +139,12 @@ async fn close(session: impl Session, user: &User) -> Result<(), ShellError> {
 async fn interruptible(session: &mut impl Session, user: &mut User, command: ShellCommand) -> Result<(), ShellError> {
     let interrupt = user.interrupt.clone();
     tokio::select! {
-        outcome = obey(session, user, command) => outcome,
+        outcome = execute(session, user, command) => outcome,
         () = interrupt.notified() => Err(ShellError::Interrupted),
     }
 }
 
-async fn obey(session: &mut impl Session, user: &mut User, command: ShellCommand) -> Result<(), ShellError> {
+async fn execute(session: &mut impl Session, user: &mut User, command: ShellCommand) -> Result<(), ShellError> {
     match command {
         ShellCommand::Get { client, resource, wants } => session.get(&client, &resource, wants).await?,
         ShellCommand::Release { client, resource } => {
@@ -165,21 +152,21 @@ async fn obey(session: &mut impl Session, user: &mut User, command: ShellCommand
                 return Err(ShellError::NothingToRelease { client, resource });
             }
         }
-        ShellCommand::Show => say(user, &held(session.held()))?,
-        ShellCommand::Master => say(user, &masters(session.masters()))?,
+        ShellCommand::Show => print_unless_empty(user, &held(session.held()))?,
+        ShellCommand::Master => print_unless_empty(user, &masters(session.masters()))?,
         ShellCommand::Watch { resource } => watch::watch(session, user, &resource).await?,
-        ShellCommand::Help => say(user, &help())?,
+        ShellCommand::Help => print_unless_empty(user, &help())?,
         ShellCommand::Quit => {}
     }
     Ok(())
 }
 
-/// Nothing is not an empty line.
-fn say(user: &mut User, text: &str) -> Result<(), CliError> {
-    if text.is_empty() { Ok(()) } else { user.screen.say(text) }
+/// Prints text unless it is empty.
+fn print_unless_empty(user: &mut User, text: &str) -> Result<(), CliError> {
+    if text.is_empty() { Ok(()) } else { user.screen.print(text) }
 }
 
-/// As Doorman's shell prints them: a block each, by resource and then by client.
+/// Sorted by resource and client, in the format of Doorman's shell.
 fn held(mut held: Vec<Held>) -> String {
     held.sort_by(|a, b| (&a.resource, &a.client).cmp(&(&b.resource, &b.client)));
     let block = |held: &Held| {
@@ -191,7 +178,7 @@ fn held(mut held: Vec<Held>) -> String {
     held.iter().map(block).collect::<Vec<_>>().join("\n")
 }
 
-/// As Doorman's shell quotes names.
+/// Quoted as in Doorman's shell.
 fn quoted(name: &str) -> String {
     escaped(&format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))).into_owned()
 }

@@ -1,31 +1,28 @@
-//! As much of HTTP as it takes to read a page of a server.
+//! A minimal HTTP client for the pages of a server.
 
 use std::time::Duration;
 
 use leaseway_tls::ClientTls;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-/// How pages are asked for.
 #[derive(Default)]
 pub(crate) struct Pages {
     pub(crate) tls: Option<ClientTls>,
-    /// It says who asks; the bytes of a header's value.
+    /// The caller's bearer token.
     pub(crate) token: Option<String>,
-    /// Whether the token goes to other machines without TLS, too.
+    /// Sends the token to other machines without TLS, too.
     pub(crate) insecure: bool,
 }
 
 impl Pages {
-    /// The head and the body, cut off after so many bytes; `None` if there is no answer in time.
+    /// The head and the body, truncated to `most` bytes; `None` if there is no answer in time.
     pub(crate) async fn get(&self, address: &str, path: &str, limit: Duration, most: u64) -> Option<String> {
         timeout(limit, self.answer(address, path, most)).await.ok().flatten()
     }
 
-    /// The body of a page that is there.
+    /// The body of a page with status 200.
     pub(crate) async fn body(&self, address: &str, path: &str, limit: Duration, most: u64) -> Result<String, String> {
         let page = self.get(address, path, limit, most).await;
         let page = page.ok_or_else(|| format!("{address} does not answer HTTP"))?;
@@ -58,7 +55,7 @@ impl Pages {
 async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str, most: u64) -> Option<String> {
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut page = Vec::new();
-    // What is there after an error is as good.
+    // A truncated page is still useful.
     let _ = stream.take(most).read_to_end(&mut page).await;
-    String::from_utf8(page).ok()
+    Some(String::from_utf8_lossy(&page).into_owned())
 }

@@ -1,27 +1,23 @@
-//! What answers at an address when it is not what was asked for: the ports of a server are easily mistaken for each
-//! other.
+//! Recognizes what listens at an address if it is not the expected service: the ports of a server are easily confused.
 
 use std::time::Duration;
 
 use leaseway_client::Channel;
-use leaseway_proto::{
-    doorman::{DiscoveryRequest, capacity_client::CapacityClient},
-    pools::{GetPoolRequest, pools_client::PoolsClient},
-    status::{GetStatusRequest, status_client::StatusClient},
-};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
+use leaseway_proto::doorman::DiscoveryRequest;
+use leaseway_proto::doorman::capacity_client::CapacityClient;
+use leaseway_proto::pools::GetPoolRequest;
+use leaseway_proto::pools::pools_client::PoolsClient;
+use leaseway_proto::status::GetStatusRequest;
+use leaseway_proto::status::status_client::StatusClient;
+use tokio::time::timeout;
 use tonic::{Code, Status};
 
-use crate::error::CliError;
+use crate::{connect::pages::Pages, error::CliError};
 
-/// Finding out what is there takes no longer than this.
+/// The time limit of a probe.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a command wanted to talk to.
+/// The service that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Clients,
@@ -31,7 +27,7 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// Where it would be found.
+    /// Where to find the service.
     fn place(self) -> &'static str {
         match self {
             Wanted::Clients | Wanted::Status => "clients use --listen, 5100 by default",
@@ -42,49 +38,32 @@ impl Wanted {
     }
 }
 
-/// What is wrong with a port on which gRPC broke, if it is the port: it speaks something else.
+/// The error for a port on which gRPC failed, if another protocol is recognized there.
 pub(crate) async fn speaks_otherwise(address: &str, wanted: Wanted) -> Option<CliError> {
-    let first = timeout(TIMEOUT, first_words(address)).await.ok()??;
+    let page = Pages::default().get(address, "/readyz", TIMEOUT, 1024).await?;
     let place = wanted.place();
-    let what = match first.as_slice() {
-        words if words.windows(SPEAKS_TLS.len()).any(|part| part == SPEAKS_TLS) => needs_tls(place),
-        words if words.starts_with(b"HTTP/1.") => {
-            let ours = words.windows(7).any(|part| part == b"ready: " || part == b"t ready");
-            let guess = if ours {
-                "this is the --http port of a server"
-            } else {
-                "this looks like the --http port of a server"
-            };
-            format!("answers HTTP, not gRPC: {guess}; {place}")
-        }
-        // A TLS alert.
-        [0x15, 0x03, ..] => needs_tls(place),
-        _ => return None,
+    let what = if page.contains(SPEAKS_TLS) || page.starts_with(TLS_ALERT) {
+        format!(
+            "speaks TLS, and was asked without: name the file with its CA (--tls-ca), or write https:// if this system \
+trusts it. Otherwise it is another port; {place}"
+        )
+    } else if page.starts_with("HTTP/1.") {
+        let is_ours = page.contains("ready: ") || page.contains("t ready");
+        let guess = if is_ours { "is" } else { "looks like" };
+        format!("answers HTTP, not gRPC: this {guess} the --http port of a server; {place}")
+    } else {
+        return None;
     };
     Some(CliError::WrongPort { address: address.to_owned(), what })
 }
 
-/// What a server of ours says to a client that speaks no TLS.
-const SPEAKS_TLS: &[u8] = b"this server speaks TLS";
+/// How a Leaseway server answers a client without TLS.
+const SPEAKS_TLS: &str = "this server speaks TLS";
 
-fn needs_tls(place: &str) -> String {
-    format!(
-        "speaks TLS, and was asked without: name the file with its CA (--tls-ca), or write https:// if this system \
-         trusts it. Otherwise it is another port; {place}"
-    )
-}
+/// The first bytes of a TLS alert.
+const TLS_ALERT: &str = "\u{15}\u{3}";
 
-async fn first_words(address: &str) -> Option<Vec<u8>> {
-    let mut stream = TcpStream::connect(address).await.ok()?;
-    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.ok()?;
-    let mut words = Vec::new();
-    // What is there after an error is as good.
-    let _ = stream.take(1024).read_to_end(&mut words).await;
-    Some(words)
-}
-
-/// What is wrong with a port whose gRPC does not know the service, if that can be told.
+/// The error for a gRPC port without the service, if the port is recognized.
 pub(crate) async fn serves_otherwise(address: &str, channel: Channel, wanted: Wanted) -> Option<CliError> {
     let clients = async {
         let asked = CapacityClient::new(channel.clone()).discovery(DiscoveryRequest {}).await;
@@ -124,7 +103,7 @@ pub(crate) async fn serves_otherwise(address: &str, channel: Channel, wanted: Wa
     Some(CliError::WrongPort { address: address.to_owned(), what })
 }
 
-/// Any answer will do: it knows the service.
+/// Any answer except `Unimplemented` shows that the server has the service.
 fn is_known(asked: Result<(), Status>) -> bool {
     asked.map_or_else(|status| status.code() != Code::Unimplemented, |()| true)
 }

@@ -1,32 +1,29 @@
-//! Where a running `leaseway up` serves, for commands that are not told by a flag or a variable.
+//! The run file of `leaseway up`: where its peers serve, for commands without an address flag or variable.
 //!
-//! `up` writes the addresses of its peers into a file of its own, and holds a lock on that file for as long as it runs.
-//! A file without a lock is stale: its `up` was killed, and its peers with it. Commands ignore such a file, and errors
-//! mention it.
+//! `up` writes the addresses of its peers into a file, and holds a lock on it while it runs. A file without a lock is
+//! stale: its `up` was killed, and its peers with it. Commands ignore stale files, and errors mention them.
 
-use std::{
-    env,
-    fs::{self, File, TryLockError},
-    io::{self, Write as _},
-    path::{Path, PathBuf},
-};
+use std::fs::{File, TryLockError};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::address_source::{AddressSource, Port};
+use crate::error::{AddressSource, Port};
 
-/// Where the files are, instead of the directory for files of running programs.
+/// Overrides the directory of run files.
 const DIRECTORY: &str = "LEASEWAY_RUN_DIR";
 
-/// What an `up` writes down.
+/// The content of a run file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Running {
-    /// Of `leaseway up`.
+    /// The process ID of `leaseway up`.
     pub(crate) process: u32,
     pub(crate) nodes: Vec<RunningNode>,
 }
 
-/// A node, with all peers whose addresses are known, also those that another `up` runs.
+/// A node, with all peers whose addresses are known, including those that another `up` runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunningNode {
     pub(crate) name: String,
@@ -47,7 +44,7 @@ impl RunningNode {
     }
 }
 
-/// Where to ask, and why there.
+/// The addresses to ask, and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) addresses: Vec<String>,
@@ -55,7 +52,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The process ID of the `up` whose peers are asked, although none of them is at the default address.
+    /// The process ID of the `up` whose peers are asked, unless one of them serves at the default address.
     pub(crate) fn elsewhere(&self, port: Port) -> Option<u32> {
         let is_default = self.addresses.iter().any(|address| address == port.default_address());
         match &self.origin {
@@ -65,7 +62,7 @@ impl Found {
     }
 }
 
-/// The peers of the node that serves at the default address, else those of the only `up` that runs, else the default.
+/// The peers of the node at the default address; else those of the only running `up`; else the default.
 pub(crate) fn find(port: Port) -> Found {
     choose(port, directory().map_or_else(Vec::new, |directory| read_all(&directory)))
 }
@@ -98,7 +95,7 @@ struct RunFile {
     is_live: bool,
 }
 
-/// What is no file of ours, or cannot be read, is as good as absent.
+/// All readable run files of a directory.
 fn read_all(directory: &Path) -> Vec<RunFile> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|of| of == "json"));
@@ -112,40 +109,40 @@ fn read(path: &Path) -> Option<RunFile> {
     Some(RunFile { path: path.to_owned(), running, is_live })
 }
 
-/// The file of this process. It is removed when this is dropped, and stale if the process is killed before.
-pub(crate) struct Written {
+/// The run file of this process, removed when this is dropped.
+pub(crate) struct RunFileGuard {
     path: PathBuf,
     _locked: File,
 }
 
-/// Writes down where peers serve. Without a directory for such files it does nothing.
-pub(crate) fn write(running: &Running) -> io::Result<Option<Written>> {
+/// Writes the run file. Does nothing if no directory for it is known.
+pub(crate) fn write(running: &Running) -> io::Result<Option<RunFileGuard>> {
     directory().map(|directory| write_into(&directory, running)).transpose()
 }
 
-fn write_into(directory: &Path, running: &Running) -> io::Result<Written> {
+fn write_into(directory: &Path, running: &Running) -> io::Result<RunFileGuard> {
     fs::create_dir_all(directory)?;
     for stale in read_all(directory).iter().filter(|file| !file.is_live) {
         fs::remove_file(&stale.path)?;
     }
     let path = directory.join(format!("up-{}.json", running.process));
-    // Nobody may read it before it is locked and complete.
+    // Readers must find the file locked and complete.
     let hidden = path.with_extension("new");
     let mut file = File::create(&hidden)?;
     file.lock()?;
     file.write_all(serde_json::to_string(running)?.as_bytes())?;
     fs::rename(&hidden, &path)?;
-    Ok(Written { path, _locked: file })
+    Ok(RunFileGuard { path, _locked: file })
 }
 
-impl Drop for Written {
+impl Drop for RunFileGuard {
     fn drop(&mut self) {
-        // Nothing can be done about a failure: the file is stale then.
+        // If this fails the file is stale, and readers ignore it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Of this user alone: another must not tell this one's commands where to ask.
+/// Per user: no other user may redirect this user's commands.
 fn directory() -> Option<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set(DIRECTORY)
@@ -191,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_up_was_killed_misleads_no_command_and_is_told_in_the_error() {
+    fn a_stale_file_is_ignored_and_mentioned_in_the_error() {
         let directory = tempfile::tempdir().expect("a directory");
         let text = serde_json::to_string(&running(7, &[("root", true, THREE)])).expect("JSON");
         let stale = directory.path().join("up-7.json");
@@ -204,20 +201,19 @@ mod tests {
     }
 
     #[test]
-    fn of_a_tree_it_is_the_node_at_the_default_address_or_else_the_root() {
+    fn in_a_tree_the_node_at_the_default_address_is_asked_or_else_the_root() {
         let directory = tempfile::tempdir().expect("a directory");
         for (leaf, root, expected) in
             [(&[5100][..], &[9][..], "127.0.0.1:5100"), (&[7][..], &[9, 10][..], "127.0.0.1:9,127.0.0.1:10")]
         {
             let nodes = [("leaf", false, leaf), ("root", true, root)];
-            let written = write_into(directory.path(), &running(7, &nodes)).expect("written");
+            let _written = write_into(directory.path(), &running(7, &nodes)).expect("written");
             assert_eq!(found(directory.path(), Port::Clients).0, expected);
-            drop(written);
         }
     }
 
     #[test]
-    fn of_several_it_is_the_one_at_the_default_address_or_none() {
+    fn of_several_runs_only_one_at_the_default_address_is_asked() {
         let directory = tempfile::tempdir().expect("a directory");
         let write = |process, ports| write_into(directory.path(), &running(process, &[("root", true, ports)]));
         let _others = [write(7, &[1, 2]), write(8, &[3])].map(|written| written.expect("written"));
@@ -227,10 +223,10 @@ mod tests {
     }
 
     #[test]
-    fn no_advice_is_to_start_a_server() {
+    fn no_error_advises_to_start_another_server() {
         let file = PathBuf::from("up-7.json");
         for origin in [
-            AddressSource::Told(Port::Clients),
+            AddressSource::Given(Port::Clients),
             AddressSource::Variable(Port::Operators),
             AddressSource::Up { process: 7, file },
             AddressSource::Default { port: Port::Clients, ended: Some(7) },

@@ -1,4 +1,4 @@
-//! Asking one server after the other, again and again if need be, until one can answer or time is up.
+//! Asks servers in turn, and repeatedly, until one answers or time is up.
 
 use std::time::Duration;
 
@@ -6,46 +6,45 @@ use tokio::time::{Instant, sleep};
 
 use crate::error::CliError;
 
-/// Servers that name each other are not followed for ever.
+/// The maximum number of redirects to follow.
 pub(crate) const MAX_REDIRECTS: usize = 5;
 
-/// ... and so often they are asked again: for a moment of an election two peers may name each other.
+/// The maximum number of redirect cycles: during an election two peers may briefly name each other.
 const MAX_CYCLES: usize = 5;
 
-/// In less time none can answer.
+/// The least time in which an attempt can succeed.
 const MIN_ATTEMPT: Duration = Duration::from_millis(100);
 
-/// Where there is another server to ask, one that says nothing is given so long; twice as long the next time.
+/// The timeout of a silent server if there are others to ask; doubled in each round.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Before all are asked once more.
+/// The pause between rounds.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// How long a command goes on, unless it is told.
+/// The default time limit of a command.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// ... where nothing listens at all: no election is waited for, only a server that is just being started.
+/// The default limit if nothing listens: only a server that is starting is worth waiting for.
 const STARTING: Duration = Duration::from_secs(1);
 
 /// When a command gives up.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct SearchLimits {
     pub(crate) limit: Duration,
     starting: Duration,
 }
 
-impl Patience {
-    /// So many seconds; without them as long as makes sense.
-    pub(crate) fn of(seconds: Option<u64>) -> Patience {
-        let told = seconds.map(Duration::from_secs);
-        Patience { limit: told.unwrap_or(LIMIT), starting: told.unwrap_or(STARTING) }
+impl SearchLimits {
+    /// The value of `--timeout`, or the defaults.
+    pub(crate) fn of(seconds: Option<u64>) -> SearchLimits {
+        let given = seconds.map(Duration::from_secs);
+        SearchLimits { limit: given.unwrap_or(LIMIT), starting: given.unwrap_or(STARTING) }
     }
 }
 
-/// How long one server may take.
+/// The time limits of one attempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
-    /// Until another is asked.
+    /// Until another server is asked.
     pub(crate) patience: Duration,
     /// Until the command gives up.
     pub(crate) left: Duration,
@@ -60,33 +59,33 @@ impl Attempt {
 /// The outcome of asking one server.
 pub(crate) enum Attempted<T> {
     Answer(T),
-    /// The master is there.
+    /// The address of the master.
     Elsewhere(String),
-    /// It, or another, may answer later; asking again does no harm.
+    /// Possibly temporary; a retry does no harm.
     NotNow(CliError),
-    /// No process has this port.
+    /// No process listens on the port.
     NothingListens(CliError),
-    /// Asking again would not help, or could do harm.
+    /// A retry would not help, or could do harm.
     Never(CliError),
 }
 
-/// Asks at each address in turn, and where those send it, until there is an answer or patience is over.
+/// Asks each address in turn, and follows redirects, until there is an answer or time is up.
 pub(crate) async fn search<T>(
     addresses: &[String],
-    Patience { limit, starting }: Patience,
+    SearchLimits { limit, starting }: SearchLimits,
     ask: impl AsyncFn(&str, Attempt) -> Attempted<T>,
 ) -> Result<T, CliError> {
     let begun = Instant::now();
-    let mut said = LastErrors::default();
-    let (mut patience, mut circles) = (FIRST_TIMEOUT, 0);
+    let mut errors = LastErrors::default();
+    let (mut patience, mut cycles) = (FIRST_TIMEOUT, 0);
     loop {
         let mut listens = false;
         for address in addresses {
             let mut at = address.clone();
             for redirects in 0..=MAX_REDIRECTS {
                 let left = limit.saturating_sub(begun.elapsed());
-                if left < MIN_ATTEMPT && !said.is_empty() {
-                    return Err(said.error(limit));
+                if left < MIN_ATTEMPT && !errors.0.is_empty() {
+                    return Err(errors.summary(limit));
                 }
                 let alone = addresses.len() == 1 && redirects == 0;
                 let attempt = Attempt { patience: if alone { left } else { patience.min(left) }, left };
@@ -94,29 +93,29 @@ pub(crate) async fn search<T>(
                     Attempted::Answer(answer) => return Ok(answer),
                     Attempted::Never(error) => return Err(error),
                     Attempted::NothingListens(error) => {
-                        said.note(&at, error);
+                        errors.note(&at, error);
                         break;
                     }
                     Attempted::NotNow(error) => {
                         listens = true;
-                        said.note(&at, error);
+                        errors.note(&at, error);
                         break;
                     }
                     Attempted::Elsewhere(last) if redirects == MAX_REDIRECTS => {
-                        (listens, circles) = (true, circles + 1);
-                        said.note(&at, CliError::TooManyRedirects { count: MAX_REDIRECTS, last });
+                        (listens, cycles) = (true, cycles + 1);
+                        errors.note(&at, CliError::TooManyRedirects { count: MAX_REDIRECTS, last });
                     }
                     Attempted::Elsewhere(master) => {
                         listens = true;
-                        said.note(&at, CliError::NotMaster { address: at.clone(), master: master.clone() });
+                        errors.note(&at, CliError::NotMaster { address: at.clone(), master: master.clone() });
                         at = master;
                     }
                 }
             }
         }
         let spent = begun.elapsed();
-        if spent + RETRY_DELAY >= limit || (!listens && spent >= starting) || circles >= MAX_CYCLES {
-            return Err(said.error(spent));
+        if spent + RETRY_DELAY >= limit || (!listens && spent >= starting) || cycles >= MAX_CYCLES {
+            return Err(errors.summary(spent));
         }
         sleep(RETRY_DELAY).await;
         patience = (patience * 2).min(limit);
@@ -128,10 +127,6 @@ pub(crate) async fn search<T>(
 struct LastErrors(Vec<(String, CliError, u32)>);
 
 impl LastErrors {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     fn note(&mut self, address: &str, error: CliError) {
         match self.0.iter_mut().find(|(known, ..)| known == address) {
             Some((_, last, times)) => (*last, *times) = (error, *times + 1),
@@ -139,8 +134,8 @@ impl LastErrors {
         }
     }
 
-    /// The error of a single server, or all of them.
-    fn error(mut self, spent: Duration) -> CliError {
+    /// The error of the only server, or a list of all.
+    fn summary(mut self, spent: Duration) -> CliError {
         if self.0.len() == 1
             && let Some((_, error, _)) = self.0.pop()
         {
@@ -150,7 +145,7 @@ impl LastErrors {
             let asked = if *times > 1 { format!(" (asked {times} times)") } else { String::new() };
             format!("\n  {}: {}{asked}", leaseway_core::escaped(address), leaseway_core::escaped(&error.brief()))
         };
-        let electing = self.0.iter().any(|(_, error, _)| error.is_for_want_of_a_master());
+        let electing = self.0.iter().any(|(_, error, _)| error.awaits_master());
         CliError::NoAnswer { spent, tried: self.0.iter().map(line).collect(), electing, origin: None }
     }
 }
@@ -174,10 +169,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_dead_first_server_costs_a_moment_and_a_silent_one_no_more_than_its_share() {
+    async fn a_dead_server_is_skipped_at_once_and_a_silent_one_after_its_timeout() {
         let begun = Instant::now();
         let servers = addresses(&["dead", "silent", "c"]);
-        let answer = search(&servers, Patience::of(None), async |address: &str, attempt: Attempt| match address {
+        let answer = search(&servers, SearchLimits::of(None), async |address: &str, attempt: Attempt| match address {
             "dead" => Attempted::NothingListens(unreachable(address)),
             "silent" => {
                 sleep(attempt.patience).await;
@@ -189,10 +184,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_election_is_waited_for_and_its_master_followed() {
+    async fn an_election_is_awaited_and_its_master_followed() {
         let asked = RefCell::new(Vec::new());
         let servers = addresses(&["a"]);
-        let answer = search(&servers, Patience::of(None), async |address: &str, _| {
+        let answer = search(&servers, SearchLimits::of(None), async |address: &str, _| {
             asked.borrow_mut().push(address.to_owned());
             match (address, asked.borrow().len()) {
                 ("a", ..4) => Attempted::NotNow(no_master(address)),
@@ -205,10 +200,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_each_said_is_told_when_time_is_up() {
+    async fn at_the_time_limit_the_last_error_of_each_server_is_listed() {
         let begun = Instant::now();
         let servers = addresses(&["a", "b\n"]);
-        let failed = search(&servers, Patience::of(None), async |address: &str, _| match address {
+        let failed = search(&servers, SearchLimits::of(None), async |address: &str, _| match address {
             "a" => Attempted::<()>::NotNow(no_master(address)),
             _ => Attempted::NothingListens(unreachable(address)),
         });
@@ -219,28 +214,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_nothing_listens_it_gives_up_after_a_second_unless_told_otherwise() {
-        let begun = Instant::now();
+    async fn where_nothing_listens_it_gives_up_after_a_second_or_the_given_time() {
         let servers = addresses(&["a"]);
-        let error =
-            search(&servers, Patience::of(None), async |at: &str, _| Attempted::<()>::NothingListens(unreachable(at)));
-        assert!(matches!(error.await, Err(CliError::Unreachable { .. })), "a single server's own words");
-        assert!(begun.elapsed() < 2 * STARTING);
-        let begun = Instant::now();
-        let error = search(&servers, Patience::of(Some(30)), async |at: &str, _| {
-            Attempted::<()>::NothingListens(unreachable(at))
-        });
-        assert!(error.await.is_err());
-        assert!(begun.elapsed() > Duration::from_secs(29), "unless it is told how long to try");
+        for (timeout, least, most) in [(None, 0, 2), (Some(30), 29, 31)] {
+            let begun = Instant::now();
+            let answer = search(&servers, SearchLimits::of(timeout), async |at: &str, _| {
+                Attempted::<()>::NothingListens(unreachable(at))
+            });
+            assert!(matches!(answer.await, Err(CliError::Unreachable { .. })), "the only server's own error");
+            assert!((least..most).contains(&begun.elapsed().as_secs()), "{timeout:?}: {:?}", begun.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn servers_that_name_each_other_are_not_followed_for_ever() {
+    async fn redirect_cycles_end() {
         let servers = addresses(&["a"]);
-        let error = search(&servers, Patience::of(None), async |at: &str, _| {
+        let error = search(&servers, SearchLimits::of(None), async |at: &str, _| {
             Attempted::<()>::Elsewhere(if at == "a" { "b".into() } else { "a".into() })
         });
-        let error = error.await.expect_err("there is no end to it").to_string();
+        let error = error.await.expect_err("it is a cycle").to_string();
         assert!(error.contains("followed 5 redirects"), "{error}");
     }
 }

@@ -1,21 +1,16 @@
-//! How a command protects its connections, and says who asks: the same flags for all commands that connect.
+//! The flags for TLS and identity, shared by all commands that connect.
 
 use std::{fs, path::PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
-use leaseway_client::{
-    ClientTls, Credentials, Files, Token, Transport,
-    endpoint::{self, Endpoint},
-};
+use leaseway_client::endpoint::Endpoint;
+use leaseway_client::{ClientTls, Credentials, Files, Token, Transport, endpoint};
 
 use leaseway_tls::Protocol;
 
-use crate::{
-    connect::{pages::Pages, tls_flags::TlsFlags},
-    error::CliError,
-};
+use crate::connect::pages::Pages;
+use crate::error::CliError;
 
-/// TLS, and who asks. Any of the --tls flags means TLS, and so does https:// before an address.
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "TLS and identity")]
 pub(crate) struct Security {
@@ -42,7 +37,7 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// How these servers are reached.
+    /// The transport to these servers.
     pub(crate) fn transport(&self, servers: &[Endpoint]) -> Result<Transport, CliError> {
         let mut transport = self.without_token(servers)?;
         if let Some(file) = &self.token_file {
@@ -51,12 +46,12 @@ impl Security {
         Ok(if self.insecure { transport.with_clear_token() } else { transport })
     }
 
-    /// The file with the token that says who asks.
+    /// The file with the caller's token.
     pub(crate) fn token_file(&self) -> Option<&PathBuf> {
         self.token_file.as_ref()
     }
 
-    /// How pages of these servers are asked for.
+    /// The client for pages of these servers.
     pub(crate) fn pages(&self, servers: &[Endpoint]) -> Result<Pages, CliError> {
         let files = self.is_secured(servers)?.then(|| self.files.files());
         let name = self.tls_server_name.as_deref();
@@ -69,9 +64,9 @@ impl Security {
         Ok(Pages { tls, token, insecure: self.insecure })
     }
 
-    /// Over TLS if these servers are.
+    /// The same flags, with TLS if these servers use it.
     pub(crate) fn as_secured_as(&self, servers: &[Endpoint]) -> Security {
-        // What contradicts itself is refused where the servers are asked.
+        // Contradictions are reported when the servers are asked.
         Security { tls: self.is_secured(servers).unwrap_or(self.tls), ..self.clone() }
     }
 
@@ -80,17 +75,35 @@ impl Security {
         endpoint::over_tls(servers, wanted).map_err(|error| CliError::Flags(error.to_string()))
     }
 
-    /// As [`transport`](Self::transport), where there is another way to say who asks.
+    /// As [`transport`](Self::transport), without the token.
     pub(crate) fn without_token(&self, servers: &[Endpoint]) -> Result<Transport, CliError> {
-        let files = self.is_secured(servers)?.then(|| self.files.files());
-        secured(files, self.tls_server_name.as_deref())
+        if !self.is_secured(servers)? {
+            return Ok(Transport::new());
+        }
+        let credentials = Credentials::load(self.files.files())?;
+        Ok(Transport::new().with_tls(ClientTls::new(&credentials, self.tls_server_name.as_deref())?))
     }
 }
 
-/// Over TLS with these files, if there are any.
-fn secured(files: Option<Files>, server_name: Option<&str>) -> Result<Transport, CliError> {
-    let Some(files) = files else { return Ok(Transport::new()) };
-    Ok(Transport::new().with_tls(ClientTls::new(&Credentials::load(files)?, server_name)?))
+/// A certificate with its key, and the CA of others. Servers, gateways and clients share these flags.
+#[derive(clap::Args, Clone)]
+pub(crate) struct TlsFlags {
+    /// The certificate of this side, with those between it and its CA, as PEM. A server's listeners speak TLS with it,
+    /// and it is shown to parent and peers; other commands show it to servers that ask for one
+    #[arg(long, env = "LEASEWAY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of --tls-cert, as PEM
+    #[arg(long, env = "LEASEWAY_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// The CA that the certificates of all others must be signed by, as PEM
+    #[arg(long, env = "LEASEWAY_TLS_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+}
+
+impl TlsFlags {
+    pub(crate) fn files(&self) -> Files {
+        Files { certificate: self.tls_cert.clone(), key: self.tls_key.clone(), ca: self.tls_ca.clone() }
+    }
 }
 
 #[cfg(test)]
@@ -111,12 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_of_it_there_is_no_tls() {
-        assert!(transport("a:1", &[]).is_ok_and(|transport| !transport.is_secured()));
-    }
-
-    #[test]
-    fn what_contradicts_itself_is_refused_in_words() {
+    fn contradictory_flags_are_refused() {
         for (server, arguments, says) in [
             ("http://a:1", &["--tls-ca", "x"][..], "write https://"),
             ("a:1", &["--tls-cert", "x"], "--tls-key"),

@@ -1,4 +1,4 @@
-//! `leaseway check`: is a cluster well.
+//! `leaseway check`: the health of a cluster.
 
 mod gather;
 
@@ -10,15 +10,11 @@ use leaseway_proto::{admin::ListPeersResponse, status::GetStatusResponse};
 use leaseway_server::checkup::{self, PeersObservation, Severity};
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome,
-    connect::{Target, block_on},
-    error::CliError,
-    output::{Output, progress, say, say_json},
-};
+use crate::Outcome;
+use crate::connect::{Target, block_on};
+use crate::error::CliError;
+use crate::output::{Output, print, print_json, progress};
 
-/// Says whether a cluster is well: looks at all peers of the node, at its configuration, clocks, certificates, disks
-/// and limits, and at each node above it. Changes nothing
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Check {
@@ -43,27 +39,27 @@ Examples:
 
 Exit codes: 0 all is well, 3 something should be looked at, 4 clients may not get what they should, 69 no server answers.";
 
-/// What was seen of the node that was asked, and the verdicts on it and those above it.
-pub(crate) struct Looked {
+/// What was observed of the node that was asked, and the verdicts on it and the nodes above it.
+pub(crate) struct CheckedCluster {
     pub(crate) verdicts: Vec<checkup::Check>,
-    /// Addresses with what each has said, or why there is no answer.
+    /// Each address with its status, or why there is none.
     pub(crate) servers: Vec<(String, Result<GetStatusResponse, String>)>,
     pub(crate) peers: Option<ListPeersResponse>,
 }
 
-impl Looked {
-    /// The worst of all verdicts.
+impl CheckedCluster {
+    /// The worst severity.
     pub(crate) fn grade(&self) -> Severity {
         Severity::worst(&self.verdicts)
     }
 
-    /// Its status knows all resources.
+    /// The status of the master, which lists all resources.
     pub(crate) fn master(self) -> Option<GetStatusResponse> {
         self.servers.into_iter().filter_map(|(_, answer)| answer.ok()).find(|status| status.is_master)
     }
 }
 
-pub(crate) async fn look(target: &Target, admin_token: Option<&PathBuf>) -> Result<Looked, CliError> {
+pub(crate) async fn look(target: &Target, admin_token: Option<&PathBuf>) -> Result<CheckedCluster, CliError> {
     let mut seen = gather::gather(target, admin_token).await?;
     let verdicts = checkup::check(&seen);
     let node = seen.nodes.swap_remove(0);
@@ -72,7 +68,7 @@ pub(crate) async fn look(target: &Target, admin_token: Option<&PathBuf>) -> Resu
         PeersObservation::Alone | PeersObservation::Elsewhere | PeersObservation::Unknown(_) => None,
     };
     let servers = node.servers.into_iter().map(|server| (server.address, server.answer)).collect();
-    Ok(Looked { verdicts, servers, peers })
+    Ok(CheckedCluster { verdicts, servers, peers })
 }
 
 impl Check {
@@ -82,7 +78,7 @@ impl Check {
         drop(progress);
         let looked = looked?;
         if self.output.is_json() {
-            say_json(as_json(&looked.verdicts))?;
+            print_json(as_json(&looked.verdicts))?;
         } else {
             self.print(&looked.verdicts)?;
         }
@@ -97,12 +93,12 @@ impl Check {
         let mut node = None;
         for verdict in verdicts.iter().filter(|verdict| !self.quiet || verdict.grade > Severity::Ok) {
             if node != Some(&verdict.node) {
-                say(format_args!("node {}", escaped(&verdict.node)))?;
+                print(format_args!("node {}", escaped(&verdict.node)))?;
                 node = Some(&verdict.node);
             }
-            say(format_args!("  {:<4}  {:<13}  {}", verdict.grade.name(), verdict.about, escaped(&verdict.found)))?;
+            print(format_args!("  {:<4}  {:<13}  {}", verdict.grade.name(), verdict.about, escaped(&verdict.found)))?;
             if !verdict.next.is_empty() {
-                say(format_args!("{:23}→ {}", "", verdict.next))?;
+                print(format_args!("{:23}→ {}", "", verdict.next))?;
             }
         }
         Ok(())

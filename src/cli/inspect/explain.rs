@@ -1,23 +1,19 @@
-//! `leaseway explain`.
+//! `leaseway explain`: why a client has what it has.
 
 use clap::Args;
 use leaseway_core::escaped;
 use leaseway_proto::status::{ExplainRequest, ExplainResponse, GetStatusRequest, status_client::StatusClient};
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome,
-    connect::{Observed, Target, block_on, refused},
-    error::CliError,
-    inspect::status::overridden_as_json,
-    output::{Output, say, say_json},
-};
+use crate::Outcome;
+use crate::connect::{Observed, Target, block_on, refused};
+use crate::error::CliError;
+use crate::inspect::status::overridden_as_json;
+use crate::output::{Output, print, print_json};
 
-/// No tree is deeper: parents that name each other would be asked for ever.
+/// The maximum depth of a tree, in case parents name each other.
 const LEVELS: usize = 16;
 
-/// Explains why a client has what it has: what it is due and why, what keeps it from having that, when that changes at
-/// the latest, and what it could do. In a tree, at its node and at each one above
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Explain {
@@ -40,17 +36,17 @@ Examples:
   leaseway explain east mysql --node                why the node east has what it has, asked at its parent
   leaseway explain alice mysql -o json | jq .levels[0].rule";
 
-/// One node's answer.
+/// The answer of one node.
 struct Level {
     address: String,
     holder: String,
     answer: ExplainResponse,
 }
 
-/// What the nodes said, from the first upwards.
+/// The answers of the node that was asked and those above it.
 struct Explained {
     levels: Vec<Level>,
-    /// Why the next one above did not answer.
+    /// Why the next node above did not answer.
     silence: Option<String>,
 }
 
@@ -59,30 +55,30 @@ impl Explain {
         let Explained { levels, silence } = block_on(self.ask())?;
         if self.output.is_json() {
             let levels = levels.iter().map(as_json).collect::<Vec<_>>();
-            return say_json(json!({ "levels": levels, "silence": silence }));
+            return print_json(json!({ "levels": levels, "silence": silence }));
         }
         for (at, level) in levels.iter().enumerate() {
             if at > 0 {
-                say(format_args!("\n{} has what its parent at {} lends it:", escaped(&level.holder), level.address))?;
+                print(format_args!("\n{} has what its parent at {} lends it:", escaped(&level.holder), level.address))?;
             }
             for sentence in &level.answer.sentences {
-                // Names in it were made harmless where it was made.
-                say(escaped(sentence))?;
+                // The server has escaped the names in it.
+                print(escaped(sentence))?;
             }
             if level.answer.holder.is_none() {
-                say(format_args!(
+                print(format_args!(
                     "{} is not known there: it has not asked, or its lease has ended.",
                     escaped(&level.holder)
                 ))?;
             }
         }
         match silence {
-            Some(why) => say(format_args!("\nThe parent does not answer: {}", escaped(&why))),
+            Some(why) => print(format_args!("\nThe parent does not answer: {}", escaped(&why))),
             None => Ok(()),
         }
     }
 
-    /// At the node that was named, and at those above it.
+    /// Asks the target's node, and those above it.
     async fn ask(&self) -> Result<Explained, CliError> {
         let first = self.ask_node(&self.target, &self.client, self.node).await?;
         if first.answer.holder.is_none() {

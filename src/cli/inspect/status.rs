@@ -1,4 +1,4 @@
-//! `leaseway status`.
+//! `leaseway status`: a server with its resources, or a resource with its holders.
 
 use clap::Args;
 use leaseway_core::{escaped, escaped_lines};
@@ -7,18 +7,11 @@ use leaseway_proto::status::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome,
-    connect::{Observed, Target, block_on, get_status, refused},
-    error::CliError,
-    output::{
-        Output,
-        format::{learning, number},
-        say, say_json, table,
-    },
-};
+use crate::Outcome;
+use crate::connect::{Observed, Target, block_on, get_status, refused};
+use crate::error::CliError;
+use crate::output::{Output, learning, number, print, print_json, table};
 
-/// Shows a server and its resources, or one resource and its holders.
 #[derive(Args)]
 pub(crate) struct ShowStatus {
     /// Only this resource, with its holders
@@ -45,12 +38,12 @@ impl ShowStatus {
             return Err(CliError::NoSuchResource(wanted.clone()));
         }
         if self.output.is_json() {
-            return say_json(as_json(&status));
+            return print_json(as_json(&status));
         }
         self.print(&status)
     }
 
-    /// Page after page, over one connection.
+    /// Fetches all pages over one connection.
     async fn ask(&self) -> Result<GetStatusResponse, CliError> {
         let mut request = GetStatusRequest {
             resource_id: self.resource.clone().unwrap_or_default(),
@@ -62,7 +55,7 @@ impl ShowStatus {
             request.page_token = std::mem::take(&mut status.next_page_token);
             request.page_size = (self.most() - shown(&status)).min(PAGE);
             let next = get_status(&channel, request.clone()).await.map_err(|status| refused(&address, &status))?;
-            // A resource that has gone meanwhile has no holders any more.
+            // A resource that is gone by now has no holders left.
             append(&mut status, next);
         }
         Ok(status)
@@ -74,31 +67,28 @@ impl ShowStatus {
 
     fn print(&self, status: &GetStatusResponse) -> Outcome {
         print_server(status)?;
-        say("")?;
+        print("")?;
         if status.resources.is_empty() && !status.is_master {
-            return say("resources are not known here: only the master knows them");
+            return print("resources are not known here: only the master knows them");
         }
         if status.resources.is_empty() {
-            return say("no resources yet: the first request for one creates it");
+            return print("no resources yet: the first request for one creates it");
         }
-        let rows: Vec<_> =
-            std::iter::once(resource_heading()).chain(status.resources.iter().map(resource_row)).collect();
-        say(table(&rows))?;
+        print(table(&RESOURCE_HEADING, status.resources.iter().map(resource_row)))?;
         if self.resource.is_some() {
             status.resources.iter().try_for_each(print_details)?;
             let holders = status.resources.iter().flat_map(|resource| &resource.holder);
-            let rows: Vec<_> = std::iter::once(holder_heading()).chain(holders.map(holder_row)).collect();
-            say("")?;
-            say(table(&rows))?;
+            print("")?;
+            print(table(&HOLDER_HEADING, holders.map(holder_row)))?;
         } else if status.resources.iter().any(|resource| resource.overridden.is_some()) {
-            say("* not what the template says: `leaseway capacity` shows who has set it, and why")?;
+            print("* not what the template says: `leaseway capacity` shows who has set it, and why")?;
         }
         if !status.next_page_token.is_empty() {
             let (what, total) = match status.resources.first() {
                 Some(resource) if self.resource.is_some() => ("holders", resource.holders),
                 _ => ("resources", status.resources_total),
             };
-            say(format_args!(
+            print(format_args!(
                 "... {} of {total} {what}: there are more than --rows {}; --all shows all",
                 shown(status),
                 self.rows
@@ -108,9 +98,9 @@ impl ShowStatus {
     }
 }
 
-/// The server as a whole.
+/// Prints the state of the server itself.
 fn print_server(status: &GetStatusResponse) -> Outcome {
-    say(format_args!(
+    print(format_args!(
         "server {} (leaseway {}), {}, up for {} s",
         escaped(&status.server_id),
         escaped(&status.version),
@@ -118,20 +108,20 @@ fn print_server(status: &GetStatusResponse) -> Outcome {
         status.uptime_ms / 1000
     ))?;
     if let Some(absence) = &status.takes_no_part {
-        say(escaped(&absence.why))?;
+        print(escaped(&absence.why))?;
     }
     for loss in &status.losses {
-        say(escaped(loss))?;
+        print(escaped(loss))?;
     }
-    say(format_args!("configuration: {}, version {}", escaped(&status.config_source), status.config_version))?;
+    print(format_args!("configuration: {}, version {}", escaped(&status.config_source), status.config_version))?;
     if let Some(uplink) = &status.uplink {
-        say(place(uplink))?;
+        print(place(uplink))?;
     }
     if !status.access.is_empty() {
-        say(format_args!("access: {}", escaped(&status.access)))?;
+        print(format_args!("access: {}", escaped(&status.access)))?;
     }
     if !status.config_error.is_empty() {
-        say(format_args!(
+        print(format_args!(
             "the newest configuration was refused, the one before is in force:\n{}",
             escaped_lines(&status.config_error)
         ))?;
@@ -139,30 +129,30 @@ fn print_server(status: &GetStatusResponse) -> Outcome {
     Ok(())
 }
 
-/// What only one resource shows beside its row.
+/// Prints the details of a single resource.
 fn print_details(resource: &Resource) -> Outcome {
     if let Some(overridden) = &resource.overridden {
-        say(overridden_line(overridden))?;
+        print(overridden_line(overridden))?;
     }
     if resource.gateways > 0 {
-        say(format!("gateways: {}, holding {}", resource.gateways, number(resource.held_by_gateways)))?;
+        print(format!("gateways: {}, holding {}", resource.gateways, number(resource.held_by_gateways)))?;
     }
     if let Some(pool) = &resource.pool {
-        say(pool_line(pool))?;
+        print(pool_line(pool))?;
     }
     if let Some(supply) = &resource.supply {
-        say(lent(supply))?;
+        print(lent(supply))?;
     }
     if let Some(promises) = &resource.promises {
-        say(promised(promises))?;
+        print(promised(promises))?;
     }
     Ok(())
 }
 
-/// As many rows as a server gives at once.
+/// The maximum page size of servers, in rows.
 const PAGE: u32 = 1000;
 
-/// Of a resource that was named its holders, else resources.
+/// The number of rows: holders of a named resource, otherwise resources.
 fn shown(status: &GetStatusResponse) -> u32 {
     let holders: usize = status.resources.iter().map(|resource| resource.holder.len()).sum();
     u32::try_from(holders.max(status.resources.len())).unwrap_or(u32::MAX)
@@ -208,7 +198,7 @@ fn seconds(ms: u64) -> String {
     format!("{:.1} s", ms as f64 / 1000.0)
 }
 
-/// What a node with a parent has of a resource.
+/// The capacity that the parent lends.
 fn lent(supply: &Supply) -> String {
     let state = match supply {
         Supply { edition: 0, .. } => "the parent has lent nothing yet".to_owned(),
@@ -216,11 +206,12 @@ fn lent(supply: &Supply) -> String {
         supply => format!("lent by the parent for another {}", seconds(supply.remaining_ms)),
     };
     let told = supply.outstanding.map(|told| format!("; it was told that {} is outstanding", number(told)));
-    let terms: String = supply.terms.iter().map(|terms| format!("\nit divides priority {}", said(terms))).collect();
+    let terms: String =
+        supply.terms.iter().map(|terms| format!("\nit divides priority {}", terms_in_words(terms))).collect();
     format!("{state}{}{terms}", told.unwrap_or_default())
 }
 
-/// What the quorum knows of a resource, and how much of that its master has not heard of.
+/// The capacity promised by the quorum, and the part of it that clients have not yet reported to the master.
 fn promised(promises: &Promises) -> String {
     let Promises { total, estate, inherited_ms, horizon_ms, under_way } = *promises;
     let (total, horizon) = (number(total), seconds(horizon_ms));
@@ -242,7 +233,11 @@ fn promises_as_json(promises: &Promises) -> Value {
     })
 }
 
-fn said(terms: &Terms) -> String {
+const RESOURCE_HEADING: [&str; 9] =
+    ["RESOURCE", "CAPACITY", "WANTS", "GRANTED", "HELD", "CLIENTS", "LEARNING", "ALGORITHM", "TEMPLATE"];
+const HOLDER_HEADING: [&str; 8] = ["CLIENT", "WANTS", "DUE", "HAS", "HELD", "PRIORITY", "CLIENTS", "HELD FOR"];
+
+fn terms_in_words(terms: &Terms) -> String {
     let by = match terms {
         Terms { level: Some(level), .. } => format!("by the level {} per client", number(*level)),
         Terms { each: Some(each), .. } => format!("{} for each client", number(*each)),
@@ -256,18 +251,10 @@ fn said(terms: &Terms) -> String {
     format!("{} {by}", terms.priority)
 }
 
-fn heading(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-fn resource_heading() -> Vec<String> {
-    heading(&["RESOURCE", "CAPACITY", "WANTS", "GRANTED", "HELD", "CLIENTS", "LEARNING", "ALGORITHM", "TEMPLATE"])
-}
-
 fn resource_row(resource: &Resource) -> Vec<String> {
     vec![
         resource.resource_id.clone(),
-        // The one who set it, and why, is told with the resource alone.
+        // Who set it, and why, is printed for a single resource only.
         format!("{}{}", capacity(resource), if resource.overridden.is_some() { "*" } else { "" }),
         number(resource.wants),
         number(resource.granted),
@@ -279,12 +266,12 @@ fn resource_row(resource: &Resource) -> Vec<String> {
     ]
 }
 
-/// What there is; a resource that is not limited has no capacity.
+/// The capacity of a resource, or `unlimited`.
 pub(crate) fn capacity(resource: &Resource) -> String {
     if is_unlimited(resource) { "unlimited".to_owned() } else { number(resource.capacity) }
 }
 
-/// Every request is granted: no template matches, or one with NO_ALGORITHM, and no parent lends it.
+/// Every request is granted: no template matches, or NO_ALGORITHM applies, and no parent lends.
 pub(crate) fn is_unlimited(resource: &Resource) -> bool {
     resource.unbounded && resource.algorithm == "NO_ALGORITHM"
 }
@@ -325,10 +312,6 @@ fn pool_as_json(pool: &Pool) -> Value {
         "priority_assigned": pool.priority_assigned, "recharging": pool.recharging, "waiting": pool.waiting,
         "overloads": pool.overloads,
     })
-}
-
-fn holder_heading() -> Vec<String> {
-    heading(&["CLIENT", "WANTS", "DUE", "HAS", "HELD", "PRIORITY", "CLIENTS", "HELD FOR"])
 }
 
 fn holder_row(holder: &Holder) -> Vec<String> {

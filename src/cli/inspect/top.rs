@@ -1,30 +1,24 @@
-//! `leaseway top`: a cluster as it is at this moment, at a terminal.
+//! `leaseway top`: a live view of a cluster in a terminal.
 
 mod screen;
 mod source;
 mod view;
 
-use std::{
-    io::{self, IsTerminal as _},
-    path::PathBuf,
-    sync::mpsc,
-    time::Duration,
-};
+use std::io;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use clap::Args;
-use ratatui::{
-    DefaultTerminal,
-    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
-};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use self::{
-    source::{News, Source},
-    view::{Key, Next, View},
-};
+use self::source::{Source, Update};
+use self::view::{Key, Next, View};
 use crate::{Outcome, connect::Target, error::CliError};
 
-/// Shows a cluster as it is at this moment, again and again: whether it is well, the resources that most is wanted of,
-/// and the clients of one
 #[derive(Args)]
 #[command(after_help = "\
 Keys: q or Ctrl-C ends it; arrows, Page Up and Page Down choose; Enter shows the clients of a resource, Esc goes back;
@@ -40,8 +34,8 @@ pub(crate) struct Top {
     target: Target,
 }
 
-/// How long a key may take to be seen, and an answer to be shown.
-const TURN: Duration = Duration::from_millis(100);
+/// The interval at which keys and answers are polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Top {
     pub(crate) fn run(self) -> Outcome {
@@ -53,7 +47,7 @@ impl Top {
     }
 }
 
-/// The terminal is set back afterwards, and before a panic is told.
+/// Restores the terminal afterwards, and before a panic is reported.
 fn at_terminal(work: impl FnOnce(&mut DefaultTerminal) -> Outcome) -> Outcome {
     let mut terminal = ratatui::try_init().map_err(CliError::Output)?;
     let outcome = work(&mut terminal);
@@ -65,7 +59,7 @@ fn show(terminal: &mut DefaultTerminal, source: &Source) -> Outcome {
     let mut view = View::default();
     loop {
         terminal.draw(|frame| screen::draw(frame, &mut view)).map_err(CliError::Output)?;
-        if event::poll(TURN).map_err(CliError::Output)?
+        if event::poll(POLL_INTERVAL).map_err(CliError::Output)?
             && let Event::Key(key) = event::read().map_err(CliError::Output)?
             && let Some(key) = read(key)
         {
@@ -75,12 +69,12 @@ fn show(terminal: &mut DefaultTerminal, source: &Source) -> Outcome {
                 Next::End => return Ok(()),
             }
         }
-        match source.news() {
-            Ok(News::Stop) => return Ok(()),
+        match source.next_update() {
+            Ok(Update::Stop) => return Ok(()),
             Err(mpsc::TryRecvError::Disconnected) => {
                 return Err(CliError::Runtime(io::Error::other("the thread that asks the cluster has failed")));
             }
-            Ok(News::Observation(seen)) => view.learn(*seen),
+            Ok(Update::Observation(seen)) => view.learn(*seen),
             Err(mpsc::TryRecvError::Empty) => {}
         }
     }
@@ -108,29 +102,27 @@ fn read(key: KeyEvent) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        env,
-        process::{Command, Stdio},
-    };
+    use std::env;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
-    /// Set where this test runs itself at a terminal.
+    /// Set where this test runs itself in a terminal.
     const AT_TERMINAL: &str = "TEST_AT_TERMINAL";
 
     #[test]
-    fn a_panic_is_told_after_the_terminal_was_set_back() {
+    fn a_panic_is_reported_after_the_terminal_is_restored() {
         if env::var_os(AT_TERMINAL).is_some() {
-            let _ = at_terminal(|_| panic!("this is meant"));
+            let _ = at_terminal(|_| panic!("planted panic"));
         }
         let own = env::current_exe().expect("the test runs").display().to_string();
-        let test = "inspect::top::tests::a_panic_is_told_after_the_terminal_was_set_back";
+        let test = "inspect::top::tests::a_panic_is_reported_after_the_terminal_is_restored";
         let command = format!("{AT_TERMINAL}=1 '{own}' --exact {test} --nocapture; stty -a");
         let mut script = Command::new("script");
         script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
         let said = script.output().expect("util-linux is there").stdout;
         let said = String::from_utf8_lossy(&said);
-        let (drawn, told) = said.split_once("this is meant").expect("it is told");
+        let (drawn, told) = said.split_once("planted panic").expect("the panic is reported");
         assert!(drawn.contains("\u{1b}[?1049h") && drawn.contains("\u{1b}[?1049l"), "{said:?}");
         assert!(told.contains(" icanon") && told.contains(" echo "), "{said:?}");
     }

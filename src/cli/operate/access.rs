@@ -1,4 +1,4 @@
-//! `leaseway access`: what a policy lets an identity do, without trying it.
+//! `leaseway access`: evaluates an access policy without a request.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,11 @@ use leaseway_proto::admin::GetConfigRequest;
 use leaseway_server::config;
 use serde_json::json;
 
-use crate::{
-    Outcome,
-    connect::block_on,
-    error::CliError,
-    operate::admin::AdminTarget,
-    output::{Output, say, say_json, table},
-};
+use crate::Outcome;
+use crate::connect::block_on;
+use crate::error::CliError;
+use crate::operate::admin::AdminTarget;
+use crate::output::{Output, print, print_json, table};
 
 #[derive(Subcommand)]
 pub(crate) enum AccessCommand {
@@ -24,13 +22,11 @@ pub(crate) enum AccessCommand {
 
 impl AccessCommand {
     pub(crate) fn run(self) -> Outcome {
-        match self {
-            AccessCommand::Test(test) => test.run(),
-        }
+        let AccessCommand::Test(test) = self;
+        test.run()
     }
 }
 
-/// Says whether an identity may do something, by which rule, and which rules nearly let it. Ends with 77 if it may not.
 #[derive(Args)]
 pub(crate) struct Test {
     /// As a certificate or token names it; `anonymous` is a caller without one
@@ -87,10 +83,10 @@ impl Test {
                 json!({ "rule": rule.name, "unmet": unmet })
             });
             let rules = rules.collect::<Vec<_>>();
-            say_json(json!({ "allowed": decision.allowed, "rule": decision.rule, "why": sentence, "rules": rules }))?;
+            print_json(json!({ "allowed": decision.allowed, "rule": decision.rule, "why": sentence, "rules": rules }))?;
         } else {
-            say(format_args!("{}: {sentence}", if decision.allowed { "allowed" } else { "denied" }))?;
-            say(rows(&explained))?;
+            print(format_args!("{}: {sentence}", if decision.allowed { "allowed" } else { "denied" }))?;
+            print(rows(&explained))?;
         }
         if decision.allowed { Ok(()) } else { Err(CliError::NotAllowed) }
     }
@@ -116,17 +112,19 @@ impl Test {
     }
 }
 
-/// Each rule that is for the identity, or lacks one thing only, with what it lacks.
+/// The rules for the identity, and those that fail by one condition, with the conditions that fail.
 fn rows(explained: &[(&Rule, Vec<Condition>)]) -> String {
-    let heading = ["RULE", "MAY", "WHAT IS NOT MET"].map(str::to_owned).to_vec();
     let near = explained.iter().filter(|(_, unmet)| unmet.len() <= 1 || !unmet.contains(&Condition::Who));
     let rows = near.map(|(rule, unmet)| {
         let unmet: Vec<String> = unmet.iter().map(|condition| in_words(rule, *condition)).collect();
         let unmet = if unmet.is_empty() { "nothing: it allows this".to_owned() } else { unmet.join("; ") };
         vec![rule.name.clone(), rule.may.to_string(), unmet]
     });
-    let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
-    if rows.len() == 1 { "no rule is for this identity".to_owned() } else { table(&rows) }
+    let rows: Vec<Vec<String>> = rows.collect();
+    if rows.is_empty() {
+        return "no rule is for this identity".to_owned();
+    }
+    table(&["RULE", "MAY", "WHAT IS NOT MET"], rows)
 }
 
 fn name(condition: Condition) -> &'static str {

@@ -1,38 +1,27 @@
-//! Calls to the admin service of a peer, with a token if one is set, and to the master where it is needed.
+//! Calls to the admin services of a peer, redirected to the master where needed.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
-use leaseway_client::{
-    Channel, Token, Transport,
-    endpoint::{self, Endpoint},
-    tls_error,
-};
-use leaseway_proto::{
-    admin::{MASTER_METADATA, PARENT_METADATA, node_client::NodeClient},
-    pools::pools_client::PoolsClient,
-};
+use leaseway_client::endpoint::Endpoint;
+use leaseway_client::{Channel, Token, Transport, endpoint, tls_error};
+use leaseway_proto::admin::node_client::NodeClient;
+use leaseway_proto::admin::{MASTER_METADATA, PARENT_METADATA};
+use leaseway_proto::pools::pools_client::PoolsClient;
 use leaseway_server::config::MAX_BYTES;
 use tonic::{Code, Response, Status};
 
-use crate::{
-    connect::{
-        Security, Target, TimeLimit, connect, found, from_below, not_grpc,
-        ports::{self, Wanted},
-        refused,
-        run_file::Found,
-        search::{Attempt, Attempted, Patience, search},
-        within,
-    },
-    error::{CliError, address_source::Port},
-};
+use crate::connect::ports::Wanted;
+use crate::connect::run_file::Found;
+use crate::connect::search::{Attempt, Attempted, SearchLimits, search};
+use crate::connect::{Security, Target, TimeLimit, connect, found, from_below, not_grpc, ports, refused, within};
+use crate::error::{CliError, Port};
 
-/// Where operators are served if no port is named: the default of `--admin`.
+/// The default port of `--admin`.
 const DEFAULT_PORT: u16 = 5160;
 
-/// The framing of a configuration on the wire, in bytes.
+/// The overhead of a message that carries a configuration, in bytes.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
 
-/// Where to find a peer's admin address.
 #[derive(clap::Args)]
 pub(crate) struct AdminTarget {
     /// The admin address of any peer of the node; what needs the master finds it from there. Several, with commas:
@@ -58,29 +47,28 @@ fn admin_endpoint(text: &str) -> Result<Endpoint, endpoint::BadEndpoint> {
     endpoint::read_with(text, DEFAULT_PORT)
 }
 
-/// Asks about configurations and peers.
+/// The client of the service for configurations and peers.
 pub(crate) type Client = NodeClient<Channel>;
 
-/// Asks about pools.
+/// The client of the service for pools.
 pub(crate) type Pools = PoolsClient<Channel>;
 
 impl AdminTarget {
-    /// The admin address that a server has told, reached as the server was.
+    /// The admin address that a server reported, reached with the server's credentials.
     pub(crate) fn beside(target: &Target, address: &str, token: Option<PathBuf>) -> Result<AdminTarget, CliError> {
         let admin = admin_endpoint(address).map_err(|error| CliError::Client(error.to_string()))?;
         let (limit, security) = (target.limit.clone(), target.security_beside());
         Ok(AdminTarget { admin: vec![admin], admin_token_file: token, limit, security })
     }
 
-    /// Where to ask, with commas.
+    /// The addresses to ask, separated by commas.
     pub(crate) fn addresses(&self) -> String {
         found(Port::Operators, &self.admin).addresses.join(",")
     }
 
-    /// How they are reached.
     fn transport(&self) -> Result<Transport, CliError> {
         match &self.admin_token_file {
-            // It is sent without TLS, too: a server beyond this machine would not start with it otherwise.
+            // Sent without TLS, too: a server beyond loopback starts without TLS only with --insecure.
             Some(file) => {
                 Ok(self.security.without_token(&self.admin)?.with_token(Token::file(file)?).with_clear_token())
             }
@@ -88,12 +76,12 @@ impl AdminTarget {
         }
     }
 
-    /// Makes a call that may be repeated: to a peer, and to the master if the peer says that the master is needed.
+    /// Makes an idempotent call to a peer, or to the master if the peer names it.
     pub(crate) async fn ask<T>(&self, ask: impl AsyncFn(Client) -> Result<Response<T>, Status>) -> Result<T, CliError> {
         self.ask_through(node_client, ask, true).await
     }
 
-    /// As [`ask`](Self::ask), for calls that must not be carried out twice: once one may have been, it is not repeated.
+    /// Like [`ask`](Self::ask), for calls that must not be executed twice: they are not repeated once they may have been.
     pub(crate) async fn ask_once<T>(
         &self,
         ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,
@@ -101,7 +89,7 @@ impl AdminTarget {
         self.ask_through(node_client, ask, false).await
     }
 
-    /// As [`ask`](Self::ask), about pools.
+    /// Like [`ask`](Self::ask), for the service of pools.
     pub(crate) async fn ask_pools<T>(
         &self,
         ask: impl AsyncFn(Pools) -> Result<Response<T>, Status>,
@@ -118,33 +106,31 @@ impl AdminTarget {
     ) -> Result<T, CliError> {
         let transport = self.transport()?;
         let Found { addresses, origin } = found(Port::Operators, &self.admin);
-        let answer = search(&addresses, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
-            let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why, origin: None };
-            let channel = match connect(&transport, address, attempt).await {
-                Ok(channel) => channel,
-                Err(broken) => return broken.attempted(address, unreachable),
-            };
-            let limit = if may_repeat { attempt.patience } else { attempt.left };
-            match within(limit, ask(client(channel.clone()))).await {
-                Ok(answer) => Attempted::Answer(answer.into_inner()),
-                Err(status) => failed(address, channel, &status, may_repeat).await,
-            }
-        });
+        let answer =
+            search(&addresses, SearchLimits::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
+                let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why, origin: None };
+                let channel = match connect(&transport, address, attempt).await {
+                    Ok(channel) => channel,
+                    Err(broken) => return broken.attempted(address, unreachable),
+                };
+                let limit = if may_repeat { attempt.patience } else { attempt.left };
+                match within(limit, ask(client(channel.clone()))).await {
+                    Ok(answer) => Attempted::Answer(answer.into_inner()),
+                    Err(status) => failed(address, channel, &status, may_repeat).await,
+                }
+            });
         answer.await.map_err(|error| error.with_origin(origin))
     }
 
-    fn limit(&self) -> Duration {
-        Patience::of(self.limit.timeout).limit
-    }
-
-    /// Asks at one address, and nowhere else.
+    /// Calls one address only.
     pub(crate) async fn ask_at<T>(
         &self,
         address: &str,
         ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,
     ) -> Result<T, CliError> {
         let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why, origin: None };
-        let connected = connect(&self.transport()?, address, Attempt::within(self.limit())).await;
+        let limit = SearchLimits::of(self.limit.timeout).limit;
+        let connected = connect(&self.transport()?, address, Attempt::within(limit)).await;
         let channel = connected.map_err(|broken| unreachable(broken.to_string()))?;
         ask(node_client(channel)).await.map(Response::into_inner).map_err(|status| explained(address, &status))
     }
@@ -154,7 +140,7 @@ fn node_client(channel: Channel) -> Client {
     NodeClient::new(channel).max_decoding_message_size(MAX_BYTES + MESSAGE_OVERHEAD)
 }
 
-/// Where the master is, if that is the answer.
+/// The address of the master, if the status is a redirect.
 fn master(status: &Status) -> Option<String> {
     if status.code() != Code::FailedPrecondition {
         return None;
@@ -163,7 +149,7 @@ fn master(status: &Status) -> Option<String> {
     (!address.is_empty()).then(|| address.to_owned())
 }
 
-/// What follows from an error instead of an answer.
+/// Classifies an error.
 async fn failed<T>(address: &str, channel: Channel, status: &Status, may_repeat: bool) -> Attempted<T> {
     if let Some(master) = master(status) {
         return Attempted::Elsewhere(master);
@@ -177,7 +163,7 @@ async fn failed<T>(address: &str, channel: Channel, status: &Status, may_repeat:
         _ => None,
     };
     match wrong.unwrap_or_else(|| explained(address, status)) {
-        // A server says so before it changes anything.
+        // The server refuses the call before it changes anything.
         error @ CliError::NoMasterNow { .. } if may_repeat || status.metadata().contains_key(MASTER_METADATA) => {
             Attempted::NotNow(error)
         }
@@ -186,7 +172,7 @@ async fn failed<T>(address: &str, channel: Channel, status: &Status, may_repeat:
     }
 }
 
-/// What to do next, where the answer does not say it.
+/// The error for a status, with advice if the message has none.
 fn explained(address: &str, status: &Status) -> CliError {
     let (address, why) = (address.to_owned(), status.message().to_owned());
     if let Some(why) = from_below(status) {
@@ -210,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_peer_that_is_not_the_master_sends_elsewhere() {
+    fn only_a_peer_that_is_not_the_master_redirects() {
         let mut status = Status::failed_precondition("not the master");
         assert_eq!(master(&status), None);
         status.metadata_mut().insert(MASTER_METADATA, "127.0.0.1:5161".parse().expect("ASCII"));
@@ -221,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_a_parent_is_no_node_without_a_master() {
+    fn a_node_with_a_parent_is_told_from_one_without_a_master() {
         let mut status = Status::failed_precondition("it has a parent");
         status.metadata_mut().insert(PARENT_METADATA, "10.0.0.1:5100".parse().expect("ASCII"));
         assert!(matches!(explained("127.0.0.1:5160", &status), CliError::HasParent { .. }));

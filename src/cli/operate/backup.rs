@@ -1,10 +1,8 @@
-//! `leaseway backup` and `leaseway restore`: what the peers keep, in a file.
+//! `leaseway backup` and `leaseway restore`: the replicated state in a file.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use leaseway_core::{Millis, escaped};
@@ -13,21 +11,12 @@ use leaseway_server::{Backup, PlaceError, config};
 use serde_json::{Value, json};
 use tonic::Response;
 
-use crate::{
-    Outcome,
-    connect::block_on,
-    error::CliError,
-    operate::admin::AdminTarget,
-    output::{
-        Output,
-        files::write_new,
-        format::{number, utc},
-        progress,
-    },
-};
+use crate::Outcome;
+use crate::connect::block_on;
+use crate::error::CliError;
+use crate::operate::admin::AdminTarget;
+use crate::output::{Output, number, progress, utc, write_new};
 
-/// Writes what the peers keep into a file: the configuration in force, overrides, and of pools what is assigned, what
-/// they can serve, balances and costs
 #[derive(Args)]
 #[command(after_help = "\
 What clients hold is not in it: a set that is restored listens to them before it gives anything away. The file shows who
@@ -52,7 +41,7 @@ impl MakeBackup {
         let progress = progress("getting what the peers keep");
         let bytes = block_on(self.get())?;
         drop(progress);
-        // What was cut off on the way is no backup.
+        // Detects a truncated transfer.
         let backup = Backup::read(&bytes).map_err(|error| damaged(&self.file, &error))?;
         write_new(&self.file, &bytes, self.force)?;
         let text = || {
@@ -76,8 +65,6 @@ impl MakeBackup {
     }
 }
 
-/// Puts a backup into an empty data directory. The servers that are started there begin with it, as a new node: first
-/// they listen to clients for as long as leases of the lost node may last
 #[derive(Args)]
 #[command(after_help = "\
 Do so for each peer of the node, with the same file; it may have other peers than the lost one had. Then start them as
@@ -116,7 +103,7 @@ impl Restore {
         self.output.print(|| self.as_text(&backup), || as_json(&backup))
     }
 
-    /// Less than could be believed would give away what clients hold.
+    /// A shorter time could give away capacity that clients still hold.
     fn listening(&self, backup: Backup, length: Millis) -> Result<Backup, CliError> {
         let least = backup.believed();
         if length < least {

@@ -1,28 +1,18 @@
-//! `leaseway capacity`: capacities for a time, in place of what templates say.
+//! `leaseway capacity`: temporary capacities in place of those of templates.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args};
 use leaseway_core::escaped;
-use leaseway_proto::admin::{
-    ListOverridesRequest, Override, SetOverrideRequest, SetOverrideResponse, r#override,
-    set_override_request::{Capacity as SetTo, End},
-};
+use leaseway_proto::admin::set_override_request::{Capacity as SetTo, End};
+use leaseway_proto::admin::{ListOverridesRequest, Override, SetOverrideRequest, SetOverrideResponse, r#override};
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome,
-    connect::block_on,
-    operate::admin::{AdminTarget, Client},
-    output::{
-        Output,
-        format::{number, utc},
-        note, say, say_json, table,
-    },
-};
+use crate::Outcome;
+use crate::connect::block_on;
+use crate::operate::admin::{AdminTarget, Client};
+use crate::output::{Output, note, number, print, print_json, table, utc};
 
-/// Sets the capacity of a resource for a time, in place of what its template says; without arguments: lists what is
-/// set. It ends by itself, also when another peer is master by then
 #[derive(Args)]
 #[command(after_help = EXAMPLES, group(ArgGroup::new("end").args(["length", "until"])))]
 pub(crate) struct Capacity {
@@ -77,14 +67,13 @@ impl Capacity {
         let list = async |mut client: Client| client.list_overrides(ListOverridesRequest {}).await;
         let answer = self.target.ask(list).await?;
         if self.output.is_json() {
-            return say_json(json!({ "overrides": answer.r#override.iter().map(as_json).collect::<Vec<_>>() }));
+            return print_json(json!({ "overrides": answer.r#override.iter().map(as_json).collect::<Vec<_>>() }));
         }
         if answer.r#override.is_empty() {
-            return say("nothing is set: every resource has what its template says");
+            return print("nothing is set: every resource has what its template says");
         }
-        let heading = ["RESOURCE", "CAPACITY", "FOR ANOTHER", "UNTIL", "BY", "WHY"].map(str::to_owned).to_vec();
-        let rows: Vec<_> = std::iter::once(heading).chain(answer.r#override.iter().map(row)).collect();
-        say(table(&rows))
+        let heading = ["RESOURCE", "CAPACITY", "FOR ANOTHER", "UNTIL", "BY", "WHY"];
+        print(table(&heading, answer.r#override.iter().map(row)))
     }
 
     async fn set(&self, resource: &str) -> Outcome {
@@ -101,30 +90,28 @@ impl Capacity {
         let set = async |mut client: Client| client.set_override(request.clone()).await;
         let answer = self.target.ask(set).await?;
         if self.output.is_json() {
-            return say_json(answer_as_json(&answer));
+            return print_json(answer_as_json(&answer));
         }
         let name = escaped(resource);
         match &answer.r#override {
-            Some(set) => say(format_args!(
+            Some(set) => print(format_args!(
                 "{name} has {} until {}, which is in {}; `leaseway capacity {name} --clear` takes that back",
                 set_to(set),
                 utc((set.until_unix_ms / 1000) as i64),
                 left(set.remaining_ms)
             ))?,
-            None => say(format_args!("{name} has what its template says again"))?,
+            None => print(format_args!("{name} has what its template says again"))?,
         }
         if answer.resource.is_empty() {
             note("No resource that is alive matches: it counts for those that come to life meanwhile");
             return Ok(());
         }
-        let heading = ["RESOURCE", "TEMPLATE", "CAPACITY"].map(str::to_owned).to_vec();
         let row = |one: &leaseway_proto::admin::OverriddenResource| {
             vec![one.resource_id.clone(), number(one.template_capacity), number(one.capacity)]
         };
-        let rows: Vec<_> = std::iter::once(heading).chain(answer.resource.iter().map(row)).collect();
-        say(table(&rows))?;
+        print(table(&["RESOURCE", "TEMPLATE", "CAPACITY"], answer.resource.iter().map(row)))?;
         let more = answer.resources.saturating_sub(answer.resource.len() as u64);
-        if more > 0 { say(format_args!("... and {more} more")) } else { Ok(()) }
+        if more > 0 { print(format_args!("... and {more} more")) } else { Ok(()) }
     }
 
     fn end(&self) -> Option<End> {
@@ -147,7 +134,7 @@ fn row(set: &Override) -> Vec<String> {
     ]
 }
 
-/// As it is written.
+/// In the notation of the command line.
 fn set_to(set: &Override) -> String {
     let above = if set.above { " (also above)" } else { "" };
     match set.capacity {
@@ -186,7 +173,6 @@ fn answer_as_json(answer: &SetOverrideResponse) -> Value {
     })
 }
 
-/// So much, or such a part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum CapacityArgument {
     Amount(f64),

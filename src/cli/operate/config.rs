@@ -1,4 +1,4 @@
-//! `leaseway config`: files before they are in force, and the versions that the peers of a node keep.
+//! `leaseway config`: configuration files, and the versions that the peers of a node keep.
 
 mod apply;
 mod check;
@@ -16,15 +16,13 @@ use serde_json::json;
 use tonic::Code;
 
 use self::differences::Difference;
-use crate::{
-    Outcome,
-    connect::block_on,
-    error::CliError,
-    operate::admin::AdminTarget,
-    output::{Output, note, say, say_json},
-};
+use crate::Outcome;
+use crate::connect::block_on;
+use crate::error::CliError;
+use crate::operate::admin::AdminTarget;
+use crate::output::{Output, note, print, print_json};
 
-/// Where a configuration is, also as Doorman's `-config` has it: `file:PATH`. Any other beginning is part of the name.
+/// The path of a configuration, also as Doorman's `file:PATH`. Other prefixes are part of the name.
 pub(crate) fn file_path(text: &str) -> Result<PathBuf, String> {
     match text.split_once(':') {
         Some(("etcd", _)) => {
@@ -68,7 +66,7 @@ impl ConfigCommand {
         match self {
             ConfigCommand::Check(check) => check.run(),
             ConfigCommand::FromRatelimit { files } => from_ratelimit(&files),
-            ConfigCommand::Example => say(config::DEVELOPMENT.trim_end()),
+            ConfigCommand::Example => print(config::DEVELOPMENT.trim_end()),
             ConfigCommand::Plan(plan) => plan.run(),
             ConfigCommand::Apply(apply) => apply.run(),
             ConfigCommand::Diff(diff) => diff.run(),
@@ -79,16 +77,15 @@ impl ConfigCommand {
     }
 }
 
-/// Says on standard error what is probably not meant, so that what is printed can be used as it is.
+/// Warnings go to standard error, so that standard output can be used as it is.
 fn from_ratelimit(files: &[PathBuf]) -> Outcome {
     let loaded = file::load(files)?;
     for warning in &loaded.warnings {
         note(format_args!("warning: {warning}"));
     }
-    say(templates::resources(&loaded.rules).trim_end())
+    print(templates::resources(&loaded.rules).trim_end())
 }
 
-/// Shows what a file would change.
 #[derive(Args)]
 pub(crate) struct Diff {
     /// The file, compared with what is in force
@@ -110,15 +107,15 @@ impl Diff {
         let differences = before.compare(&file)?;
         if self.output.is_json() {
             let differences: Vec<_> = differences.iter().map(Difference::as_json).collect();
-            say_json(json!({ "version": before.version, "differences": differences }))?;
+            print_json(json!({ "version": before.version, "differences": differences }))?;
         } else {
-            say(differences::as_text(&differences))?;
+            print(differences::as_text(&differences))?;
         }
         if self.exit_code && !differences.is_empty() { Err(CliError::Different) } else { Ok(()) }
     }
 }
 
-/// A file that is fine.
+/// Reads a valid file, and prints its warnings.
 fn read(path: &Path) -> Result<Loaded, CliError> {
     let loaded = config::load(path)?;
     for warning in &loaded.warnings {
@@ -127,7 +124,7 @@ fn read(path: &Path) -> Result<Loaded, CliError> {
     Ok(loaded)
 }
 
-/// What is in force now. Version 0: nothing yet.
+/// The version in force; 0 if there is none.
 struct InForce {
     version: u64,
     text: String,
@@ -146,14 +143,14 @@ impl InForce {
     }
 }
 
-/// `new`: what it is compared with.
+/// `new` is the configuration to compare with.
 async fn in_force(target: &AdminTarget, new: &Loaded) -> Result<InForce, CliError> {
     match get(target, 0).await {
         Ok(GetConfigResponse { header, text }) => {
             Ok(InForce { version: header.map_or(0, |header| header.version), text })
         }
         Err(CliError::Refused { code: Code::NotFound, .. }) => Ok(InForce { version: 0, text: String::new() }),
-        // A node with a parent keeps who may do what, once that was applied.
+        // A node with a parent keeps a configuration only once an access policy was applied.
         Err(CliError::HasParent { .. }) if !new.has_templates() => Ok(InForce { version: 0, text: String::new() }),
         Err(error) => Err(error),
     }

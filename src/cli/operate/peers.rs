@@ -1,21 +1,21 @@
-//! `leaseway peers`.
+//! `leaseway peers` and `leaseway transfer`: the peers of a node, and which of them is the master.
 
 use std::io::{self, IsTerminal as _};
 
 use clap::{Args, Subcommand};
 use leaseway_client::endpoint::{self, DEFAULT_PORT};
 use leaseway_core::escaped;
-use leaseway_proto::admin::{AddPeerRequest, ListPeersRequest, ListPeersResponse, PeerReport, RemovePeerRequest, Role};
+use leaseway_proto::admin::{
+    AddPeerRequest, ListPeersRequest, ListPeersResponse, PeerReport, RemovePeerRequest, Role, TransferMastershipRequest,
+};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::{
-    Outcome,
-    connect::block_on,
-    error::CliError,
-    operate::admin::{AdminTarget, Client},
-    output::{self, Output, format::number, note, progress, say, table},
-};
+use crate::connect::block_on;
+use crate::error::CliError;
+use crate::operate::admin::{AdminTarget, Client};
+use crate::output::{Output, note, number, print, progress, table};
+use crate::{Outcome, output};
 
 #[derive(Subcommand)]
 pub(crate) enum PeersCommand {
@@ -37,7 +37,6 @@ impl PeersCommand {
     }
 }
 
-/// Shows the peers, the master, and how far each lags behind, as the peer that is asked sees it.
 #[derive(Args)]
 pub(crate) struct List {
     #[command(flatten)]
@@ -53,7 +52,7 @@ impl List {
     }
 }
 
-/// As the master sees them, since it hears from all; if it cannot be asked, as the peer at hand does.
+/// The peers as the master lists them, because it hears from all; else as the given peer does.
 async fn ask(target: &AdminTarget) -> Result<ListPeersResponse, CliError> {
     let list = async |mut client: Client| client.list_peers(ListPeersRequest {}).await;
     let answer = target.ask(list).await?;
@@ -65,14 +64,12 @@ async fn ask(target: &AdminTarget) -> Result<ListPeersResponse, CliError> {
 
 fn as_text(answer: &ListPeersResponse) -> String {
     let heading = ["NAME", "ROLE", "TERM", "POSITION", "LAG", "LAST CONTACT", "PEERS AT", "CLIENTS AT"];
-    let heading = heading.map(str::to_owned).to_vec();
-    let rows: Vec<_> = std::iter::once(heading).chain(answer.peer.iter().map(row)).collect();
     let master = match answer.master.as_str() {
         "" => "no master at the moment".to_owned(),
         master => format!("{} is master", escaped(master)),
     };
     let (cluster, name) = (escaped(&answer.cluster_id), escaped(&answer.name));
-    format!("cluster {cluster}, as {name} sees it: {master}\n\n{}", table(&rows))
+    format!("cluster {cluster}, as {name} sees it: {master}\n\n{}", table(&heading, answer.peer.iter().map(row)))
 }
 
 fn row(peer: &PeerReport) -> Vec<String> {
@@ -123,7 +120,6 @@ pub(crate) fn as_json(answer: &ListPeersResponse) -> Value {
     })
 }
 
-/// Lets a peer in that has been started with an empty directory. It learns first, and votes once it has caught up.
 #[derive(Args)]
 pub(crate) struct Add {
     /// What it is called; no other peer is
@@ -150,12 +146,8 @@ impl Add {
             )));
         }
         let request = AddPeerRequest { name: name.clone(), address: address.clone() };
-        let added = target.ask_once(async |mut client| {
-            let request = request.clone();
-            client.add_peer(request).await
-        });
         let progress = progress("it gets what the others have");
-        let added = added.await;
+        let added = target.ask_once(async |mut client| client.add_peer(request.clone()).await).await;
         drop(progress);
         match added {
             Ok(_) => {
@@ -181,7 +173,7 @@ impl Add {
     }
 }
 
-/// By custom. Peers on one host use the next ports.
+/// The default port of peers. Several peers on one host use the following ports.
 const PEER_PORT: u16 = 5120;
 
 fn peer_endpoint(text: &str) -> Result<String, endpoint::BadEndpoint> {
@@ -192,7 +184,7 @@ fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
-/// How far from the usual ports nothing listens on this host, as far as the other peers tell.
+/// An offset from the default ports that no listed peer on this host uses.
 fn free_offset(name: &str, on: &str, peers: &ListPeersResponse) -> u16 {
     let others = peers.peer.iter().filter(|peer| peer.name != name);
     let used = others.flat_map(|peer| [(&peer.peer_address, PEER_PORT), (&peer.grpc_address, DEFAULT_PORT)]);
@@ -203,17 +195,16 @@ fn free_offset(name: &str, on: &str, peers: &ListPeersResponse) -> u16 {
     used.max().map_or(0, |offset| offset + 1)
 }
 
-/// Beyond that a port has nothing to do with the usual one.
+/// A larger offset is not an offset from the default port.
 const MAX_OFFSET: u16 = 20;
 
-/// What to start on the new machine. Where clients and operators reach it is for it to say; beside its peer listener is
-/// a good place.
+/// The command that starts the new peer. It assumes that clients reach the host of the peer listener.
 fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
     let others = peers.peer.iter().filter(|peer| peer.name != name);
     let mut all: Vec<String> = others.map(|peer| format!("{}={}", peer.name, peer.peer_address)).collect();
     all.push(format!("{name}={address}"));
     let (host, offset) = (host(address), free_offset(name, host(address), peers));
-    // By default operators are served at 5160 of loopback, which is another peer's if there is one on this host.
+    // Without the flag operators are served at port 5160 of loopback, which another peer on this host may use.
     let admin = if offset > 0 { format!(" --admin 127.0.0.1:{}", 5160 + offset) } else { String::new() };
     format!(
         "leaseway serve --id {name} --data ./leaseway-data/{name} --peers {} --listen {host}:{} --http {host}:{}{admin}",
@@ -223,7 +214,6 @@ fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
     )
 }
 
-/// Sends a peer away for good: it has no vote any more, and does not come back by itself.
 #[derive(Args)]
 pub(crate) struct Remove {
     /// Which
@@ -241,12 +231,7 @@ impl Remove {
     async fn run(self) -> Outcome {
         self.obtain_consent().await?;
         let request = RemovePeerRequest { name: self.name.clone() };
-        self.target
-            .ask_once(async |mut client| {
-                let request = request.clone();
-                client.remove_peer(request).await
-            })
-            .await?;
+        self.target.ask_once(async |mut client| client.remove_peer(request.clone()).await).await?;
         let text = || {
             format!(
                 "{} is a peer no more: stop it if it still runs, delete its data directory, and take it out of the \
@@ -257,23 +242,55 @@ impl Remove {
         self.output.print(text, || json!({ "removed": self.name }))
     }
 
-    /// Asks at a terminal, and says how many peers may fail afterwards.
+    /// Asks at a terminal, and shows how many peers may fail afterwards.
     async fn obtain_consent(&self) -> Outcome {
         if self.yes || self.output.is_json() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(());
         }
         let peers = ask(&self.target).await?;
-        say(left_without(&self.name, &peers))?;
+        print(left_without(&self.name, &peers))?;
         if output::ask("remove it for good? [y/N] ")? { Ok(()) } else { Err(CliError::Declined) }
     }
 }
 
-/// What a removal leaves.
+/// The effect of a removal.
 fn left_without(name: &str, peers: &ListPeersResponse) -> String {
     let voters = peers.peer.iter().filter(|peer| peer.name != name && peer.role() != Role::Learner).count();
     let may_fail = voters.saturating_sub(1) / 2;
     let warning = if may_fail == 0 { "; no lease is given while one of them is down" } else { "" };
     format!("without {} there are {voters} voting peers, of which {may_fail} may fail{warning}", escaped(name))
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Leases go on: the next master knows what was promised. A peer that is stopped hands mastership over by itself; to stop
+all in turn, stop the others first, then transfer to one of them, then stop the last.")]
+pub(crate) struct Transfer {
+    /// Which peer is to be master [default: the one with most of the log]
+    peer: Option<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Transfer {
+    pub(crate) fn run(self) -> Outcome {
+        let request = TransferMastershipRequest { to: self.peer.unwrap_or_default() };
+        let transfer = async |mut client: Client| client.transfer_mastership(request.clone()).await;
+        let answer = block_on(self.target.ask_once(transfer))?;
+        let text = || {
+            let (master, clients) = (escaped(&answer.master), escaped(&answer.master_grpc_address));
+            format!("{master} is master now, after {} ms without one; clients reach it at {clients}", answer.took_ms)
+        };
+        let json = || {
+            json!({
+                "master": answer.master, "master_grpc_address": answer.master_grpc_address,
+                "master_admin_address": answer.master_admin_address, "took_ms": answer.took_ms,
+            })
+        };
+        self.output.print(text, json)
+    }
 }
 
 #[cfg(test)]
@@ -323,16 +340,6 @@ mod tests {
         );
         let without_master = ListPeersResponse { master: String::new(), ..answer() };
         assert!(as_text(&without_master).starts_with("cluster 5a, as a sees it: no master at the moment\n"));
-    }
-
-    #[test]
-    fn json_has_everything() {
-        let json = as_json(&answer());
-        assert_eq!(json["master"], "a");
-        assert_eq!(json["peers"][0]["self"], true);
-        assert_eq!(json["peers"][1]["last_contact_ms"], 40);
-        assert_eq!(json["peers"][2]["last_contact_ms"], Value::Null);
-        assert_eq!(json["peers"][3]["role"], "learner");
     }
 
     #[test]

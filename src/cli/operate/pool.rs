@@ -6,19 +6,19 @@ mod watch;
 
 use clap::{Args, Subcommand};
 use leaseway_core::escaped;
+use leaseway_proto::pools::assigned::Amount;
+use leaseway_proto::pools::report_load_request::Load;
 use leaseway_proto::pools::{
     Assigned, GetClientCapacityRequest, Holder, Memory, ReportLoadRequest, ReportLoadResponse, SetAlarmRequest,
-    SetClientCapacityRequest, SetClientCapacityResponse, assigned::Amount, report_load_request::Load,
+    SetClientCapacityRequest, SetClientCapacityResponse,
 };
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome,
-    connect::block_on,
-    error::CliError,
-    operate::admin::AdminTarget,
-    output::{Output, format::number, note, say, say_json},
-};
+use crate::Outcome;
+use crate::connect::block_on;
+use crate::error::CliError;
+use crate::operate::admin::{AdminTarget, Pools};
+use crate::output::{Output, note, number, print, print_json};
 
 #[derive(Subcommand)]
 pub(crate) enum PoolCommand {
@@ -38,7 +38,6 @@ pub(crate) enum PoolCommand {
     Alarm(Alarm),
 }
 
-/// What helps to get going.
 pub(crate) const EXAMPLES: &str = "\
 A pool is a resource whose template says `kind: PRIORITY_POOL`. Who is assigned capacity there is
 a priority client; all others are free clients, which get `min_capacity` where there is room.
@@ -87,8 +86,6 @@ impl Who {
     }
 }
 
-/// Assigns capacity to a client, which is a priority client from then on. In force at once, whether it is connected or
-/// not.
 #[derive(Args)]
 pub(crate) struct SetAssignment {
     #[command(flatten)]
@@ -110,16 +107,16 @@ impl SetAssignment {
             holder: self.who.holder(),
             assigned: Some(Assigned { amount: Some(amount) }),
         };
-        let set = async |mut client: crate::operate::admin::Pools| client.set_client_capacity(request.clone()).await;
+        let set = async |mut client: Pools| client.set_client_capacity(request.clone()).await;
         let answer = self.target.ask_pools(set).await?;
         if self.output.is_json() {
             let SetClientCapacityResponse { before, .. } = &answer;
-            return say_json(
+            return print_json(
                 json!({ "before": assigned_as_json(before.as_ref()), "memory": memory_name(answer.memory()) }),
             );
         }
         let (client, resource) = (escaped(&self.who.client), escaped(&self.who.resource));
-        say(match amount {
+        print(match amount {
             Amount::Capacity(0.0) => {
                 format!("{client} is a free client of {resource}; it had {}", text(answer.before.as_ref()))
             }
@@ -134,8 +131,6 @@ impl SetAssignment {
     }
 }
 
-/// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or that it is
-/// not connected.
 #[derive(Args)]
 pub(crate) struct GetAssignment {
     #[command(flatten)]
@@ -149,20 +144,18 @@ pub(crate) struct GetAssignment {
 impl GetAssignment {
     async fn run(self) -> Outcome {
         let request = GetClientCapacityRequest { resource_id: self.who.resource.clone(), holder: self.who.holder() };
-        let get = async |mut client: crate::operate::admin::Pools| client.get_client_capacity(request.clone()).await;
+        let get = async |mut client: Pools| client.get_client_capacity(request.clone()).await;
         let answer = self.target.ask_pools(get).await?;
         let assigned = answer.assigned.as_ref();
         if self.output.is_json() {
             let client = answer.client.as_ref().map(clients::as_json);
-            return say_json(json!({ "assigned": assigned_as_json(assigned), "client": client }));
+            return print_json(json!({ "assigned": assigned_as_json(assigned), "client": client }));
         }
-        say(text(assigned))?;
-        say(clients::stands(answer.client.as_ref()))
+        print(text(assigned))?;
+        print(clients::stands(answer.client.as_ref()))
     }
 }
 
-/// Says how much the protected resource can serve now. The capacity follows it, within `capacity_floor` and
-/// `capacity_ceiling` of the template; a template without them has a fixed capacity.
 #[derive(Args)]
 pub(crate) struct ReportLoad {
     /// The resource; it need not be a pool
@@ -186,15 +179,15 @@ impl ReportLoad {
             load: self.capacity.to_report(),
             valid_ms: self.valid.map(|seconds| seconds.saturating_mul(1000)),
         };
-        let report = async |mut client: crate::operate::admin::Pools| client.report_load(request.clone()).await;
+        let report = async |mut client: Pools| client.report_load(request.clone()).await;
         let answer = self.target.ask_pools(report).await?;
         let ReportLoadResponse { capacity, floor, ceiling, .. } = answer;
         if self.output.is_json() {
             let memory = memory_name(answer.memory());
-            return say_json(json!({ "capacity": capacity, "floor": floor, "ceiling": ceiling, "memory": memory }));
+            return print_json(json!({ "capacity": capacity, "floor": floor, "ceiling": ceiling, "memory": memory }));
         }
         let (now, floor, ceiling) = (number(capacity), number(floor), number(ceiling));
-        say(format_args!(
+        print(format_args!(
             "{} has {now} now; what is reported counts from {floor} to {ceiling}",
             escaped(&self.resource)
         ))?;
@@ -205,7 +198,6 @@ impl ReportLoad {
     }
 }
 
-/// Has an event come (see `leaseway pool watch`) when a client has cost so much since it was connected. It comes once.
 #[derive(Args)]
 pub(crate) struct Alarm {
     #[command(flatten)]
@@ -223,7 +215,7 @@ impl Alarm {
     async fn run(self) -> Outcome {
         let mark = self.mark.to_mark()?;
         let request = SetAlarmRequest { resource_id: self.who.resource.clone(), holder: self.who.holder(), mark };
-        let set = async |mut client: crate::operate::admin::Pools| client.set_alarm(request.clone()).await;
+        let set = async |mut client: Pools| client.set_alarm(request.clone()).await;
         self.target.ask_pools(set).await?;
         let Who { resource, client, node } = &self.who;
         let text = || match mark {
@@ -238,7 +230,7 @@ impl Alarm {
     }
 }
 
-/// So much, such a part, or nothing.
+/// An amount, a part, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Portion {
     Amount(f64),
@@ -247,7 +239,7 @@ enum Portion {
 }
 
 impl Portion {
-    /// What `set` assigns: of that, 0 is nothing.
+    /// For `set`: `none` assigns 0.
     fn to_assign(self) -> Amount {
         match self {
             Portion::Amount(amount) => Amount::Capacity(amount),
@@ -256,7 +248,7 @@ impl Portion {
         }
     }
 
-    /// What `load` reports: that 0 can be served is a report like any other, and none takes it back.
+    /// For `load`: `none` withdraws the report, while 0 is a report.
     fn to_report(self) -> Option<Load> {
         match self {
             Portion::Amount(amount) => Some(Load::Capacity(amount)),
@@ -265,7 +257,7 @@ impl Portion {
         }
     }
 
-    /// The mark of `alarm`: one of 0 is passed at once, and none takes it away.
+    /// For `alarm`: `none` removes the alarm, while 0 triggers at once.
     fn to_mark(self) -> Result<Option<f64>, CliError> {
         match self {
             Portion::Amount(mark) => Ok(Some(mark)),
@@ -295,7 +287,6 @@ impl std::str::FromStr for Portion {
     }
 }
 
-/// For people.
 fn text(assigned: Option<&Assigned>) -> String {
     match assigned.and_then(|assigned| assigned.amount) {
         None => "nothing".to_owned(),
@@ -320,7 +311,7 @@ fn memory_name(memory: Memory) -> &'static str {
     }
 }
 
-/// What a pool without a data directory does not outlive.
+/// Printed for a pool of a server without a data directory.
 const NOT_KEPT: &str = "assignments, balances and costs are forgotten when the server ends, and balances and costs when there was no request for \
      the pool for a while: it was started without --data";
 
@@ -330,7 +321,12 @@ fn warn_of_forgetting(memory: Memory) {
     }
 }
 
-/// A holder, as tables name it.
+/// Rounded to a tenth, because costs change all the time.
+fn rounded(value: f64) -> String {
+    number((value * 10.0).round() / 10.0)
+}
+
+/// The name of a holder in tables.
 fn name(holder: Option<&Holder>) -> String {
     match holder {
         Some(Holder { id, is_server: true }) => format!("{} (node)", escaped(id)),
@@ -362,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn no_assignment_is_shown_unlike_one_of_nothing() {
+    fn none_differs_from_zero_where_that_matters() {
         let zero: Portion = "0".parse().expect("a number");
         assert_eq!(zero.to_assign(), Amount::Capacity(0.0));
         assert_eq!(zero.to_report(), Some(Load::Capacity(0.0)), "nothing can be served");
@@ -371,14 +367,5 @@ mod tests {
         assert_eq!(Portion::Nothing.to_report(), None);
         assert_eq!(Portion::Nothing.to_mark().ok(), Some(None));
         assert!(Portion::Part(0.5).to_mark().is_err());
-    }
-
-    #[test]
-    fn what_is_assigned_reads_as_it_is_written() {
-        let assigned = |amount| Assigned { amount: Some(amount) };
-        assert_eq!(text(Some(&assigned(Amount::Capacity(40.0)))), "40");
-        assert_eq!(text(Some(&assigned(Amount::Share(0.25)))), "25%");
-        assert_eq!((text(None), assigned_as_json(None)), ("nothing".to_owned(), Value::Null));
-        assert_eq!(assigned_as_json(Some(&assigned(Amount::Share(0.25))))["share"], 0.25);
     }
 }

@@ -1,52 +1,40 @@
-//! How callers prove who they are. Who may do what is in the configuration.
+//! The flags for authentication. The configuration has the access policy.
 
 use std::path::PathBuf;
 
 use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_server::{AccessOptions, AuditTarget, JwtOptions};
 
-/// How callers prove who they are, and what is written down of them.
+/// How callers authenticate, and the audit log.
 #[derive(Args)]
 #[command(next_help_heading = "Access (`access:` in the configuration says who may do what)")]
 pub(crate) struct AccessFlags {
     /// The tokens that prove who calls: lines of `IDENTITY sha256:HEX`, as `leaseway token new` prints them. Read again
     /// when it changes
-    #[arg(long, env = "LEASEWAY_TOKENS", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// The public keys of an issuer of JWTs: a JSON Web Key Set. Read again when it changes; nothing is fetched
-    #[arg(long, env = "LEASEWAY_JWKS", value_name = "FILE", requires = "jwt_issuer", requires = "jwt_audience")]
+    #[arg(long, value_name = "FILE", requires = "jwt_issuer", requires = "jwt_audience")]
     jwks: Option<PathBuf>,
     /// The issuer of JWTs: what their `iss` must be
-    #[arg(
-        long,
-        env = "LEASEWAY_JWT_ISSUER",
-        value_name = "NAME",
-        requires = "jwks",
-        value_parser = NonEmptyStringValueParser::new()
-    )]
+    #[arg(long, value_name = "NAME", requires = "jwks", value_parser = NonEmptyStringValueParser::new())]
     jwt_issuer: Option<String>,
     /// Whom JWTs are for: what their `aud` must be, or have among others
-    #[arg(
-        long,
-        env = "LEASEWAY_JWT_AUDIENCE",
-        value_name = "NAME",
-        requires = "jwks",
-        value_parser = NonEmptyStringValueParser::new()
-    )]
+    #[arg(long, value_name = "NAME", requires = "jwks", value_parser = NonEmptyStringValueParser::new())]
     jwt_audience: Option<String>,
     /// The claim of a JWT that is the caller's identity
-    #[arg(long, env = "LEASEWAY_JWT_CLAIM", value_name = "CLAIM", default_value = "sub")]
+    #[arg(long, value_name = "CLAIM", default_value = "sub")]
     jwt_claim: String,
     /// Where it is written down who changed what and what was denied, a line of JSON each; `-` is standard output
-    #[arg(long, env = "LEASEWAY_AUDIT", value_name = "FILE|-", value_parser = audit_target)]
+    #[arg(long, value_name = "FILE|-", value_parser = audit_target)]
     audit: Option<AuditTarget>,
     /// Starts although other machines reach it and there is no TLS, or no policy: for networks where only those reach
     /// it that may do everything
-    #[arg(long, env = "LEASEWAY_INSECURE")]
+    #[arg(long)]
     insecure: bool,
     /// Names under which browsers and proxies reach an HTTP port without TLS, besides its address, localhost and
     /// --advertise: requests for other names are refused (DNS rebinding)
-    #[arg(long, env = "LEASEWAY_HTTP_NAMES", value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     http_names: Vec<String>,
 }
 
@@ -59,7 +47,7 @@ fn audit_target(text: &str) -> Result<AuditTarget, String> {
 }
 
 impl AccessFlags {
-    /// Others may reach it although there is no TLS, or no policy.
+    /// Whether to serve other machines without TLS or without a policy.
     pub(crate) fn insecure(&self) -> bool {
         self.insecure
     }

@@ -1,27 +1,24 @@
-//! The log: its format, and escaping, so that only this server can begin a line of it.
+//! The log: its format, and escaping so that only this process can begin a line.
 
 mod objects;
 
-use std::{
-    fmt::{self, Debug},
-    io::IsTerminal as _,
-};
+use std::fmt;
+use std::fmt::Debug;
+use std::io::IsTerminal as _;
 
 use leaseway_core::{escaped, escaped_lines, nearest};
-use tracing_subscriber::{
-    EnvFilter,
-    fmt::format::{Writer, debug_fn},
-};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 use self::objects::Objects;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// The crates of ours that log.
+/// Our crates that log.
 const TARGETS: [&str; 6] =
     ["leaseway", "leaseway_client", "leaseway_core", "leaseway_gateway", "leaseway_raft", "leaseway_server"];
 
-/// A filter as `--log` has it. A word that is no level would be taken for the name of a crate, and silence all others.
+/// Parses a filter of `--log`. Unknown words are refused: tracing would take them for crates, and log nothing else.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
     text.split(',').try_for_each(|directive| check(directive.trim()))?;
     EnvFilter::builder().parse(text).map_err(|error| format!("{error}; {EXPECTED}"))
@@ -46,7 +43,6 @@ fn check(directive: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// How an event is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
     /// A line that begins with the time; for people
@@ -55,7 +51,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// From here on what is logged goes to standard error.
+/// Starts logging to standard error.
 pub(crate) fn start(filter: EnvFilter, format: LogFormat) {
     let colours = std::io::stderr().is_terminal() && format == LogFormat::Text;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
@@ -65,8 +61,8 @@ pub(crate) fn start(filter: EnvFilter, format: LogFormat) {
     log.fmt_fields(debug_fn(|writer, field, value| write(writer, field.name(), value))).init();
 }
 
-/// A field stays on the line of its event with any content. A message may have lines, which cannot be taken for events:
-/// those begin with a time.
+/// Escapes fields, so that an event stays on its line. A message may have several lines: the others begin with `|`
+/// instead of a time.
 fn write(writer: &mut Writer<'_>, name: &str, value: &dyn Debug) -> fmt::Result {
     let text = format!("{value:?}");
     match name {
@@ -81,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_are_levels_for_all_or_for_a_part() {
+    fn filters_are_levels_for_all_targets_or_for_one() {
         for text in ["info", "WARN", "info,openraft=off", "leaseway_server::grpc=debug,error", "off"] {
             assert!(filter(text).is_ok(), "{text}");
         }
@@ -99,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_field_begins_a_line() {
+    fn no_field_begins_a_line() {
         let mut line = String::new();
         let mut writer = Writer::new(&mut line);
         let forged = format_args!("a\n2026-01-01T00:00:00Z ERROR all is lost\u{1b}[2J").to_string();

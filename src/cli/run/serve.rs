@@ -1,6 +1,5 @@
 //! `leaseway serve`.
 
-mod checks;
 mod gateway;
 mod limits;
 
@@ -13,60 +12,42 @@ use leaseway_server::{
 };
 use tracing_subscriber::EnvFilter;
 
-use self::{gateway::PreparedGateway, limits::LimitFlags};
-use crate::{
-    Outcome,
-    operate::config::file_path,
-    output::say,
-    run::{
-        access::AccessFlags, gateway::say_where, listen_address::listen_address, log, tls::ListenerTls, value_parsers,
-    },
-};
+use self::limits::LimitFlags;
+use crate::Outcome;
+use crate::error::CliError;
+use crate::operate::config::file_path;
+use crate::output::print;
+use crate::run::access::AccessFlags;
+use crate::run::gateway::print_addresses;
+use crate::run::log;
+use crate::run::tls::ListenerTls;
+use crate::run::value_parsers::{clock_offset_ms, clock_rate, listen_address, reachable, threads};
 
-/// Runs a server. Without --config and --parent it is a development server.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// Where to serve gRPC: the Doorman protocol, status, push hints, health, reflection
-    #[arg(
-        long,
-        env = "LEASEWAY_LISTEN",
-        default_value = "127.0.0.1:5100",
-        value_name = "ADDRESS",
-        value_parser = listen_address
-    )]
+    #[arg(long, default_value = "127.0.0.1:5100", value_name = "ADDRESS", value_parser = listen_address)]
     listen: SocketAddr,
     /// Where to serve HTTP: the page at /, its JSON below /api/v1, /metrics, /healthz, /readyz, /debug/…
-    #[arg(
-        long,
-        env = "LEASEWAY_HTTP",
-        default_value = "127.0.0.1:5150",
-        value_name = "ADDRESS",
-        value_parser = listen_address
-    )]
+    #[arg(long, default_value = "127.0.0.1:5150", value_name = "ADDRESS", value_parser = listen_address)]
     http: SocketAddr,
     /// The configuration: YAML, as Doorman has it. `leaseway config example` prints one
-    #[arg(long, env = "LEASEWAY_CONFIG", value_name = "FILE", value_parser = file_path)]
+    #[arg(long, value_name = "FILE", value_parser = file_path)]
     config: Option<PathBuf>,
     /// What the server calls itself [default: the address it advertises]
-    #[arg(long, env = "LEASEWAY_ID", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
     /// Where clients reach it, if that is not where it listens
-    #[arg(long, env = "LEASEWAY_ADVERTISE", value_name = "HOST:PORT", value_parser = value_parsers::reachable)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = reachable)]
     advertise: Option<String>,
     /// Threads that serve requests [default: one for each core]
-    #[arg(long, env = "LEASEWAY_THREADS", value_name = "N", value_parser = value_parsers::threads())]
+    #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<usize>,
     /// What to log: a level (error, warn, info, debug), or a filter like info,leaseway_server=debug
-    #[arg(
-        long,
-        env = "LEASEWAY_LOG",
-        default_value = "info,openraft=off",
-        value_name = "FILTER",
-        value_parser = log::filter
-    )]
+    #[arg(long, default_value = "info,openraft=off", value_name = "FILTER", value_parser = log::filter)]
     log: EnvFilter,
     /// How it is logged: lines for people, or an object of JSON a line
-    #[arg(long, env = "LEASEWAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORM")]
+    #[arg(long, value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
     #[command(flatten)]
     gateway: gateway::ServerGateway,
@@ -88,28 +69,22 @@ pub(crate) struct Serve {
     faults: FaultFlags,
 }
 
-/// Where this node's capacity comes from, if not from a configuration.
+/// The parent node, which this node gets its capacity from.
 #[derive(Args)]
 #[command(next_help_heading = "A place in a tree")]
 struct ParentFlags {
     /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there
     /// is for this node, and how it is divided; a --config has `access:` alone. https:// before an address means TLS,
     /// as --tls-ca does where there is no scheme
-    #[arg(long, env = "LEASEWAY_PARENT", value_name = "HOST:PORT,…", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
     /// A file with a token that says which node this is, for a parent with a policy. Sent over TLS or to this machine
     /// only; read again when it changes
-    #[arg(long, env = "LEASEWAY_PARENT_TOKEN_FILE", value_name = "FILE", requires = "parent")]
+    #[arg(long, value_name = "FILE", requires = "parent")]
     parent_token_file: Option<PathBuf>,
     /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one
     /// [default: the --id of a server without --peers]
-    #[arg(
-        long,
-        env = "LEASEWAY_NODE",
-        value_name = "NAME",
-        requires = "parent",
-        value_parser = NonEmptyStringValueParser::new()
-    )]
+    #[arg(long, value_name = "NAME", requires = "parent", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
 }
 
@@ -120,39 +95,26 @@ impl ParentFlags {
     }
 }
 
-/// The data directory and the peers of this node.
+/// The data directory, and the peers of this node.
 #[derive(Args)]
 #[command(next_help_heading = "Memory and peers")]
 struct PeerFlags {
     /// Where promises, configuration and votes are kept, so that a restart forgets nothing. Without it nothing is
     /// remembered
-    #[arg(long, env = "LEASEWAY_DATA", value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
     /// All peers of this node and where they listen for each other, this one (--id) included: a=10.0.0.1:5120,b=…
     /// Itself alone: a server that others can be added to (`leaseway peers add`)
-    #[arg(
-        long,
-        env = "LEASEWAY_PEERS",
-        value_name = "NAME=HOST:PORT,…",
-        value_delimiter = ',',
-        requires = "data",
-        requires = "id"
-    )]
+    #[arg(long, value_name = "NAME=HOST:PORT,…", value_delimiter = ',', requires = "data", requires = "id")]
     peers: Vec<PeerAddress>,
     /// Where to listen for peers [default: this peer's address in --peers]
-    #[arg(
-        long,
-        env = "LEASEWAY_PEER_LISTEN",
-        value_name = "ADDRESS",
-        requires = "peers",
-        value_parser = listen_address
-    )]
+    #[arg(long, value_name = "ADDRESS", requires = "peers", value_parser = listen_address)]
     peer_listen: Option<SocketAddr>,
     /// A secret that all peers share, and that is never sent; without it or certificates they only listen on loopback
-    #[arg(long, env = "LEASEWAY_PEER_SECRET_FILE", value_name = "FILE", requires = "peers")]
+    #[arg(long, value_name = "FILE", requires = "peers")]
     peer_secret_file: Option<PathBuf>,
     /// The first start ever: nothing was promised yet. Give it to all peers; later starts take no notice of it
-    #[arg(long, env = "LEASEWAY_BOOTSTRAP", requires = "data")]
+    #[arg(long, requires = "data")]
     bootstrap: bool,
     /// The first start in place of another server, a Doorman server say, whose clients go on: stop that one first.
     /// Until its leases must have ended clients get back what they have, and new ones what others give up; then all is
@@ -161,7 +123,6 @@ struct PeerFlags {
     /// counts, not ours). Give it to all peers, instead of --bootstrap; later starts take no notice of it
     #[arg(
         long,
-        env = "LEASEWAY_TAKE_OVER",
         value_name = "SECONDS",
         num_args = 0..=1,
         require_equals = true,
@@ -171,33 +132,31 @@ struct PeerFlags {
     )]
     take_over: Option<TakeOverFlag>,
     /// What a new master knows: all that was promised, or what holders tell it while it learns
-    #[arg(long, env = "LEASEWAY_HANDOVER", default_value = "promises", value_enum)]
+    #[arg(long, default_value = "promises", value_enum)]
     handover: HandoverFlag,
     /// How soon a silent master is replaced: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds; the same
     /// for all peers
-    #[arg(long, env = "LEASEWAY_TIMING", default_value = "one-site", value_name = "TIMING", requires = "data")]
-    timing: TimingFlag,
+    #[arg(long, default_value = "one-site", value_name = "TIMING", requires = "data", value_parser = timing)]
+    timing: Timing,
 }
 
-/// Certificates of peers.
 #[derive(Args)]
 #[command(next_help_heading = "TLS")]
 struct PeerTlsFlags {
     /// The CA of peers, if that is another than --tls-ca
-    #[arg(long, env = "LEASEWAY_PEER_TLS_CA", value_name = "FILE", requires = "tls_cert", requires = "peers")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "peers")]
     peer_tls_ca: Option<PathBuf>,
 }
 
-/// What operators can change.
 #[derive(Args)]
 #[command(next_help_heading = "Operators")]
 struct AdminFlags {
     /// Where `leaseway pool`, and with --data `leaseway config apply` and `leaseway peers`, are served [default:
     /// 127.0.0.1:5160 with --data, nowhere without]
-    #[arg(long, env = "LEASEWAY_ADMIN", value_name = "ADDRESS", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     admin: Option<SocketAddr>,
     /// A file with the token that operators must send; without it only loopback is served
-    #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
 }
 
@@ -211,11 +170,11 @@ impl AdminFlags {
     }
 }
 
-/// The default of `--admin`.
+/// The default of `--admin` with a data directory.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5160);
 
 impl PeerFlags {
-    /// Without a data directory nothing is remembered, and there are no peers.
+    /// Without a data directory there are no peers.
     fn options(self) -> Option<PeerOptions> {
         Some(PeerOptions {
             data: self.data?,
@@ -228,18 +187,12 @@ impl PeerFlags {
                 HandoverFlag::Promises => Handover::Promises,
                 HandoverFlag::Learning => Handover::Learning,
             },
-            timing: self.timing.0,
+            timing: self.timing,
         })
     }
 }
 
-impl FaultFlags {
-    fn skew(&self) -> Skew {
-        Skew { offset_ms: self.clock_offset_ms, rate: self.clock_rate }
-    }
-}
-
-/// A peer in --peers.
+/// An entry of `--peers`.
 #[derive(Clone)]
 struct PeerAddress {
     name: String,
@@ -251,20 +204,17 @@ impl std::str::FromStr for PeerAddress {
 
     fn from_str(text: &str) -> Result<PeerAddress, String> {
         let expected = || format!("`{text}`: expected NAME=HOST:PORT, like a=10.0.0.1:5120");
-        let (name, address) = text.split_once('=').ok_or_else(expected)?;
-        if name.is_empty() {
-            return Err(expected());
-        }
-        let address = value_parsers::reachable(address).map_err(|why| format!("{}; {why}", expected()))?;
+        let (name, address) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(expected)?;
+        let address = reachable(address).map_err(|why| format!("{}; {why}", expected()))?;
         Ok(PeerAddress { name: name.to_owned(), address })
     }
 }
 
-/// How long another server's leases may last.
+/// The maximum remaining length of another server's leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TakeOverFlag(TakeOver);
 
-/// No lease is longer: a configuration with a longer one is refused.
+/// The longest lease that a configuration may have.
 const LONGEST_LEASE_SECS: f64 = 31.0 * 86400.0;
 
 impl std::str::FromStr for TakeOverFlag {
@@ -300,37 +250,29 @@ enum HandoverFlag {
     Learning,
 }
 
-/// How soon a silent master is replaced.
-#[derive(Clone, Copy)]
-struct TimingFlag(Timing);
-
-impl std::str::FromStr for TimingFlag {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<TimingFlag, String> {
-        let expected = || format!("`{text}`: expected one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds");
-        match text {
-            "one-site" => return Ok(TimingFlag(Timing::ONE_SITE)),
-            "several-sites" => return Ok(TimingFlag(Timing::SEVERAL_SITES)),
-            _ => {}
-        }
-        let numbers: Vec<u64> = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| expected())?;
-        let [heartbeat, min, max] = numbers[..] else { return Err(expected()) };
-        Timing::new(heartbeat, min, max).map(TimingFlag).map_err(|error| error.to_string())
+/// Parses a preset or custom election timing.
+fn timing(text: &str) -> Result<Timing, String> {
+    let expected = || format!("`{text}`: expected one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds");
+    match text {
+        "one-site" => return Ok(Timing::ONE_SITE),
+        "several-sites" => return Ok(Timing::SEVERAL_SITES),
+        _ => {}
     }
+    let numbers: Vec<u64> = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| expected())?;
+    let [heartbeat, min, max] = numbers[..] else { return Err(expected()) };
+    Timing::new(heartbeat, min, max).map_err(|error| error.to_string())
 }
 
-/// Deliberate errors of the clock.
+/// Deliberate clock errors.
 #[derive(Args)]
 #[command(next_help_heading = "Faults on purpose")]
 struct FaultFlags {
     /// The wall clock is wrong by so many milliseconds
     #[arg(
         long,
-        env = "LEASEWAY_CLOCK_OFFSET_MS",
         default_value_t = 0,
         value_name = "MS",
-        value_parser = value_parsers::clock_offset_ms,
+        value_parser = clock_offset_ms,
         allow_hyphen_values = true,
         hide_short_help = true
     )]
@@ -338,10 +280,9 @@ struct FaultFlags {
     /// The clock runs so many times as fast as it should
     #[arg(
         long,
-        env = "LEASEWAY_CLOCK_RATE",
         default_value_t = 1.0,
         value_name = "FACTOR",
-        value_parser = value_parsers::clock_rate,
+        value_parser = clock_rate,
         allow_hyphen_values = true,
         hide_short_help = true
     )]
@@ -353,7 +294,7 @@ impl Serve {
         self.check()?;
         log::start(self.log.clone(), self.log_format);
         #[cfg(feature = "planted")]
-        crate::run::planted::plant()?;
+        crate::run::plant_fault()?;
         leaseway_server::block_on(self.serve())
     }
 
@@ -379,17 +320,17 @@ impl Serve {
             parent: self.parent.options(),
             access: self.access.options(),
             tls: self.tls.options(self.peer_tls.peer_tls_ca),
-            skew: self.faults.skew(),
-            extra_listeners: gateway.iter().flat_map(PreparedGateway::listeners).collect(),
+            skew: Skew { offset_ms: self.faults.clock_offset_ms, rate: self.faults.clock_rate },
+            extra_listeners: gateway.iter().flat_map(leaseway_gateway::Options::listeners).collect(),
         };
         let mut server = Server::start(options).await?;
         let gateway = match gateway {
-            Some(gateway) => Some(gateway.start(&server).await?),
+            Some(options) => Some(gateway::start(options, &server).await?),
             None => None,
         };
-        announcement.say(server.addresses());
+        announcement.print(server.addresses());
         if let Some(gateway) = &gateway {
-            say_where(gateway.addresses());
+            print_addresses(gateway.addresses());
         }
         server.serve_until_stopped().await;
         if let Some(gateway) = gateway.filter(|_| !server.has_failed()) {
@@ -399,10 +340,10 @@ impl Serve {
     }
 }
 
-/// What the server says on standard output once it serves.
+/// What the server prints once it serves.
 struct Announcement {
     is_tls: bool,
-    /// It has a data directory.
+    /// There is a data directory.
     keeps: bool,
     name: String,
     /// The addresses of the parent; empty without one.
@@ -410,22 +351,85 @@ struct Announcement {
 }
 
 impl Announcement {
-    /// Without a reader of standard output the server serves all the same.
-    fn say(&self, addresses: Addresses) {
+    /// Prints the addresses. Ignores a closed standard output.
+    fn print(&self, addresses: Addresses) {
         let Addresses { grpc, http, peers, admin } = addresses;
         let (scheme, ask) = if self.is_tls { ("https", " --tls-ca FILE") } else { ("http", "") };
-        let _ = say(format_args!(
+        let _ = print(format_args!(
             "serving gRPC on {grpc}, HTTP on {http}\n  ask it:   leaseway get alice mysql 40 --server {grpc}{ask}\n  look:     {scheme}://{http}/"
         ));
         if !self.parent.is_empty() {
-            let _ = say(format_args!("capacity and templates come from the parent at {}", self.parent));
+            let _ = print(format_args!("capacity and templates come from the parent at {}", self.parent));
         }
         if let Some(admin) = admin {
             let _ = match peers {
-                Some(peers) => say(format_args!("peer {} on {peers}, admin on {admin}", self.name)),
-                None if self.keeps => say(format_args!("no peers, admin on {admin}")),
-                None => say(format_args!("admin on {admin}; what is changed there is forgotten with this process")),
+                Some(peers) => print(format_args!("peer {} on {peers}, admin on {admin}", self.name)),
+                None if self.keeps => print(format_args!("no peers, admin on {admin}")),
+                None => print(format_args!("admin on {admin}; what is changed there is forgotten with this process")),
             };
         }
+    }
+}
+
+impl Serve {
+    fn check(&self) -> Result<(), CliError> {
+        self.check_peers()?;
+        let admin = self.admin.listen(self.peers.data.is_some());
+        let own = self.peers.peers.iter().find(|peer| self.id.as_ref() == Some(&peer.name));
+        let peer_listen = self.peers.peer_listen.or_else(|| own.and_then(|peer| peer.address.parse().ok()));
+        let flag = if self.peers.peer_listen.is_some() { "--peer-listen" } else { "this peer's address in --peers" };
+        let listening =
+            [("--listen", Some(self.listen)), ("--http", Some(self.http)), ("--admin", admin), (flag, peer_listen)];
+        for (place, (flag, address)) in listening.iter().enumerate() {
+            let Some(address) = address else { continue };
+            let before =
+                listening[..place].iter().find(|(_, other)| other.is_some_and(|other| collide(other, *address)));
+            if let Some((other, _)) = before {
+                return Err(CliError::Flags(format!(
+                    "{other} and {flag} are the same port, {address}: each needs one of its own"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_peers(&self) -> Result<(), CliError> {
+        let peers = &self.peers.peers;
+        for (place, peer) in peers.iter().enumerate() {
+            if let Some(other) = peers[..place].iter().find(|other| other.address == peer.address) {
+                return Err(CliError::Flags(format!(
+                    "--peers: {} and {} have the same address, {}: each peer listens for itself",
+                    other.name, peer.name, peer.address
+                )));
+            }
+        }
+        if !peers.is_empty() && self.listen.ip().is_unspecified() && self.advertise.is_none() {
+            return Err(CliError::Flags(format!(
+                "--listen {} is every address of this machine, and the other peers send clients here: name one that \
+                 clients reach with --advertise HOST:PORT",
+                self.listen
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Port 0 never collides, because the system chooses another each time.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && one.port() != 0 && (one.ip() == other.ip() || everywhere)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unspecified_address_takes_the_port_on_all() {
+        let address = |text: &str| -> SocketAddr { text.parse().expect("an address") };
+        assert!(collide(address("0.0.0.0:5100"), address("127.0.0.1:5100")));
+        assert!(collide(address("127.0.0.1:5100"), address("127.0.0.1:5100")));
+        assert!(!collide(address("127.0.0.2:5100"), address("127.0.0.1:5100")));
+        assert!(!collide(address("127.0.0.1:0"), address("127.0.0.1:0")));
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates of a server.
+//! The flags for certificates of servers and gateways.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use clap::Args;
 use leaseway_client::Files;
 use leaseway_server::{ClientCertificates, TlsOptions};
 
-use crate::connect::tls_flags::TlsFlags;
+use crate::connect::TlsFlags;
 
-/// Certificates are read again when they change, and on SIGHUP; connections that are open stay open.
+/// Certificates are reloaded when their files change, and on SIGHUP. Open connections stay open.
 #[derive(Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct ListenerTls {
@@ -16,14 +16,7 @@ pub(crate) struct ListenerTls {
     files: TlsFlags,
     /// Whether clients and operators have to show a certificate. /healthz and /readyz are for all [default: require,
     /// where there is a --tls-ca; else none is asked for]
-    #[arg(
-        long,
-        env = "LEASEWAY_TLS_CLIENT_AUTH",
-        value_name = "WHETHER",
-        value_enum,
-        requires = "tls_ca",
-        requires = "tls_cert"
-    )]
+    #[arg(long, value_name = "WHETHER", value_enum, requires = "tls_ca", requires = "tls_cert")]
     tls_client_auth: Option<ClientAuth>,
 }
 
@@ -36,7 +29,7 @@ enum ClientAuth {
 }
 
 impl ListenerTls {
-    /// `peer_ca`: the CA of peers, if that is another.
+    /// `peer_ca` is the CA of peers, if it differs.
     pub(crate) fn options(self, peer_ca: Option<PathBuf>) -> TlsOptions {
         TlsOptions {
             files: self.files(),
@@ -48,12 +41,11 @@ impl ListenerTls {
         }
     }
 
-    /// The files, as those of a client.
     pub(crate) fn files(&self) -> Files {
         self.files.files()
     }
 
-    /// Whether the listeners speak TLS.
+    /// Whether the listeners use TLS.
     pub(crate) fn are_for_listeners(&self) -> bool {
         self.files().certificate.is_some()
     }

@@ -1,21 +1,18 @@
-//! `leaseway up`: nodes, and trees of them, as real processes on this machine, from one file.
+//! `leaseway up`: runs nodes, and trees of nodes, as real processes on this machine.
 //!
-//! What it starts is nothing but `leaseway serve`, with flags that `--print` shows: what works here works by hand, and
-//! on several machines. Deliberately absent: starting again what has ended. It is made to try things out and to see
-//! peers fail; in production an init system does it better.
+//! The processes are ordinary `leaseway serve` commands, which `--print` shows: what works here works by hand and on
+//! several machines. `up` does not restart processes that end. It is made for experiments, such as watching peers fail;
+//! in production an init system restarts them.
 
 mod data;
 mod file;
 mod founding;
 mod introduction;
-mod lines;
 mod master;
 mod options;
 mod plan;
 mod process;
 mod run;
-mod running;
-mod tree;
 
 use std::path::{Path, PathBuf};
 
@@ -23,19 +20,15 @@ use clap::Args;
 use leaseway_server::config::{self, LoadError};
 
 use self::{file::NodeSet, plan::Start};
-use crate::{
-    Outcome,
-    connect::block_on,
-    error::CliError,
-    output::{note, say},
-    run::serve::TakeOverFlag,
-};
+use crate::Outcome;
+use crate::connect::block_on;
+use crate::error::CliError;
+use crate::output::{note, print, shell_quoted};
+use crate::run::serve::TakeOverFlag;
 
-/// What is run without a file.
+/// The nodes without a file.
 const THREE: &str = include_str!("up/three.yaml");
 
-/// Runs the peers of a node, or of a tree of nodes, on this machine until Ctrl-C. Peers that end are not started again:
-/// see what the others do.
 #[derive(Args)]
 pub(crate) struct Up {
     /// What to run; --example prints one [default: three peers, a, b and c]
@@ -70,16 +63,16 @@ pub(crate) struct Up {
 impl Up {
     pub(crate) fn run(self) -> Outcome {
         if self.example {
-            return say(THREE.trim_end());
+            return print(THREE.trim_end());
         }
         let (set, base) = self.read()?;
-        // What is written in the file starts from there, what is written on the command line from here.
+        // Relative paths in the file start from its directory, those on the command line from the current one.
         let data = self.data.clone().unwrap_or_else(|| base.join(&set.data));
         let start = Start { only: self.only.as_deref(), fresh: self.fresh, take_over: self.take_over, tls: self.tls };
         let plan = plan::plan(&set, &data, &base, &start)?;
         let program = std::env::args().next().unwrap_or_else(|| "leaseway".to_owned());
         if self.print {
-            return say(plan.as_script(&program));
+            return print(plan.as_script(&program));
         }
         run::check_ports(&plan)?;
         data::prepare(&plan, self.fresh)?;
@@ -90,12 +83,12 @@ impl Up {
             note("--take-over is for a first start: what is remembered goes on as it was (--fresh deletes it)");
         }
         let absolute = std::path::absolute(&data).unwrap_or(data);
-        say(format_args!("data directory: {}", absolute.display()))?;
+        print(format_args!("data directory: {}", absolute.display()))?;
         let again = self.again(&program);
         block_on(run::run(&plan, &again))
     }
 
-    /// The file, and the directory that its relative paths start from.
+    /// The node set, and the directory that its relative paths start from.
     fn read(&self) -> Result<(NodeSet, PathBuf), CliError> {
         let Some(path) = &self.file else {
             let here = PathBuf::new();
@@ -108,7 +101,7 @@ impl Up {
         Ok((set, base))
     }
 
-    /// The command with which a single peer is started again.
+    /// The command that restarts a single peer, up to the peer's name.
     fn again(&self, program: &str) -> String {
         let mut words = vec![program.to_owned(), "up".to_owned()];
         words.extend(self.file.iter().map(|file| file.display().to_string()));
@@ -116,7 +109,7 @@ impl Up {
             words.extend(["--data".to_owned(), data.display().to_string()]);
         }
         words.extend(self.tls.then(|| "--tls".to_owned()));
-        words.iter().map(|word| plan::quoted(word)).collect::<Vec<_>>().join(" ")
+        words.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ")
     }
 }
 

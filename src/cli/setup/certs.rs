@@ -1,7 +1,7 @@
-//! `leaseway certs`: a private CA and certificates that it has signed, for networks without a PKI of their own.
+//! `leaseway certs`: a private CA and its certificates, for networks without a PKI.
 //!
-//! A set is a directory: `ca.pem` and `ca.key`, and for each name `NAME.pem` and `NAME.key`. Nothing here is known to
-//! servers or clients: they take any PEM files, also of another CA.
+//! A set is a directory with `ca.pem`, `ca.key`, and `NAME.pem` and `NAME.key` for each name. Servers and clients take
+//! any PEM files and do not depend on it.
 
 mod authority;
 mod files;
@@ -9,28 +9,22 @@ mod names;
 mod set;
 mod show;
 
-use std::{
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::{Args, Subcommand, builder::RangedU64ValueParser};
 use serde_json::json;
 
+use self::authority::{Authority, Subject};
+use self::files::Existing;
+use self::names::SubjectName;
 pub(crate) use self::set::{LocalSet, Member};
-use self::{
-    authority::{Authority, Subject},
-    files::Existing,
-    names::SubjectName,
-};
-use crate::{
-    Outcome,
-    output::{Output, format::utc, note, say, say_json},
-};
+use crate::Outcome;
+use crate::output::{Output, note, print, print_json, utc};
 
-/// A CA is trusted by its file in many places: it lasts.
+/// Long, because the CA's file is distributed to many places.
 const CA_DAYS: u64 = 3650;
-/// Renewed once a year, without a restart.
+/// Certificates are renewed once a year, without a restart.
 const LEAF_DAYS: u64 = 365;
 /// A hundred years.
 const MAX_DAYS: u64 = 36_500;
@@ -55,7 +49,6 @@ impl CertsCommand {
     }
 }
 
-/// What gets going.
 pub(crate) const EXAMPLES: &str = "\
 Three commands make a network with TLS in which servers and clients prove who they are:
 
@@ -70,8 +63,6 @@ A server needs NODE.pem, NODE.key and ca.pem; a client its own two and ca.pem; c
 To renew one: the same command with --force, then copy the two files over the old ones. Servers and clients that run
 take the new ones within a second or two.";
 
-/// Makes a private CA: DIRECTORY/ca.pem, which all are given, and DIRECTORY/ca.key, which none is given. What it signs
-/// is trusted wherever ca.pem is.
 #[derive(Args)]
 pub(crate) struct Init {
     #[command(flatten)]
@@ -86,9 +77,6 @@ pub(crate) struct Init {
     output: Output,
 }
 
-/// Makes DIRECTORY/NAME.pem, a certificate that the CA of this directory has signed, and DIRECTORY/NAME.key. With
-/// --host it is for a server (and for its connections to peers and to its parent), without it for a client. The other
-/// side knows its holder by the first --uri, else by the first --host that is no address, else by NAME.
 #[derive(Args)]
 pub(crate) struct Issue {
     /// What the holder is called, and its files
@@ -137,11 +125,11 @@ impl Init {
         let ends = ca.ends;
         let [certificate, key] = files::write(dir, files::CA, &ca, self.place.existing())?;
         if self.output.is_json() {
-            return say_json(json!({
+            return print_json(json!({
                 "name": self.name, "certificate": text(&certificate), "key": text(&key), "not_after": utc(ends),
             }));
         }
-        say(format_args!(
+        print(format_args!(
             "{certificate}  the CA's certificate: give it to every server and client (--tls-ca); ends {end}\n\
              {key}  its key: signs certificates, and nothing else needs it. Give it to none",
             certificate = certificate.display(),
@@ -149,7 +137,7 @@ impl Init {
             end = utc(ends),
         ))?;
         let dir = in_directory(dir);
-        say(format_args!(
+        print(format_args!(
             "\nNext:\n  \
              leaseway certs issue node --host localhost,127.0.0.1{dir}  for servers: all names and addresses by which \
              they are reached\n  \
@@ -162,7 +150,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What says the directory on the command line, unless it is the default.
+/// The `--dir` flag, unless the directory is the default.
 fn in_directory(directory: &Path) -> String {
     if directory == Path::new("certs") { String::new() } else { format!(" --dir {}", directory.display()) }
 }
@@ -176,12 +164,12 @@ impl Issue {
         let [certificate, key] = files::write(dir, &subject.name, &pair, self.place.existing())?;
         let [certificate, key, ca] = [certificate, key, files::certificate(dir, files::CA)].map(|path| text(&path));
         if self.output.is_json() {
-            return say_json(json!({
+            return print_json(json!({
                 "identity": subject.identity(), "serves": subject.serves(), "certificate": certificate,
                 "key": key, "ca": ca, "not_after": utc(pair.ends),
             }));
         }
-        say(format_args!(
+        print(format_args!(
             "{certificate}  the certificate of `{identity}`, {whom}; ends {end}\n\
              {key}  its key: for its holder alone",
             identity = subject.identity(),
@@ -192,7 +180,7 @@ impl Issue {
             note(format_args!("it ends with its CA, sooner than in {} days", self.days));
         }
         let command = if subject.serves() { "serve".to_owned() } else { format!("get {} mysql 40", subject.name) };
-        say(format_args!(
+        print(format_args!(
             "\nIts holder needs these two and {ca}:\n  \
              leaseway {command} --tls-cert {certificate} --tls-key {key} --tls-ca {ca}"
         ))

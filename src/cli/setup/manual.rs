@@ -1,13 +1,12 @@
-//! `leaseway completions` and `leaseway man`: both made from the commands themselves.
+//! `leaseway completions` and `leaseway man`, both generated from the definitions of the commands.
 
 use std::{fs, path::PathBuf};
 
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::{Cli, Outcome, error::CliError, output::say_file};
+use crate::{Outcome, command, error::CliError, output::print_file};
 
-/// Prints the completions of a shell.
 #[derive(Args)]
 #[command(after_help = "\
 For bash:  leaseway completions bash > ~/.local/share/bash-completion/completions/leaseway
@@ -21,12 +20,11 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(&self) -> Outcome {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "leaseway", &mut text);
-        say_file(String::from_utf8_lossy(&text).trim_end())
+        clap_complete::generate(self.shell, &mut command(), "leaseway", &mut text);
+        print_file(String::from_utf8_lossy(&text).trim_end())
     }
 }
 
-/// Writes a manual page for each command.
 #[derive(Args)]
 #[command(after_help = "Example: leaseway man ~/.local/share/man/man1 && man leaseway-status")]
 pub(crate) struct Man {
@@ -37,8 +35,8 @@ pub(crate) struct Man {
 
 impl Man {
     pub(crate) fn run(self) -> Outcome {
-        let written = fs::create_dir_all(&self.directory)
-            .and_then(|()| clap_mangen::generate_to(Cli::command(), &self.directory));
+        let written =
+            fs::create_dir_all(&self.directory).and_then(|()| clap_mangen::generate_to(command(), &self.directory));
         written.map_err(|error| CliError::Data { path: self.directory, error })
     }
 }

@@ -1,4 +1,4 @@
-//! `leaseway token`.
+//! `leaseway token`: makes tokens for callers.
 
 use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf};
 
@@ -6,11 +6,9 @@ use clap::{Args, Subcommand};
 use leaseway_server::NewToken;
 use serde_json::json;
 
-use crate::{
-    Outcome,
-    error::CliError,
-    output::{Output, note, say, say_json},
-};
+use crate::Outcome;
+use crate::error::CliError;
+use crate::output::{Output, note, print, print_json};
 
 #[derive(Subcommand)]
 pub(crate) enum TokenCommand {
@@ -20,13 +18,11 @@ pub(crate) enum TokenCommand {
 
 impl TokenCommand {
     pub(crate) fn run(self) -> Outcome {
-        match self {
-            TokenCommand::New(new) => new.run(),
-        }
+        let TokenCommand::New(new) = self;
+        new.run()
     }
 }
 
-/// Makes a token for an identity, and the line for the file that the server has with --tokens.
 #[derive(Args)]
 pub(crate) struct New {
     /// What rules of the access policy call its holder
@@ -43,14 +39,14 @@ impl New {
         let new = NewToken::make(&self.identity).map_err(|error| CliError::Flags(error.to_string()))?;
         let Some(path) = self.out else {
             if self.output.is_json() {
-                return say_json(
+                return print_json(
                     json!({ "identity": self.identity, "token": new.token(), "file": null, "line": new.to_string() }),
                 );
             }
             note("the token, for its holder alone; it is kept nowhere:");
-            say(new.token())?;
+            print(new.token())?;
             note("the line for the file that the server has with --tokens:");
-            return say(new);
+            return print(new);
         };
         let failed = |error| CliError::Data { path: path.clone(), error };
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;

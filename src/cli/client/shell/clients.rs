@@ -1,4 +1,4 @@
-//! The clients of the shell: each a real one, which keeps its leases refreshed in the background.
+//! A [`Session`] of real clients, which refresh their leases in the background.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,15 +9,15 @@ use leaseway_proto::status;
 use super::{Held, Observer, Session};
 use crate::{connect::Target, error::CliError};
 
-/// After a change of what is wanted an answer that changes nothing cannot be told from none: so long one is waited for.
-const MOMENT: Duration = Duration::from_millis(300);
+/// How long to wait for an answer after a change of `wants`. An answer with the same capacity wakes no watcher.
+const CHANGE_TIMEOUT: Duration = Duration::from_millis(300);
 
 pub(crate) struct ShellClients {
     servers: Vec<String>,
     patience: Duration,
     transport: Transport,
     clients: BTreeMap<String, Client>,
-    /// By client and resource.
+    /// Keyed by client and resource.
     held: BTreeMap<(String, String), Resource>,
     observer: Observer,
 }
@@ -44,7 +44,7 @@ impl ShellClients {
         Ok(&self.clients[id])
     }
 
-    /// Waits for the first lease, whichever server it comes from.
+    /// Waits for the first lease from any server.
     async fn first_lease(&self, client: &str, resource: &Resource) -> Result<(), CliError> {
         let mut watch = resource.watch();
         let leased = watch.wait_for(|usable| usable.basis == Basis::Lease);
@@ -62,14 +62,14 @@ impl Session for ShellClients {
         if let Some(held) = self.held.get(&key) {
             let mut watch = held.watch();
             held.set_wants(wants.get()).map_err(|error| CliError::Client(error.to_string()))?;
-            // Whether something changed or not, it has been said.
-            let _ = tokio::time::timeout(MOMENT, watch.changed()).await;
+            // A timeout means that the capacity has not changed.
+            let _ = tokio::time::timeout(CHANGE_TIMEOUT, watch.changed()).await;
             return Ok(());
         }
         let opened = self.client(client)?.resource(resource).wants(wants.get()).open();
         let opened = opened.map_err(|error| CliError::Client(error.to_string()))?;
         let outcome = self.first_lease(client, &opened).await;
-        // It goes on trying: so it is held, and can be released.
+        // The client keeps trying, so the resource counts as held and can be released.
         self.held.insert(key, opened);
         outcome
     }

@@ -1,11 +1,12 @@
-//! What can be typed into the shell.
+//! The commands of the shell, and their parser.
 
 #[cfg(test)]
 mod tests;
 
 use leaseway_core::{Amount, AmountError, nearest};
 
-/// A line that was understood.
+use crate::output::shell_quoted;
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ShellCommand {
     Get { client: String, resource: String, wants: Amount },
@@ -17,7 +18,6 @@ pub(crate) enum ShellCommand {
     Quit,
 }
 
-/// Why a line was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SyntaxError {
     #[error("a quotation mark is not closed, or a backslash ends the line")]
@@ -38,14 +38,14 @@ pub(crate) enum SyntaxError {
     Zero { client: String, resource: String },
 }
 
-/// How a command is written, and what it is for.
+/// The syntax and summary of a command.
 pub(super) struct Usage {
     pub(super) name: &'static str,
-    arguments: &'static [Argument],
+    pub(super) arguments: &'static [Argument],
     summary: &'static str,
 }
 
-/// What a word of a command stands for.
+/// A positional argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Argument {
     Client,
@@ -93,21 +93,16 @@ const HELP: Usage = Usage { name: "help", arguments: &[], summary: "prints this"
 const QUIT: Usage =
     Usage { name: "quit", arguments: &[], summary: "gives everything back and ends; also `q`, `bye` and Ctrl-D" };
 
-/// All commands, in the order in which help lists them.
+/// All commands, in the order of `help`.
 pub(super) const COMMANDS: [Usage; 7] = [GET, RELEASE, SHOW, MASTER, WATCH, HELP, QUIT];
 
 impl Usage {
-    /// What the words after the command's name stand for.
-    pub(super) fn arguments(&self) -> &'static [Argument] {
-        self.arguments
-    }
-
     fn line(&self) -> String {
         let words = self.arguments.iter().map(|argument| argument.placeholder());
         std::iter::once(self.name).chain(words).collect::<Vec<_>>().join(" ")
     }
 
-    /// Exactly as many words as there are arguments, and a name wherever one is due.
+    /// Converts words to the arguments of the command. Names must not be empty.
     fn take<const N: usize>(&self, words: Vec<String>) -> Result<[String; N], SyntaxError> {
         if let Some(missing) = self.arguments.get(words.len()) {
             return Err(SyntaxError::Missing { what: missing.in_words(), usage: self.line() });
@@ -122,8 +117,7 @@ impl Usage {
 }
 
 impl ShellCommand {
-    /// Understands a line. Words are split as a shell splits them: quotes hold together what has spaces, and what
-    /// follows a `#` is a comment. `None` if nothing is left.
+    /// Parses a line. Words are split and quoted as in a shell, and `#` begins a comment. `None` if nothing is left.
     pub(crate) fn parse(line: &str) -> Result<Option<ShellCommand>, SyntaxError> {
         let mut words = shlex::split(line).ok_or(SyntaxError::Unclosed)?;
         if words.is_empty() {
@@ -158,7 +152,7 @@ fn capacity(word: &str, client: &str, resource: &str) -> Result<Amount, SyntaxEr
     let number: f64 = word.parse().map_err(|_| SyntaxError::NotANumber { word: word.to_owned() })?;
     let wants = Amount::new(number).map_err(|why| SyntaxError::BadCapacity { word: word.to_owned(), why })?;
     if wants == Amount::ZERO {
-        return Err(SyntaxError::Zero { client: quoted(client), resource: quoted(resource) });
+        return Err(SyntaxError::Zero { client: shell_quoted(client), resource: shell_quoted(resource) });
     }
     Ok(wants)
 }
@@ -169,13 +163,6 @@ fn unknown(word: String) -> SyntaxError {
     SyntaxError::Unknown { word, suggestion }
 }
 
-/// A name as it has to be typed.
-pub(super) fn quoted(name: &str) -> String {
-    // What cannot be quoted cannot have been typed either.
-    shlex::try_quote(name).map_or_else(|_| name.to_owned(), |quoted| quoted.into_owned())
-}
-
-/// What `help` prints.
 pub(super) fn help() -> String {
     let width = COMMANDS.iter().map(|usage| usage.line().len()).max().unwrap_or_default();
     let lines = COMMANDS.iter().map(|usage| format!("  {:<width$}  {}", usage.line(), usage.summary));

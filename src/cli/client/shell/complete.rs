@@ -1,12 +1,12 @@
-//! What the Tab key offers: commands, and the clients and resources that were named before.
+//! Tab completion: commands, and the client and resource names used before.
 
 use std::collections::BTreeSet;
 
 use rustyline::{Context, Helper, completion::Completer, highlight::Highlighter, hint::Hinter, validate::Validator};
 
-use super::command::{Argument, COMMANDS, ShellCommand, quoted};
+use super::command::{Argument, COMMANDS, ShellCommand};
+use crate::output::shell_quoted;
 
-/// Names that were used.
 #[derive(Default)]
 pub(super) struct Names {
     clients: BTreeSet<String>,
@@ -14,7 +14,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Remembers the client and resource in a line. A line that is not understood names none.
+    /// Remembers the client and resource of a line, if it parses.
     pub(super) fn learn(&mut self, line: &str) {
         match ShellCommand::parse(line) {
             Ok(Some(ShellCommand::Get { client, resource, .. } | ShellCommand::Release { client, resource })) => {
@@ -28,14 +28,14 @@ impl Names {
         }
     }
 
-    /// Where the word begins that is being typed, and what it may become.
+    /// The start of the word at the cursor, and its completions.
     pub(super) fn complete(&self, typed: &str) -> (usize, Vec<String>) {
         let start = typed.rfind(char::is_whitespace).map_or(0, |space| space + 1);
         let (before, word) = typed.split_at(start);
-        // `None` in the midst of a quotation, where a space does not begin a word.
+        // `None` inside a quotation, where a space does not begin a word.
         let candidates = shlex::split(before).map_or_else(Vec::new, |words| self.candidates(&words));
-        let fits = |name: &&str| name.starts_with(word) || quoted(name).starts_with(word);
-        (start, candidates.into_iter().filter(fits).map(quoted).collect())
+        let fits = |name: &&str| name.starts_with(word) || shell_quoted(name).starts_with(word);
+        (start, candidates.into_iter().filter(fits).map(shell_quoted).collect())
     }
 
     fn candidates(&self, words: &[String]) -> Vec<&str> {
@@ -43,7 +43,7 @@ impl Names {
             return COMMANDS.iter().map(|usage| usage.name).collect();
         };
         let usage = COMMANDS.iter().find(|usage| usage.name == command);
-        match usage.and_then(|usage| usage.arguments().get(arguments.len())) {
+        match usage.and_then(|usage| usage.arguments.get(arguments.len())) {
             Some(Argument::Client) => self.clients.iter().map(String::as_str).collect(),
             Some(Argument::Resource) => self.resources.iter().map(String::as_str).collect(),
             Some(Argument::Capacity) | None => Vec::new(),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_are_what_the_command_takes() {
+    fn arguments_are_completed_by_their_kind() {
         assert_eq!(offered("get "), (4, vec!["alice".to_owned(), "bob".to_owned()]));
         assert_eq!(offered("get alice me"), (10, vec!["memcached".to_owned()]));
         assert_eq!(offered("watch mys"), (6, vec!["mysql".to_owned()]));

@@ -1,33 +1,30 @@
-//! Where lines come from: a terminal, where they can be edited and are remembered, or anything else, where they are
-//! read.
+//! Input lines: from a terminal, with editing and history, or from a pipe.
 //!
-//! Reading blocks, and leases have to be refreshed meanwhile: so a thread of its own reads, one line for each that is
-//! asked for. It ends with the process.
+//! Reading blocks while leases have to be refreshed, so a separate thread reads one line per request. It ends with the
+//! process.
 
-use std::{io, path::PathBuf, thread};
+use std::{env, ffi::OsString, fs, io, path::PathBuf, thread};
 
 use rustyline::{Config, Editor, ExternalPrinter, error::ReadlineError, history::FileHistory};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{complete::Names, history};
+use super::complete::Names;
 use crate::error::CliError;
 
-/// What came instead of, or as, a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
     Text(String),
     Interrupted,
     /// Ctrl-D, or the end of the file.
     End,
-    /// There can be no more lines.
+    /// Input failed; there are no more lines.
     Failed(String),
 }
 
-/// What the line is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Command,
-    /// Enter ends what goes on. There is no prompt, and the line is not remembered.
+    /// Enter stops `watch`. There is no prompt, and the line is not added to the history.
     Stop,
 }
 
@@ -36,40 +33,40 @@ pub(super) struct Request {
     pub(super) reply: oneshot::Sender<Line>,
 }
 
-/// Lines, one at a time, from the thread that answers requests for them.
+/// Requests lines from the reading thread.
 pub(super) struct Lines {
     requests: mpsc::UnboundedSender<Request>,
 }
 
 impl Lines {
-    pub(super) fn answered_by() -> (Lines, mpsc::UnboundedReceiver<Request>) {
+    pub(super) fn channel() -> (Lines, mpsc::UnboundedReceiver<Request>) {
         let (requests, answered) = mpsc::unbounded_channel();
         (Lines { requests }, answered)
     }
 
-    /// The next line. It is being read from now on, also if the future is dropped.
+    /// The next line. Reading starts at once, and goes on if the future is dropped.
     pub(super) fn next(&self, purpose: Purpose) -> impl Future<Output = Line> + use<> {
         let (reply, line) = oneshot::channel();
-        // If the thread has ended, the reply is dropped with the request.
+        // If the thread has ended, the reply sender is dropped with the request.
         let _ = self.requests.send(Request { purpose, reply });
         async { line.await.unwrap_or(Line::End) }
     }
 }
 
-/// Lines that a user types, and a printer above the line that is being typed.
-pub(super) fn typed() -> Result<(Lines, Option<Box<dyn ExternalPrinter + Send>>), CliError> {
+/// Lines from the terminal, and a printer that writes above the line being edited.
+pub(super) fn from_terminal() -> Result<(Lines, Option<Box<dyn ExternalPrinter + Send>>), CliError> {
     let mut terminal = Terminal::new().map_err(|error| CliError::Runtime(io::Error::other(error)))?;
-    // A terminal that cannot do this is printed to as any other output.
+    // Without a printer results go to standard output.
     let printer = terminal.editor.create_external_printer().ok();
-    let (lines, requests) = Lines::answered_by();
-    answer(requests, move |purpose| terminal.read(purpose))?;
+    let (lines, requests) = Lines::channel();
+    spawn_reader(requests, move |purpose| terminal.read(purpose))?;
     Ok((lines, printer.map(|printer| Box::new(printer) as Box<_>)))
 }
 
-/// Lines from standard input as they are.
-pub(super) fn piped() -> Result<Lines, CliError> {
-    let (lines, requests) = Lines::answered_by();
-    answer(requests, |_| {
+/// Lines from standard input.
+pub(super) fn from_stdin() -> Result<Lines, CliError> {
+    let (lines, requests) = Lines::channel();
+    spawn_reader(requests, |_| {
         let mut text = String::new();
         match io::stdin().read_line(&mut text) {
             Ok(0) => Line::End,
@@ -80,13 +77,13 @@ pub(super) fn piped() -> Result<Lines, CliError> {
     Ok(lines)
 }
 
-fn answer(
+fn spawn_reader(
     mut requests: mpsc::UnboundedReceiver<Request>,
     mut read: impl FnMut(Purpose) -> Line + Send + 'static,
 ) -> Result<(), CliError> {
     let serve = move || {
         while let Some(request) = requests.blocking_recv() {
-            // The request may have been dropped meanwhile.
+            // The request may have been dropped.
             let _ = request.reply.send(read(request.purpose));
         }
     };
@@ -95,20 +92,21 @@ fn answer(
 
 struct Terminal {
     editor: Editor<Names, FileHistory>,
-    /// `None` if lines cannot be kept.
+    /// `None` if no history is kept.
     history: Option<PathBuf>,
 }
 
 impl Terminal {
-    const REMEMBERED: usize = 1000;
+    const MAX_HISTORY: usize = 1000;
 
     fn new() -> rustyline::Result<Terminal> {
-        let config = Config::builder().max_history_size(Terminal::REMEMBERED)?.build();
+        let config = Config::builder().max_history_size(Terminal::MAX_HISTORY)?.build();
         let mut editor = Editor::with_config(config)?;
         let mut names = Names::default();
-        let history = history::file().filter(|file| history::make_room(file).is_ok());
+        let history = history_file(env::var_os("XDG_STATE_HOME"), env::var_os("HOME"))
+            .filter(|file| file.parent().is_some_and(|directory| fs::create_dir_all(directory).is_ok()));
         if let Some(file) = &history {
-            // The first time there is none, and a shell without earlier lines is better than no shell.
+            // A missing or unreadable history is not fatal.
             let _ = editor.load_history(file);
         }
         editor.history().into_iter().for_each(|line| names.learn(line));
@@ -138,10 +136,39 @@ impl Terminal {
         if let Some(names) = self.editor.helper_mut() {
             names.learn(line);
         }
-        // Not being able to remember a line is no reason not to obey it.
+        // Failing to record a line is not fatal.
         let added = self.editor.add_history_entry(line).unwrap_or(false);
         if let (true, Some(file)) = (added, &self.history) {
             let _ = self.editor.append_history(file);
+        }
+    }
+}
+
+/// The history file of this user, if a state directory is known.
+fn history_file(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    // The XDG specification says to ignore relative paths.
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let state = state.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".local/state")))?;
+    Some(state.join("leaseway/shell_history"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_is_kept_in_the_state_directory_and_relative_paths_are_ignored() {
+        let home = Some("/home/u/.local/state/leaseway/shell_history");
+        for (state, of_home, expected) in [
+            (Some("/state"), Some("/home/u"), Some("/state/leaseway/shell_history")),
+            (None, Some("/home/u"), home),
+            (Some("state"), Some("/home/u"), home),
+            (Some(""), Some("/home/u"), home),
+            (None, Some(""), None),
+            (None, None, None),
+        ] {
+            let file = history_file(state.map(Into::into), of_home.map(Into::into));
+            assert_eq!(file, expected.map(PathBuf::from), "{state:?} {of_home:?}");
         }
     }
 }

@@ -1,28 +1,23 @@
-//! The shell with a session that keeps books, and a user that is played.
+//! The shell with a fake session and scripted input.
 
-use std::{
-    collections::BTreeMap,
-    future::pending,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tokio::{
-    sync::{Notify, mpsc::UnboundedReceiver},
-    time::{sleep, timeout},
-};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::sleep;
 
-use super::{
-    lines::{Lines, Purpose, Request},
-    user::Screen,
-    *,
-};
+use super::lines::{Lines, Purpose, Request};
+use super::user::Screen;
+use super::*;
 
-/// What was printed, each line marked `out:`, `above:` or `err:`.
+/// Printed lines, each marked `out:`, `above:` or `err:`.
 #[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<String>>>);
+struct Transcript(Arc<Mutex<Vec<String>>>);
 
-impl Paper {
+impl Transcript {
     fn write(&self, mark: &str, text: &str) {
         let mut lines = self.0.lock().expect("no panic while it was locked");
         lines.extend(text.split('\n').map(|line| format!("{mark}: {line}").trim_end().to_owned()));
@@ -33,37 +28,37 @@ impl Paper {
     }
 }
 
-impl Screen for Paper {
-    fn say(&mut self, text: &str) -> Result<(), CliError> {
+impl Screen for Transcript {
+    fn print(&mut self, text: &str) -> Result<(), CliError> {
         self.write("out", text);
         Ok(())
     }
 
-    fn say_above(&mut self, text: &str) -> Result<(), CliError> {
+    fn print_above(&mut self, text: &str) -> Result<(), CliError> {
         self.write("above", text);
         Ok(())
     }
 
-    fn complain(&mut self, text: &str) {
+    fn print_error(&mut self, text: &str) {
         self.write("err", text);
     }
 }
 
-/// Gives half of what is wanted. The resource `far` is on a server that does not answer, `broken` on one that refuses,
-/// and `fading` is gone after it was looked at once.
+/// Grants half of what is wanted. A request for `far` never completes, one for `broken` fails, and the status of
+/// `fading` fails after the first query.
 #[derive(Default)]
-struct Books {
+struct FakeSession {
     held: BTreeMap<(String, String), f64>,
     looked: usize,
     closes_never: bool,
-    paper: Paper,
+    transcript: Transcript,
 }
 
 fn broken() -> CliError {
     CliError::Refused { address: "here:1".into(), code: tonic::Code::Internal, why: "broken".into() }
 }
 
-impl Session for Books {
+impl Session for FakeSession {
     async fn get(&mut self, client: &str, resource: &str, wants: Amount) -> Result<(), CliError> {
         match resource {
             "far" => pending().await,
@@ -96,26 +91,26 @@ impl Session for Books {
     async fn resource(&mut self, resource: &str) -> Result<Resource, CliError> {
         self.looked += 1;
         match resource {
-            "missing" => Err(CliError::NoSuchResource(resource.to_owned())),
             "fading" if self.looked > 1 => Err(broken()),
             _ => Ok(Resource { capacity: 100.0, wants: self.looked as f64, subclients: 3, ..Resource::default() }),
         }
     }
 
     async fn close(self) -> Result<(), CliError> {
-        self.paper.write("closed", &self.held.len().to_string());
+        self.transcript.write("closed", &self.held.len().to_string());
         if self.closes_never { pending().await } else { Ok(()) }
     }
 }
 
-/// A user, what answers for lines, and where it is all printed.
-fn user(present: bool) -> (User, UnboundedReceiver<Request>, Paper) {
-    let (lines, requests) = Lines::answered_by();
-    let paper = Paper::default();
-    (User::new(lines, Box::new(paper.clone()), present, Arc::default()), requests, paper)
+/// A user, the requests for its lines, and a session with the same transcript.
+fn setup(present: bool) -> (User, UnboundedReceiver<Request>, FakeSession) {
+    let (lines, requests) = Lines::channel();
+    let session = FakeSession::default();
+    let user = User::new(lines, Box::new(session.transcript.clone()), present, Arc::default());
+    (user, requests, session)
 }
 
-/// Plays these lines to the end.
+/// Answers requests with these lines.
 async fn play(mut requests: UnboundedReceiver<Request>, lines: Vec<Line>) {
     for line in lines {
         let request = requests.recv().await.expect("the shell asks for lines");
@@ -124,148 +119,112 @@ async fn play(mut requests: UnboundedReceiver<Request>, lines: Vec<Line>) {
     }
 }
 
-/// How a shell with these lines ends, and what it prints.
-async fn shell(present: bool, lines: &[&str]) -> (Ended, Vec<String>) {
-    let (user, requests, paper) = user(present);
+/// Runs a shell with these lines, and compares what it prints. Returns how it ended.
+async fn shell(present: bool, lines: &[&str], expected: &[&str]) -> Ended {
     let lines = lines.iter().map(|line| Line::Text((*line).to_owned())).collect();
-    let books = Books { paper: paper.clone(), ..Books::default() };
-    let (ended, ()) = tokio::join!(carry_out(books, user), play(requests, lines));
-    (ended, paper.lines())
+    shell_with_input(present, lines, expected).await
+}
+
+async fn shell_with_input(present: bool, lines: Vec<Line>, expected: &[&str]) -> Ended {
+    let (user, requests, session) = setup(present);
+    let transcript = session.transcript.clone();
+    let (ended, ()) = tokio::join!(run_commands(session, user), play(requests, lines));
+    assert_eq!(transcript.lines(), expected);
+    ended
 }
 
 #[tokio::test]
-async fn what_was_asked_for_is_shown_by_resource_and_client() {
+async fn held_capacity_is_shown_by_resource_and_client() {
     let lines = ["get bob b 40", "get alice b 10", "get carol a 1", "get alice b 5", "show", "master", "quit"];
-    let (ended, printed) = shell(false, &lines).await;
-    let expected = [
-        "out: client: \"carol\"",
-        "out: resource: \"a\"",
-        "out: capacity: 0.5",
-        "out: ends in: 60 s",
-        "out:",
-        "out: client: \"alice\"",
-        "out: resource: \"b\"",
-        "out: capacity: 2.5",
-        "out: ends in: 60 s",
-        "out:",
-        "out: client: \"bob\"",
-        "out: resource: \"b\"",
-        "out: capacity: 20",
-        "out: ends in: 60 s",
-        "out:",
-        "out: alice: here:1",
-        "out: bob: here:1",
-        "out: carol: here:1",
-        "closed: 3",
-    ];
-    assert_eq!((ended, printed), (Ended::Well, expected.map(str::to_owned).to_vec()));
-}
-
-#[tokio::test]
-async fn nothing_to_show_prints_nothing() {
-    assert_eq!(shell(false, &["show", "master", "", "bye"]).await, (Ended::Well, vec!["closed: 0".to_owned()]));
+    let expected = "out: client: \"carol\"\nout: resource: \"a\"\nout: capacity: 0.5\nout: ends in: 60 s\nout:\n\
+                    out: client: \"alice\"\nout: resource: \"b\"\nout: capacity: 2.5\nout: ends in: 60 s\nout:\n\
+                    out: client: \"bob\"\nout: resource: \"b\"\nout: capacity: 20\nout: ends in: 60 s\nout:\n\
+                    out: alice: here:1\nout: bob: here:1\nout: carol: here:1\nclosed: 3";
+    let expected: Vec<&str> = expected.lines().collect();
+    assert_eq!(shell(false, &lines, &expected).await, Ended::Well);
+    assert_eq!(shell(false, &["show", "master", "", "bye"], &["closed: 0"]).await, Ended::Well);
 }
 
 #[tokio::test]
 async fn failures_in_a_file_name_the_line_and_do_not_stop_it() {
-    let (ended, printed) = shell(false, &["gett a b 1", "get a broken 1", "release a b", "get a b 1", "q"]).await;
+    let lines = ["gett a b 1", "get a broken 1", "release a b", "get a b 1", "q"];
     let expected = [
         "err: leaseway: line 1: there is no command `gett` (did you mean `get`?); `help` lists them all",
         "err: leaseway: line 2: the server at here:1 refused: broken (Internal)",
         "err: leaseway: line 3: a has asked for no `b` in this shell; `show` lists what has been asked for",
         "closed: 1",
     ];
-    assert_eq!((ended, printed), (Ended::WithFailures, expected.map(str::to_owned).to_vec()));
+    assert_eq!(shell(false, &lines, &expected).await, Ended::WithFailures);
+    let expected = ["err: leaseway: line 1: no disk", "closed: 0"];
+    assert_eq!(shell_with_input(false, vec![Line::Failed("no disk".into())], &expected).await, Ended::WithFailures);
 }
 
 #[tokio::test]
 async fn at_a_terminal_failures_have_no_line_numbers_and_no_exit_code() {
-    let (ended, printed) = shell(true, &["xyz", "quit"]).await;
     let expected = ["err: there is no command `xyz`; `help` lists them all", "closed: 0"];
-    assert_eq!((ended, printed), (Ended::Well, expected.map(str::to_owned).to_vec()));
+    assert_eq!(shell(true, &["xyz", "quit"], &expected).await, Ended::Well);
 }
 
 #[tokio::test]
-async fn a_release_gives_back_once() {
-    let (ended, printed) = shell(false, &["get a b 1", "release a b", "release a b", "quit"]).await;
-    assert_eq!((ended, printed.len()), (Ended::WithFailures, 2));
-    assert!(printed[0].starts_with("err: leaseway: line 3: a has asked for no `b`"));
-}
-
-#[tokio::test]
-async fn the_end_of_input_gives_everything_back_and_ctrl_c_at_the_prompt_only_drops_the_line() {
-    let (user, requests, paper) = user(true);
-    let books = Books { paper: paper.clone(), ..Books::default() };
+async fn the_end_of_input_releases_everything_and_ctrl_c_at_the_prompt_drops_the_line() {
     let lines = vec![Line::Interrupted, Line::Text("get a b 1".into()), Line::Interrupted, Line::End];
-    let (ended, ()) = tokio::join!(carry_out(books, user), play(requests, lines));
-    assert_eq!((ended, paper.lines()), (Ended::Well, vec!["closed: 1".to_owned()]));
+    assert_eq!(shell_with_input(true, lines, &["closed: 1"]).await, Ended::Well);
 }
 
-#[tokio::test]
-async fn input_that_fails_ends_the_shell_with_failures() {
-    let (user, requests, paper) = user(false);
-    let books = Books { paper: paper.clone(), ..Books::default() };
-    let (ended, ()) = tokio::join!(carry_out(books, user), play(requests, vec![Line::Failed("no disk".into())]));
-    let expected = vec!["err: leaseway: line 1: no disk".to_owned(), "closed: 0".to_owned()];
-    assert_eq!((ended, paper.lines()), (Ended::WithFailures, expected));
-}
-
-/// Many times as long as it takes, on a paused clock.
-const TIMEOUT: Duration = Duration::from_secs(1000);
-
-/// Ctrl-C after so many seconds, again and again.
-async fn interrupt_each(seconds: u64, interrupt: Arc<Notify>) {
-    loop {
-        sleep(Duration::from_secs(seconds)).await;
+/// Sends Ctrl-C every ten seconds. Ends long after it should have had an effect.
+async fn interrupt_repeatedly(interrupt: Arc<Notify>) {
+    for _ in 0..100 {
+        sleep(Duration::from_secs(10)).await;
         interrupt.notify_waiters();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn ctrl_c_gives_up_a_command_that_takes_long_and_then_the_end_if_that_does_too() {
-    let (user, requests, paper) = user(true);
-    let interrupts = tokio::spawn(interrupt_each(10, Arc::clone(&user.interrupt)));
-    let books = Books { paper: paper.clone(), closes_never: true, ..Books::default() };
+async fn ctrl_c_cancels_a_slow_command_and_then_a_slow_exit() {
+    let (user, requests, session) = setup(true);
+    let (interrupt, transcript) = (Arc::clone(&user.interrupt), session.transcript.clone());
+    let session = FakeSession { closes_never: true, ..session };
     let lines = ["get a far 1", "get a b 1", "quit"].map(|line| Line::Text(line.into())).to_vec();
-    let played = async { tokio::join!(carry_out(books, user), play(requests, lines)) };
-    let (ended, ()) = timeout(TIMEOUT, played).await.expect("it can be interrupted");
-    interrupts.abort();
+    tokio::select! {
+        (ended, ()) = async { tokio::join!(run_commands(session, user), play(requests, lines)) } => {
+            assert_eq!(ended, Ended::Well);
+        }
+        () = interrupt_repeatedly(interrupt) => panic!("Ctrl-C has no effect"),
+    }
     let expected = [
         "err: interrupted; it may have been done all the same",
         "closed: 1",
         "err: interrupted; what was not given back is free again when its lease ends",
     ];
-    assert_eq!((ended, paper.lines()), (Ended::Well, expected.map(str::to_owned).to_vec()));
+    assert_eq!(transcript.lines(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ctrl_c_ends_a_file_that_is_waited_for_and_gives_everything_back() {
-    let (user, _requests, paper) = user(false);
-    let interrupts = tokio::spawn(interrupt_each(10, Arc::clone(&user.interrupt)));
-    let books = Books { paper: paper.clone(), ..Books::default() };
-    let ended = timeout(TIMEOUT, carry_out(books, user)).await.expect("it can be interrupted");
-    interrupts.abort();
-    let expected = vec!["err: leaseway: line 1: interrupted".to_owned(), "closed: 0".to_owned()];
-    assert_eq!((ended, paper.lines()), (Ended::WithFailures, expected));
+async fn ctrl_c_ends_a_shell_that_waits_for_input_and_releases_everything() {
+    let (user, _requests, session) = setup(false);
+    let (interrupt, transcript) = (Arc::clone(&user.interrupt), session.transcript.clone());
+    tokio::select! {
+        ended = run_commands(session, user) => assert_eq!(ended, Ended::WithFailures),
+        () = interrupt_repeatedly(interrupt) => panic!("Ctrl-C has no effect"),
+    }
+    assert_eq!(transcript.lines(), ["err: leaseway: line 1: interrupted", "closed: 0"]);
 }
 
-/// A user that watches, and stops after so long.
-async fn watch_for(mut requests: UnboundedReceiver<Request>, resource: &str, time: Duration, stop: Line) {
-    let request = requests.recv().await.expect("the shell asks for a command");
-    request.reply.send(Line::Text(format!("watch {resource}"))).expect("the shell waits for it");
-    let request = requests.recv().await.expect("the shell asks when to stop");
-    assert_eq!(request.purpose, Purpose::Stop);
-    sleep(time).await;
-    request.reply.send(stop).expect("it still watches");
-    play(requests, vec![Line::Text("quit".into())]).await;
-}
-
+/// The transcript of a shell that watches a resource, with this line after 2.5 seconds.
 async fn watched(resource: &str, stop: Line) -> Vec<String> {
-    let (user, requests, paper) = user(true);
-    let books = Books { paper: paper.clone(), ..Books::default() };
-    let time = Duration::from_millis(2500);
-    tokio::join!(carry_out(books, user), watch_for(requests, resource, time, stop));
-    paper.lines()
+    let (user, mut requests, session) = setup(true);
+    let transcript = session.transcript.clone();
+    let input = async {
+        let request = requests.recv().await.expect("the shell asks for a command");
+        request.reply.send(Line::Text(format!("watch {resource}"))).expect("the shell waits for it");
+        let request = requests.recv().await.expect("the shell asks when to stop");
+        assert_eq!(request.purpose, Purpose::Stop);
+        sleep(Duration::from_millis(2500)).await;
+        request.reply.send(stop).expect("it still watches");
+        play(requests, vec![Line::Text("quit".into())]).await;
+    };
+    tokio::join!(run_commands(session, user), input);
+    transcript.lines()
 }
 
 #[tokio::test(start_paused = true)]
@@ -283,17 +242,8 @@ async fn a_watched_resource_is_printed_each_second_until_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_wrong_while_watching_takes_the_place_of_a_row() {
+async fn an_error_while_watching_is_printed_in_place_of_a_row() {
     let printed = watched("fading", Line::Interrupted).await;
     let refused = "above: the server at here:1 refused: broken (Internal)";
     assert_eq!(printed[2..], [refused, refused, "closed: 0"]);
-}
-
-#[tokio::test]
-async fn without_a_terminal_a_resource_is_watched_once() {
-    let (ended, printed) = shell(false, &["watch mysql", "quit"]).await;
-    assert_eq!((ended, printed.len()), (Ended::Well, 3));
-    let (ended, printed) = shell(true, &["watch missing", "quit"]).await;
-    assert_eq!((ended, printed.len()), (Ended::Well, 2));
-    assert!(printed[0].starts_with("err: there is no resource `missing`"));
 }

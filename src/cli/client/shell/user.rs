@@ -1,26 +1,22 @@
-//! The source of commands: a user at a terminal, or a file.
+//! The source of commands and the destination of results: a terminal, or files and pipes.
 
-use std::{
-    io::{self, IsTerminal as _},
-    sync::Arc,
-};
+use std::io;
+use std::io::IsTerminal as _;
+use std::sync::Arc;
 
 use leaseway_core::{escaped, escaped_lines};
 use rustyline::ExternalPrinter;
 use tokio::{signal, sync::Notify};
 
-use super::{
-    ShellError,
-    lines::{self, Line, Lines, Purpose},
-};
+use super::lines::{Line, Lines, Purpose};
+use super::{ShellError, lines};
 use crate::{error::CliError, output};
 
-/// Where results and complaints go.
 pub(super) trait Screen {
-    fn say(&mut self, text: &str) -> Result<(), CliError>;
-    /// A result, while a line is being typed.
-    fn say_above(&mut self, text: &str) -> Result<(), CliError>;
-    fn complain(&mut self, text: &str);
+    fn print(&mut self, text: &str) -> Result<(), CliError>;
+    /// Prints a result above the line being edited.
+    fn print_above(&mut self, text: &str) -> Result<(), CliError>;
+    fn print_error(&mut self, text: &str);
 }
 
 pub(super) struct User {
@@ -30,7 +26,7 @@ pub(super) struct User {
     pub(super) present: bool,
     /// Notified of Ctrl-C while no line is being edited.
     pub(super) interrupt: Arc<Notify>,
-    /// Lines so far.
+    /// The number of lines read.
     line: usize,
 }
 
@@ -42,7 +38,7 @@ impl User {
     /// Reads commands from standard input.
     pub(super) fn at_standard_input() -> Result<User, CliError> {
         let present = io::stdin().is_terminal();
-        let (lines, printer) = if present { lines::typed()? } else { (lines::piped()?, None) };
+        let (lines, printer) = if present { lines::from_terminal()? } else { (lines::from_stdin()?, None) };
         Ok(User::new(lines, Box::new(Standard { printer }), present, interrupts()))
     }
 
@@ -50,7 +46,7 @@ impl User {
         let line = self.lines.next(Purpose::Command);
         self.line += 1;
         if self.present {
-            // Ctrl-C is a key here, and comes as a line.
+            // The line editor reports Ctrl-C as a line.
             return line.await;
         }
         tokio::select! {
@@ -60,13 +56,13 @@ impl User {
     }
 
     /// Prints an error, with the line number if input is not a terminal.
-    pub(super) fn complain(&mut self, why: &ShellError) {
+    pub(super) fn print_error(&mut self, why: &ShellError) {
         let why = match why {
             ShellError::Session(error) => output::in_words(error),
             other => escaped(&other.to_string()).into_owned(),
         };
         let text = if self.present { why } else { format!("leaseway: line {}: {why}", self.line) };
-        self.screen.complain(&text);
+        self.screen.print_error(&text);
     }
 }
 
@@ -74,7 +70,7 @@ fn interrupts() -> Arc<Notify> {
     let interrupt = Arc::new(Notify::new());
     let notify = Arc::clone(&interrupt);
     tokio::spawn(async move {
-        // Only present waiters are notified: an interrupt while nothing can be interrupted is forgotten.
+        // Only current waiters are notified: Ctrl-C is ignored while nothing can be interrupted.
         while signal::ctrl_c().await.is_ok() {
             notify.notify_waiters();
         }
@@ -87,21 +83,20 @@ struct Standard {
 }
 
 impl Screen for Standard {
-    fn say(&mut self, text: &str) -> Result<(), CliError> {
-        output::say(text)
+    fn print(&mut self, text: &str) -> Result<(), CliError> {
+        output::print(text)
     }
 
-    fn say_above(&mut self, text: &str) -> Result<(), CliError> {
+    fn print_above(&mut self, text: &str) -> Result<(), CliError> {
         match &mut self.printer {
             Some(printer) => printer
                 .print(format!("{}\n", escaped_lines(text)))
                 .map_err(|error| CliError::Output(io::Error::other(error))),
-            None => output::say(text),
+            None => output::print(text),
         }
     }
 
-    fn complain(&mut self, text: &str) {
-        // Nothing can be done about a further failure.
+    fn print_error(&mut self, text: &str) {
         output::note(text);
     }
 }

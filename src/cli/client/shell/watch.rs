@@ -1,4 +1,4 @@
-//! `watch`: how a resource is doing, second by second.
+//! `watch`: the status of a resource, once per second.
 
 use std::{pin::pin, time::Duration};
 
@@ -6,30 +6,25 @@ use leaseway_proto::status::{GetStatusRequest, Resource};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{Session, lines::Purpose, user::User};
-use crate::{
-    connect::{Observed, Target, get_status},
-    error::CliError,
-    inspect::status::capacity,
-    output::{
-        format::{learning, number},
-        in_words,
-    },
-};
+use crate::connect::{Observed, Target, get_status};
+use crate::error::CliError;
+use crate::inspect::status::capacity;
+use crate::output::{in_words, learning, number};
 
-const EVERY: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Prints a row at once, and at a terminal one each second. A later error takes the place of a row, because it may
-/// pass.
+/// Prints a row at once, and one per second at a terminal. A later error is printed in place of a row, because it may
+/// be temporary.
 pub(super) async fn watch(session: &mut impl Session, user: &mut User, resource: &str) -> Result<(), CliError> {
     let first = session.resource(resource).await?;
-    user.screen.say(&heading())?;
-    user.screen.say(&row(Duration::ZERO, &first))?;
+    user.screen.print(&heading())?;
+    user.screen.print(&row(Duration::ZERO, &first))?;
     if !user.present {
         return Ok(());
     }
     let mut stopped = pin!(user.lines.next(Purpose::Stop));
     let since = Instant::now();
-    let mut ticks = interval_at(since + EVERY, EVERY);
+    let mut ticks = interval_at(since + INTERVAL, INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let next = async {
@@ -42,7 +37,7 @@ pub(super) async fn watch(session: &mut impl Session, user: &mut User, resource:
             answer = next => answer,
         };
         let text = answer.map_or_else(|error| in_words(&error), |resource| row(since.elapsed(), &resource));
-        user.screen.say_above(&text)?;
+        user.screen.print_above(&text)?;
     }
 }
 
@@ -62,13 +57,13 @@ fn row(after: Duration, resource: &Resource) -> String {
     ])
 }
 
-/// As wide in every row, which is printed before the next one is known.
+/// Fixed widths, because a row is printed before the next one is known.
 fn columns(cells: [String; 7]) -> String {
     let [after, rest @ ..] = cells;
     rest.iter().fold(format!("{after:>7}"), |line, cell| format!("{line} {cell:>13}"))
 }
 
-/// Asks the master how its resources are doing, over one connection for as long as that works.
+/// Queries the master for the status of resources, over one connection while that works.
 pub(crate) struct Observer {
     target: Target,
     master: Option<Observed>,
@@ -79,7 +74,6 @@ impl Observer {
         Observer { target, master: None }
     }
 
-    /// How a resource is doing.
     pub(crate) async fn resource(&mut self, resource: &str) -> Result<Resource, CliError> {
         let request = GetStatusRequest { resource_id: resource.to_owned(), page_size: 1, page_token: String::new() };
         let known = match self.master.take() {

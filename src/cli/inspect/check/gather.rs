@@ -1,37 +1,31 @@
-//! Asks the servers of a node, and those above it.
+//! Observes the servers of a node, and of the nodes above it.
 
-use std::{
-    collections::BTreeSet,
-    path::PathBuf,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use leaseway_proto::{
-    admin::{ListPeersRequest, ListPeersResponse},
-    status::{GetStatusRequest, GetStatusResponse},
-};
+use leaseway_proto::admin::{ListPeersRequest, ListPeersResponse};
+use leaseway_proto::status::{GetStatusRequest, GetStatusResponse};
 use leaseway_server::checkup::{NodeObservation, Observation, PeersObservation, ServerObservation};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    connect::{Observed, Target, get_status, within},
-    error::CliError,
-    operate::admin::AdminTarget,
-};
+use crate::connect::{Observed, Target, get_status, within};
+use crate::error::CliError;
+use crate::operate::admin::AdminTarget;
 
-/// No tree is deeper: parents that name each other would be asked for ever.
+/// The maximum depth of a tree, in case parents name each other.
 const LEVELS: usize = 16;
-/// Servers of one node that are asked: a node has a few peers.
+/// The maximum number of servers to ask per node.
 const MAX_SERVERS: usize = 64;
-/// Rows of a page.
+/// Page size in rows.
 const PAGE: u32 = 1000;
-/// Resources that are looked at.
+/// The maximum number of resources to read.
 const MAX_RESOURCES: usize = 100_000;
-/// Before a node without a master is asked again: an election may be under way.
+/// The pause before a node without a master is asked again: an election may be under way.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Asks the node that the target names, then its parent, and so on. An error: no server of the first node answers.
+/// Observes the target's node, then its parent, and so on. Fails if no server of the first node answers.
 pub(super) async fn gather(target: &Target, admin_token: Option<&PathBuf>) -> Result<Observation, CliError> {
     let mut seen = Observation { nodes: Vec::new(), unix: (unix_ms() / 1000) as i64 };
     let (mut above, mut known) = (None, BTreeSet::new());
@@ -51,7 +45,7 @@ pub(super) async fn gather(target: &Target, admin_token: Option<&PathBuf>) -> Re
     Ok(seen)
 }
 
-/// A node with its master, or as it still is when time is up. With an error of a server, if none answers.
+/// Observes a node once it has a master, or when time is up. Returns an error if no server answers.
 async fn settled(target: &Target, admin_token: Option<&PathBuf>) -> (NodeObservation, Option<CliError>) {
     let begun = Instant::now();
     loop {
@@ -64,7 +58,7 @@ async fn settled(target: &Target, admin_token: Option<&PathBuf>) -> (NodeObserva
     }
 }
 
-/// The servers that were named, the master that they name, and the peers that it lists.
+/// Observes the given servers, the master that they name, and the peers that it lists.
 async fn look(target: &Target, admin_token: Option<&PathBuf>) -> (NodeObservation, Option<CliError>) {
     let mut node = NodeObservation { name: target.addresses().join(","), ..NodeObservation::default() };
     let mut error = ask_all(target, &mut node.servers, target.addresses()).await;
@@ -83,7 +77,7 @@ async fn look(target: &Target, admin_token: Option<&PathBuf>) -> (NodeObservatio
     (node, error)
 }
 
-/// Asks those that have not been asked, all at once. The first error, if there is one.
+/// Asks the servers not asked yet, concurrently. Returns the first error.
 async fn ask_all(target: &Target, servers: &mut Vec<ServerObservation>, addresses: Vec<String>) -> Option<CliError> {
     let is_known = |address: &str| {
         servers.iter().any(|server| {
@@ -111,7 +105,7 @@ async fn ask_all(target: &Target, servers: &mut Vec<ServerObservation>, addresse
 
 type Answer = Result<(GetStatusResponse, Option<(i64, u64)>), CliError>;
 
-/// One server, with all its resources if it is the master.
+/// The status of one server; of the master with all its resources.
 async fn ask(target: &Target, address: String) -> (String, Answer) {
     let asked = async {
         let request = GetStatusRequest { page_size: PAGE, ..GetStatusRequest::default() };
@@ -119,7 +113,7 @@ async fn ask(target: &Target, address: String) -> (String, Answer) {
         while !status.next_page_token.is_empty() && status.resources.len() < MAX_RESOURCES {
             let page_token = std::mem::take(&mut status.next_page_token);
             let next = get_status(&channel, GetStatusRequest { page_token, ..request.clone() });
-            // What is missing is not judged.
+            // Resources that could not be read are not checked.
             let Ok(next) = within(target.timeout(), next).await else { break };
             status.resources.extend(next.resources);
             status.next_page_token = next.next_page_token;
@@ -131,7 +125,7 @@ async fn ask(target: &Target, address: String) -> (String, Answer) {
     (address, answer)
 }
 
-/// How far its clock is ahead: over a connection that is there, with a short answer.
+/// The offset of a server's clock and its uncertainty in milliseconds, from a short call on an open connection.
 async fn clock(target: &Target, channel: &leaseway_client::Channel) -> Option<(i64, u64)> {
     let request = GetStatusRequest { page_size: 1, ..GetStatusRequest::default() };
     let (before, begun) = (unix_ms(), Instant::now());
@@ -141,7 +135,7 @@ async fn clock(target: &Target, channel: &leaseway_client::Channel) -> Option<(i
     Some((theirs.wrapping_sub(before.saturating_add(half)) as i64, half + 1))
 }
 
-/// As the master lists them, since it hears from all; else as one does that answers.
+/// The peers as the master lists them, because it hears from all; else as another server does.
 async fn peers(target: &Target, admin_token: Option<&PathBuf>, node: &NodeObservation) -> PeersObservation {
     let mut statuses: Vec<_> = node.statuses().map(|(_, status)| status).collect();
     statuses.sort_by_key(|status| !status.is_master);
@@ -158,7 +152,7 @@ async fn peers(target: &Target, admin_token: Option<&PathBuf>, node: &NodeObserv
         }
         match list(target, admin_token, &health.admin_address).await {
             Ok(list) => return PeersObservation::Listed(list),
-            // A server with --admin alone has an admin port, and no peers.
+            // A server with --admin but without --data has an admin address and no peers.
             Err(CliError::NotAdmin { .. }) => {}
             Err(error) => seen = PeersObservation::Unknown(error.to_string()),
         }

@@ -1,33 +1,27 @@
-//! Draws a view. Columns that do not fit are left out, the least needed first.
+//! Draws the view. Columns that do not fit are omitted, the least important first.
 
 use leaseway_core::escaped;
 use leaseway_proto::status::{Holder, Resource};
-use ratatui::{
-    Frame,
-    layout::{Constraint, Layout, Rect},
-    style::{Color, Modifier, Style},
-    text::Line,
-    widgets::{Cell, Paragraph, Row, Table, TableState},
-};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
-use super::{
-    source::Snapshot,
-    view::{Order, View, pressure},
-};
+use super::source::Snapshot;
+use super::view::{Order, View, pressure};
 use leaseway_server::checkup::Severity;
 
-use crate::{
-    inspect::status::{capacity, is_unlimited},
-    output::format::number,
-};
+use crate::inspect::status::{capacity, is_unlimited};
+use crate::output::number;
 
-/// A column: its heading, how wide it is, what stands in it.
+/// A column: heading, width and content.
 type Column<T> = (&'static str, u16, fn(&T) -> String);
 
-/// The least that an id is given.
+/// The minimum width of ids.
 const ID_WIDTH: u16 = 16;
 
-/// In the order in which they are needed.
+/// By importance.
 const OF_RESOURCES: [Column<Resource>; 7] = [
     ("PRESSURE", 8, |resource| percent(pressure(resource))),
     ("WANTS", 11, |resource| short(resource.wants)),
@@ -107,7 +101,7 @@ fn verdict(seen: &Snapshot) -> Line<'static> {
     Line::styled(format!("{grade}  {what}"), colour(seen.grade).add_modifier(Modifier::BOLD))
 }
 
-/// None where the environment asks for none.
+/// No colour if NO_COLOR is set.
 fn colour(grade: Severity) -> Style {
     if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
         return Style::new();
@@ -131,7 +125,7 @@ fn key_line(view: &View) -> String {
     }
 }
 
-/// As many columns as fit beside the ids.
+/// A table with as many columns as fit beside the ids.
 fn table<'a, T>(
     all: &'a [T],
     heading: &'static str,
@@ -168,7 +162,7 @@ fn percent(part: f64) -> String {
     }
 }
 
-/// In few places: amounts may be large.
+/// At most eleven characters.
 fn short(amount: f64) -> String {
     let rounded = if amount.abs() >= 1e9 { format!("{amount:.2e}") } else { number((amount * 100.0).round() / 100.0) };
     if rounded.len() > 11 { format!("{amount:.3e}") } else { rounded }
@@ -226,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_stands_first_and_no_id_is_obeyed() {
+    fn the_verdict_is_first_and_ids_are_escaped() {
         let mut view = View::default();
         assert_eq!(drawn(&mut view, 80, 8)[0], "the cluster is being asked");
         view.learn(Ok(seen()));
@@ -245,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn any_window_will_do() {
+    fn columns_that_do_not_fit_are_omitted() {
         let mut view = View::default();
         view.learn(Ok(seen()));
         let headings =

@@ -1,82 +1,77 @@
-//! Asks the cluster on a thread of its own, so that keys are never waited for.
+//! Queries the cluster on a thread of its own, so that keys are handled at once.
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use leaseway_proto::status::{GetStatusRequest, Resource};
 use leaseway_server::checkup::Severity;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::Notify,
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 use crate::{connect::Target, error::CliError, inspect::check};
 
-/// Clients of a resource that are looked at.
+/// The maximum number of clients to fetch.
 const MAX_HOLDERS: u32 = 1000;
 
-pub(super) enum News {
+pub(super) enum Update {
     Observation(Box<Result<Snapshot, String>>),
-    /// A signal has asked it to end.
+    /// A signal asked the program to end.
     Stop,
 }
 
 /// The cluster at one moment.
 pub(super) struct Snapshot {
     pub(super) at: Instant,
-    /// The worst verdict, and all that are not well, in words.
+    /// The worst severity, and all checks that are not OK.
     pub(super) grade: Severity,
     pub(super) findings: Vec<String>,
-    /// The master, as it calls itself, and where it is.
+    /// The master's id and address.
     pub(super) master: Option<String>,
     pub(super) configuration: String,
     pub(super) resources: Vec<Resource>,
-    /// The one that is looked at, with its holders.
+    /// The opened resource, with its holders.
     pub(super) opened: Option<Resource>,
 }
 
 pub(super) struct Source {
-    news: mpsc::Receiver<News>,
-    wanted: Arc<Attention>,
+    updates: mpsc::Receiver<Update>,
+    wanted: Arc<Wanted>,
 }
 
-/// What is to be looked at besides the list.
+/// The resource to query besides the list.
 #[derive(Default)]
-struct Attention {
+struct Wanted {
     resource: Mutex<Option<String>>,
     changed: Notify,
 }
 
 impl Source {
     pub(super) fn start(target: Target, token: Option<PathBuf>, every: Duration) -> Result<Source, CliError> {
-        let (told, news) = mpsc::channel();
-        let wanted = Arc::new(Attention::default());
+        let (sender, updates) = mpsc::channel();
+        let wanted = Arc::new(Wanted::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Runtime)?;
         let of_thread = Arc::clone(&wanted);
         thread::Builder::new()
             .name("top".into())
-            .spawn(move || runtime.block_on(ask(&target, token.as_ref(), every, &of_thread, &told)))
+            .spawn(move || runtime.block_on(ask(&target, token.as_ref(), every, &of_thread, &sender)))
             .map_err(CliError::Runtime)?;
-        Ok(Source { news, wanted })
+        Ok(Source { updates, wanted })
     }
 
-    pub(super) fn news(&self) -> Result<News, mpsc::TryRecvError> {
-        self.news.try_recv()
+    pub(super) fn next_update(&self) -> Result<Update, mpsc::TryRecvError> {
+        self.updates.try_recv()
     }
 
-    /// Looks at once, at this resource too.
+    /// Queries at once, including this resource.
     pub(super) fn look_at(&self, resource: Option<&str>) {
         *self.wanted.resource.lock().unwrap_or_else(PoisonError::into_inner) = resource.map(str::to_owned);
         self.wanted.changed.notify_one();
     }
 }
 
-/// The signals that end it in good order: by themselves they would leave the terminal as it is.
+/// Handles the signals that would otherwise end the program without restoring the terminal.
 struct Stop([Signal; 4]);
 
 impl Stop {
@@ -97,23 +92,29 @@ impl Stop {
     }
 }
 
-/// Until the other side is gone.
-async fn ask(target: &Target, token: Option<&PathBuf>, every: Duration, wanted: &Attention, told: &mpsc::Sender<News>) {
+/// Queries repeatedly until the receiver is gone.
+async fn ask(
+    target: &Target,
+    token: Option<&PathBuf>,
+    every: Duration,
+    wanted: &Wanted,
+    sender: &mpsc::Sender<Update>,
+) {
     let Ok(mut stop) = Stop::listen() else { return };
     loop {
         let resource = wanted.resource.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seen = tokio::select! {
-            seen = look(target, token, resource) => News::Observation(Box::new(seen.map_err(|error| crate::output::in_words(&error)))),
-            () = stop.asked() => News::Stop,
+            seen = look(target, token, resource) => Update::Observation(Box::new(seen.map_err(|error| crate::output::in_words(&error)))),
+            () = stop.asked() => Update::Stop,
         };
-        let stops = matches!(seen, News::Stop);
-        if told.send(seen).is_err() || stops {
+        let stops = matches!(seen, Update::Stop);
+        if sender.send(seen).is_err() || stops {
             return;
         }
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             () = wanted.changed.notified() => {}
-            () = stop.asked() => drop(told.send(News::Stop)),
+            () = stop.asked() => drop(sender.send(Update::Stop)),
         }
     }
 }

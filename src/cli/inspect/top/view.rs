@@ -1,4 +1,4 @@
-//! What is shown, and what keys do. Pure.
+//! The state of the view, and how keys change it. Pure.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use super::source::Snapshot;
 /// Rows that Page Up and Page Down move by.
 pub(super) const PAGE: usize = 10;
 
-/// A key, by what it does.
+/// A key, by its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     End,
@@ -20,11 +20,11 @@ pub(super) enum Key {
     Sort,
 }
 
-/// What follows from a key.
+/// The consequence of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
-    /// The cluster is to be asked now: something else is looked at.
+    /// Query the cluster now: another resource is shown.
     Look,
     End,
 }
@@ -39,31 +39,30 @@ pub(super) enum Order {
 
 #[derive(Default)]
 pub(super) struct View {
-    /// The newest answer that there was.
+    /// The newest snapshot.
     pub(super) seen: Option<Snapshot>,
-    /// Why there is no newer one.
+    /// Why there is no newer snapshot.
     pub(super) error: Option<String>,
     pub(super) order: Order,
     /// The resource whose holders are shown.
     opened: Option<String>,
-    /// The row that is chosen, in the list of resources or of holders.
+    /// The selected row in the list of resources or of holders.
     pub(super) row: usize,
-    /// The resource that was chosen before one was opened.
+    /// The resource that was selected when another was opened.
     chosen: Option<String>,
 }
 
-/// How much of what there is is wanted: 1 is all of it.
+/// The ratio of wants to capacity.
 pub(super) fn pressure(resource: &Resource) -> f64 {
     if resource.wants <= 0.0 || resource.unbounded { 0.0 } else { resource.wants / resource.capacity.max(0.0) }
 }
 
 impl View {
-    /// The resource whose holders are shown.
     pub(super) fn resource(&self) -> Option<&str> {
         self.opened.as_deref()
     }
 
-    /// The holders of the resource that is open; none while they are asked for.
+    /// The holders of the opened resource; `None` until they are known.
     pub(super) fn holders(&self) -> Option<&Resource> {
         let opened = self.seen.as_ref()?.opened.as_ref()?;
         (Some(opened.resource_id.as_str()) == self.resource()).then_some(opened)
@@ -73,7 +72,7 @@ impl View {
         self.seen.as_ref().map_or(&[], |seen| &seen.resources)
     }
 
-    /// An answer of the cluster. What is chosen stays chosen, wherever it stands now.
+    /// Applies an answer. The selection follows its resource to another row.
     pub(super) fn learn(&mut self, seen: Result<Snapshot, String>) {
         match seen {
             Ok(seen) => {
@@ -161,7 +160,7 @@ mod tests {
     use super::*;
     use leaseway_server::checkup::Severity;
 
-    pub(super) fn snapshot(resources: &[(&str, f64, f64)]) -> Snapshot {
+    pub(in crate::inspect::top) fn snapshot(resources: &[(&str, f64, f64)]) -> Snapshot {
         let resource = |(id, wants, capacity): &(&str, f64, f64)| Resource {
             resource_id: (*id).to_owned(),
             wants: *wants,
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_is_wanted_of_stands_first_and_keys_change_that() {
+    fn resources_are_sorted_by_pressure_until_a_key_changes_the_order() {
         let mut view = View::default();
         view.learn(Ok(snapshot(&[("a", 10.0, 100.0), ("b", 300.0, 100.0), ("c", 5.0, 0.0), ("d", 0.0, 0.0)])));
         assert_eq!(order(&view), "c b a d");
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_stays_chosen_while_rows_move() {
+    fn the_selection_follows_its_resource() {
         let mut view = View::default();
         view.learn(Ok(snapshot(&[("a", 10.0, 100.0), ("b", 300.0, 100.0)])));
         assert_eq!(view.press(Key::Down(1)), Next::Nothing);

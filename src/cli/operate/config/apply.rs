@@ -1,9 +1,8 @@
 //! `leaseway config apply` and `leaseway config rollback`.
 
-use std::{
-    io::{self, IsTerminal as _},
-    path::PathBuf,
-};
+use std::io;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 use clap::Args;
 use leaseway_core::escaped;
@@ -12,16 +11,12 @@ use leaseway_server::config::{self, Loaded};
 use serde_json::json;
 
 use super::{differences, differences::Difference, get, in_force, plan, read};
-use crate::{
-    Outcome,
-    connect::block_on,
-    error::CliError,
-    operate::admin::AdminTarget,
-    output::{Output, ask, in_words, note, progress, say},
-};
+use crate::Outcome;
+use crate::connect::block_on;
+use crate::error::CliError;
+use crate::operate::admin::AdminTarget;
+use crate::output::{Output, ask, in_words, note, print, progress};
 
-/// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already,
-/// word for word, is not applied again.
 #[derive(Args)]
 pub(crate) struct Apply {
     /// The file: YAML, as Doorman has it
@@ -38,7 +33,7 @@ pub(crate) struct Apply {
     target: AdminTarget,
 }
 
-/// Whether the user is asked.
+/// Confirmation by the user.
 #[derive(Args)]
 struct Consent {
     /// Does not ask; without a terminal that is so anyway
@@ -56,7 +51,6 @@ impl Apply {
     }
 }
 
-/// Puts an older version in force again, as a new one.
 #[derive(Args)]
 pub(crate) struct Rollback {
     /// Which: see `leaseway config history`
@@ -84,13 +78,13 @@ impl Rollback {
 }
 
 impl Consent {
-    /// At a terminal: shows what it would do for clients, and asks.
+    /// At a terminal, shows the effect on clients and asks for confirmation.
     async fn obtain(&self, target: &AdminTarget, output: &Output, new: &NewVersion) -> Outcome {
         if output.is_json() || !io::stdout().is_terminal() {
             return Ok(());
         }
         match plan::ask(target, &new.loaded, &new.source, None, self.shown.holders).await {
-            Ok(plan) => plan::print(&plan, self.shown)?,
+            Ok(plan) => plan::print_plan(&plan, self.shown)?,
             Err(error @ CliError::ConfigRefused { .. }) => return Err(error),
             Err(error) => note(format_args!("what clients would gain and lose cannot be shown: {}", in_words(&error))),
         }
@@ -101,7 +95,6 @@ impl Consent {
     }
 }
 
-/// What is to be in force.
 struct NewVersion {
     loaded: Loaded,
     source: String,
@@ -110,7 +103,7 @@ struct NewVersion {
 
 async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion, consent: &Consent) -> Outcome {
     let before = in_force(target, &new.loaded).await?;
-    // A version that is not in force is the server's to refuse, in its words.
+    // If another version is expected, the server refuses in its own words.
     if before.text == new.loaded.text && new.expect.is_none_or(|expected| expected == before.version) {
         let text = || format!("version {} is this text already; nothing has changed", before.version);
         return output
@@ -118,17 +111,17 @@ async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion, co
     }
     let differences = match before.compare(&new.loaded) {
         Ok(differences) => Some(differences),
-        // Not a reason to leave a bad version of a newer server in force.
+        // This must not keep a bad version of a newer server in force.
         Err(error) => {
             note(format_args!("what changes cannot be shown: {}", in_words(&error)));
             None
         }
     };
     if let (Some(differences), false) = (&differences, output.is_json()) {
-        say(differences::as_text(differences))?;
+        print(differences::as_text(differences))?;
     }
     consent.obtain(target, output, &new).await?;
-    // A concurrent change is not undone by one that was made without knowing it.
+    // The server refuses to replace a version that the user has not seen.
     let expected_version = new.expect.unwrap_or(before.version);
     let request = ApplyConfigRequest { text: new.loaded.text, source: new.source, expected_version };
     let progress = progress("putting it in force");

@@ -9,12 +9,9 @@ use leaseway_server::config::{self, Loaded};
 use serde_json::{Value, json};
 
 use super::differences::in_words;
-use crate::{
-    Outcome,
-    output::{Output, format::number, say, say_json, table},
-};
+use crate::Outcome;
+use crate::output::{Output, number, print, print_json, table};
 
-/// Reads a file as the server would, and says what is wrong with it or what is in it.
 #[derive(Args)]
 pub(crate) struct CheckFile {
     /// The file: YAML, as Doorman has it
@@ -27,7 +24,11 @@ pub(crate) struct CheckFile {
 impl CheckFile {
     pub(super) fn run(self) -> Outcome {
         let loaded = config::load(&self.file)?;
-        if self.output.is_json() { say_json(as_json(&self.file, &loaded)) } else { print(&self.file, &loaded) }
+        if self.output.is_json() {
+            print_json(as_json(&self.file, &loaded))
+        } else {
+            print_configuration(&self.file, &loaded)
+        }
     }
 }
 
@@ -61,11 +62,10 @@ fn as_json(file: &Path, loaded: &Loaded) -> Value {
     })
 }
 
-fn print(file: &Path, loaded: &Loaded) -> Outcome {
+fn print_configuration(file: &Path, loaded: &Loaded) -> Outcome {
     for warning in &loaded.warnings {
-        say(format_args!("warning: {warning}"))?;
+        print(format_args!("warning: {warning}"))?;
     }
-    let heading = ["TEMPLATE", "CAPACITY", "ALGORITHM", "LEASE", "REFRESH"].map(str::to_owned).to_vec();
     let rows = loaded.repository.templates().map(|template| {
         let settings = &template.settings;
         vec![
@@ -76,30 +76,29 @@ fn print(file: &Path, loaded: &Loaded) -> Outcome {
             format!("{} s", settings.refresh.0 / 1000),
         ]
     });
-    let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
-    let count = rows.len() - 1;
-    let templates = if count == 1 { "template" } else { "templates" };
+    let rows: Vec<Vec<String>> = rows.collect();
+    let (count, templates) = (rows.len(), if rows.len() == 1 { "template" } else { "templates" });
     let policy = loaded.access.as_deref();
     let rules = policy.map_or_else(String::new, |policy| {
         let count = policy.rules().len();
         format!(", {count} {} of access", if count == 1 { "rule" } else { "rules" })
     });
-    say(format_args!("{} is fine: {count} {templates}{rules}", file.display()))?;
+    print(format_args!("{} is fine: {count} {templates}{rules}", file.display()))?;
     if loaded.has_templates() {
-        say(table(&rows))?;
+        print(table(&["TEMPLATE", "CAPACITY", "ALGORITHM", "LEASE", "REFRESH"], rows))?;
     } else {
-        say("without `resources` it is for a node with a parent")?;
+        print("without `resources` it is for a node with a parent")?;
     }
     let clients = clients_of(loaded);
-    if clients.len() > 1 {
-        say(table(&clients))?;
+    if !clients.is_empty() {
+        print(table(&["TEMPLATE", "CLIENTS", "WEIGHT", "MIN", "MAX"], clients))?;
     }
-    policy.map_or(Ok(()), |policy| say(table(&rules_of(policy))))
+    let heading = ["RULE", "WHO", "MAY", "RESOURCES", "CLIENTS", "NODES", "MAX PRIORITY"];
+    policy.map_or(Ok(()), |policy| print(table(&heading, rules_of(policy))))
 }
 
-/// Rules for clients, in the order in which they are looked at.
+/// Rules for clients, in the order of evaluation.
 fn clients_of(loaded: &Loaded) -> Vec<Vec<String>> {
-    let heading = ["TEMPLATE", "CLIENTS", "WEIGHT", "MIN", "MAX"].map(str::to_owned).to_vec();
     let row = |template: &Template, rule: &ClientRule| {
         vec![
             template.identifier_glob.clone(),
@@ -109,15 +108,11 @@ fn clients_of(loaded: &Loaded) -> Vec<Vec<String>> {
             rule.max.map_or_else(|| "none".to_owned(), |max| number(max.get())),
         ]
     };
-    let rows = loaded
-        .repository
-        .templates()
-        .flat_map(|template| template.settings.clients.iter().map(|rule| row(template, rule)).collect::<Vec<_>>());
-    std::iter::once(heading).chain(rows).collect()
+    let templates = loaded.repository.templates();
+    templates.flat_map(|template| template.settings.clients.iter().map(move |rule| row(template, rule))).collect()
 }
 
 fn rules_of(policy: &Policy) -> Vec<Vec<String>> {
-    let heading = ["RULE", "WHO", "MAY", "RESOURCES", "CLIENTS", "NODES", "MAX PRIORITY"].map(str::to_owned).to_vec();
     let rows = policy.rules().iter().map(|rule| {
         let only = |patterns: &[Pattern], action: Action| {
             if rule.may.has(action) { in_words(patterns) } else { String::new() }
@@ -132,5 +127,5 @@ fn rules_of(policy: &Policy) -> Vec<Vec<String>> {
             rule.max_priority.map_or_else(String::new, |most| most.to_string()),
         ]
     });
-    std::iter::once(heading).chain(rows).collect()
+    rows.collect()
 }

@@ -6,14 +6,11 @@ use leaseway_proto::admin::{ConfigHeader, ListConfigsRequest, ListConfigsRespons
 use serde_json::json;
 
 use super::get;
-use crate::{
-    Outcome,
-    connect::block_on,
-    operate::admin::AdminTarget,
-    output::{Output, format::utc, note, say_file, say_json, table},
-};
+use crate::Outcome;
+use crate::connect::block_on;
+use crate::operate::admin::AdminTarget;
+use crate::output::{Output, note, print_file, print_json, table, utc};
 
-/// Prints a version that the peers keep. Its text alone goes to standard output.
 #[derive(Args)]
 pub(crate) struct ShowVersion {
     /// Which; without it the one in force
@@ -31,7 +28,7 @@ impl ShowVersion {
         let header = answer.header.unwrap_or_default();
         if self.output.is_json() {
             let ConfigHeader { version, source, applied_at_unix, applied_by } = header;
-            return say_json(json!({
+            return print_json(json!({
                 "version": version, "source": source, "applied_at_unix": applied_at_unix, "applied_by": applied_by,
                 "text": answer.text,
             }));
@@ -42,11 +39,10 @@ impl ShowVersion {
             escaped(&header.source),
             utc(header.applied_at_unix)
         ));
-        say_file(answer.text.trim_end())
+        print_file(answer.text.trim_end())
     }
 }
 
-/// Lists the versions that the peers keep, the newest last; `*` is in force.
 #[derive(Args)]
 pub(crate) struct History {
     #[command(flatten)]
@@ -67,13 +63,12 @@ fn as_text(answer: &ListConfigsResponse) -> String {
     if answer.header.is_empty() {
         return "no configuration has been put in force yet; `leaseway config apply FILE` does it".to_owned();
     }
-    let heading = ["VERSION", "APPLIED", "BY", "SOURCE"].map(str::to_owned).to_vec();
     let rows = answer.header.iter().map(|header| {
         let mark = if header.version == answer.in_force { "*" } else { "" };
         let version = format!("{}{mark}", header.version);
         vec![version, utc(header.applied_at_unix), header.applied_by.clone(), header.source.clone()]
     });
-    table(&std::iter::once(heading).chain(rows).collect::<Vec<_>>())
+    table(&["VERSION", "APPLIED", "BY", "SOURCE"], rows)
 }
 
 fn as_json(answer: &ListConfigsResponse) -> serde_json::Value {

@@ -1,4 +1,4 @@
-//! `leaseway config plan`: what a file would change for the clients that are there.
+//! `leaseway config plan`: the effect of a file on the current clients.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,12 @@ use leaseway_server::config::Loaded;
 use serde_json::{Value, json};
 
 use super::{differences, in_force, read};
-use crate::{
-    Outcome,
-    connect::block_on,
-    error::CliError,
-    operate::admin::AdminTarget,
-    output::{Output, format::number, progress, say, say_json, table},
-};
+use crate::Outcome;
+use crate::connect::block_on;
+use crate::error::CliError;
+use crate::operate::admin::AdminTarget;
+use crate::output::{Output, number, print, print_json, progress, table};
 
-/// Shows what a file would change, for the clients that are there and what they want now: which resources would be run
-/// otherwise, who would gain and who would lose, and which leases would have to end first. Nothing is changed
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PlanFile {
@@ -42,7 +38,6 @@ Examples:
   leaseway config plan lower.yaml --resource mysql --holders 1000
   leaseway config plan lower.yaml --json | jq '.resources[] | select(.foreseen.over > 0) | .resource'";
 
-/// How much of a plan is shown.
 #[derive(Args, Clone, Copy)]
 pub(super) struct PlanRows {
     /// Shows so many of the resources that would change: those of which the largest part would change hands
@@ -59,15 +54,15 @@ impl PlanFile {
         let source = self.file.display().to_string();
         let plan = block_on(ask(&self.target, &loaded, &source, self.resource.as_deref(), self.shown.holders))?;
         if self.output.is_json() {
-            return say_json(as_json(&plan));
+            return print_json(as_json(&plan));
         }
         let before = block_on(in_force(&self.target, &loaded))?;
-        say(differences::as_text(&before.compare(&loaded)?))?;
-        print(&plan, self.shown)
+        print(differences::as_text(&before.compare(&loaded)?))?;
+        print_plan(&plan, self.shown)
     }
 }
 
-/// Has the master plan it. A file with mistakes is an error.
+/// Asks the master for the plan. Mistakes in the file are an error.
 pub(super) async fn ask(
     target: &AdminTarget,
     loaded: &Loaded,
@@ -81,7 +76,7 @@ pub(super) async fn ask(
         resource_id: resource.unwrap_or_default().to_owned(),
         holders,
     };
-    // It may take seconds: all of the time limit is for one answer.
+    // Planning may take seconds, so one attempt gets the whole time limit.
     let progress = progress("dividing what clients want");
     let plan = target.ask_once(async |mut client| client.plan_config(request.clone()).await).await;
     drop(progress);
@@ -92,22 +87,23 @@ pub(super) async fn ask(
     Err(CliError::ConfigRefused { address: target.addresses(), mistakes: plan.mistakes.join("\n") })
 }
 
-/// The sums of every resource, then who changes.
-pub(super) fn print(plan: &PlanConfigResponse, shown: PlanRows) -> Outcome {
+/// Prints the totals of each resource, then the clients that change.
+pub(super) fn print_plan(plan: &PlanConfigResponse, shown: PlanRows) -> Outcome {
     let changed = plan.resource.len() as u64 + plan.left_out;
     let of = changed + plan.unchanged;
     if changed == 0 {
-        return say(format_args!("none of {of} resources would change"));
+        return print(format_args!("none of {of} resources would change"));
     }
     let rows = plan.resource.iter().take(shown.rows as usize);
-    say("")?;
-    say(table(&std::iter::once(heading()).chain(rows.clone().map(row)).collect::<Vec<_>>()))?;
+    print("")?;
+    let heading = ["RESOURCE", "CAPACITY", "DUE", "CLIENTS", "GAIN", "LOSE", "TO END FIRST"];
+    print(table(&heading, rows.clone().map(row)))?;
     for resource in rows {
         print_resource(resource)?;
     }
-    say("")?;
+    print("")?;
     if changed > u64::from(shown.rows) {
-        say(format_args!(
+        print(format_args!(
             "... and {} more resources would change; --rows shows more",
             changed - u64::from(shown.rows)
         ))?;
@@ -115,7 +111,7 @@ pub(super) fn print(plan: &PlanConfigResponse, shown: PlanRows) -> Outcome {
     let sum = |count: fn(&Foreseen) -> u64| {
         plan.resource.iter().filter_map(|plan| plan.foreseen.as_ref()).map(count).sum::<u64>()
     };
-    say(format_args!(
+    print(format_args!(
         "{changed} of {of} resources would change; {} would gain, {} would lose",
         clients(sum(|foreseen| foreseen.gaining)),
         clients(sum(|foreseen| foreseen.losing)),
@@ -124,10 +120,6 @@ pub(super) fn print(plan: &PlanConfigResponse, shown: PlanRows) -> Outcome {
 
 fn clients(count: u64) -> String {
     if count == 1 { "1 client".to_owned() } else { format!("{count} clients") }
-}
-
-fn heading() -> Vec<String> {
-    ["RESOURCE", "CAPACITY", "DUE", "CLIENTS", "GAIN", "LOSE", "TO END FIRST"].map(str::to_owned).to_vec()
 }
 
 fn row(plan: &ResourcePlan) -> Vec<String> {
@@ -159,25 +151,24 @@ fn from_to(before: &str, after: &str) -> String {
     if before == after { before.to_owned() } else { format!("{before} → {after}") }
 }
 
-/// What there is under an algorithm.
+/// The capacity under an algorithm.
 fn capacity(algorithm: &str, capacity: f64) -> String {
     if algorithm == "NO_ALGORITHM" { "unlimited".to_owned() } else { number(capacity) }
 }
 
 fn print_resource(plan: &ResourcePlan) -> Outcome {
-    say(format_args!("\n{}: {}", escaped(&plan.resource_id), otherwise(plan)))?;
+    print(format_args!("\n{}: {}", escaped(&plan.resource_id), otherwise(plan)))?;
     let Some(foreseen) = &plan.foreseen else { return Ok(()) };
     for sentence in &foreseen.sentences {
-        say(format_args!("  {sentence}"))?;
+        print(format_args!("  {sentence}"))?;
     }
     if foreseen.change.is_empty() {
         return Ok(());
     }
-    let heading = ["  CLIENT", "WANTS", "HELD", "DUE NOW", "DUE THEN"].map(str::to_owned).to_vec();
-    let rows: Vec<_> = std::iter::once(heading).chain(foreseen.change.iter().map(holder_row)).collect();
-    say(table(&rows))?;
+    let heading = ["  CLIENT", "WANTS", "HELD", "DUE NOW", "DUE THEN"];
+    print(table(&heading, foreseen.change.iter().map(holder_row)))?;
     let more = (foreseen.gaining + foreseen.losing).saturating_sub(foreseen.change.len() as u64);
-    if more > 0 { say(format_args!("  ... and {} more; --holders shows more", clients(more))) } else { Ok(()) }
+    if more > 0 { print(format_args!("  ... and {} more; --holders shows more", clients(more))) } else { Ok(()) }
 }
 
 fn holder_row(holder: &DueChange) -> Vec<String> {
@@ -186,7 +177,7 @@ fn holder_row(holder: &DueChange) -> Vec<String> {
     std::iter::once(format!("  {}{node}", holder.id)).chain(numbers).collect()
 }
 
-/// What it would be run by.
+/// The changes of the template and its settings.
 fn otherwise(plan: &ResourcePlan) -> String {
     let name =
         |template: &String| if template.is_empty() { "no template".to_owned() } else { format!("template {template}") };

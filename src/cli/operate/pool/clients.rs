@@ -4,15 +4,12 @@ use clap::{Args, ValueEnum};
 use leaseway_proto::pools::{Client, Filter, ListClientsRequest, ListClientsResponse, Standing};
 use serde_json::{Value, json};
 
-use super::{assigned_as_json, name, text};
-use crate::{
-    Outcome,
-    error::CliError,
-    operate::admin::AdminTarget,
-    output::{Output, format::number, say, say_json, table},
-};
+use super::{assigned_as_json, name, rounded, text};
+use crate::Outcome;
+use crate::error::CliError;
+use crate::operate::admin::{AdminTarget, Pools};
+use crate::output::{Output, number, print, print_json, table};
 
-/// Lists clients with what they have, are due and have cost.
 #[derive(Args)]
 pub(crate) struct ListClients {
     /// The pool
@@ -56,16 +53,16 @@ impl ListClients {
     pub(super) async fn run(self) -> Outcome {
         let (clients, more) = self.collect().await?;
         if self.output.is_json() {
-            return say_json(json!({ "clients": clients.iter().map(as_json).collect::<Vec<_>>(), "more": more }));
+            return print_json(json!({ "clients": clients.iter().map(as_json).collect::<Vec<_>>(), "more": more }));
         }
-        say(as_text(&clients))?;
+        print(as_text(&clients))?;
         if more {
-            say(format_args!("... there are more than {}: see --rows", self.rows))?;
+            print(format_args!("... there are more than {}: see --rows", self.rows))?;
         }
         Ok(())
     }
 
-    /// Page after page; and whether there are more.
+    /// Fetches all pages. Also returns whether there are more clients.
     async fn collect(&self) -> Result<(Vec<Client>, bool), CliError> {
         let mut clients = Vec::new();
         let mut page_token = String::new();
@@ -76,7 +73,7 @@ impl ListClients {
                 page_size: self.rows.saturating_sub(clients.len() as u32),
                 page_token,
             };
-            let list = async |mut client: crate::operate::admin::Pools| client.list_clients(request.clone()).await;
+            let list = async |mut client: Pools| client.list_clients(request.clone()).await;
             let ListClientsResponse { client, next_page_token } = self.target.ask_pools(list).await?;
             clients.extend(client);
             if next_page_token.is_empty() || clients.len() >= self.rows as usize {
@@ -104,10 +101,10 @@ fn as_text(clients: &[Client]) -> String {
             rounded(client.request_cost),
         ]
     });
-    table(&std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())
+    table(&heading, rows)
 }
 
-/// A client's standing, in a line.
+/// A client's standing in one line.
 pub(super) fn stands(client: Option<&Client>) -> String {
     let Some(client) = client else { return "not connected, and does not wait".to_owned() };
     let (has, due) = (number(client.capacity), number(client.due));
@@ -120,11 +117,6 @@ pub(super) fn stands(client: Option<&Client>) -> String {
         }
         standing => format!("connected ({}) with {has} of the {due} it is due; {cost}", self::standing(standing)),
     }
-}
-
-/// To a tenth: more changes while one reads.
-fn rounded(value: f64) -> String {
-    number((value * 10.0).round() / 10.0)
 }
 
 fn standing(standing: Standing) -> &'static str {
@@ -198,12 +190,5 @@ mod tests {
                 "connected with 10, and will have nothing when it next asks; cost 0 + 0 since it connected",
             ]
         );
-        let grows = Client { due: 50.0, ..clients[0].clone() };
-        assert_eq!(
-            stands(Some(&grows)),
-            "connected (priority) with 40 of the 50 it is due; cost 120 + 7 since it connected"
-        );
-        assert_eq!(stands(None), "not connected, and does not wait");
-        assert_eq!(as_text(&[]), "no clients");
     }
 }

@@ -6,13 +6,10 @@ use leaseway_proto::pools::{GetPoolRequest, GetPoolResponse, Memory, Totals};
 use serde_json::{Value, json};
 
 use super::{NOT_KEPT, memory_name};
-use crate::{
-    Outcome,
-    operate::admin::AdminTarget,
-    output::{Output, format::number, table},
-};
+use crate::Outcome;
+use crate::operate::admin::{AdminTarget, Pools};
+use crate::output::{Output, number, table_without_heading};
 
-/// Shows a pool at a glance: what may be connected, what is, and what is used.
 #[derive(Args)]
 pub(crate) struct ShowPool {
     /// The pool
@@ -26,7 +23,7 @@ pub(crate) struct ShowPool {
 impl ShowPool {
     pub(super) async fn run(self) -> Outcome {
         let request = GetPoolRequest { resource_id: self.resource.clone() };
-        let get = async |mut client: crate::operate::admin::Pools| client.get_pool(request.clone()).await;
+        let get = async |mut client: Pools| client.get_pool(request.clone()).await;
         let answer = self.target.ask_pools(get).await?;
         self.output.print(|| as_text(&answer), || as_json(&answer))
     }
@@ -45,9 +42,9 @@ fn as_text(pool: &GetPoolResponse) -> String {
         ("least", number(pool.min_capacity), "a client has nothing or at least this much"),
         ("free", number(pool.free_capacity), "a free client gets"),
     ];
-    let rows = rows.map(|(name, value, what)| (name.to_owned(), value, what));
-    // The words go to the left, the numbers stand below each other.
-    let figures = table(&rows.iter().map(|(name, value, _)| vec![name.clone(), value.clone()]).collect::<Vec<_>>());
+    // The table aligns the numbers; the words follow at the left.
+    let figures = rows.iter().map(|(name, value, _)| vec![(*name).to_owned(), value.clone()]);
+    let figures = table_without_heading(&figures.collect::<Vec<_>>());
     let lines = figures.lines().zip(&rows).map(|(figures, (_, _, what))| format!("{figures}  {what}"));
     let mut text = format!("pool {}\n\n{}\n", escaped(&pool.resource_id), lines.collect::<Vec<_>>().join("\n"));
     for line in notes(pool, &totals) {
@@ -165,23 +162,5 @@ mod tests {
             (&as_json(&for_a_while)["reported_load"], &as_json(&for_a_while)["reported_load_ms"]),
             (&json!(60.0), &json!(4_270))
         );
-    }
-
-    #[test]
-    fn json_has_every_quantity() {
-        let json = as_json(&pool());
-        for (key, value) in [
-            ("min_capacity", 10.0),
-            ("free_capacity", 10.0),
-            ("total", 100.0),
-            ("base_capacity", 80.0),
-            ("max_capacity", 200.0),
-            ("connected", 60.0),
-            ("priority_connected", 40.0),
-            ("priority_assigned", 150.0),
-        ] {
-            assert_eq!(json[key], value, "{key}");
-        }
-        assert_eq!(json["underrun_ms"], Value::Null);
     }
 }

@@ -1,5 +1,4 @@
-//! `leaseway pool watch`: what happens in a pool, line by line. A stream ends with its master; this goes on with the
-//! next.
+//! `leaseway pool watch`: the events of a pool. When the stream ends with its master, the command subscribes at the next.
 
 use std::time::Duration;
 
@@ -9,20 +8,15 @@ use leaseway_proto::pools::{EventKind, PoolEvent, SubscribeRequest};
 use serde_json::{Value, json};
 use tonic::Streaming;
 
-use super::name;
-use crate::{
-    Outcome,
-    error::CliError,
-    operate::admin::AdminTarget,
-    output::{Output, format::number, in_words, note, say, say_json},
-};
+use super::{name, rounded};
+use crate::Outcome;
+use crate::error::CliError;
+use crate::operate::admin::{AdminTarget, Pools};
+use crate::output::{Output, in_words, note, number, print, print_json, utc_millis};
 
-/// The pause before it asks again when there is no master.
+/// The pause before another subscription while there is no master.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Prints what happens in a pool, one event a line, until it is stopped. When the master is lost it goes on with the
-/// next one, and says so: what happened in between is not told. The next one is found from the peers that --admin
-/// names: with one address only, it waits until that peer is there again.
 #[derive(Args)]
 pub(crate) struct Watch {
     /// The pool
@@ -80,11 +74,10 @@ impl Kind {
     }
 }
 
-/// How a stream ended.
 enum End {
-    /// As many events as were asked for.
+    /// All requested events have been printed.
     Enough,
-    /// It is over, and there may be another.
+    /// The stream ended; another may follow.
     Lost(String),
 }
 
@@ -92,12 +85,12 @@ impl Watch {
     pub(super) async fn run(self) -> Outcome {
         let mut left = self.events.unwrap_or(u64::MAX);
         let mut stream = match self.subscribe().await {
-            // Peers that have just been started elect one in a moment.
-            Err(why) if why.is_for_want_of_a_master() => {
+            // Peers that have just been started elect one within a moment.
+            Err(why) if why.awaits_master() => {
                 note(format_args!("{}; waiting for a master", in_words(&why)));
                 self.again().await?
             }
-            // If not even the first stream can be had for another reason, something is wrong with the command.
+            // Any other error of the first subscription is a mistake in the command.
             first => first?,
         };
         loop {
@@ -118,12 +111,10 @@ impl Watch {
             underrun_only: self.underrun_only,
             kind: self.only.iter().map(|kind| kind.event().into()).collect(),
         };
-        self.target
-            .ask_pools(async |mut client: crate::operate::admin::Pools| client.subscribe(request.clone()).await)
-            .await
+        self.target.ask_pools(async |mut client: Pools| client.subscribe(request.clone()).await).await
     }
 
-    /// For as long as it takes, if it is mastership that is missing.
+    /// Subscribes, and retries as long as no master can be reached.
     async fn again(&self) -> Result<Streaming<PoolEvent>, CliError> {
         loop {
             match self.subscribe().await {
@@ -144,8 +135,8 @@ impl Watch {
     async fn print(&self, stream: &mut Streaming<PoolEvent>, left: &mut u64) -> Result<End, CliError> {
         while *left > 0 {
             match stream.message().await {
-                Ok(Some(event)) if self.output.is_json() => say_json(as_json(&event))?,
-                Ok(Some(event)) => say(as_text(&event))?,
+                Ok(Some(event)) if self.output.is_json() => print_json(as_json(&event))?,
+                Ok(Some(event)) => print(as_text(&event))?,
                 Ok(None) => return Ok(End::Lost("without a word".into())),
                 Err(status) => return Ok(End::Lost(status.message().to_owned())),
             }
@@ -178,7 +169,7 @@ fn as_text(event: &PoolEvent) -> String {
             let standing = if client.is_priority { "priority" } else { "free" };
             let cost = match (client.time_cost, client.request_cost) {
                 (0.0, 0.0) => String::new(),
-                (time, request) => format!(", cost {} + {}", tenth(time), tenth(request)),
+                (time, request) => format!(", cost {} + {}", rounded(time), rounded(request)),
             };
             format!("{} has {} ({standing}{cost})", name(client.holder.as_ref()), number(client.capacity))
         }
@@ -190,34 +181,21 @@ fn as_text(event: &PoolEvent) -> String {
     };
     let cause = if event.cause.is_empty() { String::new() } else { format!(": {}", escaped(&event.cause)) };
     let deadline = match totals.underrun_ms {
-        Some(left) => format!("; priority clients lose theirs in {} s", tenth(left as f64 / 1000.0)),
+        Some(left) => format!("; priority clients lose theirs in {} s", rounded(left as f64 / 1000.0)),
         None => String::new(),
     };
     let line = format!(
         "{}  {:<12}  {}{cause}  [{} of {} connected, {} priority{deadline}]",
-        clock(event.at_unix_ms),
+        utc_millis(event.at_unix_ms),
         kind_name(event.kind()),
         about,
         number(totals.connected),
         number(totals.total),
         number(totals.priority_connected),
     );
-    // Without a client there is nothing between kind and totals.
+    // Without a client and a cause, the totals follow the kind.
     if about.is_empty() && cause.is_empty() { line.replacen("    [", "  [", 1) } else { line }
 }
-
-fn tenth(value: f64) -> String {
-    number((value * 10.0).round() / 10.0)
-}
-
-/// To the millisecond.
-fn clock(unix_ms: i64) -> String {
-    let ms = Duration::from_millis(u64::try_from(unix_ms).unwrap_or(0).min(LAST_MS));
-    humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + ms).to_string()
-}
-
-/// What no calendar has becomes the last that one has.
-const LAST_MS: u64 = 253_402_300_799_999;
 
 fn as_json(event: &PoolEvent) -> Value {
     let totals = event.totals.unwrap_or_default();
@@ -280,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_said() {
+    fn a_deadline_is_printed() {
         let mut underrun = event(EventKind::Underrun);
         underrun.totals = underrun.totals.map(|totals| Totals { underrun_ms: Some(5_000), ..totals });
         let text = as_text(&underrun);
@@ -289,27 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_can_be_asked_for_by_the_name_it_is_printed_with() {
+    fn kinds_are_selected_by_the_names_that_are_printed() {
         for kind in Kind::value_variants() {
             let name = kind.to_possible_value().expect("none is hidden").get_name().to_owned();
             assert_eq!(kind_name(kind.event()).to_lowercase(), name);
         }
-    }
-
-    #[test]
-    fn moments_that_no_calendar_has_do_not_stop_the_stream() {
-        assert_eq!(clock(-1), "1970-01-01T00:00:00.000Z");
-        assert_eq!(clock(i64::MAX), "9999-12-31T23:59:59.999Z");
-    }
-
-    #[test]
-    fn json_has_the_general_format() {
-        let json = as_json(&about(EventKind::ConnectedNow, "it asked"));
-        assert_eq!((&json["event"], &json["client"]["id"]), (&json!("connected"), &json!("acme")));
-        assert_eq!((&json["client"]["time_cost"], &json["client"]["request_cost"]), (&json!(12.34), &json!(3.0)));
-        assert_eq!(
-            (&json["total"], &json["connected"], &json["priority_connected"]),
-            (&json!(30.0), &json!(20.0), &json!(10.0))
-        );
     }
 }

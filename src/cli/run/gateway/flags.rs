@@ -1,38 +1,28 @@
-//! Flags that `leaseway gateway` and a gateway in `leaseway serve` share. The arguments that say where to listen have
-//! the ids `gateway_rls`, `gateway_rlqs` and `gateway_http` in both.
+//! Flags that `leaseway gateway` and the gateway of `leaseway serve` share. In both, the arguments with addresses have the
+//! ids `gateway_rls`, `gateway_rlqs` and `gateway_http`.
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use leaseway_client::{Transport, Window};
 use leaseway_core::{Glob, Millis, PrincipalShare};
-use leaseway_gateway::{
-    GatewayError, HttpOptions, LongWindow, Options, RlsOptions,
-    lease_table::{LeaseTableOptions, WithoutLease},
-    rlqs::{EnvoySettings, RlqsOptions},
-};
+use leaseway_gateway::lease_table::{LeaseTableOptions, WithoutLease};
+use leaseway_gateway::rlqs::{EnvoySettings, RlqsOptions};
+use leaseway_gateway::{GatewayError, HttpOptions, LongWindow, Options, RlsOptions};
 use leaseway_server::ListenOption;
 
-use crate::run::value_parsers;
+use crate::run::value_parsers::{at_least_one, rate};
 
-/// What a gateway does, wherever it runs.
 #[derive(Args)]
 pub(crate) struct GatewayFlags {
     /// The rules, as envoyproxy/ratelimit has them: YAML files, or directories of them. Read again when they change
-    #[arg(
-        long,
-        env = "LEASEWAY_RATELIMIT_CONFIG",
-        value_name = "FILE|DIR,…",
-        value_delimiter = ',',
-        requires = "gateway_rls"
-    )]
+    #[arg(long, value_name = "FILE|DIR,…", value_delimiter = ',', requires = "gateway_rls")]
     ratelimit_config: Vec<PathBuf>,
     /// Budgets of a minute or a day for callers by HTTP: resources, by patterns as templates have them, of which so many permits
     /// may be used in so many seconds, and what is not used can be saved up for as long. How many pass is up to the
     /// cluster. The first pattern that matches counts
     #[arg(
         long,
-        env = "LEASEWAY_WINDOW",
         value_name = "PATTERN=PERMITS/SECONDS,…",
         value_delimiter = ',',
         value_parser = long_window,
@@ -40,13 +30,7 @@ pub(crate) struct GatewayFlags {
     )]
     window: Vec<LongWindow>,
     /// Reservations of permits, made by HTTP, that wait to be settled (503 beyond)
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_RESERVATIONS",
-        default_value_t = 100_000,
-        value_name = "N",
-        value_parser = value_parsers::at_least_one()
-    )]
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = at_least_one())]
     max_reservations: usize,
     #[command(flatten)]
     leases: LeaseFlags,
@@ -54,21 +38,21 @@ pub(crate) struct GatewayFlags {
     quotas: QuotaFlags,
 }
 
-/// Where a gateway has its leases from.
+/// The cluster that a gateway leases from, and its limits.
 pub(crate) struct Cluster {
-    /// Servers of the node, as `host:port`.
+    /// Servers of the node as `host:port`.
     pub(crate) servers: Vec<String>,
     pub(crate) transport: Transport,
     /// The gateway's id, if it was given one.
     pub(crate) id: Option<String>,
     pub(crate) max_resources: usize,
-    /// Seconds after which an unused resource is given back.
+    /// Seconds after which an unused resource is released.
     pub(crate) idle_secs: u64,
-    /// Per cent of them that a lone caller may have.
+    /// The share of `max_resources` that one caller may use, in per cent.
     pub(crate) address_share: u8,
 }
 
-/// Where a gateway listens.
+/// The addresses of a gateway.
 #[derive(Clone, Copy)]
 pub(crate) struct GatewayListen {
     pub(crate) rls: Option<ListenOption>,
@@ -105,29 +89,22 @@ impl GatewayFlags {
     }
 }
 
-/// What holds where there is no lease.
 #[derive(Args)]
 #[command(next_help_heading = "Leases")]
 struct LeaseFlags {
     /// The first request for a resource waits so many milliseconds for a lease; Envoy waits 20 by default
-    #[arg(
-        long,
-        env = "LEASEWAY_FIRST_WAIT_MS",
-        default_value_t = 15,
-        value_name = "MS",
-        value_parser = clap::value_parser!(u64).range(0..=60_000)
-    )]
+    #[arg(long, default_value_t = 15, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=60_000))]
     first_wait_ms: u64,
     /// What becomes of requests while there is no lease: at first, and when leases have ended and no server answers
-    #[arg(long, env = "LEASEWAY_WITHOUT_LEASE", default_value = "deny", value_enum)]
+    #[arg(long, default_value = "deny", value_enum)]
     without_lease: WithoutLeaseFlag,
     /// Resources, by patterns as templates have them, of which Envoy says what was used, rather than asks for it
     /// (`apply_on_stream_done`): hits count whether or not they are there, and nothing passes until they are paid back
-    #[arg(long, env = "LEASEWAY_CHARGE", value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
+    #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     charge: Vec<Glob>,
 }
 
-/// The longest that a limit's window is: a year.
+/// The longest window of a limit: one year.
 const LONGEST_WINDOW_SECS: u32 = 31_536_000;
 
 fn long_window(text: &str) -> Result<LongWindow, String> {
@@ -157,47 +134,22 @@ enum WithoutLeaseFlag {
     Deny,
 }
 
-/// How Envoys are served.
 #[derive(Args)]
 #[command(next_help_heading = "Quotas of Envoys (RLQS)")]
 struct QuotaFlags {
     /// An Envoy may go by what it was told for so many seconds, if it is told nothing else. What it gives up is free
     /// for others when they are over, and one second more; it looks for a lost gateway every five. The same at all gateways
     /// of the same Envoys
-    #[arg(
-        long,
-        env = "LEASEWAY_ASSIGNMENT_SECS",
-        default_value_t = 10,
-        value_name = "SECONDS",
-        value_parser = clap::value_parser!(u32).range(2..=300)
-    )]
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=300))]
     assignment_secs: u32,
     /// What a bucket wants per second until the second report of it says more
-    #[arg(
-        long,
-        env = "LEASEWAY_FIRST_WANTS",
-        default_value_t = 10.0,
-        value_name = "RATE",
-        value_parser = value_parsers::rate
-    )]
+    #[arg(long, default_value_t = 10.0, value_name = "RATE", value_parser = rate)]
     first_wants: f64,
     /// Envoys, with those that have gone and may still go by what they were told (RESOURCE_EXHAUSTED beyond)
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_ENVOYS",
-        default_value_t = 4096,
-        value_name = "N",
-        value_parser = value_parsers::at_least_one()
-    )]
+    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = at_least_one())]
     max_envoys: usize,
     /// Buckets of an Envoy (none beyond has a quota), and of all together as many as --max-resources
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_BUCKETS",
-        default_value_t = 10_000,
-        value_name = "N",
-        value_parser = value_parsers::at_least_one()
-    )]
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = at_least_one())]
     max_buckets: usize,
 }
 

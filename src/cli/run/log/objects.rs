@@ -1,23 +1,17 @@
-//! The log as JSON: an object a line.
+//! The log as JSON, one object per line.
 
 use std::fmt::{self, Debug};
 
 use leaseway_core::escaped;
 use serde_json::{Map, Value};
-use tracing::{
-    Event, Subscriber,
-    field::{Field, Visit},
-};
-use tracing_subscriber::{
-    fmt::{
-        FmtContext, FormatEvent, FormatFields,
-        format::Writer,
-        time::{FormatTime as _, SystemTime},
-    },
-    registry::LookupSpan,
-};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
-/// `time`, `level`, `target`, `message`, and below `fields` those of the event, with their types.
+/// Has `time`, `level`, `target`, `message`, and the other fields of the event with their types below `fields`.
 pub(super) struct Objects;
 
 impl<S, N> FormatEvent<S, N> for Objects
@@ -32,13 +26,13 @@ where
     }
 }
 
-/// Nothing in it begins a line, or is obeyed by a terminal.
+/// The JSON of an event, with control characters escaped.
 fn line(time: &str, event: &Event<'_>) -> String {
     let mut collected = Collected::default();
     event.record(&mut collected);
     let Collected { mut fields } = collected;
     let message = fields.remove("message").unwrap_or_default();
-    // What comes by way of the crate `log` says there where it comes from.
+    // Events from the crate `log` have their target in a field.
     let target = fields.remove("log.target").unwrap_or_else(|| event.metadata().target().into());
     fields.retain(|name, _| !name.starts_with("log."));
     let object = serde_json::json!({
@@ -80,7 +74,7 @@ impl Visit for Collected {
         self.insert(field, value);
     }
 
-    /// JSON has no infinity and no NaN: those are words.
+    /// JSON has neither infinity nor NaN: they become strings.
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.insert(field, if value.is_finite() { Value::from(value) } else { value.to_string().into() });
     }
@@ -104,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_keep_their_types_and_their_content() {
+    fn fields_keep_their_types_and_values() {
         let lines = Written::default();
         let subscriber = tracing_subscriber::registry().with(lines.clone());
         let id = "a\n\u{1b}[2J\u{202e}\"}";

@@ -7,19 +7,15 @@ use leaseway_client::{ClientTls, Credentials, Transport};
 use leaseway_gateway::{Gateway, GatewayError, Options};
 use leaseway_server::{ListenOption, Server, config::limits::Limits};
 
-use crate::{
-    error::CliError,
-    run::{
-        gateway::flags::{Cluster, GatewayFlags, GatewayListen},
-        listen_address::listen_address,
-        tls::ListenerTls,
-    },
-};
+use crate::error::CliError;
+use crate::run::gateway::flags::{Cluster, GatewayFlags, GatewayListen};
+use crate::run::tls::ListenerTls;
+use crate::run::value_parsers::listen_address;
 
-/// Seconds after which the gateway gives back an unused resource.
+/// Seconds after which the gateway releases an unused resource.
 const IDLE_SECS: u64 = 60;
 
-/// A gateway in the server's process, under its policy, certificates and limits.
+/// A gateway under the server's policy, certificates and limits.
 #[derive(Args)]
 #[command(next_help_heading = "A gateway in this process (as `leaseway gateway`)")]
 pub(crate) struct ServerGateway {
@@ -27,42 +23,24 @@ pub(crate) struct ServerGateway {
     #[arg(
         id = "gateway_rls",
         long = "gateway-rls",
-        env = "LEASEWAY_GATEWAY_RLS",
         value_name = "ADDRESS",
         requires = "ratelimit_config",
         value_parser = listen_address
     )]
     rls: Option<SocketAddr>,
     /// Run a gateway for Envoy's rate limit quota service (RLQS) on this address
-    #[arg(
-        id = "gateway_rlqs",
-        long = "gateway-rlqs",
-        env = "LEASEWAY_GATEWAY_RLQS",
-        value_name = "ADDRESS",
-        value_parser = listen_address
-    )]
+    #[arg(id = "gateway_rlqs", long = "gateway-rlqs", value_name = "ADDRESS", value_parser = listen_address)]
     rlqs: Option<SocketAddr>,
     /// Run a gateway for HTTP and JSON on this address
-    #[arg(
-        id = "gateway_http",
-        long = "gateway-http",
-        env = "LEASEWAY_GATEWAY_HTTP",
-        value_name = "ADDRESS",
-        value_parser = listen_address
-    )]
+    #[arg(id = "gateway_http", long = "gateway-http", value_name = "ADDRESS", value_parser = listen_address)]
     http: Option<SocketAddr>,
     #[command(flatten)]
     flags: GatewayFlags,
 }
 
-/// A gateway whose flags and rules are right, before there is a server.
-pub(super) struct PreparedGateway {
-    options: Options,
-}
-
 impl ServerGateway {
-    /// `None` if no gateway is asked for. It reaches other peers with the server's certificate.
-    pub(super) fn prepare(self, tls: &ListenerTls, limits: &Limits) -> Result<Option<PreparedGateway>, CliError> {
+    /// Checks the flags and reads the rules before the server starts. `None` if no gateway is configured. The gateway reaches other peers with the server's certificate.
+    pub(super) fn prepare(self, tls: &ListenerTls, limits: &Limits) -> Result<Option<Options>, CliError> {
         let listen = GatewayListen {
             rls: self.rls.map(|address| ListenOption { flag: "--gateway-rls", address }),
             rlqs: self.rlqs.map(|address| ListenOption { flag: "--gateway-rlqs", address }),
@@ -84,25 +62,18 @@ impl ServerGateway {
             idle_secs: IDLE_SECS,
             address_share: limits.address_share,
         };
-        Ok(Some(PreparedGateway { options: self.flags.options(cluster, listen)? }))
+        Ok(Some(self.flags.options(cluster, listen)?))
     }
 }
 
-impl PreparedGateway {
-    pub(super) fn listeners(&self) -> Vec<ListenOption> {
-        self.options.listeners()
-    }
-
-    /// Starts the gateway as a client of the server, over connections within the process. If another peer is master, it
-    /// is reached over the network.
-    pub(super) async fn start(self, server: &Server) -> Result<Gateway, GatewayError> {
-        let PreparedGateway { mut options } = self;
-        let in_process = server.in_process();
-        let lease_table = &mut options.lease_table;
-        lease_table.servers = vec![server.advertised().to_owned()];
-        lease_table.id = Some(format!("{}:gateway", server.id()));
-        lease_table.transport =
-            lease_table.transport.clone().with_in_process(server.advertised(), move || in_process.channel());
-        Gateway::start(options, server.extra_services(), server.prometheus()).await
-    }
+/// Starts the gateway as a client of the server, over in-process connections. If another peer is master, the gateway
+/// reaches it over the network.
+pub(super) async fn start(mut options: Options, server: &Server) -> Result<Gateway, GatewayError> {
+    let in_process = server.in_process();
+    let lease_table = &mut options.lease_table;
+    lease_table.servers = vec![server.advertised().to_owned()];
+    lease_table.id = Some(format!("{}:gateway", server.id()));
+    lease_table.transport =
+        lease_table.transport.clone().with_in_process(server.advertised(), move || in_process.channel());
+    Gateway::start(options, server.extra_services(), server.prometheus()).await
 }

@@ -1,20 +1,16 @@
-//! The directories that `leaseway up` makes: `DATA/NODE`, in which each peer keeps its own.
+//! The directories that `leaseway up` makes: `DATA/NODE`, with one for each peer.
 //!
-//! Two things are noted in there. A marker says that `up` made the directory: others are neither used nor ever deleted.
-//! And from before its peers are first started until a master has been seen, a node is being founded: all its peers get
-//! `--bootstrap` (or `--take-over`), also those that are started later (`--only`) or again (after a port was in use).
-//! From then on none gets it, so that one whose directory was wiped learns from the others instead of claiming that
+//! A marker in the node's directory says that `up` made it: other directories are neither used nor deleted. A note says
+//! that the node is being founded, from before its peers first start until a master is seen. Meanwhile all its peers
+//! get `--bootstrap` (or `--take-over`), also those that start later (`--only`) or again (after a port was in use).
+//! Afterwards none gets it, so that a peer whose directory was wiped learns from the others instead of claiming that
 //! nothing was ever promised.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use super::{
-    founding,
-    plan::{NodePlan, Plan},
-};
+use super::founding;
+use super::plan::{NodePlan, Plan};
 use leaseway_server::Backup;
 
 use crate::error::CliError;
@@ -22,8 +18,8 @@ use crate::error::CliError;
 const MARKER: &str = "made-by-leaseway-up";
 const MARKER_TEXT: &str = "`leaseway up` made this directory, and `leaseway up --fresh` may delete it.\n";
 
-/// Makes everything that must be there before peers are started; with `fresh` deletes what was there. Nothing is
-/// touched if any of the directories is not ours.
+/// Makes everything that must exist before peers start; with `fresh` deletes old data first. Changes nothing if any of
+/// the directories was made by others.
 pub(super) fn prepare(plan: &Plan, fresh: bool) -> Result<(), CliError> {
     for node in &plan.nodes {
         check_ours(&node.directory)?;
@@ -48,10 +44,10 @@ fn prepare_node(node: &NodePlan, fresh: bool) -> Result<(), CliError> {
     }
 }
 
-/// A directory that is not there yet will be ours, and so will one with restored peers alone.
+/// Accepts a directory that does not exist, and one that only holds restored peers.
 fn check_ours(directory: &Path) -> Result<(), CliError> {
     let there = directory.exists() && !directory.join(MARKER).exists();
-    // Nothing at all, or what `leaseway restore` has put there for its peers.
+    // Empty, or filled by `leaseway restore`.
     let is_restored = |path: PathBuf| Backup::placed(&path).is_ok_and(|backup| backup.is_some());
     let fits =
         || fs::read_dir(directory).is_ok_and(|mut all| all.all(|entry| entry.is_ok_and(|one| is_restored(one.path()))));
@@ -86,7 +82,7 @@ mod tests {
         a: {grpc: '127.0.0.1:1', http: '127.0.0.1:2', admin: '127.0.0.1:3', peer: '127.0.0.1:4'},
         b: {grpc: '127.0.0.1:5', http: '127.0.0.1:6', admin: '127.0.0.1:7', peer: '127.0.0.1:8'}}}}";
 
-    /// What `up` would do, without its processes.
+    /// What `up` does, without processes. Returns each peer's label, and whether it is bootstrapped.
     fn up(data: &Path, only: Option<&str>, fresh: bool) -> Result<Vec<(String, bool)>, String> {
         let set = file::parse("f", SET.as_bytes(), data).expect("a good file");
         let only = only.map(|only| only.split(',').map(str::to_owned).collect::<Vec<_>>());
@@ -106,24 +102,24 @@ mod tests {
     }
 
     #[test]
-    fn all_are_bootstrapped_until_there_was_a_master_and_none_after_that() {
+    fn all_are_bootstrapped_until_there_was_a_master_and_none_afterwards() {
         let temporary = tempfile::tempdir().expect("a directory");
         let (data, root) = (temporary.path(), temporary.path().join("root"));
         assert_eq!(up(data, Some("a"), false), peers(&[("a", true)]));
-        assert_eq!(up(data, Some("b"), false), peers(&[("b", true)]), "the first waits for it");
-        assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "something went wrong the first time");
+        assert_eq!(up(data, Some("b"), false), peers(&[("b", true)]), "the first peer waits for it");
+        assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "the first start failed");
         founding::end(&root);
         assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]));
         fs::remove_dir_all(root.join("b")).expect("wiped");
-        assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]), "it must ask the other");
+        assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]), "it must learn from the other");
         fs::remove_dir_all(root.join("a")).expect("wiped");
         fs::remove_dir_all(root.join("b")).expect("wiped");
-        assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "none is left that remembers");
+        assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "no peer remembers anything");
         assert!(fs::read_to_string(root.join("config.yaml")).expect("written").contains("capacity: 1"));
     }
 
     #[test]
-    fn what_was_to_be_taken_over_is_not_forgotten_before_there_was_a_master() {
+    fn a_take_over_is_remembered_until_there_is_a_master() {
         let temporary = tempfile::tempdir().expect("a directory");
         let data = temporary.path();
         let commands = |take_over: Option<&str>| {
@@ -135,14 +131,14 @@ mod tests {
             plan.peers().next().and_then(|peer| peer.arguments.last().cloned()).expect("it has arguments")
         };
         assert_eq!(commands(Some("90")), "--take-over=90");
-        assert_eq!(commands(None), "--take-over=90", "it was not said again");
+        assert_eq!(commands(None), "--take-over=90", "the flag is not repeated");
         assert_eq!(commands(Some("longest")), "--take-over=longest");
         founding::end(&data.join("root"));
         assert!(!commands(None).starts_with("--take-over"), "there was a master");
     }
 
     #[test]
-    fn fresh_deletes_those_that_are_started_and_nothing_else() {
+    fn fresh_deletes_the_data_of_started_peers_only() {
         let temporary = tempfile::tempdir().expect("a directory");
         let (data, root) = (temporary.path(), temporary.path().join("root"));
         up(data, None, false).expect("the first start");
@@ -151,12 +147,12 @@ mod tests {
         fs::write(root.join("b").join("more"), "gone").expect("written");
         assert_eq!(up(data, Some("b"), true), peers(&[("b", false)]), "the other remembers");
         assert!(!root.join("b").join("more").exists() && root.join("a").join("log").exists());
-        assert_eq!(up(data, None, true), peers(&[("a", true), ("b", true)]), "a new node");
+        assert_eq!(up(data, None, true), peers(&[("a", true), ("b", true)]), "all data is deleted");
         assert!(data.join("mine").exists());
     }
 
     #[test]
-    fn what_others_made_is_left_alone() {
+    fn directories_of_others_are_left_alone() {
         let temporary = tempfile::tempdir().expect("a directory");
         let root = temporary.path().join("root");
         fs::create_dir_all(root.join("a")).expect("made");
@@ -167,14 +163,5 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(root.join("a").join("log")).expect("still there"), "precious");
         assert!(!root.join(MARKER).exists());
-    }
-
-    #[test]
-    fn a_directory_that_cannot_be_made_is_named() {
-        let temporary = tempfile::tempdir().expect("a directory");
-        let file = temporary.path().join("file");
-        fs::write(&file, "").expect("written");
-        let error = up(&file, None, false).expect_err("a file is in the way");
-        assert!(error.contains(&file.display().to_string()), "{error}");
     }
 }

@@ -1,23 +1,15 @@
-//! The file of `leaseway up`: which nodes there are, and which peers each of them has. `cluster/three.yaml` shows all
-//! of it.
+//! The file of `leaseway up`: nodes and their peers. `cluster/three.yaml` shows all of its keys.
 //!
-//! All mistakes are told at once, with their places, as for configurations: the reader is the same.
+//! As in configurations, all mistakes are reported at once, with their positions.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
-use leaseway_server::config::{
-    ConfigError, Position,
-    yaml::{self, Field, Fields, Findings},
-};
+use leaseway_server::config::yaml::{Field, Fields, Findings, unknown};
+use leaseway_server::config::{ConfigError, Position, yaml};
 
-use super::{
-    options::{Options, Setting},
-    tree::Tree,
-};
+use super::options::{Options, Setting};
 
 const KEYS: [&str; 2] = ["data", "nodes"];
 const NODE_KEYS: [&str; 6] = ["config", "resources", "access", "parent", "options", "peers"];
@@ -27,10 +19,9 @@ const ADDRESS: &str = "an address like 127.0.0.1:5100";
 const NAMES: &str = "letters, digits, `-`, `_` and `.`, at most 64, not a `.` first: it names a directory";
 const LONGEST_NAME: usize = 64;
 
-/// What is to run.
 #[derive(Debug, PartialEq)]
 pub(super) struct NodeSet {
-    /// As it is written; relative to the file.
+    /// As written; relative to the file.
     pub(super) data: PathBuf,
     pub(super) nodes: Vec<Node>,
 }
@@ -38,21 +29,21 @@ pub(super) struct NodeSet {
 #[derive(Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) name: String,
-    /// The node that this one gets its capacity from, and with it the templates.
+    /// The node that this one gets its capacity and templates from.
     pub(super) parent: Option<String>,
     pub(super) configuration: Configuration,
     pub(super) options: Vec<Setting>,
     pub(super) peers: Vec<Peer>,
 }
 
-/// What a node shares, and who may do what, when it starts for the first time.
+/// The resources and the access policy of a node at its first start.
 #[derive(Debug, PartialEq)]
 pub(super) enum Configuration {
-    /// The server's own default.
+    /// The default of the server.
     Example,
-    /// Relative to the file of the node set.
+    /// A path, relative to the file of the node set.
     File(PathBuf),
-    /// The text of a configuration, checked.
+    /// The text of a valid configuration.
     Inline(String),
 }
 
@@ -65,7 +56,7 @@ pub(super) struct Peer {
     pub(super) peer: SocketAddr,
 }
 
-/// Reads a file that is in memory. `file` is what complaints call it; relative paths in it start from `base`.
+/// Parses a node set. `file` names it in errors; its relative paths start from `base`.
 pub(super) fn parse(file: &str, bytes: &[u8], base: &Path) -> Result<NodeSet, ConfigError> {
     let empty = format!("the file is empty; {EXAMPLE}");
     let mut reader = Reader { options: Options::new(base), taken: HashMap::new(), tree: Tree::default() };
@@ -74,7 +65,7 @@ pub(super) fn parse(file: &str, bytes: &[u8], base: &Path) -> Result<NodeSet, Co
 
 struct Reader {
     options: Options,
-    /// Which addresses there are already, and whose they are.
+    /// The addresses used so far, and their owners.
     taken: HashMap<SocketAddr, String>,
     tree: Tree,
 }
@@ -124,7 +115,7 @@ impl Reader {
         let entries = field.entries("a map of flags of `leaseway serve` to their values", found);
         let mut settings = Vec::new();
         for (name, value) in entries {
-            // Whether a flag is known is said even if its value cannot be read.
+            // An unknown flag is reported even if its value cannot be read.
             let text = if value.is_nothing() { Some("") } else { value.text("the value of a flag", found) };
             match text.map(|text| self.options.read(name, text)) {
                 None => {}
@@ -138,7 +129,7 @@ impl Reader {
     fn peer(&mut self, node: &str, name: &str, field: &Field<'_, '_>, found: &mut Findings) -> Option<Peer> {
         check_name("peer", name, field.key, found);
         let fields = field.map(&PEER_KEYS, found)?;
-        // All four are read before one that is missing counts: all mistakes are told.
+        // Read all four, so that every mistake is reported.
         let [grpc, http, admin, peer] = PEER_KEYS.map(|key| self.address(name, key, field, &fields, found));
         if let (Some(0), Some(field)) = (grpc.map(|grpc| grpc.port()), fields.get("grpc")) {
             self.tree.without_port(node, field.at());
@@ -183,8 +174,7 @@ impl Reader {
     }
 }
 
-/// One key says what the node shares: `resources`, in a file or right here, or `parent`. Who may do what is said in the
-/// same file, or right here.
+/// A node has either `parent` or `resources`, in a file or inline. `access` is in the same file, or inline.
 fn configuration(fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration {
     let [parent, config, resources, access] = ["parent", "config", "resources", "access"].map(|key| fields.get(key));
     if let (Some(_), Some(resources)) = (&parent, &resources) {
@@ -222,5 +212,74 @@ fn check_name(what: &str, name: &str, at: Position, found: &mut Findings) {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > LONGEST_NAME || name.starts_with('.') || !name.chars().all(fine) {
         found.error(at, format!("`{name}` cannot be the name of a {what}, expected {NAMES}"));
+    }
+}
+
+/// Collected while the nodes are read.
+#[derive(Default)]
+struct Tree {
+    nodes: Vec<String>,
+    /// Child, parent, and the position of the `parent` key.
+    parents: Vec<(String, String, Position)>,
+    /// Nodes whose client address has port 0.
+    portless: Vec<(String, Position)>,
+}
+
+impl Tree {
+    fn node(&mut self, name: &str) {
+        self.nodes.push(name.to_owned());
+    }
+
+    fn parent(&mut self, child: &str, parent: &str, at: Position) {
+        self.parents.push((child.to_owned(), parent.to_owned(), at));
+    }
+
+    fn without_port(&mut self, node: &str, at: Position) {
+        self.portless.push((node.to_owned(), at));
+    }
+
+    /// Reports mistakes in the tree as a whole.
+    fn check(&self, found: &mut Findings) {
+        let known: Vec<&str> = self.nodes.iter().map(String::as_str).collect();
+        for (child, parent, at) in &self.parents {
+            if !known.contains(&parent.as_str()) {
+                found.error(*at, unknown("node", parent, &known));
+            } else if let Some(circle) = self.circle(child) {
+                let message = format!(
+                    "`parent` goes round in a circle ({}): one of them must be without it, and have a `config` of its own",
+                    circle.join(", ")
+                );
+                found.error(*at, message);
+            }
+        }
+        for (node, at) in &self.portless {
+            if let Some((child, ..)) = self.parents.iter().find(|(_, parent, _)| parent == node) {
+                let message =
+                    format!("`grpc` of `{node}` needs a port: `{child}`, whose parent it is, must know it beforehand");
+                found.error(*at, message);
+            }
+        }
+    }
+
+    fn parent_of(&self, node: &str) -> Option<&str> {
+        self.parents.iter().find(|(child, ..)| child == node).map(|(_, parent, _)| parent.as_str())
+    }
+
+    /// The path from a node to its parents and back to itself. Only for the first node of the cycle in the file, so that
+    /// every cycle is reported once.
+    fn circle<'t>(&'t self, first: &'t str) -> Option<Vec<&'t str>> {
+        let place = |node: &str| self.parents.iter().position(|(child, ..)| child == node);
+        let mut way = vec![first];
+        while let Some(next) = self.parent_of(way[way.len() - 1]) {
+            way.push(next);
+            if next == first {
+                return Some(way);
+            }
+            // Longer than the number of nodes: another cycle.
+            if place(next) < place(first) || way.len() > self.parents.len() {
+                return None;
+            }
+        }
+        None
     }
 }

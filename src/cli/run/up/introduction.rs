@@ -1,29 +1,26 @@
-//! What `leaseway up` says when all peers serve: where to look, and what to try first.
+//! What `leaseway up` prints when all peers serve: their addresses, and commands to try.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
-use super::{
-    plan::{NodePlan, Plan, quoted},
-    process::Served,
-    running::running,
-};
-use crate::{
-    connect::run_file::{Running, RunningNode},
-    error::address_source::Port,
-    output::table,
-    setup::certs::Member,
-};
+use super::file::Peer;
+use super::plan::{NodePlan, Plan};
+use super::process::Served;
+use crate::connect::run_file::{Running, RunningNode};
+use crate::error::Port;
+use crate::output::{shell_quoted, table, table_without_heading};
+use crate::setup::certs::Member;
 
-/// `served` says where the peers of the plan serve, in its order; those that have ended already do not.
+/// `served` has the addresses of the plan's peers in order; `None` for those that have ended.
 pub(super) fn text(plan: &Plan, served: &[Option<&Served>]) -> String {
-    let mut rows = vec![["PEER", "CLIENTS (gRPC)", "PAGES (HTTP)", "ADMIN"].map(str::to_owned).to_vec()];
+    let mut rows = Vec::new();
     for (peer, at) in plan.peers().zip(served) {
         if let Some(at) = at {
             let scheme = if plan.certificates.is_some() { "https" } else { "http" };
             rows.push(vec![peer.label.clone(), at.grpc.clone(), format!("{scheme}://{}", at.http), at.admin.clone()]);
         }
     }
-    let mut parts = vec![table(&rows)];
+    let mut parts = vec![table(&["PEER", "CLIENTS (gRPC)", "PAGES (HTTP)", "ADMIN"], rows)];
     parts.extend(plan.certificates.as_ref().map(|set| needed(&set.client())));
     let running = running(plan, served);
     if plan.nodes.iter().any(|node| node.parent.is_some()) {
@@ -37,11 +34,11 @@ pub(super) fn text(plan: &Plan, served: &[Option<&Served>]) -> String {
     format!("\n{}\n\nCtrl-C stops {stops}\n", parts.join("\n\n"))
 }
 
-/// What clients and operators must have, as variables: every command below takes them from there.
+/// The variables that connect clients and operators over TLS.
 fn needed(client: &Member) -> String {
     let absolute = |path: &Path| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        quoted(&path.display().to_string())
+        shell_quoted(&path.display().to_string())
     };
     format!(
         "All of it speaks TLS and asks for a certificate. In another terminal, first:\n  \
@@ -52,16 +49,16 @@ fn needed(client: &Member) -> String {
     )
 }
 
-/// Commands that show what this is about. What is the default need not be said.
+/// Commands to try. Flags with default values are omitted.
 fn hints(node: &RunningNode) -> String {
-    let (server, admin) = (told(node, Port::Clients), told(node, Port::Operators));
+    let (server, admin) = (address_flag(node, Port::Clients), address_flag(node, Port::Operators));
     format!(
         "  leaseway get alice mysql 40{server}\n  leaseway status{server}\n  leaseway shell{server}\n  leaseway peers list{admin}"
     )
 }
 
-/// The flag that leads to a node: all its peers, so that the command works when one of them is down.
-fn told(node: &RunningNode, port: Port) -> String {
+/// The flag with the addresses of all peers of a node, so that a command works when one of them is down.
+fn address_flag(node: &RunningNode, port: Port) -> String {
     let addresses = node.addresses(port);
     let is_default = addresses.iter().any(|address| address == port.default_address());
     if is_default { String::new() } else { format!(" {} {}", port.flag(), addresses.join(",")) }
@@ -89,7 +86,7 @@ impl<'p> Nodes<'p> {
 
     fn children(&self, parent: Option<&str>) -> impl Iterator<Item = &NodeHere<'p>> {
         let here = |name: &str| self.0.iter().any(|other| other.node.name == name);
-        // Whose parent is started elsewhere stands at the top.
+        // A node whose parent is started elsewhere is drawn as a root.
         self.0.iter().filter(move |other| other.node.parent.as_deref().filter(|name| here(name)) == parent)
     }
 
@@ -97,11 +94,11 @@ impl<'p> Nodes<'p> {
         node.parent.is_some() && self.children(Some(&node.name)).next().is_none()
     }
 
-    /// The tree, and where the clients of its leaves ask.
+    /// The tree, with the addresses of its leaves.
     fn drawn(&self) -> String {
         let mut rows = Vec::new();
         self.draw(None, 1, &mut rows);
-        format!("Capacity comes from the top; clients ask the leaves:\n{}", table(&rows))
+        format!("Capacity comes from the top; clients ask the leaves:\n{}", table_without_heading(&rows))
     }
 
     fn draw(&self, parent: Option<&str>, depth: usize, rows: &mut Vec<Vec<String>>) {
@@ -112,19 +109,20 @@ impl<'p> Nodes<'p> {
         }
     }
 
-    /// As [`hints`], from a leaf to the top.
+    /// Commands to try, from a leaf to the root.
     fn hints(&self) -> String {
         let mut rows = Vec::new();
         let mut hint = |command: String, why: &str| rows.push((format!("  leaseway {command}"), why.to_owned()));
         let leaf = self.0.iter().find(|here| self.is_leaf(here.node) && here.at.is_some());
         if let Some(leaf) = leaf {
-            let (name, server) = (&leaf.node.name, told(leaf.running, Port::Clients));
+            let (name, server) = (&leaf.node.name, address_flag(leaf.running, Port::Clients));
             hint(format!("get alice mysql 40{server}"), &format!("a client of {name}"));
             hint(format!("status{server}"), &format!("{name}, and its place in the tree"));
         }
         let root = self.0.iter().find(|here| here.node.parent.is_none() && here.at.is_some());
         if let Some(root) = root {
-            let (server, admin) = (told(root.running, Port::Clients), told(root.running, Port::Operators));
+            let (server, admin) =
+                (address_flag(root.running, Port::Clients), address_flag(root.running, Port::Operators));
             let name = &root.node.name;
             hint(format!("status mysql{server}"), &format!("{name}, and what its child nodes hold"));
             hint(format!("config show{admin}"), &format!("what there is; {name} alone has a configuration"));
@@ -135,16 +133,35 @@ impl<'p> Nodes<'p> {
     }
 }
 
+/// `served` has the addresses of the plan's peers in order.
+pub(super) fn running(plan: &Plan, served: &[Option<&Served>]) -> Running {
+    let here: Vec<_> = plan.peers().map(|peer| &peer.data).zip(served).collect();
+    let address = |known: Option<String>, planned: &SocketAddr| {
+        known.or_else(|| (planned.port() != 0).then(|| planned.to_string()))
+    };
+    let node = |node: &NodePlan| {
+        let at = |peer: &Peer| here.iter().find(|(data, _)| **data == node.directory.join(&peer.name))?.1.cloned();
+        let members: Vec<_> = node.members.iter().map(|peer| (peer, at(peer))).collect();
+        let servers =
+            members.iter().filter_map(|(peer, at)| address(at.as_ref().map(|at| at.grpc.clone()), &peer.grpc));
+        let admins =
+            members.iter().filter_map(|(peer, at)| address(at.as_ref().map(|at| at.admin.clone()), &peer.admin));
+        RunningNode {
+            name: node.name.clone(),
+            is_root: node.parent.is_none(),
+            servers: servers.collect(),
+            admins: admins.collect(),
+        }
+    };
+    Running { process: std::process::id(), nodes: plan.nodes.iter().map(node).collect() }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use super::super::plan::PeerPlan;
+    use super::*;
 
-    use super::{
-        super::{file::Peer, plan::PeerPlan},
-        *,
-    };
-
-    /// A node that serves at ports which begin so.
+    /// A planned node with `size` peers.
     fn node(name: &str, parent: Option<&str>, size: usize) -> NodePlan {
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         let peers = (0..size).map(|n| PeerPlan {
@@ -168,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_not_repeated_in_hints() {
+    fn hints_omit_default_addresses() {
         let one = || vec![node("root", None, 1)];
         let text = introduced(one(), &served([5100]));
         assert!(!text.contains("--") && text.ends_with("  leaseway peers list\n\nCtrl-C stops it\n"), "{text}");
@@ -181,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_drawn_and_leads_from_a_leaf_to_the_top() {
-        // In the order of the file, which need not be that of the tree.
+    fn a_tree_is_drawn_with_hints_from_a_leaf_to_the_root() {
+        // In the order of the file, which may differ from that of the tree.
         let nodes = vec![
             node("east-1", Some("east"), 1),
             node("root", None, 2),
@@ -205,22 +222,6 @@ Capacity comes from the top; clients ask the leaves:
   leaseway peers list                                  # who is master of root
 
 Ctrl-C stops all 5
-";
-        assert_eq!(drawn, expected);
-    }
-
-    #[test]
-    fn of_a_tree_that_is_started_in_part_only_that_part_is_shown() {
-        let text = introduced(vec![node("east-1", Some("east"), 1)], &served([5400]));
-        let (_, drawn) = text.split_once("\n\n").expect("below the table");
-        let expected = "\
-Capacity comes from the top; clients ask the leaves:
-  east-1  127.0.0.1:5400
-
-  leaseway get alice mysql 40 --server 127.0.0.1:5400  # a client of east-1
-  leaseway status --server 127.0.0.1:5400              # east-1, and its place in the tree
-
-Ctrl-C stops it
 ";
         assert_eq!(drawn, expected);
     }

@@ -1,5 +1,4 @@
-//! Which peer of a node is master, as `/readyz` says: that is answered to every caller, also under a policy that lets
-//! `up` itself do nothing.
+//! Finds the master of a node from `/readyz`, which answers every caller even under a policy that gives `up` no access.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,24 +10,23 @@ use crate::{connect::pages::Pages, error::CliError};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Far more than such a page has.
+/// The maximum size of a page, more than enough for `/readyz`.
 const MAX_BYTES: u64 = 4096;
 
-/// How pages of peers are asked for, whose certificates this CA has signed, if they have any.
+/// The client for pages of peers with certificates of this CA, or without TLS.
 pub(super) fn pages(ca: Option<PathBuf>) -> Result<Pages, CliError> {
     let Some(ca) = ca else { return Ok(Pages::default()) };
     let credentials = Credentials::load(Files { ca: Some(ca), ..Files::default() })?;
     Ok(Pages { tls: Some(ClientTls::for_protocol(Protocol::Http1, &credentials, None)?), ..Pages::default() })
 }
 
-/// The label of the master, once one of these peers knows it. It is one started elsewhere, perhaps: then it is named by
-/// its address.
+/// Polls until one of the peers knows the master. Returns its label, or its address if it is started elsewhere.
 pub(super) async fn look_for(peers: Vec<(String, Served)>, pages: Pages) -> String {
     loop {
         for (label, at) in &peers {
             let Some(page) = pages.get(&at.http, "/readyz", ANSWER_WITHIN, MAX_BYTES).await else { continue };
             match named_on(&page) {
-                // Another is, which a policy keeps to itself.
+                // Another peer is master, but the policy hides its address.
                 None | Some("the master is known") => {}
                 Some("master") => return label.clone(),
                 Some(words) => {
@@ -42,7 +40,7 @@ pub(super) async fn look_for(peers: Vec<(String, Served)>, pages: Pages) -> Stri
     }
 }
 
-/// What follows `ready:`.
+/// The text after `ready:`.
 fn named_on(page: &str) -> Option<&str> {
     page.lines().find_map(|line| line.strip_prefix("ready: "))
 }

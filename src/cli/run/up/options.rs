@@ -1,15 +1,13 @@
-//! Flags of `leaseway serve` in the file of `leaseway up`. What flags there are and what their values may be is asked
-//! of the command line itself, so that every flag can be given here without being known here.
+//! Flags of `leaseway serve` in the file of `leaseway up`. Flags and values are checked with the command line's own
+//! definitions, so that every flag can be given without being listed here.
 
-use std::{
-    any::TypeId,
-    path::{Path, PathBuf},
-};
+use std::any::TypeId;
+use std::path::{Path, PathBuf};
 
-use clap::{Arg, ArgAction, Command, CommandFactory as _, error::ErrorKind};
+use clap::{Arg, ArgAction, Command, error::ErrorKind};
 use leaseway_server::config::yaml::unknown;
 
-/// What each peer is given its own of.
+/// Flags that `up` sets for each peer.
 const OWN: [&str; 11] =
     ["id", "listen", "http", "admin", "peer-listen", "peers", "data", "bootstrap", "take-over", "parent", "node"];
 
@@ -26,15 +24,15 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Relative paths among the values start from `base`.
+    /// Relative paths in values start from `base`.
     pub(super) fn new(base: &Path) -> Options {
-        let cli = crate::Cli::command();
-        let serve = cli.find_subcommand("serve").expect("it is one of ours").clone();
-        // What this process's environment says is no part of the file.
+        let cli = crate::command();
+        let serve = cli.find_subcommand("serve").expect("the command exists").clone();
+        // Variables of this process do not apply to the file.
         Options { serve: serve.mut_args(|flag| flag.env(None)), base: base.to_owned() }
     }
 
-    /// The flag for an entry; none for a switch that is off.
+    /// The flag for an entry; `None` for a switch that is off.
     pub(super) fn read(&self, name: &str, value: &str) -> Result<Option<Setting>, String> {
         let own = |name: &&str| OWN.contains(name) || *name == "config" || *name == "help";
         if own(&name) {
@@ -61,11 +59,11 @@ impl Options {
         Ok(Some(Setting { flag: flag_name, value: Some(value) }))
     }
 
-    /// What the command line itself says about a flag with a value.
+    /// Checks a flag with its value as the command line does.
     fn check(&self, argument: &str) -> Result<(), String> {
         match self.serve.clone().no_binary_name(true).try_get_matches_from([argument]) {
             Ok(_) => Ok(()),
-            // It goes with flags that each peer is given.
+            // The other flags are set for each peer later.
             Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => Ok(()),
             Err(error) => {
                 let text = error.to_string();
@@ -85,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_says_what_is_a_flag_and_what_a_value() {
+    fn flags_and_values_are_checked_as_on_the_command_line() {
         let threads = Setting { flag: "--threads".into(), value: Some("2".into()) };
         assert_eq!(read("threads", "2"), Ok(Some(threads)));
         let error = read("threads", "two").expect_err("no number");
@@ -97,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_peer_has_its_own_of_is_no_option() {
+    fn flags_that_up_sets_for_each_peer_are_refused() {
         for name in OWN.iter().chain(&["config", "help"]) {
             assert!(read(name, "x").expect_err(name).contains("is no option"), "{name}");
         }

@@ -1,69 +1,68 @@
-//! What `leaseway up` starts: for each peer one `leaseway serve` with everything it needs to be told.
+//! What `leaseway up` starts: the arguments of one `leaseway serve` per peer.
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use leaseway_server::config;
 
-use super::{
-    file::{Configuration, Node, NodeSet, Peer},
-    founding,
-};
-use crate::{error::CliError, run::serve::TakeOverFlag, setup::certs::LocalSet};
+use super::file::{Configuration, Node, NodeSet, Peer};
+use super::founding;
+use crate::error::CliError;
+use crate::output::shell_quoted;
+use crate::run::serve::TakeOverFlag;
+use crate::setup::certs::LocalSet;
 
-/// Where certificates are kept, beside the directories of the nodes.
+/// The directory of certificates, beside those of the nodes.
 const CERTIFICATES: &str = "certs";
 
-/// Where a node's own configuration is written to when it has none in a file.
+/// The file for an inline configuration.
 const INLINE: &str = "config.yaml";
 
-/// Everything that is to be started, and what must be there before.
+/// The processes to start, and the files they need.
 pub(super) struct Plan {
     pub(super) nodes: Vec<NodePlan>,
-    /// With which all of it runs over TLS.
+    /// Set if everything runs over TLS.
     pub(super) certificates: Option<LocalSet>,
 }
 
 pub(super) struct NodePlan {
     pub(super) name: String,
-    /// The node that its capacity comes from.
+    /// The node that this one gets its capacity from.
     pub(super) parent: Option<String>,
-    /// What its peers have their data in.
+    /// The directory with the peers' data.
     pub(super) directory: PathBuf,
-    /// What is written there first.
+    /// The path and text of an inline configuration.
     pub(super) inline: Option<(PathBuf, String)>,
     pub(super) peers: Vec<PeerPlan>,
-    /// All its peers, started here or not.
+    /// All peers of the node, started here or not.
     pub(super) members: Vec<Peer>,
-    /// Its peers have promised nothing yet: what they are told for that.
+    /// The flag of a first start, while the peers have promised nothing yet.
     pub(super) first: Option<String>,
 }
 
 pub(super) struct PeerPlan {
-    /// Its name, with its node's if there are several.
+    /// The peer's name, prefixed with its node's if there are several nodes.
     pub(super) label: String,
     pub(super) data: PathBuf,
     pub(super) addresses: Peer,
     pub(super) arguments: Vec<String>,
 }
 
-/// How it is started.
+/// The options of a start.
 #[derive(Default)]
 pub(super) struct Start<'a> {
-    /// No others than these peers.
+    /// Start only these peers.
     pub(super) only: Option<&'a [String]>,
-    /// What the peers that are started remember will have been deleted.
+    /// Delete the data of the started peers first.
     pub(super) fresh: bool,
-    /// In place of another server, if it is a first start.
+    /// On a first start, take over from another server.
     pub(super) take_over: Option<TakeOverFlag>,
-    /// With certificates of its own.
+    /// Make and use certificates.
     pub(super) tls: bool,
 }
 
-/// `data` is the directory of all; relative paths of configurations start from `base`.
+/// `data` is the directory of all nodes; relative paths of configurations start from `base`.
 pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -> Result<Plan, CliError> {
     let Start { only, fresh, take_over, tls } = *start;
     let certificates = tls.then(|| certificates(set, data)).transpose()?;
@@ -126,7 +125,7 @@ fn certificates(set: &NodeSet, data: &Path) -> Result<LocalSet, CliError> {
     Ok(LocalSet::in_directory(data.join(CERTIFICATES)))
 }
 
-/// The file that `--config` names, if any, and what is written there.
+/// The path for `--config`, if any, and the text to write there.
 type Config = (Option<PathBuf>, Option<(PathBuf, String)>);
 
 fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, CliError> {
@@ -134,7 +133,7 @@ fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, C
         Configuration::Example => Ok((None, None)),
         Configuration::File(path) => {
             let path = base.join(path);
-            // Once, before anything is started, rather than by every peer.
+            // Once, before anything is started, rather than in every peer.
             let loaded = config::load(&path)?;
             let placed = loaded.check_place(&path.display().to_string(), node.parent.is_some());
             placed.map_err(config::LoadError::from)?;
@@ -147,7 +146,7 @@ fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, C
     }
 }
 
-/// The flags that say what a node shares, or whom to ask, and who may do what.
+/// The flags that all peers of a node share: its parent and its configuration.
 fn shared(set: &NodeSet, node: &Node, config: Option<&Path>) -> Vec<String> {
     let parent = set.nodes.iter().find(|other| node.parent.as_ref() == Some(&other.name));
     let peers = |parent: &Node| parent.peers.iter().map(|peer| peer.grpc.to_string()).collect::<Vec<_>>().join(",");
@@ -156,7 +155,7 @@ fn shared(set: &NodeSet, node: &Node, config: Option<&Path>) -> Vec<String> {
     parent.into_iter().flatten().chain(config.into_iter().flatten()).collect()
 }
 
-/// Below a parent nothing is given out before the root has it to give.
+/// Only a root takes over: nodes below it grant nothing before it does.
 fn first_flag(node: &Node, take_over: Option<TakeOverFlag>) -> String {
     match take_over.filter(|_| node.parent.is_none()) {
         Some(take_over) => format!("--take-over={take_over}"),
@@ -185,12 +184,12 @@ fn arguments(node: &Node, peer: &Peer, directory: &Path, shared: &[String], firs
 }
 
 impl NodePlan {
-    /// How many peers must run for one of them to be master.
+    /// The number of peers that must run to elect a master.
     pub(super) fn majority(&self) -> usize {
         self.members.len() / 2 + 1
     }
 
-    /// The CA of its peers' certificates, if they have any.
+    /// The CA of the peers' certificates, if they have any.
     pub(super) fn ca(&self) -> Option<PathBuf> {
         let mut arguments = self.peers.first()?.arguments.iter();
         arguments.find(|word| *word == "--tls-ca")?;
@@ -199,7 +198,7 @@ impl NodePlan {
 }
 
 impl Plan {
-    /// The node whose capacity this one gets, if any of its peers is started here.
+    /// The index of the node's parent, if any of its peers is started here.
     pub(super) fn parent_of(&self, node: &NodePlan) -> Option<usize> {
         self.nodes.iter().position(|other| node.parent.as_ref() == Some(&other.name))
     }
@@ -208,7 +207,7 @@ impl Plan {
         self.nodes.iter().flat_map(|node| &node.peers)
     }
 
-    /// Where all of its peers can be reached.
+    /// All addresses of the peers.
     pub(super) fn hosts(&self) -> BTreeSet<IpAddr> {
         let of = |peer: &PeerPlan| {
             let Peer { grpc, http, admin, peer, .. } = &peer.addresses;
@@ -217,29 +216,24 @@ impl Plan {
         self.peers().flat_map(of).collect()
     }
 
-    /// The same by hand, as lines for a shell.
+    /// The same commands as a shell script.
     pub(super) fn as_script(&self, program: &str) -> String {
         let mut lines = Vec::new();
         if let Some(certificates) = &self.certificates {
             for words in certificates.commands(&self.hosts()) {
                 let words = std::iter::once(program).chain(words.iter().map(String::as_str));
-                lines.push(words.map(quoted).collect::<Vec<_>>().join(" "));
+                lines.push(words.map(shell_quoted).collect::<Vec<_>>().join(" "));
             }
         }
         for (path, text) in self.nodes.iter().filter_map(|node| node.inline.as_ref()) {
             let directory = path.parent().expect("it is in its node's directory").display().to_string();
-            let (directory, path) = (quoted(&directory), quoted(&path.display().to_string()));
+            let (directory, path) = (shell_quoted(&directory), shell_quoted(&path.display().to_string()));
             lines.push(format!("mkdir -p {directory}\ncat > {path} <<'END'\n{}\nEND", text.trim_end()));
         }
         for peer in self.peers() {
             let words = std::iter::once(program).chain(peer.arguments.iter().map(String::as_str));
-            lines.push(words.map(quoted).collect::<Vec<_>>().join(" ") + " &");
+            lines.push(words.map(shell_quoted).collect::<Vec<_>>().join(" ") + " &");
         }
         lines.join("\n")
     }
-}
-
-/// As a shell takes it for one word. What no shell can be told (a NUL) is shown as it is.
-pub(super) fn quoted(word: &str) -> String {
-    shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
 }

@@ -1,35 +1,35 @@
-//! One peer as a process: how it is started, and what it says of where it serves.
+//! One peer as a process, and the addresses that it announces.
 
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 
+use anstyle::{AnsiColor, Style};
+use leaseway_core::escaped;
 use leaseway_process::{Output, Process, Start};
 use tokio::sync::mpsc;
 
-use super::{
-    lines::{Speaker, Stream},
-    plan::PeerPlan,
-};
+use super::plan::PeerPlan;
 use crate::error::CliError;
 
-/// What is told about the processes, in the order it happens.
+/// Events of the processes, in order.
 #[derive(Debug)]
 pub(super) enum Event {
     Ready {
         peer: usize,
         at: Served,
     },
-    /// It has ended, and all that it said has been passed on.
+    /// The process has ended, and its output has been printed.
     Ended {
         peer: usize,
     },
-    /// The peer with this label is master of the node.
+    /// The peer with this label is the master of the node.
     Master {
         node: usize,
         label: String,
     },
 }
 
-/// Where a peer serves: known once it says so, because the system may have chosen the ports.
+/// The addresses of a peer. They are known once it prints them, because the system may choose the ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Served {
     pub(super) grpc: String,
@@ -37,7 +37,7 @@ pub(super) struct Served {
     pub(super) admin: String,
 }
 
-/// Starts `program` as a peer. From then on events tell of it; the last says that it has ended.
+/// Starts `program` as a peer. Its events are sent from then on; the last is `Ended`.
 pub(super) fn start(
     program: &Path,
     plan: &PeerPlan,
@@ -50,17 +50,17 @@ pub(super) fn start(
     let output = move |line: &str| {
         pass_on(line);
         if let Some(at) = announced.hear(line) {
-            // There is room for one of each peer; an error means that the receiver is gone.
+            // There is room for one event of each peer. An error means that the receiver is gone.
             let _ = ready.try_send(Event::Ready { peer, at });
         }
     };
     let errors = speaker.passes_on(Stream::Errors);
     let process = Start::new(program)
         .arguments(&plan.arguments)
-        // What is set for one server (an address, a name) is not meant for each of several; what to log is.
+        // Variables for a single server, such as its address, must not reach several. The log filter may.
         .without("LEASEWAY_", Some("LEASEWAY_LOG"))
         .tethered()
-        // Ctrl-C reaches `up` alone, which asks all to stop and waits for them.
+        // Ctrl-C must reach `up` alone, which stops all and waits for them.
         .in_group()
         .output(Output::Lines(Box::new(output)), Output::Lines(Box::new(errors)));
     let mut process = process.start().map_err(cannot)?;
@@ -71,14 +71,14 @@ pub(super) fn start(
     Ok(process)
 }
 
-/// The two lines by which a server with peers says that it serves.
+/// Parses the two lines with which a server with peers announces its addresses.
 #[derive(Debug, Default)]
 struct Announced {
     clients: Option<(String, String)>,
 }
 
 impl Announced {
-    /// Where everything is, with the line that completes it.
+    /// Takes the next line. Returns the addresses with the line that completes them.
     fn hear(&mut self, line: &str) -> Option<Served> {
         if let Some(rest) = line.strip_prefix("serving gRPC on ") {
             let (grpc, http) = rest.split_once(", HTTP on ")?;
@@ -91,12 +91,66 @@ impl Announced {
     }
 }
 
+/// Easily distinguished, on dark and light backgrounds.
+const COLOURS: [AnsiColor; 6] =
+    [AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Green, AnsiColor::Magenta, AnsiColor::Blue, AnsiColor::Red];
+
+/// A standard stream. The two streams of a process stay separate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    Output,
+    Errors,
+}
+
+impl Stream {
+    fn is_colourful(self) -> bool {
+        // See no-color.org.
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        wanted
+            && match self {
+                Stream::Output => io::stdout().is_terminal(),
+                Stream::Errors => io::stderr().is_terminal(),
+            }
+    }
+
+    /// Writes a line at once, so that lines never mix. Ignores a closed stream: the processes go on.
+    fn write(self, line: &[u8]) {
+        let _ = match self {
+            Stream::Output => io::stdout().lock().write_all(line),
+            Stream::Errors => io::stderr().lock().write_all(line),
+        };
+    }
+}
+
+/// The prefix of a process's lines: its name, padded to `width`.
+pub(super) fn prefix(label: &str, width: usize, colour: Option<usize>) -> String {
+    let style = colour.map_or_else(Style::new, |index| COLOURS[index % COLOURS.len()].on_default());
+    format!("{style}{label:<width$} |{style:#} ")
+}
+
+/// A process with output: its index, its name, and the width of the longest name.
+#[derive(Debug)]
+pub(super) struct Speaker {
+    pub(super) index: usize,
+    pub(super) label: String,
+    pub(super) width: usize,
+}
+
+impl Speaker {
+    /// The function that prints a line of the process.
+    pub(super) fn passes_on(&self, to: Stream) -> impl FnMut(&str) + Send + 'static {
+        let prefix = prefix(&self.label, self.width, to.is_colourful().then_some(self.index));
+        // Processes escape their output themselves, except when they fail in an unforeseen way.
+        move |line| to.write(format!("{prefix}{}\n", escaped(line)).as_bytes())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_ready_when_it_has_said_both() {
+    fn a_peer_is_ready_after_both_lines() {
         let mut announced = Announced::default();
         assert_eq!(announced.hear("peer x of three"), None);
         assert_eq!(announced.hear("serving gRPC on 127.0.0.1:5100, HTTP on 127.0.0.1:5150"), None);
@@ -105,5 +159,14 @@ mod tests {
             Served { grpc: "127.0.0.1:5100".into(), http: "127.0.0.1:5150".into(), admin: "127.0.0.1:1".into() };
         assert_eq!(announced.hear("peer a on 127.0.0.1:5120, admin on 127.0.0.1:1"), Some(served));
         assert_eq!(announced.hear("peer a on 127.0.0.1:5120, admin on 127.0.0.1:1"), None, "once");
+    }
+
+    #[test]
+    fn prefixes_line_up_and_are_coloured_only_if_asked() {
+        assert_eq!(prefix("a", 6, None), "a      | ");
+        assert_eq!(prefix("root/a", 6, None), "root/a | ");
+        assert_eq!(prefix("a", 1, Some(0)), "\u{1b}[36ma |\u{1b}[0m ");
+        assert_ne!(prefix("a", 1, Some(0)), prefix("a", 1, Some(1)));
+        assert_eq!(prefix("a", 1, Some(0)), prefix("a", 1, Some(COLOURS.len())));
     }
 }

@@ -1,31 +1,24 @@
-//! All peers of a plan as processes, from their start until the last has ended. A node is started when its parent has a
-//! master: what it asks is answered then.
+//! Runs the peers of a plan as processes until the last has ended. A node starts once its parent has a master that can
+//! answer it.
 
 use std::{io, net::TcpListener, ops::Range, path::Path, process::ExitStatus};
 
 use leaseway_process::{Process, Signal, tether};
 use leaseway_server::StopSignals;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
-use super::{
-    founding, introduction,
-    lines::Speaker,
-    master,
-    plan::{PeerPlan, Plan},
-    process::{self, Event, Served},
-    running::running,
-};
-use crate::{
-    Outcome,
-    connect::run_file::{self, Running, Written},
-    error::CliError,
-    output::{note, say},
-};
+use super::introduction::running;
+use super::plan::{PeerPlan, Plan};
+use super::process::{Event, Served, Speaker};
+use super::{founding, introduction, master, process};
+use crate::Outcome;
+use crate::connect::run_file;
+use crate::connect::run_file::{RunFileGuard, Running};
+use crate::error::CliError;
+use crate::output::{note, print};
 
-/// Before anything is started or deleted: whether every port can be had. All that cannot are told at once.
+/// Checks that every port is free, before anything is started or deleted. Reports all that are not.
 pub(super) fn check_ports(plan: &Plan) -> Outcome {
     let mut taken = Vec::new();
     for peer in plan.peers() {
@@ -39,19 +32,19 @@ pub(super) fn check_ports(plan: &Plan) -> Outcome {
     if taken.is_empty() { Ok(()) } else { Err(CliError::Ports(taken.concat())) }
 }
 
-/// Runs until all have ended; SIGTERM and Ctrl-C stop them. `again` is the command that starts a peer once more,
-/// without its name.
+/// Runs until all peers have ended. SIGTERM and Ctrl-C stop them. `again` is the command that restarts a peer, up to
+/// the peer's name.
 pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
-    // Before there is anything to stop.
+    // Registered before there is anything to stop.
     let mut signals = StopSignals::new().map_err(CliError::Runtime)?;
     let program = std::env::current_exe().map_err(CliError::Runtime)?;
     supervise(plan, &program, again, run_file::write, async || signals.received().await).await
 }
 
-/// Writes down where the peers serve.
-type WriteRunFile = fn(&Running) -> io::Result<Option<Written>>;
+/// Writes the run file.
+type WriteRunFile = fn(&Running) -> io::Result<Option<RunFileGuard>>;
 
-/// Each time `stop` returns, all are asked to stop, and killed the second time.
+/// When `stop` first returns, all peers are asked to stop; the second time they are killed.
 async fn supervise(
     plan: &Plan,
     program: &Path,
@@ -61,7 +54,7 @@ async fn supervise(
 ) -> Outcome {
     let peers: Vec<&PeerPlan> = plan.peers().collect();
     let width = peers.iter().map(|peer| peer.label.len()).max().unwrap_or_default();
-    // Each peer becomes ready once and ends once, each node gets a master once.
+    // Each peer becomes ready once and ends once; each node gets a master once.
     let (events, mut arrived) = mpsc::channel(3 * peers.len());
     let mut set = Set {
         plan,
@@ -100,7 +93,7 @@ async fn supervise(
 }
 
 enum State {
-    /// Its node's parent has no master yet.
+    /// The node's parent has no master yet.
     Waiting,
     Starting,
     Ready(Served),
@@ -116,35 +109,35 @@ impl State {
     }
 }
 
-/// The processes, and how things stand.
+/// The processes and their states.
 struct Set<'p> {
     plan: &'p Plan,
-    /// Those of the first node, then those of the next.
+    /// The peers of the first node, then those of the next.
     peers: Vec<&'p PeerPlan>,
     program: &'p Path,
     again: &'p str,
-    /// Of the longest name.
+    /// The width of the longest label.
     width: usize,
     events: mpsc::Sender<Event>,
-    /// Those that did not stop in time are killed.
+    /// Peers that did not stop in time have been killed.
     is_killing: bool,
     states: Vec<State>,
     processes: Vec<Option<Process>>,
-    /// Which nodes have been seen with one.
+    /// Whether each node has been seen with a master.
     has_master: Vec<bool>,
     is_introduced: bool,
     write: WriteRunFile,
-    /// Kept until the end of this process.
-    run_file: Option<Written>,
-    /// They are stopping; those that run then are killed.
+    /// Kept until this process ends.
+    run_file: Option<RunFileGuard>,
+    /// Set while the peers stop: the deadline after which they are killed.
     stop: Option<Instant>,
-    /// Why they could not all be started.
+    /// Why a peer did not start.
     refused: Option<CliError>,
     failed: Vec<String>,
 }
 
 impl Set<'_> {
-    /// Starts every node that has nothing left to wait for.
+    /// Starts every node that need not wait.
     fn start(&mut self) -> Outcome {
         for node in 0..self.plan.nodes.len() {
             let members = self.members(node);
@@ -161,8 +154,8 @@ impl Set<'_> {
         Ok(())
     }
 
-    /// Whether its parent will have a master but has none yet. If it will not (too few of its peers are here) its
-    /// children look for it themselves, as they do later when it is away.
+    /// Whether the parent will have a master and has none yet. If too few of its peers run here for that, the children
+    /// look for the parent themselves, as they do when it goes away later.
     fn must_wait(&self, node: usize) -> bool {
         self.plan.parent_of(&self.plan.nodes[node]).is_some_and(|parent| {
             let states = &self.states[self.members(parent)];
@@ -171,7 +164,7 @@ impl Set<'_> {
         })
     }
 
-    /// The places of a node's peers.
+    /// The indices of a node's peers.
     fn members(&self, node: usize) -> Range<usize> {
         let before = self.plan.nodes[..node].iter().map(|node| node.peers.len()).sum();
         before..before + self.plan.nodes[node].peers.len()
@@ -186,21 +179,21 @@ impl Set<'_> {
             }
             Event::Master { node, label } => {
                 founding::end(&self.plan.nodes[node].directory);
-                say(format_args!("{label} is master"))?;
+                print(format_args!("{label} is master"))?;
                 self.has_master[node] = true;
                 self.start()
             }
         }
     }
 
-    /// When it was the last, all are introduced; when it was the last of its node, that node's master is looked for.
+    /// After the last peer of all, prints the introduction; after the last of a node, looks for the node's master.
     fn ready(&mut self, peer: usize, at: Served) -> Outcome {
         self.states[peer] = State::Ready(at);
         let serve = |states: &[State]| !states.iter().any(|state| matches!(state, State::Waiting | State::Starting));
         if self.stop.is_none() && !self.is_introduced && serve(&self.states) {
             self.is_introduced = true;
             let served: Vec<_> = self.states.iter().map(State::served).collect();
-            say(introduction::text(self.plan, &served))?;
+            print(introduction::text(self.plan, &served))?;
             self.run_file = (self.write)(&running(self.plan, &served)).unwrap_or_else(|error| {
                 note(format_args!(
                     "cannot write down where the peers serve: {error}. Commands need --server and --admin"
@@ -213,13 +206,13 @@ impl Set<'_> {
         if self.stop.is_none() && serve(&self.states[self.members(node)]) { self.watch(node) } else { Ok(()) }
     }
 
-    /// Says which peer is master of a node, as soon as one is.
+    /// Prints which peer of a node is master, as soon as there is one.
     fn watch(&self, node: usize) -> Outcome {
         let (plan, members) = (&self.plan.nodes[node], self.members(node));
         let (here, size, most) = (plan.peers.len(), plan.members.len(), plan.majority());
         if here < most {
             let name = &plan.name;
-            say(format_args!("{here} of {size} peers of {name} run here; it has a master only while {most} run"))?;
+            print(format_args!("{here} of {size} peers of {name} run here; it has a master only while {most} run"))?;
         }
         let served = members.filter_map(|peer| {
             let at = self.states[peer].served()?;
@@ -228,7 +221,7 @@ impl Set<'_> {
         let (served, pages, events) = (served.collect(), master::pages(plan.ca())?, self.events.clone());
         tokio::spawn(async move {
             let label = master::look_for(served, pages).await;
-            // An error means that all have ended.
+            // An error means that all peers have ended.
             let _ = events.send(Event::Master { node, label }).await;
         });
         Ok(())
@@ -250,12 +243,12 @@ impl Set<'_> {
             _ => self.failed.push(label.clone()),
         }
         if self.stop.is_some() {
-            return if fine { Ok(()) } else { say(format_args!("{label} ended: {how}")) };
+            return if fine { Ok(()) } else { print(format_args!("{label} ended: {how}")) };
         }
         let left = self.states.iter().filter(|state| !matches!(state, State::Ended)).count();
         match left {
-            0 => say(format_args!("{label} ended: {how}; it was the last")),
-            _ => say(format_args!(
+            0 => print(format_args!("{label} ended: {how}; it was the last")),
+            _ => print(format_args!(
                 "{label} ended: {how}; {left} go on. To start it again: {} --only {label}",
                 self.again
             )),
@@ -265,10 +258,10 @@ impl Set<'_> {
     fn asked_to_stop(&mut self) -> Outcome {
         if self.stop.is_some() {
             self.kill();
-            return say("killing");
+            return print("killing");
         }
         self.begin_to_stop();
-        say("stopping (once more kills)")
+        print("stopping (once more kills)")
     }
 
     fn begin_to_stop(&mut self) {
@@ -287,7 +280,7 @@ impl Set<'_> {
     }
 
     fn out_of_patience(&mut self) -> Outcome {
-        // Nothing more can be done about a process that survives that.
+        // A process that survives SIGKILL is waited for.
         self.stop = Some(Instant::now() + tether::STOP_TIMEOUT);
         if self.is_killing {
             return Ok(());
@@ -295,7 +288,7 @@ impl Set<'_> {
         self.kill();
         let running = self.states.iter().zip(&self.peers).filter(|(state, _)| !matches!(state, State::Ended));
         let names: Vec<&str> = running.map(|(_, peer)| &*peer.label).collect();
-        say(format_args!("{} did not stop for {} s: killing", names.join(", "), tether::STOP_TIMEOUT.as_secs()))
+        print(format_args!("{} did not stop for {} s: killing", names.join(", "), tether::STOP_TIMEOUT.as_secs()))
     }
 }
 

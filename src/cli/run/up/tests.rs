@@ -1,14 +1,12 @@
-//! What a file may say, what is wrong with others, and the commands that come of it.
+//! Files of `leaseway up`, their mistakes, and the commands they lead to.
 
 use std::fs;
 
-use super::{
-    file::{Configuration, parse},
-    plan::plan,
-    *,
-};
+use super::file::parse;
+use super::plan::plan;
+use super::*;
 
-/// A node with one peer, at these ports.
+/// A peer with four ports from `first`.
 fn peer(name: &str, first: u16) -> String {
     let [grpc, http, admin, peer] = [first, first + 1, first + 2, first + 3].map(|port| format!("127.0.0.1:{port}"));
     format!("{name}: {{grpc: '{grpc}', http: '{http}', admin: '{admin}', peer: '{peer}'}}")
@@ -42,23 +40,6 @@ impl From<leaseway_server::config::ConfigError> for CliError {
 }
 
 #[test]
-fn the_set_that_comes_along_is_three_peers_where_the_other_commands_look() {
-    let set = parse("three.yaml", THREE.as_bytes(), Path::new("")).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((set.data.to_str(), set.nodes.len()), (Some("./leaseway-data"), 1));
-    let node = &set.nodes[0];
-    assert_eq!((node.name.as_str(), &node.configuration), ("root", &Configuration::Example));
-    let addresses: Vec<_> =
-        node.peers.iter().map(|peer| (&*peer.name, peer.grpc, peer.http, peer.admin, peer.peer)).collect();
-    let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
-    let expected: Vec<_> = ["a", "b", "c"]
-        .into_iter()
-        .zip(0..)
-        .map(|(name, n)| (name, at(5100 + n), at(5150 + n), at(5160 + n), at(5120 + n)))
-        .collect();
-    assert_eq!(addresses, expected);
-}
-
-#[test]
 fn print_shows_what_would_be_started() {
     let expected = "\
 leaseway serve --id a --listen 127.0.0.1:5100 --http 127.0.0.1:5150 --admin 127.0.0.1:5160 \
@@ -71,7 +52,7 @@ leaseway serve --id c --listen 127.0.0.1:5102 --http 127.0.0.1:5152 --admin 127.
 }
 
 #[test]
-fn with_tls_certificates_are_made_for_all_addresses_and_every_peer_gets_them() {
+fn with_tls_every_peer_gets_a_certificate_for_all_addresses() {
     let set = parse("f", THREE.as_bytes(), Path::new("")).expect("a good file");
     let start = Start { tls: true, ..Start::default() };
     let plan = plan(&set, Path::new("data"), Path::new(""), &start).expect("a plan");
@@ -94,7 +75,7 @@ fn with_tls_certificates_are_made_for_all_addresses_and_every_peer_gets_them() {
 }
 
 #[test]
-fn what_takes_over_is_told_so_instead_of_bootstrapped_and_a_tree_only_at_its_root() {
+fn a_take_over_replaces_bootstrap_and_only_at_the_root_of_a_tree() {
     let commands = |seconds| script_of(THREE, None, Some(seconds)).expect("a good file");
     for (seconds, flag) in
         [("longest", "'--take-over=longest' &"), ("90", "'--take-over=90' &"), ("1.5", "'--take-over=1.5' &")]
@@ -110,7 +91,7 @@ fn what_takes_over_is_told_so_instead_of_bootstrapped_and_a_tree_only_at_its_roo
 }
 
 #[test]
-fn print_writes_what_the_commands_need() {
+fn print_writes_inline_configurations() {
     let text = format!(
         "data: my data\nnodes:\n  root:\n    resources:\n    - identifier_glob: '*'\n      capacity: 5 # all\n      \
          algorithm: {{kind: STATIC}}\n    options: {{threads: 1}}\n    peers: {{ {} }}\n",
@@ -132,7 +113,7 @@ leaseway serve --id a --listen 127.0.0.1:10 --http 127.0.0.1:11 --admin 127.0.0.
 }
 
 #[test]
-fn with_several_nodes_peers_are_named_with_theirs() {
+fn with_several_nodes_peers_are_named_with_their_node() {
     let text = format!("nodes: {{x: {{peers: {{ {} }} }}, y: {{peers: {{ {} }} }} }}", peer("a", 10), peer("a", 20));
     let script_of_one = script(&text, Some("y/a")).expect("a good file");
     assert!(script_of_one.contains("leaseway-data/y/a") && !script_of_one.contains("leaseway-data/x/a"));
@@ -141,7 +122,7 @@ fn with_several_nodes_peers_are_named_with_theirs() {
 }
 
 #[test]
-fn a_configuration_is_looked_for_beside_the_file_and_checked_before_anything_starts() {
+fn a_configuration_is_relative_to_the_file_and_checked_before_anything_starts() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = format!("nodes: {{root: {{config: mine.yaml, peers: {{ {} }} }} }}", peer("a", 10));
     let set = parse("f", text.as_bytes(), directory.path()).expect("a good file");
@@ -158,7 +139,7 @@ fn a_configuration_is_looked_for_beside_the_file_and_checked_before_anything_sta
 }
 
 #[test]
-fn every_mistake_is_told_with_its_place() {
+fn every_mistake_is_reported_with_its_position() {
     let text = "\
 dta: x
 nodes:
@@ -200,13 +181,6 @@ nodes:
     assert_eq!(refused.len(), expected.len(), "{refused:#?}");
 }
 
-#[test]
-fn what_a_node_shares_is_said_once() {
-    let text = "nodes:\n  root:\n    config: x.yaml\n    resources: []\n    peers: {}\n";
-    let refused = refused(text);
-    assert!(refused[0].starts_with("4:5: both `config` and `resources`: one of them says"), "{refused:?}");
-}
-
 /// Nodes with one peer each, and perhaps a parent.
 fn family(nodes: &[(&str, Option<&str>)]) -> String {
     let mut text = "nodes:\n".to_owned();
@@ -218,7 +192,7 @@ fn family(nodes: &[(&str, Option<&str>)]) -> String {
 }
 
 #[test]
-fn a_node_with_a_parent_is_told_where_its_peers_are_and_its_own_name() {
+fn a_child_gets_the_addresses_of_its_parent_and_its_own_name() {
     let text = family(&[("leaf", Some("root")), ("root", None)]);
     let expected = "\
 leaseway serve --id a --listen 127.0.0.1:10 --http 127.0.0.1:11 --admin 127.0.0.1:12 --peers 'a=127.0.0.1:13' \
@@ -230,30 +204,18 @@ leaseway serve --id a --listen 127.0.0.1:20 --http 127.0.0.1:21 --admin 127.0.0.
 }
 
 #[test]
-fn the_tree_that_comes_along_is_a_root_two_regions_and_four_leaves() {
+fn peers_of_the_example_tree_start_with_the_addresses_in_its_guide() {
     let tree = include_str!("../../../../cluster/tree.yaml");
-    let set = parse("tree.yaml", tree.as_bytes(), Path::new("")).unwrap_or_else(|error| panic!("{error}"));
-    let nodes: Vec<_> = set.nodes.iter().map(|node| (&*node.name, node.parent.as_deref(), node.peers.len())).collect();
-    let expected = [
-        ("root", None, 3),
-        ("east", Some("root"), 3),
-        ("west", Some("root"), 3),
-        ("east-1", Some("east"), 1),
-        ("east-2", Some("east"), 1),
-        ("west-1", Some("west"), 1),
-        ("west-2", Some("west"), 1),
-    ];
-    assert_eq!(nodes, expected);
     let script = script(tree, Some("west-2/a")).expect("a good file");
     assert!(script.contains("--parent '127.0.0.1:5300,127.0.0.1:5301,127.0.0.1:5302' --node west-2 "), "{script}");
-    // As cluster/README.md has it.
+    // cluster/README.md uses this address.
     assert!(script.contains("--listen 127.0.0.1:5403 "), "{script}");
 }
 
 const RULE: &str = "access: [{who: a, may: [ask, configure]}]";
 
 #[test]
-fn who_may_do_what_stands_beside_what_is_shared_or_beside_the_parent() {
+fn access_is_written_beside_resources_or_parent() {
     let resources = "resources: [{identifier_glob: '*', capacity: 5, algorithm: {kind: STATIC}}]";
     let text = format!(
         "nodes:\n  root: {{{resources}, {RULE}, peers: {{ {} }}}}\n  leaf: {{parent: root, {RULE}, peers: {{ {} }}}}\n",
@@ -272,13 +234,17 @@ fn who_may_do_what_stands_beside_what_is_shared_or_beside_the_parent() {
 }
 
 #[test]
-fn who_may_do_what_is_checked_where_it_is_and_not_said_twice_or_alone() {
+fn access_is_checked_and_neither_repeated_nor_alone() {
     let said = |keys: &str| refused(&format!("nodes:\n  x:\n    {keys}\n    peers: {{ {} }}\n", peer("a", 10)));
     let says = [
         (RULE.to_owned(), "3:5: `access` alone, for a node without a parent"),
         (format!("config: x.yaml\n    {RULE}"), "4:5: both `config` and `access`: who may do what is written into"),
         ("access: []".to_owned(), "3:13: `access` has no rules"),
         ("access: [{who: a, may: fly}]".to_owned(), "3:"),
+        (
+            "resources: [{identifier_glob: a, capacity: -1, algorithm: {kind: STATIC}}]".to_owned(),
+            "3:48: `capacity` is `-1`: must not be negative",
+        ),
     ];
     for (keys, expected) in says {
         let found = said(&keys);
@@ -287,7 +253,7 @@ fn who_may_do_what_is_checked_where_it_is_and_not_said_twice_or_alone() {
 }
 
 #[test]
-fn the_file_of_a_node_with_a_parent_says_only_who_may_do_what() {
+fn the_file_of_a_child_has_only_access() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("mine.yaml");
     let text =
@@ -303,7 +269,7 @@ fn the_file_of_a_node_with_a_parent_says_only_who_may_do_what() {
 }
 
 #[test]
-fn a_parent_must_be_another_node_and_capacity_cannot_go_round() {
+fn a_parent_must_be_another_node_and_not_below_its_child() {
     let circle = family(&[("root", None), ("x", Some("z")), ("y", Some("x")), ("z", Some("y")), ("leaf", Some("y"))]);
     let message =
         "`parent` goes round in a circle (x, z, y, x): one of them must be without it, and have a `config` of its own";
@@ -315,7 +281,7 @@ fn a_parent_must_be_another_node_and_capacity_cannot_go_round() {
 }
 
 #[test]
-fn a_parent_serves_where_its_children_can_know_it() {
+fn a_parent_needs_fixed_ports() {
     let anywhere = |of: &str| family(&[("root", None), ("leaf", Some("root"))]).replace(of, "127.0.0.1:0");
     let message = "`grpc` of `root` needs a port: `leaf`, whose parent it is, must know it beforehand";
     assert_eq!(refused(&anywhere("127.0.0.1:10")), [format!("2:29: {message}")]);
@@ -323,26 +289,11 @@ fn a_parent_serves_where_its_children_can_know_it() {
 }
 
 #[test]
-fn names_are_given_once() {
-    let twice = refused(&family(&[("root", None), ("root", None)]));
-    assert!(twice[0].starts_with("3:3: duplicate key `root`"), "{twice:?}");
-}
-
-#[test]
-fn what_is_no_file_at_all_is_told_what_to_start_from() {
+fn a_file_without_nodes_is_refused_with_advice() {
     for text in ["", "# nothing", "data: x", "nodes: {}", "nodes:", "nodes: []"] {
         let refused = refused(text);
         assert!(refused.len() == 1 && refused[0].contains("--example"), "{text}: {refused:?}");
     }
     assert_eq!(refused("a: b: c").len(), 1);
     assert!(refused("just text")[0].contains("expected a map with the keys data, nodes"));
-}
-
-#[test]
-fn templates_right_in_the_file_are_checked_there() {
-    let text = format!(
-        "nodes:\n  root:\n    resources:\n    - {{identifier_glob: a, capacity: -1, algorithm: {{kind: STATIC}}}}\n    peers: {{ {} }}",
-        peer("a", 10)
-    );
-    assert_eq!(refused(&text), ["4:38: `capacity` is `-1`: must not be negative"]);
 }

@@ -1,10 +1,8 @@
-//! A certificate authority: made, read, and what it signs. Time is an argument, so that a certificate of any day can be
-//! made.
+//! A certificate authority: making, reading and signing. Time is an argument, so that tests can make certificates of any
+//! date.
 
-use std::{
-    path::Path,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leaseway_tls::MalformedCertificate;
 use rcgen::{
@@ -12,30 +10,29 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 
-use super::{
-    files::{self, CA, Pair},
-    names::SubjectName,
-};
-use crate::{error::CliError, output::format::utc};
+use super::files;
+use super::files::{CA, Pair};
+use super::names::SubjectName;
+use crate::{error::CliError, output::utc};
 
-/// Clocks of other machines may be behind.
+/// The tolerance for clocks of other machines that are behind.
 const SKEW: Duration = Duration::from_secs(3600);
 
 const DAY: u64 = 86_400;
 
-/// Whom a certificate is for.
+/// The holder of a certificate.
 pub(super) struct Subject {
     pub(super) name: String,
     pub(super) names: Vec<SubjectName>,
 }
 
 impl Subject {
-    /// It is dialled under names of its own.
+    /// Whether others connect to the holder by host name or address.
     pub(super) fn serves(&self) -> bool {
         self.names.iter().any(SubjectName::is_host)
     }
 
-    /// What the other side of a connection calls it.
+    /// The identity that the other side of a connection sees.
     pub(super) fn identity(&self) -> &str {
         SubjectName::first_identity(&self.names).unwrap_or(&self.name)
     }
@@ -57,7 +54,7 @@ pub(super) fn generate(name: &str, now: SystemTime, days: u64) -> Result<Pair, C
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     ends: i64,
-    /// Where it was read from.
+    /// The path of its certificate.
     place: String,
 }
 
@@ -75,7 +72,7 @@ impl Authority {
         let malformed = |error: MalformedCertificate| bad(&certificate_path, &error.to_string());
         let description = leaseway_tls::describe(&certificate).map_err(malformed)?;
         let name = description.common_name.unwrap_or_default();
-        // Subject and issuer.
+        // As subject and as issuer.
         if occurrences(&certificate, &encoded(&name)) < 2 {
             let why = "it was not made by `leaseway certs init`: issue certificates with the tool that has made it";
             return Err(bad(&certificate_path, why));
@@ -91,7 +88,7 @@ impl Authority {
         Ok(Authority { issuer: Issuer::new(params, key), ends, place: certificate_path.display().to_string() })
     }
 
-    /// It ends with the CA at the latest.
+    /// Signs a certificate. It ends with the CA at the latest.
     pub(super) fn issue(&self, subject: &Subject, now: SystemTime, days: u64) -> Result<Pair, CliError> {
         if self.ends <= seconds(now) {
             return Err(CliError::Certificates(format!(
@@ -106,7 +103,7 @@ impl Authority {
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // A peer and a child node are both: they serve, and dial others.
+        // Peers and child nodes are both servers and clients.
         params.extended_key_usages = match subject.serves() {
             true => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
             false => vec![ExtendedKeyUsagePurpose::ClientAuth],
@@ -119,16 +116,16 @@ impl Authority {
     }
 }
 
-/// So many days later.
 pub(super) fn after(now: SystemTime, days: u64) -> i64 {
     seconds(now + Duration::from_secs(days * DAY))
 }
 
-fn seconds(at: SystemTime) -> i64 {
+/// Seconds since the epoch.
+pub(super) fn seconds(at: SystemTime) -> i64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// A certificate says when in whole seconds.
+/// Sets the validity, in whole seconds.
 fn limit(params: &mut CertificateParams, now: SystemTime, ends: i64) {
     let at = |unix: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(unix).unwrap_or(0));
     params.not_before = at(seconds(now - SKEW)).into();
@@ -141,8 +138,8 @@ fn common_name(name: &str) -> DistinguishedName {
     distinguished
 }
 
-/// A distinguished name of nothing but a common name, as a certificate has it. Names have 64 bytes at most, so that
-/// each length is a byte.
+/// The DER encoding of a distinguished name that consists of a common name. Names have at most 64 bytes, so each length
+/// fits a byte.
 fn encoded(name: &str) -> Vec<u8> {
     let short = |length: usize| u8::try_from(length).unwrap_or(u8::MAX);
     let length = name.len();
@@ -170,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_issued_says_for_whom_by_which_ca_and_until_when() {
+    fn a_certificate_has_its_names_its_issuer_and_its_end() {
         let directory = tempfile::tempdir().expect("a directory");
         let now = SystemTime::now();
         let ca = generate("my own \u{e4}", now, 10).expect("a CA");
@@ -188,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outlives_its_ca_and_a_ca_that_has_ended_signs_nothing() {
+    fn no_certificate_outlives_its_ca_and_an_expired_ca_signs_none() {
         let directory = tempfile::tempdir().expect("a directory");
         let now = SystemTime::now();
         let ca = generate("ca", now, 2).expect("a CA");
@@ -201,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_ca_is_told_from_the_right_one() {
+    fn a_key_of_another_ca_is_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let [one, other] = ["one", "other"].map(|name| generate(name, SystemTime::now(), 1).expect("a CA"));
         let mixed = Pair { certificate: one.certificate, key: other.key, ends: one.ends };

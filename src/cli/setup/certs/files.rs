@@ -1,13 +1,11 @@
-//! The files of a set. A key can be read by its owner alone, and what is there is not overwritten unless it is told so.
+//! The files of a set. Only the owner can read keys, and existing files are kept unless replacement is requested.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use crate::{error::CliError, output::files::write_file};
+use crate::{error::CliError, output::write_file};
 
-/// The name of the CA's own files.
+/// The name of the CA's files.
 pub(super) const CA: &str = "ca";
 
 /// A certificate and its key, as PEM.
@@ -18,7 +16,7 @@ pub(super) struct Pair {
     pub(super) ends: i64,
 }
 
-/// What becomes of files that are there already.
+/// Whether existing files are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Existing {
     Kept,
@@ -33,7 +31,7 @@ pub(super) fn key(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.key"))
 }
 
-/// `NAME.pem` and `NAME.key`. A server that looks at them meanwhile finds the old or the new of each, and never a half.
+/// Writes `NAME.pem` and `NAME.key`, each atomically for servers that reload them.
 pub(super) fn write(directory: &Path, name: &str, pair: &Pair, existing: Existing) -> Result<[PathBuf; 2], CliError> {
     let (certificate, key) = (certificate(directory, name), key(directory, name));
     if existing == Existing::Kept
@@ -67,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_its_owners_alone_and_nothing_is_overwritten_unasked() {
+    fn only_the_owner_reads_keys_and_existing_files_are_kept() {
         let temporary = tempfile::tempdir().expect("a directory");
         let directory = temporary.path().join("certs");
         let [certificate, key] = write(&directory, "a", &pair("1"), Existing::Kept).expect("written");

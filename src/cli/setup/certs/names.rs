@@ -1,4 +1,4 @@
-//! The names in a certificate, as they are written on the command line.
+//! Names in certificates, as given on the command line.
 
 use std::net::IpAddr;
 
@@ -6,16 +6,16 @@ use rcgen::SanType;
 
 use super::files::CA;
 
-/// The longest that X.509 has for a common name.
+/// The X.509 limit for a common name.
 const LONGEST_COMMON_NAME: usize = 64;
 
-/// The longest name that DNS has.
+/// The DNS limit for a name.
 const LONGEST_HOST: usize = 253;
 
-/// Longer ones are no use to the policy of a server: an id has 256 bytes.
+/// Policies cannot use longer ones, because an id has at most 256 bytes.
 const LONGEST_URI: usize = 255;
 
-/// A name that the holder of a certificate has besides its own.
+/// A subject alternative name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SubjectName {
     Dns(String),
@@ -24,14 +24,14 @@ pub(crate) enum SubjectName {
 }
 
 impl SubjectName {
-    /// A name or an address that others dial.
+    /// A host name or an address.
     pub(super) fn host(text: &str) -> Result<SubjectName, String> {
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
         if let Ok(address) = bare.parse() {
             return Ok(SubjectName::Address(address));
         }
         let odd = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
-        // A certificate may be for all names of a zone.
+        // A certificate may cover all names of a zone.
         let name = text.strip_prefix("*.").unwrap_or(text);
         match name.chars().find(|c| odd(*c)) {
             Some(':') => Err("a certificate is for a host, whatever its port: leave scheme and port away".to_owned()),
@@ -43,7 +43,7 @@ impl SubjectName {
         }
     }
 
-    /// A name of a service, as SPIFFE has it: no other URI is an identity.
+    /// A SPIFFE id; no other URI is an identity.
     pub(super) fn uri(text: &str) -> Result<SubjectName, String> {
         let expected = || "expected a URI like spiffe://acme/web/1".to_owned();
         let plain = text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -60,7 +60,7 @@ impl SubjectName {
         matches!(self, SubjectName::Dns(_) | SubjectName::Address(_))
     }
 
-    /// What the other side calls the holder: a URI if there is one, else a name; never an address, nor all of a zone.
+    /// The holder's identity: the first URI, else the first DNS name that is no wildcard. Addresses are no identity.
     pub(super) fn first_identity(names: &[SubjectName]) -> Option<&str> {
         let uris = names.iter().filter_map(|name| if let SubjectName::Uri(uri) = name { Some(uri) } else { None });
         let dns = names.iter().filter_map(|name| if let SubjectName::Dns(name) = name { Some(name) } else { None });
@@ -76,7 +76,6 @@ impl SubjectName {
     }
 }
 
-/// As `leaseway certs show` prints it.
 impl std::fmt::Display for SubjectName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -86,7 +85,7 @@ impl std::fmt::Display for SubjectName {
     }
 }
 
-/// A holder's name is that of its files, too.
+/// Checks a holder's name, which is also that of its files.
 pub(super) fn file_name(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if text.is_empty() || text.len() > LONGEST_COMMON_NAME || text.starts_with('.') || !text.chars().all(fine) {
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_is_the_first_of_all_names_and_an_address_is_none() {
+    fn a_uri_precedes_other_names_and_an_address_is_no_identity() {
         let host = |text: &str| SubjectName::host(text).expect("a host");
         let uri = SubjectName::uri("spiffe://acme/web/1").expect("a URI");
         assert_eq!(SubjectName::first_identity(&[host("127.0.0.1")]), None);

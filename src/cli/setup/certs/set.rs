@@ -1,27 +1,23 @@
-//! A set for one machine: what `leaseway up --tls` runs with. Made when it is missing, and anew where it no longer
-//! fits: nothing outside of this machine depends on it.
+//! The certificates of `leaseway up --tls`. They are made when missing, and replaced when they no longer fit, because
+//! nothing outside of this machine depends on them.
 
-use std::{
-    collections::BTreeSet,
-    net::IpAddr,
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use super::{
-    CA_DAYS, LEAF_DAYS,
-    authority::{self, Authority, Subject},
-    files::{self, CA, Existing},
-    names::SubjectName,
-    show::{self, EXPIRY_WARNING},
-};
+use super::authority::{Authority, Subject};
+use super::files::{CA, Existing};
+use super::names::SubjectName;
+use super::show::EXPIRY_WARNING;
+use super::{CA_DAYS, LEAF_DAYS, authority, files, show};
 use crate::error::CliError;
 
 const CA_NAME: &str = "leaseway up";
 const PEERS: &str = "peer";
 const CLIENT: &str = "client";
 
-/// The files of one side of a connection.
+/// The files of a server or client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) certificate: PathBuf,
@@ -35,7 +31,7 @@ pub(crate) struct LocalSet {
 }
 
 impl LocalSet {
-    /// Where it is, or is to be.
+    /// The directory need not exist.
     pub(crate) fn in_directory(directory: PathBuf) -> LocalSet {
         LocalSet { directory }
     }
@@ -57,7 +53,7 @@ impl LocalSet {
         }
     }
 
-    /// Makes what is missing, and what is not for all of these addresses or ends soon.
+    /// Makes certificates that are missing, do not cover all addresses, or end soon.
     pub(crate) fn make(&self, addresses: &BTreeSet<IpAddr>) -> Result<(), CliError> {
         let now = SystemTime::now();
         if !files::certificate(&self.directory, CA).exists() {
@@ -77,7 +73,7 @@ impl LocalSet {
         Ok(())
     }
 
-    /// The same by hand.
+    /// The commands that do the same.
     pub(crate) fn commands(&self, addresses: &BTreeSet<IpAddr>) -> [Vec<String>; 3] {
         let directory = self.directory.display().to_string();
         let hosts: Vec<_> =
@@ -103,7 +99,7 @@ impl LocalSet {
 }
 
 impl Member {
-    /// As it stands on a command line.
+    /// The flags of a command.
     pub(crate) fn flags(&self) -> [String; 6] {
         let text = |path: &Path| path.display().to_string();
         [
@@ -128,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_made_once_and_again_only_where_it_does_not_fit() {
+    fn certificates_are_made_once_and_replaced_when_they_do_not_fit() {
         let temporary = tempfile::tempdir().expect("a directory");
         let set = LocalSet::in_directory(temporary.path().join("certs"));
         let read =

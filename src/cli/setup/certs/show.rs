@@ -1,28 +1,23 @@
-//! `leaseway certs show`.
+//! `leaseway certs show`: the names, the issuer and the end of certificates.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use leaseway_core::escaped;
 use leaseway_tls::Description;
 use serde_json::{Value, json};
 
+use super::authority::seconds;
 use super::names::SubjectName;
-use crate::{
-    Outcome,
-    error::CliError,
-    output::{Output, format::utc, note, say, say_json},
-};
+use crate::Outcome;
+use crate::error::CliError;
+use crate::output::{Output, note, print, print_json, utc};
 
-/// Of one that ends sooner it is warned.
+/// Certificates that end sooner get a warning.
 pub(super) const EXPIRY_WARNING: Duration = Duration::from_secs(30 * 86_400);
 
-/// Shows the names, the issuer and the end of every certificate in these files, and warns of those that end within 30
-/// days. Keys are never shown.
 #[derive(Args)]
 pub(crate) struct ShowCertificates {
     /// Files in PEM form, or directories with .pem files
@@ -32,7 +27,7 @@ pub(crate) struct ShowCertificates {
     output: Output,
 }
 
-/// One certificate of a file.
+/// A certificate of a file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Shown {
     file: String,
@@ -53,16 +48,16 @@ impl ShowCertificates {
         }
         let now = SystemTime::now();
         if self.output.is_json() {
-            say_json(Value::Array(shown.iter().map(Shown::as_json).collect()))?;
+            print_json(Value::Array(shown.iter().map(Shown::as_json).collect()))?;
         } else {
-            say(shown.iter().map(Shown::as_text).collect::<Vec<_>>().join("\n\n"))?;
+            print(shown.iter().map(Shown::as_text).collect::<Vec<_>>().join("\n\n"))?;
         }
         shown.iter().filter_map(|shown| shown.warning(now)).for_each(note);
         Ok(())
     }
 }
 
-/// Of a directory its .pem files, by name.
+/// The file, or the .pem files of a directory by name.
 fn files_of(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -78,7 +73,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     Ok(files)
 }
 
-/// Every certificate of a file.
+/// All certificates of a file.
 pub(super) fn read(path: &Path) -> Result<Vec<Shown>, CliError> {
     let shown = |certificate| {
         let malformed = |error| CliError::Certificates(format!("{}: {error}", path.display()));
@@ -143,12 +138,10 @@ impl Shown {
     }
 }
 
-fn seconds(at: SystemTime) -> i64 {
-    at.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     fn shown(begins: i64, ends: i64) -> Shown {
@@ -156,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn it_warns_of_what_ends_soon_has_ended_or_has_not_begun() {
+    fn certificates_that_are_not_valid_or_end_soon_get_a_warning() {
         const DAY: i64 = 86_400;
         let now = UNIX_EPOCH + Duration::from_secs(100 * 86_400);
         let warning = |begins, ends| shown(begins * DAY, ends * DAY).warning(now);

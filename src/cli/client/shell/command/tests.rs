@@ -1,136 +1,75 @@
 use super::*;
 
 fn parsed(line: &str) -> Option<ShellCommand> {
-    ShellCommand::parse(line).expect("it can be understood")
-}
-
-fn refused(line: &str) -> String {
-    ShellCommand::parse(line).expect_err("it cannot be understood").to_string()
-}
-
-fn amount(value: f64) -> Amount {
-    Amount::new(value).expect("it is an ordinary number")
+    ShellCommand::parse(line).expect(line)
 }
 
 #[test]
-fn every_command_is_understood() {
+fn every_command_is_parsed() {
     let (client, resource) = ("alice".to_owned(), "mysql".to_owned());
-    let wants = amount(2.5);
-    assert_eq!(
-        parsed("get alice mysql 2.5"),
-        Some(ShellCommand::Get { client: client.clone(), resource: resource.clone(), wants })
-    );
-    assert_eq!(parsed("release alice mysql"), Some(ShellCommand::Release { client, resource: resource.clone() }));
-    assert_eq!(parsed("  watch   mysql "), Some(ShellCommand::Watch { resource }));
-    assert_eq!(
-        [parsed("show"), parsed("master"), parsed("help")],
-        [ShellCommand::Show, ShellCommand::Master, ShellCommand::Help].map(Some)
-    );
-    assert_eq!(["quit", "q", "bye"].map(parsed), [const { Some(ShellCommand::Quit) }; 3]);
-}
-
-#[test]
-fn every_command_that_help_names_is_understood_as_help_says() {
+    let release = ShellCommand::Release { client: client.clone(), resource: resource.clone() };
+    let wants = Amount::new(2.5).expect("an amount");
+    let get = ShellCommand::Get { client, resource: resource.clone(), wants };
+    for (line, command) in [
+        ("get alice mysql 2.5", Some(get)),
+        ("release alice mysql", Some(release)),
+        ("  watch   mysql ", Some(ShellCommand::Watch { resource })),
+        ("show", Some(ShellCommand::Show)),
+        ("master", Some(ShellCommand::Master)),
+        ("help", Some(ShellCommand::Help)),
+        ("quit", Some(ShellCommand::Quit)),
+        ("q", Some(ShellCommand::Quit)),
+        ("bye", Some(ShellCommand::Quit)),
+        ("", None),
+        ("# get alice mysql 1", None),
+    ] {
+        assert_eq!(parsed(line), command, "{line}");
+    }
     for usage in &COMMANDS {
-        let words = usage.line().replace("CAPACITY", "1");
-        assert!(parsed(&words).is_some(), "{words}");
+        assert!(parsed(&usage.line().replace("CAPACITY", "1")).is_some(), "{}", usage.line());
         assert!(help().contains(&usage.line()) && help().contains(usage.summary));
     }
 }
 
 #[test]
-fn nothing_is_no_command() {
-    assert_eq!(["", "   ", "# get alice mysql 1"].map(parsed), [const { None }; 3]);
-}
-
-#[test]
-fn quotation_marks_hold_names_together() {
-    let expected = ShellCommand::Watch { resource: "my \"own\" sql".to_owned() };
-    assert_eq!(parsed(r#"watch 'my "own" sql'"#), Some(expected.clone()));
-    assert_eq!(parsed(&format!("watch {}", quoted(r#"my "own" sql"#))), Some(expected));
-    assert_eq!(refused("watch 'mysql"), "a quotation mark is not closed, or a backslash ends the line");
-}
-
-#[test]
-fn what_is_missing_is_named() {
-    assert_eq!(refused("get"), "the client is missing: write `get CLIENT RESOURCE CAPACITY`");
-    assert_eq!(refused("get alice"), "the resource is missing: write `get CLIENT RESOURCE CAPACITY`");
-    assert_eq!(refused("get alice mysql"), "the capacity is missing: write `get CLIENT RESOURCE CAPACITY`");
-    assert_eq!(refused("release alice"), "the resource is missing: write `release CLIENT RESOURCE`");
-    assert_eq!(refused("watch"), "the resource is missing: write `watch RESOURCE`");
-}
-
-#[test]
-fn what_is_too_much_is_named() {
-    assert_eq!(refused("get alice mysql 1 2 3"), "`2` is too much: write `get CLIENT RESOURCE CAPACITY`");
-    assert_eq!(refused("show mysql"), "`mysql` is too much: write `show`");
-    assert_eq!(refused("bye bye"), "`bye` is too much: write `quit`");
-}
-
-#[test]
-fn an_empty_name_is_refused() {
-    assert_eq!(refused("get '' mysql 1"), "the client has to have a name, and \"\" is none");
-    assert_eq!(refused("release alice ''"), "the resource has to have a name, and \"\" is none");
-}
-
-#[test]
-fn capacities_are_numbers_above_zero() {
-    for word in ["abc", "''", "1,5", "0x10"] {
-        assert!(refused(&format!("get alice mysql {word}")).contains("is not a capacity: write a number"), "{word}");
+fn a_wrong_line_is_refused_with_the_right_one() {
+    for (line, why) in [
+        ("watch 'mysql", "a quotation mark is not closed, or a backslash ends the line"),
+        ("get", "the client is missing: write `get CLIENT RESOURCE CAPACITY`"),
+        ("get alice mysql", "the capacity is missing: write `get CLIENT RESOURCE CAPACITY`"),
+        ("release alice", "the resource is missing: write `release CLIENT RESOURCE`"),
+        ("get alice mysql 1 2 3", "`2` is too much: write `get CLIENT RESOURCE CAPACITY`"),
+        ("bye bye", "`bye` is too much: write `quit`"),
+        ("get '' mysql 1", "the client has to have a name, and \"\" is none"),
+        ("get alice mysql 1,5", "`1,5` is not a capacity: write a number above 0, like 40 or 2.5"),
+        (
+            "get 'al ice' mysql 0",
+            "a capacity of 0 cannot be asked for; to give up a lease write `release 'al ice' mysql`",
+        ),
+        ("relase a b", "there is no command `relase` (did you mean `release`?); `help` lists them all"),
+        ("xyz", "there is no command `xyz`; `help` lists them all"),
+    ] {
+        assert_eq!(ShellCommand::parse(line).expect_err(line).to_string(), why);
     }
     for word in ["-1", "inf", "NaN", "1e300"] {
-        assert!(
-            refused(&format!("get alice mysql {word}")).starts_with(&format!("a capacity of {word} must")),
-            "{word}"
-        );
+        let error = ShellCommand::parse(&format!("get alice mysql {word}")).expect_err(word).to_string();
+        assert!(error.starts_with(&format!("a capacity of {word} must")), "{error}");
     }
-    assert_eq!(
-        refused("get 'al ice' mysql 0"),
-        "a capacity of 0 cannot be asked for; to give up a lease write `release 'al ice' mysql`"
-    );
 }
 
+/// Arbitrary text, and lines made of the words of commands.
 #[test]
-fn a_word_that_is_nearly_a_command_is_guessed() {
-    assert_eq!(refused("relase a b"), "there is no command `relase` (did you mean `release`?); `help` lists them all");
-    assert_eq!(refused("xyz"), "there is no command `xyz`; `help` lists them all");
-}
-
-/// Any line: as bytes are, or of what commands are made of.
-#[test]
-fn what_is_typed_is_understood_or_refused_in_words() {
-    const PARTS: [&str; 24] = [
-        "get ",
-        "release ",
-        "watch ",
-        "show",
-        "master",
-        "help",
-        "quit",
-        "gte ",
-        "alice ",
-        "mysql ",
-        "'",
-        "\"",
-        "\\",
-        "#",
-        " ",
-        "\t",
-        "1e309",
-        "-1",
-        "0",
-        "0.0000001",
-        "NaN",
-        "40 ",
-        "\u{202e}",
-        "\u{1b}[2J",
+fn any_line_is_parsed_or_refused_and_quoted_names_are_read_back() {
+    const WORDS: [&str; 16] = [
+        "get ", "release ", "watch ", "show", "alice ", "mysql ", "'", "\"", "\\", "#", " ", "\t", "1e309", "-1",
+        "40 ", "\u{1b}",
     ];
     bolero::check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
-        let of_parts: String = bytes.iter().map(|byte| PARTS[usize::from(*byte) % PARTS.len()]).collect();
-        for line in [String::from_utf8_lossy(bytes).into_owned(), of_parts] {
+        let of_words: String = bytes.iter().map(|byte| WORDS[usize::from(*byte) % WORDS.len()]).collect();
+        for line in [String::from_utf8_lossy(bytes).into_owned(), of_words] {
             match ShellCommand::parse(&line) {
                 Ok(Some(ShellCommand::Get { client, resource, wants })) => {
-                    let again = format!("get {} {} {}", quoted(&client), quoted(&resource), wants.get());
+                    let again = format!("get {} {} {}", shell_quoted(&client), shell_quoted(&resource), wants.get());
                     let read = ShellCommand::parse(&again);
                     assert_eq!(read, Ok(Some(ShellCommand::Get { client, resource, wants })), "{line:?}");
                 }

@@ -1,10 +1,9 @@
-//! What one configuration changes in who may do what, rule by rule.
+//! The differences between two access policies, rule by rule.
 
 use leaseway_core::access::{Pattern, Policy, Rule};
 
 use super::Difference;
 
-/// Everything that is different, in the order of the newer one.
 pub(in super::super) fn between_policies(before: Option<&Policy>, after: Option<&Policy>) -> Vec<Difference> {
     let mut differences = Vec::new();
     match (before.is_some(), after.is_some()) {
@@ -41,7 +40,7 @@ fn in_short(rule: &Rule) -> String {
     shown.map(|(field, value)| format!("{field} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// All that a rule says. Taken apart by name, so that a field which comes to be is not forgotten here.
+/// All fields of a rule in words. Taken apart by name, so that a new field must be added here.
 fn fields(rule: &Rule) -> Vec<(&'static str, String)> {
     let Rule { name: _, who, may, resources, clients, nodes, max_priority } = rule;
     vec![
@@ -57,7 +56,7 @@ fn fields(rule: &Rule) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Patterns, as they are written.
+/// Patterns in the notation of the configuration.
 pub(in super::super) fn in_words(patterns: &[Pattern]) -> String {
     patterns.iter().map(Pattern::text).collect::<Vec<_>>().join(" ")
 }
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_come_go_and_change() {
+    fn rules_are_added_removed_and_changed() {
         let web = "access:\n- {name: web, who: 'web-*', may: ask}\n";
         assert_eq!(differences(web, web), "no difference");
         assert_eq!(

@@ -1,15 +1,14 @@
-//! Processes that come and go: a shell in the place of a server, which says what a server says.
+//! Processes that come and go: shell scripts in place of servers.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{
-    super::{file::Peer, plan::NodePlan},
-    *,
-};
+use super::super::file::Peer;
+use super::super::plan::NodePlan;
+use super::*;
 
-/// What the scripts have in common. They leave files with telling names; no master is found where they say to serve.
+/// Functions for the scripts, which leave notes as files. The announced addresses never name a master.
 const WORDS: &str = "
 serve() { echo 'serving gRPC on 127.0.0.1:1, HTTP on 127.0.0.1:1'; echo 'peer x on 127.0.0.1:1, admin on 127.0.0.1:1'; }
 note() { : > \"$dir/$me-$1\"; }
@@ -26,7 +25,7 @@ struct Scripts {
 }
 
 impl Scripts {
-    /// The last of them is the only peer of a node below that of the others, which has so many peers in all.
+    /// A tree: the last script is the only peer of a leaf, the others are peers of the root, which has `size` in all.
     fn tree(scripts: &[&str], size: usize) -> Scripts {
         let mut set = Scripts::new(scripts);
         let root = &mut set.plan.nodes[0];
@@ -65,7 +64,7 @@ impl Scripts {
         Scripts { plan: Plan { nodes: vec![node], certificates: None }, directory }
     }
 
-    /// While `operator` asks for a stop now and then.
+    /// Runs the peers while `operator` requests stops.
     async fn run(&self, operator: impl AsyncFnOnce(mpsc::Sender<()>)) -> Outcome {
         let (ask, mut asked) = mpsc::channel(1);
         let stop = async || {
@@ -77,7 +76,7 @@ impl Scripts {
         tokio::join!(supervised, operator(ask)).0
     }
 
-    /// Until they have left these.
+    /// Waits for these notes.
     async fn noted(&self, notes: &[&str]) {
         while !notes.iter().all(|note| self.directory.path().join(note).exists()) {
             sleep(Duration::from_millis(5)).await;
@@ -94,7 +93,7 @@ impl Scripts {
 }
 
 #[tokio::test]
-async fn if_one_does_not_start_the_others_are_stopped_and_it_is_named() {
+async fn if_one_does_not_start_it_is_named_and_the_others_are_stopped() {
     let scripts = Scripts::new(&["serve; stop_if_asked", "await a-ready; exit 3"]);
     let error = scripts.run(async |_| ()).await.expect_err("b did not start").to_string();
     assert_eq!(error, "b did not start (exit status: 3): it says above why. All others have been stopped");
@@ -102,18 +101,18 @@ async fn if_one_does_not_start_the_others_are_stopped_and_it_is_named() {
 }
 
 #[tokio::test]
-async fn a_peer_that_ends_well_on_its_own_is_no_failure() {
+async fn a_peer_that_exits_with_success_is_no_failure() {
     let scripts = Scripts::new(&["serve; note ready; await b-ready", "serve; note ready; await a-ready; sleep 0.2"]);
     let outcome = scripts.run(async |_| ()).await;
     assert!(outcome.is_ok(), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn a_peer_that_is_killed_from_outside_is_named_at_the_end_and_the_others_go_on() {
+async fn a_peer_that_is_killed_is_named_at_the_end_and_the_others_go_on() {
     let scripts = Scripts::new(&["serve; stop_if_asked", "serve; note ready; await go; kill -KILL $$"]);
     let operator = async |ask: mpsc::Sender<()>| {
         scripts.noted(&["a-ready", "b-ready"]).await;
-        // What they said before is heard by then; and later, a would have been stopped by then, if it were.
+        // The first pause is for output to arrive; after the second `a` would be stopped, if it were.
         for note in ["go", "gone"] {
             sleep(Duration::from_millis(300)).await;
             fs::write(scripts.directory.path().join(note), "").expect("written");
@@ -127,19 +126,7 @@ async fn a_peer_that_is_killed_from_outside_is_named_at_the_end_and_the_others_g
 }
 
 #[tokio::test]
-async fn asked_once_it_stops_all_and_that_is_no_failure() {
-    let scripts = Scripts::new(&["serve; stop_if_asked", "stop_if_asked"]);
-    let operator = async |ask: mpsc::Sender<()>| {
-        scripts.noted(&["a-ready", "b-ready"]).await;
-        ask.send(()).await.expect("the set listens");
-    };
-    let outcome = scripts.run(operator).await;
-    assert!(outcome.is_ok(), "{outcome:?}");
-    assert_eq!(scripts.notes(), ["a-ready", "a-stopped", "b-ready", "b-stopped"]);
-}
-
-#[tokio::test]
-async fn asked_twice_it_kills() {
+async fn a_second_request_kills() {
     let scripts = Scripts::new(&["serve; never_stop"]);
     let begun = Instant::now();
     let operator = async |ask: mpsc::Sender<()>| {
@@ -178,11 +165,11 @@ fn all_ports_that_are_taken_are_named_at_once() {
 }
 
 #[tokio::test]
-async fn a_child_is_not_started_while_its_parent_may_yet_have_a_master() {
+async fn a_child_waits_while_its_parent_may_get_a_master() {
     let scripts = Scripts::tree(&["serve; stop_if_asked", "serve; stop_if_asked", "note started"], 2);
     let operator = async |ask: mpsc::Sender<()>| {
         scripts.noted(&["a-ready", "b-ready"]).await;
-        // By then it would have been started, if it were.
+        // By then it would have started, if it did.
         sleep(Duration::from_millis(300)).await;
         ask.send(()).await.expect("the set listens");
     };
@@ -192,7 +179,7 @@ async fn a_child_is_not_started_while_its_parent_may_yet_have_a_master() {
 }
 
 #[tokio::test]
-async fn a_child_does_not_wait_for_a_master_that_cannot_be() {
+async fn a_child_does_not_wait_for_an_impossible_master() {
     let outcome = async |scripts: Scripts, gone: &[&str]| {
         let operator = async |ask: mpsc::Sender<()>| {
             scripts.noted(gone).await;
