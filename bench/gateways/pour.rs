@@ -109,17 +109,6 @@ impl Poured {
         windows.max().unwrap_or_default()
     }
 
-    /// The largest excess over this rate in any span of time.
-    pub(crate) fn excess(&self, rate: f64) -> f64 {
-        let (mut lowest, mut excess) = (f64::INFINITY, 0.0_f64);
-        for (before, ms) in self.passed_ms.iter().enumerate() {
-            let above = before as f64 - f64::from(*ms) / 1000.0 * rate;
-            lowest = lowest.min(above);
-            excess = excess.max(above + 1.0 - lowest);
-        }
-        excess
-    }
-
     /// The requests that passed in this span.
     pub(crate) fn passed(&self, from: Duration, to: Duration) -> usize {
         let at = |moment: Duration| self.passed_ms.partition_point(|ms| u128::from(*ms) < moment.as_millis());
@@ -136,8 +125,6 @@ mod tests {
         let latency_us = Histogram::new(3).unwrap();
         let poured = Poured { passed_ms: vec![0, 600, 900, 1_000, 1_599, 1_600, 5_000], latency_us, failed: 0 };
         assert_eq!(poured.most_in_a_second(), 4);
-        let excess = poured.excess(2.0);
-        assert!((excess - 3.0).abs() < 1e-9, "five in a second, in which two come in: {excess}");
         assert_eq!(poured.passed(Duration::from_millis(900), Duration::from_millis(1_600)), 3);
     }
 }

@@ -123,17 +123,8 @@ impl HttpLane {
 
     /// Reads a page.
     pub(crate) async fn get(&mut self, path: &str) -> Result<String, String> {
-        Ok(self.get_whole(path).await?.1)
-    }
-
-    /// The status of a page.
-    pub(crate) async fn status(&mut self, path: &str) -> Result<u16, String> {
-        Ok(self.get_whole(path).await?.0)
-    }
-
-    async fn get_whole(&mut self, path: &str) -> Result<(u16, String), String> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.host);
-        self.exchange(&request).await
+        Ok(self.exchange(&request).await?.1)
     }
 
     async fn exchange(&mut self, request: &str) -> Result<(u16, String), String> {
