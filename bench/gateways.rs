@@ -1,22 +1,19 @@
 //! `leaseway-bench gateways` measures gateways: the cost of a request, many descriptors, and one limit at several gateways.
 //! Everything is started here, on free loopback ports.
 //!
-//! `services` are what gateways are compared with, and `cluster` starts both. `lanes` sends requests over `wire`.
+//! `services` are what gateways are compared with, and `cluster` starts both. `lanes` sends requests.
 //! `versus`, `descriptors` and `shares` are the measurements.
-
-use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
-
-use crate::common::{error::Error, flags::seconds};
 
 pub(crate) mod cluster;
 pub(crate) mod descriptors;
 pub(crate) mod lanes;
-pub(crate) mod pour;
-pub(crate) mod redis;
 pub(crate) mod services;
 pub(crate) mod shares;
 pub(crate) mod versus;
-pub(crate) mod wire;
+
+use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
+
+use crate::common::{error::Error, seconds};
 
 /// Measure gateways: the cost of a request, many descriptors, and one limit at several gateways.
 #[derive(clap::Args)]

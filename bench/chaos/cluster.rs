@@ -17,17 +17,16 @@ use tokio::runtime::Handle;
 
 use crate::{
     chaos::{
-        args::{ChaosArgs, PeerTiming},
+        args::{ChaosArgs, FIRST_CAPACITY, PeerTiming},
         layout::NodeLayout,
         masters::TwoMasters,
         schedule::is_over_tls,
     },
     common::{
-        certificates::Certificates,
         error::Error,
         output::note,
         server::{Server, said_by, server_words},
-        tls,
+        tls::{self, Certificates},
     },
 };
 
@@ -93,7 +92,7 @@ impl Cluster {
             ended: Vec::new(),
             directory,
         };
-        let configuration = cluster.write_file(&args.configuration(args.first_capacity()), CONFIGURATION)?;
+        let configuration = cluster.write_file(&args.configuration(FIRST_CAPACITY), CONFIGURATION)?;
         for (node, layout) in args.shape.nodes().iter().enumerate() {
             let addresses: Vec<_> = addresses.drain(..layout.peers).collect();
             cluster.add_node((node, layout), &addresses, &configuration, bad_disk.as_deref(), runtime)?;

@@ -25,7 +25,7 @@ use tokio::{
 use crate::{
     chaos::{
         accounting::MachineClock,
-        raw_client::{NamedMaster, RawClient},
+        clients::raw::{NamedMaster, RawClient},
     },
     common::error::Error,
 };

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::{
     chaos::{
         accounting::Accounting,
-        faults::{injector::FaultOutcome, packets::PacketCounts},
+        faults::{FaultOutcome, packets::PacketCounts},
         layout::ClusterShape,
         masters::TwoMasters,
         schedule::Fault,
     },
-    common::{spread::Spread, table},
+    common::output::{self, Spread},
 };
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -133,7 +133,7 @@ impl ChaosReport {
         let all = by_kind.values().fold([0, 0], |all, of| [all[0] + of[0], all[1] + of[1]]);
         let mut rows: Vec<_> = by_kind.iter().map(|(kind, counts)| row(kind.name(), *counts)).collect();
         rows.push(row("total".into(), all));
-        table::render(&["fault", "injected", "skipped"], 1, &rows)
+        output::render(&["fault", "injected", "skipped"], 1, &rows)
     }
 }
 

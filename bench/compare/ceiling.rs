@@ -35,7 +35,7 @@ use crate::common::{
     current_thread,
     error::Error,
     output::{note, print},
-    signal::Signals,
+    server::Signals,
 };
 
 /// Connections that were accepted and wait for their thread; beyond it the acceptor waits.

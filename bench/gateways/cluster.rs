@@ -12,12 +12,11 @@ use tempfile::TempDir;
 use crate::{
     common::{
         error::Error,
-        server::{Server, server_words},
-        signal::Interrupt,
+        server::{Interrupt, Server, server_words},
     },
     gateways::{
         Protocol, Served,
-        wire::{DOMAIN, KEY},
+        lanes::{DOMAIN, KEY},
     },
 };
 

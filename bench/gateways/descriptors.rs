@@ -14,16 +14,13 @@ use crate::{
     common::{
         current_thread,
         error::Error,
-        machine::Machine,
-        output::{arguments, note, print, write_json},
-        signal::Interrupt,
-        table::render,
+        output::{Machine, arguments, note, print, render, write_json},
+        server::Interrupt,
     },
     gateways::{
         AskArgs, Protocol,
         cluster::{GatewayCluster, Running},
-        lanes::{Heard, ask_all, listen, pause},
-        wire::HttpLane,
+        lanes::{Heard, HttpLane, ask_all, listen, pause},
     },
 };
 
@@ -43,10 +40,10 @@ pub(crate) struct DescriptorsArgs {
     #[arg(long, default_value = "60,16", value_name = "LEASE,REFRESH", value_delimiter = ',', num_args = 1)]
     lease: Vec<u32>,
     /// `--idle-secs` of the gateway. It has to be longer than asking for all descriptors takes.
-    #[arg(long, default_value = "60", value_name = "S", value_parser = crate::common::flags::seconds)]
+    #[arg(long, default_value = "60", value_name = "S", value_parser = crate::common::seconds)]
     idle: Duration,
     /// The time limit for all descriptors to get a lease, in seconds.
-    #[arg(long, default_value = "300", value_name = "S", value_parser = crate::common::flags::seconds)]
+    #[arg(long, default_value = "300", value_name = "S", value_parser = crate::common::seconds)]
     patience: Duration,
     /// The command of the server, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]

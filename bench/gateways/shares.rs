@@ -9,16 +9,14 @@ use crate::{
     common::{
         current_thread,
         error::Error,
-        flags::seconds,
-        machine::Machine,
-        output::{arguments, note, print, write_json},
-        signal::Interrupt,
-        table::render,
+        output::{Machine, arguments, note, print, render, write_json},
+        seconds,
+        server::Interrupt,
     },
     gateways::{
         Protocol,
         cluster::{GatewayCluster, Running, redis, service},
-        pour::{Poured, pour},
+        lanes::{Poured, pour},
     },
 };
 

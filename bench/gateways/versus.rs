@@ -9,11 +9,8 @@ use crate::{
     common::{
         current_thread,
         error::Error,
-        machine::Machine,
-        output::{arguments, note, print, write_json},
-        signal::Interrupt,
-        spread::Spread,
-        table::render,
+        output::{Machine, Spread, arguments, note, print, render, write_json},
+        server::Interrupt,
     },
     gateways::{
         AskArgs, Protocol,

@@ -13,7 +13,7 @@ use std::{
 use leaseway_client::{LeaseChange, Transport};
 use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
-use crate::chaos::raw_client::{CapacityRequest, Grant, RawClient};
+use crate::chaos::clients::raw::{CapacityRequest, Grant, RawClient};
 
 /// How often a pair starts, and how often its clients ask.
 const COMES: Duration = Duration::from_millis(200);
