@@ -19,7 +19,6 @@ use crate::{
     chaos::{
         args::{ChaosArgs, FIRST_CAPACITY, PeerTiming},
         layout::NodeLayout,
-        masters::TwoMasters,
         schedule::is_over_tls,
     },
     common::{
@@ -207,20 +206,6 @@ impl Cluster {
 
     pub(crate) fn signal(&self, number: usize, signal: Signal) {
         self.peers[number].server.iter().for_each(|server| server.signal(signal));
-    }
-
-    /// Describes two masters at the same time, in a run that began at `began_us`.
-    pub(crate) fn told(&self, both: &TwoMasters, began_us: u64) -> String {
-        let TwoMasters { masters: [one, other], from_us, lasted_us, claims } = both;
-        let named = |(peer, term): (usize, u64)| format!("{} (term {term})", self.peers[peer].label());
-        let from = (*from_us as f64 - began_us as f64) / 1e6;
-        format!(
-            "two masters decided at once: {} and {}, from {from:.3} s on for at least {:.3} s, by {claims} answers of \
-             one within the time of the other",
-            named(*one),
-            named(*other),
-            *lasted_us as f64 / 1e6
-        )
     }
 
     /// An operator's command, sent to the peers of a node.

@@ -23,7 +23,7 @@ use crate::{
             rls::{RouteTally, Routes},
         },
         layout::{POOL, ROUTES, route},
-        masters::{Claim, MasterWatch, gaps_ms, two_masters},
+        masters::{Claim, MasterWatch, TwoMasters, gaps_ms, two_masters},
         report::{FaultRecord, TrialReport},
         schedule::ScheduledFault,
     },
@@ -297,7 +297,7 @@ impl<'a> Trial<'a> {
         entries.extend(pairs.records());
         let claims = masters.finish(clock);
         let at_once = two_masters(&claims, &cluster.nodes);
-        violations.extend(at_once.iter().map(|both| cluster.told(both, clock.us(began))));
+        violations.extend(at_once.iter().map(|both| describe(both, &cluster, clock.us(began))));
         let nodes = cluster.nodes.clone();
         drop(cluster);
         entries.extend(lease_trace.take());
@@ -315,6 +315,20 @@ impl<'a> Trial<'a> {
         let changes = applied.iter().map(change).collect();
         Evidence { outcomes, nodes, traces, assignments, tallies, starts_us, changes, calls, claims, violations }
     }
+}
+
+/// Describes two masters at the same time, in a run that began at `began_us`.
+fn describe(both: &TwoMasters, cluster: &Cluster, began_us: u64) -> String {
+    let TwoMasters { masters: [one, other], from_us, lasted_us, claims } = both;
+    let named = |(peer, term): (usize, u64)| format!("{} (term {term})", cluster.peers[peer].label());
+    let from = (*from_us as f64 - began_us as f64) / 1e6;
+    format!(
+        "two masters decided at once: {} and {}, from {from:.3} s on for at least {:.3} s, by {claims} answers of one \
+         within the time of the other",
+        named(*one),
+        named(*other),
+        *lasted_us as f64 / 1e6
+    )
 }
 
 impl Evidence {
