@@ -266,10 +266,4 @@ mod tests {
         assert_eq!((at(&limits, 1500), at(&limits, 2599), at(&limits, 2600)), (200.0, 200.0, 80.0));
         assert_eq!(may_be_in_force(100.0, &raise_then_cut), [80.0]);
     }
-
-    #[test]
-    fn without_changes_there_is_what_there_is() {
-        assert_eq!(limits(100.0, &[], 500), [(0, 100.0)]);
-        assert_eq!(may_be_in_force(100.0, &[]), [100.0]);
-    }
 }

@@ -357,19 +357,6 @@ mod tests {
     }
 
     #[test]
-    fn some_overlap() {
-        let faults = draw(plan(ClusterShape::Three, &[]), 1);
-        assert!(faults.windows(2).any(|two| two[1].at_ms < two[0].ends_ms()));
-        assert!(faults.windows(2).all(|two| two[0].at_ms < two[1].at_ms));
-    }
-
-    #[test]
-    fn packets_are_only_lost_where_they_are_reached() {
-        let plan = Plan { in_namespace: false, ..plan(ClusterShape::Five, &[]) };
-        assert!((0..20).flat_map(|seed| draw(plan, seed)).all(|fault| !fault.kind.is_of_packets()));
-    }
-
-    #[test]
     fn kinds_can_be_chosen() {
         let faults = draw(plan(ClusterShape::Three, &[Fault::Wipe, Fault::Herd]), 1);
         assert!(faults.iter().all(|fault| matches!(fault.kind, Fault::Wipe | Fault::Herd)));

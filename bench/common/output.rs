@@ -196,26 +196,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_is_found_if_it_is_there() {
-        assert_eq!(model("processor\t: 0\nmodel name\t: Fast 9000\n"), Some("Fast 9000".into()));
-        assert_eq!(model("processor\t: 0\n"), None);
-    }
-
-    #[test]
-    fn what_is_not_known_is_left_out() {
-        let machine = Machine {
-            cores: 1,
-            cpu: None,
-            kernel: None,
-            version: "1.2.3".into(),
-            optimised: false,
-            at: "2026-01-01T00:00:00Z".into(),
-        };
-        assert_eq!(machine.text(), "1 core; leaseway-bench 1.2.3, a debug build");
-        assert!(Machine::read().cores > 0);
-    }
-
-    #[test]
     fn words_stand_left_and_numbers_right() {
         let expected = "\
 | row | ms    |

@@ -14,7 +14,6 @@ use leaseway_process::usage;
 use leaseway_proto::envoy::ratelimit::{
     RateLimitDescriptor, RateLimitRequest, RateLimitResponse, rate_limit_descriptor::Entry,
 };
-use serde::Serialize;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -32,8 +31,8 @@ use crate::{
 };
 
 /// The result of a run.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Heard {
+#[derive(Clone, Debug)]
+pub(crate) struct LaneResult {
     pub(crate) per_second: f64,
     pub(crate) p50_us: u64,
     pub(crate) p99_us: u64,
@@ -43,7 +42,7 @@ pub(crate) struct Heard {
     pub(crate) errors: BTreeMap<String, u64>,
 }
 
-struct Ears {
+struct LaneCounters {
     is_counting: Cell<bool>,
     latency_us: RefCell<Histogram<u64>>,
     refused: Cell<u64>,
@@ -52,10 +51,10 @@ struct Ears {
     next: Cell<u32>,
 }
 
-impl Ears {
-    fn new(descriptors: u32) -> Ears {
+impl LaneCounters {
+    fn new(descriptors: u32) -> LaneCounters {
         let latency_us = histogram();
-        Ears {
+        LaneCounters {
             is_counting: Cell::new(false),
             latency_us: RefCell::new(latency_us),
             refused: Cell::new(0),
@@ -95,8 +94,13 @@ impl Ears {
 }
 
 /// Runs the load that `args` describe.
-pub(crate) fn listen(served: Served, args: &AskArgs, descriptors: u32, interrupt: &Interrupt) -> Result<Heard, Error> {
-    let ears = Rc::new(Ears::new(descriptors));
+pub(crate) fn run_lanes(
+    served: Served,
+    args: &AskArgs,
+    descriptors: u32,
+    interrupt: &Interrupt,
+) -> Result<LaneResult, Error> {
+    let counters = Rc::new(LaneCounters::new(descriptors));
     let runtime = current_thread().map_err(Error::io("start a runtime"))?;
     let cpu_time = || usage::cpu_time(served.pid).map_err(Error::process(served.pid));
     let (cpu, elapsed) = LocalSet::new().block_on(&runtime, async {
@@ -104,25 +108,25 @@ pub(crate) fn listen(served: Served, args: &AskArgs, descriptors: u32, interrupt
             let line = Line::open(served).await;
             let line = line.map_err(|reason| Error::Unreachable { target: served.address, reason })?;
             for asker in (0..args.in_flight.get()).filter_map(|_| line.asker()) {
-                spawn_local(Rc::clone(&ears).lane(asker));
+                spawn_local(Rc::clone(&counters).lane(asker));
             }
         }
         pause(args.warmup, interrupt).await?;
         let (began, before) = (Instant::now(), cpu_time()?);
-        ears.is_counting.set(true);
+        counters.is_counting.set(true);
         pause(args.seconds, interrupt).await?;
-        ears.is_counting.set(false);
+        counters.is_counting.set(false);
         Ok::<_, Error>((cpu_time()?.saturating_sub(before), began.elapsed()))
     })?;
-    let latency = ears.latency_us.borrow();
+    let latency = counters.latency_us.borrow();
     let requests = latency.len() as f64;
-    Ok(Heard {
+    Ok(LaneResult {
         per_second: requests / elapsed.as_secs_f64(),
         p50_us: latency.value_at_quantile(0.5),
         p99_us: latency.value_at_quantile(0.99),
         cpu_us: cpu.as_secs_f64() * 1e6 / requests.max(1.0),
-        refused: ears.refused.get(),
-        errors: ears.errors.borrow().clone(),
+        refused: counters.refused.get(),
+        errors: counters.errors.borrow().clone(),
     })
 }
 
@@ -313,33 +317,33 @@ fn head(buffer: &[u8]) -> Result<Option<(u16, usize, usize)>, String> {
 const TICK: Duration = Duration::from_millis(2);
 
 /// The requests that passed at any gateway, and the latency of answers.
-pub(crate) struct Poured {
+pub(crate) struct Traffic {
     /// Milliseconds since the beginning, in order.
     pub(crate) passed_ms: Vec<u32>,
     pub(crate) latency_us: Histogram<u64>,
     pub(crate) failed: u64,
 }
 
-struct Basin {
+struct TrafficState {
     began: Instant,
-    poured: RefCell<Poured>,
+    traffic: RefCell<Traffic>,
 }
 
 /// `phases` are the rates at each gateway. All requests have the same descriptor.
-pub(crate) async fn pour(
+pub(crate) async fn run_phases(
     gateways: &[Served],
     phases: &[Vec<f64>],
     phase: Duration,
     interrupt: &Interrupt,
-) -> Result<Poured, Error> {
+) -> Result<Traffic, Error> {
     let mut lines = Vec::new();
     for served in gateways {
         let line = Line::open(*served).await;
         lines.push(line.map_err(|reason| Error::Unreachable { target: served.address, reason })?);
     }
     let latency_us = histogram();
-    let poured = RefCell::new(Poured { passed_ms: Vec::new(), latency_us, failed: 0 });
-    let basin = Rc::new(Basin { began: Instant::now(), poured });
+    let traffic = RefCell::new(Traffic { passed_ms: Vec::new(), latency_us, failed: 0 });
+    let state = Rc::new(TrafficState { began: Instant::now(), traffic });
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     for (nth, rates) in phases.iter().enumerate() {
@@ -348,11 +352,11 @@ pub(crate) async fn pour(
         loop {
             ticks.tick().await;
             interrupt.check()?;
-            let elapsed = basin.began.elapsed().saturating_sub(start);
+            let elapsed = state.began.elapsed().saturating_sub(start);
             for ((line, rate), sent) in lines.iter().zip(rates).zip(&mut sent) {
                 let due = (elapsed.min(phase).as_secs_f64() * rate) as u64;
                 for _ in *sent..due {
-                    ask(line, &basin);
+                    ask(line, &state);
                 }
                 *sent = due;
             }
@@ -362,32 +366,32 @@ pub(crate) async fn pour(
         }
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let mut poured = basin.poured.borrow_mut();
-    poured.passed_ms.sort_unstable();
-    Ok(Poured {
-        passed_ms: std::mem::take(&mut poured.passed_ms),
-        latency_us: poured.latency_us.clone(),
-        failed: poured.failed,
+    let mut traffic = state.traffic.borrow_mut();
+    traffic.passed_ms.sort_unstable();
+    Ok(Traffic {
+        passed_ms: std::mem::take(&mut traffic.passed_ms),
+        latency_us: traffic.latency_us.clone(),
+        failed: traffic.failed,
     })
 }
 
-fn ask(line: &Line, basin: &Rc<Basin>) {
+fn ask(line: &Line, state: &Rc<TrafficState>) {
     let Some(mut asker) = line.asker() else { return };
-    let basin = Rc::clone(basin);
+    let state = Rc::clone(state);
     spawn_local(async move {
         let sent = Instant::now();
         let answer = asker.passes(0).await;
-        let mut poured = basin.poured.borrow_mut();
-        poured.latency_us.saturating_record(sent.elapsed().as_micros() as u64);
+        let mut traffic = state.traffic.borrow_mut();
+        traffic.latency_us.saturating_record(sent.elapsed().as_micros() as u64);
         match answer {
-            Ok(true) => poured.passed_ms.push(basin.began.elapsed().as_millis() as u32),
+            Ok(true) => traffic.passed_ms.push(state.began.elapsed().as_millis() as u32),
             Ok(false) => {}
-            Err(_) => poured.failed += 1,
+            Err(_) => traffic.failed += 1,
         }
     });
 }
 
-impl Poured {
+impl Traffic {
     /// The most that passed in any second.
     pub(crate) fn most_in_a_second(&self) -> usize {
         let passed = &self.passed_ms;
@@ -423,8 +427,8 @@ mod tests {
     #[test]
     fn the_worst_second_is_found_wherever_it_begins() {
         let latency_us = Histogram::new(3).unwrap();
-        let poured = Poured { passed_ms: vec![0, 600, 900, 1_000, 1_599, 1_600, 5_000], latency_us, failed: 0 };
-        assert_eq!(poured.most_in_a_second(), 4);
-        assert_eq!(poured.passed(Duration::from_millis(900), Duration::from_millis(1_600)), 3);
+        let traffic = Traffic { passed_ms: vec![0, 600, 900, 1_000, 1_599, 1_600, 5_000], latency_us, failed: 0 };
+        assert_eq!(traffic.most_in_a_second(), 4);
+        assert_eq!(traffic.passed(Duration::from_millis(900), Duration::from_millis(1_600)), 3);
     }
 }

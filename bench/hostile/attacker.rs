@@ -456,16 +456,3 @@ pub(crate) fn literal(block: &mut Vec<u8>, name: &str, value: &str) {
         block.extend_from_slice(text.as_bytes());
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_are_as_the_standard_has_them() {
-        assert_eq!(frame(PING, 0, 0, &[7; 8]), [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], &[7; 8]].concat());
-        assert_eq!(frame(DATA, END_STREAM, 3, &[])[..], [0, 0, 0, 0, 1, 0, 0, 0, 3]);
-        assert_eq!(settings(1, 2)[9..], [0, 4, 0, 0, 0, 1, 0, 1, 0, 0, 0, 2]);
-        assert!(opening(0).starts_with(PREFACE));
-    }
-}

@@ -56,7 +56,7 @@ pub(crate) struct Generator {
 pub(crate) struct Thread {
     handle: JoinHandle<Done>,
     pub(crate) metrics: RuntimeMetrics,
-    beat: Arc<Beat>,
+    counters: Arc<ThreadCounters>,
     pub(crate) schedule: Option<Arc<Schedule>>,
     /// The id of the thread, where the system has one.
     pub(crate) id: Option<u32>,
@@ -84,7 +84,7 @@ impl Generator {
                 workload,
                 schedule,
                 shared: Arc::clone(&generator.shared),
-                beat: Arc::default(),
+                counters: Arc::default(),
             };
             generator.add(part, plan)?;
         }
@@ -94,7 +94,7 @@ impl Generator {
     fn add(&mut self, part: u32, plan: ThreadPlan) -> Result<(), Error> {
         let runtime = current_thread().map_err(Error::io("start a runtime"))?;
         let metrics = runtime.metrics();
-        let (beat, schedule) = (Arc::clone(&plan.beat), plan.schedule.clone());
+        let (counters, schedule) = (Arc::clone(&plan.counters), plan.schedule.clone());
         let over = self.over.subscribe();
         let (ready, readied) = mpsc::channel();
         let body = move || drive(&runtime, plan, &ready, over);
@@ -104,12 +104,12 @@ impl Generator {
         if let Some(schedule) = &schedule {
             Arc::clone(schedule).keep(self.over.subscribe())?;
         }
-        self.threads.push(Thread { handle, metrics, beat, schedule, id });
+        self.threads.push(Thread { handle, metrics, counters, schedule, id });
         Ok(())
     }
 
     pub(crate) fn live(&self) -> Live {
-        Live::new(self.threads.iter().map(|thread| Arc::clone(&thread.beat)).collect())
+        Live::new(self.threads.iter().map(|thread| Arc::clone(&thread.counters)).collect())
     }
 
     /// Stops all threads and returns their clients.
@@ -136,14 +136,14 @@ const SPAN: Duration = Duration::from_millis(500);
 
 /// The counters of one thread, which alone writes them.
 #[derive(Default)]
-pub(crate) struct Beat {
+pub(crate) struct ThreadCounters {
     answered: AtomicU64,
     failed: AtomicU64,
     /// Clients with a lease.
     leased: AtomicU64,
 }
 
-impl Beat {
+impl ThreadCounters {
     pub(crate) fn answered(&self, leased: u32) {
         add_one(&self.answered);
         self.leased.store(leased.into(), Relaxed);
@@ -161,26 +161,26 @@ fn add_one(counter: &AtomicU64) {
 
 /// Sums the counters of all threads.
 pub(crate) struct Live {
-    beats: Vec<Arc<Beat>>,
+    threads: Vec<Arc<ThreadCounters>>,
     since: Instant,
     before: (u64, u64),
     text: String,
 }
 
 impl Live {
-    pub(crate) fn new(beats: Vec<Arc<Beat>>) -> Live {
-        Live { beats, since: Instant::now(), before: (0, 0), text: "connecting".into() }
+    pub(crate) fn new(threads: Vec<Arc<ThreadCounters>>) -> Live {
+        Live { threads, since: Instant::now(), before: (0, 0), text: "connecting".into() }
     }
 
-    fn sum(&self, of: fn(&Beat) -> &AtomicU64) -> u64 {
-        self.beats.iter().map(|beat| of(beat).load(Relaxed)).sum()
+    fn sum(&self, of: fn(&ThreadCounters) -> &AtomicU64) -> u64 {
+        self.threads.iter().map(|counters| of(counters).load(Relaxed)).sum()
     }
 
     /// Requests per second, and failed requests.
     pub(crate) fn text(&mut self) -> &str {
         let span = self.since.elapsed();
         if span >= SPAN {
-            let now = (self.sum(|beat| &beat.answered), self.sum(|beat| &beat.failed));
+            let now = (self.sum(|counters| &counters.answered), self.sum(|counters| &counters.failed));
             let (answered, failed) = (now.0 - self.before.0, now.1 - self.before.1);
             self.text = format!("{:.0} requests/s", (answered + failed) as f64 / span.as_secs_f64());
             if failed > 0 {
@@ -193,7 +193,7 @@ impl Live {
 
     /// Clients with a lease.
     pub(crate) fn leased(&self) -> u64 {
-        self.sum(|beat| &beat.leased)
+        self.sum(|counters| &counters.leased)
     }
 }
 
@@ -323,7 +323,7 @@ pub(crate) struct ThreadPlan {
     /// None: a closed loop.
     pub(crate) schedule: Option<Arc<Schedule>>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) beat: Arc<Beat>,
+    pub(crate) counters: Arc<ThreadCounters>,
 }
 
 #[derive(Clone)]
@@ -341,7 +341,7 @@ struct Worker {
     target: Cell<SocketAddr>,
     schedule: Option<Arc<Schedule>>,
     shared: Arc<Shared>,
-    beat: Arc<Beat>,
+    counters: Arc<ThreadCounters>,
     workload: RefCell<Workload>,
     tally: RefCell<Tally>,
 }
@@ -359,7 +359,7 @@ pub(crate) async fn work(plan: ThreadPlan, mut over: watch::Receiver<()>) -> Don
         servers: plan.servers,
         schedule: plan.schedule,
         shared: plan.shared,
-        beat: plan.beat,
+        counters: plan.counters,
         workload: RefCell::new(plan.workload),
         tally: RefCell::new(Tally::new()),
     });
@@ -374,12 +374,12 @@ pub(crate) async fn work(plan: ThreadPlan, mut over: watch::Receiver<()>) -> Don
 }
 
 /// A request in flight. If it is unanswered at the end of the measurement, only its waiting time counts.
-struct UnderWay<'w> {
+struct PendingRequest<'w> {
     worker: &'w Worker,
     since: Instant,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         // Requests go on until their tasks end. Those that began after the measurement do not count.
         let waited = self.worker.shared.over.get().and_then(|over| over.checked_duration_since(self.since));
@@ -439,13 +439,13 @@ impl Worker {
                 },
             };
             let turn = self.workload.borrow_mut().write(&mut request);
-            let under_way = UnderWay { worker: &self, since: due };
+            let pending = PendingRequest { worker: &self, since: due };
             let answer = wire.connection.call::<GetCapacityResponse>(&wire.ask, &request).await;
-            drop(under_way);
+            drop(pending);
             match answer {
                 Ok(GetCapacityResponse { mastership: Some(mastership), .. }) => {
                     self.count_failure("not the master".into());
-                    if self.turn_away(&wire, &mastership).await {
+                    if self.redirect(&wire, &mastership).await {
                         return;
                     }
                 }
@@ -489,7 +489,7 @@ impl Worker {
     fn settle(&self, asker: Asker, answer: &GetCapacityResponse) -> Settled {
         let mut workload = self.workload.borrow_mut();
         let settled = workload.settle(asker, answer);
-        self.beat.answered(workload.leased());
+        self.counters.answered(workload.leased());
         settled
     }
 
@@ -502,7 +502,7 @@ impl Worker {
     }
 
     /// Chooses a server after an answer by one that is not the master. Returns whether to leave this connection.
-    async fn turn_away(&self, wire: &Wire, mastership: &Mastership) -> bool {
+    async fn redirect(&self, wire: &Wire, mastership: &Mastership) -> bool {
         if !self.servers.follow {
             yield_now().await;
             return false;
@@ -525,7 +525,7 @@ impl Worker {
     }
 
     fn count_failure(&self, kind: String) {
-        self.beat.failed();
+        self.counters.failed();
         self.count(|tally| tally.failed(kind));
     }
 

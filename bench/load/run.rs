@@ -170,14 +170,3 @@ fn now() -> i64 {
 fn grown(clients: u32, before_kib: u64, after_kib: u64) -> Option<f64> {
     (clients >= MANY).then(|| (after_kib as f64 - before_kib as f64) * 1024.0 / f64::from(clients))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_told_for_each_of_many_clients() {
-        assert_eq!(grown(1_000_000, 10_000, 410_000), Some(409.6));
-        assert_eq!(grown(100, 10_000, 11_000), None);
-    }
-}

@@ -212,7 +212,7 @@ impl Envoy {
                     beat.reset_immediately();
                 },
                 _ = beat.tick(), if is_well => self.report().await,
-                told = next(&mut self.stream), if is_well => self.hear(told),
+                told = next(&mut self.stream), if is_well => self.apply(told),
             }
         }
         self.expire(None);
@@ -258,7 +258,7 @@ impl Envoy {
         }
     }
 
-    fn hear(&mut self, told: Result<RateLimitQuotaResponse, Status>) {
+    fn apply(&mut self, told: Result<RateLimitQuotaResponse, Status>) {
         let told = match told {
             Ok(told) => told,
             Err(status) => {
