@@ -294,7 +294,7 @@ impl PeerProcess {
             .unwrap_or_default()
     }
 
-    /// Makes the disk slow, or full if `slow` is none.
+    /// Delays each flush by `slow`. If that is None, the disk is full.
     pub(crate) fn spoil_disk(&self, slow: Option<Duration>) -> Result<(), Error> {
         let text = slow.map_or_else(String::new, |slow| slow.as_millis().to_string());
         // Atomically: an empty file would say that the disk is full.

@@ -106,7 +106,7 @@ pub(crate) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     let leased_s = began.elapsed().as_secs_f64();
     let first_cpu = cpu(gateway.served.pid)? - idle_cpu;
     let after = [memory(gateway.served.pid)?, memory(cluster.pid())?];
-    // No requests, but not for so long that leases are released.
+    // A pause that is too short for leases to be released.
     let quiet = Duration::from_secs(8);
     let used = [cpu(gateway.served.pid)?, cpu(cluster.pid())?];
     local.block_on(&runtime, pause(quiet, &interrupt))?;

@@ -164,7 +164,7 @@ async fn on_many<F: Future<Output = ()> + 'static>(
     }
 }
 
-// Messages that never end.
+// Endless messages.
 
 const LONG: u32 = 4 << 20;
 
@@ -210,7 +210,7 @@ pub(crate) async fn long_prefix(attacker: Rc<Attacker>) {
     .await;
 }
 
-// Frames that cost nothing to send.
+// Floods of cheap frames.
 
 /// Frames that are written at once.
 const FRAMES: u32 = 10;
@@ -466,7 +466,7 @@ pub(crate) async fn slow(attacker: Rc<Attacker>) {
     .await;
 }
 
-// Connections that do next to nothing.
+// Idle connections.
 
 pub(crate) async fn silent(attacker: Rc<Attacker>) {
     let connections = attacker.plan.connections;
@@ -510,7 +510,7 @@ pub(crate) async fn handshakes(attacker: Rc<Attacker>) {
     .await;
 }
 
-// Tables of the server that one address tries to fill.
+// Attacks that fill tables of the server.
 
 pub(crate) const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
 /// A PRIORITY_POOL in the configuration of the target.
@@ -621,7 +621,7 @@ async fn with_tokens(attacker: Rc<Attacker>, token: fn(u64) -> String) {
     .await;
 }
 
-// Answers that are requested and not read.
+// Answers that are not read.
 
 const GET_STATUS: &str = "/leaseway.status.v1.Status/GetStatus";
 
@@ -674,7 +674,7 @@ async fn long_page(attacker: &Rc<Attacker>) {
     }
 }
 
-/// Each call counts as this many more acts.
+/// Each call counts as `more` additional acts.
 async fn unread(attacker: Rc<Attacker>, path: &'static str, message: Bytes, more: u32) {
     loop {
         let Some(mut caller) = Caller::open(&attacker, 0).await else { continue };

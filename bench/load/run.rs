@@ -94,7 +94,7 @@ impl Used {
 /// Filling fails if no client gets a lease for this long.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 15 });
 
-/// With fewer clients, memory per client cannot be told from other growth.
+/// The minimum number of clients for a figure of memory per client. With fewer, other growth dominates.
 const MANY: u32 = 10_000;
 
 /// Clients keep their leases from one run to the next.
