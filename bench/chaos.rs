@@ -1,7 +1,7 @@
 //! Chaos: real servers and real clients, with faults drawn from a seed, and checks that hold whatever happens.
 //!
 //! A [schedule](schedule) is a pure function of seed, cluster shape and length. It decides which faults happen
-//! when, to which peers, and may let them overlap. The [injector](faults::injector) carries it out: it kills and stops
+//! when, to which peers, and may let them overlap. The [injector](faults) carries it out: it kills and stops
 //! processes, damages their disks, and degrades the links between them, as the
 //! [network state](faults::network) of all active faults says. Everything is done from outside, by signals, files and
 //! links; nothing here knows how peers agree.
@@ -16,23 +16,7 @@
 //! - masters, peers and clients do not recover when the faults are over.
 //!
 //! The same seed gives the same schedule, but not the same run: real processes, clocks and luck decide the rest. A
-//! schedule that fails is [shrunk](shrink). To show that the checks work, [planted] servers leave out one rule each.
-
-use std::{cell::RefCell, time::Duration};
-
-use crate::{
-    chaos::{
-        args::ChaosArgs,
-        faults::packets,
-        report::{ChaosReport, TrialReport},
-        schedule::{ScheduledFault, draw},
-    },
-    common::{
-        error::Error,
-        output::{arguments, note, print, progress, write_json},
-        signal::Interrupt,
-    },
-};
+//! schedule that fails is [shrunk](schedule::shrink). To show that the checks work, [planted] servers leave out one rule each.
 
 pub(crate) mod accounting;
 pub(crate) mod args;
@@ -41,14 +25,27 @@ pub(crate) mod cluster;
 pub(crate) mod faults;
 pub(crate) mod gateway;
 pub(crate) mod layout;
-pub(crate) mod limits;
 pub(crate) mod masters;
 pub(crate) mod planted;
-pub(crate) mod raw_client;
 pub(crate) mod report;
 pub(crate) mod schedule;
-pub(crate) mod shrink;
 pub(crate) mod trial;
+
+use std::{cell::RefCell, time::Duration};
+
+use crate::{
+    chaos::{
+        args::ChaosArgs,
+        faults::packets,
+        report::{ChaosReport, TrialReport},
+        schedule::{ScheduledFault, draw, shrink},
+    },
+    common::{
+        error::Error,
+        output::{arguments, note, print, progress, write_json},
+        server::Interrupt,
+    },
+};
 
 pub(crate) fn main(args: &ChaosArgs) -> Result<(), Error> {
     args.check()?;
@@ -68,10 +65,7 @@ pub(crate) fn main(args: &ChaosArgs) -> Result<(), Error> {
     }
     let mut report = ChaosReport { arguments: arguments(), runs: Vec::new() };
     for seed in args.seeds() {
-        let (run, traces) = trial::run(args, seed, &schedule(args, seed), &interrupt, &say)?;
-        if let Some(path) = &args.records {
-            accounting::write(&traces, path)?;
-        }
+        let run = trial::run(args, seed, &schedule(args, seed), &interrupt, &say)?;
         bar.inc(1);
         if !run.violations.is_empty() {
             bar.suspend(|| note(&run.complaint()));
@@ -84,7 +78,7 @@ pub(crate) fn main(args: &ChaosArgs) -> Result<(), Error> {
         }
     }
     if let Some(broken) = report.runs.iter().find(|run| !run.violations.is_empty()).filter(|_| args.shrink > 0) {
-        note(&shrink(args, broken, &interrupt, &say)?);
+        note(&smallest_failure(args, broken, &interrupt, &say)?);
     }
     bar.finish_and_clear();
     print(&report.text())?;
@@ -111,7 +105,7 @@ fn first_that_shows(
     say: &dyn Fn(String),
 ) -> Result<Option<TrialReport>, Error> {
     for seed in args.seeds() {
-        let (run, _) = trial::run(args, seed, &schedule(args, seed), interrupt, say)?;
+        let run = trial::run(args, seed, &schedule(args, seed), interrupt, say)?;
         if run.shows_planted_rule() {
             return Ok(Some(run));
         }
@@ -129,7 +123,7 @@ fn schedule(args: &ChaosArgs, seed: u64) -> Vec<ScheduledFault> {
 }
 
 /// Repeats a failed run with fewer and fewer faults. Returns the smallest schedule that failed, and its command.
-fn shrink(
+fn smallest_failure(
     args: &ChaosArgs,
     broken: &TrialReport,
     interrupt: &Interrupt,
@@ -138,9 +132,9 @@ fn shrink(
     let interrupted: RefCell<Option<Error>> = RefCell::new(None);
     let fails = |some: &[ScheduledFault]| {
         let run = trial::run(args, broken.seed, some, interrupt, say);
-        run.is_ok_and(|(run, _)| !run.violations.is_empty())
+        run.is_ok_and(|run| !run.violations.is_empty())
     };
-    let small = shrink::shrink(&schedule(args, broken.seed), args.shrink, |some| {
+    let small = shrink(&schedule(args, broken.seed), args.shrink, |some| {
         interrupt.check().map_err(|error| interrupted.replace(Some(error))).is_ok() && fails(some)
     });
     interrupted.into_inner().map_or(Ok(()), Err)?;

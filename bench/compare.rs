@@ -1,6 +1,9 @@
 //! Two servers under the same load, in turns: A, B, A, B … Other activity on the machine affects both, so the ratio of
 //! neighbouring runs is more reliable than either figure.
 
+pub(crate) mod ceiling;
+pub(crate) mod report;
+
 use std::{
     collections::BTreeSet, fmt, fs::File, net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration,
 };
@@ -10,24 +13,17 @@ use indicatif::ProgressBar;
 use crate::{
     common::{
         error::Error,
-        machine::Machine,
-        output::{arguments, note, print, progress, write_json},
-        server::Server,
-        signal::Interrupt,
+        output::{Machine, arguments, note, print, progress, write_json},
+        server::{Interrupt, Server},
     },
     compare::report::{CompareReport, ComparedCase, Pair, Summary},
     load::{
-        crowd::Crowd,
-        master::find_master,
+        connection::{Dialer, find_master},
         measurement::Measurement,
         options::{Common, Options, warning},
-        run::run,
-        socket::Dialer,
+        run::{Crowd, run},
     },
 };
-
-pub(crate) mod ceiling;
-pub(crate) mod report;
 
 /// How long a server may take until it answers and is the master.
 const STARTUP: Duration = Duration::from_secs(10);
@@ -75,7 +71,7 @@ Examples:
   leaseway-bench compare --reps 5 --clients 10,10000 --resources 1,1000 --load 4x16,16x16 --json cases.json \\
       --a 'leaseway serve --listen 127.0.0.1:{port} --http 127.0.0.1:0 --config bench.yaml' \\
       --b 'leaseway-bench ceiling --listen 127.0.0.1:{port}'
-  leaseway-bench report cases.json --html cases.html
+  leaseway-bench report cases.json > cases.md
 
   # Both over TLS, with certificates of `leaseway certs` (init; issue node --host 127.0.0.1):
   leaseway-bench compare --tls-ca certs/ca.pem \\

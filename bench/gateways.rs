@@ -1,23 +1,19 @@
 //! `leaseway-bench gateways` measures gateways: the cost of a request, many descriptors, and one limit at several gateways.
 //! Everything is started here, on free loopback ports.
 //!
-//! `services` are what gateways are compared with, and `cluster` starts both. `lanes` sends requests over `wire`.
-//! `versus`, `descriptors`, `shares` and `envoys` (with its `failures`) are the measurements.
-
-use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
-
-use crate::common::{error::Error, flags::seconds};
+//! `services` are what gateways are compared with, and `cluster` starts both. `lanes` sends requests.
+//! `versus`, `descriptors` and `shares` are the measurements.
 
 pub(crate) mod cluster;
 pub(crate) mod descriptors;
-pub(crate) mod envoys;
 pub(crate) mod lanes;
-pub(crate) mod pour;
-pub(crate) mod redis;
 pub(crate) mod services;
 pub(crate) mod shares;
 pub(crate) mod versus;
-pub(crate) mod wire;
+
+use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
+
+use crate::common::{error::Error, seconds};
 
 /// Measure gateways: the cost of a request, many descriptors, and one limit at several gateways.
 #[derive(clap::Args)]
@@ -37,13 +33,7 @@ Examples:
   leaseway-bench gateways descriptors --descriptors 100000
 
   # One limit at five gateways with skewed traffic, beside counters in Redis (redis-server has to be there) and an even split:
-  leaseway-bench gateways shares
-
-  # One limit at three Envoys with moving traffic, the master killed meanwhile, beside an even split and Redis:
-  leaseway-bench gateways envoys --envoy envoy
-
-  # One limit at three Envoys while a gateway is killed, stopped or started again, and while the master changes:
-  leaseway-bench gateways failures --envoy envoy";
+  leaseway-bench gateways shares";
 
 #[derive(clap::Subcommand)]
 enum GatewaysCommand {
@@ -51,8 +41,6 @@ enum GatewaysCommand {
     Http(versus::VersusArgs),
     Descriptors(descriptors::DescriptorsArgs),
     Shares(shares::SharesArgs),
-    Envoys(envoys::EnvoysArgs),
-    Failures(envoys::failures::FailuresArgs),
     Serve(services::ServiceArgs),
 }
 
@@ -95,8 +83,6 @@ pub(crate) fn main(args: &GatewaysArgs) -> Result<(), Error> {
         GatewaysCommand::Http(args) => versus::main(Protocol::Http, args),
         GatewaysCommand::Descriptors(args) => descriptors::main(args),
         GatewaysCommand::Shares(args) => shares::main(args),
-        GatewaysCommand::Envoys(args) => envoys::main(args),
-        GatewaysCommand::Failures(args) => envoys::failures::main(args),
         GatewaysCommand::Serve(args) => services::main(args),
     }
 }

@@ -1,32 +1,28 @@
 //! A real server, well-behaved clients, and an attacker: what an attack costs the server, and whether the clients
 //! notice.
 //!
-//! `attack` has the attacks. The `attacker` makes them on a thread of its own, either as a `caller` of methods or with
-//! raw `frames`. The `target` is the server, and `newcomers` arrive during the attack. `run` puts these together, and
-//! `report` is the result.
+//! `attack` has the attacks. The `attacker` makes them on a thread of its own, as a caller of methods or with raw frames.
+//! The `target` is the server, at which newcomers arrive during the attack. `run` puts these together, and `report` is
+//! the result.
+
+pub(crate) mod attack;
+pub(crate) mod attacker;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod target;
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use crate::{
     common::{
         error::Error,
-        flags::seconds,
-        machine::Machine,
-        output::{arguments, print, progress, write_json},
-        signal::Interrupt,
+        output::{Machine, arguments, print, progress, write_json},
+        seconds,
+        server::Interrupt,
     },
-    hostile::{attack::Attack, attacker::OwnCore, report::HostileReport, run::AttackRun},
+    hostile::{attack::Attack, report::HostileReport, run::AttackRun},
     load::options::rate,
 };
-
-pub(crate) mod attack;
-pub(crate) mod attacker;
-pub(crate) mod caller;
-pub(crate) mod frames;
-pub(crate) mod newcomers;
-pub(crate) mod report;
-pub(crate) mod run;
-pub(crate) mod target;
 
 /// Attack a server, and measure what its well-behaved clients notice.
 ///
@@ -72,17 +68,10 @@ pub(crate) struct HostileArgs {
     /// counts, and each 20 entries of calls.
     #[arg(long, default_value = "5000", value_name = "R", value_parser = rate)]
     attack_rate: f64,
-    /// Run the attacker on the last core and everything else on the others (with `taskset`), as if it were on another
-    /// machine.
-    #[arg(long)]
-    apart: bool,
     /// Connections of attacks that consist of connections. This program and the server need a file descriptor for each
     /// (`ulimit -n`).
     #[arg(long, default_value = "2000", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     attack_connections: u32,
-    /// How far the server's memory may grow under each attack, in MiB: to show that growth is noticed.
-    #[arg(long, hide = true, value_name = "MIB")]
-    budget: Option<u64>,
     /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -96,9 +85,6 @@ Examples:
   # Two of them, over TLS, ten times as fast:
   leaseway-bench hostile --tls --only rapid-reset,ping --attack-rate 50000
 
-  # Where the attacker takes none of the server's time:
-  leaseway-bench hostile --apart
-
   # More connections than a server takes by default:
   leaseway-bench hostile --only silent,half-headers --attack-connections 9000
 
@@ -109,7 +95,6 @@ pub(crate) fn main(args: &HostileArgs) -> Result<(), Error> {
         return Err(Error::Usage("--seconds 0 measures nothing".into()));
     }
     let interrupt = Interrupt::watch()?;
-    let apart = args.apart.then(OwnCore::arrange).transpose()?;
     let attacks = match &args.only[..] {
         [] => <Attack as clap::ValueEnum>::value_variants(),
         only => only,
@@ -117,7 +102,7 @@ pub(crate) fn main(args: &HostileArgs) -> Result<(), Error> {
     let bar = progress(attacks.len() as u64 * u64::from(args.reps.get()) * 2, "{bar:40} {pos}/{len} {msg}");
     let mut done = Vec::new();
     let outcome = attacks.iter().try_for_each(|&attack| {
-        done.push(AttackRun::start(args, attack, apart, &interrupt, &bar)?.run()?);
+        done.push(AttackRun::start(args, attack, &interrupt, &bar)?.run()?);
         Ok(())
     });
     bar.finish_and_clear();

@@ -2,9 +2,15 @@
 //! the next one when one is answered: it shows what a request costs. The open loop sends requests when they are due,
 //! answered or not: it shows how long independent clients wait.
 //!
-//! A `workload` decides which client asks for what, and a `crowd` is all clients. A `generator` starts the threads,
-//! each of which runs a `worker` with connections of its own; a `schedule` paces an open loop. `tally` and
-//! `measurement` are the result. `run` puts these together, also for `compare`.
+//! A `workload` decides which client asks for what. A `generator` starts the threads, each of which has connections of
+//! its own; a schedule paces an open loop. A `measurement` is the result. `run` puts these together, also for `compare`.
+
+pub(crate) mod connection;
+pub(crate) mod generator;
+pub(crate) mod measurement;
+pub(crate) mod options;
+pub(crate) mod run;
+pub(crate) mod workload;
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -16,33 +22,16 @@ use serde::{Deserialize, Serialize};
 use crate::{
     common::{
         error::Error,
-        machine::Machine,
-        output::{arguments, json, millis, note, print, progress},
-        signal::Interrupt,
+        output::{Machine, arguments, json, millis, note, print, progress},
+        server::Interrupt,
     },
     load::{
-        crowd::Crowd,
-        master::{find_master, follow_to_master},
+        connection::{Dialer, find_master, follow_to_master},
         measurement::{Filled, Measurement},
         options::{Common, Options, warning},
-        run::run,
-        socket::Dialer,
+        run::{Crowd, run},
     },
 };
-
-pub(crate) mod connection;
-pub(crate) mod crowd;
-pub(crate) mod generator;
-pub(crate) mod live;
-pub(crate) mod master;
-pub(crate) mod measurement;
-pub(crate) mod options;
-pub(crate) mod run;
-pub(crate) mod schedule;
-pub(crate) mod socket;
-pub(crate) mod tally;
-pub(crate) mod worker;
-pub(crate) mod workload;
 
 /// Ask a running server for capacity, and measure throughput, latency and cost.
 ///

@@ -10,10 +10,6 @@
 //!
 //! Any server that speaks the Doorman protocol can be measured with `load` and `compare`.
 
-use std::process::ExitCode;
-
-use clap::{Parser, Subcommand};
-
 mod chaos;
 mod common;
 mod compare;
@@ -22,6 +18,10 @@ mod hostile;
 mod load;
 mod report;
 mod simulate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
 
 use crate::common::output;
 

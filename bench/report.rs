@@ -131,7 +131,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{common::machine::Machine, load::measurement::Measurement};
+    use crate::{common::output::Machine, load::measurement::Measurement};
 
     #[test]
     fn errors_name_the_field() {

@@ -3,11 +3,9 @@
 //! A run is the same to the bit for the same scenario and seed, so the command that repeats a failure is printed.
 
 pub(crate) mod args;
-pub(crate) mod file;
 #[cfg(feature = "planted")]
 pub(crate) mod plant;
 pub(crate) mod report;
-pub(crate) mod sets;
 
 use std::time::Duration;
 
@@ -21,11 +19,10 @@ use crate::{
     common::{
         error::Error,
         output::{self, note, print, write_json},
-        signal::Interrupt,
-        table,
+        server::Interrupt,
     },
     simulate::{
-        args::{Case, SimulateArgs},
+        args::{Case, SimulateArgs, scenario_text},
         report::{SimulateReport, Simulated},
     },
 };
@@ -51,7 +48,7 @@ pub(crate) fn main(args: &SimulateArgs) -> Result<(), Error> {
         return print(&list());
     }
     if args.show {
-        return args.scenarios.iter().try_for_each(|name| print(file::text(name)?.trim_end()));
+        return args.scenarios.iter().try_for_each(|name| print(scenario_text(name)?.trim_end()));
     }
     if let Some(name) = &args.plant {
         return plant(name, args);
@@ -110,7 +107,7 @@ fn list() -> String {
         [name.to_owned(), Scenario::parse(name, text).map_or_else(|error| error, |scenario| scenario.about)]
     };
     let rows = BUILT_IN.map(about);
-    table::render(&["scenario", "what it is about"], 2, &rows)
+    output::render(&["scenario", "what it is about"], 2, &rows)
 }
 
 #[cfg(all(test, not(feature = "planted")))]

@@ -1,7 +1,7 @@
 //! The command line of `chaos`.
 
 use std::{
-    num::{NonZeroU32, NonZeroU64, NonZeroUsize},
+    num::{NonZeroU64, NonZeroUsize},
     ops::Range,
     path::PathBuf,
     str::FromStr,
@@ -13,11 +13,13 @@ use crate::{
         layout::{ClusterShape, POOL, ROUTES, route},
         schedule::{Fault, Plan},
     },
-    common::{
-        error::Error,
-        flags::{seconds, word},
-    },
+    common::{error::Error, seconds, word},
 };
+
+/// The capacity of each resource at first, and of the pool.
+pub(crate) const FIRST_CAPACITY: f64 = 1000.0;
+
+pub(crate) const REFRESH: Duration = Duration::from_secs(1);
 
 /// Inject faults into real servers, and check that clients never use more than the capacity.
 ///
@@ -61,15 +63,9 @@ pub(crate) struct ChaosArgs {
     /// Clients of the protocol of 2016. They use the wall clock, so seeds with clocks that jump ahead have none.
     #[arg(long, default_value = "6", value_name = "N")]
     pub(crate) legacy_clients: usize,
-    /// The capacity of each resource at first.
-    #[arg(long, default_value = "1000", value_name = "AMOUNT")]
-    pub(crate) capacity: NonZeroU32,
     /// The length of leases, in whole seconds.
-    #[arg(long, default_value = "5", value_name = "S")]
-    pub(crate) lease: NonZeroU32,
-    /// The refresh interval, in whole seconds.
-    #[arg(long, default_value = "1", value_name = "S")]
-    pub(crate) refresh: NonZeroU32,
+    #[arg(long, default_value = "5", value_name = "S", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) lease: u32,
     /// Add clients of the Python package, with this interpreter. It needs the package `leaseway`.
     #[arg(long, value_name = "FILE")]
     pub(crate) python: Option<PathBuf>,
@@ -94,9 +90,6 @@ pub(crate) struct ChaosArgs {
     /// Also write the report to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Also write the records of all clients in the last run.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) records: Option<PathBuf>,
     /// Keep the logs and data of the servers, and print where they are.
     #[arg(long)]
     pub(crate) keep: bool,
@@ -107,10 +100,6 @@ pub(crate) struct ChaosArgs {
 
 impl ChaosArgs {
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.refresh >= self.lease {
-            let (refresh, lease) = (self.refresh, self.lease);
-            return Err(Error::Usage(format!("--refresh {refresh} is not below --lease {lease}")));
-        }
         if let Some(kind) = self.only.iter().find(|kind| !self.namespace && kind.is_of_packets()) {
             return Err(Error::Usage(format!("--only {} needs --namespace", kind.name())));
         }
@@ -140,11 +129,7 @@ impl ChaosArgs {
     }
 
     pub(crate) fn lease(&self) -> Duration {
-        Duration::from_secs(self.lease.get().into())
-    }
-
-    pub(crate) fn first_capacity(&self) -> f64 {
-        f64::from(self.capacity.get())
+        Duration::from_secs(self.lease.into())
     }
 
     /// How long clients may believe in a capacity that was cut: two lease lengths for each level.
@@ -153,13 +138,13 @@ impl ChaosArgs {
     }
 
     /// The capacity of a route while that of the other resources is `capacity`.
-    pub(crate) fn of_route(&self, number: usize, capacity: f64) -> f64 {
-        ROUTES[number] * capacity / self.first_capacity()
+    fn of_route(number: usize, capacity: f64) -> f64 {
+        ROUTES[number] * capacity / FIRST_CAPACITY
     }
 
     /// The configuration with this capacity. The capacity of the pool does not change.
     pub(crate) fn configuration(&self, capacity: f64) -> String {
-        let ChaosArgs { lease, refresh, .. } = self;
+        let (lease, refresh) = (self.lease, REFRESH.as_secs());
         // No safe capacity: without a lease nothing passes.
         let of_route = |number: usize| {
             format!(
@@ -170,7 +155,7 @@ impl ChaosArgs {
                  parameters: {{min_request_interval: 0}}}}
 ",
                 route(number),
-                self.of_route(number, capacity)
+                ChaosArgs::of_route(number, capacity)
             )
         };
         let routes: String = (0..ROUTES.len()).map(of_route).collect();
@@ -194,7 +179,7 @@ impl ChaosArgs {
     parameters:
       min_request_interval: 0  # some ask all the time
 ",
-            self.first_capacity()
+            FIRST_CAPACITY
         )
     }
 
@@ -210,9 +195,7 @@ impl ChaosArgs {
         for (name, value, usual) in [
             ("clients", self.clients.get() as u64, 40),
             ("legacy-clients", self.legacy_clients as u64, 6),
-            ("capacity", u64::from(self.capacity.get()), 1000),
-            ("lease", u64::from(self.lease.get()), 5),
-            ("refresh", u64::from(self.refresh.get()), 1),
+            ("lease", self.lease.into(), 5),
         ] {
             if value != usual {
                 flag(name, value.to_string());
@@ -313,26 +296,9 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        for (flags, word) in [("--refresh 5", "--refresh"), ("--for 0", "--for"), ("--only loss", "--namespace")] {
+        for (flags, word) in [("--for 0", "--for"), ("--only loss", "--namespace")] {
             assert!(ChaosArgs::of(flags).check().unwrap_err().to_string().contains(word), "{flags}");
         }
         ChaosArgs::of("").check().unwrap();
-    }
-
-    #[test]
-    fn every_timing_is_used_with_and_without_tls() {
-        let mut all: Vec<_> = (0..6).map(|seed| (PeerTiming::in_turn(seed).flag, seed % 2)).collect();
-        all.sort();
-        all.dedup();
-        assert_eq!(all.len(), 6);
-        let long = PeerTiming::in_turn(4);
-        assert_eq!((long.heartbeat, long.vote_lease), (Duration::from_secs(1), Duration::from_secs(5)));
-    }
-
-    #[test]
-    fn invalid_timings_are_refused() {
-        for text in ["", "two-sites", "1,2", "1,2,3,4", "1,2,x"] {
-            assert!(text.parse::<PeerTiming>().unwrap_err().contains("HEARTBEAT,MIN,MAX"), "{text}");
-        }
     }
 }

@@ -1,13 +1,12 @@
-//! LibraryClients of leases, each of which records what it believes that it may use.
+//! Clients, each of which records what it believes that it may use.
 
-use std::ops::Range;
-
-pub(crate) mod competitor;
-pub(crate) mod legacy;
 pub(crate) mod library;
 pub(crate) mod operators;
 pub(crate) mod pairs;
 pub(crate) mod python;
+pub(crate) mod raw;
+
+use std::ops::Range;
 
 /// The resource that all clients share.
 pub(crate) const SCARCE: &str = "chaos";

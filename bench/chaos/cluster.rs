@@ -17,17 +17,15 @@ use tokio::runtime::Handle;
 
 use crate::{
     chaos::{
-        args::{ChaosArgs, PeerTiming},
+        args::{ChaosArgs, FIRST_CAPACITY, PeerTiming},
         layout::NodeLayout,
-        masters::TwoMasters,
         schedule::is_over_tls,
     },
     common::{
-        certificates::Certificates,
         error::Error,
         output::note,
         server::{Server, said_by, server_words},
-        tls,
+        tls::{self, Certificates},
     },
 };
 
@@ -93,7 +91,7 @@ impl Cluster {
             ended: Vec::new(),
             directory,
         };
-        let configuration = cluster.write_file(&args.configuration(args.first_capacity()), CONFIGURATION)?;
+        let configuration = cluster.write_file(&args.configuration(FIRST_CAPACITY), CONFIGURATION)?;
         for (node, layout) in args.shape.nodes().iter().enumerate() {
             let addresses: Vec<_> = addresses.drain(..layout.peers).collect();
             cluster.add_node((node, layout), &addresses, &configuration, bad_disk.as_deref(), runtime)?;
@@ -210,20 +208,6 @@ impl Cluster {
         self.peers[number].server.iter().for_each(|server| server.signal(signal));
     }
 
-    /// Describes two masters at the same time, in a run that began at `began_us`.
-    pub(crate) fn told(&self, both: &TwoMasters, began_us: u64) -> String {
-        let TwoMasters { masters: [one, other], from_us, lasted_us, claims } = both;
-        let named = |(peer, term): (usize, u64)| format!("{} (term {term})", self.peers[peer].label());
-        let from = (*from_us as f64 - began_us as f64) / 1e6;
-        format!(
-            "two masters decided at once: {} and {}, from {from:.3} s on for at least {:.3} s, by {claims} answers of \
-             one within the time of the other",
-            named(*one),
-            named(*other),
-            *lasted_us as f64 / 1e6
-        )
-    }
-
     /// An operator's command, sent to the peers of a node.
     pub(crate) fn operator(&self, node: usize, words: &[&str]) -> Operator {
         let admins: Vec<_> = self.peers[self.nodes[node].clone()].iter().map(|peer| peer.admin.to_string()).collect();
@@ -310,7 +294,7 @@ impl PeerProcess {
             .unwrap_or_default()
     }
 
-    /// Makes the disk slow, or full if `slow` is none.
+    /// Delays each flush by `slow`. If that is None, the disk is full.
     pub(crate) fn spoil_disk(&self, slow: Option<Duration>) -> Result<(), Error> {
         let text = slow.map_or_else(String::new, |slow| slow.as_millis().to_string());
         // Atomically: an empty file would say that the disk is full.

@@ -25,7 +25,7 @@ use tokio::{
 use crate::{
     chaos::{
         accounting::MachineClock,
-        raw_client::{NamedMaster, RawClient},
+        clients::raw::{NamedMaster, RawClient},
     },
     common::error::Error,
 };
@@ -64,12 +64,12 @@ pub(crate) struct TwoMasters {
 
 /// Polls until it is dropped, on a thread of its own.
 pub(crate) struct MasterWatch {
-    heard: Arc<Mutex<Heard>>,
+    answers: Arc<Mutex<Answers>>,
     runtime: Runtime,
 }
 
 #[derive(Default)]
-struct Heard {
+struct Answers {
     /// The newest answer of each peer, if it claims to be master.
     newest: Vec<Option<Answer>>,
     claims: Vec<(usize, Answer)>,
@@ -80,23 +80,23 @@ impl MasterWatch {
     pub(crate) fn start(transport: &Transport, peers: &[SocketAddr]) -> Result<MasterWatch, Error> {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(Error::io("start a runtime"))?;
-        let heard = Arc::new(Mutex::new(Heard { newest: vec![None; peers.len()], ..Heard::default() }));
+        let answers = Arc::new(Mutex::new(Answers { newest: vec![None; peers.len()], ..Answers::default() }));
         for (peer, &address) in peers.iter().enumerate() {
             let _inside = runtime.enter();
-            runtime.spawn(ask(Arc::clone(&heard), peer, RawClient::to(transport, address)));
+            runtime.spawn(ask(Arc::clone(&answers), peer, RawClient::to(transport, address)));
         }
-        Ok(MasterWatch { heard, runtime })
+        Ok(MasterWatch { answers, runtime })
     }
 
     /// Whether the newest answer of this peer claims it.
     pub(crate) fn is_master(&self, peer: usize) -> bool {
-        lock(&self.heard).newest[peer].is_some()
+        lock(&self.answers).newest[peer].is_some()
     }
 
     /// The master among these peers, by the newest claim.
     pub(crate) fn master(&self, peers: Range<usize>) -> Option<usize> {
-        let heard = lock(&self.heard);
-        let claims = peers.filter_map(|peer| Some((peer, heard.newest[peer]?)));
+        let answers = lock(&self.answers);
+        let claims = peers.filter_map(|peer| Some((peer, answers.newest[peer]?)));
         claims.max_by_key(|(_, answer)| answer.asked).map(|(peer, _)| peer)
     }
 
@@ -106,15 +106,15 @@ impl MasterWatch {
         let claim = |&(peer, Answer { term, asked, answered }): &(usize, Answer)| {
             Some(Claim { peer, term: term?, asked_us: clock.us(asked), answered_us: clock.us(answered) })
         };
-        lock(&self.heard).claims.iter().filter_map(claim).collect()
+        lock(&self.answers).claims.iter().filter_map(claim).collect()
     }
 }
 
-fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(answers: &Mutex<Answers>) -> MutexGuard<'_, Answers> {
+    answers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn ask(heard: Arc<Mutex<Heard>>, peer: usize, mut client: RawClient) {
+async fn ask(answers: Arc<Mutex<Answers>>, peer: usize, mut client: RawClient) {
     let mut tick = interval(POLL_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -126,9 +126,9 @@ async fn ask(heard: Arc<Mutex<Heard>>, peer: usize, mut client: RawClient) {
             Some(NamedMaster::Itself { term }) => Some(Answer { term, asked, answered }),
             _ => None,
         };
-        let mut heard = lock(&heard);
-        heard.newest[peer] = answer;
-        heard.claims.extend(answer.map(|answer| (peer, answer)));
+        let mut answers = lock(&answers);
+        answers.newest[peer] = answer;
+        answers.claims.extend(answer.map(|answer| (peer, answer)));
     }
 }
 

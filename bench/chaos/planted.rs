@@ -7,9 +7,8 @@ use crate::{
     chaos::{args::ChaosArgs, first_that_shows, layout::ClusterShape, schedule::Fault},
     common::{
         error::Error,
-        output::{note, print},
-        signal::Interrupt,
-        table,
+        output::{self, note, print},
+        server::Interrupt,
     },
 };
 
@@ -56,7 +55,7 @@ pub(crate) fn table(args: &ChaosArgs, interrupt: &Interrupt, say: &dyn Fn(String
         let with = ChaosArgs {
             shape,
             only: only.to_vec(),
-            lease: lease.try_into().unwrap_or(args.lease),
+            lease,
             length: LENGTH,
             plant: Some(rule.to_owned()),
             ..args.clone()
@@ -75,7 +74,7 @@ pub(crate) fn table(args: &ChaosArgs, interrupt: &Interrupt, say: &dyn Fn(String
         });
         note(&rows[rows.len() - 1].join(" | "));
     }
-    print(&table::render(&["left out", "flags", "found by seed", "resources over", "masters"], 2, &rows))?;
+    print(&output::render(&["left out", "flags", "found by seed", "resources over", "masters"], 2, &rows))?;
     match missed.as_slice() {
         [] => Ok(()),
         missed => Err(Error::Unnoticed { rule: missed.join(", "), seeds: args.seeds.get() }),

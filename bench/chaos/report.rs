@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::{
     chaos::{
         accounting::Accounting,
-        faults::{injector::FaultOutcome, packets::PacketCounts},
+        faults::{FaultOutcome, packets::PacketCounts},
         layout::ClusterShape,
         masters::TwoMasters,
         schedule::Fault,
     },
-    common::{spread::Spread, table},
+    common::output::{self, Spread},
 };
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -133,7 +133,7 @@ impl ChaosReport {
         let all = by_kind.values().fold([0, 0], |all, of| [all[0] + of[0], all[1] + of[1]]);
         let mut rows: Vec<_> = by_kind.iter().map(|(kind, counts)| row(kind.name(), *counts)).collect();
         rows.push(row("total".into(), all));
-        table::render(&["fault", "injected", "skipped"], 1, &rows)
+        output::render(&["fault", "injected", "skipped"], 1, &rows)
     }
 }
 
@@ -163,57 +163,5 @@ impl TrialReport {
         let faults = self.faults.iter().map(|fault| format!("  {fault}\n")).collect::<String>();
         let violations = self.violations.join("\n  ");
         format!("seed {}: {violations}\nfaults:\n{faults}to repeat it:\n  {}", self.seed, self.command)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(seed: u64, violations: &[&str]) -> TrialReport {
-        let fault = |kind, whom: Option<&str>| FaultRecord {
-            number: 0,
-            kind,
-            whom: whom.map(str::to_owned),
-            began_ms: 100,
-            ended_ms: 700,
-            note: "a note".into(),
-        };
-        TrialReport {
-            shape: ClusterShape::Three,
-            seed,
-            command: "leaseway-bench chaos --seed 7".into(),
-            seconds: 10.0,
-            recovery_ms: 500.0,
-            faults: vec![fault(Fault::Kill, Some("a of node 0")), fault(Fault::Wipe, None)],
-            resources: 1,
-            shared: Accounting::default(),
-            calls: 1,
-            assignments: 1,
-            passed: 1,
-            denied: 1,
-            packets: None,
-            claims: 1,
-            without_master_ms: vec![250.0, 350.0],
-            two_masters: Vec::new(),
-            over: 0,
-            violations: violations.iter().map(|&violation| violation.to_owned()).collect(),
-        }
-    }
-
-    #[test]
-    fn a_broken_promise_is_reported_with_the_command_that_repeats_it() {
-        let report = ChaosReport { arguments: Vec::new(), runs: vec![run(6, &[]), run(7, &["too much"])] };
-        let text = report.text();
-        assert_eq!(report.broken(), 1);
-        assert!(text.contains("2 runs, 20 s: 1 OF THEM BROKE A PROMISE"), "{text}");
-        assert!(text.contains("changes of master: 4; seconds without one: 0.30 (0.25..0.35)"), "{text}");
-        assert!(
-            text.contains("| kill  |        2 |       0 |") && text.contains("| wipe  |        0 |       2 |"),
-            "{text}"
-        );
-        let complaint = report.runs[1].complaint();
-        assert!(complaint.starts_with("seed 7: too much\nfaults:\n"), "{complaint}");
-        assert!(complaint.ends_with("\nto repeat it:\n  leaseway-bench chaos --seed 7"), "{complaint}");
     }
 }

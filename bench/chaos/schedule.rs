@@ -6,7 +6,7 @@ use std::{collections::HashMap, fmt, ops::Range, time::Duration};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::{chaos::layout::ClusterShape, common::flags::word};
+use crate::{chaos::layout::ClusterShape, common::word};
 
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -292,6 +292,33 @@ fn possible(Plan { shape, only, in_namespace, .. }: Plan<'_>, over_tls: bool) ->
         .collect()
 }
 
+/// Leaves out halves, then quarters, and so on down to single items, as long as the rest still `fails`, which is called
+/// at most `tries` times. Failures of real processes need luck, so an item that seems necessary may not be: the result
+/// is small, but not minimal.
+pub(crate) fn shrink<T: Clone>(whole: &[T], tries: usize, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
+    let mut left = whole.to_vec();
+    let mut tries = tries;
+    let mut part = left.len().div_ceil(2);
+    while part > 0 && left.len() > 1 && tries > 0 {
+        let mut at = 0;
+        while at < left.len() && tries > 0 && left.len() > 1 {
+            let end = (at + part).min(left.len());
+            if end - at == left.len() {
+                break;
+            }
+            let without: Vec<T> = left[..at].iter().chain(&left[end..]).cloned().collect();
+            tries -= 1;
+            if fails(&without) {
+                left = without;
+            } else {
+                at = end;
+            }
+        }
+        part = if part == 1 { 0 } else { part.div_ceil(2) };
+    }
+    left
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,19 +357,6 @@ mod tests {
     }
 
     #[test]
-    fn some_overlap() {
-        let faults = draw(plan(ClusterShape::Three, &[]), 1);
-        assert!(faults.windows(2).any(|two| two[1].at_ms < two[0].ends_ms()));
-        assert!(faults.windows(2).all(|two| two[0].at_ms < two[1].at_ms));
-    }
-
-    #[test]
-    fn packets_are_only_lost_where_they_are_reached() {
-        let plan = Plan { in_namespace: false, ..plan(ClusterShape::Five, &[]) };
-        assert!((0..20).flat_map(|seed| draw(plan, seed)).all(|fault| !fault.kind.is_of_packets()));
-    }
-
-    #[test]
     fn kinds_can_be_chosen() {
         let faults = draw(plan(ClusterShape::Three, &[Fault::Wipe, Fault::Herd]), 1);
         assert!(faults.iter().all(|fault| matches!(fault.kind, Fault::Wipe | Fault::Herd)));
@@ -358,5 +372,31 @@ mod tests {
         assert!(long * 20 > faults.len(), "{long} of {}", faults.len());
         let later = faults.windows(2).filter(|two| two[1].number > 0);
         later.for_each(|two| assert!(two[1].at_ms >= two[0].ends_ms() + 1500, "{} then {}", two[0], two[1]));
+    }
+
+    #[test]
+    fn what_is_needed_is_found_among_what_is_not() {
+        let whole: Vec<u32> = (0..40).collect();
+        let needed = [3, 17, 31];
+        let mut asked = 0;
+        let small = shrink(&whole, 1000, |some| {
+            asked += 1;
+            needed.iter().all(|one| some.contains(one))
+        });
+        assert_eq!(small, needed);
+        assert!(asked < 100, "{asked} runs");
+    }
+
+    #[test]
+    fn tries_are_bounded_and_a_failure_is_never_made_of_nothing() {
+        let whole: Vec<u32> = (0..40).collect();
+        let mut asked = 0;
+        let small = shrink(&whole, 5, |_| {
+            asked += 1;
+            true
+        });
+        assert!(asked == 5 && small.len() < 10, "{small:?} after {asked}");
+        assert_eq!(shrink(&whole, 1000, |_| false), whole);
+        assert_eq!(shrink(&[1], 1000, |_| true), [1]);
     }
 }

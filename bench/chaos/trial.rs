@@ -11,27 +11,23 @@ use tokio::runtime::Runtime;
 
 use crate::{
     chaos::{
-        accounting::{Accounting, LeaseRecord, MachineClock, account},
-        args::ChaosArgs,
+        accounting::{Accounting, CapacityChange, LeaseRecord, MachineClock, account, limits, may_be_in_force},
+        args::{ChaosArgs, FIRST_CAPACITY},
         clients::{SCARCE, library::LibraryClients, operators::Operators, pairs::Pairs, python::PythonClients},
         cluster::Cluster,
-        faults::{
-            injector::{Applied, FaultInjector, FaultOutcome, deceives_legacy_clients},
-            packets::PacketCounts,
-        },
+        faults::{Applied, FaultInjector, FaultOutcome, deceives_legacy_clients, packets::PacketCounts},
         gateway::{
+            Gateway,
             passes::{Excess, Pass, RouteHistory, excess},
-            process::Gateway,
             rlqs::{Envoys, assignments},
             rls::{RouteTally, Routes},
         },
         layout::{POOL, ROUTES, route},
-        limits::{CapacityChange, limits, may_be_in_force},
-        masters::{Claim, MasterWatch, gaps_ms, two_masters},
+        masters::{Claim, MasterWatch, TwoMasters, gaps_ms, two_masters},
         report::{FaultRecord, TrialReport},
         schedule::ScheduledFault,
     },
-    common::{error::Error, signal::Interrupt},
+    common::{error::Error, server::Interrupt},
 };
 
 /// How often faults begin and end, and how often processes are checked.
@@ -42,14 +38,14 @@ const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// After recovery, clients of the library have to hold this fraction of what can be given. Other clients hold the rest.
 const SERVED: f64 = 0.7;
 
-/// Runs one schedule. Returns the report, and the records of all clients.
+/// Runs one schedule.
 pub(crate) fn run(
     args: &ChaosArgs,
     seed: u64,
     faults: &[ScheduledFault],
     interrupt: &Interrupt,
     say: &dyn Fn(String),
-) -> Result<(TrialReport, Vec<LeaseRecord>), Error> {
+) -> Result<TrialReport, Error> {
     let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;
     let (lease_trace, clock) = (LeaseTrace::new(), MachineClock::read());
     let mut trial = Trial::start(args, seed, faults, interrupt, &lease_trace, &runtime)?;
@@ -68,7 +64,7 @@ pub(crate) fn run(
     let seconds = began.elapsed().as_secs_f64();
     let evidence = trial.finish(pairs, operators, &lease_trace, &runtime, clock, began);
     let verdict = evidence.judge(args, clock, began);
-    let report = TrialReport {
+    Ok(TrialReport {
         shape: args.shape,
         seed,
         command: args.command(seed, args.keep_faults.as_deref()),
@@ -87,8 +83,7 @@ pub(crate) fn run(
         over: verdict.over,
         shared: verdict.sums.into_iter().find(|(name, _)| name == SCARCE).map(|(_, sum)| sum).unwrap_or_default(),
         violations: verdict.violations,
-    };
-    Ok((report, evidence.traces))
+    })
 }
 
 struct Trial<'a> {
@@ -138,9 +133,8 @@ impl<'a> Trial<'a> {
         }
         let legacy_clients = if faults.iter().any(deceives_legacy_clients) { 0 } else { args.legacy_clients };
         let clients = LibraryClients::gather(args, seed, legacy_clients, &cluster, lease_trace, handle)?;
-        let refresh = Duration::from_secs(args.refresh.get().into());
-        let gateway = Gateway::open(&cluster, refresh, seed, handle)?;
-        let envoys = Envoys::gather(gateway.rlqs, args.first_capacity(), seed, &cluster, lease_trace, handle)?;
+        let gateway = Gateway::open(&cluster, seed, handle)?;
+        let envoys = Envoys::gather(gateway.rlqs, FIRST_CAPACITY, seed, &cluster, lease_trace, handle)?;
         let routes = Routes::gather(args, seed, gateway.rls, &cluster, handle)?;
         let python = args.python.as_deref().map(|python| PythonClients::start(python, &cluster, seed)).transpose()?;
         let addresses: Vec<_> = cluster.peers.iter().map(|peer| peer.grpc).collect();
@@ -173,7 +167,7 @@ impl<'a> Trial<'a> {
         let cluster = &self.injector.cluster;
         let peers = |node: &std::ops::Range<usize>| cluster.peers[node.clone()].iter().map(|peer| peer.grpc).collect();
         let peers = cluster.nodes.iter().map(peers).collect();
-        let wants = 2.0 * self.args.first_capacity();
+        let wants = 2.0 * FIRST_CAPACITY;
         let pairs = Pairs::gather(peers, cluster.transport()?, self.args.lease(), wants, runtime.handle());
         let admins: Vec<_> = cluster.peers[cluster.nodes[0].clone()].iter().map(|peer| peer.admin).collect();
         Ok((pairs, Operators::gather(&admins, &cluster.transport()?, seed, runtime.handle())))
@@ -254,7 +248,7 @@ impl<'a> Trial<'a> {
             stored_us: applied.stored.map(|_| 0),
             capacity: applied.capacity,
         };
-        may_be_in_force(self.args.first_capacity(), &applied.iter().map(change).collect::<Vec<_>>())
+        may_be_in_force(FIRST_CAPACITY, &applied.iter().map(change).collect::<Vec<_>>())
     }
 
     /// The smallest capacity that may be in force.
@@ -303,7 +297,7 @@ impl<'a> Trial<'a> {
         entries.extend(pairs.records());
         let claims = masters.finish(clock);
         let at_once = two_masters(&claims, &cluster.nodes);
-        violations.extend(at_once.iter().map(|both| cluster.told(both, clock.us(began))));
+        violations.extend(at_once.iter().map(|both| describe(both, &cluster, clock.us(began))));
         let nodes = cluster.nodes.clone();
         drop(cluster);
         entries.extend(lease_trace.take());
@@ -323,6 +317,20 @@ impl<'a> Trial<'a> {
     }
 }
 
+/// Describes two masters at the same time, in a run that began at `began_us`.
+fn describe(both: &TwoMasters, cluster: &Cluster, began_us: u64) -> String {
+    let TwoMasters { masters: [one, other], from_us, lasted_us, claims } = both;
+    let named = |(peer, term): (usize, u64)| format!("{} (term {term})", cluster.peers[peer].label());
+    let from = (*from_us as f64 - began_us as f64) / 1e6;
+    format!(
+        "two masters decided at once: {} and {}, from {from:.3} s on for at least {:.3} s, by {claims} answers of one \
+         within the time of the other",
+        named(*one),
+        named(*other),
+        *lasted_us as f64 / 1e6
+    )
+}
+
 impl Evidence {
     fn judge(&self, args: &ChaosArgs, clock: MachineClock, began: Instant) -> Verdict {
         let mut violations = self.violations.clone();
@@ -334,23 +342,23 @@ impl Evidence {
             violations.push("no operator could assign anything".to_owned());
         }
         let settle_us = u64::try_from(args.settle().as_micros()).unwrap_or(u64::MAX);
-        let allowed = limits(args.first_capacity() * args.audit_part, &self.changes, settle_us);
+        let allowed = limits(FIRST_CAPACITY * args.audit_part, &self.changes, settle_us);
         let (of_pool, others): (Vec<_>, Vec<_>) = self.traces.iter().cloned().partition(|trace| trace.resource == POOL);
         let mut sums = account(others, &allowed);
-        sums.extend(account(of_pool, &[(0, args.first_capacity() * args.audit_part)]));
+        sums.extend(account(of_pool, &[(0, FIRST_CAPACITY * args.audit_part)]));
         let over: Vec<_> = sums.iter().filter(|(_, sum)| sum.over_us > 0).collect();
         violations.extend(over.iter().map(|(resource, sum)| {
             let seconds = sum.over_us as f64 / 1e6;
             format!("more than there is of `{resource}` could be used for {seconds:.3} s")
         }));
-        let excesses = self.excesses(&allowed, args.first_capacity(), clock);
+        let excesses = self.excesses(&allowed, clock);
         violations.extend(excesses.iter().map(|(resource, excess)| excess.told(resource, clock.us(began))));
         Verdict { over: over.len() + excesses.len(), sums, violations }
     }
 
     /// The routes of which too many requests passed. The capacity of a route is in proportion to that of the other
-    /// resources, which is `whole` at first and then as `allowed` says.
-    fn excesses(&self, allowed: &[(u64, f64)], whole: f64, clock: MachineClock) -> Vec<(String, Excess)> {
+    /// resources, which `allowed` has.
+    fn excesses(&self, allowed: &[(u64, f64)], clock: MachineClock) -> Vec<(String, Excess)> {
         let one = |(number, tally): (usize, &RouteTally)| {
             let pass = |(sent, answered): &(Instant, Instant)| Pass {
                 sent_us: clock.us(*sent),
@@ -358,7 +366,8 @@ impl Evidence {
             };
             let passes: Vec<_> = tally.passed.iter().map(pass).collect();
             let believed: Vec<_> = tally.believed.iter().map(|(at, capacity)| (clock.us(*at), *capacity)).collect();
-            let limits: Vec<_> = allowed.iter().map(|(at, limit)| (*at, limit * ROUTES[number] / whole)).collect();
+            let limits: Vec<_> =
+                allowed.iter().map(|(at, limit)| (*at, limit * ROUTES[number] / FIRST_CAPACITY)).collect();
             let starts_us = &self.starts_us;
             let found = excess(&RouteHistory { passes: &passes, starts_us, believed: &believed, limits: &limits });
             found.map(|excess| (route(number), excess))

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    common::{machine::Machine, spread::Spread, table},
+    common::output::{self, Machine, Spread},
     load::measurement::{Filled, Measurement},
 };
 
@@ -148,7 +148,7 @@ impl CompareReport {
     /// A Markdown table, and warnings.
     pub(crate) fn text(&self) -> String {
         let rows: Vec<_> = self.cases.iter().flat_map(ComparedCase::rows).collect();
-        let mut text = format!("A: `{}`\nB: `{}`\n\n{}\n", self.a, self.b, table::render(&HEAD, 4, &rows));
+        let mut text = format!("A: `{}`\nB: `{}`\n\n{}\n", self.a, self.b, output::render(&HEAD, 4, &rows));
         text.push_str("\nmedian (min..max); A/B is the median of the ratios within each repetition");
         for (doubt, runs) in self.doubts() {
             text.push_str(&format!("\nwarning: {runs}: {doubt}"));

@@ -2,28 +2,23 @@
 
 use std::{
     num::NonZeroU32,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use leaseway_process::usage;
-use serde::Serialize;
 use tokio::task::LocalSet;
 
 use crate::{
     common::{
         current_thread,
         error::Error,
-        machine::Machine,
-        output::{arguments, note, print, write_json},
-        signal::Interrupt,
-        table::render,
+        output::{Machine, note, print, render},
+        server::Interrupt,
     },
     gateways::{
         AskArgs, Protocol,
         cluster::{GatewayCluster, Running},
-        lanes::{Heard, ask_all, listen, pause},
-        wire::HttpLane,
+        lanes::{HttpLane, LaneResult, ask_all, pause, run_lanes},
     },
 };
 
@@ -43,26 +38,20 @@ pub(crate) struct DescriptorsArgs {
     #[arg(long, default_value = "60,16", value_name = "LEASE,REFRESH", value_delimiter = ',', num_args = 1)]
     lease: Vec<u32>,
     /// `--idle-secs` of the gateway. It has to be longer than asking for all descriptors takes.
-    #[arg(long, default_value = "60", value_name = "S", value_parser = crate::common::flags::seconds)]
+    #[arg(long, default_value = "60", value_name = "S", value_parser = crate::common::seconds)]
     idle: Duration,
     /// The time limit for all descriptors to get a lease, in seconds.
-    #[arg(long, default_value = "300", value_name = "S", value_parser = crate::common::flags::seconds)]
+    #[arg(long, default_value = "300", value_name = "S", value_parser = crate::common::seconds)]
     patience: Duration,
     /// The command of the server, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Also write all results to a file, as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 /// The capacity of each descriptor, which no load exhausts.
 const CAPACITY: u32 = 1_000;
 
-#[derive(Serialize)]
 struct DescriptorsReport {
-    arguments: Vec<String>,
-    machine: Machine,
     /// Seconds until each was asked for once, and until something passed under each.
     asked_s: f64,
     leased_s: f64,
@@ -75,7 +64,7 @@ struct DescriptorsReport {
     gateway_cores: f64,
     server_cores: f64,
     /// With requests for all descriptors in turn.
-    heard: Heard,
+    result: LaneResult,
     /// Seconds from the last request until the gateway has released all leases, and its resident memory then, as a
     /// fraction of the peak.
     given_back_s: f64,
@@ -117,20 +106,18 @@ pub(crate) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     let leased_s = began.elapsed().as_secs_f64();
     let first_cpu = cpu(gateway.served.pid)? - idle_cpu;
     let after = [memory(gateway.served.pid)?, memory(cluster.pid())?];
-    // No requests, but not for so long that leases are released.
+    // A pause that is too short for leases to be released.
     let quiet = Duration::from_secs(8);
     let used = [cpu(gateway.served.pid)?, cpu(cluster.pid())?];
     local.block_on(&runtime, pause(quiet, &interrupt))?;
     let cores = |before: Duration, after: Duration| (after - before).as_secs_f64() / quiet.as_secs_f64();
     let [gateway_cores, server_cores] = [cores(used[0], cpu(gateway.served.pid)?), cores(used[1], cpu(cluster.pid())?)];
-    let heard = listen(gateway.served, &args.ask, many, &interrupt)?;
+    let result = run_lanes(gateway.served, &args.ask, many, &interrupt)?;
     let peak = memory(gateway.served.pid)?;
     let given_back_s = local.block_on(&runtime, await_release(&gateway, args.patience, &interrupt))?.as_secs_f64();
     local.block_on(&runtime, pause(Duration::from_secs(3), &interrupt))?;
     let each = |at: usize| (after[at] - before[at]) / f64::from(many);
     let report = DescriptorsReport {
-        arguments: arguments(),
-        machine: Machine::read(),
         asked_s,
         leased_s,
         first_cpu_us: first_cpu.as_secs_f64() * 1e6 / f64::from(many),
@@ -138,13 +125,12 @@ pub(crate) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
         server_bytes: each(1),
         gateway_cores,
         server_cores,
-        heard,
+        result,
         given_back_s,
         resident_after: memory(gateway.served.pid)? / peak,
     };
     gateway.check()?;
-    print(&report.text())?;
-    write_json(args.json.as_deref(), &report)
+    print(&report.text())
 }
 
 /// Waits until the gateway has released all leases. Returns how long that took.
@@ -161,7 +147,7 @@ async fn await_release(gateway: &Running, patience: Duration, interrupt: &Interr
 
 impl DescriptorsReport {
     fn text(&self) -> String {
-        let Heard { per_second, p50_us, p99_us, cpu_us, refused, errors } = &self.heard;
+        let LaneResult { per_second, p50_us, p99_us, cpu_us, refused, errors } = &self.result;
         let rows = [
             ["all were asked for once after".to_owned(), format!("{:.1} s", self.asked_s)],
             ["all had a lease after".to_owned(), format!("{:.1} s", self.leased_s)],
@@ -177,7 +163,7 @@ impl DescriptorsReport {
             ["given back after".to_owned(), format!("{:.1} s", self.given_back_s)],
             ["resident after that, of the most".to_owned(), format!("{:.0} %", self.resident_after * 100.0)],
         ];
-        format!("{}\n{}", render(&["what", "value"], 1, &rows), self.machine.text())
+        format!("{}\n{}", render(&["what", "value"], 1, &rows), Machine::read().text())
     }
 }
 

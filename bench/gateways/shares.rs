@@ -1,24 +1,21 @@
 //! One limit at several gateways, with uneven traffic that moves.
 
-use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{num::NonZeroU32, time::Duration};
 
-use serde::Serialize;
 use tokio::task::LocalSet;
 
 use crate::{
     common::{
         current_thread,
         error::Error,
-        flags::seconds,
-        machine::Machine,
-        output::{arguments, note, print, write_json},
-        signal::Interrupt,
-        table::render,
+        output::{Machine, note, print, render},
+        seconds,
+        server::Interrupt,
     },
     gateways::{
         Protocol,
         cluster::{GatewayCluster, Running, redis, service},
-        pour::{Poured, pour},
+        lanes::{Traffic, run_phases},
     },
 };
 
@@ -38,9 +35,6 @@ pub(crate) struct SharesArgs {
     /// The command of the server, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Also write all results to a file, as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 const GATEWAYS: usize = 5;
@@ -56,14 +50,10 @@ const PHASES: [(&str, [f64; GATEWAYS]); 4] = [
     ("as much at each, twice the capacity", [0.4; GATEWAYS]),
 ];
 
-#[derive(Serialize)]
 struct SharesReport {
-    arguments: Vec<String>,
-    machine: Machine,
     systems: Vec<SharesOf>,
 }
 
-#[derive(Serialize)]
 struct SharesOf {
     name: &'static str,
     /// The most that passed in any second, as a fraction of the limit.
@@ -101,9 +91,8 @@ pub(crate) fn main(args: &SharesArgs) -> Result<(), Error> {
     let even = (capacity / GATEWAYS as u32).to_string();
     let services = all(|| service(Protocol::Rls, &["--even", &even], &interrupt))?;
     systems.push(SharesOf::measure("a fifth each", args, &services, &interrupt)?);
-    let report = SharesReport { arguments: arguments(), machine: Machine::read(), systems };
-    print(&report.text())?;
-    write_json(args.json.as_deref(), &report)
+    let report = SharesReport { systems };
+    print(&report.text())
 }
 
 fn all(start: impl Fn() -> Result<Running, Error>) -> Result<Vec<Running>, Error> {
@@ -122,20 +111,20 @@ impl SharesOf {
         let rates: Vec<Vec<f64>> =
             PHASES.iter().map(|(_, parts)| parts.iter().map(|part| part * capacity).collect()).collect();
         let runtime = current_thread().map_err(Error::io("start a runtime"))?;
-        let poured = LocalSet::new().block_on(&runtime, pour(&served, &rates, args.phase, interrupt))?;
+        let traffic = LocalSet::new().block_on(&runtime, run_phases(&served, &rates, args.phase, interrupt))?;
         gateways.iter().try_for_each(Running::check)?;
         let used = |from: Duration, span: Duration| {
             let part = |(nth, rates): (usize, &Vec<f64>)| {
                 let start = args.phase * nth as u32 + from;
                 let could = rates.iter().sum::<f64>().min(capacity) * span.as_secs_f64();
-                poured.passed(start, start + span) as f64 / could
+                traffic.passed(start, start + span) as f64 / could
             };
             rates.iter().enumerate().map(part).collect()
         };
-        let Poured { latency_us, failed, .. } = &poured;
+        let Traffic { latency_us, failed, .. } = &traffic;
         Ok(SharesOf {
             name,
-            most_in_a_second: poured.most_in_a_second() as f64 / capacity,
+            most_in_a_second: traffic.most_in_a_second() as f64 / capacity,
             settling: used(Duration::ZERO, SETTLING),
             settled: used(SETTLING, args.phase - SETTLING),
             p50_us: latency_us.value_at_quantile(0.5),
@@ -162,6 +151,6 @@ impl SharesReport {
         row("p50", &|system| format!("{} µs", system.p50_us));
         row("p99", &|system| format!("{} µs", system.p99_us));
         row("failed", &|system| system.failed.to_string());
-        format!("{}\n{}", render(&head, 1, &rows), self.machine.text())
+        format!("{}\n{}", render(&head, 1, &rows), Machine::read().text())
     }
 }

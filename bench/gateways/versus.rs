@@ -1,24 +1,20 @@
 //! A gateway and a bare service that allows everything, in turns.
 
-use std::{num::NonZeroU32, path::PathBuf};
+use std::num::NonZeroU32;
 
-use serde::Serialize;
 use tokio::task::LocalSet;
 
 use crate::{
     common::{
         current_thread,
         error::Error,
-        machine::Machine,
-        output::{arguments, note, print, write_json},
-        signal::Interrupt,
-        spread::Spread,
-        table::render,
+        output::{Machine, Spread, note, print, render},
+        server::Interrupt,
     },
     gateways::{
         AskArgs, Protocol,
         cluster::{GatewayCluster, Running, service},
-        lanes::{Heard, ask_all, listen},
+        lanes::{LaneResult, ask_all, run_lanes},
     },
 };
 
@@ -39,21 +35,10 @@ pub(crate) struct VersusArgs {
     /// The command of the server, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Also write all results to a file, as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 /// A capacity that no load exhausts.
 const CAPACITY: u32 = 100_000_000;
-
-#[derive(Serialize)]
-struct VersusReport {
-    arguments: Vec<String>,
-    machine: Machine,
-    gateway: Vec<Heard>,
-    bare: Vec<Heard>,
-}
 
 pub(crate) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
     let interrupt = Interrupt::watch()?;
@@ -62,45 +47,40 @@ pub(crate) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
     let bare = service(protocol, &[], &interrupt)?;
     warm(&gateway, args)?;
     let measure = |running: &Running| {
-        let heard = listen(running.served, &args.ask, args.descriptors.get(), &interrupt)?;
+        let result = run_lanes(running.served, &args.ask, args.descriptors.get(), &interrupt)?;
         running.check()?;
-        for (kind, count) in &heard.errors {
+        for (kind, count) in &result.errors {
             note(&format!("warning: {count} requests failed: {kind}"));
         }
-        if heard.refused > 0 {
-            note(&format!("warning: {} requests were refused, though there is enough for all", heard.refused));
+        if result.refused > 0 {
+            note(&format!("warning: {} requests were refused, though there is enough for all", result.refused));
         }
-        Ok::<_, Error>(heard)
+        Ok::<_, Error>(result)
     };
     let (mut of_gateway, mut of_bare) = (Vec::new(), Vec::new());
     for _ in 0..args.reps.get() {
         of_gateway.push(measure(&gateway)?);
         of_bare.push(measure(&bare)?);
     }
-    let ratio = |of: fn(&Heard) -> f64| {
+    let ratio = |of: fn(&LaneResult) -> f64| {
         let ratios: Vec<f64> = of_gateway.iter().zip(&of_bare).map(|(gateway, bare)| of(gateway) / of(bare)).collect();
         spread(&ratios, 2)
     };
-    let row = |name: &str, heard: &[Heard]| {
-        let of = |of: fn(&Heard) -> f64, digits| spread(&heard.iter().map(of).collect::<Vec<_>>(), digits);
-        let [p50, p99] = [|heard: &Heard| heard.p50_us as f64, |heard: &Heard| heard.p99_us as f64];
-        vec![name.to_owned(), of(|heard| heard.per_second, 0), of(|heard| heard.cpu_us, 2), of(p50, 0), of(p99, 0)]
+    let row = |name: &str, result: &[LaneResult]| {
+        let of = |of: fn(&LaneResult) -> f64, digits| spread(&result.iter().map(of).collect::<Vec<_>>(), digits);
+        let [p50, p99] = [|result: &LaneResult| result.p50_us as f64, |result: &LaneResult| result.p99_us as f64];
+        vec![name.to_owned(), of(|result| result.per_second, 0), of(|result| result.cpu_us, 2), of(p50, 0), of(p99, 0)]
     };
     let ratios = vec![
         "gateway / bare".to_owned(),
-        ratio(|heard| heard.per_second),
-        ratio(|heard| heard.cpu_us),
-        ratio(|heard| heard.p50_us as f64),
-        ratio(|heard| heard.p99_us as f64),
+        ratio(|result| result.per_second),
+        ratio(|result| result.cpu_us),
+        ratio(|result| result.p50_us as f64),
+        ratio(|result| result.p99_us as f64),
     ];
     let rows = [row("gateway", &of_gateway), row("bare", &of_bare), ratios];
-    let machine = Machine::read();
     let head = ["", "requests/s", "CPU µs/request", "p50 µs", "p99 µs"];
-    print(&format!("{}\n{}", render(&head, 1, &rows), machine.text()))?;
-    write_json(
-        args.json.as_deref(),
-        &VersusReport { arguments: arguments(), machine, gateway: of_gateway, bare: of_bare },
-    )
+    print(&format!("{}\n{}", render(&head, 1, &rows), Machine::read().text()))
 }
 
 /// Asks for each descriptor once. The first request opens a resource and waits for its lease; `descriptors` measures

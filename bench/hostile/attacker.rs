@@ -2,10 +2,10 @@
 
 use std::{
     cell::Cell,
+    future::pending,
     io,
     net::{Ipv4Addr, SocketAddr},
     pin::Pin,
-    process::{self, Command},
     rc::Rc,
     sync::{
         Arc,
@@ -17,19 +17,25 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
+use h2::{
+    SendStream,
+    client::{ResponseFuture, SendRequest},
+};
+use http::{HeaderMap, Request, StatusCode};
 use leaseway_process::usage;
 use serde::Serialize;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpSocket, TcpStream},
     sync::watch,
-    task::LocalSet,
+    task::{AbortHandle, LocalSet, spawn_local},
     time::{sleep, sleep_until, timeout},
 };
 
 use crate::{
     common::{current_thread, error::Error},
-    load::socket::{Dialer, Socket},
+    load::connection::{Dialer, Socket},
 };
 
 /// The address of the attacker. The server bounds what one address may use.
@@ -133,7 +139,6 @@ pub(crate) struct AttackThread {
 impl AttackThread {
     pub(crate) fn start<F: Future<Output = ()> + 'static>(
         plan: AttackPlan,
-        apart: Option<OwnCore>,
         attack: impl FnOnce(Rc<Attacker>) -> F + Send + 'static,
     ) -> Result<AttackThread, Error> {
         let runtime = current_thread().map_err(Error::io("start a runtime"))?;
@@ -150,11 +155,7 @@ impl AttackThread {
         };
         let handle = thread::Builder::new().name("attacker".into()).spawn(body).map_err(Error::io("start a thread"))?;
         let thread = readied.recv().expect("the thread reports before it does anything that could fail");
-        let attacker = AttackThread { over: Some(over), handle: Some(handle), sent, thread };
-        if let (Some(apart), Some(thread)) = (apart, thread) {
-            apart.set(thread)?;
-        }
-        Ok(attacker)
+        Ok(AttackThread { over: Some(over), handle: Some(handle), sent, thread })
     }
 
     /// CPU time so far, where the system reports it.
@@ -257,35 +258,201 @@ impl Sent {
     }
 }
 
-/// A core that only the attacker uses.
-#[derive(Clone, Copy)]
-pub(crate) struct OwnCore {
-    core: usize,
+/// A window that never blocks answers.
+pub(crate) const WIDE: u32 = 1 << 30;
+
+/// The maximum number of pending streams of a connection.
+const CALLS: u32 = 1000;
+
+/// Dropping it closes the connection.
+pub(crate) struct Caller {
+    attacker: Rc<Attacker>,
+    requests: SendRequest<Bytes>,
+    driver: AbortHandle,
 }
 
-impl OwnCore {
-    /// Keeps this process, and processes that it starts later, off the last core.
-    pub(crate) fn arrange() -> Result<OwnCore, Error> {
-        match thread::available_parallelism().map_or(1, usize::from) {
-            0 | 1 => Err(Error::Usage("--apart: there is one core, which attacker and server have to share".into())),
-            cores => {
-                let core = cores - 1;
-                taskset(&["-a"], &format!("0-{}", core - 1), process::id())?;
-                Ok(OwnCore { core })
+/// A call that has begun.
+pub(crate) type Begun = (ResponseFuture, SendStream<Bytes>);
+
+impl Caller {
+    /// It accepts `window` bytes of each answer.
+    pub(crate) async fn open(attacker: &Rc<Attacker>, window: u32) -> Option<Caller> {
+        let wire = attacker.connect().await?;
+        let mut builder = h2::client::Builder::new();
+        builder
+            .initial_window_size(window)
+            .initial_connection_window_size(WIDE)
+            .initial_max_send_streams(CALLS as usize);
+        let Ok((requests, driver)) = builder.handshake(wire).await else {
+            attacker.was_ended();
+            return None;
+        };
+        let driver = spawn_local(driver).abort_handle();
+        Some(Caller { attacker: Rc::clone(attacker), requests, driver })
+    }
+
+    /// A gRPC request with additional headers.
+    pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let usual = [("content-type", "application/grpc"), ("te", "trailers")];
+        self.request("POST", path, &[&usual, headers].concat())
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let plan = &self.attacker.plan;
+        let uri = format!("{}://{}{path}", plan.dialer.scheme(), plan.grpc);
+        let request = Request::builder().method(method).uri(uri);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(()).expect("requests of attacks are made of constants")
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.driver.is_finished()
+    }
+
+    pub(crate) async fn begin(&mut self, request: Request<()>) -> Result<Begun, h2::Error> {
+        self.attacker.acts(1).await;
+        let mut ready = self.requests.clone().ready().await?;
+        ready.send_request(request, false)
+    }
+
+    /// Makes a call, and discards the answer.
+    pub(crate) async fn ask(&mut self, request: Request<()>, message: Bytes) -> Result<(), h2::Error> {
+        let (answer, mut body) = self.begin(request).await?;
+        // It may have been refused already.
+        let _ = body.send_data(message, true);
+        self.attacker.read(answer).await
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if self.has_ended() {
+            self.attacker.was_ended();
+        }
+        self.driver.abort();
+    }
+}
+
+impl Attacker {
+    /// Reads an answer to its end. A reset stream counts as an answer.
+    pub(crate) async fn read(&self, answer: ResponseFuture) -> Result<(), h2::Error> {
+        let outcome = async {
+            let (head, mut body) = answer.await?.into_parts();
+            while let Some(data) = body.data().await {
+                let length = data?.len();
+                body.flow_control().release_capacity(length)?;
             }
+            let trailers = body.trailers().await?.unwrap_or_default();
+            Ok(is_refusal(&head.headers) || is_refusal(&trailers) || head.status != StatusCode::OK)
+        };
+        match outcome.await {
+            Ok(is_refused) => {
+                if is_refused {
+                    self.was_refused();
+                }
+                Ok(())
+            }
+            Err(error) if h2::Error::is_reset(&error) => {
+                self.was_refused();
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
     }
 
-    pub(crate) fn set(self, thread: u32) -> Result<(), Error> {
-        taskset(&[], &self.core.to_string(), thread)
+    /// Ends when a call is refused. Answers that have begun are kept and not read.
+    pub(crate) async fn leave_unread(&self, (answer, body): Begun) {
+        let Ok(response) = answer.await else { return };
+        if !response.headers().contains_key(STATUS) {
+            pending::<()>().await;
+        }
+        self.was_refused();
+        drop((response, body));
     }
 }
 
-fn taskset(flags: &[&str], cores: &str, id: u32) -> Result<(), Error> {
-    let done = Command::new("taskset").args(flags).args(["-cp", cores, &id.to_string()]).output();
-    let done = done.map_err(Error::io("run `taskset`, which --apart needs"))?;
-    if done.status.success() {
-        return Ok(());
+const STATUS: &str = "grpc-status";
+
+fn is_refusal(headers: &HeaderMap) -> bool {
+    headers.get(STATUS).is_some_and(|status| status != "0")
+}
+
+/// Repeats this, and reconnects when the connection breaks.
+pub(crate) async fn repeat(
+    attacker: Rc<Attacker>,
+    window: u32,
+    mut work: impl AsyncFnMut(&mut Caller) -> Result<(), h2::Error>,
+) {
+    loop {
+        let Some(mut caller) = Caller::open(&attacker, window).await else { continue };
+        while work(&mut caller).await.is_ok() {}
     }
-    Err(Error::Usage(format!("--apart: taskset: {}", String::from_utf8_lossy(&done.stderr).trim())))
+}
+
+// HTTP/2 frames, byte for byte, which no client library would send.
+
+/// The connection preface; a SETTINGS frame follows.
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const PRIORITY: u8 = 2;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
+
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+/// The id of SETTINGS_INITIAL_WINDOW_SIZE.
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const HEADER_TABLE_SIZE: u16 = 1;
+
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u64).to_be_bytes()[5..].to_vec();
+    frame.extend_from_slice(&[kind, flags]);
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// The beginning of a connection. The server may send `window` bytes of each answer.
+pub(crate) fn opening(window: u32) -> Vec<u8> {
+    [PREFACE, &frame(SETTINGS, 0, 0, &setting(INITIAL_WINDOW_SIZE, window))].concat()
+}
+
+/// Changes the window of streams and the size of the header table.
+pub(crate) fn settings(window: u32, table: u32) -> Vec<u8> {
+    frame(SETTINGS, 0, 0, &[setting(INITIAL_WINDOW_SIZE, window), setting(HEADER_TABLE_SIZE, table)].concat())
+}
+
+fn setting(name: u16, value: u32) -> Vec<u8> {
+    [&name.to_be_bytes()[..], &value.to_be_bytes()].concat()
+}
+
+/// The id of the nth stream of a client, from 0 on.
+pub(crate) fn stream(nth: u32) -> u32 {
+    2 * nth + 1
+}
+
+/// The headers of a call, as literals.
+pub(crate) fn call_headers(path: &str) -> Vec<u8> {
+    let mut block = vec![0x83, 0x86];
+    literal(&mut block, ":path", path);
+    literal(&mut block, ":authority", "localhost");
+    literal(&mut block, "content-type", "application/grpc");
+    literal(&mut block, "te", "trailers");
+    block
+}
+
+/// A literal header that is not indexed.
+pub(crate) fn literal(block: &mut Vec<u8>, name: &str, value: &str) {
+    block.push(0);
+    for text in [name, value] {
+        let length = u8::try_from(text.len()).ok().filter(|length| *length < 0x7f);
+        block.push(length.expect("the length of a header fits seven bits"));
+        block.extend_from_slice(text.as_bytes());
+    }
 }

@@ -3,8 +3,12 @@
 use serde::Serialize;
 
 use crate::{
-    common::{error::Error, flags::word, machine::Machine, spread::Spread, table},
-    hostile::{attack::Attack, attacker::SentCount, newcomers::NewcomerCount, target::Refused},
+    common::{
+        error::Error,
+        output::{self, Machine, Spread},
+        word,
+    },
+    hostile::{attack::Attack, attacker::SentCount, target::NewcomerCount},
     load::measurement::Measurement,
 };
 
@@ -34,8 +38,6 @@ pub(crate) struct AttackPair {
 pub(crate) struct AttackResult {
     pub(crate) attack: Attack,
     pub(crate) pairs: Vec<AttackPair>,
-    /// What the server refused, by kind.
-    pub(crate) refused: Refused,
     /// Resident memory before the first attack, at its peak, and after the last.
     pub(crate) memory_before_mib: f64,
     pub(crate) memory_peak_mib: f64,
@@ -46,7 +48,7 @@ pub(crate) struct AttackResult {
     pub(crate) descriptors: usize,
 }
 
-const HEAD: [&str; 14] = [
+const HEAD: [&str; 13] = [
     "attack",
     "acts/s",
     "connections",
@@ -57,7 +59,6 @@ const HEAD: [&str; 14] = [
     "MiB more",
     "descriptors",
     "calls refused",
-    "entries",
     "connections ended",
     "p99 ms before; attacked; ratio",
     "failed; slowest newcomer ms",
@@ -66,14 +67,14 @@ const HEAD: [&str; 14] = [
 const WORDS: &str = "\
 Of several runs medians, of ratios of the p99 (lowest..highest); counts of all runs together. acts: frames, calls and
 connections; of long messages each 16 KiB, of calls every 20 entries. cores: CPU-seconds a second; before: the server's
-without the attack. MiB more: of the server's resident memory, at most, of what it may be. calls refused, entries (left
-out of answers), connections ended or refused: the attacker's. failed: of all well-behaved requests and newcomers.";
+without the attack. MiB more: of the server's resident memory, at most, of what it may be. calls refused, connections
+ended or refused: the attacker's. failed: of all well-behaved requests and newcomers.";
 
 impl HostileReport {
     pub(crate) fn text(&self) -> String {
         let rows: Vec<_> = self.attacks.iter().map(AttackResult::row).collect();
         let tls = if self.tls { "over TLS" } else { "in the clear" };
-        let table = table::render(&HEAD, 1, &rows);
+        let table = output::render(&HEAD, 1, &rows);
         let harm: Vec<_> = self.attacks.iter().flat_map(AttackResult::harm).collect();
         let harm =
             if harm.is_empty() { "No request failed, and no budget was passed.".into() } else { harm.join("\n") };
@@ -110,7 +111,6 @@ impl AttackResult {
             format!("{:.0} of {}", self.grown_mib(), self.budget_mib),
             self.descriptors.to_string(),
             sum(&|pair| pair.sent.refused).to_string(),
-            self.refused["entries"].to_string(),
             sum(&|pair| pair.sent.ended).to_string(),
             format!(
                 "{}; {}; {}",

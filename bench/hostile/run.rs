@@ -1,28 +1,23 @@
 //! One attack on one server: undisturbed runs and runs under attack, in turns.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use leaseway_process::usage;
 
 use crate::{
-    common::{error::Error, flags::word, signal::Interrupt},
+    common::{error::Error, server::Interrupt, word},
     hostile::{
         HostileArgs,
         attack::Attack,
-        attacker::{AttackPlan, AttackThread, OwnCore},
-        newcomers::Newcomers,
+        attacker::{AttackPlan, AttackThread},
         report::{AttackPair, AttackResult},
-        target::{Refused, Target},
+        target::{Newcomers, Target},
     },
     load::{
-        crowd::Crowd,
         measurement::Measurement,
         options::{Common, Options},
-        run::run,
+        run::{Crowd, run},
     },
 };
 
@@ -42,7 +37,6 @@ const COUNT: Duration = Duration::from_millis(200);
 pub(crate) struct AttackRun<'a> {
     args: &'a HostileArgs,
     attack: Attack,
-    apart: Option<OwnCore>,
     interrupt: &'a Interrupt,
     bar: &'a ProgressBar,
     target: Target,
@@ -50,22 +44,19 @@ pub(crate) struct AttackRun<'a> {
     /// The server's memory when all clients had a lease.
     before_kib: u64,
     descriptors: usize,
-    refused: Refused,
 }
 
 impl<'a> AttackRun<'a> {
     pub(crate) fn start(
         args: &'a HostileArgs,
         attack: Attack,
-        apart: Option<OwnCore>,
         interrupt: &'a Interrupt,
         bar: &'a ProgressBar,
     ) -> Result<AttackRun<'a>, Error> {
         bar.set_message(format!("{}: starting", word(&attack)));
         let target = Target::start(args, attack, interrupt)?;
         let common = Common::steady(args.rate, args.seconds);
-        let refused = target.refused()?;
-        Ok(AttackRun { args, attack, apart, interrupt, bar, target, common, before_kib: 0, descriptors: 0, refused })
+        Ok(AttackRun { args, attack, interrupt, bar, target, common, before_kib: 0, descriptors: 0 })
     }
 
     /// Runs the attack. The server ends with it.
@@ -79,17 +70,13 @@ impl<'a> AttackRun<'a> {
             pairs.push(self.pair(&options, &mut crowd, rep)?);
         }
         let memory = self.memory()?;
-        let now = self.target.refused()?;
-        let refused: BTreeMap<_, _> =
-            now.into_iter().map(|(kind, count)| (kind.clone(), count - self.refused[&kind].min(count))).collect();
         Ok(AttackResult {
             attack: self.attack,
             pairs,
-            refused,
             memory_before_mib: self.before_kib as f64 / 1024.0,
             memory_peak_mib: memory.peak_kib as f64 / 1024.0,
             memory_after_mib: memory.now_kib as f64 / 1024.0,
-            budget_mib: self.args.budget.unwrap_or(self.attack.budget_mib()),
+            budget_mib: self.attack.budget_mib(),
             descriptors: self.descriptors,
         })
     }
@@ -113,7 +100,7 @@ impl<'a> AttackRun<'a> {
             self.before_kib = self.memory()?.now_kib;
         }
         let attack = self.attack;
-        let attacker = AttackThread::start(self.plan(), self.apart, move |attacker| attack.make(attacker))?;
+        let attacker = AttackThread::start(self.plan(), move |attacker| attack.make(attacker))?;
         let newcomers = Newcomers::come(&self.target, format!("newcomer-{rep}"))?;
         self.interrupt.sleep_until(Instant::now() + RISE, || {})?;
         let (sent, cpu, began) = (attacker.sent(), attacker.cpu(), Instant::now());

@@ -1,30 +1,32 @@
-//! The server under attack, and its metrics.
+//! The server under attack.
 
 use std::{
-    collections::BTreeMap,
     fs,
     net::{Ipv4Addr, SocketAddr},
-    path::Path,
-    time::Duration,
+    path::{self},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use leaseway_process::ports;
+use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, ResourceRequest};
+use serde::Serialize;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::timeout,
+    sync::watch,
+    time::{sleep, timeout},
 };
 
 use crate::{
     common::{
-        certificates::Certificates,
         current_thread,
         error::Error,
-        server::{Server, said_by, server_words},
-        signal::Interrupt,
+        server::{Interrupt, Server, said_by, server_words},
+        tls::Certificates,
     },
     hostile::{HostileArgs, attack::Attack},
-    load::{connection::CONNECT_PATIENCE, master::find_master, socket::Dialer},
+    load::connection::{CONNECT_PATIENCE, Connection, Dialer, Failure, Path, find_master},
 };
 
 /// Leases outlast a run. Attacks know the name of the pool.
@@ -54,20 +56,6 @@ const KEYS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256", "kid": "1", "alg":
 /// How long the server may take until it answers.
 const STARTUP: Duration = Duration::from_secs(15);
 
-/// Counters of refusals: the name in the report, and the series to sum.
-const REFUSED: [(&str, &str); 7] = [
-    ("calls", "doorman_server_request_errors"),
-    ("entries", "leaseway_entry_problems_total"),
-    ("connections", "leaseway_connections_refused_total"),
-    ("openings", "leaseway_openings_failed_total"),
-    ("closed connections", "leaseway_connections_closed_total"),
-    ("watchers", "leaseway_watchers_refused_total"),
-    ("resources", "leaseway_resources_refused_total"),
-];
-
-/// Refusals by kind.
-pub(crate) type Refused = BTreeMap<String, u64>;
-
 pub(crate) struct Target {
     pub(crate) server: Server,
     pub(crate) grpc: SocketAddr,
@@ -83,7 +71,8 @@ impl Target {
     pub(crate) fn start(args: &HostileArgs, attack: Attack, interrupt: &Interrupt) -> Result<Target, Error> {
         let directory = tempfile::tempdir().map_err(Error::io("create a directory for the server"))?;
         let mut words = server_words(args.server.as_deref())?;
-        let certificates = args.tls.then(|| certificates(&words, directory.path())).transpose()?;
+        let certificates = args.tls.then(|| Certificates::make(&words, directory.path(), &["127.0.0.1".to_owned()]));
+        let certificates = certificates.transpose()?;
         let found = ports::free(Ipv4Addr::LOCALHOST, 2).map_err(Error::io("find free ports"))?;
         let (grpc, http) = (found[0], found[1]);
         let flags = [("--listen", grpc.to_string()), ("--http", http.to_string())];
@@ -105,22 +94,10 @@ impl Target {
         target.server.await_ready(STARTUP, interrupt, probe)?;
         Ok(target)
     }
-
-    /// Refusals since the start.
-    pub(crate) fn refused(&self) -> Result<Refused, Error> {
-        let runtime = current_thread().map_err(Error::io("start a runtime"))?;
-        let page = runtime.block_on(page(&self.reader, self.http, "/metrics"));
-        let page = page.map_err(|why| self.server.failed(format!("does not show /metrics: {why}")))?;
-        Ok(REFUSED.map(|(kind, series)| (kind.to_owned(), sum(&page, series))).into())
-    }
-}
-
-fn certificates(server: &[String], directory: &Path) -> Result<Certificates, Error> {
-    Certificates::make(server, directory, &["127.0.0.1".to_owned()])
 }
 
 /// Writes the configuration and the credentials.
-fn files(server: &[String], directory: &Path, configuration: &str) -> Result<Vec<(&'static str, String)>, Error> {
+fn files(server: &[String], directory: &path::Path, configuration: &str) -> Result<Vec<(&'static str, String)>, Error> {
     let path = |name: &str| directory.join(name).display().to_string();
     let (config, tokens, keys, token) = (path("leaseway.yaml"), path("tokens"), path("keys.json"), path("token"));
     let line = said_by(server, &["token", "new", "alice", "--out", &token])?;
@@ -151,20 +128,97 @@ pub(crate) async fn page(reader: &Dialer, address: SocketAddr, path: &str) -> Re
     timeout(CONNECT_PATIENCE, read).await.unwrap_or_else(|_| Err("no answer in time".into()))
 }
 
-/// Sums all series of a name.
-fn sum(page: &str, name: &str) -> u64 {
-    let lines = page.lines().filter_map(|line| line.strip_prefix(name));
-    let values = lines.filter(|rest| rest.starts_with(['{', ' '])).filter_map(|rest| rest.rsplit_once(' '));
-    values.filter_map(|(_, value)| value.parse::<f64>().ok()).sum::<f64>() as u64
+/// An address that neither the well-behaved clients nor the attacker use.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+/// The pause between two newcomers.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct NewcomerCount {
+    pub(crate) came: u64,
+    pub(crate) failed: u64,
+    /// The error of the first that failed.
+    pub(crate) why: Option<String>,
+    /// From the attempt to connect until it had a lease.
+    pub(crate) slowest_ms: f64,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Newcomers arrive until this is dropped.
+pub(crate) struct Newcomers {
+    over: watch::Sender<()>,
+    handle: JoinHandle<NewcomerCount>,
+}
 
-    #[test]
-    fn series_of_a_name_are_added_up() {
-        let page = "# TYPE a counter\na{why=\"x\"} 2\na{why=\"y z\"} 3\nab 100\n\na 1\n";
-        assert_eq!((sum(page, "a"), sum(page, "ab"), sum(page, "b")), (6, 100, 0));
+impl Newcomers {
+    /// `name` has to be unique.
+    pub(crate) fn come(target: &Target, name: String) -> Result<Newcomers, Error> {
+        let runtime = current_thread().map_err(Error::io("start a runtime"))?;
+        let (over, is_over) = watch::channel(());
+        let [dialer, reader] = [&target.dialer, &target.reader].map(|dialer| dialer.clone().from(ADDRESS.into()));
+        let (grpc, http) = (target.grpc, target.http);
+        let body = move || {
+            runtime.block_on(async {
+                let mut count = NewcomerCount::default();
+                while is_over.has_changed().is_ok() {
+                    let began = Instant::now();
+                    let came = newcomer(&dialer, grpc, format!("{name}-{}", count.came)).await;
+                    let took = began.elapsed().as_secs_f64() * 1e3;
+                    let alive = page(&reader, http, "/healthz").await.map_err(|why| format!("/healthz: {why}"));
+                    count.add(took, came.and(alive.map(drop)));
+                    sleep(PAUSE).await;
+                }
+                count
+            })
+        };
+        let handle =
+            thread::Builder::new().name("newcomers".into()).spawn(body).map_err(Error::io("start a thread"))?;
+        Ok(Newcomers { over, handle })
+    }
+
+    pub(crate) fn count(self) -> NewcomerCount {
+        drop(self.over);
+        self.handle.join().expect("newcomers do not panic")
+    }
+}
+
+impl NewcomerCount {
+    fn add(&mut self, took_ms: f64, outcome: Result<(), String>) {
+        self.came += 1;
+        self.slowest_ms = self.slowest_ms.max(took_ms);
+        if let Err(why) = outcome {
+            self.failed += 1;
+            self.why.get_or_insert(why);
+        }
+    }
+
+    pub(crate) fn and(mut self, other: NewcomerCount) -> NewcomerCount {
+        self.came += other.came;
+        self.failed += other.failed;
+        self.why = self.why.or(other.why);
+        self.slowest_ms = self.slowest_ms.max(other.slowest_ms);
+        self
+    }
+}
+
+async fn newcomer(dialer: &Dialer, target: SocketAddr, name: String) -> Result<(), String> {
+    let (connection, driver) = Connection::open(dialer, target).await?;
+    let path = Path::new(dialer, target, "GetCapacity");
+    let entry = ResourceRequest {
+        resource_id: Some(name.clone()),
+        priority: Some(0),
+        wants: Some(1.0),
+        ..ResourceRequest::default()
+    };
+    let request = GetCapacityRequest { client_id: Some(name), resource: vec![entry], ..GetCapacityRequest::default() };
+    let answer = tokio::select! {
+        answer = timeout(CONNECT_PATIENCE, connection.call::<GetCapacityResponse>(&path, &request)) => {
+            answer.map_err(|_| "no answer in time".to_owned())?.map_err(Failure::reason)?
+        }
+        _ = driver => return Err("the connection ended".to_owned()),
+    };
+    match &answer.response[..] {
+        [_] => Ok(()),
+        _ => Err(format!("no lease: {:?}", answer.problem)),
     }
 }

@@ -2,16 +2,28 @@
 //! load generator shares the machine with the server, and takes CPU time from it. There are no deadlines, metadata,
 //! compression or load balancing.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    io::{self, IoSlice},
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{Connection as Driver, SendRequest};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
+use leaseway_client::{ClientStream, ClientTls};
+use leaseway_proto::doorman::{DiscoveryRequest, DiscoveryResponse, Mastership};
 use prost::Message;
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpSocket, TcpStream, lookup_host},
+    time::timeout,
+};
 use tonic::{Code, Status};
 
-use crate::load::socket::{Dialer, Socket};
+use crate::common::{current_thread, error::Error};
 
 /// Loopback answers at once. Silence for this long means that a host drops packets.
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -177,6 +189,188 @@ fn status(headers: &HeaderMap) -> Result<(), Failure> {
             Err(Failure::Status(code, status.map(|status| status.message().to_owned()).unwrap_or_default()))
         }
     }
+}
+
+/// Only TLS is between a request and the kernel.
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Tls(Box<ClientStream>),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dialer {
+    tls: Option<ClientTls>,
+    from: Option<IpAddr>,
+}
+
+impl Dialer {
+    pub(crate) fn new(tls: Option<ClientTls>) -> Dialer {
+        Dialer { tls, from: None }
+    }
+
+    /// Connects from this address, so that the server sees another client.
+    pub(crate) fn from(self, address: IpAddr) -> Dialer {
+        Dialer { from: Some(address), ..self }
+    }
+
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    pub(crate) async fn dial(&self, target: SocketAddr) -> Result<Socket, String> {
+        let stream = self.connect(target).await.map_err(|error| connect_reason(&error))?;
+        self.over(stream, target).await
+    }
+
+    async fn connect(&self, target: SocketAddr) -> io::Result<TcpStream> {
+        let Some(from) = self.from else { return TcpStream::connect(target).await };
+        let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.bind((from, 0).into())?;
+        socket.connect(target).await
+    }
+
+    /// Uses an existing connection.
+    pub(crate) async fn over(&self, stream: TcpStream, target: SocketAddr) -> Result<Socket, String> {
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        match &self.tls {
+            None => Ok(Socket::Plain(stream)),
+            Some(tls) => {
+                let stream = tls.connect(&target.ip().to_string(), stream).await.map_err(|error| error.to_string())?;
+                Ok(Socket::Tls(Box::new(stream)))
+            }
+        }
+    }
+}
+
+/// The most common error without the error number of the operating system.
+fn connect_reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".into(),
+        _ => error.to_string(),
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Socket::Plain(stream) => stream.is_write_vectored(),
+            Socket::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// The maximum number of redirects to follow.
+const HOPS_MAX: usize = 8;
+
+/// Fails unless `target` is a Doorman server and the master.
+pub(crate) fn find_master(target: SocketAddr, dialer: &Dialer) -> Result<(), Error> {
+    current_thread().map_err(Error::io("start a runtime"))?.block_on(master_named_by(target, dialer)).and_then(
+        |named| match named {
+            Named::Itself => Ok(()),
+            Named::Other(mastership) => {
+                let master = mastership.master_address;
+                let master = master.map_or("it does not know which is".into(), |address| format!("{address} is"));
+                Err(Error::NotMaster { target, master })
+            }
+        },
+    )
+}
+
+/// Starts from the first of `targets` that answers, and follows redirects.
+pub(crate) fn follow_to_master(targets: &[SocketAddr], dialer: &Dialer) -> Result<SocketAddr, Error> {
+    let runtime = current_thread().map_err(Error::io("start a runtime"))?;
+    let mut last = None;
+    for &target in targets {
+        match runtime.block_on(follow(target, dialer)) {
+            Ok(master) => return Ok(master),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.expect("at least one target was named"))
+}
+
+async fn follow(target: SocketAddr, dialer: &Dialer) -> Result<SocketAddr, Error> {
+    let mut at = target;
+    for _ in 0..HOPS_MAX {
+        match master_named_by(at, dialer).await? {
+            Named::Itself => return Ok(at),
+            Named::Other(mastership) => match address_of(&mastership).await {
+                Some(master) => at = master,
+                None => {
+                    return Err(Error::NotMaster { target: at, master: "it does not know which is".into() });
+                }
+            },
+        }
+    }
+    Err(Error::NotMaster { target, master: format!("and {HOPS_MAX} servers named each other") })
+}
+
+pub(crate) async fn address_of(mastership: &Mastership) -> Option<SocketAddr> {
+    lookup_host(mastership.master_address.as_deref()?).await.ok()?.next()
+}
+
+enum Named {
+    Itself,
+    Other(Mastership),
+}
+
+async fn master_named_by(target: SocketAddr, dialer: &Dialer) -> Result<Named, Error> {
+    let (connection, driver) =
+        Connection::open(dialer, target).await.map_err(|reason| Error::Unreachable { target, reason })?;
+    let path = Path::new(dialer, target, "Discovery");
+    let answer = tokio::select! {
+        answer = timeout(CONNECT_PATIENCE, connection.call(&path, &DiscoveryRequest {})) => match answer {
+            Ok(answer) => answer.map_err(Failure::reason),
+            Err(_) => Err("no answer to Discovery".to_owned()),
+        },
+        ended = driver => Err(ended.err().map_or("it closed the connection".to_owned(), |error| error.to_string())),
+    };
+    let answer: DiscoveryResponse = answer.map_err(|reason| Error::NotDoorman { target, reason })?;
+    Ok(match answer.is_master {
+        Some(true) => Named::Itself,
+        _ => Named::Other(answer.mastership.unwrap_or_default()),
+    })
 }
 
 #[cfg(test)]

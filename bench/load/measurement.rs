@@ -1,15 +1,12 @@
 //! The result of one run, which is printed, written as JSON and compared.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::Histogram;
 use leaseway_process::usage::Memory;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    common::spread::number_or_null,
-    load::tally::{Counts, SecondTally, Tally},
-};
+use crate::{common::output::number_or_null, load::workload::Settled};
 
 /// From this CPU share on, the load generator may be the limit.
 const LIMIT_SHARE: f64 = 0.85;
@@ -56,26 +53,13 @@ pub(crate) struct Measurement {
     pub(crate) schedule: Option<Kept>,
     pub(crate) server: Option<ServerUse>,
     pub(crate) generator: GeneratorUse,
-    /// One entry per second; the last may be shorter.
-    #[serde(default)]
-    pub(crate) by_second: Vec<Second>,
     /// The longest time between two answers.
     #[serde(default)]
     pub(crate) silence_ms: f64,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Second {
-    pub(crate) answered: u64,
-    pub(crate) failed: u64,
-    #[serde(deserialize_with = "number_or_null")]
-    pub(crate) p99_ms: f64,
-    #[serde(deserialize_with = "number_or_null")]
-    pub(crate) max_ms: f64,
-}
-
 /// Counted from when a request was due in an open loop, and from when it was sent in a closed one. NaN without answers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
     #[serde(deserialize_with = "number_or_null")]
     pub(crate) p50: f64,
@@ -85,8 +69,6 @@ pub(crate) struct Latency {
     pub(crate) p999: f64,
     #[serde(deserialize_with = "number_or_null")]
     pub(crate) max: f64,
-    /// Fractions of all requests, and the latency at each.
-    pub(crate) distribution: Vec<(f64, f64)>,
 }
 
 /// How well an open loop kept its schedule.
@@ -169,17 +151,16 @@ impl Measurement {
             schedule: None,
             server,
             generator,
-            by_second: tally.seconds.iter().map(Second::of).collect(),
             silence_ms: tally.silence.as_secs_f64() * 1e3,
         }
     }
 
     /// One line for each figure.
     pub(crate) fn lines(&self) -> Vec<String> {
-        if self.latency_ms.distribution.is_empty() {
+        if self.latency_ms.max.is_nan() {
             return vec![format!("nothing was answered: {}", self.counts.errors_text()), self.generator.line()];
         }
-        let Latency { p50, p99, p999, max, .. } = self.latency_ms;
+        let Latency { p50, p99, p999, max } = self.latency_ms;
         let mut lines = vec![
             format!("{:.0} requests/s ({} in {:.2} s)", self.requests_per_second, self.requests, self.seconds),
             format!("latency p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, max {max:.2} ms"),
@@ -271,44 +252,13 @@ impl Kept {
     }
 }
 
-impl Second {
-    fn of(tally: &SecondTally) -> Second {
-        let latency = &tally.latency_us;
-        let ms = |us: u64| if latency.is_empty() { f64::NAN } else { us as f64 / 1e3 };
-        let (p99_ms, max_ms) = (ms(latency.value_at_quantile(0.99)), ms(latency.max()));
-        Second { answered: latency.len(), failed: tally.failed, p99_ms, max_ms }
-    }
-}
-
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Latency {
         // An empty histogram reports 0, which would be a very fast answer.
         let ms = |us: u64| if histogram.is_empty() { f64::NAN } else { us as f64 / 1e3 };
         let at = |quantile| ms(histogram.value_at_quantile(quantile));
-        let parts = parts(histogram.len());
-        Latency {
-            p50: at(0.5),
-            p99: at(0.99),
-            p999: at(0.999),
-            max: ms(histogram.max()),
-            distribution: parts.into_iter().map(|part| (part, at(part))).collect(),
-        }
+        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: ms(histogram.max()) }
     }
-}
-
-/// The fractions at which a distribution is sampled: ten up to one half, ten in half of the rest, and so on down to a
-/// single request. They are the same for all runs.
-fn parts(requests: u64) -> Vec<f64> {
-    let mut parts = Vec::new();
-    let mut rest = 1.0;
-    while rest * requests as f64 >= 1.0 {
-        parts.extend((0..10).map(|tenth| 1.0 - rest * (1.0 - f64::from(tenth) / 20.0)));
-        rest /= 2.0;
-    }
-    if requests > 0 {
-        parts.push(1.0);
-    }
-    parts
 }
 
 impl GeneratorUse {
@@ -341,56 +291,165 @@ impl Measurement {
     }
 }
 
+/// The longest latency in microseconds, kept to three digits. Longer ones count as this.
+const LATENCY_MAX: Duration = Duration::from_secs(60);
+const DIGITS: u8 = 3;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// Resources that got a lease.
+    pub(crate) granted: u64,
+    /// Resources that were left out of an answer because of the minimum request interval.
+    pub(crate) ignored: u64,
+    /// New clients, and clients that released their leases. Only with `--churn`.
+    pub(crate) newcomers: u64,
+    pub(crate) releases: u64,
+    /// By gRPC status or other cause.
+    pub(crate) errors: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    pub(crate) fn error_count(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
+    pub(crate) fn errors_text(&self) -> String {
+        if self.errors.is_empty() {
+            return "no errors".into();
+        }
+        let kinds: Vec<_> = self.errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        format!("{} errors: {}", self.error_count(), kinds.join(", "))
+    }
+}
+
+pub(crate) struct Tally {
+    /// The time since the beginning of the measurement.
+    pub(crate) elapsed: Duration,
+    /// The longest time between two answers to one thread, and when the last one came.
+    pub(crate) silence: Duration,
+    last_answer: Duration,
+    pub(crate) latency_us: Histogram<u64>,
+    /// From when a request was due until it began. Empty without a schedule.
+    pub(crate) late_us: Histogram<u64>,
+    /// The longest that a request without an answer had waited at the end.
+    pub(crate) unanswered: Duration,
+    pub(crate) counts: Counts,
+}
+
+/// An empty histogram of latencies in microseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
+    let max = u64::try_from(LATENCY_MAX.as_micros()).expect("a minute fits");
+    Histogram::new_with_bounds(1, max, DIGITS).expect("the bounds are constants in order")
+}
+
+impl Tally {
+    pub(crate) fn new() -> Tally {
+        let histogram = histogram();
+        Tally {
+            elapsed: Duration::ZERO,
+            silence: Duration::ZERO,
+            last_answer: Duration::ZERO,
+            latency_us: histogram.clone(),
+            late_us: histogram,
+            unanswered: Duration::ZERO,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(crate) fn answered(&mut self, latency: Duration, settled: Settled) {
+        record(&mut self.latency_us, latency);
+        self.silence = self.silence.max(self.elapsed.saturating_sub(self.last_answer));
+        self.last_answer = self.elapsed;
+        self.counts.granted += u64::from(settled.granted);
+        self.counts.ignored += u64::from(settled.ignored);
+    }
+
+    pub(crate) fn late(&mut self, by: Duration) {
+        record(&mut self.late_us, by);
+    }
+
+    pub(crate) fn unanswered(&mut self, waited: Duration) {
+        self.unanswered = self.unanswered.max(waited);
+    }
+
+    pub(crate) fn failed(&mut self, kind: String) {
+        *self.counts.errors.entry(kind).or_default() += 1;
+    }
+
+    /// Requests for capacity that ended in any way; also failed attempts to connect and failed releases.
+    pub(crate) fn requests(&self) -> u64 {
+        self.latency_us.len() + self.counts.error_count()
+    }
+
+    pub(crate) fn add(&mut self, other: Tally) {
+        let same = "all tallies have the same bounds";
+        self.latency_us.add(&other.latency_us).expect(same);
+        self.late_us.add(&other.late_us).expect(same);
+        self.unanswered(other.unanswered);
+        self.silence = self.silence.max(other.silence);
+        let counts = &mut self.counts;
+        counts.granted += other.counts.granted;
+        counts.ignored += other.counts.ignored;
+        counts.newcomers += other.counts.newcomers;
+        counts.releases += other.counts.releases;
+        for (kind, count) in other.counts.errors {
+            *counts.errors.entry(kind).or_default() += count;
+        }
+    }
+}
+
+fn record(histogram: &mut Histogram<u64>, time: Duration) {
+    histogram.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn generator(cpu_share: Option<f64>, busy_share: f64) -> Option<&'static str> {
-        GeneratorUse { threads: 1, cpu_share, busy_share }.doubt()
-    }
-
     #[test]
-    fn the_limit_is_named() {
-        assert_eq!(generator(Some(0.5), 0.6), None);
-        assert!(generator(Some(0.9), 0.95).is_some_and(|doubt| doubt.contains("load generator was the limit")));
-        assert!(generator(Some(0.6), 0.95).is_some_and(|doubt| doubt.contains("machine was the limit")));
-        assert!(generator(None, 0.95).is_some_and(|doubt| doubt.contains("load generator was the limit")));
-    }
-
-    #[test]
-    fn a_schedule_that_was_not_kept_is_named() {
-        let kept = Kept { rate: 100.0, due: 1000, begun: 1000, late_p99_ms: 0.1, late_max_ms: 9.0 };
-        assert_eq!(kept.doubt(), None);
-        let behind = Kept { begun: 900, ..kept };
-        assert!(behind.doubt().is_some_and(|doubt| doubt.contains("the schedule was not kept")));
-        let late = Kept { late_p99_ms: 50.0, ..kept };
-        assert!(late.doubt().is_some_and(|doubt| doubt.contains("requests began late")));
-        let measured = Measurement { schedule: Some(late), ..Measurement::example() };
-        assert_eq!(measured.doubts(None).len(), 1);
-    }
-
-    #[test]
-    fn a_distribution_is_looked_at_down_to_a_single_request() {
-        assert!(parts(0).is_empty());
-        let parts = parts(1000);
-        assert!(parts.is_sorted() && parts[0] == 0.0 && parts[10] == 0.5 && parts[20] == 0.75, "{parts:?}");
-        assert!(parts[parts.len() - 2] > 0.998 && parts[parts.len() - 1] == 1.0);
-        let mut histogram = Histogram::new(3).expect("three digits are allowed");
-        (1..=1000).for_each(|ms| histogram.record(ms * 1000).expect("it grows by itself"));
-        let latency = Latency::of(&histogram);
-        let (part, ms) = latency.distribution[20];
-        assert!(part == 0.75 && (749.0..752.0).contains(&ms), "{ms}");
-        assert_eq!(latency.distribution.last().map(|last| last.1), Some(latency.max));
-    }
-
-    #[test]
-    fn a_few_ticks_of_cpu_time_are_doubted() {
-        let memory = Memory { peak_kib: 1, now_kib: 1 };
-        let doubts = |cores| {
-            let server = Some(ServerUse { cpu_us_per_request: 1.0, cores, memory, grown_kib: 0 });
-            Measurement { seconds: 2.0, requests: 9, server, ..Measurement::example() }.doubts(None)
+    fn each_doubt_is_raised_by_its_figure_alone() {
+        let example = Measurement::example;
+        let generator = |cpu_share, busy_share| Measurement {
+            generator: GeneratorUse { threads: 1, cpu_share, busy_share },
+            ..example()
         };
-        assert_eq!((doubts(0.05), doubts(0.11)), (vec![COARSE], vec![]));
+        let schedule = |begun, late_p99_ms| Measurement {
+            schedule: Some(Kept { rate: 100.0, due: 1000, begun, late_p99_ms, late_max_ms: 90.0 }),
+            ..example()
+        };
+        let server = |cores| Measurement {
+            seconds: 2.0,
+            requests: 9,
+            server: Some(ServerUse {
+                cpu_us_per_request: 1.0,
+                cores,
+                memory: Memory { peak_kib: 1, now_kib: 1 },
+                grown_kib: 0,
+            }),
+            ..example()
+        };
+        let leased =
+            |leased, newcomers| Measurement { leased, counts: Counts { newcomers, ..Counts::default() }, ..example() };
+        let filled = Some(Filled { clients: 1000, seconds: 1.0, bytes_per_client: None });
+        for (measured, filled, doubt) in [
+            (generator(Some(0.5), 0.6), None, ""),
+            (generator(Some(0.9), 0.95), None, "load generator was the limit"),
+            (generator(None, 0.95), None, "load generator was the limit"),
+            (generator(Some(0.6), 0.95), None, "machine was the limit"),
+            (schedule(1000, 0.1), None, ""),
+            (schedule(900, 0.1), None, "the schedule was not kept"),
+            (schedule(1000, 50.0), None, "requests began late"),
+            (server(0.05), None, COARSE),
+            (server(0.11), None, ""),
+            (leased(1000, 0), filled, ""),
+            (leased(900, 0), filled, LAPSED),
+            (leased(900, 100), filled, ""),
+            (leased(900, 0), None, ""),
+        ] {
+            let doubts = measured.doubts(filled);
+            assert_eq!(doubts.len(), usize::from(!doubt.is_empty()), "{doubts:?}");
+            assert!(doubts.iter().all(|one| one.contains(doubt)), "{doubts:?}, not {doubt}");
+        }
     }
 
     #[test]
@@ -403,33 +462,22 @@ mod tests {
         assert_eq!(refused.doubts(None), [FAILED]);
         let read: Measurement = serde_json::from_str(&serde_json::to_string(&refused).unwrap()).unwrap();
         assert!(read.latency_ms.p50.is_nan() && read.latency_ms.max.is_nan(), "{read:?}");
-        assert!(Measurement::example().doubts(None).is_empty());
     }
 
     #[test]
-    fn what_is_written_can_be_read_again() {
-        let server = ServerUse {
-            cpu_us_per_request: f64::INFINITY,
-            cores: 0.5,
-            memory: Memory { peak_kib: 2, now_kib: 1 },
-            grown_kib: 0,
-        };
-        let written = Measurement { server: Some(server), ..Measurement::example() };
-        let json = serde_json::to_string(&written).unwrap();
-        let read: Measurement = serde_json::from_str(&json).unwrap();
-        assert!(read.server.is_some_and(|server| server.cpu_us_per_request.is_nan() && server.cores == 0.5));
-    }
-
-    #[test]
-    fn clients_that_were_let_in_and_lost_their_leases_are_said() {
-        let filled = Some(Filled { clients: 1000, seconds: 1.0, bytes_per_client: None });
-        let measured = |leased, newcomers| {
-            let counts = Counts { newcomers, ..Counts::default() };
-            Measurement { leased, counts, ..Measurement::example() }
-        };
-        assert!(measured(1000, 0).doubts(filled).is_empty());
-        assert_eq!(measured(900, 0).doubts(filled), [LAPSED]);
-        assert!(measured(900, 100).doubts(filled).is_empty(), "they left");
-        assert!(measured(900, 0).doubts(None).is_empty(), "they have not come yet");
+    fn tallies_add_up() {
+        let (mut one, mut two) = (Tally::new(), Tally::new());
+        one.answered(Duration::from_micros(100), Settled { granted: 1, ignored: 0 });
+        one.failed("Unavailable".into());
+        two.answered(Duration::from_secs(3600), Settled { granted: 0, ignored: 2 });
+        two.failed("Unavailable".into());
+        two.failed("Internal".into());
+        two.elapsed = Duration::from_millis(1500);
+        two.answered(Duration::from_millis(1), Settled { granted: 1, ignored: 0 });
+        one.add(two);
+        assert_eq!(one.silence, Duration::from_millis(1500));
+        assert_eq!((one.requests(), one.counts.granted, one.counts.ignored), (6, 2, 2));
+        assert_eq!(one.counts.errors, BTreeMap::from([("Unavailable".into(), 2), ("Internal".into(), 1)]));
+        assert!(one.latency_us.max() >= 59_900_000, "a long wait is kept, at the upper bound");
     }
 }

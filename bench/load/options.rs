@@ -5,13 +5,9 @@ use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 use leaseway_process::usage::{self, Memory};
 
 use crate::{
-    common::{
-        error::Error,
-        flags::{percent, seconds},
-        tls::TlsFlags,
-    },
+    common::{error::Error, percent, seconds, tls::TlsFlags},
     load::{
-        socket::Dialer,
+        connection::Dialer,
         workload::{Population, WantsPattern},
     },
 };

@@ -1,24 +1,21 @@
 //! The command line, and the cases that it describes.
 
-use std::{num::NonZeroU64, ops::Range, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU64,
+    ops::Range,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use clap::ValueEnum;
 use leaseway_core::Reuse;
 use leaseway_sim::{
-    scenario::{Scenario, plan::Plan},
+    scenario::{BUILT_IN, Scenario, built_in, plan::Plan},
     units::{Algorithm, Between, Part, Span},
 };
 
-use crate::{
-    common::{
-        error::Error,
-        flags::{Handover, word},
-    },
-    simulate::{
-        file,
-        sets::{self, Chosen, Setting},
-    },
-};
+use crate::common::{error::Error, word};
 
 fn some_time(text: &str) -> Result<Span, String> {
     let length: Span = text.parse()?;
@@ -95,6 +92,26 @@ pub(crate) struct SimulateArgs {
     pub(crate) wide: bool,
 }
 
+/// What a new master knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Handover {
+    /// What its predecessor promised.
+    #[default]
+    Promises,
+    /// Nothing: it learns from clients first.
+    Learning,
+}
+
+impl Handover {
+    /// The value in the simulator.
+    pub(crate) fn simulated(self) -> leaseway_sim::scenario::Handover {
+        match self {
+            Handover::Promises => leaseway_sim::scenario::Handover::Promises,
+            Handover::Learning => leaseway_sim::scenario::Handover::Learning,
+        }
+    }
+}
+
 /// When freed capacity may be given to another holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum When {
@@ -156,8 +173,8 @@ impl SimulateArgs {
     pub(crate) fn cases(&self) -> Result<Vec<Case>, Error> {
         let mut cases = Vec::new();
         for name in &self.scenarios {
-            let scenario = self.changed(file::load(name)?);
-            for set in sets::each(&self.set) {
+            let scenario = self.changed(load(name)?);
+            for set in combinations(&self.set) {
                 for algorithm in each(&self.algorithm) {
                     for reuse in each(&self.reuse) {
                         for push in each(&self.push) {
@@ -239,4 +256,89 @@ struct Way<'a> {
 /// Each of them, or once none.
 fn each<T: Copy>(given: &[T]) -> Vec<Option<T>> {
     if given.is_empty() { vec![None] } else { given.iter().copied().map(Some).collect() }
+}
+
+/// A parameter and its values, as `raise_tc_s=900,3600`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting {
+    name: String,
+    values: Vec<String>,
+}
+
+/// The value of each parameter.
+pub(crate) type Chosen = BTreeMap<String, String>;
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Setting, String> {
+        let wrong = || format!("`{text}`: expected a parameter and its values, like raise_tc_s=900,3600");
+        let (name, values) = text.split_once('=').ok_or_else(wrong)?;
+        let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+        match name.is_empty() || values.iter().any(String::is_empty) {
+            true => Err(wrong()),
+            false => Ok(Setting { name: name.to_owned(), values }),
+        }
+    }
+}
+
+/// Every combination of values; one empty combination if nothing is set.
+fn combinations(settings: &[Setting]) -> Vec<Chosen> {
+    settings.iter().fold(vec![Chosen::new()], |all, setting| {
+        let with = |chosen: &Chosen, value: &String| {
+            let mut chosen = chosen.clone();
+            chosen.insert(setting.name.clone(), value.clone());
+            chosen
+        };
+        all.iter().flat_map(|chosen| setting.values.iter().map(move |value| with(chosen, value))).collect()
+    })
+}
+
+/// The text of a built-in scenario, or of a file.
+pub(crate) fn scenario_text(name: &str) -> Result<String, Error> {
+    if let Some(text) = built_in(name) {
+        return Ok(text.to_owned());
+    }
+    let path = Path::new(name);
+    if !path.exists() {
+        let known = BUILT_IN.map(|(name, _)| name).join(", ");
+        return Err(Error::Usage(format!("there is no scenario `{name}`, and no such file; known: {known}")));
+    }
+    std::fs::read_to_string(path).map_err(Error::io(format!("read {name}")))
+}
+
+/// Reads and checks a scenario. Errors name file and line.
+fn load(name: &str) -> Result<Scenario, Error> {
+    Scenario::parse(name, &scenario_text(name)?).map_err(Error::Usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(text: &str) -> Setting {
+        text.parse().expect("a setting")
+    }
+
+    #[test]
+    fn every_value_goes_with_every_other() {
+        let all = combinations(&[setting("a=1,2"), setting("b=x, y")]);
+        let told: Vec<_> = all.iter().map(|chosen| format!("{}{}", chosen["a"], chosen["b"])).collect();
+        assert_eq!(told, ["1x", "1y", "2x", "2y"]);
+        assert_eq!(combinations(&[]), [Chosen::new()], "there is one case without any");
+    }
+
+    #[test]
+    fn what_is_no_setting_is_refused_with_one_that_is() {
+        for wrong in ["raise_tc_s", "=900", "raise_tc_s=", "raise_tc_s=900,"] {
+            let error = wrong.parse::<Setting>().expect_err(wrong);
+            assert!(error.contains(wrong) && error.contains("raise_tc_s=900,3600"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_scenario_that_is_not_there_names_those_that_are() {
+        let error = load("sevn").expect_err("a typing error").to_string();
+        assert!(error.contains("`sevn`") && error.contains("seven"), "{error}");
+    }
 }

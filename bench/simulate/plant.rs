@@ -3,7 +3,11 @@
 use leaseway_sim::runner::planted::{Fault, Found, Search};
 
 use crate::{
-    common::{error::Error, output::print, signal::Interrupt, table},
+    common::{
+        error::Error,
+        output::{self, print},
+        server::Interrupt,
+    },
     simulate::args::SimulateArgs,
 };
 
@@ -28,7 +32,7 @@ pub(crate) fn search(name: &str, args: &SimulateArgs, interrupt: &Interrupt) -> 
         rows.push(row(fault, found));
     }
     let head = ["left out", "rule", "found by", "handover", "what", "seed", "after s", "peak %"];
-    print(&table::render(&head, 5, &rows))?;
+    print(&output::render(&head, 5, &rows))?;
     if missed == 0 { Ok(()) } else { Err(Error::NotFound { faults: missed }) }
 }
 

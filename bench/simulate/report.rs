@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    common::{spread::Spread, table},
+    common::output::{self, Spread},
     simulate::args::Case,
 };
 
@@ -217,7 +217,7 @@ impl SimulateReport {
         };
         let tables = [false, true].map(|is_pool| SimulatedTable::of(&self.cases, is_pool, &words, name));
         let tables = tables.iter().filter(|table| !table.rows.is_empty());
-        let render = if wide { table::render::<Vec<String>, String> } else { table::fitted };
+        let render = if wide { output::render::<Vec<String>, String> } else { output::fitted };
         tables.map(|table| render(&table.head, 4, &table.rows)).collect::<Vec<_>>().join("\n\n")
     }
 }

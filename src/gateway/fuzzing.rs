@@ -1,4 +1,4 @@
-//! What strangers and operators send to gateways, from any bytes. Each function panics where reading it breaks a rule.
+//! Decoders of gateways, for arbitrary bytes. Each function panics if decoding breaks an invariant.
 
 use leaseway_proto::envoy::quota::RateLimitQuotaUsageReports;
 use prost::Message as _;
@@ -7,7 +7,7 @@ use crate::{resource_id, rlqs::report, rls::file};
 
 pub use crate::http::fuzzing::{fields, lease_token};
 
-/// A file of rules as envoyproxy/ratelimit reads them.
+/// A file of rules in the format of envoyproxy/ratelimit.
 pub fn rules(bytes: &[u8]) {
     if let Err(error) = file::parse("fuzz.yaml", bytes) {
         let error = error.to_string();

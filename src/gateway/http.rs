@@ -1,11 +1,10 @@
-//! HTTP and JSON: for what speaks neither gRPC nor Envoy's protocols.
+//! HTTP and JSON, for callers that speak neither gRPC nor Envoy's protocols.
 //!
-//! One table of [operations](operation::Operation) says what there is: routes, checks, metrics and the OpenAPI document
-//! are made from it. [`leases`] are the callers' own and are passed on to the cluster; [`permits`] and [`reservations`]
-//! are of resources whose lease this gateway holds.
+//! Routes, validation, metrics and the OpenAPI document are made from one table of
+//! [operations](operation::Operation). [`leases`] belong to the callers, and are passed on to the cluster. [`permits`] and
+//! [`reservations`] are for resources whose lease this gateway holds.
 
 mod cluster;
-mod counters;
 mod fields;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -13,13 +12,14 @@ mod lease_token;
 mod leases;
 mod openapi;
 mod operation;
+pub(crate) mod pages;
 mod permits;
 mod problem;
 mod rate_limit_fields;
 mod request;
 mod reservations;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -29,12 +29,12 @@ use axum::{
     routing::{MethodFilter, get, on},
 };
 use leaseway_server::{CallerRefusal, ListenOption};
+use metrics::{Counter, counter, describe_counter, describe_gauge, gauge};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use self::{
     cluster::Cluster,
-    counters::RequestCounters,
     operation::Operation,
     problem::{Problem, ProblemKind},
     request::Read,
@@ -45,34 +45,31 @@ use crate::lease_table::LeaseTable;
 pub use self::permits::LongWindow;
 pub(crate) use self::request::MAX_BODY_BYTES;
 
-/// Reservations that have ended are looked for so often.
+/// How often expired reservations are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a gateway for HTTP is to do.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Where callers ask.
     pub listen: ListenOption,
-    /// Reservations that may wait to be settled.
+    /// The maximum number of reservations that are not settled.
     pub max_reservations: usize,
-    /// Resources with windows longer than a second; the first pattern that matches counts.
+    /// Resources with windows longer than a second. The first pattern that matches counts.
     pub windows: Vec<LongWindow>,
 }
 
-/// What requests by HTTP are answered from.
 pub(crate) struct HttpGateway {
     cluster: Cluster,
     lease_table: Arc<LeaseTable>,
     reservations: Reservations,
     windows: Vec<LongWindow>,
     counters: RequestCounters,
-    /// The document is the same for all.
+    /// The OpenAPI document.
     document: String,
     closing: watch::Receiver<bool>,
 }
 
 impl HttpGateway {
-    /// A gateway whose permits come from `bridge`. It closes when `closing` says so.
+    /// The gateway closes when `closing` becomes true.
     pub(crate) fn new(
         options: HttpOptions,
         lease_table: Arc<LeaseTable>,
@@ -89,11 +86,11 @@ impl HttpGateway {
         })
     }
 
-    /// What it serves, besides pages for operators.
+    /// All operations, and `pages` for operators.
     pub(crate) fn routes(self: &Arc<HttpGateway>, pages: Router) -> Router {
         let mut routes = Router::new();
         for operation in Operation::ALL {
-            let filter = MethodFilter::try_from(operation.method()).expect("one of HTTP's own");
+            let filter = MethodFilter::try_from(operation.method()).expect("a standard method");
             let serve =
                 move |State(gateway): State<Arc<HttpGateway>>, request: Request| serve(gateway, operation, request);
             routes = routes.route(operation.path(), on(filter, serve));
@@ -106,7 +103,7 @@ impl HttpGateway {
             .method_not_allowed_fallback(|| async { no_such_method() })
     }
 
-    /// Ends reservations whose time is over, until the gateway closes.
+    /// Removes expired reservations until the gateway closes.
     pub(crate) async fn run_sweeps(self: Arc<HttpGateway>) {
         let mut closing = self.closing.clone();
         loop {
@@ -114,8 +111,8 @@ impl HttpGateway {
                 _ = closing.wait_for(|closing| *closing) => return,
                 () = tokio::time::sleep(SWEEP_INTERVAL) => {}
             }
-            self.reservations.end_late();
-            counters::reservations(self.reservations.count());
+            self.reservations.remove_expired();
+            gauge!("leaseway_gateway_reservations").set(self.reservations.count() as f64);
         }
     }
 
@@ -149,7 +146,42 @@ async fn serve(gateway: Arc<HttpGateway>, operation: Operation, request: Request
     response
 }
 
-/// What a request that was carried out is answered with.
+/// Counters of requests by operation and status, looked up once.
+struct RequestCounters(HashMap<(Operation, StatusCode), Counter>);
+
+fn counter_of(operation: Operation, code: StatusCode) -> Counter {
+    let code = code.as_str().to_owned();
+    counter!("leaseway_gateway_http_requests_total", "operation" => operation.name(), "code" => code)
+}
+
+impl RequestCounters {
+    /// All statuses in the table of operations are there from the start.
+    fn new() -> RequestCounters {
+        describe_counter!(
+            "leaseway_gateway_http_requests_total",
+            "Requests by HTTP that name an operation, by operation and status of the answer."
+        );
+        describe_gauge!("leaseway_gateway_reservations", "Reservations of permits that are not settled.");
+        let mut counters = HashMap::new();
+        for operation in Operation::ALL {
+            let answered = StatusCode::from_u16(operation.answer().0).unwrap_or_default();
+            for code in operation.problems().iter().map(|kind| kind.status()).chain([answered]) {
+                counters.insert((operation, code), counter_of(operation, code));
+            }
+        }
+        counters.values().for_each(|counter| counter.absolute(0));
+        RequestCounters(counters)
+    }
+
+    fn count(&self, operation: Operation, code: StatusCode) {
+        match self.0.get(&(operation, code)) {
+            Some(counter) => counter.increment(1),
+            None => counter_of(operation, code).increment(1),
+        }
+    }
+}
+
+/// The answer to a successful request.
 struct HttpAnswer {
     status: StatusCode,
     json: Value,

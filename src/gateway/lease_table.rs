@@ -1,11 +1,11 @@
-//! Resources that are open at a gateway, and what holds them.
+//! The open resources of a gateway, with their leases and limiters.
 //!
-//! A gateway is one client of the cluster: of each resource it has one lease, and a limiter in this process that decides.
-//! What is asked for the first time is opened then; what has not been asked for any more is given back. No request
-//! waits for the cluster but the first for a resource, and that not for long.
+//! A gateway is one client of the cluster. It holds one lease of each resource, and a limiter in this process decides. A
+//! resource is opened by the first request for it, and released after a time without requests. Only the first request
+//! for a resource waits for the cluster, and only for a short time.
 //!
-//! What strangers name is bounded: so many resources in all, and of one caller its share of them. A caller that may
-//! have no more is answered as if there were no lease.
+//! The number of resources is bounded, in total and by a share for each caller. A caller that has its share is answered as
+//! if there were no lease.
 
 mod caller_shares;
 mod entry;
@@ -21,89 +21,81 @@ use std::{
 
 use leaseway_client::{BuildError, Client, OpenError, Transport, Window};
 use leaseway_core::{Glob, Principal, PrincipalShare};
+use metrics::{counter, gauge};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub(crate) use self::caller_shares::{CallerShares, SharePermit};
 pub use self::entry::{LeaseEntry, Taken};
 use self::shards::Shards;
-use crate::metrics;
 
-/// How often resources are looked at that no caller asks for.
+/// How often idle resources are released.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often wants are looked at of resources that have refused something.
+/// How often the wants of resources that refused requests are estimated.
 const WANTS_INTERVAL: Duration = Duration::from_millis(100);
-/// How long giving back may take when a gateway stops. What is not given back ends by itself.
+/// How long releasing all leases may take when a gateway stops. The others expire.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How a bridge is to be.
 #[derive(Debug, Clone)]
 pub struct LeaseTableOptions {
     /// Servers of the node, as `host:port`.
     pub servers: Vec<String>,
-    /// How they are reached.
     pub transport: Transport,
-    /// What the gateway calls itself; without it as the client library does.
+    /// The client id of the gateway. None: the default of the client library.
     pub id: Option<String>,
-    /// Resources that may be open at once.
+    /// The maximum number of open resources.
     pub most_resources: usize,
-    /// What part of them a lone caller may have.
+    /// The share of one caller.
     pub share: PrincipalShare,
-    /// A resource is given back when it has not been asked for so long, and for as long as its window is.
+    /// A resource is released after this long, and at least its window, without a request.
     pub idle: Duration,
-    /// The first request for a resource waits so long for a lease.
+    /// How long the first request for a resource waits for a lease.
     pub first_wait: Duration,
-    /// What is answered where there is no lease.
     pub without_lease: WithoutLease,
-    /// Resources of which callers say what they have used, rather than ask for it: it counts whether or not it is
-    /// there.
+    /// Resources whose callers report what they have used. It is charged even if it exceeds what is available.
     pub charged: Vec<Glob>,
 }
 
-/// What is answered while there is no lease: for the first request of all it may not have come yet, and later leases
-/// have ended and no server answers.
+/// The answer while there is no lease: before the first one arrives, or after the last one expired without an answer of
+/// any server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WithoutLease {
-    /// Everything passes: what is behind the limit must bear it.
+    /// Everything passes. The protected service has to bear it.
     Allow,
     #[default]
     Deny,
 }
 
-/// The resources of a gateway. Callers share it.
 #[derive(Debug)]
 pub struct LeaseTable {
     client: Client,
     options: LeaseTableOptions,
     table: Shards,
     caller_shares: CallerShares,
-    /// Sweeps so far: the time by which use is noted.
+    /// The number of sweeps so far, which serves as a clock for idle times.
     sweeps: Arc<AtomicU32>,
-    /// Those that have refused something since wants were last looked at.
+    /// The resources that refused a request since wants were last estimated.
     pressed: Mutex<Vec<Arc<LeaseEntry>>>,
 }
 
-/// Why a resource is not opened.
+/// Why a resource was not opened.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NotOpened {
-    /// There are as many as there may be.
     #[error("this gateway has as many resources open as it may ({0}); it can be started with a larger --max-resources")]
     TooMany(usize),
-    /// The caller has its share.
     #[error(
         "your address has as many resources open at this gateway as it may while others could need the rest of {0}; it \
          can be started with a larger --max-resources or --address-share"
     )]
     OfCaller(usize),
-    /// An Envoy has as many as it may.
     #[error("this Envoy has as many buckets as it may ({0}): --max-buckets")]
     OfEnvoy(usize),
-    /// It is no resource, or the gateway is closing.
+    /// The id is invalid, or the gateway is closing.
     #[error(transparent)]
     Refused(#[from] OpenError),
 }
 
 impl LeaseTable {
-    /// A bridge, and what looks after it for as long as there is one. Must be called within a tokio runtime.
+    /// Also starts its background task. Must be called within a tokio runtime.
     pub fn start(options: LeaseTableOptions) -> Result<Arc<LeaseTable>, BuildError> {
         let servers = options.servers.iter().cloned();
         let mut builder = Client::builder().endpoints(servers).transport(&options.transport).gateway();
@@ -122,54 +114,55 @@ impl LeaseTable {
         Ok(lease_table)
     }
 
-    /// How it was to be.
     pub fn options(&self) -> &LeaseTableOptions {
         &self.options
     }
 
-    /// The client that holds the leases.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// How many resources are open.
+    /// The number of open resources.
     pub fn resources(&self) -> usize {
         self.caller_shares.used()
     }
 
-    /// Those that are open, in no order.
+    /// All open resources, in no order.
     pub fn all(&self) -> Vec<Arc<LeaseEntry>> {
         self.table.select(|_| true)
     }
 
-    /// A resource that is open.
+    /// Finds an open resource, for use.
     pub fn find(&self, id: &str) -> Option<Arc<LeaseEntry>> {
         let entry = self.table.find(id)?;
         entry.note_use(self.sweeps.load(Ordering::Relaxed));
         Some(entry)
     }
 
-    /// As [`find`](Self::find), for one that is only looked at: that is no use.
+    /// Finds an open resource without counting that as use.
     pub fn look(&self, id: &str) -> Option<Arc<LeaseEntry>> {
         self.table.find(id)
     }
 
-    /// A resource, opened if it is not: for `caller`, who then has one more.
+    /// Finds or opens a resource. If it is opened, it counts to the share of `caller`.
     pub fn open(&self, id: &str, window: Window, caller: Principal) -> Result<Arc<LeaseEntry>, NotOpened> {
         if let Some(entry) = self.find(id) {
             return Ok(entry);
         }
-        let permit = self.caller_shares.admit(caller).inspect_err(|_| metrics::resource_refused())?;
+        let permit = self
+            .caller_shares
+            .admit(caller)
+            .inspect_err(|_| counter!("leaseway_gateway_resources_refused_total").increment(1))?;
         let rate = self.client.resource(id).window(window).rate()?;
         let is_charged = self.options.charged.iter().any(|glob| glob.matches(id));
         let now = self.sweeps.load(Ordering::Relaxed);
         let entry = LeaseEntry::new(rate, window, self.options.first_wait, now, permit).charged(is_charged);
-        metrics::resource_opened();
-        // Another request may have been faster: then this handle goes, and the lease stays.
+        counter!("leaseway_gateway_resources_opened_total").increment(1);
+        // If another request was faster, this handle is dropped, and the lease stays.
         Ok(self.table.insert(Arc::new(entry)))
     }
 
-    /// Lets `many` pass at a resource, or not. Waits only for the first lease of all.
+    /// Takes `many` permits. Waits only for the first lease.
     pub async fn take(&self, entry: &Arc<LeaseEntry>, many: u32) -> Taken {
         match entry.take(many) {
             Taken::NoLease if entry.first_lease().await => self.pressing(entry, entry.take(many)),
@@ -177,7 +170,7 @@ impl LeaseTable {
         }
     }
 
-    /// As [`take`](Self::take) where nothing is to be waited for.
+    /// Like [`take`](Self::take), but does not wait.
     pub fn try_take(&self, entry: &Arc<LeaseEntry>, many: u32) -> Taken {
         self.pressing(entry, entry.take(many))
     }
@@ -189,19 +182,18 @@ impl LeaseTable {
         taken
     }
 
-    /// A resource has refused something: it wants more, which is looked at soon.
+    /// Notes that a resource refused a request, so that its wants are estimated soon.
     pub fn refused(&self, entry: &Arc<LeaseEntry>) {
-        if entry.presses() {
+        if entry.note_refusal() {
             self.pressed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(entry));
         }
     }
 
-    /// Whether something passes where there is no lease.
     pub fn passes_without_lease(&self) -> bool {
         self.options.without_lease == WithoutLease::Allow
     }
 
-    /// Gives everything back, and waits until that is done or takes too long.
+    /// Releases all leases. Waits for that up to a timeout.
     pub async fn close(&self) {
         self.table.clear();
         if timeout(CLOSE_TIMEOUT, self.client.close()).await.is_err() {
@@ -209,24 +201,24 @@ impl LeaseTable {
         }
     }
 
-    fn look_at_wants(&self) {
+    fn estimate_wants(&self) {
         let pressed = std::mem::take(&mut *self.pressed.lock().unwrap_or_else(PoisonError::into_inner));
         for entry in pressed {
-            entry.look_at_wants();
+            entry.estimate_wants();
         }
     }
 
     fn sweep(&self) {
         let now = self.sweeps.fetch_add(1, Ordering::Relaxed) + 1;
         let idle = u32::try_from(self.options.idle.as_secs().max(1)).unwrap_or(u32::MAX);
-        // Where there is little room left a long window protects no more.
+        // A long window protects a resource only while there is enough room.
         let is_tight = self.resources() > self.options.most_resources / 8 * 7;
         for entry in self.table.select(|entry| entry.has_fallen(now)) {
-            entry.look_at_wants();
+            entry.estimate_wants();
         }
-        let given_back = self.table.remove_where(|entry| entry.is_idle(now, idle, is_tight));
-        metrics::resources_given_back(given_back.len());
-        metrics::resources_open(self.resources());
+        let released = self.table.remove_where(|entry| entry.is_idle(now, idle, is_tight));
+        counter!("leaseway_gateway_resources_given_back_total").increment(released.len() as u64);
+        gauge!("leaseway_gateway_resources").set(self.resources() as f64);
     }
 }
 
@@ -240,6 +232,6 @@ async fn run_sweeps(lease_table: std::sync::Weak<LeaseTable>) {
             _ = sweep.tick() => true,
         };
         let Some(lease_table) = lease_table.upgrade() else { return };
-        if sweeps { lease_table.sweep() } else { lease_table.look_at_wants() }
+        if sweeps { lease_table.sweep() } else { lease_table.estimate_wants() }
     }
 }

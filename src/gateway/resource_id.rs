@@ -1,26 +1,24 @@
-//! The resource that a descriptor or a bucket means: `domain/key=value,key=value`.
+//! The resource id of a descriptor or a bucket: `domain/key=value,key=value`.
 //!
-//! Keys and values are what strangers send. What has a meaning in an id (`/`, `,`, `=`), what begins an escape (`%`,
-//! `~`) and control characters are written as `%` and two digits for each byte, so that two different descriptors never
-//! mean the same resource, and a template's pattern says what it seems to: its `*` does not cross the `/` behind the
-//! domain, and everything else stands as it was sent.
+//! Keys and values come from strangers. Separators (`/`, `,`, `=`), escape characters (`%`, `~`) and control characters
+//! are percent-encoded, so that different descriptors never have the same id. The `*` of a template's pattern does not
+//! match the `/` after the domain. All other characters are unchanged.
 //!
-//! Ids are bounded by the servers. Of a longer one the beginning is kept, and the rest stands as a digest behind `~`:
-//! it is still the same resource each time, and a pattern still finds it by its domain and first key.
+//! Servers limit the length of ids. A longer id keeps its beginning, followed by `~` and a digest of the whole id. So it is
+//! the same each time, and a pattern still matches its domain and first key.
 
 use ring::digest::{SHA256, digest};
 
-/// As the servers have it.
+/// The default of servers.
 pub const MAX_BYTES: usize = 256;
 
-/// Of a digest, in hexadecimal.
+/// The length of a digest in hexadecimal.
 const DIGEST: usize = 64;
 
-/// What is kept of a longer one.
+/// The number of bytes that are kept of a longer id.
 const KEPT: usize = MAX_BYTES - DIGEST - 1;
 
-/// Writes the resource of these entries into `id`, in the place of what is there. The order of the entries counts: a
-/// protocol in which it has no meaning sorts them first.
+/// Overwrites `id` with the id for these entries. Their order matters, so protocols without an order sort them first.
 pub fn write<'e>(id: &mut String, domain: &str, entries: impl IntoIterator<Item = (&'e str, &'e str)>) {
     id.clear();
     escape(id, domain);
@@ -37,7 +35,7 @@ pub fn write<'e>(id: &mut String, domain: &str, entries: impl IntoIterator<Item 
     }
 }
 
-/// As [`write`], into a new string.
+/// Like [`write`], into a new string.
 pub fn of<'e>(domain: &str, entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> String {
     let mut id = String::new();
     write(&mut id, domain, entries);
@@ -77,7 +75,7 @@ fn shorten(id: &mut String) {
     id.extend(whole.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 0xf]).map(digit));
 }
 
-/// A template's pattern that matches what [`write`] makes of a text, and nothing else.
+/// A template's pattern that matches only the escaped `text`.
 pub fn pattern(text: &str) -> String {
     let mut escaped = String::new();
     escape(&mut escaped, text);
@@ -98,16 +96,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_says_what_was_sent_in_its_order() {
+    fn an_id_has_the_entries_in_order() {
         assert_eq!(of("shop", [("user", "ann"), ("path", "")]), "shop/user=ann,path=");
         assert_eq!(of("shop", []), "shop");
         assert_eq!(of("größe", [("k", "世界 *?[")]), "größe/k=世界 *?[");
     }
 
     #[test]
-    fn what_has_a_meaning_in_an_id_is_escaped() {
+    fn separators_and_escapes_are_escaped() {
         assert_eq!(of("a/b", [("k=", "x,y%~\n")]), "a%2Fb/k%3D=x%2Cy%25%7E%0A");
-        assert_eq!(of("d", [("k", "\u{85}")]), "d/k=%C2%85", "all bytes of a character");
+        assert_eq!(of("d", [("k", "\u{85}")]), "d/k=%C2%85", "all bytes of a character are escaped");
         let pairs = [
             (of("d", [("a", "b,c=d")]), of("d", [("a", "b"), ("c", "d")])),
             (of("d", [("a", "%2C")]), of("d", [("a", ",")])),
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_never_too_long_and_still_its_own() {
+    fn long_ids_are_shortened_and_still_differ() {
         let long = "é".repeat(500);
         let (one, other) = (of("d", [("k", &*long)]), of("d", [("k", &*format!("{long}x"))]));
         assert_ne!(one, other);
@@ -127,15 +125,15 @@ mod tests {
         assert_eq!(one, of("d", [("k", &*long)]), "the same each time");
         assert_ne!(
             one,
-            of("d", [("k", one.strip_prefix("d/k=").expect("it begins so"))]),
-            "it cannot be said outright"
+            of("d", [("k", one.strip_prefix("d/k=").expect("the prefix"))]),
+            "a shortened id cannot be sent as a value"
         );
         let exact = "x".repeat(MAX_BYTES - "d/k=".len());
         assert!(of("d", [("k", &*exact)]).ends_with(&exact));
     }
 
     #[test]
-    fn a_pattern_of_a_text_matches_its_id_alone() {
+    fn a_pattern_matches_the_id_of_its_text_only() {
         for text in ["plain", "a*b", "[x]?", "back\\slash", "a/b=c,d"] {
             let id = of("d", [("k", text)]);
             let glob = Glob::new(&format!("d/k={}", pattern(text))).expect("a pattern");

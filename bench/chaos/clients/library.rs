@@ -6,14 +6,14 @@ use std::{
 };
 
 use leaseway_client::{Basis, Client, LeaseChange, LeaseTrace, Resource, Transport};
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle};
 
 use crate::{
     chaos::{
-        args::ChaosArgs,
+        args::{ChaosArgs, REFRESH},
         clients::{
             SCARCE, draw,
-            legacy::{LegacyClients, LegacyClientsArgs},
+            raw::{CapacityRequest, Holder, RawClient},
         },
         cluster::Cluster,
         layout::POOL,
@@ -32,7 +32,8 @@ const POOL_WANTS: f64 = 200.0;
 
 pub(crate) struct LibraryClients {
     slots: Arc<Mutex<Vec<ClientSlot>>>,
-    legacy_clients: Vec<LegacyClients>,
+    legacy_clients: Vec<JoinHandle<Vec<LeaseChange>>>,
+    legacy_leave: watch::Sender<bool>,
     pool: Vec<(Client, Resource)>,
     herds: Vec<(usize, Vec<(Client, Resource)>)>,
     stirring: JoinHandle<()>,
@@ -73,18 +74,21 @@ impl LibraryClients {
         for slot in &mut slots {
             slot.connect(lease_trace, &transport)?;
         }
-        let refresh = Duration::from_secs(args.refresh.get().into());
-        let of = |node: usize| LegacyClientsArgs {
-            number: (legacy_clients + nodes.len() - 1 - node) / nodes.len(),
-            seed: seed.wrapping_add(node as u64),
-            refresh,
-            lease: args.lease(),
+        let legacy_leave = watch::Sender::new(false);
+        let legacy_client = |number: usize| {
+            let request = CapacityRequest {
+                client: format!("legacy:{number}").into(),
+                resource: SCARCE.into(),
+                wants: f64::NAN,
+                drops_late: false,
+            };
+            let peers = cluster.peers[nodes[number % nodes.len()].clone()].iter();
+            let peers = peers.map(|peer| RawClient::to(&transport, peer.grpc)).collect();
+            let random = fastrand::Rng::with_seed(seed.wrapping_add(number as u64));
+            let holder = Holder::new(peers, request, REFRESH, args.lease(), Some(random));
+            runtime.spawn(holder.live(legacy_leave.subscribe()))
         };
-        let legacy_clients = (0..nodes.len()).map(|node| {
-            let peers: Vec<_> = cluster.peers[nodes[node].clone()].iter().map(|peer| peer.grpc).collect();
-            LegacyClients::gather(&format!("original:{node}"), of(node), &transport, &peers, runtime)
-        });
-        let legacy_clients = legacy_clients.collect();
+        let legacy_clients = (0..legacy_clients).map(legacy_client).collect();
         let member = |number: usize| {
             let builder = Client::builder().endpoints(cluster.endpoints(nodes[0].clone())).lease_trace(lease_trace);
             let client = builder.id(pool_client(number)).transport(&transport).build().map_err(Error::usage)?;
@@ -94,8 +98,18 @@ impl LibraryClients {
         let pool = (0..POOL_CLIENTS).map(member).collect::<Result<_, Error>>()?;
         let slots = Arc::new(Mutex::new(slots));
         let stirring = runtime.spawn(stir(Arc::clone(&slots), random));
-        let (herds, leaving, lease_trace, runtime) = (Vec::new(), Vec::new(), lease_trace.clone(), runtime.clone());
-        Ok(LibraryClients { slots, legacy_clients, pool, herds, stirring, leaving, lease_trace, transport, runtime })
+        Ok(LibraryClients {
+            slots,
+            legacy_clients,
+            legacy_leave,
+            pool,
+            herds: Vec::new(),
+            stirring,
+            leaving: Vec::new(),
+            lease_trace: lease_trace.clone(),
+            transport,
+            runtime: runtime.clone(),
+        })
     }
 
     /// Crashes `number` clients, beginning with `first`, without telling any server. Returns their places.
@@ -180,8 +194,9 @@ impl LibraryClients {
         let leaving = clients.map(|(client, _resource)| tokio::spawn(async move { client.close().await }));
         let leaving: Vec<_> = leaving.chain(self.leaving).collect();
         let mut entries = Vec::new();
-        for legacy_clients in self.legacy_clients {
-            entries.extend(legacy_clients.leave().await);
+        self.legacy_leave.send_replace(true);
+        for client in self.legacy_clients {
+            entries.extend(client.await.expect("a client of ours does not panic"));
         }
         for one in leaving {
             // A client that cannot release its lease stops all the same.

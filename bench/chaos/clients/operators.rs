@@ -1,5 +1,4 @@
-//! Operators that assign capacity and read assignments, each at any peer of the root. What each was told has to be
-//! linearizable.
+//! Operators that assign capacity and read assignments at any peer of the root. Their answers have to be linearizable.
 
 use std::{
     net::SocketAddr,

@@ -1,7 +1,7 @@
 //! Pairs of clients that reveal what servers have forgotten, each for a resource of its own.
 //!
 //! The first client is given the whole resource, and believes in its lease until it ends. What it does meanwhile is its
-//! [`Manner`]. The second client asks all peers of a node, often another one, for the same resource all that time. Both
+//! [`HolderMode`]. The second client asks all peers of a node, often another one, for the same resource all that time. Both
 //! bypass the degraded links.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 use leaseway_client::{LeaseChange, Transport};
 use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
-use crate::chaos::raw_client::{CapacityRequest, Grant, RawClient};
+use crate::chaos::clients::raw::{CapacityRequest, Grant, RawClient};
 
 /// How often a pair starts, and how often its clients ask.
 const COMES: Duration = Duration::from_millis(200);
@@ -21,7 +21,7 @@ const ASKS: Duration = Duration::from_millis(150);
 
 /// What the first client does with its lease.
 #[derive(Clone, Copy)]
-enum Manner {
+enum HolderMode {
     /// It sends nothing more.
     Silent,
     /// It keeps asking the peer that gave it the lease, for [`STAYS_FOR`] leases.
@@ -32,7 +32,7 @@ enum Manner {
     Deaf,
 }
 
-const MANNERS: [Manner; 4] = [Manner::Silent, Manner::Staying, Manner::Rare, Manner::Deaf];
+const MODES: [HolderMode; 4] = [HolderMode::Silent, HolderMode::Staying, HolderMode::Rare, HolderMode::Deaf];
 const RARELY: f64 = 0.8;
 
 const STAYS_FOR: u32 = 3;
@@ -89,27 +89,27 @@ impl Place {
     async fn pair(self, number: usize) {
         let nodes = self.peers.len();
         let clients = |node: usize| self.peers[node].iter().map(|peer| RawClient::to(&self.transport, *peer)).collect();
-        let (manner, others) = (MANNERS[number % MANNERS.len()], number / MANNERS.len());
+        let (mode, others) = (MODES[number % MODES.len()], number / MODES.len());
         let (mut near, mut far): (Vec<_>, Vec<_>) = (clients(others % nodes), clients(others / nodes % nodes));
         let request = |which: &str| CapacityRequest {
             client: format!("{which}:{number}").into(),
             resource: format!("pair-{number}").into(),
             wants: self.wants,
-            drops_late: matches!(manner, Manner::Deaf),
+            drops_late: matches!(mode, HolderMode::Deaf),
         };
         let (first, second) = (request("first"), request("second"));
         let Some((place, grant)) = self.first(&first, &mut near).await else { return };
-        match manner {
-            Manner::Silent => self.second(&second, &mut far, grant.ends).await,
-            Manner::Staying | Manner::Rare => {
-                let pause = if matches!(manner, Manner::Rare) { self.lease.mul_f64(RARELY) } else { ASKS };
+        match mode {
+            HolderMode::Silent => self.second(&second, &mut far, grant.ends).await,
+            HolderMode::Staying | HolderMode::Rare => {
+                let pause = if matches!(mode, HolderMode::Rare) { self.lease.mul_f64(RARELY) } else { ASKS };
                 let until = grant.ends + self.lease * STAYS_FOR;
                 let staying = self.stay(&first, &mut near[place], grant, until - self.lease, pause);
                 tokio::join!(staying, self.second(&second, &mut far, until));
             }
-            Manner::Deaf => {
+            HolderMode::Deaf => {
                 let until = grant.ends;
-                tokio::join!(self.hear_nothing(&first, &mut near, &grant), self.second(&second, &mut far, until));
+                tokio::join!(self.ignore_answers(&first, &mut near, &grant), self.second(&second, &mut far, until));
             }
         }
     }
@@ -154,7 +154,7 @@ impl Place {
     }
 
     /// Asks all peers until its lease ends, and ignores the answers.
-    async fn hear_nothing(&self, request: &CapacityRequest, peers: &mut [RawClient], has: &Grant) {
+    async fn ignore_answers(&self, request: &CapacityRequest, peers: &mut [RawClient], has: &Grant) {
         for turn in 0.. {
             if Instant::now() >= has.ends {
                 return;

@@ -8,8 +8,8 @@
 //!
 //! - *Late*: what the master sends to its successor is stalled or lost, and so are the answers, until the master gives
 //!   up, goes on as master, and reconnects.
-//! - *Pair*: the master and its successor reach each other over the new connection. The master is cut off from so many
-//!   others that these and the successor are a majority. Their vote leases end.
+//! - *Pair*: the master and its successor reach each other over the new connection. The master is cut off from other
+//!   peers, which are a majority together with the successor. Their vote leases end.
 //! - *Alone*: the old message arrives. Newer connections stall, and the master is cut off from all.
 //!
 //! Lost messages of the first phase are retransmitted by TCP: in a namespace at a time of its own choice, so the second

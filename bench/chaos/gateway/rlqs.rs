@@ -212,7 +212,7 @@ impl Envoy {
                     beat.reset_immediately();
                 },
                 _ = beat.tick(), if is_well => self.report().await,
-                told = next(&mut self.stream), if is_well => self.hear(told),
+                told = next(&mut self.stream), if is_well => self.apply(told),
             }
         }
         self.expire(None);
@@ -224,7 +224,7 @@ impl Envoy {
         let _ = self.stands.send(standing);
     }
 
-    /// Records the end of assignments that have expired by then; of all, if `now` is none.
+    /// Records the end of expired assignments. If `now` is None, records the end of all assignments.
     fn expire(&mut self, now: Option<Instant>) {
         for bucket in &mut self.buckets {
             if let Some(ends) = bucket.ends.take_if(|ends| now.is_none_or(|now| *ends <= now)) {
@@ -258,7 +258,7 @@ impl Envoy {
         }
     }
 
-    fn hear(&mut self, told: Result<RateLimitQuotaResponse, Status>) {
+    fn apply(&mut self, told: Result<RateLimitQuotaResponse, Status>) {
         let told = match told {
             Ok(told) => told,
             Err(status) => {

@@ -1,6 +1,6 @@
 //! Envoys that ask the gateway for each request (RLS). Several ask for each route, half of the time for more than the
-//! limit. For each route there is a [competitor](crate::chaos::clients::competitor) that wants all of it: what the
-//! gateway lets pass wrongly, the competitor holds, too.
+//! limit. For each route there is a competing client that wants all of it: what the gateway lets pass wrongly, the
+//! competitor holds, too.
 
 use std::{
     net::SocketAddr,
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::Transport;
+use leaseway_client::{LeaseChange, Transport};
 use leaseway_proto::envoy::ratelimit::{
     RateLimitDescriptor, RateLimitRequest, rate_limit_descriptor::Entry, rate_limit_response::Code,
     rate_limit_service_client::RateLimitServiceClient,
@@ -23,11 +23,10 @@ use tonic::transport::Endpoint;
 
 use crate::{
     chaos::{
-        args::ChaosArgs,
-        clients::competitor::Competitor,
+        args::{ChaosArgs, REFRESH},
+        clients::raw::{CapacityRequest, Holder, RawClient},
         cluster::Cluster,
         layout::{ROUTE_DOMAIN, ROUTE_KEY, ROUTES, route},
-        raw_client::{CapacityRequest, RawClient},
     },
     common::error::Error,
 };
@@ -54,7 +53,7 @@ pub(crate) struct Routes {
 struct RouteTasks {
     tally: Arc<Mutex<RouteTally>>,
     askers: Vec<JoinHandle<()>>,
-    competitor: JoinHandle<Vec<(Instant, f64)>>,
+    competitor: JoinHandle<Vec<LeaseChange>>,
 }
 
 /// Every other Envoy is down, beginning with this one. None: all are up.
@@ -138,6 +137,7 @@ impl Routes {
         let mut tallies = Vec::new();
         for task in self.tasks {
             let believed = task.competitor.await.expect("a client of ours does not panic");
+            let believed = believed.iter().map(|entry| (entry.at.into_std(), entry.capacity)).collect();
             tallies.push(RouteTally { believed, ..std::mem::take(&mut *lock(&task.tally)) });
         }
         tallies
@@ -145,7 +145,7 @@ impl Routes {
 }
 
 /// The competitors ask each node in turn.
-fn competitor(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &Cluster) -> Competitor {
+fn competitor(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &Cluster) -> Holder {
     let peers = &cluster.peers[cluster.nodes[number % cluster.nodes.len()].clone()];
     let peers = peers.iter().map(|peer| RawClient::to(transport, peer.grpc)).collect();
     let request = CapacityRequest {
@@ -154,7 +154,7 @@ fn competitor(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &
         wants: 2.0 * ROUTES[number],
         drops_late: true,
     };
-    Competitor::of(peers, request, Duration::from_secs(args.refresh.get().into()), args.lease())
+    Holder::new(peers, request, REFRESH, args.lease(), None)
 }
 
 struct RouteAsker {

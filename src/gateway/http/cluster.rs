@@ -1,4 +1,4 @@
-//! Requests that are passed on to the cluster's master as they are.
+//! Passes requests on to the master of the cluster.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,16 +17,15 @@ use tonic::{Code, Status};
 use super::problem::{Problem, ProblemKind};
 use crate::lease_table::LeaseTableOptions;
 
-/// An election is over sooner.
+/// Longer than an election.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// After so long without an answer another server is asked.
+/// Another server is asked after this long without an answer.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Before all are asked once more.
+/// The pause before all servers are asked again.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Servers that name each other are not followed for ever.
 const MAX_REDIRECTS: usize = 4;
 
-/// The servers of a node, and which of them answered as its master.
+/// The servers of a node, and the connection to the last known master.
 #[derive(Debug)]
 pub(super) struct Cluster {
     servers: Vec<Arc<str>>,
@@ -34,24 +33,22 @@ pub(super) struct Cluster {
     master: Mutex<Option<Arc<Connection>>>,
 }
 
-/// What became of asking one server.
-enum Heard<T> {
+/// The outcome of asking one server.
+enum Outcome<T> {
     Answer(T),
-    /// It knows who the master is.
+    /// The server named the master.
     Elsewhere(Arc<str>),
-    /// It, or another, may answer later.
+    /// This server or another may answer later.
     NotNow(String),
     Never(Problem),
 }
 
 impl Cluster {
-    /// The one that the bridge has its leases from.
     pub(super) fn new(options: &LeaseTableOptions) -> Cluster {
         let servers = options.servers.iter().map(|server| server.as_str().into()).collect();
         Cluster { servers, transport: options.transport.clone(), master: Mutex::default() }
     }
 
-    /// Asks for capacity.
     pub(super) async fn get_capacity(&self, request: &GetCapacityRequest) -> Result<GetCapacityResponse, Problem> {
         let ask = |channel| {
             let request = request.clone();
@@ -60,7 +57,6 @@ impl Cluster {
         self.ask(ask, |answer| answer.mastership.as_ref()).await
     }
 
-    /// Gives capacity back.
     pub(super) async fn release_capacity(
         &self,
         request: &ReleaseCapacityRequest,
@@ -72,7 +68,7 @@ impl Cluster {
         self.ask(ask, |answer| answer.mastership.as_ref()).await
     }
 
-    /// Asks the server that last was the master, then all of them in turn, until there is an answer or time is up.
+    /// Asks the last known master, then all servers in turn, until there is an answer or the timeout expires.
     async fn ask<T, F: Future<Output = Result<T, Status>>>(
         &self,
         ask: impl Fn(Channel) -> F,
@@ -89,10 +85,10 @@ impl Cluster {
                         return Err(no_master(&last));
                     }
                     match self.ask_one(&at, &ask, &mastership).await {
-                        Heard::Answer(answer) => return Ok(answer),
-                        Heard::Never(problem) => return Err(problem),
-                        Heard::Elsewhere(master) => at = master,
-                        Heard::NotNow(why) => {
+                        Outcome::Answer(answer) => return Ok(answer),
+                        Outcome::Never(problem) => return Err(problem),
+                        Outcome::Elsewhere(master) => at = master,
+                        Outcome::NotNow(why) => {
                             last = why;
                             break;
                         }
@@ -108,33 +104,33 @@ impl Cluster {
         address: &Arc<str>,
         ask: &impl Fn(Channel) -> F,
         mastership: &impl Fn(&T) -> Option<&Mastership>,
-    ) -> Heard<T> {
+    ) -> Outcome<T> {
         let connection = match self.connection(address) {
             Ok(connection) => connection,
-            Err(why) => return Heard::NotNow(why),
+            Err(why) => return Outcome::NotNow(why),
         };
         let status = match timeout(ATTEMPT_TIMEOUT, ask(connection.channel.clone())).await {
             Ok(Ok(answer)) => {
                 return match mastership(&answer).map(|elsewhere| elsewhere.master_address.as_deref()) {
                     None => {
                         *self.lock() = Some(connection);
-                        Heard::Answer(answer)
+                        Outcome::Answer(answer)
                     }
-                    Some(Some(master)) if !master.is_empty() => Heard::Elsewhere(master.into()),
-                    Some(_) => Heard::NotNow(format!("{address} is not the master and knows of none")),
+                    Some(Some(master)) if !master.is_empty() => Outcome::Elsewhere(master.into()),
+                    Some(_) => Outcome::NotNow(format!("{address} is not the master and knows of none")),
                 };
             }
             Ok(Err(status)) => status,
             Err(_) => {
                 self.transport.distrust(&connection);
                 self.lock().take_if(|master| Arc::ptr_eq(master, &connection));
-                return Heard::NotNow(format!("{address} does not answer"));
+                return Outcome::NotNow(format!("{address} does not answer"));
             }
         };
         refused(address, &status)
     }
 
-    /// The one in use, if it is to this address.
+    /// Reuses the connection to the master if it has this address.
     fn connection(&self, address: &Arc<str>) -> Result<Arc<Connection>, String> {
         match self.known_master().filter(|master| master.address == *address) {
             Some(master) => Ok(master),
@@ -156,24 +152,24 @@ fn no_master(last: &str) -> Problem {
     Problem::new(ProblemKind::NoMaster, why).retry_after(Duration::from_secs(1))
 }
 
-/// What an error of the server means for the caller.
-fn refused<T>(address: &str, status: &Status) -> Heard<T> {
+/// Translates an error of the server.
+fn refused<T>(address: &str, status: &Status) -> Outcome<T> {
     if let Some(why) = tls_error(status) {
-        return Heard::NotNow(format!("{address}: {why}"));
+        return Outcome::NotNow(format!("{address}: {why}"));
     }
     let message = escaped(status.message()).into_owned();
     match status.code() {
-        Code::InvalidArgument => Heard::Never(Problem::new(ProblemKind::BadValue, message)),
-        Code::PermissionDenied => Heard::Never(Problem::new(ProblemKind::Denied, message)),
+        Code::InvalidArgument => Outcome::Never(Problem::new(ProblemKind::BadValue, message)),
+        Code::PermissionDenied => Outcome::Never(Problem::new(ProblemKind::Denied, message)),
         Code::ResourceExhausted => {
-            Heard::Never(Problem::new(ProblemKind::NoRoom, message).retry_after(Duration::from_secs(1)))
+            Outcome::Never(Problem::new(ProblemKind::NoRoom, message).retry_after(Duration::from_secs(1)))
         }
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
-            Heard::NotNow(format!("{address}: {message}"))
+            Outcome::NotNow(format!("{address}: {message}"))
         }
         code => {
             let why = format!("the server at {address} answered {code:?}: {message}");
-            Heard::Never(Problem::new(ProblemKind::BadCluster, why))
+            Outcome::Never(Problem::new(ProblemKind::BadCluster, why))
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The fields of a request, as a table. What is read is checked against it, and the OpenAPI document is made from it,
-//! so that the two cannot differ.
+//! Tables of the fields of requests. Requests are validated by them, and the OpenAPI document is made from them, so that
+//! the two cannot differ.
 
 use std::fmt;
 
@@ -12,37 +12,33 @@ use super::{
     problem::{Problem, ProblemKind},
 };
 
-/// What a field may be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum FieldKind {
     /// An id of a client or resource.
     Id,
-    /// How much of a resource.
+    /// An amount of a resource.
     Amount,
     Whole {
         least: i64,
         most: i64,
     },
-    /// A span of time in seconds.
     Seconds {
         least: f64,
         most: f64,
     },
-    /// The name of a lease, as it was given.
     LeaseToken,
 }
 
-/// As clusters have it, unless they are told otherwise.
+/// The default of servers.
 pub(super) const MAX_ID_BYTES: usize = 256;
-/// As clusters have it.
+/// The maximum of servers.
 pub(super) const MAX_AMOUNT: f64 = 1e15;
 
-/// A field of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: FieldKind,
-    /// What it is where it is not said; without that it has to be said, or may be missing.
+    /// The value of a missing field.
     pub(super) default: Option<f64>,
     pub(super) required: bool,
     pub(super) about: &'static str,
@@ -63,7 +59,7 @@ impl Field {
 }
 
 impl FieldKind {
-    /// What is expected, after "expected".
+    /// For an error message, after "expected".
     fn expected(self) -> String {
         match self {
             FieldKind::Id => format!("a text of 1 to {MAX_ID_BYTES} bytes"),
@@ -74,7 +70,7 @@ impl FieldKind {
         }
     }
 
-    /// Refuses a value that the field `name` cannot have.
+    /// Validates a value of the field `name`.
     pub(super) fn check(self, name: &str, value: &Value) -> Result<(), Problem> {
         if self.accepts(value) {
             return Ok(());
@@ -98,7 +94,7 @@ impl FieldKind {
     }
 }
 
-/// The fields of a request, each as the table wants it.
+/// The validated fields of a request.
 #[derive(Debug)]
 pub(super) struct Fields {
     table: &'static [Field],
@@ -106,7 +102,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Reads a body. One that is empty has no fields.
+    /// Reads a body. An empty body has no fields.
     pub(super) fn of_body(table: &'static [Field], body: &[u8]) -> Result<Fields, Problem> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Fields::check(table, Vec::new());
@@ -120,7 +116,7 @@ impl Fields {
         }
     }
 
-    /// Takes what stands behind the question mark of an address.
+    /// Reads the query of a URI.
     pub(super) fn of_query(table: &'static [Field], query: Vec<(String, String)>) -> Result<Fields, Problem> {
         Fields::check(table, query.into_iter().map(|(name, value)| (name, Value::String(value))).collect())
     }
@@ -152,24 +148,23 @@ impl Fields {
         self.read.iter().find(|(found, _)| found == name).map(|(_, value)| value)
     }
 
-    /// An id; empty if the table lets it be missing.
+    /// An id, or an empty string if an optional one is missing.
     pub(super) fn id(&self, name: &str) -> &str {
         self.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A number, or what the table has in its place.
+    /// A number, or its default.
     pub(super) fn number(&self, name: &str) -> f64 {
         let default = || self.table.iter().find(|field| field.name == name).and_then(|field| field.default);
         self.get(name).and_then(Value::as_f64).or_else(default).unwrap_or_default()
     }
 
-    /// As [`number`](Self::number), where the table may know nothing of it.
+    /// Like [`number`](Self::number), or None if the operation has no such field.
     pub(super) fn number_if_known(&self, name: &str) -> Option<f64> {
         self.knows(name).then(|| self.number(name))
     }
 
-    /// The lease that is meant, if one is.
-    pub(super) fn lease_if_said(&self, name: &str) -> Option<LeaseToken> {
+    pub(super) fn lease(&self, name: &str) -> Option<LeaseToken> {
         self.get(name).and_then(Value::as_str).and_then(LeaseToken::parse)
     }
 }
@@ -184,14 +179,14 @@ fn unknown(table: &[Field], name: &str) -> Problem {
     Problem::of_field(ProblemKind::UnknownField, cut(name), &why)
 }
 
-/// The longest part of what came that is shown, in characters.
+/// The maximum length of quoted input, in characters.
 const SHOWN: usize = 60;
 
 fn cut(text: &str) -> &str {
     text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
-/// What came, as it may stand in an answer.
+/// Quotes a value in an answer.
 fn shown(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".to_owned(),
@@ -204,7 +199,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The members of an object, in their order, with those that are there twice.
+/// The members of an object in order, including duplicates.
 struct Members(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Members {
@@ -248,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_read_and_the_rest_is_as_the_table_has_it() {
-        let fields = read(r#"{"client": "a\u00fc", "wants": 1e3, "permits": 3.0}"#).expect("it is right");
+    fn fields_are_read_and_missing_ones_have_defaults() {
+        let fields = read(r#"{"client": "a\u00fc", "wants": 1e3, "permits": 3.0}"#).expect("valid");
         assert_eq!((fields.id("client"), fields.number("wants"), fields.number("permits")), ("a\u{fc}", 1000.0, 3.0));
-        assert_eq!((fields.number("wait"), fields.lease_if_said("token")), (0.0, None));
+        assert_eq!((fields.number("wait"), fields.lease("token")), (0.0, None));
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_field() {
+    fn errors_name_the_field() {
         for (body, says) in [
             (r#"{"client": "a"}"#, "`wants` is missing; expected a number from 0 to 1e15"),
             (r#"{"client": 7, "wants": 1}"#, "`client` is 7; expected a text of 1 to 256 bytes"),
@@ -284,25 +279,25 @@ mod tests {
     }
 
     #[test]
-    fn hostile_bodies_are_refused_and_what_is_shown_of_them_is_short() {
+    fn hostile_bodies_are_refused_and_quoted_briefly() {
         let deep = format!(r#"{{"client": {}"#, "[".repeat(10_000));
         let long = format!(r#"{{"{}": 1}}"#, "x".repeat(10_000));
         let long_value = format!(r#"{{"client": "{}"}}"#, "\u{fc}".repeat(10_000));
         for body in [&deep, &long, &long_value] {
-            assert!(read(body).expect_err("it is wrong").len() < 1000);
+            assert!(read(body).expect_err("invalid").len() < 1000);
         }
         assert!(Fields::of_body(TABLE, b"{\"client\": \"\xff\"}").is_err());
     }
 
     #[test]
-    fn an_empty_body_and_a_query_are_fields_as_well() {
+    fn a_body_may_be_empty_and_fields_may_be_in_the_query() {
         const OPTIONAL: &[Field] = &[Field::optional("permits", FieldKind::Whole { least: 1, most: 10 }, "").or(1.0)];
-        assert_eq!(Fields::of_body(OPTIONAL, b" \n").expect("nothing is needed").number("permits"), 1.0);
+        assert_eq!(Fields::of_body(OPTIONAL, b" \n").expect("all fields are optional").number("permits"), 1.0);
         let query = |pairs: &[(&str, &str)]| {
             let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
             Fields::of_query(&TABLE[..1], pairs.collect())
         };
-        assert_eq!(query(&[("client", "a")]).expect("it is right").id("client"), "a");
+        assert_eq!(query(&[("client", "a")]).expect("valid").id("client"), "a");
         assert!(query(&[]).is_err() && query(&[("client", "a"), ("b", "c")]).is_err());
         assert!(query(&[("client", "a"), ("client", "b")]).is_err());
     }

@@ -1,8 +1,8 @@
-//! What HTTP clients send, from any bytes.
+//! Decoders of requests by HTTP, for arbitrary bytes.
 
 use super::{fields::Fields, lease_token::LeaseToken, operation::Operation};
 
-/// The body and the query of each operation.
+/// Reads the body and the query of each operation.
 pub fn fields(bytes: &[u8]) {
     for operation in Operation::ALL {
         let _ = Fields::of_body(operation.body(), bytes);
@@ -15,7 +15,7 @@ pub fn fields(bytes: &[u8]) {
     }
 }
 
-/// A token that names a lease: read and written, it is the same.
+/// A token that was read is written as the same text.
 pub fn lease_token(bytes: &[u8]) {
     let token = str::from_utf8(bytes).ok().and_then(LeaseToken::parse);
     if let Some(token) = token {

@@ -1,18 +1,18 @@
-//! The name of a lease, as a caller is given it and gives it back: all that the cluster has to be told of a lease, so
-//! that the gateway need not remember any.
+//! Tokens of leases for callers. A token contains all that the cluster needs to recognise a lease, so that the gateway is
+//! stateless.
 
 use std::fmt;
 
 use leaseway_core::Amount;
 use leaseway_proto::doorman::Lease;
 
-/// Longer texts are none.
+/// The maximum length of a token.
 const MAX_BYTES: usize = 80;
 
-/// What the cluster said of a lease, to the letter.
+/// The fields of a lease, exactly as the cluster sent them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LeaseToken {
-    /// Servers of the original protocol give none: 0.
+    /// 0 if the server speaks only the original protocol.
     token: u64,
     capacity: f64,
     expiry_time: i64,
@@ -20,7 +20,7 @@ pub(super) struct LeaseToken {
 }
 
 impl LeaseToken {
-    /// None if the server left out what every lease has.
+    /// None if a field is missing that every lease has.
     pub(super) fn of(lease: &Lease) -> Option<LeaseToken> {
         Some(LeaseToken {
             token: lease.token.unwrap_or_default(),
@@ -30,7 +30,7 @@ impl LeaseToken {
         })
     }
 
-    /// As `has` of a request says that it is known.
+    /// The lease for `has` of a request.
     pub(super) fn echo(self) -> Lease {
         Lease {
             expiry_time: Some(self.expiry_time),
@@ -41,12 +41,12 @@ impl LeaseToken {
         }
     }
 
-    /// By which the cluster knows it.
+    /// The token of the cluster.
     pub(super) fn number(self) -> Option<u64> {
         Some(self.token).filter(|token| *token != 0)
     }
 
-    /// Nothing if it has another form. What no lease can say confirms nothing to the cluster.
+    /// None if the text has another form. An impossible capacity becomes 0, which confirms nothing.
     pub(super) fn parse(text: &str) -> Option<LeaseToken> {
         if text.len() > MAX_BYTES {
             return None;
@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lease_comes_back_to_the_letter(
+        fn a_lease_survives_a_round_trip(
             token: u64, capacity in 0.0..=1e15, expiry: i64, refresh: i64
         ) {
             let lease = Lease {
@@ -89,13 +89,13 @@ mod tests {
                 token: Some(token).filter(|token| *token != 0),
                 remaining_ms: None,
             };
-            let told = LeaseToken::of(&lease).expect("it is one").to_string();
+            let told = LeaseToken::of(&lease).expect("a valid lease").to_string();
             prop_assert!(told.len() <= MAX_BYTES);
             prop_assert_eq!(LeaseToken::parse(&told).map(LeaseToken::echo), Some(lease));
         }
 
         #[test]
-        fn any_text_is_a_token_or_none(text in ".{0,100}") {
+        fn a_text_that_is_a_token_survives_a_round_trip(text in ".{0,100}") {
             if let Some(token) = LeaseToken::parse(&text) {
                 prop_assert_eq!(LeaseToken::parse(&token.to_string()), Some(token));
             }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_token() {
+    fn malformed_tokens_are_refused() {
         for text in ["", "1", "1.2.3", "1.2.3.4.5", "x.0.0.0", "+1.0.0.0"] {
             assert_eq!(LeaseToken::parse(text), None, "{text}");
         }

@@ -1,5 +1,4 @@
-//! Leases that are the callers' own: what they ask for is passed on to the cluster under their name, and the gateway
-//! remembers nothing of it.
+//! Leases of the callers. Requests are passed on to the cluster under the caller's name. The gateway keeps no state.
 
 use std::time::Duration;
 
@@ -23,22 +22,22 @@ use super::{
     problem::{Problem, ProblemKind},
 };
 
-/// Asks for a lease, or for the next one if the caller names the one it has.
+/// Asks for a lease, or renews the lease that the caller names.
 pub(super) async fn get(cluster: &Cluster, caller: &HttpCaller, fields: &Fields) -> Result<HttpAnswer, Problem> {
     let (client, resource) = (fields.id("client"), fields.id("resource"));
-    // The table of fields keeps it within these bounds.
+    // The table of fields has these bounds.
     let priority = fields.number("priority") as i16;
     caller.check(&AccessRequest { priority: Some(priority), ..as_client(client, resource) })?;
     let entry = ResourceRequest {
         resource_id: Some(resource.to_owned()),
         priority: Some(priority.into()),
-        has: fields.lease_if_said("token").map(LeaseToken::echo),
+        has: fields.lease("token").map(LeaseToken::echo),
         had: None,
         wants: Some(fields.number("wants")),
         usage: None,
         outstanding: None,
     };
-    // Whether the caller drops answers that come late is not known.
+    // It is not known whether the caller drops late answers.
     let request = GetCapacityRequest {
         client_id: Some(client.to_owned()),
         resource: vec![entry],
@@ -49,11 +48,10 @@ pub(super) async fn get(cluster: &Cluster, caller: &HttpCaller, fields: &Fields)
     Ok(HttpAnswer::of(StatusCode::OK, lease(client, resource, &answer)?))
 }
 
-/// Gives a lease back.
 pub(super) async fn release(cluster: &Cluster, caller: &HttpCaller, fields: &Fields) -> Result<HttpAnswer, Problem> {
     let (client, resource) = (fields.id("client"), fields.id("resource"));
     caller.check(&as_client(client, resource))?;
-    let token = fields.lease_if_said("token").and_then(LeaseToken::number);
+    let token = fields.lease("token").and_then(LeaseToken::number);
     let request = ReleaseCapacityRequest {
         client_id: Some(client.to_owned()),
         resource_id: vec![resource.to_owned()],
@@ -92,13 +90,13 @@ fn lease(client: &str, resource: &str, answer: &GetCapacityResponse) -> Result<V
     }))
 }
 
-/// Servers of the original protocol do not say why they leave something out: there is one reason.
+/// Servers of the original protocol give no reason for a missing resource. There is only this one.
 fn unsaid() -> Problem {
     let why = "the client has asked for this resource only just before, and still has what it got then";
     Problem::new(ProblemKind::TooSoon, why).retry_after(Duration::from_secs(1))
 }
 
-/// Seconds. A server that speaks only the original protocol says when by its own clock.
+/// In seconds. Servers of the original protocol send a time of their own clock.
 fn expires_in(remaining_ms: Option<i64>, expiry_time: Option<i64>) -> f64 {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let seconds = match remaining_ms {
@@ -108,15 +106,15 @@ fn expires_in(remaining_ms: Option<i64>, expiry_time: Option<i64>) -> f64 {
     seconds.max(0.0)
 }
 
-/// Negative means that there is no limit.
+/// A negative safe capacity means no limit.
 fn safe_capacity(response: &ResourceResponse) -> Option<f64> {
     Some(response.safe_capacity.unwrap_or_default()).filter(|safe| *safe >= 0.0)
 }
 
-/// Why the cluster has left the resource out, in its words.
+/// The cluster's reason for leaving the resource out.
 fn of_entry(problem: &EntryProblem) -> Problem {
     let reason = problem.reason();
-    // Here it is not one of several entries.
+    // The request has a single entry.
     let message = problem.message().replace("resource[0].", "");
     let message = escaped(&message);
     let soon = Duration::from_secs(1);
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_told_with_all_that_a_client_needs() {
+    fn a_lease_has_all_that_a_client_needs() {
         let answer = |response| GetCapacityResponse { response: vec![response], ..GetCapacityResponse::default() };
         let told = lease("c", "r", &answer(response(Some(-1.0)))).expect("a lease");
         assert_eq!((told["capacity"].as_f64(), told["expires_in"].as_f64()), (Some(7.5), Some(59.5)));
@@ -172,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_leaves_out_is_told_in_its_words() {
+    fn refusals_have_the_reason_of_the_cluster() {
         for (reason, status) in [
             ("bad_value", 400),
             ("bad_id", 400),

@@ -8,7 +8,6 @@ use super::{
     problem::{PROBLEM_JSON, ProblemKind},
 };
 
-/// Where it is served.
 pub(super) const PATH: &str = "/openapi.json";
 
 const ABOUT: &str = "Leases on shares of something limited, and permits of them. A lease is the client's own: it keeps \
@@ -56,7 +55,7 @@ fn describe(operation: Operation) -> Value {
 
 fn parameters(operation: Operation) -> Vec<Value> {
     let in_path = operation.parameter().map(|name| {
-        // Names of reservations are given by the gateway, and of the same form as any id.
+        // The names of reservations have the form of ids.
         let about = if name == "resource" { "The resource." } else { "As it was named in the answer." };
         json!({ "name": name, "in": "path", "required": true, "description": about, "schema": schema(FieldKind::Id) })
     });
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_reference_means_is_there() {
+    fn all_references_resolve() {
         let document = document();
         let text = document.to_string();
         for reference in text.split("\"$ref\":\"#").skip(1) {

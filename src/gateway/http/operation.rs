@@ -1,5 +1,4 @@
-//! What can be asked for by HTTP: one table, from which routes, checks of what comes, metrics and the OpenAPI document
-//! are made.
+//! The table of operations. Routes, validation, metrics and the OpenAPI document are made from it.
 
 use axum::http::Method;
 
@@ -8,16 +7,15 @@ use super::{
     problem::ProblemKind,
 };
 
-/// The most permits that are asked for at once.
+/// The maximum number of permits in one request.
 pub(super) const MAX_PERMITS: i64 = 1_000_000_000;
-/// The longest that a request waits for permits, in seconds.
+/// The maximum time that a request waits for permits, in seconds.
 pub(super) const MAX_WAIT: f64 = 60.0;
-/// The longest that a reservation lasts, in seconds.
+/// The maximum duration of a reservation, in seconds.
 pub(super) const MAX_RESERVED: f64 = 3600.0;
-/// How long one lasts that does not say.
+/// Its default.
 const RESERVED: f64 = 60.0;
 
-/// Something that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Operation {
     GetLease,
@@ -38,12 +36,11 @@ pub(super) struct Member {
     pub(super) about: &'static str,
 }
 
-/// What a member of an answer may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemberKind {
     Text,
     Number,
-    /// `null` stands for no limit, or for what there is none of.
+    /// `null` means no limit, or no value.
     NumberOrNull,
     Whole,
 }
@@ -160,7 +157,7 @@ const STANDING: &[Member] = &[
     member("reservations", MemberKind::Whole, "Reservations of it at this gateway that are not settled."),
 ];
 
-/// Of any request with a body or a query.
+/// Problems of requests with a body or a query.
 const READ: [ProblemKind; 4] = [ProblemKind::BadValue, ProblemKind::Slow, ProblemKind::TooLarge, ProblemKind::NotJson];
 const CALL: [ProblemKind; 3] = [ProblemKind::Unauthenticated, ProblemKind::Denied, ProblemKind::Closing];
 const OF_LEASES: &[ProblemKind] = &[ProblemKind::TooSoon, ProblemKind::BadCluster];
@@ -178,7 +175,7 @@ impl Operation {
         Operation::Standing,
     ];
 
-    /// Its name in metrics and in the document.
+    /// The name in metrics and in the OpenAPI document.
     pub(super) fn name(self) -> &'static str {
         match self {
             Operation::GetLease => "get_lease",
@@ -216,7 +213,6 @@ impl Operation {
         }
     }
 
-    /// The parameter in its path.
     pub(super) fn parameter(self) -> Option<&'static str> {
         let (_, after) = self.path().split_once('{')?;
         Some(after.split_once('}')?.0)
@@ -231,7 +227,6 @@ impl Operation {
         }
     }
 
-    /// What stands in its body.
     pub(super) fn body(self) -> &'static [Field] {
         match self {
             Operation::GetLease => GET_LEASE,
@@ -244,12 +239,11 @@ impl Operation {
         }
     }
 
-    /// What stands behind the question mark.
     pub(super) fn query(self) -> &'static [Field] {
         if self == Operation::ReleaseLease { RELEASE_LEASE } else { &[] }
     }
 
-    /// The status of a request that was carried out, and what it is answered with.
+    /// The status and the members of a successful answer.
     pub(super) fn answer(self) -> (u16, &'static [Member]) {
         match self {
             Operation::GetLease | Operation::KeepLease => (200, LEASE),
@@ -262,12 +256,12 @@ impl Operation {
         }
     }
 
-    /// What else it may be answered with, one of each status.
+    /// The other answers, one for each status.
     pub(super) fn problems(self) -> Vec<ProblemKind> {
         let own = match self {
             Operation::GetLease | Operation::KeepLease | Operation::ReleaseLease => OF_LEASES,
             Operation::Acquire | Operation::Reserve => OF_PERMITS,
-            // More than may be owed.
+            // More than the maximum debt.
             Operation::Charge => OF_PERMITS,
             Operation::Settle => &[ProblemKind::NotFound, ProblemKind::OverLimit],
             Operation::Standing => &[ProblemKind::NotFound],
@@ -280,7 +274,7 @@ impl Operation {
         problems
     }
 
-    /// Whether its answers tell what is left.
+    /// Whether answers have RateLimit header fields.
     pub(super) fn tells_quota(self) -> bool {
         matches!(self, Operation::Acquire | Operation::Reserve | Operation::Standing)
     }
@@ -293,13 +287,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_differ_by_method_and_path_and_name() {
-        let places: BTreeSet<_> = Operation::ALL.iter().map(|one| (one.path(), one.method().to_string())).collect();
-        let names: BTreeSet<_> = Operation::ALL.iter().map(|one| one.name()).collect();
-        assert_eq!((places.len(), names.len()), (Operation::ALL.len(), Operation::ALL.len()));
-    }
-
-    #[test]
     fn an_operation_has_one_problem_of_each_status() {
         for operation in Operation::ALL {
             let statuses: Vec<_> = operation.problems().iter().map(|kind| kind.status()).collect();
@@ -309,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_from_the_body_or_from_the_query_or_from_neither() {
+    fn fields_are_in_the_body_or_in_the_query() {
         for operation in Operation::ALL {
             assert!(operation.body().is_empty() || operation.query().is_empty(), "{operation:?}");
             for field in operation.body().iter().chain(operation.query()) {

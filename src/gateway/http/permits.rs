@@ -1,4 +1,4 @@
-//! Permits of resources whose lease this gateway holds: taken, charged, and told of.
+//! Permits of resources whose lease this gateway holds.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -15,23 +15,20 @@ use tokio::time::timeout;
 use super::{
     HttpAnswer, HttpGateway, closing,
     fields::Fields,
+    pages::basis,
     problem::{Problem, ProblemKind},
     rate_limit_fields::{self, Budget},
 };
-use crate::{
-    lease_table::{LeaseEntry, NotOpened},
-    pages::basis,
-};
+use crate::lease_table::{LeaseEntry, NotOpened};
 
-/// What is not used within a second is lost, where nothing else is said; and so many are wanted until it is known how
-/// many are asked for.
+/// The default: unused permits are saved for a second, and the wants are 100 per second until there is an estimate.
 const WINDOW: Window = Window { length: Duration::from_secs(1), rate: 100.0 };
 
-/// Resources of which what is not used can be saved for longer than a second.
+/// Resources whose unused permits are saved for longer than a second.
 #[derive(Debug, Clone)]
 pub struct LongWindow {
     pub resources: Glob,
-    /// For how long; and no more is asked for than its rate.
+    /// Its rate is the maximum of the wants.
     pub window: Window,
 }
 
@@ -39,20 +36,18 @@ fn window_of(windows: &[LongWindow], resource: &str) -> Window {
     windows.iter().find(|long| long.resources.matches(resource)).map_or(WINDOW, |long| long.window)
 }
 
-/// A share that was not asked for grows when callers wait for it: after this time it shows whether there is more ...
+/// An unused share grows when callers wait for permits. After this time it has grown, if it can ...
 const GROWS_WITHIN: Duration = Duration::from_secs(2);
 
-/// ... and from then on by so much at most.
+/// ... and later by this factor at most.
 const GROWTH: u32 = 16;
 
-/// The first request for a resource waits at least so long for a lease: callers by HTTP are not in a hurry of
-/// milliseconds, and no answer of the cluster takes so long where there is a master.
+/// The minimum time that the first request for a resource waits for a lease. A cluster with a master answers sooner.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// When to come back where it is not known.
+/// `Retry-After` where the time is unknown.
 const WHILE_UNKNOWN: Duration = Duration::from_secs(1);
 
-/// Whether the caller may ask for a resource.
 pub(super) fn check(caller: &HttpCaller, resource: &str) -> Result<(), Problem> {
     Ok(caller.check_resource(Action::Ask, resource)?)
 }
@@ -67,19 +62,19 @@ pub(super) async fn acquire(
     let entry = open(gateway, caller, resource, fields).await?;
     let permits = fields.number("permits") as u32;
     if entry.has_capacity() && entry.rate().try_acquire(permits).is_err() {
-        stand_in_line(gateway, &entry, permits, fields, entry.rate().wait_many(permits)).await?;
+        wait_for_permits(gateway, &entry, permits, fields, entry.rate().wait_many(permits)).await?;
     }
     let quota = quota(&entry);
     let json = json!({
         "resource": resource,
         "permits": permits,
-        "remaining": told(quota.remaining),
-        "capacity": told(quota.per_second),
+        "remaining": or_null(quota.remaining),
+        "capacity": or_null(quota.per_second),
     });
     Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
 }
 
-/// Takes permits that can be given back.
+/// Takes permits that can be returned.
 pub(super) async fn reserve(
     gateway: &HttpGateway,
     entry: &Arc<LeaseEntry>,
@@ -89,10 +84,10 @@ pub(super) async fn reserve(
     if let Ok(reserved) = entry.rate().try_reserve(permits) {
         return Ok(reserved);
     }
-    stand_in_line(gateway, entry, permits, fields, entry.rate().reserve(permits)).await
+    wait_for_permits(gateway, entry, permits, fields, entry.rate().reserve(permits)).await
 }
 
-/// Counts permits that were used already.
+/// Charges permits that were used already.
 pub(super) async fn charge(
     gateway: &HttpGateway,
     caller: &HttpCaller,
@@ -102,12 +97,12 @@ pub(super) async fn charge(
     check(caller, resource)?;
     let entry = open(gateway, caller, resource, fields).await?;
     let permits = fields.number("permits") as u64;
-    told_of_debt(resource, entry.rate().charge(permits))?;
+    check_debt(resource, entry.rate().charge(permits))?;
     let json = json!({ "resource": resource, "permits": permits, "debt": entry.rate().debt() });
     Ok(HttpAnswer::of(StatusCode::OK, json))
 }
 
-/// Tells what this gateway has.
+/// The permits of a resource at this gateway.
 pub(super) fn standing(gateway: &HttpGateway, caller: &HttpCaller, resource: &str) -> Result<HttpAnswer, Problem> {
     caller.check_resource(Action::Read, resource)?;
     let Some(entry) = gateway.lease_table.look(resource) else {
@@ -117,18 +112,18 @@ pub(super) fn standing(gateway: &HttpGateway, caller: &HttpCaller, resource: &st
     let (quota, opened) = (quota(&entry), entry.rate().resource());
     let json = json!({
         "resource": resource,
-        "capacity": told(quota.per_second),
+        "capacity": or_null(quota.per_second),
         "basis": basis(opened.usable().basis),
         "lease_expires_in": opened.lease().map(|(_, left)| left.as_secs_f64()),
-        "remaining": told(quota.remaining),
+        "remaining": or_null(quota.remaining),
         "debt": entry.rate().debt(),
         "reservations": gateway.reservations.of(resource),
     });
     Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
 }
 
-/// The resource, with a lease or what stands in for one. A first request waits for that, if it has to for as long as it
-/// is ready to wait for permits. Without any it is as the gateway was started: everything passes, or nothing.
+/// Opens a resource. The first request waits for a lease, up to the time that it would wait for permits. Without a lease or
+/// a fallback, `--without-lease` decides.
 pub(super) async fn open(
     gateway: &HttpGateway,
     caller: &HttpCaller,
@@ -140,7 +135,7 @@ pub(super) async fn open(
     let opened = entry.rate().resource();
     if opened.usable().basis == Basis::Unknown {
         let wait = FIRST_WAIT.max(patience_of(fields));
-        // Whether it came is looked at below.
+        // The outcome is checked below.
         let _ = wait_for(gateway, wait, opened.answered()).await?;
     }
     if opened.usable().basis == Basis::Lease || entry.has_capacity() || gateway.lease_table.passes_without_lease() {
@@ -167,9 +162,9 @@ fn patience_of(fields: &Fields) -> Duration {
     Duration::from_secs_f64(fields.number_if_known("wait").unwrap_or_default())
 }
 
-/// Waits for permits as long as the caller does. A share grows when callers wait; where it does not grow enough within
-/// a moment the request is refused then: one that waits in vain would hold up those behind it.
-async fn stand_in_line<T>(
+/// Waits for permits. The share grows when callers wait. If it does not grow enough soon, the request is refused early,
+/// because it would hold up the requests behind it in vain.
+async fn wait_for_permits<T>(
     gateway: &HttpGateway,
     entry: &Arc<LeaseEntry>,
     permits: u32,
@@ -181,12 +176,12 @@ async fn stand_in_line<T>(
     if wait.is_zero() {
         return Err(over_limit(entry, permits));
     }
-    let taken = wait_in_turn(gateway, entry, permits, wait, turn).await?;
+    let taken = wait_in_queue(gateway, entry, permits, wait, turn).await?;
     taken.ok_or_else(|| over_limit(entry, permits))?.map_err(|Closed| closing())
 }
 
-/// None: in vain. The turn is given up then, and with it what was being saved for it.
-async fn wait_in_turn<T>(
+/// None: not enough permits in time. The place in the queue and the permits saved for it are given up.
+async fn wait_in_queue<T>(
     gateway: &HttpGateway,
     entry: &LeaseEntry,
     permits: u32,
@@ -203,19 +198,19 @@ async fn wait_in_turn<T>(
     wait_for(gateway, rest, turn).await
 }
 
-/// How long it takes until there are so many, if no others take any.
+/// The time until this many permits are there, if nobody else takes any.
 fn needed(entry: &LeaseEntry, permits: u32) -> Duration {
     let standing = entry.standing();
-    // With debt it is less than nothing that is there.
+    // Negative with debt.
     let missing = (f64::from(permits) - standing.available).max(0.0);
-    // Without capacity it is not known when there will be some.
+    // Unknown without capacity.
     if standing.capacity.get() == 0.0 {
         return Duration::ZERO;
     }
     Duration::try_from_secs_f64(missing / standing.capacity.get()).unwrap_or(Duration::MAX)
 }
 
-/// None: time is up.
+/// None: timeout.
 async fn wait_for<T>(
     gateway: &HttpGateway,
     wait: Duration,
@@ -244,7 +239,6 @@ fn over_limit(entry: &LeaseEntry, permits: u32) -> Problem {
     problem.beyond(resource, rate_limit_fields::fields(resource, quota)).retry_after(needed)
 }
 
-/// What there is of it at this gateway.
 pub(super) fn quota(entry: &LeaseEntry) -> Budget {
     let standing = entry.standing();
     Budget {
@@ -255,20 +249,20 @@ pub(super) fn quota(entry: &LeaseEntry) -> Budget {
     }
 }
 
-/// A number, or `null` for what has no limit.
-pub(super) fn told(number: f64) -> Value {
+/// A number, or `null` for no limit.
+pub(super) fn or_null(number: f64) -> Value {
     if number.is_finite() { number.into() } else { Value::Null }
 }
 
-/// More debt than is remembered.
-pub(super) fn told_of_debt(resource: &str, charged: Result<(), DebtExceeded>) -> Result<(), Problem> {
+/// Reports a debt that exceeds the maximum.
+pub(super) fn check_debt(resource: &str, charged: Result<(), DebtExceeded>) -> Result<(), Problem> {
     charged.map_err(|exceeded| {
         let why = format!("`{}`: {exceeded}", escaped(resource));
         Problem::new(ProblemKind::OverLimit, why).in_word("debt_exceeded")
     })
 }
 
-/// What is owed of a resource.
+/// The debt of a resource.
 pub(super) fn debt(gateway: &HttpGateway, resource: &str) -> u64 {
     gateway.lease_table.look(resource).map_or(0, |entry| entry.rate().debt())
 }

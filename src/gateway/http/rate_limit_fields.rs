@@ -1,5 +1,5 @@
-//! The fields `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11), with the resource as the
-//! policy's name.
+//! The header fields `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11). The resource is the
+//! name of the policy.
 
 use std::time::Duration;
 
@@ -13,23 +13,22 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// Structured fields have integers of fifteen digits.
 const MAX_INTEGER: f64 = 999_999_999_999_999.0;
 
-/// The longest window that is said, for rates of next to nothing.
+/// The longest window, for tiny rates.
 const LONGEST_WINDOW: f64 = 31_536_000.0;
 
-/// What there is of a resource at this gateway.
+/// The permits of a resource at this gateway.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Budget {
-    /// Permits per second. Infinite: there is no limit, and nothing to say.
+    /// Permits per second. Infinite: no limit, and no header fields.
     pub(super) per_second: f64,
-    /// For how long they can be saved.
+    /// How long unused permits are saved.
     pub(super) window: Duration,
-    /// Permits that could be had at once.
+    /// Permits that are available at once.
     pub(super) remaining: f64,
-    /// When there will be more, if there are none.
+    /// When there will be more, if there are none now.
     pub(super) more_in: Option<Duration>,
 }
 
-/// Both fields, for what there is of a resource.
 pub(super) fn fields(resource: &str, quota: Budget) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let Budget { per_second, window, remaining, more_in } = quota;
@@ -50,7 +49,7 @@ pub(super) fn fields(resource: &str, quota: Budget) -> HeaderMap {
     headers
 }
 
-/// Whole permits in whole seconds: of the window where that brings one, else of as many as it takes.
+/// Whole permits in whole seconds. The window is extended until it brings one permit.
 fn policy(per_second: f64, window: u64) -> (u64, u64) {
     let permits = per_second * window as f64;
     if permits >= 1.0 {
@@ -63,11 +62,11 @@ fn policy(per_second: f64, window: u64) -> (u64, u64) {
 }
 
 fn whole(amount: f64) -> u64 {
-    // NaN is nothing.
+    // NaN becomes 0.
     amount.clamp(0.0, MAX_INTEGER) as u64
 }
 
-/// A string of structured fields: visible ASCII; all else is written as in an address.
+/// A string of structured fields: printable ASCII. Other bytes are percent-encoded.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_within_fifteen_digits_and_no_limit_is_not_said() {
+    fn numbers_have_at_most_fifteen_digits_and_no_limit_has_no_fields() {
         let (policy, limit) = said("m", 1e300, 1e300, None);
         assert_eq!((&*policy, &*limit), ("\"m\";q=999999999999999;w=1", "\"m\";r=999999999999999;t=1"));
         assert_eq!(said("m", 1e-300, f64::NAN, None).0, "\"m\";q=0;w=31536000");
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn any_id_can_be_said() {
+    fn any_id_makes_a_valid_field() {
         assert_eq!(quoted("a\"b\\c\n\u{fc}%"), "\"a\\\"b\\\\c%0A%C3%BC%\"");
         for byte in 0..=0x7f_u8 {
             let (policy, _) = said(&char::from(byte).to_string(), 1.0, 1.0, None);

@@ -1,4 +1,4 @@
-//! What a request says, checked: where it comes from, its path, its query, its body.
+//! Reads and validates requests: origin, path, query and body.
 
 use std::time::Duration;
 
@@ -20,21 +20,20 @@ use super::{
     problem::{Problem, ProblemKind},
 };
 
-/// The most bytes of a body: two ids, each of its bytes written as six.
+/// The maximum size of a body: two ids with every byte escaped as six.
 pub(crate) const MAX_BODY_BYTES: usize = 4096;
 
-/// In that time a body has come.
+/// The timeout for reading a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A request that makes sense.
+/// A valid request.
 pub(super) struct Read {
     pub(super) caller: HttpCaller,
-    /// What stands in its path; empty where nothing does.
+    /// The parameter in the path, or an empty string.
     pub(super) parameter: String,
     pub(super) fields: Fields,
 }
 
-/// Reads a request.
 pub(super) async fn read(operation: Operation, request: Request) -> Result<Read, Problem> {
     let (mut parts, body) = request.into_parts();
     if parts.headers.contains_key(header::ORIGIN) {

@@ -1,5 +1,5 @@
-//! Permits that are taken now and settled later, by two requests. What is not settled in time ends by itself, and then
-//! counts as used: the gateway does not know better.
+//! Permits that are taken by one request and settled by a later one. A reservation that is not settled in time expires, and
+//! all of its permits count as used.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,7 +21,7 @@ use super::{
     problem::{Problem, ProblemKind},
 };
 
-/// Names a reservation. No caller can guess that of another.
+/// Random, so that no caller can guess the name of another's reservation.
 type Name = u128;
 
 /// Reservations that are not settled.
@@ -64,11 +64,11 @@ impl<P> ReservationTable<P> {
         Some(reserved)
     }
 
-    fn end_late(&mut self, now: Instant) {
+    fn remove_expired(&mut self, now: Instant) {
         while let Some((ends, name)) = self.by_end.first().copied()
             && ends <= now
         {
-            // Dropped, it keeps what it took.
+            // Dropping it keeps the permits that it took.
             self.remove(name);
         }
     }
@@ -92,23 +92,23 @@ impl<P> Reservations<P> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn end_late(&self) {
-        self.table().end_late(Instant::now());
+    pub(super) fn remove_expired(&self) {
+        self.table().remove_expired(Instant::now());
     }
 
     pub(super) fn count(&self) -> usize {
         self.table().by_name.len()
     }
 
-    /// How many there are of a resource.
+    /// The number of reservations of a resource.
     pub(super) fn of(&self, resource: &str) -> usize {
         self.table().by_resource.get(resource).copied().unwrap_or_default()
     }
 
-    /// Whether there is room for one more of this caller.
+    /// Refuses a caller that has its share of the table.
     fn check_room(&self, principal: Principal) -> Result<(), Problem> {
         let mut table = self.table();
-        table.end_late(Instant::now());
+        table.remove_expired(Instant::now());
         let own = table.by_principal.get(&principal).copied().unwrap_or_default();
         if PrincipalShare::default().allows(own, 1, table.by_name.len(), self.most) {
             return Ok(());
@@ -133,15 +133,15 @@ impl<P> Reservations<P> {
         self.table().by_name.get(&name).map(|reserved| reserved.resource.clone())
     }
 
-    /// Takes one out, if its time is not over.
+    /// Removes a reservation, unless it has expired.
     fn take(&self, name: Name) -> Option<Reserved<P>> {
         let mut table = self.table();
-        table.end_late(Instant::now());
+        table.remove_expired(Instant::now());
         table.remove(name)
     }
 }
 
-/// Takes permits, and remembers them.
+/// Takes permits, and adds a reservation.
 pub(super) async fn reserve(
     gateway: &HttpGateway,
     caller: &HttpCaller,
@@ -173,8 +173,8 @@ pub(super) async fn reserve(
         "resource": resource,
         "permits": reserved,
         "expires_in": lasts.as_secs_f64(),
-        "remaining": permits::told(quota.remaining),
-        "capacity": permits::told(quota.per_second),
+        "remaining": permits::or_null(quota.remaining),
+        "capacity": permits::or_null(quota.per_second),
     });
     let mut headers = super::rate_limit_fields::fields(resource, quota);
     if let Ok(location) = HeaderValue::try_from(format!("/v1/reservations/{name:032x}/settle")) {
@@ -183,7 +183,7 @@ pub(super) async fn reserve(
     Ok(HttpAnswer::of(StatusCode::CREATED, json).with(headers))
 }
 
-/// Says what one has really cost.
+/// Settles a reservation.
 pub(super) fn settle(
     gateway: &HttpGateway,
     caller: &HttpCaller,
@@ -197,12 +197,12 @@ pub(super) fn settle(
     };
     let name = Some(name).filter(|name| name.len() == 32).and_then(|name| Name::from_str_radix(name, 16).ok());
     let name = name.ok_or_else(unknown)?;
-    // Before it is settled: a caller that may not has changed nothing.
+    // Checked first, so that a denied caller changes nothing.
     permits::check(caller, &gateway.reservations.resource(name).ok_or_else(unknown)?)?;
     let Reserved { resource, permits, .. } = gateway.reservations.take(name).ok_or_else(unknown)?;
     let (reserved, used) = (permits.reserved(), fields.number("used") as u64);
     let settled = permits.settle(used);
-    permits::told_of_debt(&resource, settled)?;
+    permits::check_debt(&resource, settled)?;
     let debt = permits::debt(gateway, &resource);
     let json = json!({ "resource": resource, "reserved": reserved, "used": used, "debt": debt });
     Ok(HttpAnswer::of(StatusCode::OK, json))
@@ -218,13 +218,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_settled_ends_by_itself_in_its_turn() {
+    async fn unsettled_reservations_expire() {
         let reservations = Reservations::new(10);
         for (name, secs) in [(1, 3), (2, 1), (3, 2)] {
             reserved(&reservations, name, 1, Duration::from_secs(secs));
         }
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(reservations.take(3).is_none(), "its time is over");
+        assert!(reservations.take(3).is_none(), "it has expired");
         assert_eq!((reservations.count(), reservations.of("r1")), (1, 1));
         assert!(reservations.take(1).is_some());
         assert!(reservations.take(1).is_none(), "it is settled");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_address_leaves_room_for_others_and_the_table_has_an_end() {
+    async fn one_address_leaves_room_for_others_and_the_table_is_bounded() {
         let reservations = Reservations::new(8);
         let mut name = 0;
         let mut add = |principal: u32| {
@@ -246,6 +246,6 @@ mod tests {
         assert!(add(2).is_ok());
         assert!(add(3).is_err_and(|problem| problem.kind == ProblemKind::NoRoom));
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(add(3).is_ok(), "those of before have ended");
+        assert!(add(3).is_ok(), "the earlier ones have expired");
     }
 }

@@ -1,4 +1,4 @@
-//! How many resources there are, and of whom.
+//! Counts the open resources of each caller.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,6 @@ use leaseway_core::{Principal, PrincipalShare};
 
 use super::NotOpened;
 
-/// The places for resources.
 #[derive(Debug)]
 pub(crate) struct CallerShares(Arc<ShareTable>);
 
@@ -24,7 +23,7 @@ struct ShareTable {
     by_principal: Mutex<HashMap<Principal, usize>>,
 }
 
-/// A place, for as long as it lives.
+/// Permission for one open resource, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SharePermit {
     shares: Arc<ShareTable>,
@@ -40,7 +39,6 @@ impl CallerShares {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// One more, if there may be.
     pub(crate) fn admit(&self, owner: Principal) -> Result<SharePermit, NotOpened> {
         let ShareTable { most, share, used, by_principal } = &*self.0;
         let mut by_principal = by_principal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_has_its_share_and_others_the_rest() {
+    fn a_caller_has_its_share_and_leaves_the_rest_to_others() {
         let caller_shares = CallerShares::new(8, PrincipalShare::default());
         let mut shares: Vec<SharePermit> = std::iter::from_fn(|| caller_shares.admit(Principal(1)).ok()).collect();
         assert_eq!(shares.len(), 7);

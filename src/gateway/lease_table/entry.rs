@@ -1,4 +1,4 @@
-//! A resource that is open, with its limiter.
+//! An open resource, with its lease and limiter.
 
 use std::{
     sync::{
@@ -17,36 +17,33 @@ use tokio::time::{Instant, timeout_at};
 
 use super::caller_shares::SharePermit;
 
-/// After so many sweeps without a request those that came before have been seen to end.
+/// A resource counts as silent after this many sweeps without a request.
 const SILENT: u32 = 3;
 
-/// A resource that is open at a gateway.
 #[derive(Debug)]
 pub struct LeaseEntry {
     rate: Rate,
-    /// Its window: the seconds, and the bits of the rate.
+    /// The length of the window in seconds, and the bits of its rate.
     window: [AtomicU64; 2],
-    /// Until when requests wait for a first lease.
+    /// Until when requests wait for the first lease.
     first_wait: Instant,
-    /// When it was last asked for, in sweeps.
+    /// The sweep before the last request.
     used: AtomicU32,
-    /// Its wants are to be looked at.
+    /// Its wants are about to be estimated.
     is_pressed: AtomicBool,
-    /// As sweeps see them.
     arrivals: Mutex<Arrivals>,
-    /// Callers say what they have used, rather than ask for it.
+    /// Callers report what they have used.
     is_charged: bool,
     _permit: SharePermit,
 }
 
-/// Whether something may pass.
+/// The outcome of taking permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It may, and counts.
     Yes,
-    /// There is too little now.
+    /// Too few are available now.
     No,
-    /// There is no lease, and nothing that may be used without one.
+    /// There is no lease, and no fallback.
     NoLease,
 }
 
@@ -62,8 +59,8 @@ impl LeaseEntry {
         LeaseEntry { is_charged, ..self }
     }
 
-    /// The rule may have changed since it was opened.
-    pub fn keep_to(&self, window: Window) {
+    /// Changes the window if the rule has changed.
+    pub fn set_window(&self, window: Window) {
         let parts = parts(window);
         let is_new = |(before, part): (&AtomicU64, &u64)| before.load(Ordering::Relaxed) != *part;
         if self.window.iter().zip(&parts).any(is_new) {
@@ -72,17 +69,17 @@ impl LeaseEntry {
         }
     }
 
-    /// For how long what is not used can be saved.
+    /// How long unused permits are saved.
     pub fn window(&self) -> Duration {
         Duration::from_secs(self.window[0].load(Ordering::Relaxed))
     }
 
-    /// Whether callers say what they have used, rather than ask for it.
+    /// Whether callers report what they have used.
     pub fn is_charged(&self) -> bool {
         self.is_charged
     }
 
-    /// So much has been used, whether or not it was there: what was not is paid back before anything else passes.
+    /// Charges permits that were used. A debt is paid back before anything else passes.
     pub fn charge(&self, many: u32) {
         if let Err(exceeded) = self.rate.charge(many.into()) {
             tracing::debug!(resource = self.id(), "{exceeded}");
@@ -93,17 +90,15 @@ impl LeaseEntry {
         self.rate.resource().id()
     }
 
-    /// Its lease and its limiter.
     pub fn rate(&self) -> &Rate {
         &self.rate
     }
 
-    /// What could be had now.
     pub fn standing(&self) -> Standing {
         self.rate.standing()
     }
 
-    /// Whether it has a lease, or something that may be used without one.
+    /// Whether it has a lease or a fallback.
     pub fn has_capacity(&self) -> bool {
         let usable = self.rate.resource().usable();
         usable.basis == Basis::Lease || usable.capacity > Capacity::NONE
@@ -117,18 +112,17 @@ impl LeaseEntry {
         }
     }
 
-    /// Whether requests wait for its first lease.
     pub fn awaits_first_lease(&self) -> bool {
         let is_unknown = || self.rate.resource().usable().basis == Basis::Unknown;
         Instant::now() < self.first_wait && is_unknown()
     }
 
-    /// So much is wanted, of what is not there yet.
-    pub fn press(&self, many: u32) {
+    /// Counts wants before there is a lease.
+    pub fn add_wants(&self, many: u32) {
         let _ = self.rate.try_acquire(many);
     }
 
-    /// Waits for the first lease, as long as requests do. Whether there is one, or another answer.
+    /// Waits for the first lease or another answer. Returns false after the timeout.
     pub async fn first_lease(&self) -> bool {
         if Instant::now() >= self.first_wait {
             return false;
@@ -136,34 +130,33 @@ impl LeaseEntry {
         timeout_at(self.first_wait, self.rate.resource().answered()).await.is_ok_and(|usable| usable.is_ok())
     }
 
-    /// It is asked for.
     pub(super) fn note_use(&self, now: u32) {
-        // Written once a second, so that threads that share it only read.
+        // Written once per sweep, so that threads mostly read.
         if self.used.load(Ordering::Relaxed) != now {
             self.used.store(now, Ordering::Relaxed);
         }
     }
 
-    /// It has refused something. Whether that is not known yet.
-    pub(super) fn presses(&self) -> bool {
+    /// Notes a refused request. Returns whether it is the first since wants were estimated.
+    pub(super) fn note_refusal(&self) -> bool {
         !self.is_pressed.load(Ordering::Relaxed) && !self.is_pressed.swap(true, Ordering::Relaxed)
     }
 
-    pub(super) fn look_at_wants(&self) {
+    pub(super) fn estimate_wants(&self) {
         self.is_pressed.store(false, Ordering::Relaxed);
         self.rate.resource().reestimate_wants();
     }
 
-    /// Whether fewer ask for it than lately: others may need what it has. Of what has been silent for longer that is
-    /// known already.
+    /// Whether there are fewer requests than before, so that the wants have to be estimated. Not if it has been silent for
+    /// longer, because that is known already.
     pub(super) fn has_fallen(&self, now: u32) -> bool {
         let is_known = now.wrapping_sub(self.used.load(Ordering::Relaxed)) > SILENT;
         let seen = || self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).have_fallen(self.rate.arrived());
         !is_known && seen()
     }
 
-    /// Whether it can be given back: it has not been asked for, and is full again. One that is opened anew begins full:
-    /// sooner it would be given back to be refilled.
+    /// Whether it can be released: it is unused, and all permits are saved up. A resource starts with full savings, so
+    /// releasing it earlier would refill it.
     pub(super) fn is_idle(&self, now: u32, idle: u32, is_tight: bool) -> bool {
         let unused = now.wrapping_sub(self.used.load(Ordering::Relaxed));
         let window = u32::try_from(self.window[0].load(Ordering::Relaxed)).unwrap_or(u32::MAX);

@@ -1,5 +1,5 @@
-//! Entries by id. Requests for different resources share no lock but by chance, and one that is open is found without
-//! writing anything that threads share, besides the count of those that look.
+//! Entries by id, in shards with a lock each. Requests for different resources rarely share a lock. Finding an entry writes
+//! no shared memory but the lock's reader count.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -10,18 +10,16 @@ use hashbrown::HashTable;
 
 use super::LeaseEntry;
 
-/// Parts with a lock each.
 const SHARDS: usize = 256;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Shards {
     shards: Box<[Shard]>,
-    /// Keyed by chance: callers choose the ids.
+    /// Randomly seeded, because callers choose the ids.
     hashes: RandomState,
 }
 
-/// On a cache line of its own.
+/// Has a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shard(RwLock<HashTable<Arc<LeaseEntry>>>);
@@ -43,7 +41,7 @@ impl Shards {
     }
 
     fn shard(&self, hash: u64) -> &Shard {
-        // The table beneath takes the lowest and the highest bits.
+        // The hash table uses the lowest and the highest bits.
         &self.shards[(hash >> 40) as usize % SHARDS]
     }
 
@@ -52,7 +50,7 @@ impl Shards {
         self.shard(hash).read().find(hash, |entry| entry.id() == id).cloned()
     }
 
-    /// Adds a slot, unless there is one for its resource; the one that is there then.
+    /// Adds an entry, unless there is one for its resource. Returns the entry that is in the table.
     pub(super) fn insert(&self, entry: Arc<LeaseEntry>) -> Arc<LeaseEntry> {
         let hash = self.hashes.hash_one(entry.id());
         let mut shard = self.shard(hash).write();
@@ -64,7 +62,6 @@ impl Shards {
         entry
     }
 
-    /// Those for which `chosen` says so.
     pub(super) fn select(&self, mut chosen: impl FnMut(&LeaseEntry) -> bool) -> Vec<Arc<LeaseEntry>> {
         self.shards
             .iter()
@@ -72,7 +69,7 @@ impl Shards {
             .collect()
     }
 
-    /// Removes those for which `goes` says so. They are given back when the result is dropped: not under a lock.
+    /// Removes entries. They are released when the result is dropped, which is outside of the lock.
     pub(super) fn remove_where(&self, mut goes: impl FnMut(&LeaseEntry) -> bool) -> Vec<Arc<LeaseEntry>> {
         let mut removed = Vec::new();
         for shard in &self.shards {

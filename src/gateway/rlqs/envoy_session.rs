@@ -1,17 +1,18 @@
-//! The task that serves one Envoy, with a stream or without one, until nothing is left of what it was told.
+//! The task that serves one Envoy, with or without a stream, until all of its assignments have expired.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
 use leaseway_client::Client;
 use leaseway_core::{Millis, Principal};
-use leaseway_envoy::{Action, Envoy, Quota, Usage, stays};
 use leaseway_proto::envoy::quota::{
-    BucketId, RateLimitQuotaResponse,
+    BucketId, RateLimitQuotaResponse, RateLimitStrategy, TokenBucket,
     rate_limit_quota_response::{
         BucketAction,
         bucket_action::{AbandonAction, BucketAction as Kind, QuotaAssignmentAction},
     },
+    rate_limit_strategy::{BlanketRule, Strategy},
 };
+use metrics::{counter, gauge};
 use tokio::{
     sync::{mpsc, watch},
     time::sleep,
@@ -20,42 +21,38 @@ use tonic::Status;
 
 use super::{
     leases::{ClientLeases, Clock},
-    quota::strategy,
     report::Bucket,
 };
 use crate::{
+    envoy::{Action, Envoy, Quota, Usage, stays},
     lease_table::{CallerShares, NotOpened},
-    metrics,
 };
 
-/// What is said to streams when the gateway stops.
 pub(super) const STOPS: &str = "this gateway stops; another may be reached";
 
-/// What goes down a stream. There is room for one message: what is told counts from when it was made.
+/// The sending half of a stream. It has room for one message, because assignments count from when they are made.
 pub(super) type Sink = mpsc::Sender<Result<RateLimitQuotaResponse, Status>>;
 
-/// What happens to an Envoy.
 pub(super) enum Command {
-    /// It reports over a stream; one with a higher number takes the place of those before.
+    /// The Envoy sent a report. A stream with a higher number replaces the earlier ones.
     Reported {
         stream: Stream,
-        /// Of buckets that it may ask for.
+        /// Of buckets that the Envoy may ask for.
         usages: Vec<(Bucket, Usage)>,
-        /// To whom new ones are counted.
+        /// New buckets count to the share of this principal.
         owner: Principal,
     },
-    /// The stream of this number is gone.
+    /// The stream with this number ended.
     Left(u64),
 }
 
 #[derive(Clone)]
 pub(super) struct Stream {
-    /// Later ones have higher numbers.
+    /// Later streams have higher numbers.
     pub(super) number: u64,
     pub(super) sink: Sink,
 }
 
-/// See the module.
 pub(super) struct EnvoySession {
     pub(super) envoy: Envoy<BucketId>,
     pub(super) leases: ClientLeases,
@@ -63,19 +60,19 @@ pub(super) struct EnvoySession {
     pub(super) caller_shares: Arc<CallerShares>,
     pub(super) first_wants: f64,
     pub(super) stream: Option<Stream>,
-    /// Whether it has had a stream.
+    /// Whether there was a stream.
     pub(super) has_begun: bool,
-    /// Until then the Envoy is certainly here.
+    /// Until when the Envoy certainly stays with this gateway.
     pub(super) here_until: Millis,
-    /// It keeps its name wherever it reports to.
+    /// The Envoy has the same name at all gateways.
     pub(super) is_named: bool,
     pub(super) stop: watch::Receiver<bool>,
-    /// A bucket was refused: said once.
+    /// A refused bucket was logged, which happens once.
     pub(super) has_refused: bool,
 }
 
 impl EnvoySession {
-    /// Serves it from the first command on. Returns when nothing is left of it, with what is to be closed.
+    /// Runs until the Envoy is gone and all of its assignments have expired. Returns the client to close.
     pub(super) async fn serve(mut self, first: Command, commands: &mut mpsc::Receiver<Command>) -> Client {
         self.apply(first);
         let mut stopping = *self.stop.borrow();
@@ -83,14 +80,14 @@ impl EnvoySession {
             if stopping {
                 self.end_stream(Status::unavailable(STOPS));
                 if self.is_named {
-                    // It goes on with its leases at another gateway, or at this one once it runs again.
+                    // It keeps its leases at another gateway, or at this one after a restart.
                     self.leases.client().abandon();
                     break;
                 }
                 self.envoy.stopped(self.clock.now());
             }
-            self.tell();
-            metrics::buckets(self.caller_shares.used());
+            self.send_assignments();
+            gauge!("leaseway_rlqs_buckets").set(self.caller_shares.used() as f64);
             if self.envoy.is_gone() {
                 break;
             }
@@ -137,7 +134,7 @@ impl EnvoySession {
         }
     }
 
-    /// It may be at another gateway from now on.
+    /// The Envoy may move to another gateway from now on.
     fn disconnected(&mut self, now: Millis) {
         self.here_until = now;
         self.leases.client().ask_for(Duration::ZERO);
@@ -153,7 +150,7 @@ impl EnvoySession {
             self.end_stream(Status::aborted("another stream reports under the same name (leaseway-client)"));
         }
         if std::mem::replace(&mut self.has_begun, true)
-            && let Err(why) = self.leases.begin_anew()
+            && let Err(why) = self.leases.restart()
         {
             let _ = stream.sink.try_send(Err(Status::internal(why.to_string())));
             return;
@@ -164,7 +161,7 @@ impl EnvoySession {
 
     fn end_stream(&mut self, status: Status) {
         if let Some(stream) = self.stream.take() {
-            // Where there is no room the stream ends without a word.
+            // Without room the stream ends without a status.
             let _ = stream.sink.try_send(Err(status));
             self.disconnected(self.clock.now());
         }
@@ -174,7 +171,7 @@ impl EnvoySession {
         if !self.envoy.knows(&bucket.resource)
             && let Err(why) = self.open(&bucket.resource, owner)
         {
-            metrics::bucket_refused();
+            counter!("leaseway_rlqs_buckets_refused_total").increment(1);
             if !std::mem::replace(&mut self.has_refused, true) {
                 tracing::warn!(envoy = self.leases.client().id(), resource = %bucket.resource, "no quota for a bucket: {why}");
             }
@@ -191,16 +188,17 @@ impl EnvoySession {
         Ok(self.leases.open(resource, self.first_wants, permit)?)
     }
 
-    fn tell(&mut self) {
+    fn send_assignments(&mut self) {
         let room = self.stream.as_ref().and_then(|stream| stream.sink.try_reserve().ok());
         let actions = self.envoy.poll(self.clock.now(), &mut self.leases, room.is_some());
         if let Some(room) = room.filter(|_| !actions.is_empty()) {
             for action in &actions {
-                metrics::told(match action.assignment {
+                let kind = match action.assignment {
                     Some((Quota::Nothing, _)) => "deny",
                     Some(_) => "assign",
                     None => "abandon",
-                });
+                };
+                counter!("leaseway_rlqs_actions_total", "kind" => kind).increment(1);
             }
             let bucket_action = actions.into_iter().map(on_the_wire).collect();
             room.send(Ok(RateLimitQuotaResponse { bucket_action }));
@@ -226,10 +224,50 @@ async fn sleep_for(span: Option<Millis>) {
     }
 }
 
-/// Waits until a stream takes another message. A stream that has ended never does: its reader says so.
+/// Waits until the stream has room for a message. Waits forever if the stream has ended, which its reader reports.
 async fn has_room(blocked: Option<Sink>) -> Option<()> {
     match blocked?.reserve().await {
         Ok(_) => Some(()),
         Err(_) => pending().await,
+    }
+}
+
+/// Envoy 1.40 fills its token buckets evenly, at `tokens_per_fill / fill_interval`, and truncates the interval and the time
+/// to live to whole seconds. It recognises a changed bucket by `max_tokens`, `tokens_per_fill` and the *nanoseconds* of
+/// the interval, but not by its seconds. So an interval of n seconds has n nanoseconds, too: they are truncated, and make
+/// intervals differ. An Envoy that does not truncate them lets a billionth less pass.
+fn strategy(quota: Quota) -> RateLimitStrategy {
+    let strategy = match quota {
+        Quota::Nothing => Strategy::BlanketRule(BlanketRule::DenyAll.into()),
+        Quota::Everything => Strategy::BlanketRule(BlanketRule::AllowAll.into()),
+        Quota::OneIn(seconds) => Strategy::TokenBucket(bucket(1, seconds)),
+        Quota::PerSecond(requests) => Strategy::TokenBucket(bucket(requests, 1)),
+    };
+    RateLimitStrategy { strategy: Some(strategy) }
+}
+
+fn bucket(tokens: u32, seconds: u32) -> TokenBucket {
+    let nanos = if seconds > 1 { i32::try_from(seconds).unwrap_or_default() } else { 0 };
+    let interval = prost_types::Duration { seconds: i64::from(seconds), nanos };
+    TokenBucket { max_tokens: tokens, tokens_per_fill: Some(tokens), fill_interval: Some(interval) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn envoy_can_tell_different_buckets_apart() {
+        let seen = |quota: Quota| match strategy(quota).strategy {
+            Some(Strategy::TokenBucket(bucket)) => {
+                let interval = bucket.fill_interval.expect("an interval");
+                (bucket.max_tokens, bucket.tokens_per_fill, interval.nanos)
+            }
+            other => panic!("{other:?}"),
+        };
+        let all = [Quota::PerSecond(1), Quota::PerSecond(2), Quota::OneIn(2), Quota::OneIn(3), Quota::OneIn(3600)];
+        let mut seen = all.map(seen);
+        seen.sort_unstable();
+        assert!(seen.windows(2).all(|two| two[0] != two[1]), "{seen:?}");
     }
 }

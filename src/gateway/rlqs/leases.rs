@@ -1,15 +1,17 @@
-//! The leases of an Envoy: those of a client of its name.
+//! The leases of an Envoy, held by a client under its name.
 
 use std::{collections::HashMap, sync::Arc};
 
 use leaseway_client::{BuildError, Client, OpenError, Resource, transport::BootInstant};
 use leaseway_core::Millis;
-use leaseway_envoy::{Lease, Leases};
 use tokio::sync::watch;
 
-use crate::lease_table::SharePermit;
+use crate::{
+    envoy::{Lease, Leases},
+    lease_table::SharePermit,
+};
 
-/// Time as all Envoys of a gateway have it: it goes on while the machine is suspended, as theirs does.
+/// The clock for all Envoys of a gateway. It runs while the machine is suspended, as that of Envoy does.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock(BootInstant);
 
@@ -23,10 +25,9 @@ impl Clock {
     }
 }
 
-/// Makes clients of the Envoy's name.
+/// Makes clients with the Envoy's name.
 pub(super) type Clients = Box<dyn Fn() -> Result<Client, BuildError> + Send>;
 
-/// See the module.
 pub(super) struct ClientLeases {
     client: Client,
     clients: Clients,
@@ -38,7 +39,6 @@ pub(super) struct ClientLeases {
 struct Open {
     resource: Resource,
     wants: f64,
-    /// Among all that are open at this gateway.
     _permit: SharePermit,
 }
 
@@ -49,20 +49,18 @@ impl ClientLeases {
         Ok(ClientLeases { client, clients, changes, clock, open: HashMap::new() })
     }
 
-    /// Opens a resource of which nothing is wanted yet.
     pub(super) fn open(&mut self, resource: &Arc<str>, wants: f64, permit: SharePermit) -> Result<(), OpenError> {
         let open = Open { resource: open(&self.client, resource, wants)?, wants, _permit: permit };
         self.open.insert(Arc::clone(resource), open);
         Ok(())
     }
 
-    /// Begins anew: leases and answers of before do not count any more. The cluster goes on counting what it gave.
-    pub(super) fn begin_anew(&mut self) -> Result<(), BuildError> {
+    /// Replaces the client, so that earlier leases and answers are ignored. They still count in the cluster.
+    pub(super) fn restart(&mut self) -> Result<(), BuildError> {
         let client = (self.clients)()?;
         std::mem::replace(&mut self.client, client).abandon();
         self.changes = self.client.changes();
         let client = &self.client;
-        // What could be opened before can be opened again.
         self.open.retain(|resource, open| match self::open(client, resource, open.wants) {
             Ok(again) => {
                 open.resource = again;
@@ -77,7 +75,7 @@ impl ClientLeases {
         &self.client
     }
 
-    /// Waits until a lease has come or has changed.
+    /// Waits until a lease has arrived or changed.
     pub(super) async fn changed(&mut self) {
         if self.changes.changed().await.is_err() {
             std::future::pending().await
@@ -85,7 +83,7 @@ impl ClientLeases {
     }
 }
 
-/// What is held for the Envoy may be in use, until the machine knows better.
+/// At first all that the cluster holds for the Envoy counts as in use.
 fn open(client: &Client, resource: &Arc<str>, wants: f64) -> Result<Resource, OpenError> {
     client.resource(Arc::clone(resource)).wants(wants).in_use(f64::INFINITY).open()
 }
@@ -94,7 +92,7 @@ impl Leases for ClientLeases {
     fn want(&mut self, resource: &Arc<str>, wants: f64) {
         if let Some(open) = self.open.get_mut(resource).filter(|open| open.wants != wants) {
             open.wants = wants;
-            // It can only be too much for a number that makes sense.
+            // Fails only if the client is closed.
             let _ = open.resource.set_wants(wants);
         }
     }
@@ -105,7 +103,7 @@ impl Leases for ClientLeases {
         Some(Lease { capacity: capacity.get(), end: self.clock.now().plus(left) })
     }
 
-    fn give_back(&mut self, resource: &Arc<str>) {
+    fn release(&mut self, resource: &Arc<str>) {
         self.open.remove(resource);
     }
 }

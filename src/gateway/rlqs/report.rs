@@ -1,28 +1,27 @@
-//! What an Envoy reports, checked: nothing that a stranger sends gets further than this.
+//! Reads and validates the reports of Envoys.
 
 use leaseway_core::Millis;
-use leaseway_envoy::Usage;
 use leaseway_proto::envoy::quota::{
     BucketId,
     rate_limit_quota_usage_reports::{BucketQuotaUsage, BucketQuotaUsageEntry},
 };
 use prost::Message as _;
 
-use crate::resource_id;
+use crate::{
+    envoy::{self, Usage},
+    resource_id,
+};
 
-/// Named as its Envoy does; the resource is `domain/key=value,key=value`, sorted by keys.
-pub type Bucket = leaseway_envoy::Bucket<BucketId>;
+/// A bucket with the id of its Envoy. The resource is `domain/key=value,key=value`, sorted by keys.
+pub type Bucket = envoy::Bucket<BucketId>;
 
-/// Why a report is not read.
+/// Why a report is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadReport {
-    /// It is neither of the two forms.
     #[error("bucket_quota_usages[{at}] is neither a BucketQuotaUsage nor an entry of a map of them: {why}")]
     Garbled { at: usize, why: String },
-    /// A bucket without id.
     #[error("bucket_quota_usages[{0}].bucket_id is empty: a bucket has at least one key")]
     NoBucket(usize),
-    /// It could not be told from others, or would take too much memory.
     #[error(
         "bucket_quota_usages[{at}].bucket_id has {entries} keys of {bytes} bytes: at most {MAX_ENTRIES} keys of \
          {MAX_BYTES} bytes, together with their values, are read"
@@ -30,22 +29,22 @@ pub enum BadReport {
     TooLarge {
         at: usize,
         entries: usize,
-        /// Of all keys and values.
+        /// The size of all keys and values.
         bytes: usize,
     },
 }
 
-/// A bucket has no more keys.
+/// The maximum number of keys of a bucket.
 pub const MAX_ENTRIES: usize = 32;
 
-/// Keys and values of a bucket are no longer, together.
+/// The maximum total size of the keys and values of a bucket.
 pub const MAX_BYTES: usize = 1024;
 
-/// An Envoy that is suspended for longer does not report all of it at once.
+/// The maximum of the elapsed time, for Envoys that were suspended.
 const LONGEST_SECS: i64 = 3600;
 
-/// A usage that stands for itself, or in a map. A map's key is a number where the other form has the id's message, so
-/// neither can be read as the other.
+/// Reads a usage, or an entry of a map of usages. The key of a map is a number where a usage has a message, so neither can be
+/// read as the other.
 fn decode(at: usize, bytes: &[u8]) -> Result<BucketQuotaUsage, BadReport> {
     BucketQuotaUsage::decode(bytes).or_else(|_| {
         let entry = BucketQuotaUsageEntry::decode(bytes);
@@ -54,7 +53,7 @@ fn decode(at: usize, bytes: &[u8]) -> Result<BucketQuotaUsage, BadReport> {
     })
 }
 
-/// Reads the usage of one bucket, at its place in a report.
+/// Reads the usage of the bucket at position `at` of a report.
 pub fn read(domain: &str, at: usize, usage: &[u8]) -> Result<(Bucket, Usage), BadReport> {
     let usage = decode(at, usage)?;
     let id = usage.bucket_id.filter(|id| !id.bucket.is_empty()).ok_or(BadReport::NoBucket(at))?;
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_keys_has_no_meaning() {
+    fn the_order_of_keys_does_not_matter() {
         let (bucket, read_as) = read("shop", 0, &usage(&[("tier", "gold"), ("route", "a/b")], 5)).expect("a bucket");
         assert_eq!(&*bucket.resource, "shop/route=a%2Fb,tier=gold");
         assert_eq!(read_as, Usage { elapsed: Millis(5_000), allowed: 7, denied: u64::MAX });
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_a_map_is_read_as_what_it_has() {
+    fn an_entry_of_a_map_is_read_as_its_value() {
         let alone = usage(&[("route", "cart")], 5);
         for key in [0, 1, 0x0a, 0x12, u64::MAX] {
             let entry = BucketQuotaUsageEntry { key, value: Some(alone.clone()) };
@@ -107,12 +106,12 @@ mod tests {
         }
         let empty = BucketQuotaUsageEntry { key: 7, value: None };
         assert_eq!(super::read("d", 2, &empty.encode_to_vec()), Err(BadReport::NoBucket(2)));
-        let garbled = super::read("d", 5, b"\x0a\xff").expect_err("it is cut");
+        let garbled = super::read("d", 5, b"\x0a\xff").expect_err("truncated");
         assert!(garbled.to_string().starts_with("bucket_quota_usages[5] is neither"), "{garbled}");
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_reports_are_refused() {
         let none = BucketQuotaUsage { bucket_id: None, ..usage(&[], 0) };
         assert_eq!(read("d", 3, &none), Err(BadReport::NoBucket(3)));
         assert_eq!(read("d", 4, &usage(&[], 0)), Err(BadReport::NoBucket(4)));

@@ -1,4 +1,4 @@
-//! The service that Envoys call, and which of them there are.
+//! The service that Envoys call, and the registry of Envoys.
 
 use std::{
     collections::HashMap,
@@ -8,12 +8,12 @@ use std::{
 
 use leaseway_client::{BuildError, Client, Mode};
 use leaseway_core::escaped;
-use leaseway_envoy::{Envoy, EnvoySettings};
 use leaseway_proto::envoy::quota::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
     rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},
 };
 use leaseway_server::{GrpcCaller, ListenOption};
+use metrics::{counter, gauge};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep},
@@ -27,65 +27,61 @@ use super::{
     report,
 };
 use crate::{
+    envoy::{Envoy, EnvoySettings},
     lease_table::{CallerShares, LeaseTable, LeaseTableOptions},
-    metrics,
 };
 
-/// Where an Envoy says what it is called.
-pub const NAME: &str = "leaseway-client";
+/// The metadata key for the name of an Envoy.
+const NAME: &str = "leaseway-client";
 
-/// The cluster knows an Envoy of a name as `NAME@envoy`, whichever gateway it reports to.
+/// The client id of a named Envoy is `NAME@envoy` at all gateways.
 const HOLDER: &str = "envoy";
 
-/// How long giving back may take when the gateway stops.
+/// How long releasing leases may take when the gateway stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// So many reports of an Envoy wait for its task.
+/// The maximum number of reports that wait for the task of an Envoy.
 const COMMANDS: usize = 4;
 
-/// Names and domains are no longer.
+/// The maximum length of names and domains.
 const MAX_NAME_BYTES: usize = 128;
 
-/// What a gateway for RLQS is to do.
 #[derive(Debug, Clone)]
 pub struct RlqsOptions {
-    /// Where Envoys report.
     pub listen: ListenOption,
-    /// How each Envoy is attended.
     pub envoy: EnvoySettings,
-    /// No more Envoys, those included that have gone and may go by what they were told.
+    /// The maximum number of Envoys, including disconnected ones whose assignments have not expired.
     pub most_envoys: usize,
 }
 
-/// The service. Clones are the same.
+/// Clones share their state.
 #[derive(Debug, Clone)]
 pub struct RlqsService(Arc<Registry>);
 
 #[derive(Debug)]
 struct Registry {
     options: RlqsOptions,
-    /// The cluster, and what may be open.
     lease_table: LeaseTableOptions,
-    /// What the gateway is called: its Envoys without a name are called `NUMBER@ID`.
+    /// The client id of the gateway. Envoys without a name have the id `STREAM@ID`.
     id: String,
     clock: Clock,
     caller_shares: Arc<CallerShares>,
     stop: watch::Sender<bool>,
     present: Mutex<Present>,
-    /// What streams without a name are called: never as one of a former life of this gateway.
+    /// The prefix of names of streams without a name. It differs after a restart.
     anonymous: String,
 }
 
-/// The Envoys of now, by name.
+/// The current Envoys.
 #[derive(Debug, Default)]
 struct Present {
-    /// What their tasks listen to.
+    /// The queues of their tasks, by name.
     envoys: HashMap<Arc<str>, mpsc::Sender<Command>>,
     streams: u64,
 }
 
 impl RlqsService {
-    /// Of the same cluster as the bridge, and under the bridge's bounds.
+    /// For the cluster of this table, and with its bounds.
     pub fn new(options: RlqsOptions, lease_table: &LeaseTable) -> RlqsService {
         let (id, lease_table) = (lease_table.client().id().to_owned(), lease_table.options().clone());
         let caller_shares = Arc::new(CallerShares::new(lease_table.most_resources, lease_table.share));
@@ -106,9 +102,8 @@ impl RlqsService {
         Routes::new(RateLimitQuotaServiceServer::new(self.clone()))
     }
 
-    /// Ends all streams. What an Envoy with a name was leased stays its own: another gateway goes on with it, or this
-    /// one when it runs again. What one without a name was leased is given back when it believes in it no longer, which
-    /// takes as long as an assignment.
+    /// Ends all streams. Leases of named Envoys are kept for another gateway, or for this one after a restart. Leases of
+    /// unnamed Envoys are released when their assignments have expired.
     pub async fn drain(&self) {
         let registry = &self.0;
         registry.stop.send_replace(true);
@@ -147,7 +142,7 @@ impl RateLimitQuotaService for RlqsService {
     }
 }
 
-/// What an Envoy calls itself, if it says so.
+/// The name of an Envoy, if it has one.
 fn name(metadata: &MetadataMap) -> Result<Option<Arc<str>>, Status> {
     let Some(name) = metadata.get(NAME) else { return Ok(None) };
     let name = name.to_str().ok().filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
@@ -155,7 +150,7 @@ fn name(metadata: &MetadataMap) -> Result<Option<Arc<str>>, Status> {
     name.map(Arc::from).map(Some).ok_or_else(bad)
 }
 
-/// What reads a stream.
+/// Reads a stream.
 struct Reader {
     registry: Arc<Registry>,
     caller: GrpcCaller,
@@ -171,7 +166,7 @@ impl Reader {
         let number = present.streams;
         drop(present);
         let name = name.unwrap_or_else(|| format!("{}-{number}", registry.anonymous).into());
-        metrics::stream_opened();
+        gauge!("leaseway_rlqs_streams").increment(1.0);
         Reader { registry, caller, name, domain: None, stream: Stream { number, sink } }
     }
 
@@ -191,14 +186,14 @@ impl Reader {
         }
         let commands = self.registry.present().envoys.get(&self.name).cloned();
         if let Some(commands) = commands {
-            // A task that has ended knows of no stream.
+            // Fails if the task has ended.
             let _ = commands.send(Command::Left(self.stream.number)).await;
         }
-        metrics::stream_closed();
+        gauge!("leaseway_rlqs_streams").decrement(1.0);
     }
 
     async fn reported(&mut self, reports: RateLimitQuotaUsageReports) -> Result<(), Status> {
-        metrics::reported();
+        counter!("leaseway_rlqs_reports_total").increment(1);
         let domain = self.domain(reports.domain)?;
         let mut usages = Vec::with_capacity(reports.bucket_quota_usages.len());
         for (at, usage) in reports.bucket_quota_usages.into_iter().enumerate() {
@@ -206,8 +201,8 @@ impl Reader {
             let (bucket, usage) = read.map_err(|error| Status::invalid_argument(error.to_string()))?;
             match self.caller.may_ask_as(&bucket.resource, &self.name) {
                 Ok(()) => usages.push((bucket, usage)),
-                // Its other buckets are none the worse for it.
-                Err(_) => metrics::bucket_refused(),
+                // The other buckets are served.
+                Err(_) => counter!("leaseway_rlqs_buckets_refused_total").increment(1),
             }
         }
         let owner = self.caller.principal();
@@ -216,7 +211,7 @@ impl Reader {
             let commands = Registry::commands(&self.registry, &self.name)?;
             match commands.send(command).await {
                 Ok(()) => return Ok(()),
-                // Its task has ended just now: another begins.
+                // The task has just ended. Start another.
                 Err(unsent) => command = unsent.0,
             }
         }
@@ -243,7 +238,7 @@ impl Registry {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the task of this Envoy listens to; it begins if there is none.
+    /// The queue of the task of this Envoy, which is started if there is none.
     fn commands(registry: &Arc<Registry>, name: &Arc<str>) -> Result<mpsc::Sender<Command>, Status> {
         let mut present = registry.present();
         if let Some(commands) = present.envoys.get(name) {
@@ -260,18 +255,18 @@ impl Registry {
         let session = session.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let (commands, listens) = mpsc::channel(COMMANDS);
         present.envoys.insert(Arc::clone(name), commands.clone());
-        metrics::envoys(present.envoys.len());
+        gauge!("leaseway_rlqs_envoys").set(present.envoys.len() as f64);
         drop(present);
         tokio::spawn(Registry::serve(Arc::clone(registry), Arc::clone(name), session, listens));
         Ok(commands)
     }
 
-    /// An Envoy without a name of its own is another with each stream.
+    /// Each stream without a name counts as another Envoy.
     fn is_named(&self, name: &str) -> bool {
         !name.starts_with(&self.anonymous)
     }
 
-    /// A client of the cluster, for one Envoy. One that has a name is the same holder at every gateway.
+    /// The client for one Envoy. A named Envoy is the same holder at all gateways.
     fn client(&self, name: &str) -> Result<Client, BuildError> {
         let LeaseTableOptions { servers, transport, .. } = &self.lease_table;
         let builder = Client::builder().endpoints(servers.iter().cloned()).transport(transport);
@@ -285,17 +280,17 @@ impl Registry {
         mut session: EnvoySession,
         mut commands: mpsc::Receiver<Command>,
     ) {
-        // It has begun for a command that is on its way.
+        // The task was started for a command.
         let mut next = commands.recv().await;
         while let Some(command) = next {
-            // Two clients of one id must not be there at the same time: the next Envoy of this name waits.
+            // There must not be two clients with one id at the same time, so the next Envoy with this name waits.
             session.serve(command, &mut commands).await.close().await;
             let mut present = registry.present();
             next = commands.try_recv().ok();
             let another = next.as_ref().and_then(|_| Registry::session(&registry, &name).ok());
             let Some(another) = another else {
                 present.envoys.remove(&name);
-                metrics::envoys(present.envoys.len());
+                gauge!("leaseway_rlqs_envoys").set(present.envoys.len() as f64);
                 return;
             };
             session = another;

@@ -1,7 +1,7 @@
-//! What Envoy is told: a status for each descriptor, in their order.
+//! The answer to Envoy: a status for each descriptor, in order.
 //!
-//! From the limit, what is left and when all of it is there again Envoy makes the X-RateLimit headers. What is left is
-//! what this gateway may let pass at once: other gateways have their part of the same limit.
+//! Envoy makes the X-RateLimit headers from the limit, the remaining requests and the time until the reset. The remaining
+//! requests are those of this gateway. Other gateways have their own shares of the same limit.
 
 use std::time::Duration;
 
@@ -11,27 +11,23 @@ use leaseway_proto::envoy::ratelimit::{
     rate_limit_response::{Code, DescriptorStatus, RateLimit},
 };
 
-use super::unit::Unit;
+use super::rules::Unit;
 
-/// What is told of a descriptor.
 #[derive(Debug)]
 pub(super) enum Descriptor<'r> {
-    /// No limit is for it.
+    /// No rule applies.
     Free,
-    /// Its rule lets everything pass.
     Unlimited,
-    /// It is under a limit.
     Limited {
         is_over: bool,
         requests: u32,
         unit: Unit,
         name: Option<&'r str>,
-        /// None where nothing is held of it.
+        /// None if no resource is open for it.
         standing: Option<Standing>,
     },
 }
 
-/// An answer in the making.
 #[derive(Debug)]
 pub(super) struct Answer {
     statuses: Vec<DescriptorStatus>,
@@ -39,10 +35,10 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn of<'r>(request: &RateLimitRequest, mut tell: impl FnMut(usize) -> Descriptor<'r>) -> Answer {
+    pub(super) fn of<'r>(request: &RateLimitRequest, mut describe: impl FnMut(usize) -> Descriptor<'r>) -> Answer {
         let mut is_over = false;
         let statuses = (0..request.descriptors.len()).map(|place| {
-            let descriptor = tell(place);
+            let descriptor = describe(place);
             is_over |= matches!(descriptor, Descriptor::Limited { is_over: true, .. });
             status(&descriptor)
         });
@@ -66,7 +62,7 @@ fn status(descriptor: &Descriptor<'_>) -> DescriptorStatus {
                 unit: unit.on_the_wire().into(),
                 name: name.unwrap_or_default().to_owned(),
             };
-            // The conversion cuts, and what is owed counts as nothing.
+            // The conversion truncates, and a debt becomes 0.
             let remaining = standing.map_or(0, |standing| standing.available as u32);
             let full_in = standing.and_then(|standing| standing.full_in()).unwrap_or(unit.length());
             DescriptorStatus {

@@ -1,24 +1,28 @@
-//! The rules in force. A request looks at one number that rarely changes, and takes no lock: each thread keeps what it
-//! has seen.
+//! The rules in force, and how they are reloaded. A request takes no lock: each thread caches the rules, and compares one
+//! version number that rarely changes.
 
 use std::{
     cell::RefCell,
+    path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use super::rules::Rules;
+use leaseway_server::config::watched_files::{POLL_INTERVAL, WatchedFiles};
+use metrics::counter;
+use tokio::time::{MissedTickBehavior, interval};
 
-/// Versions of all rules of this process: two never share one.
+use super::{file, rules::Rules};
+
+/// Unique over all gateways of this process.
 static VERSIONS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     static SEEN: RefCell<Option<(u64, Arc<Rules>)>> = const { RefCell::new(None) };
 }
 
-/// The rules in force.
 #[derive(Debug)]
 pub struct CurrentRules {
     version: AtomicU64,
@@ -26,20 +30,18 @@ pub struct CurrentRules {
 }
 
 impl CurrentRules {
-    /// These, to begin with.
     pub fn new(rules: Rules) -> CurrentRules {
         let version = VERSIONS.fetch_add(1, Ordering::Relaxed);
         CurrentRules { version: AtomicU64::new(version), newest: Mutex::new((version, Arc::new(rules))) }
     }
 
-    /// Puts others in force.
     pub fn replace(&self, rules: Rules) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         *newest = (VERSIONS.fetch_add(1, Ordering::Relaxed), Arc::new(rules));
         self.version.store(newest.0, Ordering::Release);
     }
 
-    /// Does something by the rules in force. It must not come back here.
+    /// Calls `act` with the rules in force. `act` must not call this method.
     pub fn with<R>(&self, act: impl FnOnce(&Rules) -> R) -> R {
         let version = self.version.load(Ordering::Acquire);
         SEEN.with_borrow_mut(|seen| match seen {
@@ -53,12 +55,46 @@ impl CurrentRules {
     }
 }
 
+/// Watches files or directories of rules. Call it before reading them, so that no change is missed.
+pub fn watch(paths: Vec<PathBuf>) -> WatchedFiles {
+    WatchedFiles::listed(paths, |path| file::files(path).unwrap_or_else(|_| vec![path.to_owned()]))
+}
+
+/// Reloads the rules when their files change, until the rules are dropped. Invalid files change nothing.
+pub async fn reload(mut files: WatchedFiles, rules: Weak<CurrentRules>) {
+    let mut interval = interval(POLL_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let Some(rules) = rules.upgrade() else { return };
+        if files.have_changed() {
+            files.mark_read();
+            reload_once(files.paths(), &rules);
+        }
+    }
+}
+
+fn reload_once(paths: &[PathBuf], rules: &CurrentRules) {
+    match file::load(paths) {
+        Ok(loaded) => {
+            loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            rules.replace(loaded.rules);
+            counter!("leaseway_rls_reloads_total", "outcome" => "applied").increment(1);
+            tracing::info!("rules reloaded; leases stay as they are");
+        }
+        Err(error) => {
+            counter!("leaseway_rls_reloads_total", "outcome" => "rejected").increment(1);
+            tracing::error!("rules refused, those before stay in force:\n{error}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_sees_the_newest_rules_of_whichever_gateway_it_serves() {
+    fn a_thread_sees_the_newest_rules_of_each_gateway() {
         let (one, other) = (CurrentRules::new(Rules::default()), CurrentRules::new(Rules::default()));
         let at = |rules: &CurrentRules| rules.with(std::ptr::from_ref::<Rules>).addr();
         assert_ne!(at(&one), at(&other));

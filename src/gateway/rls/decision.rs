@@ -1,61 +1,50 @@
-//! Whether a request may pass, by the rules and by what the gateway holds. Nothing here waits.
+//! Decides whether a request passes, by the rules and the leases of the gateway. Nothing here waits.
 //!
-//! A request passes if it may by each of its descriptors. All are looked at before anything is taken from any, and a
-//! request that is refused takes nothing: what one limit refuses costs nothing of the others.
+//! A request passes if all of its descriptors allow it. All of them are checked before permits are taken from any, so that a
+//! request that one limit refuses takes nothing from the others.
 
 use std::{cell::RefCell, sync::Arc};
 
 use leaseway_client::Window;
 use leaseway_core::Principal;
 use leaseway_proto::envoy::ratelimit::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use leaseway_server::GrpcCaller;
+use metrics::counter;
 use smallvec::SmallVec;
 use tonic::Status;
 
 use super::{
     answer::{Answer, Descriptor},
-    meters::Verdict,
-    rules::{Domain, Limit, Matched, Rule, Rules},
-    unit::Unit,
+    rules::{Domain, Limit, Matched, Rule, Rules, Unit, Verdict},
 };
 use crate::{
     lease_table::{LeaseEntry, LeaseTable, Taken},
-    metrics, resource_id,
+    resource_id,
 };
 
-/// What a caller may ask for, and to whom what it opens is counted.
-pub trait Asking {
-    /// Whether it may ask for a resource.
-    fn may_ask(&self, resource: &str) -> Result<(), Status>;
-    /// To whom what it leaves behind is counted.
-    fn principal(&self) -> Principal;
-}
-
-/// What becomes of a request.
 #[derive(Debug)]
 pub enum Decision {
-    /// This is the answer.
     Answered(RateLimitResponse),
-    /// To be decided again when these have their first lease, or have waited long enough for it.
+    /// Decide again when these have their first lease, or after a timeout.
     Awaits(Vec<Arc<LeaseEntry>>),
 }
 
-/// As many descriptors as requests commonly have.
+/// The common maximum of descriptors in a request.
 const FEW: usize = 4;
 
-/// In one request. Each is compared with all others.
+/// The maximum number of descriptors in a request. Each is compared with all others.
 const MAX_DESCRIPTORS: usize = 100;
 
-/// More than this is as good as this: no limit is as large.
+/// Larger numbers are reduced to this, which exceeds any limit.
 const MAX_HITS: u64 = u32::MAX as u64;
 
-/// What a descriptor asks of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hits {
     Take(u32),
-    /// Of nothing: whether there is anything.
-    Look,
-    GiveBack(u32),
-    /// They were used already, and count in any case; the answer is as to [`Look`](Hits::Look).
+    /// 0 hits: only checks whether a permit is available.
+    Check,
+    Refund(u32),
+    /// Hits that were used already. They count in any case, and the answer is that of [`Check`](Hits::Check).
     Charge(u32),
 }
 
@@ -63,23 +52,22 @@ impl Hits {
     fn of(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
         match u32::try_from(hits.min(MAX_HITS)).unwrap_or(u32::MAX) {
-            0 => Hits::Look,
-            hits if descriptor.is_negative_hits => Hits::GiveBack(hits),
+            0 => Hits::Check,
+            hits if descriptor.is_negative_hits => Hits::Refund(hits),
             hits => Hits::Take(hits),
         }
     }
 
-    /// What has to be there.
+    /// The number of permits that have to be available.
     fn needed(self) -> f64 {
         match self {
             Hits::Take(hits) => hits.into(),
-            Hits::Look | Hits::Charge(_) => 1.0,
-            Hits::GiveBack(_) => f64::NEG_INFINITY,
+            Hits::Check | Hits::Charge(_) => 1.0,
+            Hits::Refund(_) => f64::NEG_INFINITY,
         }
     }
 }
 
-/// A descriptor that is under a limit.
 struct Limited<'r> {
     /// Its place in the request.
     place: usize,
@@ -87,25 +75,25 @@ struct Limited<'r> {
     requests: u32,
     unit: Unit,
     hits: Hits,
-    /// None: nothing passes, or there is no room for another resource.
+    /// None: the limit is 0, or no more resources may be opened.
     entry: Option<Arc<LeaseEntry>>,
     verdict: Verdict,
-    /// Whether the request may pass, as far as this is concerned.
+    /// Whether this descriptor lets the request pass.
     passes: bool,
-    /// Something was taken.
+    /// Permits were taken.
     has_taken: bool,
 }
 
 thread_local! {
-    /// The id that is looked up: its memory is used again.
+    /// Reused for ids, to save allocations.
     static ID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Decides a request. `may_wait`: one that finds no lease is to come back when there may be one.
+/// Decides a request. If `may_wait`, a request without a lease is to be decided again when there may be one.
 pub fn decide(
     rules: &Rules,
     lease_table: &LeaseTable,
-    caller: &impl Asking,
+    caller: &GrpcCaller,
     request: &RateLimitRequest,
     may_wait: bool,
 ) -> Result<Decision, Status> {
@@ -121,7 +109,7 @@ pub fn decide(
         return Err(Status::invalid_argument(why));
     }
     let Some(domain) = rules.domain(&request.domain) else {
-        metrics::domain_unknown();
+        counter!("leaseway_rls_unknown_domains_total").increment(1);
         return Ok(Decision::Answered(Answer::of(request, |_| Descriptor::Free).message()));
     };
     let matched: SmallVec<[Option<Matched<'_>>; FEW]> =
@@ -151,7 +139,7 @@ pub fn decide(
     );
     let mut next = limited.iter().peekable();
     let answer = Answer::of(request, |place| match next.next_if(|limited| limited.place == place) {
-        Some(limited) => limited.told(),
+        Some(limited) => limited.describe(),
         None => match matched[place].map(|matched| matched.rule.limit) {
             Some(Limit::Unlimited) => Descriptor::Unlimited,
             _ => Descriptor::Free,
@@ -164,11 +152,11 @@ fn entries(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = (&str, &str
     descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str()))
 }
 
-/// The descriptors that are under a limit, with their resources.
+/// The descriptors that have a limit, with their resources.
 fn limits<'r>(
     domain: &'r Domain,
     lease_table: &LeaseTable,
-    caller: &impl Asking,
+    caller: &GrpcCaller,
     request: &RateLimitRequest,
     matched: &[Option<Matched<'r>>],
 ) -> Result<SmallVec<[Limited<'r>; FEW]>, Status> {
@@ -205,68 +193,68 @@ fn open(lease_table: &LeaseTable, id: &str, requests: u32, unit: Unit, caller: P
     let length = unit.length();
     let window = Window { length, rate: f64::from(requests) / length.as_secs_f64() };
     if let Some(entry) = lease_table.find(id) {
-        entry.keep_to(window);
+        entry.set_window(window);
         return Some(entry);
     }
     let opened = lease_table.open(id, window, caller);
     opened.inspect_err(|why| tracing::debug!(resource = id, "not opened: {why}")).ok()
 }
 
-/// Takes from all, or from none. Whether the request passes.
+/// Takes permits from all, or from none. Returns whether the request passes.
 fn settle(lease_table: &LeaseTable, limited: &mut [Limited<'_>]) -> bool {
-    // Alone, what is taken is looked at as well.
+    // Taking from a single one checks it as well.
     let mut passes = limited.len() == 1;
     if !passes {
-        let refusing = limited.iter_mut().filter_map(|limited| (!limited.look(lease_table)).then_some(()));
+        let refusing = limited.iter_mut().filter_map(|limited| (!limited.check(lease_table)).then_some(()));
         passes = refusing.count() == 0;
     }
     for at in 0..limited.len() {
         if passes && !limited[at].take(lease_table) {
             // Another request was faster.
             passes = false;
-            limited[..at].iter_mut().for_each(Limited::give_back);
+            limited[..at].iter_mut().for_each(Limited::refund);
         }
     }
     passes
 }
 
 impl Limited<'_> {
-    /// What it has to wait for, if there is no lease and one may come.
+    /// The entry to wait for, if the first lease may still arrive.
     fn awaits_lease(&self) -> Option<Arc<LeaseEntry>> {
         self.entry.as_ref().filter(|entry| entry.awaits_first_lease()).map(|entry| {
-            // So that it is asked for what comes.
+            // So that the first request to the cluster asks for enough.
             if let Hits::Take(hits) | Hits::Charge(hits) = self.hits {
-                entry.press(hits);
+                entry.add_wants(hits);
             }
             Arc::clone(entry)
         })
     }
 
-    /// Whether the request may pass, as far as this is concerned. Takes nothing.
-    fn look(&mut self, lease_table: &LeaseTable) -> bool {
+    /// Returns whether this descriptor lets the request pass. Takes nothing.
+    fn check(&mut self, lease_table: &LeaseTable) -> bool {
         let is_there = |entry: &Arc<LeaseEntry>| entry.standing().available >= self.hits.needed();
         match &self.entry {
             Some(entry) if is_there(entry) => true,
-            // What is refused is wanted all the same: it counts where wants are estimated.
+            // A refused request counts in the estimate of wants.
             _ => {
                 let passes = self.take(lease_table);
-                self.give_back();
+                self.refund();
                 passes
             }
         }
     }
 
-    /// Takes what it asks for. Whether the request may pass, as far as this is concerned.
+    /// Takes the permits. Returns whether this descriptor lets the request pass.
     fn take(&mut self, lease_table: &LeaseTable) -> bool {
         let taken = match (&self.entry, self.hits) {
             (None, _) if self.requests == 0 => Taken::No,
             (None, _) => Taken::NoLease,
             (Some(entry), Hits::Take(hits)) => lease_table.try_take(entry, hits),
-            (Some(entry), Hits::GiveBack(hits)) => {
+            (Some(entry), Hits::Refund(hits)) => {
                 entry.rate().refund(hits.into());
                 Taken::Yes
             }
-            (Some(entry), Hits::Look | Hits::Charge(_)) => match entry.standing().available >= self.hits.needed() {
+            (Some(entry), Hits::Check | Hits::Charge(_)) => match entry.standing().available >= self.hits.needed() {
                 true => Taken::Yes,
                 false if entry.has_capacity() => Taken::No,
                 false => Taken::NoLease,
@@ -288,7 +276,7 @@ impl Limited<'_> {
         self.passes
     }
 
-    fn give_back(&mut self) {
+    fn refund(&mut self) {
         if let (Some(entry), Hits::Take(hits)) = (&self.entry, self.hits)
             && std::mem::take(&mut self.has_taken)
         {
@@ -296,7 +284,7 @@ impl Limited<'_> {
         }
     }
 
-    fn told(&self) -> Descriptor<'_> {
+    fn describe(&self) -> Descriptor<'_> {
         Descriptor::Limited {
             is_over: !self.passes,
             requests: self.requests,

@@ -1,7 +1,7 @@
-//! The files of envoyproxy/ratelimit, as they are: YAML with one domain each.
+//! Reads the files of envoyproxy/ratelimit: YAML with one domain each.
 //!
-//! What that service accepts and pays no heed to is a warning here, with file and line; what it refuses is refused, and
-//! so is a limit without a number, which it takes for zero.
+//! Keys that envoyproxy/ratelimit ignores are warnings with file and line. What it refuses is refused, and so is a limit
+//! without a number, which it reads as 0.
 
 use std::{
     io,
@@ -14,13 +14,9 @@ use leaseway_server::config::{
     yaml::{self, Document, Field, Fields, Findings, unknown},
 };
 
-use super::{
-    meters::Meters,
-    rules::{Domain, Level, Limit, Node, Rule, Rules, ValueMatch, ValuePattern},
-    unit::Unit,
-};
+use super::rules::{Domain, Level, Limit, Meters, Node, Rule, Rules, Unit, ValueMatch, ValuePattern};
 
-/// Of envoyproxy/ratelimit's files. It looks at no other, nor where they stand.
+/// All keys of envoyproxy/ratelimit, which accepts them anywhere.
 const KEYS: [&str; 16] = [
     "domain",
     "descriptors",
@@ -55,57 +51,51 @@ const OF_DESCRIPTOR: [&str; 10] = [
 const OF_LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
 const OF_REPLACED: [&str; 1] = ["name"];
 
-/// In one list.
+/// The maximum number of elements in one list.
 const MAX_DESCRIPTORS: usize = 100_000;
 const MAX_REPLACED: usize = 100;
 
 const EXAMPLE: &str = "domain: shop, and descriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
 const REQUESTS: &str = "a whole number from 0 to 4294967295";
 
-/// Rules that can be used.
 #[derive(Debug)]
 pub struct LoadedRules {
     pub rules: Rules,
-    /// What is allowed but probably not meant, in the order of the files.
+    /// In the order of the files.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Why there are no rules.
 #[derive(Debug, thiserror::Error)]
 pub enum RulesError {
-    /// A file or a directory could not be read.
     #[error("cannot read {}: {error}; name a file, or a directory of .yaml files, that this user may read", path.display())]
     Read {
         path: PathBuf,
-        /// What the operating system says.
         #[source]
         error: io::Error,
     },
-    /// There is no file in a directory.
     #[error("{} has no .yaml file: there would be no limits at all", .0.display())]
     NoFile(PathBuf),
-    /// Some can be read, and are wrong.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<ConfigError>),
 }
 
-/// The files that a path means: itself, or those of the directory that end in `.yaml` or `.yml`, by name.
+/// The path itself, or the files of the directory that end in `.yaml` or `.yml`, sorted by name.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
     let unreadable = |error| RulesError::Read { path: path.to_owned(), error };
     if !std::fs::metadata(path).map_err(unreadable)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let entries: Vec<_> = std::fs::read_dir(path).map_err(unreadable)?.collect::<Result<_, _>>().map_err(unreadable)?;
-    let is_meant = |file: &PathBuf| {
+    let is_rules_file = |file: &PathBuf| {
         let is_hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         !is_hidden && file.extension().is_some_and(|end| end == "yaml" || end == "yml") && file.is_file()
     };
-    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_meant).collect();
+    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_rules_file).collect();
     files.sort();
     if files.is_empty() { Err(RulesError::NoFile(path.to_owned())) } else { Ok(files) }
 }
 
-/// Reads all rules of these files or directories.
+/// Reads the rules of these files or directories.
 pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
     let (mut read, mut wrong) = (Vec::new(), Vec::new());
     for path in paths {
@@ -130,16 +120,15 @@ pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
     if wrong.is_empty() { Ok(LoadedRules { rules, warnings }) } else { Err(RulesError::Invalid(wrong)) }
 }
 
-/// What one file says.
+/// The content of one file.
 #[derive(Debug)]
 pub struct Parsed {
     pub domain: Domain,
     at: Position,
-    /// What is allowed but probably not meant.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Reads a file that is in memory. `file` is what complaints call it.
+/// Parses a file. `file` is its name in messages.
 pub fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, ConfigError> {
     let empty = format!("there are no rules; the least is {EXAMPLE}");
     let walk = |root: &Field<'_, '_>, found: &mut Findings| read_domain(file, root, found);
@@ -160,7 +149,7 @@ fn read_domain(file: &str, root: &Field<'_, '_>, found: &mut Findings) -> (Domai
     (domain, at)
 }
 
-/// Those that are known somewhere are let be; they mean nothing where they are not of this place.
+/// Reads a map. Keys that are known only elsewhere are warnings.
 fn fields<'n, 't>(field: &Field<'n, 't>, here: &[&str], found: &mut Findings) -> Option<Fields<'n, 't>> {
     let fields = field.map(&KEYS, found)?;
     for key in KEYS.iter().filter(|key| !here.contains(key)) {
@@ -184,7 +173,6 @@ fn read_level(fields: &Fields<'_, '_>, parent: &str, found: &mut Findings) -> Le
     level
 }
 
-/// A descriptor, and what it is for.
 struct Placed<'n> {
     key: &'n str,
     value: ValueMatch,

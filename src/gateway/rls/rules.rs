@@ -1,13 +1,19 @@
-//! Which rule a descriptor falls under.
+//! Finds the rule for a descriptor.
 //!
-//! Rules form a tree for each domain, as the files write them. A descriptor is followed entry by entry. At each level
-//! the most specific rule counts: the one of key and value, else the first whose value has a `*` and that the entry's
-//! value is like, else the one of the key alone. A limit counts for descriptors that end at its level: one with
-//! more entries, or with fewer, is under no limit.
+//! The rules of a domain form a tree, as in the files. The entries of a descriptor are matched from the root down. At each
+//! level the most specific rule counts: that of key and value, else the first with a `*` in its value that matches, else
+//! that of the key alone. A limit applies to descriptors that end at its level. A descriptor with more or fewer entries
+//! has no limit.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use super::{meters::Meters, unit::Unit};
+use leaseway_proto::envoy::ratelimit::rate_limit_response::rate_limit::Unit as WireUnit;
+use metrics::{Counter, counter};
+
 use crate::resource_id;
 
 /// All rules of a gateway, by domain.
@@ -16,22 +22,20 @@ pub struct Rules {
     domains: HashMap<Box<str>, Domain>,
 }
 
-/// The rules of a domain.
 #[derive(Debug)]
 pub struct Domain {
     pub name: Arc<str>,
-    /// The file that they are from.
     pub file: Arc<str>,
     pub descriptors: Level,
-    /// What is counted of requests.
+    /// Counts requests.
     pub meters: Meters,
 }
 
-/// What an entry of a descriptor may be, at one depth of the tree.
+/// The rules for the entries of descriptors at one depth of the tree.
 #[derive(Debug, Default)]
 pub struct Level(HashMap<Box<str>, Values>);
 
-/// Rules of one key.
+/// The rules of one key.
 #[derive(Debug, Default)]
 struct Values {
     exact: HashMap<Box<str>, Node>,
@@ -40,28 +44,24 @@ struct Values {
     any: Option<Box<Node>>,
 }
 
-/// What a rule says of the value of its key.
+/// The values that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ValueMatch {
-    /// It is this one.
     Exactly(Box<str>),
-    /// It is like this.
     Like(ValuePattern),
-    /// It may be any.
     Any,
 }
 
-/// A value with at least one `*`, each of which stands for any characters.
+/// A value with at least one `*`, each of which matches any characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ValuePattern(Box<str>);
 
 impl ValuePattern {
-    /// `None`: there is no `*` in it.
+    /// None if there is no `*`.
     pub fn new(text: &str) -> Option<ValuePattern> {
         text.contains('*').then(|| ValuePattern(text.into()))
     }
 
-    /// Whether a value is like this.
     pub fn matches(&self, value: &str) -> bool {
         let mut parts = self.0.split('*');
         let (first, last) = (parts.next().unwrap_or_default(), parts.next_back().unwrap_or_default());
@@ -75,68 +75,60 @@ impl ValuePattern {
         })
     }
 
-    /// What values that are like this have in common, as the name of what they share: the beginning where only the end
-    /// is open, else the whole pattern.
+    /// The name of the resource that matching values share: the prefix if only the end is open, else the whole pattern.
     pub fn common(&self) -> &str {
         self.0.strip_suffix('*').filter(|beginning| !beginning.contains('*')).unwrap_or(&self.0)
     }
 
-    /// As a template's pattern has it.
+    /// The glob for a template.
     pub fn glob(&self) -> String {
         self.0.split('*').map(resource_id::pattern).collect::<Vec<_>>().join("*")
     }
 }
 
-/// One descriptor of a file.
+/// A descriptor in a file.
 #[derive(Debug, Default)]
 pub struct Node {
-    /// What holds for descriptors that end here.
+    /// For descriptors that end here.
     pub rule: Option<Arc<Rule>>,
     pub below: Level,
-    /// All values that fall under it share what there is.
+    /// All matching values share one resource.
     pub shares_values: bool,
 }
 
-/// What holds for a descriptor.
 #[derive(Debug)]
 pub struct Rule {
-    /// Where in its tree: `key_value.key`, as envoyproxy/ratelimit's statistics name it.
+    /// Its place in the tree, as in the statistics of envoyproxy/ratelimit: `key_value.key`.
     pub path: Arc<str>,
-    /// How much may pass.
     pub limit: Limit,
-    /// It is evaluated, and lets everything pass.
+    /// It is evaluated, but everything passes.
     pub shadow: bool,
-    /// What others call it that replace it, and what callers are told.
+    /// For `replaces` of other rules, and for answers.
     pub name: Option<Box<str>>,
-    /// Rules that do not count where this one does.
+    /// The names of rules that do not apply where this one does.
     pub replaces: Vec<Box<str>>,
-    /// Each value of a key without one is counted by itself.
+    /// `detailed_metric`.
     pub detailed: bool,
-    /// What is counted of descriptors.
+    /// Counts descriptors.
     pub meters: Meters,
 }
 
-/// How much may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     Unlimited,
-    /// So many in a window.
-    PerUnit {
-        requests: u32,
-        unit: Unit,
-    },
+    PerUnit { requests: u32, unit: Unit },
 }
 
-/// A rule that a descriptor falls under.
+/// The rule for a descriptor.
 #[derive(Debug, Clone, Copy)]
 pub struct Matched<'r> {
     pub rule: &'r Arc<Rule>,
-    /// Some of its values share what there is: [`shared`](Rules::shared) says which.
+    /// Some values share a resource: see [`shared`](Domain::shared).
     pub shares: bool,
 }
 
 impl Rules {
-    /// Adds a domain, unless there is one of the name: then that is returned.
+    /// Adds a domain. Fails with the existing one of the same name.
     pub fn add(&mut self, domain: Domain) -> Result<(), &Domain> {
         let name: Box<str> = domain.name.as_ref().into();
         if self.domains.contains_key(&name) {
@@ -146,19 +138,18 @@ impl Rules {
         Ok(())
     }
 
-    /// The rules of a domain.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
         self.domains.get(name)
     }
 
-    /// All domains, in no order.
+    /// In no order.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.values()
     }
 }
 
 impl Domain {
-    /// The rule of a descriptor, if there is one.
+    /// The rule for a descriptor, if there is one.
     pub fn rule<'e>(&self, entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> Option<Matched<'_>> {
         let (mut level, mut shares, mut last) = (&self.descriptors, false, None);
         for (key, value) in entries {
@@ -170,8 +161,7 @@ impl Domain {
         Some(Matched { rule, shares })
     }
 
-    /// The entries of a descriptor as they stand in the name of its resource: where values share what there is, what
-    /// they have in common.
+    /// The entries of a descriptor for its resource id. Values that share a resource are replaced by their common name.
     pub fn shared<'e: 'r, 'r>(
         &'r self,
         entries: impl IntoIterator<Item = (&'e str, &'e str)> + 'r,
@@ -188,7 +178,7 @@ impl Domain {
 }
 
 impl Level {
-    /// Adds a descriptor. Returns false if there is one already for the same.
+    /// Adds a descriptor. Returns false if there is one for the same key and value.
     pub fn add(&mut self, key: &str, value: ValueMatch, node: Node) -> bool {
         let values = self.0.entry(key.into()).or_default();
         match value {
@@ -202,7 +192,7 @@ impl Level {
         true
     }
 
-    /// All descriptors of this level, in no order.
+    /// In no order.
     pub fn descriptors(&self) -> impl Iterator<Item = (&str, ValueMatch, &Node)> {
         self.0.iter().flat_map(|(key, values)| {
             let exact = values.exact.iter().map(|(value, node)| (ValueMatch::Exactly(value.clone()), node));
@@ -212,7 +202,7 @@ impl Level {
         })
     }
 
-    /// The descriptor that an entry falls under, and what all values there have in common.
+    /// The descriptor that matches an entry, and the common name of its values.
     fn find(&self, key: &str, value: &str) -> Option<(&Node, &str)> {
         let values = self.0.get(key)?;
         if let Some((value, node)) = values.exact.get_key_value(value) {
@@ -226,10 +216,117 @@ impl Level {
 }
 
 impl Rule {
-    /// Whether one of these rules replaces the one of this name.
+    /// Whether one of these rules replaces the rule with this name.
     pub fn replaced<'r>(rules: impl Iterator<Item = Option<&'r Rule>> + Clone, name: Option<&str>) -> bool {
         let Some(name) = name else { return false };
         rules.flatten().any(|rule| rule.replaces.iter().any(|replaced| **replaced == *name))
+    }
+}
+
+/// The window of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    /// 30 days, as in Envoy.
+    Month,
+    /// 365 days.
+    Year,
+}
+
+impl Unit {
+    pub const ALL: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Second => "second",
+            Unit::Minute => "minute",
+            Unit::Hour => "hour",
+            Unit::Day => "day",
+            Unit::Week => "week",
+            Unit::Month => "month",
+            Unit::Year => "year",
+        }
+    }
+
+    /// Case does not matter.
+    pub fn named(name: &str) -> Option<Unit> {
+        Unit::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
+    }
+
+    pub fn length(self) -> Duration {
+        const DAY: u64 = 86_400;
+        Duration::from_secs(match self {
+            Unit::Second => 1,
+            Unit::Minute => 60,
+            Unit::Hour => 3_600,
+            Unit::Day => DAY,
+            Unit::Week => 7 * DAY,
+            Unit::Month => 30 * DAY,
+            Unit::Year => 365 * DAY,
+        })
+    }
+
+    pub fn on_the_wire(self) -> WireUnit {
+        match self {
+            Unit::Second => WireUnit::Second,
+            Unit::Minute => WireUnit::Minute,
+            Unit::Hour => WireUnit::Hour,
+            Unit::Day => WireUnit::Day,
+            Unit::Week => WireUnit::Week,
+            Unit::Month => WireUnit::Month,
+            Unit::Year => WireUnit::Year,
+        }
+    }
+}
+
+/// The outcome for a request, or for one of its descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Ok,
+    OverLimit,
+    /// Over the limit of a rule in shadow mode, so it passes.
+    Shadow,
+    NoLease,
+}
+
+impl Verdict {
+    pub const ALL: [Verdict; 4] = [Verdict::Ok, Verdict::OverLimit, Verdict::Shadow, Verdict::NoLease];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Ok => "ok",
+            Verdict::OverLimit => "over_limit",
+            Verdict::Shadow => "shadow",
+            Verdict::NoLease => "no_lease",
+        }
+    }
+}
+
+/// Counters of a rule or of a domain, by verdict. They are looked up once, because a lookup costs more than a decision.
+/// Labels come from the operator's files, never from requests.
+#[derive(Default)]
+pub struct Meters(OnceLock<[Counter; Verdict::ALL.len()]>);
+
+impl Meters {
+    pub(super) fn count_of_domain(&self, domain: &str, verdict: Verdict) {
+        let make = |verdict: Verdict| counter!("leaseway_rls_requests_total", "domain" => domain.to_owned(), "result" => verdict.name());
+        self.0.get_or_init(|| Verdict::ALL.map(make))[verdict as usize].increment(1);
+    }
+
+    pub(super) fn count_of_rule(&self, path: &str, verdict: Verdict) {
+        let make = |verdict: Verdict| counter!("leaseway_rls_decisions_total", "rule" => path.to_owned(), "result" => verdict.name());
+        self.0.get_or_init(|| Verdict::ALL.map(make))[verdict as usize].increment(1);
+    }
+}
+
+impl std::fmt::Debug for Meters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meters")
     }
 }
 

@@ -1,8 +1,7 @@
-//! The service that Envoy calls.
+//! The gRPC service that Envoy calls.
 
 use std::sync::Arc;
 
-use leaseway_core::Principal;
 use leaseway_proto::envoy::ratelimit::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
@@ -11,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     current::CurrentRules,
-    decision::{Asking, Decision, decide},
+    decision::{Decision, decide},
 };
 use crate::lease_table::LeaseTable;
 
@@ -24,12 +23,11 @@ pub struct RlsService {
 }
 
 impl RlsService {
-    /// By these rules, and what the bridge holds.
     pub fn new(rules: Arc<CurrentRules>, lease_table: Arc<LeaseTable>) -> RlsService {
         RlsService { rules, lease_table }
     }
 
-    /// What Envoy calls for each request, answered past tonic.
+    /// Answers `ShouldRateLimit` without tonic.
     pub fn shortcut(&self) -> Shortcut {
         let service = self.clone();
         Shortcut::new(PATH, move |caller, request| {
@@ -67,15 +65,5 @@ impl RateLimitService for RlsService {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let caller = GrpcCaller::of(request.extensions())?;
         Ok(Response::new(self.answer(&caller, request.get_ref()).await?))
-    }
-}
-
-impl Asking for GrpcCaller {
-    fn may_ask(&self, resource: &str) -> Result<(), Status> {
-        GrpcCaller::may_ask(self, resource)
-    }
-
-    fn principal(&self) -> Principal {
-        GrpcCaller::principal(self)
     }
 }

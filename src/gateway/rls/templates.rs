@@ -1,37 +1,34 @@
-//! What the cluster has to be told of rules: `resources:` of its configuration.
+//! Translates rules into `resources:` of the cluster's configuration.
 //!
-//! A rule of envoyproxy/ratelimit is a limit for each of the resources that it matches, and so is a template: its
-//! capacity is the limit per second. Templates are looked through from the top, and rules are matched from the special
-//! to the general, so that templates stand in that order.
+//! A rule of envoyproxy/ratelimit limits each of the resources that it matches, and so does a template, whose capacity is
+//! the limit per second. The first matching template counts, and rules are matched by specificity, so templates are
+//! sorted from the most specific to the most general.
 
 use std::{cmp::Reverse, fmt::Write as _};
 
 use super::rules::{Domain, Level, Limit, Rules, ValueMatch};
 use crate::resource_id;
 
-/// A template for each limit.
 struct Template {
     glob: String,
     comment: String,
-    /// Of each entry how much it leaves open.
+    /// One for each entry.
     openness: Vec<Openness>,
     capacity: f64,
 }
 
-/// What an entry of a pattern leaves open: the less, the sooner it is looked at.
+/// How general the pattern of an entry is. Specific patterns come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Openness {
     Nothing,
-    /// What a `*` stands for in a pattern, which has this place among those of its key.
-    Rest(usize),
+    /// A pattern with a `*`, and its place among those of its key.
+    Pattern(usize),
     Everything,
 }
 
-/// The part of what a limit lets pass that each holder may use when it has lost the cluster; divided among as many
-/// holders as there may be it stays below the limit.
+/// The safe capacity is the capacity divided by this number. With up to as many holders the sum stays within the limit.
 const SAFE_PARTS: f64 = 10.0;
 
-/// A configuration for the cluster.
 pub fn resources(rules: &Rules) -> String {
     let mut text = String::from("resources:\n");
     let mut domains: Vec<&Domain> = rules.domains().collect();
@@ -48,7 +45,7 @@ pub fn resources(rules: &Rules) -> String {
     text
 }
 
-/// Nothing else is asked for by gateways; what other clients ask for is theirs to configure.
+/// For other clients. Gateways ask for nothing else.
 const REST: &str = "\
 # Everything else, and what the templates above take: change it to what other clients of this cluster need.
 - identifier_glob: \"*\"
@@ -64,11 +61,11 @@ fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], 
     for (place, (key, value, node)) in level.descriptors().enumerate() {
         let (value, open) = match value {
             ValueMatch::Exactly(value) => (resource_id::pattern(&value), Openness::Nothing),
-            // All values are one resource, which has the name of what they have in common.
+            // All values share one resource.
             ValueMatch::Like(pattern) if node.shares_values => {
                 (resource_id::pattern(pattern.common()), Openness::Nothing)
             }
-            ValueMatch::Like(pattern) => (pattern.glob(), Openness::Rest(place)),
+            ValueMatch::Like(pattern) => (pattern.glob(), Openness::Pattern(place)),
             ValueMatch::Any => ("*".to_owned(), Openness::Everything),
         };
         let glob = format!("{before}{separator}{}={value}", resource_id::pattern(key));
@@ -85,7 +82,7 @@ fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], 
 }
 
 impl Template {
-    /// A `*` matches the entries behind it as well: what has more of them comes first.
+    /// A `*` also matches the entries after it, so templates with more entries come first.
     fn order(&self) -> (Reverse<usize>, &[Openness], &str) {
         (Reverse(self.openness.len()), &self.openness, &self.glob)
     }
@@ -97,9 +94,54 @@ impl Template {
         let safe = capacity / SAFE_PARTS;
         let comment = leaseway_core::escaped(comment);
         write!(text, "# {comment}\n- identifier_glob: \"{quoted}\"\n  capacity: {capacity}\n  safe_capacity: {safe}\n")
-            .expect("a string takes everything");
+            .expect("writing to a string cannot fail");
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use leaseway_server::config;
+
+    use super::*;
+    use crate::rls::file::parse;
+
+    #[test]
+    fn the_first_template_of_a_resource_has_the_limit_of_its_rule() {
+        let text = "
+domain: 'a/b'
+descriptors:
+- {key: user, rate_limit: {unit: second, requests_per_unit: 10}}
+- {key: user, value: root, rate_limit: {unlimited: true}}
+- {key: user, value: '*x?', rate_limit: {unit: minute, requests_per_unit: 60}}
+- {key: path, value: /api/*/act, rate_limit: {unit: hour, requests_per_unit: 10800}}
+- {key: path, value: /api/*, rate_limit: {unit: hour, requests_per_unit: 7200}}
+- {key: path, value: /api/v2*, rate_limit: {unit: hour, requests_per_unit: 3600}}
+- key: path
+  value: /v2*
+  share_threshold: true
+  rate_limit: {unit: second, requests_per_unit: 4}
+  descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 864}}]
+";
+        let mut rules = Rules::default();
+        assert!(rules.add(parse("rules.yaml", text.as_bytes()).expect("rules").domain).is_ok());
+        let configuration = resources(&rules);
+        let loaded = config::parse("made.yaml", &configuration).expect(&configuration);
+        assert_eq!(loaded.warnings, [], "{configuration}");
+        let domain = rules.domain("a/b").expect("it was read");
+        for (entries, capacity) in [
+            (&[("user", "ann")][..], 10.0),
+            (&[("user", "*x?")], 1.0),
+            (&[("user", "yxz")], 10.0),
+            (&[("path", "/api/v1")], 2.0),
+            (&[("path", "/api/v2")], 2.0),
+            (&[("path", "/api/9/act")], 3.0),
+            (&[("path", "/v2/x")], 4.0),
+            (&[("path", "/v2/x"), ("user", "ann")], 0.01),
+        ] {
+            let entries = entries.iter().copied();
+            let id = resource_id::of("a/b", domain.shared(entries).collect::<Vec<_>>());
+            let found = loaded.repository.find(&id).map(|template| template.settings.capacity.get());
+            assert!(found.is_some_and(|found| (found - capacity).abs() < 1e-9), "{id}: {found:?} in\n{configuration}");
+        }
+    }
+}

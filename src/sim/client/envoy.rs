@@ -7,7 +7,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_client::session::{self, Mode, Outgoing, Session, Wants as Asked};
 use leaseway_core::{Amount, Millis};
-use leaseway_envoy::{Action, Bucket, Envoy, EnvoySettings, Lease, Leases, Quota, REPORTS, TRANSIT, Usage, stays};
+use leaseway_gateway::envoy::{
+    Action, Bucket, Envoy, EnvoySettings, Lease, Leases, Quota, REPORTS, TRANSIT, Usage, stays,
+};
 
 /// Gateways give short assignments, so that many are in flight.
 fn settings() -> EnvoySettings {
@@ -117,7 +119,7 @@ impl Leases for SessionLeases<'_> {
         Some(Lease { capacity: lease.capacity.get(), end: lease.end })
     }
 
-    fn give_back(&mut self, resource: &Arc<str>) {
+    fn release(&mut self, resource: &Arc<str>) {
         (*self.in_use, *self.wanted) = (0.0, None);
         self.session.release(resource);
     }

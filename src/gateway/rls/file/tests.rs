@@ -1,5 +1,3 @@
-//! Files of envoyproxy/ratelimit that are read, and that are not.
-
 use super::*;
 
 fn wrong(text: &str) -> String {
@@ -7,7 +5,7 @@ fn wrong(text: &str) -> String {
 }
 
 #[test]
-fn mistakes_are_told_with_their_place_and_what_was_expected() {
+fn errors_have_the_position_and_what_was_expected() {
     for (text, says) in [
         ("", "f.yaml:1:1: there are no rules; the least is domain: shop"),
         ("descriptors: []", "f.yaml:1:1: a file needs a `domain`"),
@@ -50,11 +48,11 @@ fn mistakes_are_told_with_their_place_and_what_was_expected() {
         assert!(error.contains(says), "{text}\n{error}\n{says}");
     }
     let both = wrong("domain: d\ndescriptors: [{value: x}, {key: a, rate_limit: {}}]");
-    assert!(both.lines().count() >= 3, "all at once: {both}");
+    assert!(both.lines().count() >= 3, "all errors at once: {both}");
 }
 
 #[test]
-fn what_the_service_pays_no_heed_to_is_told_and_let_be() {
+fn ignored_keys_are_warnings() {
     let parse = |text: &str| parse("f.yaml", text.as_bytes()).expect(text);
     for (text, warns) in [
         ("domain: d\nkey: x", Some("2:1: `key` means nothing here")),
@@ -84,11 +82,11 @@ fn a_directory_has_a_file_for_each_domain() {
     write("a.yml", "domain: a");
     write(".hidden.yaml", "nonsense");
     write("notes.txt", "nonsense");
-    let loaded = load(&paths).expect("both are fine");
+    let loaded = load(&paths).expect("both are valid");
     assert!(loaded.rules.domain("a").is_some() && loaded.rules.domain("b").is_some());
     write("c.yaml", "domain: a");
     write("d.yaml", "nonsense: [");
-    let error = load(&paths).expect_err("a domain twice, and nonsense").to_string();
+    let error = load(&paths).expect_err("a duplicate domain and an invalid file").to_string();
     assert!(error.contains("c.yaml:1:9: ") && error.contains("a.yml has the domain `a` as well"), "{error}");
     assert!(error.contains("d.yaml:"), "{error}");
     assert!(load(&["/no/such/file".into()]).is_err_and(|error| error.to_string().contains("/no/such/file")));

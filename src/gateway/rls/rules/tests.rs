@@ -1,4 +1,4 @@
-//! What the examples of envoyproxy/ratelimit's documentation say, and what its service does where they are silent.
+//! The examples in the documentation of envoyproxy/ratelimit, and the behaviour of its service beyond them.
 
 use super::*;
 use crate::rls::file::parse;
@@ -7,8 +7,8 @@ fn domain(text: &str) -> Domain {
     parse("rules.yaml", text.as_bytes()).expect("rules").domain
 }
 
-/// Rules, and what they say of descriptors: `key=value,key=value` and `requests/unit`, `unlimited` or nothing.
-fn assert_says(text: &str, table: &[(&str, &str)]) {
+/// Each row of `table` has a descriptor, `key=value,key=value`, and its limit: `requests/unit`, `unlimited` or nothing.
+fn assert_limits(text: &str, table: &[(&str, &str)]) {
     let domain = domain(text);
     for (descriptor, says) in table {
         let entries = descriptor.split(',').map(|entry| entry.split_once('=').expect("key=value"));
@@ -31,7 +31,7 @@ descriptors:
 ";
     let table =
         [("database=users", "500/second"), ("database=default", "400/second"), ("database=other", ""), ("x=users", "")];
-    assert_says(text, &table);
+    assert_limits(text, &table);
 }
 
 #[test]
@@ -51,7 +51,7 @@ descriptors:
         ("message_type=other,to_number=2061111111", ""),
         ("to_number=2061111111,message_type=marketing", ""),
     ];
-    assert_says(text, &table);
+    assert_limits(text, &table);
 }
 
 #[test]
@@ -73,11 +73,11 @@ descriptors:
         ("remote_address=10.1.0.1", "1/minute"),
         ("remote_address=", "10/second"),
     ];
-    assert_says(text, &table);
+    assert_limits(text, &table);
 }
 
 #[test]
-fn a_star_stands_for_any_characters_wherever_it_is() {
+fn a_star_matches_any_characters_anywhere() {
     let text = "
 domain: routes
 descriptors:
@@ -98,11 +98,11 @@ descriptors:
         ("path=aa", "3/second"),
         ("path=a", ""),
     ];
-    assert_says(text, &table);
+    assert_limits(text, &table);
 }
 
 #[test]
-fn values_that_share_a_limit_are_named_by_their_pattern() {
+fn values_that_share_a_resource_are_named_by_their_pattern() {
     let text = "
 domain: routes
 descriptors:
@@ -116,12 +116,12 @@ descriptors:
 }
 
 #[test]
-fn descriptors_have_as_many_entries_as_their_rule() {
+fn descriptors_need_as_many_entries_as_their_rule() {
     let flat = "
 domain: example4
 descriptors: [{key: key, value: value, rate_limit: {requests_per_unit: 300, unit: second}}]
 ";
-    assert_says(flat, &[("key=value,subkey=subvalue", ""), ("key=value", "300/second")]);
+    assert_limits(flat, &[("key=value,subkey=subvalue", ""), ("key=value", "300/second")]);
     let nested = "
 domain: example4
 descriptors:
@@ -129,22 +129,22 @@ descriptors:
   value: value
   descriptors: [{key: subkey, rate_limit: {requests_per_unit: 300, unit: second}}]
 ";
-    assert_says(nested, &[("key=value,subkey=subvalue", "300/second"), ("key=value", "")]);
+    assert_limits(nested, &[("key=value,subkey=subvalue", "300/second"), ("key=value", "")]);
 }
 
 #[test]
-fn a_rule_may_let_everything_pass() {
+fn a_rule_may_be_unlimited() {
     let text = "
 domain: internal
 descriptors:
 - {key: ldap, rate_limit: {unlimited: true}}
 - {key: azure, rate_limit: {unit: minute, requests_per_unit: 100}}
 ";
-    assert_says(text, &[("ldap=x", "unlimited"), ("azure=x", "100/minute"), ("other=x", "")]);
+    assert_limits(text, &[("ldap=x", "unlimited"), ("azure=x", "100/minute"), ("other=x", "")]);
 }
 
 #[test]
-fn a_rule_in_shadow_mode_is_a_rule_and_says_so() {
+fn a_rule_may_be_in_shadow_mode() {
     let domain = domain(
         "
 domain: example6
@@ -160,7 +160,7 @@ descriptors:
 }
 
 #[test]
-fn a_rule_takes_the_place_of_those_that_it_names() {
+fn a_rule_replaces_the_rules_that_it_names() {
     let domain = domain(
         "
 domain: example7
@@ -187,7 +187,7 @@ descriptors:
 }
 
 #[test]
-fn a_star_is_for_what_begins_so_and_values_may_share_what_there_is() {
+fn a_star_matches_a_prefix_and_values_may_share_a_resource() {
     let text = "
 domain: example9
 descriptors:
@@ -196,7 +196,7 @@ descriptors:
 ";
     let table =
         [("key1=value1", "20/minute"), ("key1=value", "20/minute"), ("key1=valu", ""), ("key2=value7", "20/minute")];
-    assert_says(text, &table);
+    assert_limits(text, &table);
     let domain = domain(text);
     let shared = |key, value| domain.shared([(key, value)]).map(|(_, value)| value.to_owned()).collect::<Vec<_>>();
     assert_eq!(

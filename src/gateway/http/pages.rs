@@ -1,4 +1,4 @@
-//! What operators look at: metrics, what the gateway holds, and whether it is alive.
+//! Pages for operators: metrics, open resources, health.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::lease_table::{LeaseEntry, LeaseTable};
 
-/// A page has no more resources than this.
+/// The maximum number of resources on a page.
 const MAX_ROWS: usize = 1_000;
 
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub(crate) fn routes(prometheus: PrometheusHandle, lease_table: Arc<LeaseTable>)
     Router::new()
         .route("/metrics", get(render_metrics))
         .route("/debug/resources", get(render_resources))
-        // Probes prove nothing.
+        // Probes need no credentials.
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .with_state(Pages { prometheus, lease_table })
@@ -42,7 +42,7 @@ async fn render_metrics(caller: HttpCaller, State(pages): State<Pages>) -> Respo
     })
 }
 
-/// What the gateway holds: what it calls itself at the cluster, and its resources by name.
+/// The client id of the gateway, and its open resources by name.
 async fn render_resources(caller: HttpCaller, State(pages): State<Pages>) -> Response {
     for_readers(&caller, || {
         let mut entries = pages.lease_table.all();
@@ -78,7 +78,6 @@ fn row(entry: &LeaseEntry) -> Value {
     })
 }
 
-/// What a capacity rests on.
 pub(crate) fn basis(basis: Basis) -> &'static str {
     match basis {
         Basis::Lease => "lease",
@@ -95,8 +94,8 @@ fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response
     }
 }
 
-/// Ready means: it decides. What it decides while the cluster is away is its operator's choice, and no other gateway would
-/// know better.
+/// A gateway is ready even if the cluster is unreachable: `--without-lease` says what it decides then, and other gateways
+/// would decide the same.
 async fn readyz(State(pages): State<Pages>) -> String {
     let health = pages.lease_table.client().health();
     match health.failures {

@@ -1,27 +1,20 @@
-//! The machine of an Envoy step by step; the simulator runs many of them against sessions and masters.
+//! Single steps. The simulator runs many Envoys against sessions and masters.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use leaseway_core::Millis;
-use leaseway_envoy::{Action, Envoy, EnvoySettings, Lease, Leases, Quota, STAYS, TRANSIT, Usage, stays};
-use leaseway_proto::envoy::quota::BucketId;
-
-use super::report::Bucket;
+use super::*;
 
 fn settings() -> EnvoySettings {
     EnvoySettings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 3 }
 }
 
-fn bucket(name: &str) -> Bucket {
-    let bucket = [("route".to_owned(), name.to_owned())].into_iter().collect();
-    Bucket { id: BucketId { bucket }, resource: format!("shop/route={name}").into() }
+fn bucket(name: &str) -> Bucket<String> {
+    Bucket { id: name.to_owned(), resource: format!("shop/route={name}").into() }
 }
 
 fn usage(secs: u64, allowed: u64, denied: u64) -> Usage {
     Usage { elapsed: Millis::from_secs(secs), allowed, denied }
 }
 
-/// What a session would know.
+/// The leases of a session.
 #[derive(Debug, Default)]
 struct Held {
     leases: BTreeMap<Arc<str>, Lease>,
@@ -45,14 +38,14 @@ impl Leases for Held {
         self.leases.get(resource).copied()
     }
 
-    fn give_back(&mut self, resource: &Arc<str>) {
+    fn release(&mut self, resource: &Arc<str>) {
         self.wants.remove(resource);
         self.in_use.remove(resource);
     }
 }
 
 struct Bench {
-    envoy: Envoy<BucketId>,
+    envoy: Envoy<String>,
     held: Held,
 }
 
@@ -83,7 +76,7 @@ impl Bench {
         self.held.in_use.get(&bucket(name).resource).copied()
     }
 
-    /// Told 40 for ten seconds, at zero.
+    /// An assignment of 40 for ten seconds, at time 0.
     fn assigned() -> Bench {
         let mut bench = Bench::connected();
         assert!(bench.report(0, "a", &usage(0, 0, 1)));
@@ -97,11 +90,11 @@ impl Bench {
 fn the_first_report_subscribes_and_an_assignment_comes_with_the_lease() {
     let mut bench = Bench::connected();
     assert!(bench.report(0, "a", &usage(0, 0, 1)));
-    assert_eq!(bench.wants("a"), Some(10.0), "nothing is known yet");
+    assert_eq!(bench.wants("a"), Some(10.0), "there is no estimate yet");
     assert_eq!(bench.poll(0), []);
     bench.held.lease("a", 7.9, 60_000);
     assert_eq!(bench.poll(100), [Some((Quota::PerSecond(7), 10))]);
-    assert_eq!(bench.poll(101), [], "it has been told");
+    assert_eq!(bench.poll(101), [], "the assignment was sent");
 }
 
 #[test]
@@ -119,7 +112,7 @@ fn no_assignment_outlasts_its_lease() {
     let mut bench = Bench::connected();
     bench.report(0, "a", &usage(0, 0, 1));
     bench.held.lease("a", 40.0, 5_999);
-    assert_eq!(bench.poll(0), [Some((Quota::PerSecond(40), 4))], "whole seconds, and one for the way");
+    assert_eq!(bench.poll(0), [Some((Quota::PerSecond(40), 4))], "whole seconds, less one for transit");
     assert_eq!(bench.poll(3_000), []);
     bench.held.lease("a", 40.0, 5_999 + 60_000);
     assert_eq!(bench.poll(3_250), [Some((Quota::PerSecond(40), 10))], "it has been renewed");
@@ -130,12 +123,12 @@ fn no_assignment_outlasts_its_lease() {
 }
 
 #[test]
-fn what_was_told_counts_as_in_use_until_its_time_is_over() {
+fn an_assignment_counts_as_in_use_until_it_expires() {
     let mut bench = Bench::assigned();
     assert_eq!(bench.in_use("a"), Some(40.0));
     bench.held.lease("a", 10.0, 60_000);
     bench.poll(2_000);
-    assert_eq!(bench.in_use("a"), Some(40.0), "it may not have heard");
+    assert_eq!(bench.in_use("a"), Some(40.0), "the smaller assignment may be lost");
     bench.report(5_000, "a", &usage(5, 50, 0));
     let over = 10_000 + TRANSIT.0;
     assert!(bench.envoy.wake(Millis(9_000)) <= Some(Millis(over)));
@@ -146,29 +139,29 @@ fn what_was_told_counts_as_in_use_until_its_time_is_over() {
 }
 
 #[test]
-fn a_stream_that_ends_changes_nothing_of_what_is_believed_and_then_all_is_given_back() {
+fn assignments_outlive_the_stream_and_then_all_is_released() {
     let mut bench = Bench::assigned();
     bench.envoy.disconnected(Millis(1_000));
     bench.poll(1_000);
-    assert_eq!((bench.in_use("a"), bench.wants("a")), (Some(40.0), Some(10.0)), "it may come back");
+    assert_eq!((bench.in_use("a"), bench.wants("a")), (Some(40.0), Some(10.0)), "it may reconnect");
     bench.poll(10_999);
     assert_eq!(bench.in_use("a"), Some(40.0));
     assert_eq!((bench.poll(11_000), bench.in_use("a"), bench.envoy.is_gone()), (vec![], None, true));
 }
 
 #[test]
-fn an_envoy_that_is_not_waited_for_gives_back_as_soon_as_it_believes_in_nothing() {
+fn a_stopped_gateway_releases_as_soon_as_assignments_expire() {
     let mut bench = Bench::assigned();
     bench.poll(9_000);
     assert_eq!(bench.in_use("a"), Some(40.0));
     bench.envoy.stopped(Millis(19_000));
     bench.poll(19_999);
-    assert_eq!(bench.in_use("a"), Some(40.0), "it was told at 9 s");
+    assert_eq!(bench.in_use("a"), Some(40.0), "its last assignment is of 9 s");
     assert_eq!((bench.poll(20_000), bench.in_use("a")), (vec![], None));
 }
 
 #[test]
-fn an_envoy_that_comes_back_is_told_anew() {
+fn assignments_are_sent_again_after_a_reconnect() {
     let mut bench = Bench::assigned();
     bench.envoy.disconnected(Millis(1_000));
     bench.envoy.connected(Millis(4_000));
@@ -177,7 +170,7 @@ fn an_envoy_that_comes_back_is_told_anew() {
     assert_eq!(bench.poll(4_001), [Some((Quota::PerSecond(40), 10))]);
 }
 
-/// An Envoy that has let through 100 a second elsewhere, at 100 s.
+/// An Envoy that connects at 100 s and has had 100 requests per second at another gateway.
 fn from_another_gateway() -> Bench {
     let mut bench = Bench::connected();
     bench.envoy.connected(Millis(100_000));
@@ -186,9 +179,9 @@ fn from_another_gateway() -> Bench {
 }
 
 #[test]
-fn of_an_envoy_from_another_gateway_all_that_is_held_for_it_counts_as_in_use_until_that_is_over() {
+fn all_that_is_held_for_an_envoy_of_another_gateway_counts_as_in_use_at_first() {
     let mut bench = from_another_gateway();
-    assert_eq!(bench.wants("a"), Some(121.0), "its report says what it wants");
+    assert_eq!(bench.wants("a"), Some(121.0), "estimated from its first report");
     bench.held.lease("a", 100.0, 160_000);
     assert_eq!(bench.poll(100_010), [Some((Quota::PerSecond(100), 10))]);
     let over = 100_000 + settings().longest_belief().0;
@@ -199,7 +192,7 @@ fn of_an_envoy_from_another_gateway_all_that_is_held_for_it_counts_as_in_use_unt
 }
 
 #[test]
-fn what_another_gateway_has_assigned_is_not_denied_while_it_lasts() {
+fn assignments_of_another_gateway_are_not_denied_while_they_last() {
     let mut bench = from_another_gateway();
     bench.held.lease("a", 0.0, 160_000);
     assert_eq!(bench.poll(100_010), []);
@@ -208,16 +201,16 @@ fn what_another_gateway_has_assigned_is_not_denied_while_it_lasts() {
 }
 
 #[test]
-fn after_a_regular_report_an_envoy_stays_and_after_one_of_a_new_bucket_not_for_long() {
+fn an_envoy_stays_longer_after_a_regular_report_than_after_that_of_a_new_bucket() {
     let (first, regular) = (usage(0, 0, 1), usage(5, 0, 0));
-    assert_eq!(stays(true, [&first].into_iter()), STAYS, "its next regular report comes five seconds later");
+    assert_eq!(stays(true, [&first].into_iter()), STAYS, "the next regular report comes five seconds later");
     assert_eq!(stays(false, [&regular].into_iter()), STAYS);
-    assert_eq!(stays(false, [&first, &first].into_iter()), STAYS, "those of new buckets come one by one");
+    assert_eq!(stays(false, [&first, &first].into_iter()), STAYS, "new buckets are reported one by one");
     assert_eq!(stays(false, [&first].into_iter()), TRANSIT);
 }
 
 #[test]
-fn an_idle_bucket_is_given_up_and_given_back_when_it_is_no_longer_believed() {
+fn an_idle_bucket_is_abandoned_and_released_when_its_assignment_expires() {
     let mut bench = Bench::assigned();
     for at in 1..=12 {
         bench.report(at * 5_000, "a", &usage(5, 0, 0));
@@ -227,53 +220,53 @@ fn an_idle_bucket_is_given_up_and_given_back_when_it_is_no_longer_believed() {
     }
     assert_eq!(bench.wants("a"), Some(0.0));
     bench.report(60_010, "a", &usage(0, 0, 1));
-    assert_eq!(bench.poll(60_010), [Some((Quota::PerSecond(1), 10))], "a request came at that moment");
+    assert_eq!(bench.poll(60_010), [Some((Quota::PerSecond(1), 10))], "a request arrived meanwhile");
     bench.poll(75_009);
     assert_eq!(bench.in_use("a"), Some(1.0));
-    assert_eq!(bench.poll(75_010), [None], "reports have ceased");
+    assert_eq!(bench.poll(75_010), [None], "there are no more reports");
     bench.poll(86_009);
     assert_eq!((bench.in_use("a"), bench.envoy.buckets()), (None, 0));
 }
 
 #[test]
-fn there_is_room_for_so_many_buckets() {
+fn buckets_beyond_the_maximum_are_refused() {
     let mut bench = Bench::connected();
     let room = ["a", "b", "c", "d", "a"].map(|name| bench.report(0, name, &usage(0, 0, 1)));
     assert_eq!(room, [true, true, true, false, true]);
 }
 
 #[test]
-fn wants_follow_what_is_offered() {
+fn wants_follow_the_offered_rate() {
     let mut bench = Bench::assigned();
     let mut at = 0;
     let mut report = |secs, allowed, denied| {
         at += 5_000;
         bench.report(at, "a", &usage(secs, allowed, denied));
-        bench.wants("a").expect("it is wanted")
+        bench.wants("a").expect("there are wants")
     };
-    assert_eq!(report(5, 200, 800), 215.0, "200 and as much again as chance may bring");
-    assert_eq!(report(5, 200, 1_000_000), 420.0, "those that are denied try again");
-    assert_eq!(report(4, 500, 0), 258.0, "4.999 s are 4 s; less is believed by half");
+    assert_eq!(report(5, 200, 800), 215.0, "200, and a margin for chance");
+    assert_eq!(report(5, 200, 1_000_000), 420.0, "denied callers retry");
+    assert_eq!(report(4, 500, 0), 258.0, "4.999 s are reported as 4 s; a fall counts by half");
     let later = [(); 5].map(|()| report(5, 500, 0));
-    assert_eq!(later, [103.0, 102.0, 101.0, 101.0, 101.0], "two reports say so, and none was denied");
-    assert_eq!((0..20).map(|_| report(5, 0, 0)).last(), Some(1.0), "the next one should find it open");
+    assert_eq!(later, [103.0, 102.0, 101.0, 101.0, 101.0], "two reports agree, and nothing was denied");
+    assert_eq!((0..20).map(|_| report(5, 0, 0)).last(), Some(1.0), "the next request may pass");
     assert_eq!(report(5, u64::MAX, u64::MAX), 1e12);
 }
 
 #[test]
-fn more_is_wanted_for_chance_where_something_was_denied_that_would_have_passed_evenly() {
+fn the_margin_for_chance_grows_if_requests_are_denied_within_the_quota() {
     let wants = |allowed, denied| {
         let mut bench = Bench::assigned();
         bench.report(5_000, "a", &usage(5, 100, 0));
         bench.report(10_000, "a", &usage(5, allowed, denied));
-        bench.wants("a").expect("it is wanted")
+        bench.wants("a").expect("there are wants")
     };
-    assert_eq!((wants(100, 0), wants(90, 10)), (22.0, 25.0), "20 are offered, of 40 that may pass");
-    assert_eq!(wants(200, 10), 46.0, "42 are offered, which is known");
+    assert_eq!((wants(100, 0), wants(90, 10)), (22.0, 25.0), "20 are offered, and the quota is 40");
+    assert_eq!(wants(200, 10), 46.0, "42 are offered, above the quota");
 }
 
 #[test]
-fn a_report_that_comes_right_after_the_first_says_little() {
+fn a_short_report_is_added_to_the_next() {
     let mut bench = Bench::assigned();
     bench.report(1, "a", &usage(0, 3, 0));
     assert_eq!(bench.wants("a"), Some(10.0));
@@ -282,11 +275,22 @@ fn a_report_that_comes_right_after_the_first_says_little() {
 }
 
 #[test]
-fn reports_that_come_late_and_together_are_as_long_as_they_say() {
+fn delayed_reports_cover_the_time_that_they_say() {
     let mut bench = Bench::assigned();
     for at in [5_000, 10_000, 19_999, 20_000, 25_000] {
         bench.report(at, "a", &usage(5, 500, 0));
     }
-    let wants = bench.wants("a").expect("it is wanted");
+    let wants = bench.wants("a").expect("there are wants");
     assert!((90.0..=125.0).contains(&wants), "{wants}");
+}
+
+#[test]
+fn a_quota_is_whole_and_never_above_the_capacity() {
+    for capacity in [0.0, 1e-9, 0.1, 0.3, 0.999, 1.0, 1.9, 33.3, 1e3, 5e9, f64::INFINITY, -1.0, f64::NAN] {
+        assert!(Quota::of(capacity).rate() <= capacity.max(0.0), "{capacity}");
+    }
+    let quotas = [0.0, 0.2, 0.3, 0.99, 1.99, 33.3].map(Quota::of);
+    use Quota::{Nothing, OneIn, PerSecond};
+    assert_eq!(quotas, [Nothing, OneIn(5), OneIn(4), OneIn(2), PerSecond(1), PerSecond(33)]);
+    assert_eq!([1.0 / 3600.0, 1.0 / 3601.0, 1e10].map(Quota::of), [OneIn(3600), Nothing, PerSecond(u32::MAX)]);
 }

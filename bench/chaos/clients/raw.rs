@@ -1,9 +1,10 @@
-//! A client without the library: it sends one request to one peer.
+//! Clients without the library. A [`RawClient`] sends one request to one peer. A [`Holder`] asks one peer after another,
+//! and records what it believes that it may use. Both bypass the degraded links.
 
 use std::{
     net::SocketAddr,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use leaseway_client::{Channel, LeaseChange, Transport};
@@ -11,8 +12,13 @@ use leaseway_proto::doorman::{
     DiscoveryRequest, GetCapacityRequest, Lease, ReleaseCapacityRequest, ResourceRequest,
     capacity_client::CapacityClient,
 };
-use tokio::time::timeout;
+use tokio::{
+    sync::watch,
+    time::{timeout, timeout_at},
+};
 use tonic::transport::Endpoint;
+
+use crate::chaos::clients::draw;
 
 /// How long an answer may take. A stopped peer never answers.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -110,8 +116,100 @@ impl RawClient {
 }
 
 impl CapacityRequest {
-    /// From `at` on the client may use this capacity.
+    /// The client may use this capacity from `at` on.
     pub(crate) fn entry(&self, at: Instant, capacity: f64) -> LeaseChange {
         LeaseChange { at: at.into(), client: Arc::clone(&self.client), resource: Arc::clone(&self.resource), capacity }
     }
+}
+
+/// The pause after a request without an answer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) struct Holder {
+    peers: Vec<RawClient>,
+    /// The peer to ask. It changes after each request without an answer.
+    turn: usize,
+    request: CapacityRequest,
+    refresh: Duration,
+    /// The length of leases that do not say how long they last.
+    length: Duration,
+    /// For a client of the protocol of 2016, which wants another amount each time. It knows no tokens, believes in a
+    /// lease until its expiry time by the wall clock, and releases its last lease.
+    legacy: Option<fastrand::Rng>,
+    /// The lease, and when it ends.
+    has: Option<(Grant, Instant)>,
+    records: Vec<LeaseChange>,
+}
+
+impl Holder {
+    pub(crate) fn new(
+        peers: Vec<RawClient>,
+        request: CapacityRequest,
+        refresh: Duration,
+        length: Duration,
+        legacy: Option<fastrand::Rng>,
+    ) -> Holder {
+        Holder { peers, turn: 0, request, refresh, length, legacy, has: None, records: Vec::new() }
+    }
+
+    /// Asks until `left` is true. Returns the records.
+    pub(crate) async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<LeaseChange> {
+        while !*left.borrow() {
+            let pause = if self.ask().await { self.refresh } else { PAUSE };
+            let _ = timeout_at((Instant::now() + pause).into(), left.wait_for(|left| *left)).await;
+            self.expire(Instant::now());
+        }
+        if let Some((grant, ends)) = self.has.take() {
+            if self.legacy.is_none() {
+                self.note(ends, 0.0);
+            } else {
+                self.note(Instant::now(), 0.0);
+                let peer = self.turn % self.peers.len();
+                self.peers[peer].release(&self.request, &grant).await;
+            }
+        }
+        self.records
+    }
+
+    /// Asks one peer. Returns whether it granted a lease.
+    async fn ask(&mut self) -> bool {
+        if let Some(random) = &mut self.legacy {
+            self.request.wants = draw(random);
+        }
+        let named = self.has.as_ref().map(|(grant, _)| grant.lease);
+        let peer = self.turn % self.peers.len();
+        let Some(mut grant) = self.peers[peer].ask(&self.request, named, self.length).await else {
+            self.turn += 1;
+            return false;
+        };
+        self.expire(grant.at);
+        let mut ends = grant.ends;
+        if self.legacy.is_some() {
+            let Lease { expiry_time, refresh_interval, capacity, .. } = grant.lease;
+            grant.lease = Lease { expiry_time, refresh_interval, capacity, ..Lease::default() };
+            ends = grant.at + until(expiry_time.unwrap_or(0));
+        } else if named.is_some() && self.has.is_none() {
+            // The answer came after the end of the lease that the request named.
+            return false;
+        }
+        self.note(grant.at, grant.lease.capacity.unwrap_or(0.0));
+        self.has = Some((grant, ends));
+        true
+    }
+
+    fn expire(&mut self, now: Instant) {
+        if let Some((_, ends)) = self.has.take_if(|(_, ends)| *ends <= now) {
+            self.note(ends, 0.0);
+        }
+    }
+
+    fn note(&mut self, at: Instant, capacity: f64) {
+        self.records.push(self.request.entry(at, capacity));
+    }
+}
+
+/// The time until a wall-clock time in seconds.
+fn until(expiry_unix: i64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(expiry_unix.unsigned_abs()).saturating_sub(now)
 }

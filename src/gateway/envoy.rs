@@ -1,19 +1,28 @@
-//! One Envoy as the gateway has it: reports, leases and time go in, assignments come out.
+//! The state that a gateway keeps for an Envoy: time, reports and leases go in, and assignments come out (RLQS).
 //!
-//! It outlives the Envoy's stream: what was told is believed until its time is over, with the stream or without. So
-//! long its lease is kept, and the server is told that so much of it may be in use, also when the lease has become
-//! smaller since.
+//! Time, reports and leases are arguments, and buckets have ids of any type. Streams, messages and tasks are in
+//! `rlqs`. The simulator runs the same code.
 //!
-//! An Envoy is one holder for the cluster, whichever gateway it reports to, and goes to another gateway when it loses
-//! its stream. These rules keep what it believes within what is held for it:
+//! The state outlives the stream of the Envoy, because an assignment is believed until it expires, with or without a
+//! stream. Until then the gateway keeps the lease, and reports the assigned amount to the server as in use, even if the
+//! lease has become smaller.
 //!
-//! - For as long as an assignment lasts after an Envoy has come, this gateway does not know what another has told it.
-//!   It says that all that is held for the Envoy may be in use, so that nothing of it is given to others. A bucket that
-//!   the Envoy has just made is exempt ([`Usage::is_first`]).
-//! - An Envoy opens a stream with a regular report only. So for [`STAYS`] after each it is certainly here, and for as
-//!   long this gateway may ask under the Envoy's name; a lease that comes later does not count ([`stays`]).
-//! - Each stream begins without a lease, so that what is assigned over it comes from a lease that is newer than all
-//!   that gateways before have named.
+//! An Envoy is one holder in the cluster, whichever gateway it reports to, and it may move to another gateway when its
+//! stream breaks. These rules keep what an Envoy believes within what the cluster holds for it:
+//!
+//! - After an Envoy has connected, this gateway does not know what another gateway has assigned to it. For the length
+//!   of an assignment it therefore reports all that the cluster holds for the Envoy as in use, so that none of it is
+//!   given to others. A bucket that the Envoy has just created is exempt ([`Usage::is_first`]).
+//! - An Envoy opens a stream only with a regular report. So it stays with this gateway for [`STAYS`] after each regular
+//!   report, and only that long may the gateway ask for leases under the Envoy's name. A lease that arrives later is
+//!   ignored ([`stays`]).
+//! - Each stream begins without a lease. So what is assigned over it comes from a lease that is newer than any lease
+//!   that earlier gateways have named.
+
+mod beliefs;
+mod offered;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,132 +31,126 @@ use leaseway_core::{
     planted::{self, Fault},
 };
 
-use crate::{
-    beliefs::{Beliefs, TRANSIT},
-    offered::{Offered, REPORTS, Usage},
-    quota::Quota,
+use self::{beliefs::Beliefs, offered::Offered};
+pub use self::{
+    beliefs::TRANSIT,
+    offered::{REPORTS, Usage},
 };
 
 /// How an Envoy is served.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EnvoySettings {
-    /// The time of an assignment, in whole seconds: an Envoy that is not heard of keeps what it has for so long.
+    /// The length of an assignment, in whole seconds. An Envoy that loses its gateway keeps its assignments this long.
     pub assignment_secs: u32,
-    /// A bucket in which nothing happens for so long is given up.
+    /// A bucket is abandoned after this long without requests.
     pub idle: Millis,
-    /// What a bucket wants before there is a second report of it.
+    /// The wants of a bucket until its second report.
     pub first_wants: f64,
-    /// No more buckets of one Envoy.
+    /// The maximum number of buckets of one Envoy.
     pub buckets: usize,
 }
 
 /// The leases of one Envoy.
 pub trait Leases {
-    /// Wants so much of a resource; it may be new.
+    /// Changes the wants of a resource, which may be new.
     fn want(&mut self, resource: &Arc<str>, wants: f64);
 
-    /// So much may be in use, until something else is said; infinity stands for all that the cluster holds for this
-    /// Envoy. Returns the lease that the server will be told of together with this, if there is one.
+    /// Reports `in_use` to the server until the next call. Infinity stands for all that the cluster holds for this
+    /// Envoy. Returns the lease that the next request will confirm, if there is one.
     fn hold(&mut self, resource: &Arc<str>, in_use: f64) -> Option<Lease>;
 
-    /// Wants nothing of a resource any more, of which nothing is in use.
-    fn give_back(&mut self, resource: &Arc<str>);
+    /// Releases a resource. Nothing of it is in use.
+    fn release(&mut self, resource: &Arc<str>);
 }
 
-/// What there is of a resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lease {
     pub capacity: f64,
     pub end: Millis,
 }
 
-/// A bucket, and the resource that it means.
+/// A bucket, and the resource of the cluster for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bucket<Id> {
-    /// As the Envoy names it.
     pub id: Id,
-    /// As the cluster does.
     pub resource: Arc<str>,
 }
 
-/// What an Envoy is told of one of its buckets.
+/// A message to an Envoy about one of its buckets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action<Id> {
     pub bucket: Id,
-    /// What it may let through, and for how many seconds; `None`: it is to forget the bucket.
+    /// The quota, and for how many seconds. None: the Envoy is to forget the bucket.
     pub assignment: Option<(Quota, u32)>,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct Envoy<Id> {
     settings: EnvoySettings,
     buckets: BTreeMap<Arc<str>, State<Id>>,
-    /// Since when it has its stream, or had its last.
+    /// When the current or last stream began.
     since: Millis,
-    /// When it last had a stream, if it has none now.
+    /// When the last stream ended, if there is no stream now.
     left: Option<Millis>,
-    /// It is not waited for when it has no stream.
+    /// The Envoy is not expected to reconnect.
     is_done: bool,
 }
 
-/// What is known of a bucket.
 #[derive(Debug)]
 struct State<Id> {
     id: Id,
     offered: Offered,
     beliefs: Beliefs,
-    /// What was last told over this stream, and for how long it holds.
+    /// The last assignment over this stream, and when it ends.
     told: Option<(Quota, Millis)>,
-    /// Reported over this stream, and not given up since.
+    /// The bucket was reported over this stream, and not abandoned since.
     subscribed: bool,
-    /// It is to be told that the bucket was given up.
+    /// The Envoy has yet to be told that the bucket was abandoned.
     abandoned: bool,
-    /// Until then the Envoy may go by what another gateway has told it.
+    /// Until then an assignment of another gateway may be in force.
     elsewhere: Millis,
+    /// The times of the last report, and of the last report with requests.
     heard: Millis,
     active: Millis,
 }
 
-/// A bucket that is not reported for so long is gone.
+/// A bucket is abandoned after this long without a report.
 const SILENCE: Millis = Millis(REPORTS.0 * 3);
 
-/// After a regular report an Envoy has no other stream for so long: the report was on its way for no longer than
-/// [`TRANSIT`], and the Envoy opens streams with its next one.
+/// After a regular report an Envoy opens no other stream for this long: the report took at most [`TRANSIT`], and the
+/// Envoy opens streams only with its next report.
 pub const STAYS: Millis = Millis(REPORTS.0 - TRANSIT.0);
 
-/// For how long after this report its Envoy is certainly here. One that only says that there is a new bucket may come
-/// right before a regular one; it shows that the stream works, so the Envoy does not give that up at once.
+/// How long an Envoy stays with this gateway after a report. A report of nothing but a new bucket may come right before a
+/// regular one. It shows that the stream works, so the Envoy does not leave at once.
 pub fn stays<'u>(begins_stream: bool, mut usages: impl ExactSizeIterator<Item = &'u Usage>) -> Millis {
     let is_lone = usages.len() == 1 && usages.all(Usage::is_first);
     if begins_stream || !is_lone { STAYS } else { TRANSIT }
 }
 
-/// An Envoy that has lost its stream comes back with its next report.
+/// An Envoy that has lost its stream reconnects within this time, with its next report.
 const RETURN: Millis = Millis(REPORTS.0 + 2_000);
 
-/// When a lease is too short for an assignment, how soon to look whether it has been renewed.
+/// How often to check for renewal when a lease is too short for an assignment.
 const RETRY_INTERVAL: Millis = Millis(500);
 
 impl<Id: Clone> Envoy<Id> {
-    /// One that has never been heard of.
     pub fn new(settings: EnvoySettings, now: Millis) -> Envoy<Id> {
         Envoy { settings, buckets: BTreeMap::new(), since: now, left: Some(now), is_done: false }
     }
 
-    /// It has a stream, which knows of nothing that was told over another.
+    /// The Envoy has opened a stream. Assignments over earlier streams are sent again.
     pub fn connected(&mut self, now: Millis) {
         self.disconnected(now);
         (self.since, self.left) = (now, None);
     }
 
-    /// Its stream was ended for good: nothing is kept for it any more when it believes in nothing.
+    /// The gateway has ended the stream for good. Leases are released as soon as all assignments have expired.
     pub fn stopped(&mut self, now: Millis) {
         self.disconnected(now);
         self.is_done = true;
     }
 
-    /// Its stream is gone.
     pub fn disconnected(&mut self, now: Millis) {
         self.left = Some(now);
         for state in self.buckets.values_mut() {
@@ -156,7 +159,7 @@ impl<Id: Clone> Envoy<Id> {
         }
     }
 
-    /// It reports. Returns whether there was room for the bucket.
+    /// Applies a report. Returns false if the Envoy has too many buckets.
     pub fn reported(&mut self, now: Millis, bucket: Bucket<Id>, usage: &Usage, leases: &mut impl Leases) -> bool {
         if !self.knows(&bucket.resource) && !self.has_room() {
             return false;
@@ -173,9 +176,9 @@ impl<Id: Clone> Envoy<Id> {
             active: now,
         });
         if !state.subscribed {
-            // One that was given up has been forgotten; one of a new stream may have been.
+            // The Envoy has forgotten an abandoned bucket, and may have forgotten one of an earlier stream.
             (state.subscribed, state.abandoned, state.told, state.active) = (true, false, None, now);
-            // A bucket that the Envoy has just made goes by nothing.
+            // A bucket that the Envoy has just created has no assignment.
             state.elsewhere = if usage.is_first() { now } else { self.since.plus(self.settings.longest_belief()) };
         }
         let quota = state.beliefs.most(now);
@@ -188,68 +191,72 @@ impl<Id: Clone> Envoy<Id> {
         true
     }
 
-    /// What it is to be told now, if its stream takes something: what is told must leave at once, for it counts from
-    /// now. To be called when anything has happened, and at [`wake`](Self::wake).
-    pub fn poll(&mut self, now: Millis, leases: &mut impl Leases, takes: bool) -> Vec<Action<Id>> {
-        let (settings, is_done, takes) = (&self.settings, self.is_done, takes && self.left.is_none());
+    /// Returns the messages to send now. None are returned unless the stream `has_room` for one, because assignments count
+    /// from now. Call it after every event, and at [`wake`](Self::wake).
+    pub fn poll(&mut self, now: Millis, leases: &mut impl Leases, has_room: bool) -> Vec<Action<Id>> {
+        let (settings, is_done, has_room) = (&self.settings, self.is_done, has_room && self.left.is_none());
         let mut actions = Vec::new();
         self.buckets.retain(|resource, state| {
-            state.give_up(now, settings, resource, leases);
-            if takes {
-                actions.extend(state.tell(now, settings, resource, leases));
+            state.abandon_if_idle(now, settings, resource, leases);
+            if has_room {
+                actions.extend(state.message(now, settings, resource, leases));
             }
             let keeps = state.subscribed || now < state.leaves(is_done);
             if keeps {
                 leases.hold(resource, state.in_use(now));
             } else {
-                leases.give_back(resource);
+                leases.release(resource);
             }
             keeps
         });
         actions
     }
 
-    /// When to [`poll`](Self::poll) next at the latest.
+    /// The latest time for the next call of [`poll`](Self::poll).
     pub fn wake(&self, now: Millis) -> Option<Millis> {
         let next = self.buckets.values().map(|state| state.wake(now, &self.settings, self.is_done)).min();
         next.map(|at| at.max(now.plus(Millis(1))))
     }
 
-    /// Whether it has no stream, and nothing is kept for it.
+    /// Whether there is no stream, and no lease is kept.
     pub fn is_gone(&self) -> bool {
         self.left.is_some() && self.buckets.is_empty()
     }
 
-    /// Whether it has this bucket.
     pub fn knows(&self, resource: &str) -> bool {
         self.buckets.contains_key(resource)
     }
 
-    /// Whether it may have another bucket.
+    /// Whether another bucket is allowed.
     pub fn has_room(&self) -> bool {
         self.buckets.len() < self.settings.buckets
     }
 
-    /// How many buckets it has.
     pub fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// When nothing is believed any more that it was told.
+    /// When the last assignment expires.
     pub fn believes_until(&self) -> Millis {
         self.buckets.values().map(|state| state.beliefs.end()).max().unwrap_or_default()
     }
 }
 
 impl<Id: Clone> State<Id> {
-    fn give_up(&mut self, now: Millis, settings: &EnvoySettings, resource: &Arc<str>, leases: &mut impl Leases) {
+    fn abandon_if_idle(
+        &mut self,
+        now: Millis,
+        settings: &EnvoySettings,
+        resource: &Arc<str>,
+        leases: &mut impl Leases,
+    ) {
         if self.subscribed && (now >= self.active.plus(settings.idle) || now >= self.heard.plus(SILENCE)) {
             (self.subscribed, self.abandoned, self.told) = (false, true, None);
             leases.want(resource, 0.0);
         }
     }
 
-    fn tell(
+    fn message(
         &mut self,
         now: Millis,
         settings: &EnvoySettings,
@@ -268,7 +275,7 @@ impl<Id: Clone> State<Id> {
             let until = now.plus(Millis::from_secs(secs.into()));
             if quota != Quota::Nothing {
                 self.beliefs.add(now, quota.rate(), until.plus(TRANSIT));
-                // A smaller lease that came just now may be confirmed with what was said to be in use before.
+                // A smaller lease may have arrived just now. Then the next request confirms that one.
                 lease = self.hold(now, resource, leases)?;
             }
             if quota == Quota::Nothing || (lease.capacity >= quota.rate() && lease.end >= until.plus(TRANSIT)) {
@@ -278,8 +285,8 @@ impl<Id: Clone> State<Id> {
         }
     }
 
-    /// What the cluster must assume in use. What another gateway has told the Envoy is not known here, but the cluster
-    /// holds at least that for it.
+    /// What the cluster must assume in use. Assignments of another gateway are not known here, but the cluster holds at
+    /// least as much for the Envoy.
     fn in_use(&self, now: Millis) -> f64 {
         let counts = now < self.elsewhere && !planted::is(Fault::ForgetsOtherGateways);
         if counts { f64::INFINITY } else { self.beliefs.most(now) }
@@ -293,16 +300,16 @@ impl<Id: Clone> State<Id> {
         Some(lease)
     }
 
-    /// What it should be told because of a lease, if that is not what it was told.
+    /// The assignment for a lease, if it has to be sent.
     fn due(&self, now: Millis, settings: &EnvoySettings, lease: Lease) -> Option<(Quota, u32)> {
         let quota = Quota::of(lease.capacity);
         if quota == Quota::Nothing && now < self.elsewhere {
-            // What another gateway has assigned counts for this Envoy anyway: it may use it up.
+            // An assignment of another gateway counts for this Envoy anyway, so the Envoy may use it up.
             return None;
         }
         let lasts = lease.end.since(now.plus(TRANSIT)).0 / 1000;
         let secs = match quota {
-            // Nothing needs no lease.
+            // Denying everything needs no lease.
             Quota::Nothing => settings.assignment_secs,
             _ => settings.assignment_secs.min(u32::try_from(lasts).unwrap_or(u32::MAX)),
         };
@@ -315,7 +322,7 @@ impl<Id: Clone> State<Id> {
         (secs >= 1 && news).then_some((quota, secs))
     }
 
-    /// When it is given back at the earliest, once it is not subscribed.
+    /// The earliest time to release it, once it is not subscribed.
     fn leaves(&self, is_done: bool) -> Millis {
         let returns = if is_done { Millis(0) } else { self.heard.plus(RETURN) };
         self.beliefs.end().max(self.elsewhere).max(returns)
@@ -327,7 +334,7 @@ impl<Id: Clone> State<Id> {
         if !self.subscribed {
             return falls.min(self.leaves(is_done));
         }
-        // What there was nothing or not enough of: a lease that is only renewed is no news to the caller.
+        // A lease that was too short may have been renewed, which does not wake the caller.
         let extends = self.told.map_or(now, |(_, end)| settings.extends(end));
         let extends = if extends <= now { now.plus(RETRY_INTERVAL) } else { extends };
         falls.min(extends).min(self.active.plus(settings.idle)).min(self.heard.plus(SILENCE))
@@ -335,13 +342,50 @@ impl<Id: Clone> State<Id> {
 }
 
 impl EnvoySettings {
-    /// When an assignment that ends then is made longer.
+    /// When to extend an assignment that ends at `end`.
     fn extends(&self, end: Millis) -> Millis {
         Millis(end.0.saturating_sub(u64::from(self.assignment_secs) * 500))
     }
 
-    /// For how long after it was told something may be believed.
+    /// How long an assignment may be believed after it was sent.
     pub fn longest_belief(&self) -> Millis {
         Millis::from_secs(self.assignment_secs.into()).plus(TRANSIT)
+    }
+}
+
+/// A rate in whole requests, which never exceeds the capacity that it was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Quota {
+    Nothing,
+    /// One request in this many seconds, at least two.
+    OneIn(u32),
+    PerSecond(u32),
+    Everything,
+}
+
+/// A rate below one request in this many seconds counts as nothing.
+const SLOWEST: f64 = 3600.0;
+
+impl Quota {
+    /// The largest quota within `capacity`.
+    pub fn of(capacity: f64) -> Quota {
+        let capacity = capacity.max(0.0);
+        match capacity {
+            capacity if capacity.is_infinite() => Quota::Everything,
+            // The conversion truncates and saturates.
+            capacity if capacity >= 1.0 => Quota::PerSecond(capacity as u32),
+            capacity if capacity * SLOWEST < 1.0 => Quota::Nothing,
+            capacity => Quota::OneIn((1.0 / capacity).ceil() as u32),
+        }
+    }
+
+    /// In requests per second.
+    pub fn rate(self) -> f64 {
+        match self {
+            Quota::Nothing => 0.0,
+            Quota::OneIn(seconds) => 1.0 / f64::from(seconds),
+            Quota::PerSecond(requests) => f64::from(requests),
+            Quota::Everything => f64::INFINITY,
+        }
     }
 }

@@ -1,20 +1,20 @@
-//! What an Envoy may believe that it may let through.
+//! The assignments that an Envoy may believe in.
 //!
-//! An Envoy acknowledges nothing: any assignment since the oldest whose time is not over may be the one it goes by. It
-//! counts from when an assignment *arrives*; so each counts here for [`TRANSIT`] longer than it says.
+//! An Envoy acknowledges nothing, so any assignment that has not expired may be in force. An Envoy counts the time from
+//! the arrival of an assignment, so each counts for [`TRANSIT`] longer here.
 
 use leaseway_core::{
     Millis,
     planted::{self, Fault},
 };
 
-/// An assignment is at its Envoy within this time, or never.
+/// An assignment reaches its Envoy within this time, or never.
 pub const TRANSIT: Millis = Millis(1_000);
 
-/// More are counted as one that is as large as the largest and ends with the last.
+/// Beyond this number, the two smallest assignments are merged into one with the larger rate and the later end.
 const MAX_BELIEFS: usize = 16;
 
-/// Assignments that may be believed, each smaller than the one before it and ending later.
+/// Each assignment is smaller than the one before it, and ends later.
 #[derive(Debug, Default)]
 pub(crate) struct Beliefs {
     assignments: Vec<Belief>,
@@ -27,7 +27,7 @@ struct Belief {
 }
 
 impl Beliefs {
-    /// An assignment of `rate` is on its way, to be believed until `end` at the latest.
+    /// Adds an assignment that may be believed until `end`.
     pub(crate) fn add(&mut self, now: Millis, rate: f64, end: Millis) {
         self.forget(now);
         if planted::is(Fault::ForgetsAssignments) {
@@ -47,17 +47,17 @@ impl Beliefs {
         self.assignments.insert(place, Belief { rate, end });
     }
 
-    /// The most that may be believed.
+    /// The largest rate that may be believed.
     pub(crate) fn most(&self, now: Millis) -> f64 {
         self.assignments.iter().filter(|belief| now < belief.end).map(|belief| belief.rate).fold(0.0, f64::max)
     }
 
-    /// When that becomes less; `None`: nothing is believed.
+    /// When that rate falls. None: no assignment is in force.
     pub(crate) fn falls(&self, now: Millis) -> Option<Millis> {
         self.assignments.iter().find(|belief| now < belief.end).map(|belief| belief.end)
     }
 
-    /// When nothing is believed any more.
+    /// When the last assignment expires.
     pub(crate) fn end(&self) -> Millis {
         self.assignments.iter().map(|belief| belief.end).max().unwrap_or_default()
     }
@@ -74,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_most_is_never_less_than_the_largest_that_lives(
+        fn the_largest_assignment_in_force_is_never_underestimated(
             told in prop::collection::vec((0u64..50, 0u32..20, 0u64..100), 0..60),
         ) {
             let (mut now, mut beliefs, mut all) = (Millis(0), Beliefs::default(), Vec::new());

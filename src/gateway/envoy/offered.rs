@@ -1,79 +1,72 @@
-//! What is offered to an Envoy, from its reports: how much it should be able to let through.
+//! Estimates the wants of a bucket from the reports of its Envoy.
 //!
-//! More is believed at once, less by half with each report, and altogether once two reports say so. An Envoy is told
-//! less at once, and others have it when its assignment is over: what falls slowly here is late for others by that
-//! much more.
+//! A rise counts at once. A fall counts by half with each report, and fully once two reports agree. Others get the freed
+//! capacity only when the assignment has expired, so a slow estimate delays them further.
 
 use std::ops::RangeInclusive;
 
 use leaseway_core::Millis;
 
-/// What has passed at a bucket, and what was denied, since it was last reported.
+/// The requests at a bucket since its last report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// As Envoy says it: whole seconds, cut.
+    /// Envoy truncates it to whole seconds.
     pub elapsed: Millis,
-    /// Requests let through.
     pub allowed: u64,
-    /// Requests turned away.
     pub denied: u64,
 }
 
 impl Usage {
-    /// Whether it is the first report of a bucket that its Envoy has just made, with the request that it was made for.
+    /// Whether it is the first report of a new bucket, with the request that created the bucket.
     pub fn is_first(&self) -> bool {
         self.elapsed == Millis(0) && self.allowed.saturating_add(self.denied) <= 1
     }
 }
 
-/// Envoy reports every five seconds, and takes no notice of what is configured.
+/// Envoy reports at this interval, whatever is configured.
 pub const REPORTS: Millis = Millis(5_000);
 
-/// What was denied counts as far as it is this many times what could pass. Those that are denied try again, some at
-/// once; who asks ten times is not ten.
+/// Denied requests count up to this many times the quota, because denied callers retry.
 const DENIED: f64 = 9.0;
 
-/// Of k requests in a second about √k more would have been as likely. Of those so much is wanted besides, at least and
-/// at most: half as much with each report of none denied, twice as much where some were denied although no more were
-/// offered than could pass. A bucket holds a second's worth besides; and of what is offered above the quota it is known
-/// how much it is, so that nothing has to be added for chance.
+/// A margin for chance is added to the wants: this fraction of √k for k requests per second. It halves with each report
+/// without denied requests. It doubles if some were denied although fewer were offered than the quota. Offers above the
+/// quota are measured, and change nothing.
 const SPARE: RangeInclusive<f64> = 0.1..=1.0;
 
-/// As long as an Envoy has a bucket, the next request should find it open.
+/// The minimum wants, so that the next request of an idle bucket may pass.
 const LEAST: f64 = 1.0;
 
-/// A shorter time says little: the next report counts with it.
+/// Reports of shorter times are added up.
 const SHORTEST: Millis = Millis(1_000);
 
-/// Wants for one bucket.
 #[derive(Debug)]
 pub(crate) struct Offered {
-    /// Wanted as long as too little is known.
+    /// The wants until there is an estimate.
     first: f64,
-    /// When the last report came.
+    /// The time of the last report.
     heard: Option<Millis>,
-    /// Of reports that were too short: how long they were together, and what they count.
+    /// The total time of reports that were too short, and the requests in them.
     span: Millis,
     count: f64,
-    /// Per second, once it is known; and as the last report has it.
+    /// The estimated rate per second, and the rate of the last report.
     rate: Option<f64>,
     last: f64,
     spare: f64,
 }
 
 impl Offered {
-    /// Before any report.
     pub(crate) fn new(first: f64) -> Offered {
         Offered { first, heard: None, span: Millis(0), count: 0.0, rate: None, last: f64::MAX, spare: *SPARE.end() }
     }
 
-    /// A report has come, of what passed and what did not at an Envoy that was assigned `quota` meanwhile.
+    /// Applies a report. `quota` was assigned meanwhile.
     pub(crate) fn reported(&mut self, now: Millis, usage: &Usage, quota: f64) {
-        // Seconds are cut. A report that was held up is as long as it says, and so is the next.
+        // Envoy truncates seconds. A delayed report covers the time that it says, and so does the next.
         let least = usage.elapsed.0;
         let elapsed = match self.heard.replace(now) {
             Some(heard) => now.since(heard).0.clamp(least, least.saturating_add(999)),
-            // The first one comes with the first request; or its Envoy has reported to another gateway before.
+            // The first report comes with the first request, unless the Envoy has reported to another gateway before.
             None if usage.elapsed < SHORTEST => return,
             None => least,
         };
@@ -102,5 +95,5 @@ impl Offered {
     }
 }
 
-/// A number of any size may be reported; no Envoy lets more through.
+/// Reported numbers may be of any size.
 const MAX_RATE: f64 = 1e12;

@@ -1,0 +1,255 @@
+//! Starts and stops a gateway, and describes its metrics.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use leaseway_client::BuildError;
+use leaseway_proto::envoy::ratelimit::rate_limit_service_server::RateLimitServiceServer;
+use leaseway_server::{ExtraServices, ListenOption, ServeError};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::sync::watch;
+use tonic::service::Routes;
+use tonic_health::{ServingStatus, server::HealthReporter};
+
+use crate::{
+    http::{self, HttpGateway, HttpOptions, pages},
+    lease_table::{LeaseTable, LeaseTableOptions},
+    rlqs::{RlqsOptions, RlqsService},
+    rls::{
+        current::{self, CurrentRules},
+        file::{self, RulesError},
+        service::RlsService,
+    },
+};
+
+#[derive(Debug)]
+pub struct Options {
+    pub lease_table: LeaseTableOptions,
+    pub rls: Option<RlsOptions>,
+    pub rlqs: Option<RlqsOptions>,
+    /// Its listener serves metrics and health, too.
+    pub http: Option<HttpOptions>,
+    /// A listener for metrics and health only.
+    pub metrics: Option<ListenOption>,
+}
+
+#[derive(Debug)]
+pub struct RlsOptions {
+    listen: ListenOption,
+    rules: Arc<CurrentRules>,
+}
+
+impl RlsOptions {
+    /// Reads the rules from files or directories, and reloads them when they change. Must be called within a tokio runtime.
+    pub fn read(listen: ListenOption, rules: &[PathBuf]) -> Result<RlsOptions, RulesError> {
+        let watched = current::watch(rules.to_owned());
+        let loaded = file::load(rules)?;
+        loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let rules = Arc::new(CurrentRules::new(loaded.rules));
+        tokio::spawn(current::reload(watched, Arc::downgrade(&rules)));
+        Ok(RlsOptions { listen, rules })
+    }
+}
+
+impl Options {
+    pub fn listeners(&self) -> Vec<ListenOption> {
+        let rls = self.rls.as_ref().map(|rls| rls.listen);
+        let rlqs = self.rlqs.as_ref().map(|rlqs| rlqs.listen);
+        let http = self.http.as_ref().map(|http| http.listen);
+        [rls, rlqs, http, self.metrics].into_iter().flatten().collect()
+    }
+}
+
+/// The listening addresses of a running gateway.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Addresses {
+    pub rls: Option<SocketAddr>,
+    pub rlqs: Option<SocketAddr>,
+    pub http: Option<SocketAddr>,
+    pub metrics: Option<SocketAddr>,
+}
+
+/// How long pending requests may take when a gateway stops.
+const DRAIN: Duration = Duration::from_secs(5);
+/// The services of the gRPC health protocol: the gateway as a whole, and each protocol.
+const HEALTH: [&str; 3] =
+    ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];
+
+#[derive(Debug)]
+pub struct Gateway {
+    lease_table: Arc<LeaseTable>,
+    rlqs: Option<RlqsService>,
+    services: ExtraServices,
+    closing: watch::Sender<bool>,
+    health: HealthReporter,
+    addresses: Addresses,
+}
+
+impl Gateway {
+    /// Starts all listeners, or none. `prometheus` is the recorder of the process. Must be called within a tokio runtime.
+    pub async fn start(
+        options: Options,
+        services: ExtraServices,
+        prometheus: PrometheusHandle,
+    ) -> Result<Gateway, GatewayError> {
+        describe_metrics();
+        let Options { lease_table, rls, rlqs, http, metrics } = options;
+        let lease_table = LeaseTable::start(lease_table)?;
+        let health = HealthReporter::new();
+        let mut addresses = Addresses::default();
+        if let Some(RlsOptions { listen, rules }) = rls {
+            let service = RlsService::new(rules, Arc::clone(&lease_table));
+            let shortcuts = vec![service.shortcut()];
+            let routes = Routes::new(RateLimitServiceServer::new(service));
+            addresses.rls = Some(services.serve_grpc(listen, routes, shortcuts, health.clone()).await?);
+        }
+        let mut quotas = None;
+        if let Some(rlqs) = rlqs {
+            let listen = rlqs.listen;
+            let service = RlqsService::new(rlqs, &lease_table);
+            addresses.rlqs = Some(services.serve_grpc(listen, service.routes(), Vec::new(), health.clone()).await?);
+            quotas = Some(service);
+        }
+        let (closing, to_close) = watch::channel(false);
+        let pages = pages::routes(prometheus, Arc::clone(&lease_table));
+        if let Some(options) = http {
+            let listen = options.listen;
+            let gateway = HttpGateway::new(options, Arc::clone(&lease_table), to_close);
+            let routes = gateway.routes(pages.clone());
+            addresses.http = Some(services.serve_http(listen, routes, http::MAX_BODY_BYTES).await?);
+            tokio::spawn(gateway.run_sweeps());
+        }
+        if let Some(listen) = metrics {
+            addresses.metrics = Some(services.serve_http(listen, pages, 0).await?);
+        }
+        for service in HEALTH {
+            health.set_service_status(service, ServingStatus::Serving).await;
+        }
+        Ok(Gateway { lease_table, rlqs: quotas, services, closing, health, addresses })
+    }
+
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Waits for pending requests, and releases all leases.
+    pub async fn stop(self) {
+        tracing::info!("stopping");
+        for service in HEALTH {
+            self.health.set_service_status(service, ServingStatus::NotServing).await;
+        }
+        self.closing.send_replace(true);
+        let drain_rlqs = async {
+            if let Some(rlqs) = &self.rlqs {
+                rlqs.drain().await;
+            }
+        };
+        tokio::join!(self.services.drain(DRAIN), drain_rlqs);
+        self.lease_table.close().await;
+    }
+}
+
+/// Why a gateway cannot start. Nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    #[error(transparent)]
+    Rules(#[from] RulesError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
+    Client(#[from] BuildError),
+}
+
+impl GatewayError {
+    /// Whether the options are wrong.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            GatewayError::Rules(_) | GatewayError::Client(_) => true,
+            GatewayError::Serve(error) => error.is_configuration(),
+        }
+    }
+}
+
+/// The kinds of messages to Envoys.
+const ACTIONS: [&str; 3] = ["assign", "deny", "abandon"];
+
+/// The outcomes of a reload of rules.
+const RELOADS: [&str; 2] = ["applied", "rejected"];
+
+const GAUGES: [(&str, &str); 4] = [
+    ("leaseway_gateway_resources", "Resources that are open at this gateway."),
+    ("leaseway_rlqs_streams", "Streams of Envoys that report."),
+    ("leaseway_rlqs_envoys", "Envoys that are served, with those that have gone and may go by what they were told."),
+    ("leaseway_rlqs_buckets", "Buckets of all Envoys."),
+];
+
+/// Counters without labels.
+const COUNTERS: [(&str, &str); 6] = [
+    ("leaseway_rlqs_reports_total", "Reports of Envoys."),
+    ("leaseway_rlqs_buckets_refused_total", "Reports of buckets that get no quota: of too many, or not permitted."),
+    ("leaseway_rls_unknown_domains_total", "Requests of a domain that no file has; they pass."),
+    ("leaseway_gateway_resources_opened_total", "Resources that were opened because a request named them."),
+    (
+        "leaseway_gateway_resources_given_back_total",
+        "Resources that were given back because no request named them any more.",
+    ),
+    ("leaseway_gateway_resources_refused_total", "Resources that were not opened because there are too many."),
+];
+
+/// The buckets of Doorman. Only the client library has histograms.
+const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// How often histograms are drained, so that they do not grow without scrapes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Installs a recorder for this process, which renders `/metrics`. Must be called within a tokio runtime.
+pub fn install_metrics() -> PrometheusHandle {
+    let builder = PrometheusBuilder::new().set_buckets(&SECONDS).expect("there are some");
+    let recorder = builder.build_recorder();
+    let handle = recorder.handle();
+    // A second gateway in one process counts in the recorder of the first.
+    let _ = metrics::set_global_recorder(recorder);
+    let upkeep = handle.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(UPKEEP_INTERVAL).await;
+            upkeep.run_upkeep();
+        }
+    });
+    handle
+}
+
+/// Counters of the client library.
+const OF_CLIENT: [(&str, &str); 6] = [
+    ("doorman_client_requests", "Requests to the cluster, by method and server."),
+    ("doorman_client_request_errors", "Requests to the cluster that failed, by method and server."),
+    ("leaseway_client_redirects_total", "Times a server was asked that was not the master."),
+    ("leaseway_client_left_out_total", "Resources that an answer of the cluster left out: it has no room for them."),
+    ("leaseway_client_leases_ended_total", "Leases that ended unrenewed."),
+    ("leaseway_client_hints_total", "Hints of the cluster that asking now would change something."),
+];
+
+/// Describes all metrics, and starts counters at zero.
+fn describe_metrics() {
+    for (name, help) in OF_CLIENT {
+        describe_counter!(name, help);
+    }
+    describe_histogram!("doorman_client_request_durations", Unit::Seconds, "Time to an answer of the cluster.");
+    for (name, help) in GAUGES {
+        describe_gauge!(name, help);
+    }
+    for (name, help) in COUNTERS {
+        describe_counter!(name, help);
+        counter!(name).absolute(0);
+    }
+    describe_counter!("leaseway_rlqs_actions_total", "What Envoys were told, by kind.");
+    for kind in ACTIONS {
+        counter!("leaseway_rlqs_actions_total", "kind" => kind).absolute(0);
+    }
+    describe_counter!("leaseway_rls_reloads_total", "Attempts to read rules again, by outcome.");
+    for outcome in RELOADS {
+        counter!("leaseway_rls_reloads_total", "outcome" => outcome).absolute(0);
+    }
+    describe_counter!("leaseway_rls_requests_total", "Requests of Envoy, by domain and result.");
+    describe_counter!("leaseway_rls_decisions_total", "Descriptors that fell under a limit, by rule and result.");
+}
