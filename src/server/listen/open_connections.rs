@@ -9,7 +9,6 @@
 //! One task looks at all of them once a second. A request sets no timer, and takes no lock.
 
 use std::{
-    collections::HashMap,
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -24,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::{
     listen::{
-        accounts::{Account, Accounts, RequestOrigin},
+        accounts::{Account, Accounts, PlacesTaken, RequestOrigin},
         budget::{Activity, Budget, ConnectionBudget},
     },
     observe::metrics::{self, Closed},
@@ -66,9 +65,8 @@ struct Connections {
 #[derive(Default)]
 struct ConnectionTable {
     connections: Slab<ConnectionEntry>,
-    /// Those that are not leaving: in all, and by principal.
-    taken: usize,
-    by_principal: HashMap<Principal, usize>,
+    /// Connections that were not told to end.
+    taken: PlacesTaken,
 }
 
 struct ConnectionEntry {
@@ -131,15 +129,15 @@ impl OpenConnection {
         }
         let (before, identity) = (self.principal(), account.principal());
         // It has a place itself; where all are taken, another has given way for it.
-        let is_full = table.taken >= listener.limits.most;
-        let may_have = table.may_have(identity, table.taken - 1, &listener.limits);
+        let is_full = table.taken.in_all() >= listener.limits.most;
+        let may_have = table.may_have(identity, table.taken.in_all() - 1, &listener.limits);
         if !(may_have || is_full && table.has_fewer(identity)) {
             drop(table);
             metrics::connection_refused();
             return false;
         }
-        table.leaves(before);
-        table.comes(identity);
+        table.taken.give_back(before);
+        table.taken.add(identity);
         self.principal.store(identity.0, Ordering::Relaxed);
         self.is_known.store(true, Ordering::Relaxed);
         drop(table);
@@ -207,50 +205,29 @@ impl Drop for ConnectionPermit {
         let mut table = self.listener.table();
         let entry = table.connections.remove(self.key);
         if !entry.is_leaving {
-            table.leaves(entry.connection.principal());
+            table.taken.give_back(entry.connection.principal());
         }
     }
 }
 
 impl ConnectionTable {
-    fn of(&self, principal: Principal) -> usize {
-        self.by_principal.get(&principal).copied().unwrap_or_default()
-    }
-
-    fn comes(&mut self, principal: Principal) {
-        self.taken += 1;
-        *self.by_principal.entry(principal).or_default() += 1;
-    }
-
-    fn leaves(&mut self, principal: Principal) {
-        self.taken -= 1;
-        if let Some(count) = self.by_principal.get_mut(&principal) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_principal.remove(&principal);
-            }
-        }
-    }
-
-    /// Whether a principal may have one more than it has, where so many are taken.
+    /// Whether a principal may have one more connection, if `taken` of the places are taken.
     fn may_have(&self, principal: Principal, taken: usize, limits: &ConnectionLimits) -> bool {
-        limits.share.allows(self.of(principal), 1, taken, limits.most)
+        limits.share.allows(self.taken.of(principal), 1, taken, limits.most)
     }
 
-    /// Whether another principal has more than this one would have with one more.
+    /// Whether another principal has more connections than this one would have with one more.
     fn has_fewer(&self, principal: Principal) -> bool {
-        let own = self.of(principal);
-        self.by_principal.values().any(|count| *count > own + 1)
+        let own = self.taken.of(principal);
+        self.taken.by_principal().any(|(_, count)| count > own + 1)
     }
 
-    /// Ends the connection that has been idle for longest, of the principal that has most, if that has more than the
-    /// newcomer would have.
+    /// Ends the connection that has been idle for longest, of the principal with most connections, if that has more
+    /// than the newcomer would have.
     fn make_room(&mut self, newcomer: Principal) -> bool {
-        let own = self.of(newcomer);
-        let largest = self.by_principal.iter().max_by_key(|(principal, count)| (**count, **principal));
-        let Some(largest) = largest.filter(|(_, count)| **count > own + 1).map(|(principal, _)| *principal) else {
-            return false;
-        };
+        let own = self.taken.of(newcomer);
+        let largest = self.taken.by_principal().max_by_key(|(principal, count)| (*count, *principal));
+        let Some((largest, _)) = largest.filter(|(_, count)| *count > own + 1) else { return false };
         let idle = self.connections.iter_mut().map(|(_, entry)| entry).filter(|entry| {
             let connection = &entry.connection;
             !entry.is_leaving && connection.principal() == largest && connection.budget.activity().is_idle()
@@ -259,7 +236,7 @@ impl ConnectionTable {
         entry.is_leaving = true;
         entry.connection.end(Ending::Soon);
         metrics::connection_closed(Closed::Displaced);
-        self.leaves(largest);
+        self.taken.give_back(largest);
         true
     }
 }
@@ -299,7 +276,7 @@ impl Connections {
             connection.end(how);
             left.push(connection.principal());
         }
-        left.into_iter().for_each(|principal| table.leaves(principal));
+        left.into_iter().for_each(|principal| table.taken.give_back(principal));
     }
 }
 
@@ -328,14 +305,14 @@ impl OpenConnections {
         let account = listener.accounts.of_address(address);
         let principal = account.principal();
         let mut table = listener.table();
-        let may_displace = listener.limits.idle.is_some() && table.taken >= listener.limits.most;
-        let has_place = table.may_have(principal, table.taken, &listener.limits);
+        let may_displace = listener.limits.idle.is_some() && table.taken.in_all() >= listener.limits.most;
+        let has_place = table.may_have(principal, table.taken.in_all(), &listener.limits);
         if !(has_place || may_displace && table.make_room(principal)) {
             drop(table);
             metrics::connection_refused();
             return None;
         }
-        table.comes(principal);
+        table.taken.add(principal);
         let connection = Arc::new(OpenConnection {
             address,
             account: Arc::clone(&account),

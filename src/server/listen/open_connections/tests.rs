@@ -46,10 +46,9 @@ fn an_identity_is_one_principal_from_all_its_addresses_and_others_of_an_address_
     assert!(!other.connection.count_to(&web), "it has its share, whatever the address");
     assert!(other.connection.count_to(&db), "another identity of that address has not");
     assert!(other.connection.count_to(&web), "once it is counted to one it stays so");
-    assert_eq!([&web, &db].map(|account| open.0.table().of(account.principal())), [7, 1]);
+    assert_eq!([&web, &db].map(|account| open.0.table().taken.of(account.principal())), [7, 1]);
     drop((places, other));
-    let table = open.0.table();
-    assert_eq!((table.taken, table.by_principal.len()), (0, 0));
+    assert_eq!(open.0.table().taken.in_all(), 0);
 }
 
 #[test]
@@ -67,7 +66,7 @@ fn where_all_are_taken_the_one_that_was_idle_for_longest_goes_of_those_who_have_
     drop(busy);
     // One that is leaving takes no place, and none again when it is gone.
     drop(places);
-    assert_eq!(open.0.table().taken, 3);
+    assert_eq!(open.0.table().taken.in_all(), 3);
 }
 
 #[test]
@@ -102,7 +101,7 @@ fn a_connection_ends_with_its_certificate_whatever_it_does() {
     open.0.look(Instant::now(), end - Duration::from_millis(1));
     assert_eq!(told(&permit), None);
     open.0.look(Instant::now(), end);
-    assert_eq!((told(&permit), open.0.table().taken), (Some(Ending::Soon), 0));
+    assert_eq!((told(&permit), open.0.table().taken.in_all()), (Some(Ending::Soon), 0));
 }
 
 #[test]
