@@ -28,11 +28,11 @@ impl NodeActor {
         self.adopt_newest();
         self.follow_overrides();
         self.warn_if_different();
-        let Mastership::Master(reign) = self.mastership.clone() else { return };
+        let Mastership::Master(master_lease) = self.mastership.clone() else { return };
         if self.keeps_no_promises() {
-            self.warn_successors(&reign, false, ctx);
+            self.warn_successors(&master_lease, false, ctx);
         } else {
-            self.sweep(&reign);
+            self.sweep(&master_lease);
         }
     }
 
@@ -121,20 +121,20 @@ impl NodeActor {
     }
 
     /// Proposes to forget what has expired. If the proposal is lost, the next sweep repeats it.
-    pub(super) fn sweep(&mut self, reign: &MasterLease) {
+    pub(super) fn sweep(&mut self, master_lease: &MasterLease) {
         let now = self.shared.clock.at();
         if now.since(self.swept) < SWEEP_INTERVAL {
             return;
         }
         self.swept = now;
         let Some(membership) = &self.shared.membership else { return };
-        let expired = expired(&membership.quorum, &self.shared.directory, now, reign.clock().at(now));
+        let expired = expired(&membership.quorum, &self.shared.directory, now, master_lease.clock().at(now));
         if expired.is_empty() {
             return;
         }
-        let (quorum, reign) = (membership.quorum.clone(), reign.clone());
+        let (quorum, master_lease) = (membership.quorum.clone(), master_lease.clone());
         actix_rt::spawn(async move {
-            if let Err(error) = quorum.propose(&reign, expired).await {
+            if let Err(error) = quorum.propose(&master_lease, expired).await {
                 tracing::debug!(%error, "what has ended is forgotten later");
             }
         });

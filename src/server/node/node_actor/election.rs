@@ -37,7 +37,7 @@ pub(super) async fn follow(quorum: RaftHandle, node: Addr<NodeActor>) {
 
 fn in_words(mastership: &Mastership) -> String {
     match mastership {
-        Mastership::Master(reign) => format!("this peer is the master, reign {}", reign.term()),
+        Mastership::Master(master_lease) => format!("this peer is the master, reign {}", master_lease.term()),
         Mastership::Follower { of: Some(master) } => format!("{} is the master", master.name),
         Mastership::Follower { of: None } | Mastership::Unknown => "no master is known".to_owned(),
     }
@@ -54,8 +54,10 @@ impl NodeActor {
         }
         self.mastership = mastership.clone();
         match mastership {
-            Mastership::Master(reign) if self.keeps_no_promises() => self.warn_successors(&reign, true, ctx),
-            Mastership::Master(reign) => self.win(reign),
+            Mastership::Master(master_lease) if self.keeps_no_promises() => {
+                self.warn_successors(&master_lease, true, ctx)
+            }
+            Mastership::Master(master_lease) => self.win(master_lease),
             Mastership::Follower { of } => {
                 self.set_role(Role::Elsewhere(of.map(|master| master.advertise.as_str().into())));
             }
@@ -67,14 +69,14 @@ impl NodeActor {
         self.shared.membership.as_ref().is_some_and(|membership| membership.handover == Handover::Learning)
     }
 
-    fn win(&mut self, reign: MasterLease) {
+    fn win(&mut self, master_lease: MasterLease) {
         if let Role::Master(Some(before)) = self.shared.directory.role()
-            && before.term() == reign.term()
+            && before.term() == master_lease.term()
         {
             return;
         }
-        tracing::info!(reign = reign.term(), "this peer is the master now");
-        self.set_role(Role::Master(Some(reign)));
+        tracing::info!(reign = master_lease.term(), "this peer is the master now");
+        self.set_role(Role::Master(Some(master_lease)));
     }
 
     /// Changes the role, and ends everything that belongs to the previous one.
@@ -98,31 +100,31 @@ impl NodeActor {
     /// A master that keeps no promises stores that fact before it grants its first lease, and again before it expires.
     /// Otherwise a successor that keeps promises would take the stored ones for all. If `wins`, it becomes master when
     /// that is stored.
-    pub(super) fn warn_successors(&mut self, reign: &MasterLease, wins: bool, ctx: &mut Context<Self>) {
+    pub(super) fn warn_successors(&mut self, master_lease: &MasterLease, wins: bool, ctx: &mut Context<Self>) {
         let Some(membership) = &self.shared.membership else { return };
         let longest = longest_lease(&self.shared.config().repository).max(self.shared.uplink_status.longest());
-        let lasts = |until: ClusterTime| until.since(reign.clock().at(self.shared.clock.at())) > longest;
+        let lasts = |until: ClusterTime| until.since(master_lease.clock().at(self.shared.clock.at())) > longest;
         if membership.quorum.read(|state| state.listen_until()).is_some_and(lasts) {
             if wins {
-                self.win(reign.clone());
+                self.win(master_lease.clone());
             }
             return;
         }
         let length = Millis(longest.0.saturating_mul(2));
-        let (quorum, reign) = (membership.quorum.clone(), reign.clone());
+        let (quorum, master_lease) = (membership.quorum.clone(), master_lease.clone());
         let told = async move {
-            let told = quorum.propose(&reign, vec![Command::Listen(Listening { length, whole: false })]).await;
+            let told = quorum.propose(&master_lease, vec![Command::Listen(Listening { length, whole: false })]).await;
             if let Err(error) = &told {
                 tracing::warn!(%error, "the peers do not know yet that this master keeps no promises");
             }
-            told.map(|()| reign)
+            told.map(|()| master_lease)
         };
         ctx.spawn(wrap_future(told).map(move |told, node: &mut NodeActor, _| {
             // Another may have won in the meantime.
-            if let (Ok(reign), Mastership::Master(current)) = (told, &node.mastership)
-                && current.term() == reign.term()
+            if let (Ok(master_lease), Mastership::Master(current)) = (told, &node.mastership)
+                && current.term() == master_lease.term()
             {
-                node.win(reign);
+                node.win(master_lease);
             }
         }));
     }
