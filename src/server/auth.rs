@@ -1,10 +1,10 @@
-//! Who may do what on this server: the policy in force, what callers prove, and the decisions that follow.
+//! Authentication and authorization.
 //!
-//! A call is decided in two steps. A connection's [`CallerCache`] finds out who calls: from a bearer token, else from the
-//! certificate, else it is anonymous; it remembers that until token, policy or the files of tokens change. The
-//! [`Subject`] that it finds then says of each thing that the call asks for whether it is allowed.
+//! A call is decided in two steps. The [`CallerCache`] of a connection authenticates the caller: by a bearer token, else
+//! by the certificate, else the caller is anonymous. It caches the [`Subject`] until the token, the policy or the token
+//! files change. Then each action of the call is checked against the permissions of the subject.
 //!
-//! Without a policy nothing of that happens: [`Authorizer::is_open`] is a load of one number.
+//! Without a policy both steps are skipped: [`Authorizer::is_open`] loads one number.
 
 mod cache;
 mod caller_cache;
@@ -12,8 +12,6 @@ mod credentials;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod jwt;
-mod operators;
-mod subject;
 mod tokens;
 
 use std::{
@@ -32,9 +30,8 @@ use tonic::Status;
 use self::cache::DecisionCache;
 use self::credentials::CredentialError;
 pub(crate) use self::{
-    caller_cache::{Admitted, CallerCache},
+    caller_cache::{Admitted, CallerCache, Subject},
     credentials::{CredentialFiles, Credentials},
-    subject::Subject,
 };
 pub use self::{jwt::JwtOptions, tokens::NewToken};
 use crate::{
@@ -48,17 +45,17 @@ use crate::{
 /// Why nothing is allowed.
 const CLOSED: &str = "closed: there is no policy, and this server listens beyond loopback";
 
-/// What decides whether calls are allowed. Shared by all listeners of a server.
+/// Decides whether calls are allowed. Shared by all listeners of a server.
 pub(crate) struct Authorizer {
-    /// Counts changes of the policy and of credentials; 0: everything is allowed.
+    /// The number of changes of the policy and of credentials. 0 means that everything is allowed.
     version: AtomicU64,
-    /// The same, for those that wait for another.
+    /// The same, for tasks that wait for a change.
     versions: watch::Sender<u64>,
     state: RwLock<AuthorizerState>,
     decided: DecisionCache,
-    /// Whether everything is allowed while there is no policy; otherwise nothing is.
+    /// Without a policy everything is allowed. Otherwise nothing is.
     opens_without_policy: bool,
-    /// Others reach the server, and it lacks TLS or a policy.
+    /// The server listens beyond loopback without TLS or a policy.
     is_exposed: bool,
     audit: Audit,
     accounts: Arc<Accounts>,
@@ -94,18 +91,18 @@ impl Authorizer {
         authorizer
     }
 
-    /// Everything is allowed as long as no policy is in force; there are no tokens and no audit log.
+    /// Without a policy everything is allowed. There are no tokens and no audit log.
     #[cfg(test)]
     pub(crate) fn open() -> Authorizer {
         Authorizer::new(Credentials::default(), true, false, Audit::none(), Arc::default())
     }
 
     fn state(&self) -> RwLockReadGuard<'_, AuthorizerState> {
-        self.state.read().expect("no panic while the state of the gate is locked")
+        self.state.read().expect("no panic while the state is locked")
     }
 
     fn change(&self, change: impl FnOnce(&mut AuthorizerState)) {
-        let mut state = self.state.write().expect("no panic while the state of the gate is locked");
+        let mut state = self.state.write().expect("no panic while the state is locked");
         change(&mut state);
         state.changes += 1;
         let is_open = state.policy.is_none() && self.opens_without_policy;
@@ -114,17 +111,17 @@ impl Authorizer {
         self.versions.send_replace(version);
     }
 
-    /// Puts a policy in force: calls that begin from here on are decided by it, and streams under way at once.
+    /// Puts a policy in force, for new calls and for open streams.
     pub(crate) fn set_policy(&self, policy: Option<Arc<Policy>>) {
         self.change(|state| state.policy = policy);
     }
 
-    /// Callers prove who they are by these from here on.
+    /// Replaces the credentials that callers are authenticated by.
     pub(crate) fn set_credentials(&self, credentials: Credentials) {
         self.change(|state| state.credentials = Arc::new(credentials));
     }
 
-    /// Whether a call carries the operator's token, or there is none.
+    /// Whether a call carries the operator's token. True if there is no such token.
     pub(crate) fn is_operators(&self, headers: &HeaderMap) -> bool {
         self.state().credentials.is_operators(headers.get(AUTHORIZATION))
     }
@@ -138,12 +135,12 @@ impl Authorizer {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether nothing is allowed, because there has to be a policy and is none.
+    /// Whether nothing is allowed, because a required policy is missing.
     fn is_closed(&self) -> bool {
         !self.opens_without_policy && self.state().policy.is_none()
     }
 
-    /// Refuses a configuration by which nothing would be allowed here any more.
+    /// Refuses a configuration that would allow nothing.
     pub(crate) fn check_policy(&self, source: &str, policy: Option<&Arc<Policy>>) -> Result<(), String> {
         if policy.is_some() || self.opens_without_policy {
             return Ok(());
@@ -153,7 +150,7 @@ impl Authorizer {
         ))
     }
 
-    /// What is in force, in words; nothing where everything is allowed, and only this machine reaches the server.
+    /// A description of the policy. Empty if everything is allowed and the server listens on loopback only.
     pub(crate) fn in_words(&self) -> String {
         let policy = match &self.state().policy {
             Some(policy) if policy.rules().len() == 1 => "by 1 rule".to_owned(),
@@ -169,14 +166,13 @@ impl Authorizer {
         &self.accounts
     }
 
-    /// Whether this caller may do something to some resource, as some holder or as any; the answer is
-    /// remembered.
+    /// Whether the subject may make this request. Cached.
     fn allows(&self, subject: &Subject, request: &AccessRequest<'_>) -> bool {
-        /// No holder is called that.
+        /// Stands for any holder. No holder has this name.
         const ANY: &str = "";
         let permissions = subject.permissions();
         let (holder, resource) = (request.holder.unwrap_or(ANY), request.resource.unwrap_or_default());
-        let question = (subject.version(), permissions.identity(), request.action, holder, resource);
+        let question = (subject.version, permissions.identity(), request.action, holder, resource);
         self.decided.get(question, || permissions.check(request).is_ok().then_some(0)).is_some()
     }
 
@@ -184,29 +180,29 @@ impl Authorizer {
         &self.audit
     }
 
-    /// Whether this caller may do something to some resource; the answer is remembered.
+    /// The highest priority that the subject may make this request with, if any. Cached.
     fn ceiling(&self, subject: &Subject, request: &AccessRequest<'_>) -> Option<i16> {
         let (resource, holder) = (request.resource.unwrap_or_default(), request.holder.unwrap_or_default());
         let permissions = subject.permissions();
-        self.decided.get((subject.version(), permissions.identity(), request.action, holder, resource), || {
+        self.decided.get((subject.version, permissions.identity(), request.action, holder, resource), || {
             permissions.ceiling(request.action, resource, holder)
         })
     }
 
-    /// Counts a denial, and writes it down.
+    /// Counts and audits a denial.
     #[cold]
     fn deny(&self, subject: &Subject, call: CallKind, why: &str) -> Status {
         metrics::access_denied(call);
-        self.audit.denied(subject.permissions().identity(), subject.address(), call.name(), why);
+        self.audit.denied(subject.permissions().identity(), subject.address, call.name(), why);
         Status::permission_denied(format!("denied: {why}"))
     }
 
-    /// Writes down what an allowed call has changed.
+    /// Audits a change.
     pub(crate) fn record(&self, event: Event) {
         self.audit.record(event);
     }
 
-    /// A credential that is none.
+    /// Counts and audits an invalid credential.
     #[cold]
     fn refuse(&self, address: Option<IpAddr>, call: CallKind, error: &CredentialError) -> Status {
         metrics::access_denied(call);

@@ -1,8 +1,8 @@
 //! Leaseway's server: actors around the core, gRPC and HTTP around the actors.
 //!
-//! [`Server::start`] is the whole of it. The order of things: the configuration is read and refused if it is wrong; ports are
-//! bound, so that a second server on the same port fails before it can answer a client; then actors start, and only
-//! then are connections accepted. On SIGTERM or SIGINT the way back.
+//! [`Server::start`] reads the configuration, binds the ports, starts the actors and then accepts connections, so a
+//! server with a bad configuration or a port in use never answers a client. SIGTERM and SIGINT stop it in the reverse
+//! order.
 
 mod api;
 mod auth;

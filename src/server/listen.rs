@@ -1,15 +1,13 @@
-//! Where a server listens, and how connections come in: one way for clients, pages, operators and peers.
+//! Listeners, which accept connections of clients, pages, operators and peers in the same way.
 //!
-//! A [`Listener`] accepts and bounds the number of connections. Everything that may take as long as a client pleases
-//! happens off the accepting loop, on the thread that will serve the connection, under one deadline
-//! ([`Accepted::open`]): the TLS handshake, and the preface of HTTP/2.
+//! A [`Listener`] accepts and bounds the number of connections. The TLS handshake and the HTTP/2 preface depend on the
+//! client, so they happen on the thread that will serve the connection, under one deadline ([`Accepted::open`]).
 
 pub(crate) mod accounts;
 mod arbiters;
 pub(crate) mod budget;
 mod caller;
 mod connection;
-mod count;
 mod in_process;
 mod listener;
 pub(crate) mod open_connections;
@@ -33,14 +31,14 @@ pub(crate) use self::{
 };
 use crate::config::error::ServeError;
 
-/// Where a running server can be reached.
+/// The addresses of a running server.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
-    /// For peers, if there are any.
+    /// The address for peers, if there are any.
     pub peers: Option<SocketAddr>,
-    /// For operators, if they are served.
+    /// The address for operators, if they are served.
     pub admin: Option<SocketAddr>,
 }
 
@@ -55,7 +53,7 @@ pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpL
     TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error, flag })
 }
 
-/// Port 0 means that the system has chosen one.
+/// The bound address. If port 0 was requested, the system has chosen the port.
 pub(crate) fn local(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
     listener.local_addr().unwrap_or(asked)
 }

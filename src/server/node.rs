@@ -2,9 +2,9 @@
 //!
 //! | actor | one per | owns | mailbox | when full | on panic | on stop |
 //! |---|---|---|---|---|---|---|
-//! | [`node_actor`] | process | this peer's role, the directory of resources, the configuration in force, the uplink | [`node_actor::MAILBOX`] | the sender waits | the process exits | only data stored by the peers survives |
-//! | [`resource_actor`] | resource | its engine: claims, leases, division | the [combiner](resource_actor): `Limits::queue` requests and 64 commands | requests: RESOURCE_EXHAUSTED; ticks: dropped, the next one follows | the node restarts it from its promises, or in learning mode | it had no holders |
-//! | [`uplink_actor`] | term of a master with a parent | the uplink's engine, with the session | 4 | the sender waits; there is only one | the node restarts it with its next tick, without leases | the parent's leases expire |
+//! | [`NodeActor`](node_actor) | process | this peer's role, the directory of resources, the configuration in force, the uplink | [`node_actor::MAILBOX`] | the sender waits | the process exits | only data stored by the peers survives |
+//! | [`ResourceActor`](resource_actor) | resource | its engine: claims, leases, division | the [combiner](resource_actor): `Limits::queue` requests and 64 other messages | requests: RESOURCE_EXHAUSTED; ticks: dropped, the next one follows | the node restarts it from its promises, or in learning mode | it had no holders |
+//! | [`UplinkActor`](uplink_actor) | term of a master with a parent | the uplink's engine, with the session | 4 | the sender waits; there is only one | the node restarts it with its next tick, without leases | the parent's leases expire |
 //!
 //! actix does not restart an actor that panicked, its timers starve under load, and `do_send` drops messages silently.
 //! So the node supervises: a resource reports its end ([`on_end`]), and the node's ticks check the uplink. Ticks are
@@ -16,15 +16,18 @@ pub(crate) mod children;
 mod commit;
 mod config_in_force;
 mod directory;
+mod handle;
 mod node_actor;
 mod note_turns;
 mod notices;
 mod on_end;
 pub(crate) mod peer_endpoints;
 pub(crate) mod plan;
+mod refused;
 mod reply_queue;
 mod resource_actor;
 pub(crate) mod server_info;
+mod startup_gate;
 pub(crate) mod subscribers;
 #[cfg(test)]
 mod tests;
@@ -33,9 +36,10 @@ mod uplink_actor;
 pub(crate) mod watchers;
 
 pub(crate) use config_in_force::ConfigInForce;
-pub(crate) use directory::NotMaster;
+pub(crate) use handle::{Gone, NodeHandle};
 pub use node_actor::Handover;
-pub(crate) use node_actor::{Gone, Membership, NodeHandle, NodeStart, Refused};
+pub(crate) use node_actor::{Membership, NodeStart};
+pub(crate) use refused::{NotMaster, Refused};
 pub(crate) use resource_actor::Status;
 pub use threads::block_on;
 pub(crate) use threads::{Threads, spawn};

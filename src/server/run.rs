@@ -1,4 +1,4 @@
-//! From options to a running server, and back.
+//! Starts and stops a server.
 
 pub(crate) mod extra_services;
 pub(crate) mod guard;
@@ -60,44 +60,43 @@ use crate::{
     },
 };
 
-/// How often resources look for leases that have ended, besides when they are asked.
+/// How often resources expire leases without a request.
 const TICK: Duration = Duration::from_secs(1);
-/// How often histograms are folded, so that they do not grow without scrapes.
+/// How often histograms are compacted, so that they do not grow without scrapes.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-/// How long requests under way may take when the server stops.
+/// How long requests under way may take after the server was stopped.
 const DRAIN: Duration = Duration::from_secs(5);
-/// The names that health checkers may ask for: the server as a whole, or its main service.
+/// Names of the gRPC health service: the server as a whole, and its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where gRPC is served.
+    /// The address for gRPC.
     pub listen: SocketAddr,
-    /// Where HTTP is served.
+    /// The address for HTTP.
     pub http: SocketAddr,
-    /// The configuration file; none: the development default.
+    /// The configuration file. The default is the development configuration.
     pub config: Option<PathBuf>,
-    /// What the server calls itself; none: its address.
+    /// The server's id. The default is its address.
     pub id: Option<String>,
-    /// Where clients reach it, as `host:port`; none: where it listens.
+    /// Where clients reach it, as `host:port`. The default is the address for gRPC.
     pub advertise: Option<String>,
-    /// Threads that serve requests; none: one for each core.
+    /// Number of threads that serve requests. The default is one per core.
     pub threads: Option<usize>,
-    /// Bounds on what requests can make grow.
     pub limits: Limits,
-    /// The data directory and the peers; none: the server is alone and keeps nothing over restarts.
+    /// The data directory and the peers. Without them nothing is stored.
     pub peers: Option<PeerOptions>,
-    /// Where operators are served; none: nowhere.
+    /// The port for operators.
     pub admin: Option<AdminOptions>,
-    /// Where the capacity comes from; none: the configuration says how much there is.
+    /// The parent. Without one the configuration sets the capacities.
     pub parent: Option<ParentOptions>,
-    /// Who may do what, and how callers prove who they are.
+    /// Authentication and authorization.
     pub access: AccessOptions,
-    /// Certificates; without any, all is in the clear.
+    /// Certificates. Without them connections are in plain text.
     pub tls: TlsOptions,
-    /// A deliberate error of the clock.
+    /// A deliberate error of the clock, for tests.
     pub skew: Skew,
-    /// Listeners that [`Server::extra_services`] will open: they must not be exposed without protection, either.
+    /// Listeners that [`Server::extra_services`] will open, so that exposed ones are refused.
     pub extra_listeners: Vec<ListenOption>,
 }
 
@@ -124,7 +123,7 @@ pub struct Server {
     traces: Option<crate::observe::traces::Traces>,
 }
 
-/// Everything that is read and bound before the first actor starts, so that a server that cannot run answers nobody.
+/// What is read and bound before the first actor starts, so that a server that cannot run answers nobody.
 struct Prepared {
     info: ServerInfo,
     addresses: Addresses,
@@ -226,7 +225,7 @@ impl Prepared {
             parent: self.parent.take(),
             accounts: Arc::clone(&self.guard.accounts),
         };
-        // Without receivers the server is stopping anyway.
+        // Without receivers the server is stopping already.
         let node = NodeHandle::start(start, move || {
             let _ = failed.send(true);
         });
@@ -318,7 +317,7 @@ impl Server {
         self.addresses
     }
 
-    /// The server's id: the address that it advertises, unless it was given another.
+    /// The server's id.
     pub fn id(&self) -> &str {
         &self.info.id
     }
@@ -328,23 +327,23 @@ impl Server {
         &self.info.advertise
     }
 
-    /// Connects to the server within its process.
+    /// Connects to this server without a port.
     pub fn in_process(&self) -> InProcess {
         self.in_process.clone()
     }
 
-    /// The recorder of the process, which renders `/metrics`.
+    /// The metrics recorder of the process.
     pub fn prometheus(&self) -> PrometheusHandle {
         self.prometheus.clone()
     }
 
-    /// Listeners for services of another crate, under this server's policy, certificates and limits.
+    /// Listeners for services of another crate, with this server's policy, certificates and limits.
     pub fn extra_services(&self) -> ExtraServices {
         ExtraServices::within(self.guard.clone(), self.extra_listeners.clone())
     }
 
-    /// Serves until SIGTERM or SIGINT, or until the node fails, and then hands the mastership to another peer: requests
-    /// that arrive from here on are sent to the next master.
+    /// Serves until SIGTERM or SIGINT, or until the node fails. Then it hands mastership to another peer, and redirects
+    /// requests to it.
     pub async fn serve_until_stopped(&mut self) {
         tracing::info!(grpc = %self.addresses.grpc, http = %self.addresses.http, "ready");
         supervisor::ready();
@@ -362,12 +361,12 @@ impl Server {
         }
     }
 
-    /// Whether the node has failed: it answers nobody any more.
+    /// Whether the node actor has failed.
     pub fn has_failed(&self) -> bool {
         *self.node_failed.borrow()
     }
 
-    /// Finishes requests under way, and ends. An error if the node has failed.
+    /// Finishes requests under way and stops. Fails if the node has failed.
     pub async fn stop(self) -> Result<(), ServeError> {
         let failed = self.has_failed();
         self.accepting.abort();
@@ -384,16 +383,16 @@ impl Server {
     }
 }
 
-/// Reads policy, credentials and certificates.
+/// Reads the policy, credentials and certificates.
 fn guard(options: &Options, first: &InitialConfiguration, files: &CredentialFiles) -> Result<Guard, ServeError> {
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
     let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
     let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
-    // Without a token and without a policy the listener refuses by itself.
+    // Without a token or a policy the listener for operators refuses to start.
     let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
     listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
     listeners.extend(options.extra_listeners.iter().map(|extra| (extra.flag, extra.address)));
-    // What the peers keep is known once this one has joined them; until then nothing is allowed.
+    // The stored policy is known after joining the peers. Until then nothing is allowed.
     let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
     let has_policy = first.loaded.access.is_some() || is_kept;
     let accounts = Arc::<Accounts>::default();
@@ -403,7 +402,7 @@ fn guard(options: &Options, first: &InitialConfiguration, files: &CredentialFile
     Ok(Guard { authorizer, tls, limits, accounts, budget, names: HostNames::new(&options.access.http_names, None) })
 }
 
-/// Serves gRPC on each thread; connections are put into the queues.
+/// Serves gRPC on each thread. Returns the queues for its connections.
 fn serve_grpc(
     threads: &Threads,
     services: &GrpcServices,
@@ -459,7 +458,7 @@ fn thread_count(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
 }
 
-/// Unpredictable for clients that try to cause hash collisions.
+/// Unpredictable to clients that try to cause hash collisions.
 fn seed() -> u64 {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let address = std::ptr::from_ref(&nanos).addr() as u64;
@@ -485,7 +484,7 @@ async fn serves(health: &HealthReporter, serves: bool) {
     }
 }
 
-/// A peer that takes no part in its node has nothing to serve.
+/// Reports a peer that takes no part in the quorum as not serving.
 async fn watch_absence(node: NodeHandle, health: HealthReporter) {
     let (mut interval, mut takes_part) = (tokio::time::interval(TICK), true);
     loop {
@@ -503,7 +502,7 @@ async fn upkeep(prometheus: metrics_exporter_prometheus::PrometheusHandle) {
     }
 }
 
-/// Waits for connections to finish what they are doing, but not for ever.
+/// Waits until connections have ended, or for [`DRAIN`].
 async fn drain(open: &OpenConnections) {
     let deadline = tokio::time::Instant::now() + DRAIN;
     while open.count() > 0 && tokio::time::Instant::now() < deadline {

@@ -1,4 +1,4 @@
-//! What a process needs whatever it serves: a clock, signals, its supervisor, and work that does not keep others waiting.
+//! Services for the whole process: clock, signals, the supervisor, background work and cooperative scheduling.
 
 pub(crate) mod background;
 pub(crate) mod clock;

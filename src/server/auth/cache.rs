@@ -1,9 +1,9 @@
-//! Decisions that were taken before, so that a request costs one look-up for each of its entries.
+//! A cache of decisions, so that a request costs one lookup per entry.
 //!
-//! A slot is one number: part of a hash of what was asked, and the highest priority that is allowed. A slot that is
-//! needed for another decision is written over. There is no lock, and the table never grows. The hash is keyed by
-//! chance, afresh in each process: two requests share 63 of its bits by accident only, and a caller cannot search for
-//! such a pair. The policy's version is part of what is hashed, so that no decision outlives it.
+//! A slot is one number: part of the hash of a question, and the highest allowed priority. Decisions overwrite each
+//! other. There is no lock, and the table never grows. The hash has a random key per process, so a caller cannot search
+//! for two questions that collide in all bits. The version of the policy is part of the question, so no decision outlives
+//! it.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -15,21 +15,21 @@ use std::{
 
 use leaseway_core::access::{Action, Identity};
 
-/// So many decisions are remembered: half a megabyte.
+/// Number of cached decisions: half a megabyte.
 const SLOTS: usize = 1 << 16;
 /// The lower bits of a slot hold the decision.
 const VALUE_BITS: u32 = 17;
-/// Not at any priority.
+/// Denied at any priority.
 const DENIED: u64 = 1;
 /// The lowest priority; 0 is an empty slot.
 const LOWEST: u64 = 2;
 
-/// What was asked: by which version of the policy, by whom, to do what, under which name, to which resource.
+/// Version of the policy, caller, action, holder and resource.
 pub(super) type Question<'a> = (u64, &'a Identity, Action, &'a str, &'a str);
 
 pub(super) struct DecisionCache {
     hashes: RandomState,
-    /// There once the first decision is taken.
+    /// Allocated by the first decision.
     slots: OnceLock<Box<[AtomicU64]>>,
 }
 
@@ -38,7 +38,7 @@ impl DecisionCache {
         DecisionCache { hashes: RandomState::new(), slots: OnceLock::new() }
     }
 
-    /// The highest priority that is allowed, remembered or decided now.
+    /// The highest allowed priority, cached or decided now. `None` if denied.
     pub(super) fn get(&self, question: Question<'_>, decide: impl FnOnce() -> Option<i16>) -> Option<i16> {
         let slots = self.slots.get_or_init(|| std::iter::repeat_with(AtomicU64::default).take(SLOTS).collect());
         let hash = self.hashes.hash_one(question);
@@ -69,19 +69,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decision_is_remembered_as_it_is() {
+    fn every_decision_is_cached_unchanged() {
         for decided in [None, Some(i16::MIN), Some(-1), Some(0), Some(7), Some(i16::MAX)] {
             assert_eq!(ceiling(encoded(decided)), decided);
             assert!(encoded(decided) >> VALUE_BITS == 0 && encoded(decided) != 0);
             let cache = DecisionCache::new();
             let question = (1, &Identity::Anonymous, Action::Ask, "alice", "db");
             assert_eq!(cache.get(question, || decided), decided);
-            assert_eq!(cache.get(question, || panic!("it is known")), decided);
+            assert_eq!(cache.get(question, || panic!("it is cached")), decided);
         }
     }
 
     #[test]
-    fn whatever_differs_is_decided_by_itself() {
+    fn different_questions_are_decided_separately() {
         let cache = DecisionCache::new();
         let web = Identity::named("web").expect("a name");
         let base = (1, &web, Action::Ask, "a", "bc");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn more_decisions_than_slots_are_all_right() {
+    fn more_decisions_than_slots_are_correct() {
         let cache = DecisionCache::new();
         for round in 0..2 {
             for n in 0..2 * SLOTS {

@@ -1,4 +1,4 @@
-//! Who calls on a connection, found once and not with every call.
+//! Authenticates the caller of a connection once rather than with every call.
 
 use std::{
     net::IpAddr,
@@ -7,42 +7,45 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
-use leaseway_core::access::{AccessRequest, Action, Identity};
+use leaseway_core::access::{AccessRequest, Action, Identity, Permissions};
 use serde_json::Value;
 use tonic::Status;
 
-use super::{Authorizer, CLOSED, CredentialError, Subject};
+use super::{Authorizer, CLOSED, CredentialError};
 use crate::{
     listen::{
         Caller,
         accounts::{Account, RequestOrigin},
         open_connections::Ending,
     },
-    observe::{audit::Event, metrics::CallKind},
+    observe::{
+        audit::Event,
+        metrics::{self, CallKind},
+    },
 };
 
-/// The other end of a connection, and who it was found to be.
+/// The caller of a connection, and its newest credentials.
 pub(crate) struct CallerCache {
     authorizer: Arc<Authorizer>,
-    /// None of a call that came past the listeners.
+    /// `None` for a call that did not come through a listener.
     caller: Option<Caller>,
     last: Mutex<LastCalls>,
 }
 
-/// What calls carried, and what became of it.
+/// The newest valid and the newest invalid credentials.
 #[derive(Default)]
 struct LastCalls {
     recognised: Option<Recognised>,
     refused: Option<RefusedToken>,
 }
 
-/// What a call carried, and who that proves the caller to be.
+/// A valid authorization header, and its subject.
 struct Recognised {
     header: Option<HeaderValue>,
     subject: Arc<Subject>,
 }
 
-/// What a call carried that proves nothing. It is not looked at again for a moment: that costs more than to carry it.
+/// An invalid token. It is not checked again for a while, because a check costs more than a call.
 struct RefusedToken {
     header: HeaderValue,
     version: u64,
@@ -50,9 +53,9 @@ struct RefusedToken {
     why: Arc<CredentialError>,
 }
 
-/// For so long a token that was refused stays so without being looked at.
+/// How long an invalid token is refused without another check.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
-/// A stream looks again at what its caller has proved no sooner than this.
+/// Minimum interval between checks of a stream's credentials.
 const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl CallerCache {
@@ -64,20 +67,19 @@ impl CallerCache {
         self.caller.as_ref().map(|caller| caller.address)
     }
 
-    fn may_do_everything(&self) -> bool {
-        self.authorizer.is_open() || self.caller.as_ref().is_some_and(|caller| caller.is_in_process)
+    /// Authenticates a call by its headers. `None` if everything is allowed.
+    pub(crate) fn subject(&self, headers: &HeaderMap, call: CallKind) -> Result<Option<Arc<Subject>>, Status> {
+        self.authenticate(headers.get(AUTHORIZATION), call)
     }
 
-    /// Who makes a call with these headers; none while everything is allowed.
-    pub(crate) fn subject(&self, headers: &HeaderMap, call: CallKind) -> Result<Option<Arc<Subject>>, Status> {
-        if self.may_do_everything() {
+    fn authenticate(&self, header: Option<&HeaderValue>, call: CallKind) -> Result<Option<Arc<Subject>>, Status> {
+        if self.authorizer.is_open() || self.caller.as_ref().is_some_and(|caller| caller.is_in_process) {
             return Ok(None);
         }
-        let found = self.recognise(headers.get(AUTHORIZATION));
-        found.map(Some).map_err(|error| self.authorizer.refuse(self.address(), call, &error))
+        self.recognise(header).map(Some).map_err(|error| self.authorizer.refuse(self.address(), call, &error))
     }
 
-    /// As [`subject`](Self::subject), for a call that is decided further in.
+    /// As [`subject`](Self::subject), for a call whose actions are checked later.
     pub(crate) fn admit(self: &Arc<Self>, headers: &HeaderMap, call: CallKind) -> Result<Admitted, Status> {
         let subject = self.subject(headers, call)?;
         Ok(Admitted { caller_cache: Arc::clone(self), header: headers.get(AUTHORIZATION).cloned(), subject })
@@ -85,11 +87,11 @@ impl CallerCache {
 
     fn recognise(&self, header: Option<&HeaderValue>) -> Result<Arc<Subject>, Arc<CredentialError>> {
         let version = self.authorizer.version();
-        let mut last = self.last.lock().expect("no panic while a visitor is looked at");
+        let mut last = self.last.lock().expect("no panic while the credentials are locked");
         let is_the_same = |last: &&Recognised| {
             last.header.as_ref() == header
-                && last.subject.version() == version
-                && last.subject.expires().is_none_or(|expires| SystemTime::now() < expires)
+                && last.subject.version == version
+                && last.subject.expires.is_none_or(|expires| SystemTime::now() < expires)
         };
         if let Some(recognised) = last.recognised.as_ref().filter(is_the_same) {
             return Ok(Arc::clone(&recognised.subject));
@@ -109,18 +111,18 @@ impl CallerCache {
                 return Err(why);
             }
         };
-        let policy = state.policy.unwrap_or_default();
-        let permissions = policy.of(&proved.identity);
-        let account = self.account(&proved.identity);
-        let subject = Subject::new(permissions, self.address(), account, proved.expires, state.changes);
-        let subject = Arc::new(subject);
+        let subject = Arc::new(Subject {
+            permissions: state.policy.unwrap_or_default().of(&proved.identity),
+            address: self.address(),
+            account: self.account(&proved.identity),
+            expires: proved.expires,
+            version: state.changes,
+        });
         last.recognised = Some(Recognised { header: header.cloned(), subject: Arc::clone(&subject) });
         Ok(subject)
     }
-}
 
-impl CallerCache {
-    /// A token proves nothing: that is remembered, and counted against the connection.
+    /// Counts an invalid token against the connection.
     #[cold]
     fn refused_token(&self, header: &HeaderValue, version: u64, why: &Arc<CredentialError>) -> RefusedToken {
         if let Some(caller) = &self.caller {
@@ -130,8 +132,8 @@ impl CallerCache {
         RefusedToken { header: header.clone(), version, until, why: Arc::clone(why) }
     }
 
-    /// What an identity has, to which its connection is counted, too. One that has its share of connections goes on
-    /// with others.
+    /// The account of an identity, which its connection is charged to from now on. If the identity has its share of
+    /// connections, this one ends soon.
     fn account(&self, identity: &Identity) -> Option<Arc<Account>> {
         let (Identity::Named(name), Some(caller)) = (identity, &self.caller) else { return None };
         let account = self.authorizer.accounts().of_identity(name);
@@ -142,7 +144,31 @@ impl CallerCache {
     }
 }
 
-/// A call under way, and who makes it.
+/// An authenticated caller with its permissions.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    permissions: Permissions,
+    pub(super) address: Option<IpAddr>,
+    /// The account of the identity. `None` if the connection is charged.
+    account: Option<Arc<Account>>,
+    /// When it must be authenticated again.
+    expires: Option<SystemTime>,
+    /// The version of policy and credentials.
+    pub(super) version: u64,
+}
+
+impl Subject {
+    /// The origin of its calls. `None` if that is the connection.
+    pub(crate) fn origin(&self) -> Option<RequestOrigin> {
+        Some(RequestOrigin { address: self.address?, principal: self.account.as_ref()?.principal() })
+    }
+
+    pub(crate) fn permissions(&self) -> &Permissions {
+        &self.permissions
+    }
+}
+
+/// A call under way, and its caller.
 #[derive(Clone)]
 pub(crate) struct Admitted {
     caller_cache: Arc<CallerCache>,
@@ -151,14 +177,14 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// A call that nothing is known of; denied once there is a policy.
+    /// A call of an unknown caller, which any policy denies.
     pub(crate) fn unknown(authorizer: &Arc<Authorizer>) -> Admitted {
         let caller_cache = Arc::new(CallerCache::new(Arc::clone(authorizer), None));
         let subject = caller_cache.subject(&HeaderMap::new(), CallKind::Other).ok().flatten();
         Admitted { caller_cache, header: None, subject }
     }
 
-    /// None while everything is allowed.
+    /// `None` if everything is allowed.
     pub(crate) fn subject(&self) -> Option<&Subject> {
         self.subject.as_deref()
     }
@@ -167,13 +193,13 @@ impl Admitted {
         self.caller_cache.address()
     }
 
-    /// To whom what it leaves behind is counted, and where it comes from; none if neither is known.
+    /// The address and the principal that is charged, if they are known.
     pub(crate) fn origin(&self) -> Option<RequestOrigin> {
         let subject = self.subject().and_then(Subject::origin);
         subject.or_else(|| Some(self.caller_cache.caller.as_ref()?.origin()))
     }
 
-    /// Who calls, for the audit log: what a token or certificate proves is known also where no policy asks for it.
+    /// The identity for the audit log, which is also known without a policy.
     fn identity(&self) -> Identity {
         match &self.subject {
             Some(subject) => subject.permissions().identity().clone(),
@@ -186,7 +212,7 @@ impl Admitted {
         }
     }
 
-    /// What the call has done, for the audit log.
+    /// An audit event for the call.
     pub(crate) fn event(&self, what: &'static str, outcome: Result<(), String>, details: Value) -> Event {
         let outcome = outcome.err().unwrap_or_else(|| "done".to_owned());
         Event { who: self.identity(), address: self.address(), what, outcome, details }
@@ -197,19 +223,19 @@ impl Admitted {
         self.check_any(call, std::slice::from_ref(request))
     }
 
-    /// As [`check`](Self::check), for what is asked again and again.
+    /// As [`check`](Self::check), but cached.
     pub(crate) fn check_remembered(&self, call: CallKind, request: &AccessRequest<'_>) -> Result<(), Status> {
         let Some(subject) = self.subject() else { return Ok(()) };
         let authorizer = &self.caller_cache.authorizer;
         if authorizer.allows(subject, request) { Ok(()) } else { authorizer.check_any(subject, call, &[*request]) }
     }
 
-    /// Whether the call may do this, where it is no matter that it may not.
+    /// As [`check`](Self::check), but a denial is neither counted nor audited.
     pub(crate) fn may(&self, request: &AccessRequest<'_>) -> bool {
         self.subject().is_none_or(|subject| subject.permissions().decide(request).allowed)
     }
 
-    /// Whether the call may do one of these; a denial names the first.
+    /// Whether the call may do any of these. A denial names the first.
     pub(crate) fn check_any(&self, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
         let Some(subject) = self.subject() else { return Ok(()) };
         self.caller_cache.authorizer.check_any(subject, call, requests)
@@ -233,17 +259,17 @@ impl Admitted {
         Err(self.caller_cache.authorizer.deny(subject, call, &why))
     }
 
-    /// Who calls, for people.
+    /// The identity, for display.
     pub(crate) fn name(&self) -> String {
         self.identity().to_string()
     }
 
-    /// Whether the call may read all there is, where it is no matter that it may not.
+    /// Whether the call may read everything. A denial is neither counted nor audited.
     pub(crate) fn reads_everything(&self) -> bool {
         self.subject().is_none_or(|subject| subject.permissions().covers_everything(Action::Read))
     }
 
-    /// Whether the call may read all there is.
+    /// Whether the call may read everything.
     pub(crate) fn check_reads_everything(&self, call: CallKind) -> Result<(), Status> {
         let Some(subject) = self.subject().filter(|_| !self.reads_everything()) else { return Ok(()) };
         let why = format!(
@@ -253,36 +279,26 @@ impl Admitted {
         Err(self.caller_cache.authorizer.deny(subject, call, &why))
     }
 
-    /// Waits until what was decided may be decided otherwise: another policy or other tokens are in force, or what the
-    /// caller has proved has to be proved again.
+    /// Waits until the decision must be repeated: the policy or the tokens have changed, or the credentials have expired.
     pub(crate) async fn until_outdated(&self) {
         let subject = self.subject();
-        let version = subject.map_or(0, Subject::version);
+        let version = subject.map_or(0, |subject| subject.version);
         let mut versions = self.caller_cache.authorizer.versions.subscribe();
-        // The gate outlives its visitors.
+        // The authorizer outlives its callers.
         let is_another = async { drop(versions.wait_for(|now| *now != version).await) };
-        match subject.and_then(Subject::expires) {
+        match subject.and_then(|subject| subject.expires) {
             None => is_another.await,
             Some(expires) => {
                 let left = expires.duration_since(SystemTime::now()).unwrap_or_default().max(MIN_RECHECK_INTERVAL);
-                // Boxed: few streams have one.
+                // Boxed, because few streams have an expiry.
                 let _ = Box::pin(tokio::time::timeout(left, is_another)).await;
             }
         }
     }
 
-    /// As [`check_any`](Self::check_any), for a stream that goes on: under what is in force by now.
+    /// As [`check_any`](Self::check_any), by the newest policy and credentials, for an open stream.
     pub(crate) fn check_again(&mut self, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
-        self.subject =
-            match self.caller_cache.may_do_everything() {
-                true => None,
-                false => {
-                    let found = self.caller_cache.recognise(self.header.as_ref());
-                    Some(found.map_err(|error| {
-                        self.caller_cache.authorizer.refuse(self.caller_cache.address(), call, &error)
-                    })?)
-                }
-            };
+        self.subject = self.caller_cache.authenticate(self.header.as_ref(), call)?;
         self.check_any(call, requests)
     }
 }
@@ -308,13 +324,12 @@ impl Authorizer {
         Err(self.deny(subject, call, &self.with_reason(first.unwrap_or_default())))
     }
 
-    /// Where nothing at all is allowed a rule is not what is missing.
+    /// If nothing is allowed at all, a missing rule is not the reason.
     fn with_reason(&self, why: String) -> String {
         if self.is_closed() { format!("{why}; access is {CLOSED}") } else { why }
     }
 
-    /// Keeps those of several requests that are allowed. `said` is told of the others. If there were some and none is
-    /// left, the call is denied.
+    /// Removes requests that are not allowed, and calls `said` for each. If none is left, the call is denied.
     pub(crate) fn retain<T>(
         &self,
         subject: &Subject,
@@ -337,7 +352,7 @@ impl Authorizer {
         });
         let Some(first) = first else { return Ok(()) };
         let denied = self.deny(subject, call, &self.with_reason(first));
-        crate::observe::metrics::entries_denied(call, before - requests.len() - 1);
+        metrics::entries_denied(call, before - requests.len() - 1);
         if requests.is_empty() { Err(denied) } else { Ok(()) }
     }
 }

@@ -1,4 +1,4 @@
-//! What callers can prove: bearer tokens by the server's files, names by certificates.
+//! The credentials of callers: bearer tokens, which files of the server list, and certificates.
 
 use std::{
     path::PathBuf,
@@ -7,23 +7,23 @@ use std::{
 
 use http::HeaderValue;
 use leaseway_core::access::Identity;
+use subtle::ConstantTimeEq as _;
 
 use super::{
     jwt::{JwtError, JwtOptions, Jwts},
-    operators::OperatorToken,
     tokens::Tokens,
 };
 use crate::{config::secret::read_secret, listen::Caller};
 
-/// A token is looked at again after so long at most, even if it lasts longer.
+/// A JWT is verified again after this time, even if it is valid for longer.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The files that say which tokens prove what.
+/// The files with tokens and keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CredentialFiles {
     /// `--tokens`.
     pub(crate) tokens: Option<PathBuf>,
-    /// `--jwks`, with what is expected of a token.
+    /// `--jwks`, and the requirements for a token.
     pub(crate) jwt: Option<JwtOptions>,
     /// `--admin-token-file`.
     pub(crate) operator: Option<PathBuf>,
@@ -31,44 +31,43 @@ pub(crate) struct CredentialFiles {
 
 #[derive(Default)]
 pub(crate) struct Credentials {
-    operator: Option<OperatorToken>,
+    operator: Option<String>,
     tokens: Option<Tokens>,
     jwts: Option<Jwts>,
 }
 
-/// Why a caller is not let in at all.
+/// Why a caller is not authenticated.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CredentialError {
     /// Not a bearer token.
     #[error("the authorization is not understood: `Bearer` and a token are expected")]
     Scheme,
-    /// A token that proves nothing here.
+    /// An unknown token.
     #[error(
         "the token is not known to this server: it is mistyped or was withdrawn, or its line is missing in the file \
          that the server has with --tokens"
     )]
     Unknown,
-    /// A JWT that is not looked at.
+    /// A JWT that was not verified.
     #[error(
         "the token was not looked at: too many from this address have proved nothing within this second; try again in \
          the next"
     )]
     TooMany,
-    /// A JWT that proves nothing.
+    /// An invalid JWT.
     #[error("the token is not accepted: {0}")]
     Jwt(#[from] JwtError),
 }
 
-/// Who a caller is.
+/// An authenticated caller.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Proved {
     pub(super) identity: Identity,
-    /// When that has to be proved again.
+    /// When it must be authenticated again.
     pub(super) expires: Option<SystemTime>,
 }
 
 impl CredentialFiles {
-    /// Reads all of them.
     pub(crate) fn read(&self) -> Result<Credentials, UnusableFile> {
         let unusable = |path: &PathBuf, why: String| UnusableFile { path: path.clone(), why };
         let text = |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| unusable(path, error.to_string()));
@@ -84,16 +83,13 @@ impl CredentialFiles {
             None => None,
         };
         let operator = match &self.operator {
-            Some(path) => {
-                let token = read_secret(path).map_err(|error| unusable(path, error.to_string()))?;
-                Some(OperatorToken::new(&token))
-            }
+            Some(path) => Some(read_secret(path).map_err(|error| unusable(path, error.to_string()))?),
             None => None,
         };
         Ok(Credentials { operator, tokens, jwts })
     }
 
-    /// Those that are read again when they change.
+    /// The files that are read again when they change.
     pub(crate) fn watched(&self) -> Vec<PathBuf> {
         self.tokens.iter().chain(self.jwt.as_ref().map(|jwt| &jwt.jwks)).cloned().collect()
     }
@@ -108,14 +104,14 @@ pub(crate) struct UnusableFile {
 }
 
 impl Credentials {
-    /// Who calls. A token wins over a certificate: it is what the caller says itself, and not what is between.
+    /// Authenticates a caller. A token takes precedence over a certificate, which may be that of a proxy.
     pub(super) fn identify(
         &self,
         header: Option<&HeaderValue>,
         caller: Option<&Caller>,
         now: SystemTime,
     ) -> Result<Proved, CredentialError> {
-        // Where no token could be known, the header is meant for others.
+        // Without any known tokens, the header is ignored.
         match header.filter(|_| self.operator.is_some() || self.tokens.is_some() || self.jwts.is_some()) {
             Some(header) => self.bearer(header, caller, now),
             None => {
@@ -135,7 +131,7 @@ impl Credentials {
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
             return Err(CredentialError::Scheme);
         }
-        if self.operator.as_ref().is_some_and(|operator| operator.is(token)) {
+        if self.operator.as_ref().is_some_and(|operator| is_equal(operator, token)) {
             return Ok(Proved { identity: Identity::Operator, expires: None });
         }
         if let Some(identity) = self.tokens.as_ref().and_then(|tokens| tokens.holder(token)) {
@@ -151,19 +147,25 @@ impl Credentials {
         Ok(Proved { identity, expires: Some(expires.min(now + RECHECK_INTERVAL)) })
     }
 
-    /// Whether this is the operator's token, as it is sent; also where there is none.
+    /// Whether this header has the operator's token. True if there is no such token.
     pub(crate) fn is_operators(&self, header: Option<&HeaderValue>) -> bool {
         let Some(operator) = &self.operator else { return true };
         let sent = header.map_or(&b""[..], |header| header.as_bytes());
-        sent.split_at_checked("Bearer ".len()).is_some_and(|(scheme, token)| scheme == b"Bearer " && operator.is(token))
+        sent.split_at_checked("Bearer ".len())
+            .is_some_and(|(scheme, token)| scheme == b"Bearer " && is_equal(operator, token))
     }
 
-    /// How many there are, in words.
+    /// The number of tokens and keys, in words.
     pub(crate) fn in_words(&self) -> String {
         let tokens = self.tokens.as_ref().map(|tokens| format!("{} tokens", tokens.len()));
         let keys = self.jwts.as_ref().map(|jwts| format!("{} keys of JWTs", jwts.keys()));
         tokens.into_iter().chain(keys).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Compares in constant time.
+fn is_equal(token: &str, sent: &[u8]) -> bool {
+    sent.ct_eq(token.as_bytes()).into()
 }
 
 #[cfg(test)]
@@ -173,14 +175,14 @@ mod tests {
     use super::*;
     use crate::listen::open_connections::OpenConnections;
 
-    /// A key that signs nothing here: the generator of P-256.
+    /// A key that signs nothing: the generator of P-256.
     const KEYS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256",
         "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"}]}"#;
-    /// `{"alg":"ES256"}`, and nothing that is signed.
+    /// `{"alg":"ES256"}` without a valid signature.
     const JWT: &str = "Bearer eyJhbGciOiJFUzI1NiJ9.e30.AAAA";
 
     #[test]
-    fn a_jwt_is_not_looked_at_if_too_many_of_its_address_have_proved_nothing() {
+    fn a_jwt_is_not_verified_if_its_address_has_sent_too_many_invalid_ones() {
         let [issuer, audience, claim] = ["issuer", "leaseway", "sub"].map(str::to_owned);
         let options = JwtOptions { jwks: "keys".into(), issuer, audience, claim };
         let jwts = Some(Jwts::new(&options, KEYS).expect("keys"));
@@ -200,7 +202,7 @@ mod tests {
             places[0].connection.refused_token();
         }
         assert!(!looked_at(0, JWT));
-        assert!(looked_at(1, JWT), "of another address");
+        assert!(looked_at(1, JWT), "from another address");
         assert!(looked_at(0, "Bearer lwt_unknown"), "no signature is checked for it");
     }
 }

@@ -1,4 +1,4 @@
-//! What proves who calls, from any text.
+//! Entry points for fuzzing tokens and JWTs.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use super::{
     tokens::Tokens,
 };
 
-/// The public key of an issuer whose private key was thrown away.
+/// The public key of an unknown private key.
 const KEYS: &str = r#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "a", "use": "sig",
     "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
 
 pub(crate) fn tokens(text: &str) {
     if let Ok(tokens) = Tokens::parse(text) {
         assert!(tokens.len() <= text.lines().count());
-        // A token is not its hash.
+        // A hash is not accepted as a token.
         for word in text.split_whitespace() {
             assert!(tokens.holder(word.as_bytes()).is_none(), "{word:?} is let in");
         }

@@ -1,7 +1,7 @@
-//! `--jwks FILE`: JSON Web Tokens, checked by the public keys of a file. Nothing is fetched.
+//! `--jwks FILE`: JSON Web Tokens, verified by the public keys of a file. Keys are not fetched.
 //!
-//! What a token may be signed with is decided by the key that it is checked by, never by the token: an algorithm that
-//! no key of the file is for is refused, and so are all without a public key (`none`, `HS256`, …).
+//! The key determines the algorithms that a token may be signed with, never the token. Algorithms without a public key
+//! (`none`, `HS256`, …) are refused.
 
 mod ring_provider;
 
@@ -18,61 +18,52 @@ use jsonwebtoken::{
 use leaseway_core::access::{Identity, IdentityError};
 use serde_json::{Map, Value};
 
-/// Clocks of issuers may differ from ours by so many seconds.
+/// Accepted difference between the clocks of issuers and of this server, in seconds.
 const LEEWAY: u64 = 30;
 
-/// The last second of the year 9999. A token that holds for longer is a mistake of its issuer.
+/// The last second of the year 9999. A later expiry is a mistake of the issuer.
 const LATEST_EXP: f64 = 253_402_300_799.0;
 
-/// What is expected of a token.
+/// The requirements for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtOptions {
     /// The file with the issuer's public keys: `{"keys": […]}`.
     pub jwks: PathBuf,
-    /// What `iss` must be.
+    /// The required `iss`.
     pub issuer: String,
-    /// What `aud` must be, or have among others.
+    /// The required `aud`, alone or among others.
     pub audience: String,
-    /// The claim that is the identity.
+    /// The claim with the identity.
     pub claim: String,
 }
 
-/// Why a JWT, or a file of keys, proves nothing.
+/// Why a JWT or a file of keys is not accepted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum JwtError {
-    /// The file is no key set.
     #[error("no set of keys: {0}; expected {{\"keys\": […]}} as RFC 7517 has it")]
     KeySet(String),
-    /// Its keys are of no use here.
+    /// It has no keys of a supported kind.
     #[error("there is no key in it that signatures can be checked by: RSA, EC (P-256, P-384) or Ed25519")]
     NoKeys,
-    /// It does not look like one.
     #[error("it is no JWT that this server understands: {0}")]
     Malformed(String),
-    /// No key is for it.
     #[error("no key of this server's --jwks is for {algorithm}{}", with_id(.key.as_deref()))]
-    NoKey {
-        /// What it is signed with.
-        algorithm: String,
-        key: Option<String>,
-    },
-    /// It was not signed by the issuer, or changed since.
+    NoKey { algorithm: String, key: Option<String> },
+    /// It was not signed by the issuer, or was changed.
     #[error("its signature is wrong")]
     Signature,
     /// `exp` has passed.
     #[error("it has expired")]
     Expired,
-    /// `nbf` is still to come.
+    /// `nbf` is in the future.
     #[error("it is not valid yet")]
     NotYet,
-    /// A claim is missing.
     #[error("it has no claim `{0}`")]
     Missing(String),
     #[error("it is of another issuer than --jwt-issuer says")]
     Issuer,
     #[error("it is for another audience than --jwt-audience says")]
     Audience,
-    /// Its claim is no identity.
     #[error("its claim `{claim}` is no identity: {error}")]
     Identity { claim: String, error: IdentityError },
 }
@@ -81,7 +72,7 @@ fn with_id(key: Option<&str>) -> String {
     key.map_or_else(String::new, |key| format!(" with the id `{}`", leaseway_core::escaped(key)))
 }
 
-/// The keys of a file, and what is expected of tokens.
+/// The keys of a file, and the requirements for tokens.
 pub(super) struct Jwts {
     keys: Vec<VerifyingKey>,
     validation: Validation,
@@ -113,7 +104,7 @@ impl Jwts {
         self.keys.len()
     }
 
-    /// Whom a token names, and until when.
+    /// Verifies a token. Returns its identity and its expiry.
     pub(super) fn verify(&self, token: &[u8]) -> Result<(Identity, SystemTime), JwtError> {
         let header = decode_header(token).map_err(|error| malformed(&error))?;
         if header.crit.is_some() {
@@ -137,7 +128,7 @@ impl Jwts {
         Err(why)
     }
 
-    /// What the library lets pass: `iss` as a list of several, which RFC 7519 does not know, and any `exp`.
+    /// Refuses what the library accepts: a list of issuers, which RFC 7519 does not allow, and any `exp`.
     fn check_form(claims: &Map<String, Value>) -> Result<(), JwtError> {
         if !claims.get("iss").is_some_and(Value::is_string) {
             return Err(JwtError::Malformed("its claim `iss` is no text".into()));
@@ -156,7 +147,7 @@ impl Jwts {
         let name = claim.ok_or_else(|| JwtError::Missing(self.claim.clone()))?;
         let identity = Identity::named(name);
         let identity = identity.map_err(|error| JwtError::Identity { claim: self.claim.clone(), error })?;
-        // As it is checked: a fraction is left out.
+        // The library ignores a fraction, too.
         let seconds = claims.get("exp").and_then(Value::as_f64).unwrap_or_default() as u64;
         let until = UNIX_EPOCH.checked_add(Duration::from_secs(seconds.saturating_add(LEEWAY)));
         Ok((identity, until.unwrap_or_else(SystemTime::now)))

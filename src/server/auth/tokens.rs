@@ -1,58 +1,46 @@
-//! `--tokens FILE`: who holds which token, by the token's hash.
+//! `--tokens FILE`: the identities of tokens, by the hash of the token.
 //!
-//! A token is 32 bytes of chance, so that one hash of it says nothing about it and needs no salt. It is looked up by
-//! its hash: how long that takes says nothing about the tokens that there are.
+//! A token has 32 random bytes, so its hash needs no salt. It is looked up by its hash, so the duration of a lookup
+//! reveals nothing about existing tokens.
 
 use std::{collections::HashMap, fmt};
 
 use leaseway_core::access::{Identity, IdentityError};
 use ring::digest::{SHA256, digest};
 
-/// What a line of the file says.
+/// The format of a line.
 const EXPECTED: &str = "expected `IDENTITY sha256:HEX`, as `leaseway token new IDENTITY` prints it";
-/// The bytes of a token.
+/// Number of random bytes in a token.
 const BYTES: usize = 32;
-/// So that a token is recognised for what it is where it should not be.
+/// Lets secret scanners recognise a token.
 const PREFIX: &str = "lwt_";
-/// More are more than a file is for: JWTs need no line each.
+/// Maximum number of tokens in a file. JWTs scale further.
 const MAX_TOKENS: usize = 100_000;
 
 type Hash = [u8; 32];
 
-/// Who holds which token.
+/// Identities by the hash of their token.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Tokens(HashMap<Hash, Identity>);
 
-/// Why a file of tokens cannot be used.
+/// Why a file of tokens is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TokensError {
-    /// A line that says nothing.
+    /// A malformed line. The first line is 1.
     #[error("line {line}: {EXPECTED}")]
-    Line {
-        /// The first is 1.
-        line: usize,
-    },
-    /// A name that no caller can have.
+    Line { line: usize },
+    /// An invalid identity.
     #[error("line {line}: {error}")]
-    Identity {
-        /// The first is 1.
-        line: usize,
-        error: IdentityError,
-    },
-    /// One token cannot prove two names.
+    Identity { line: usize, error: IdentityError },
+    /// The same token as on line `first`.
     #[error("line {line}: the same token as on line {first}")]
-    Twice {
-        /// The first is 1.
-        line: usize,
-        /// Where it was before.
-        first: usize,
-    },
+    Twice { line: usize, first: usize },
     #[error("more than {MAX_TOKENS} tokens")]
     TooMany,
 }
 
 impl Tokens {
-    /// Reads the lines of a file; empty lines and those that begin with `#` say nothing.
+    /// Parses a file. Empty lines and lines that begin with `#` are ignored.
     pub(super) fn parse(text: &str) -> Result<Tokens, TokensError> {
         let (mut tokens, mut lines) = (HashMap::new(), HashMap::new());
         for (at, line) in text.lines().enumerate() {
@@ -103,14 +91,13 @@ fn from_hex(text: &str) -> Option<Hash> {
     Some(hash)
 }
 
-/// A token that was just made. It is stored nowhere.
+/// A new token. It is not stored.
 pub struct NewToken {
     identity: Identity,
     token: String,
 }
 
 impl NewToken {
-    /// Makes one for an identity.
     pub fn make(identity: &str) -> Result<NewToken, CannotMake> {
         let identity = Identity::named(identity)?;
         let mut chance = [0; BYTES];
@@ -118,14 +105,14 @@ impl NewToken {
         Ok(NewToken { identity, token: format!("{PREFIX}{}", hex(&chance)) })
     }
 
-    /// What its holder sends.
+    /// The token, which the client sends.
     pub fn token(&self) -> &str {
         &self.token
     }
 }
 
 impl fmt::Display for NewToken {
-    /// Its line in the server's file.
+    /// The line for the server's file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sha256:{}", self.identity, hex(&hash(self.token.as_bytes())))
     }
@@ -134,7 +121,7 @@ impl fmt::Display for NewToken {
 /// Why no token could be made.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotMake {
-    /// For no such identity.
+    /// Invalid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The system has no randomness.
@@ -147,9 +134,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_token_is_found_by_its_line() {
+    fn a_new_token_matches_its_line() {
         let [web, db] = ["spiffe://acme/web/1", "a name with spaces"].map(|name| NewToken::make(name).expect("a name"));
-        let tokens = Tokens::parse(&format!("# those that are\n\n{web}\r\n  {db}\n")).expect("two lines");
+        let tokens = Tokens::parse(&format!("# comment\n\n{web}\r\n  {db}\n")).expect("two lines");
         assert_eq!(tokens.len(), 2);
         assert_eq!(tokens.holder(web.token().as_bytes()).map(Identity::text), Some("spiffe://acme/web/1"));
         assert_eq!(tokens.holder(db.token().as_bytes()).map(Identity::text), Some("a name with spaces"));

@@ -1,12 +1,11 @@
-//! What each principal has of what all share.
+//! Accounts of principals: how much of each shared resource a principal uses.
 //!
-//! A principal is an identity where one is proved, from any address; else an address, or a network of
-//! addresses that belong together: a machine that has one address of an IPv6 /64 has all of them. So an identity behind
-//! many addresses is one, and a NAT of many identities is many. What requests leave behind is counted there until it is
-//! gone, however long after the connection.
+//! A caller with a proven identity is a principal, whatever its addresses. Other callers are told apart by address: a
+//! principal is an IPv4 address or an IPv6 /64, because a machine that has one address of a /64 has all of them. What
+//! requests leave behind is charged until it is gone, even if the connection ends before.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     net::IpAddr,
     sync::{
         Arc, PoisonError, RwLock,
@@ -14,39 +13,39 @@ use std::{
     },
 };
 
-use leaseway_core::Principal;
+use leaseway_core::{Principal, PrincipalShare};
 use tokio::sync::Semaphore;
 
-/// Requests for many resources that a principal may have worked on at the same time.
+/// Maximum number of requests for many resources that are processed at the same time for one principal.
 const TURNS: usize = 4;
 
-/// So many tokens from one address may prove nothing within a second: until the next one no signatures of others are
-/// checked, which takes as long as some requests.
+/// Maximum number of invalid tokens per address and second. Beyond it no signatures are checked until the next second,
+/// because a check costs as much as several requests.
 const MAX_REFUSED: usize = 200;
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestOrigin {
     pub(crate) address: IpAddr,
     pub(crate) principal: Principal,
 }
 
-/// What one principal has.
+/// What one principal uses.
 #[derive(Debug)]
 pub(crate) struct Account {
     principal: Principal,
-    /// Records of clients and child nodes in all resources.
+    /// Clients and child nodes in all resources.
     pub(crate) holders: AtomicUsize,
-    /// Resources that came to life for it.
+    /// Resources that were created for its requests.
     pub(crate) resources: AtomicUsize,
-    /// Bytes that wait to be read or sent.
+    /// Bytes that wait to be processed or sent.
     pub(crate) bytes: AtomicUsize,
-    /// Turns of its requests for many resources.
+    /// Permits for its requests for many resources.
     pub(crate) turns: Semaphore,
-    /// Tokens that proved nothing, of an address, since they were last forgotten.
+    /// Invalid tokens from this address within the current second.
     refused: AtomicUsize,
-    /// It had nothing when it was last looked at.
-    had_nothing: AtomicBool,
+    /// It was unused at the last sweep.
+    was_unused: AtomicBool,
 }
 
 impl Account {
@@ -58,7 +57,7 @@ impl Account {
             bytes: AtomicUsize::new(0),
             turns: Semaphore::new(TURNS),
             refused: AtomicUsize::new(0),
-            had_nothing: AtomicBool::new(false),
+            was_unused: AtomicBool::new(false),
         }
     }
 
@@ -66,22 +65,22 @@ impl Account {
         self.principal
     }
 
-    /// A token was looked at and proves nothing.
+    /// Counts an invalid token.
     pub(crate) fn refused_token(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether signatures of its tokens are checked.
+    /// Whether signatures of its tokens may be checked.
     pub(crate) fn may_prove(&self) -> bool {
         self.refused.load(Ordering::Relaxed) < MAX_REFUSED
     }
 
-    fn has_nothing(&self) -> bool {
+    fn is_unused(&self) -> bool {
         [&self.holders, &self.resources, &self.bytes].iter().all(|count| count.load(Ordering::Relaxed) == 0)
     }
 }
 
-/// Adds to a count for as long as it lives.
+/// Charges a resource to an account until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ResourcePlace(Arc<Account>);
 
@@ -98,7 +97,53 @@ impl Drop for ResourcePlace {
     }
 }
 
-/// What principals are told apart by.
+/// The places of a table that are taken, in total and by principal.
+#[derive(Debug, Default)]
+pub(crate) struct PlacesTaken {
+    in_all: usize,
+    by_principal: HashMap<Principal, usize>,
+}
+
+impl PlacesTaken {
+    pub(crate) fn in_all(&self) -> usize {
+        self.in_all
+    }
+
+    pub(crate) fn of(&self, principal: Principal) -> usize {
+        self.by_principal.get(&principal).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn by_principal(&self) -> impl Iterator<Item = (Principal, usize)> {
+        self.by_principal.iter().map(|(principal, count)| (*principal, *count))
+    }
+
+    /// Takes a place of `most`, unless all are taken or the principal has its share.
+    pub(crate) fn take(&mut self, principal: Principal, most: usize, share: PrincipalShare) -> bool {
+        let may_take = share.allows(self.of(principal), 1, self.in_all, most);
+        if may_take {
+            self.add(principal);
+        }
+        may_take
+    }
+
+    /// Takes a place, whatever the limits.
+    pub(crate) fn add(&mut self, principal: Principal) {
+        self.in_all += 1;
+        *self.by_principal.entry(principal).or_default() += 1;
+    }
+
+    pub(crate) fn give_back(&mut self, principal: Principal) {
+        self.in_all -= 1;
+        if let Entry::Occupied(mut own) = self.by_principal.entry(principal) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
+
+/// The key of a principal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum AccountKey {
     V4(u32),
@@ -124,12 +169,12 @@ pub(crate) struct Accounts(RwLock<AccountTable>);
 struct AccountTable {
     by_key: HashMap<AccountKey, Arc<Account>>,
     by_principal: HashMap<Principal, Arc<Account>>,
-    /// The number given last.
+    /// The newest number.
     last: u32,
 }
 
 impl AccountTable {
-    /// Numbers are not given again soon: requests under way may still name an account that is gone.
+    /// Numbers are not reused soon, because requests under way may still name a dropped account.
     fn next(&mut self) -> Principal {
         loop {
             self.last = self.last.wrapping_add(1);
@@ -142,12 +187,12 @@ impl AccountTable {
 }
 
 impl Accounts {
-    /// The account that an address belongs to.
+    /// The account of an address.
     pub(crate) fn of_address(&self, address: IpAddr) -> Arc<Account> {
         self.of_key(AccountKey::from(address))
     }
 
-    /// The account of what an identity has, from all addresses together.
+    /// The account of an identity, for all its addresses.
     pub(crate) fn of_identity(&self, name: &Arc<str>) -> Arc<Account> {
         self.of_key(AccountKey::Identity(Arc::clone(name)))
     }
@@ -163,27 +208,27 @@ impl Accounts {
         account
     }
 
-    /// The account of a principal that has not been gone for long.
+    /// The account of a principal. `None` if it was dropped.
     pub(crate) fn of(&self, principal: Principal) -> Option<Arc<Account>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).by_principal.get(&principal).cloned()
     }
 
-    /// Tokens of all are looked at again. To be called once a second.
+    /// Resets the counts of invalid tokens. Called once a second.
     pub(crate) fn forget_refused(&self) {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         table.by_key.values().for_each(|account| account.refused.store(0, Ordering::Relaxed));
     }
 
-    /// Forgets accounts that nothing refers to and that had nothing when this was called last: a request under way may
-    /// still have been about to leave something behind then. To be called every ten seconds or so.
+    /// Drops accounts that are unreferenced and unused, and were so at the last sweep: a request under way may still
+    /// have been about to charge one then. Called about every ten seconds.
     pub(crate) fn sweep(&self) {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let AccountTable { by_key, by_principal, .. } = &mut *table;
         by_key.retain(|_, account| {
-            // The two tables, and no connection.
-            let has_nothing = Arc::strong_count(account) == 2 && account.has_nothing();
-            let is_to_go = has_nothing && account.had_nothing.load(Ordering::Relaxed);
-            account.had_nothing.store(has_nothing, Ordering::Relaxed);
+            // Two references are those of the tables.
+            let is_unused = Arc::strong_count(account) == 2 && account.is_unused();
+            let is_to_go = is_unused && account.was_unused.load(Ordering::Relaxed);
+            account.was_unused.store(is_unused, Ordering::Relaxed);
             if is_to_go {
                 by_principal.remove(&account.principal);
             }
@@ -213,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_one_principal_and_no_address() {
+    fn an_identity_is_one_principal_and_differs_from_any_address() {
         let accounts = Accounts::default();
         let of = |name: &str| accounts.of_identity(&name.into()).principal();
         assert_eq!(of("web"), of("web"));
@@ -222,19 +267,19 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_forgotten_when_it_has_had_nothing_for_a_while() {
+    fn an_account_is_forgotten_when_it_has_was_unused_for_a_while() {
         let accounts = Accounts::default();
         let first = accounts.of_address(address("10.0.0.1")).principal();
         accounts.sweep();
-        let place = ResourcePlace::new(accounts.of(first).expect("it was there a moment ago"));
+        let place = ResourcePlace::new(accounts.of(first).expect("it was just created"));
         accounts.sweep();
         accounts.sweep();
-        assert!(accounts.of(first).is_some(), "it has something");
+        assert!(accounts.of(first).is_some(), "it is in use");
         drop(place);
         accounts.sweep();
-        assert!(accounts.of(first).is_some(), "something may still come");
+        assert!(accounts.of(first).is_some(), "a request under way may still charge it");
         accounts.sweep();
         assert!(accounts.of(first).is_none());
-        assert_ne!(accounts.of_address(address("10.0.0.1")).principal(), first, "numbers are not given again");
+        assert_ne!(accounts.of_address(address("10.0.0.1")).principal(), first, "numbers are not reused");
     }
 }

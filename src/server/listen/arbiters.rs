@@ -1,9 +1,10 @@
-//! The connections of clients are distributed to the arbiters, each to the one that has fewest.
+//! Distributes the connections of clients to the arbiters, each to the one with the fewest.
+
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
 use super::{
-    count::{Counted, LiveCount},
     in_process::LocalConnections,
     listener::{Accepted, Listener},
 };
@@ -11,27 +12,28 @@ use super::{
 /// The sending end of an arbiter's queue of connections.
 pub(crate) struct ArbiterQueue {
     connections: mpsc::UnboundedSender<ArbiterConnection>,
-    open: LiveCount,
+    /// Its reference count is the number of connections, plus one.
+    open: Arc<()>,
 }
 
-/// A connection at its arbiter. It counts as one of its connections for as long as the second part lives.
-pub(crate) type ArbiterConnection = (Accepted, Counted);
+/// A connection at its arbiter, which counts it until the second part is dropped.
+pub(crate) type ArbiterConnection = (Accepted, Arc<()>);
 
-/// A queue, and its other end. The limit on open connections bounds its length.
+/// Creates a queue. The limit on open connections bounds its length.
 pub(crate) fn arbiter_queue() -> (ArbiterQueue, mpsc::UnboundedReceiver<ArbiterConnection>) {
     let (connections, dealt) = mpsc::unbounded_channel();
-    (ArbiterQueue { connections, open: LiveCount::default() }, dealt)
+    (ArbiterQueue { connections, open: Arc::default() }, dealt)
 }
 
-/// Accepts for ever, over the network and from this process.
+/// Accepts connections over the network and from this process, until there are no queues.
 pub(crate) async fn distribute(listener: Listener, mut local: LocalConnections, queues: Vec<ArbiterQueue>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             accepted = local.accept() => accepted,
         };
-        let Some(queue) = queues.iter().min_by_key(|queue| queue.open.get()) else { return };
-        // An arbiter that is gone takes no connections; the client retries.
-        let _ = queue.connections.send((accepted, queue.open.one_more()));
+        let Some(queue) = queues.iter().min_by_key(|queue| Arc::strong_count(&queue.open)) else { return };
+        // If the arbiter is gone, the connection is closed and the client retries.
+        let _ = queue.connections.send((accepted, Arc::clone(&queue.open)));
     }
 }

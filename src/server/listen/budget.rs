@@ -1,10 +1,10 @@
-//! Bounds on bytes that wait: bodies that are not complete, answers that are not sent.
+//! Bounds on waiting bytes: incomplete bodies and unsent answers.
 //!
-//! Limits on each of the things that wait do not bound their product: a thousand streams, each with an answer that is
-//! as long as one may be, on ten thousand connections. So all of them are charged to one budget of the process, in
-//! which no principal has more than its share, and to their connection. What is beyond is refused at once.
+//! Limits per stream do not bound the product: ten thousand connections may have a thousand streams each, with answers
+//! of the maximum size. So waiting bytes are charged to their connection and to one budget of the process, in which no
+//! principal has more than its share. Excess requests are refused at once.
 //!
-//! A connection has a little for free, so that requests as they usually are touch nothing that threads share.
+//! Each connection has a free allowance, so that ordinary requests touch nothing that threads share.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -17,13 +17,13 @@ use tonic::Status;
 
 use crate::{config::limits::Limits, listen::accounts::Account};
 
-/// What a connection may have without drawing on the budget of the process.
+/// The free allowance of a connection, in bytes.
 const FREE: usize = 16 << 10;
-/// Connections draw on the budget in blocks of so many bytes.
+/// Connections draw on the budget in blocks of this size.
 const BLOCK: usize = 16 << 10;
-/// What a request under way is charged besides what it holds: its stream, its task.
+/// The charge of a request besides its bytes, for its stream and task.
 pub(crate) const REQUEST: usize = 1 << 10;
-/// What an entry of a request is charged while it is under way, besides the first.
+/// The charge of each entry of a request except the first.
 pub(crate) const ENTRY: usize = 512;
 
 /// The budget of the process.
@@ -35,7 +35,7 @@ pub(crate) struct Budget {
     share: PrincipalShare,
 }
 
-/// More than may wait.
+/// The budget that a charge exceeds, and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BeyondBudget {
     #[error(
@@ -71,7 +71,7 @@ impl Budget {
         Budget { used: AtomicUsize::new(0), most, most_of_connection, share }
     }
 
-    /// Bytes that connections have drawn.
+    /// The bytes that connections have drawn.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -93,21 +93,21 @@ impl Budget {
     }
 }
 
-/// What waits for one connection.
+/// The waiting bytes of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionBudget {
     budget: Arc<Budget>,
-    /// Whose it is. Locked where something is drawn or given back, which few requests cause.
+    /// The account that is charged. Locked while bytes are drawn or given back, which few requests cause.
     account: Mutex<Arc<Account>>,
-    /// In its lower half all that is charged; in its upper half what of it are answers that wait to be sent.
+    /// The lower half counts all charged bytes, the upper half those of unsent answers.
     held: AtomicU64,
-    /// Written with the account locked.
+    /// Bytes drawn from the budget. Written while the account is locked.
     drawn: AtomicUsize,
-    /// Requests that have come.
+    /// The number of requests received.
     calls: AtomicU64,
 }
 
-/// What a connection has done: the same again if it has done nothing since.
+/// A snapshot of a connection. Two equal ones mean that nothing has happened in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Activity {
     calls: u64,
@@ -126,7 +126,6 @@ impl Activity {
     }
 }
 
-/// What is charged: requests under way and what they hold, or answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChargeKind {
     Request,
@@ -162,19 +161,18 @@ impl ConnectionBudget {
         }
     }
 
-    /// What has happened so far.
     pub(crate) fn activity(&self) -> Activity {
         Activity { calls: self.calls.load(Ordering::Relaxed), held: self.held.load(Ordering::Relaxed) }
     }
 
-    /// A request has come. Only the thread of the connection calls this.
+    /// Counts a request. Only the thread of the connection calls this.
     fn called(&self) {
         self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     fn add(&self, bytes: usize, kind: ChargeKind) -> Result<(), BeyondBudget> {
         let most = self.budget.most_of_connection;
-        // The halves of the count must not run over.
+        // Neither half of the count may overflow.
         if bytes > most {
             return Err(BeyondBudget::Connection(most));
         }
@@ -190,7 +188,7 @@ impl ConnectionBudget {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What waits for it is counted to another account from here on.
+    /// Moves the charge to another account.
     pub(crate) fn count_to(&self, account: &Arc<Account>) {
         let mut own = self.account();
         let before = std::mem::replace(&mut *own, Arc::clone(account));
@@ -214,7 +212,7 @@ impl ConnectionBudget {
 
     fn subtract(&self, bytes: usize, kind: ChargeKind) {
         let left = charged(self.held.fetch_sub(kind.packed(bytes), Ordering::Relaxed)) - bytes;
-        // One block is kept while there are more: the next request may need it again.
+        // One spare block is kept, because the next request may need it.
         let keep = |left| if left <= FREE { 0 } else { to_be_drawn(left) + BLOCK };
         if self.drawn.load(Ordering::Relaxed) > keep(left) {
             let account = self.account();
@@ -232,7 +230,7 @@ impl Drop for ConnectionBudget {
     }
 }
 
-/// Bytes that are charged for as long as this lives.
+/// Bytes that are charged until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     connection: Arc<ConnectionBudget>,
@@ -241,13 +239,13 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Of a request and what it holds.
+    /// Charges a request and its bytes.
     pub(crate) fn request(connection: &Arc<ConnectionBudget>, bytes: usize) -> Result<Charge, BeyondBudget> {
         connection.called();
         Charge::new(connection, bytes, ChargeKind::Request)
     }
 
-    /// Of what comes of a request besides.
+    /// Charges further bytes of a request.
     pub(crate) fn part(connection: &Arc<ConnectionBudget>, bytes: usize) -> Result<Charge, BeyondBudget> {
         Charge::new(connection, bytes, ChargeKind::Request)
     }
@@ -261,7 +259,7 @@ impl Charge {
         Ok(Charge { connection: Arc::clone(connection), bytes, kind })
     }
 
-    /// The same for so many bytes. What was charged stays so if there are too many.
+    /// Changes the number of bytes. If that fails, the charge is unchanged.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), BeyondBudget> {
         if bytes == self.bytes {
             return Ok(());
@@ -275,7 +273,7 @@ impl Charge {
         Ok(())
     }
 
-    /// The request has its answer, and that has so many bytes.
+    /// Turns the charge of a request into that of its answer, which has this number of bytes.
     pub(crate) fn answered(mut self, bytes: usize) -> Result<Charge, BeyondBudget> {
         self.resize(bytes.max(REQUEST))?;
         self.connection.held.fetch_add(
@@ -286,12 +284,10 @@ impl Charge {
         Ok(self)
     }
 
-    /// How much is charged.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// For what else the same connection is charged.
     pub(crate) fn connection(&self) -> &Arc<ConnectionBudget> {
         &self.connection
     }
@@ -303,10 +299,10 @@ impl Drop for Charge {
     }
 }
 
-/// Bytes to be sent, charged until they are.
+/// Unsent bytes with their charge.
 pub(crate) struct ChargedBytes {
     pub(crate) bytes: Bytes,
-    /// What is not worth charging has none.
+    /// `None` for a few bytes.
     pub(crate) charge: Option<Charge>,
 }
 
@@ -355,41 +351,41 @@ mod tests {
     }
 
     #[test]
-    fn usual_requests_draw_on_nothing_that_is_shared() {
-        let world = Payers::new(MAX_BYTES);
-        let connection = world.connection(1);
+    fn ordinary_requests_use_the_free_allowance() {
+        let payers = Payers::new(MAX_BYTES);
+        let connection = payers.connection(1);
         let few: Vec<_> = (0..FREE / REQUEST).map(|_| Charge::request(&connection, REQUEST)).collect();
-        assert!(few.iter().all(Result::is_ok) && world.budget.used() == 0);
+        assert!(few.iter().all(Result::is_ok) && payers.budget.used() == 0);
         let one_more = Charge::request(&connection, REQUEST).expect("there is room");
-        assert_eq!(world.budget.used(), BLOCK);
+        assert_eq!(payers.budget.used(), BLOCK);
         drop((few, one_more));
-        assert_eq!((world.budget.used(), connection.activity().is_idle()), (0, true));
+        assert_eq!((payers.budget.used(), connection.activity().is_idle()), (0, true));
     }
 
     #[test]
     fn a_connection_an_address_and_the_process_have_their_bounds() {
-        let world = Payers::new(MAX_BYTES / 4);
+        let payers = Payers::new(MAX_BYTES / 4);
         let refused = |connection: Arc<ConnectionBudget>| Charge::answer(&connection, MAX_BYTES / 4).err();
-        let first = world.connection(1);
+        let first = payers.connection(1);
         let _a = Charge::answer(&first, MAX_BYTES / 4).expect("as much as it may");
         assert_eq!(Charge::request(&first, 1).err(), Some(BeyondBudget::Connection(MAX_BYTES / 4)));
         assert_eq!(Charge::answer(&first, usize::MAX).err(), Some(BeyondBudget::Connection(MAX_BYTES / 4)));
-        let _b = Charge::answer(&world.connection(1), MAX_BYTES / 4).expect("half of all");
-        assert_eq!(refused(world.connection(1)), Some(BeyondBudget::Principal(MAX_BYTES)));
-        let _c = Charge::answer(&world.connection(2), MAX_BYTES / 4).expect("half of the rest");
-        assert_eq!(refused(world.connection(2)), Some(BeyondBudget::Principal(MAX_BYTES)));
-        let before = world.budget.used();
-        assert_eq!(refused(world.connection(3)), Some(BeyondBudget::Principal(MAX_BYTES)));
-        let _d = Charge::answer(&world.connection(3), MAX_BYTES / 8).expect("half of what is left then");
-        assert!(world.budget.used() > before && world.budget.used() <= MAX_BYTES);
+        let _b = Charge::answer(&payers.connection(1), MAX_BYTES / 4).expect("half of all");
+        assert_eq!(refused(payers.connection(1)), Some(BeyondBudget::Principal(MAX_BYTES)));
+        let _c = Charge::answer(&payers.connection(2), MAX_BYTES / 4).expect("half of the rest");
+        assert_eq!(refused(payers.connection(2)), Some(BeyondBudget::Principal(MAX_BYTES)));
+        let before = payers.budget.used();
+        assert_eq!(refused(payers.connection(3)), Some(BeyondBudget::Principal(MAX_BYTES)));
+        let _d = Charge::answer(&payers.connection(3), MAX_BYTES / 8).expect("half of what is left then");
+        assert!(payers.budget.used() > before && payers.budget.used() <= MAX_BYTES);
     }
 
     #[test]
-    fn what_waits_is_counted_to_whom_the_connection_is_found_to_belong() {
-        let world = Payers::new(MAX_BYTES);
-        let (connection, identity) = (world.connection(1), world.accounts.of_identity(&"web".into()));
+    fn waiting_bytes_move_to_the_identity_of_the_connection() {
+        let payers = Payers::new(MAX_BYTES);
+        let (connection, identity) = (payers.connection(1), payers.accounts.of_identity(&"web".into()));
         let bytes = |account: &Account| account.bytes.load(Ordering::Relaxed);
-        let address = world.accounts.of_address([10, 0, 0, 1].into());
+        let address = payers.accounts.of_address([10, 0, 0, 1].into());
         let before = Charge::answer(&connection, MAX_BYTES / 4).expect("there is room");
         let waiting = bytes(&address);
         assert!(waiting > 0);
@@ -398,36 +394,34 @@ mod tests {
         let after = Charge::answer(&connection, MAX_BYTES / 8).expect("there is room");
         assert!(bytes(&identity) > waiting);
         drop((before, after));
-        assert_eq!((bytes(&address), bytes(&identity), world.budget.used()), (0, 0, 0));
+        assert_eq!((bytes(&address), bytes(&identity), payers.budget.used()), (0, 0, 0));
     }
 
     #[test]
-    fn a_budget_that_is_used_up_says_so() {
-        let world = Payers {
-            budget: Arc::new(Budget::new(MAX_BYTES, MAX_BYTES, PrincipalShare::ALL)),
-            ..Payers::new(MAX_BYTES)
-        };
-        let _all = Charge::answer(&world.connection(1), MAX_BYTES).expect("all of it");
-        let _free = Charge::answer(&world.connection(2), FREE).expect("what is free is");
-        assert_eq!(Charge::answer(&world.connection(3), FREE + 1).err(), None, "the last block");
-        assert_eq!(Charge::answer(&world.connection(3), 2 * FREE + 1).err(), Some(BeyondBudget::Process(MAX_BYTES)));
+    fn the_budget_of_the_process_is_a_bound() {
+        let budget = Arc::new(Budget::new(MAX_BYTES, MAX_BYTES, PrincipalShare::ALL));
+        let payers = Payers { budget, ..Payers::new(MAX_BYTES) };
+        let _all = Charge::answer(&payers.connection(1), MAX_BYTES).expect("all of it");
+        let refused = Charge::answer(&payers.connection(2), MAX_BYTES / 2).err();
+        assert_eq!(refused, Some(BeyondBudget::Process(MAX_BYTES)));
+        assert!(Charge::answer(&payers.connection(2), FREE).is_ok(), "the free allowance remains");
     }
 
     #[test]
-    fn what_is_written_is_not_charged_any_more_and_neither_is_what_is_dropped() {
-        let world = Payers::new(MAX_BYTES);
-        let connection = world.connection(1);
+    fn sent_and_dropped_answers_are_not_charged() {
+        let payers = Payers::new(MAX_BYTES);
+        let connection = payers.connection(1);
         let charged = |bytes: usize| {
             let charge = Charge::request(&connection, REQUEST).and_then(|request| request.answered(bytes));
             ChargedBytes { bytes: vec![0; bytes].into(), charge: Some(charge.expect("there is room")) }
         };
         let mut written = charged(100_000);
-        assert!(connection.activity().has_answers() && world.budget.used() > 0);
+        assert!(connection.activity().has_answers() && payers.budget.used() > 0);
         written.advance(99_999);
         assert!(connection.activity().has_answers());
         written.advance(1);
-        assert!(connection.activity().is_idle() && world.budget.used() == 0);
+        assert!(connection.activity().is_idle() && payers.budget.used() == 0);
         drop(charged(100_000));
-        assert!(connection.activity().is_idle() && world.budget.used() == 0);
+        assert!(connection.activity().is_idle() && payers.budget.used() == 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The other side of a connection.
+//! The caller of a connection.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -7,36 +7,35 @@ use leaseway_tls::Names;
 
 use crate::listen::{accounts::RequestOrigin, open_connections::OpenConnection};
 
-/// The other side of a connection, as far as it is known.
+/// The caller of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// Where it calls from. IPv4 is never written as IPv6.
+    /// Its address. IPv4 addresses are not mapped to IPv6.
     pub(crate) address: IpAddr,
-    /// What its certificate proves, if it has shown one.
+    /// The names in its certificate, if it has presented one.
     pub(crate) names: Option<Arc<Names>>,
-    /// It is part of this process, and may do everything.
+    /// It is part of this process, so everything is allowed.
     pub(crate) is_in_process: bool,
-    /// The connection as one of those that are open.
     pub(crate) connection: Arc<OpenConnection>,
 }
 
 impl Caller {
-    /// What a request says about its connection.
+    /// The caller of a request.
     pub(crate) fn of<T>(request: &tonic::Request<T>) -> Option<&Caller> {
         request.extensions().get()
     }
 
-    /// Where its requests come from, as far as they say nothing of that themselves.
+    /// The origin of its requests, unless they are authenticated themselves.
     pub(crate) fn origin(&self) -> RequestOrigin {
         RequestOrigin { address: self.address, ..self.connection.origin() }
     }
 
-    /// Who its certificate proves it to be.
+    /// The identity that its certificate proves.
     pub(crate) fn certified(&self) -> Option<Identity> {
         self.identity().and_then(|name| Identity::named(name).ok())
     }
 
-    /// What its certificate calls it.
+    /// The first name in its certificate.
     pub(crate) fn identity(&self) -> Option<&str> {
         self.names.as_ref()?.identity()
     }

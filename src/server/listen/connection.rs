@@ -1,4 +1,4 @@
-//! A connection that is ready to be served.
+//! An open connection.
 
 use std::{
     io::{self, IoSlice},
@@ -20,34 +20,33 @@ use crate::{
     runtime::coop::CoopBudget,
 };
 
-/// What is underneath. TLS is in a box because it is large, and connections in the clear need not pay for that.
+/// The transport. TLS is boxed because it is large.
 pub(super) enum Stream {
     Plain(TcpStream),
     Tls(Box<ServerStream<TcpStream>>),
     InProcess(Box<DuplexStream>),
 }
 
-/// A connection that is ready to be served. It counts as open for as long as it lives.
+/// A connection that is ready to be served. It counts as open until it is dropped.
 pub(crate) struct Connection {
     stream: Stream,
-    /// So much of the end of HTTP/2's preface was read already and is to be read again: it is the same everywhere.
-    again: u8,
+    /// The number of bytes of the HTTP/2 preface that were read already and have to be read again.
+    preface_left: u8,
     coop: CoopBudget,
     caller: Caller,
-    /// Where what serves it takes no notice of that: done when it is to end soon, and then there is nothing more to be
-    /// read from it.
+    /// Completes when the connection should end soon. Then reads return the end of the stream.
     ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     _permit: ConnectionPermit,
 }
 
 impl Connection {
-    /// `has_preface`: that of HTTP/2 was read from it.
+    /// `has_preface`: the HTTP/2 preface was read from it.
     pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, permit: ConnectionPermit) -> Connection {
-        let again = if has_preface { PREFACE.len() as u8 } else { 0 };
-        Connection { stream, again, coop: CoopBudget::default(), caller, ending: None, _permit: permit }
+        let preface_left = if has_preface { PREFACE.len() as u8 } else { 0 };
+        Connection { stream, preface_left, coop: CoopBudget::default(), caller, ending: None, _permit: permit }
     }
 
-    /// The same, which ends by itself when it is told to end soon.
+    /// Makes it end by itself when it should end soon, if the service does not do that.
     pub(super) fn ending_by_itself(mut self) -> Connection {
         let connection = Arc::clone(&self.caller.connection);
         self.ending = Some(Box::pin(async move {
@@ -83,15 +82,15 @@ impl AsyncRead for Stream {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.again > 0 {
-            let rest = &PREFACE[PREFACE.len() - usize::from(self.again)..];
+        if self.preface_left > 0 {
+            let rest = &PREFACE[PREFACE.len() - usize::from(self.preface_left)..];
             let read = rest.len().min(buf.remaining());
             buf.put_slice(&rest[..read]);
-            self.again -= read as u8;
+            self.preface_left -= read as u8;
             return Poll::Ready(Ok(()));
         }
         if self.ending.as_mut().is_some_and(|ending| ending.as_mut().poll(cx).is_ready()) {
-            // It stays so: what has ended is not polled again.
+            // A completed future must not be polled again.
             self.ending = Some(Box::pin(std::future::ready(())));
             return Poll::Ready(Ok(()));
         }

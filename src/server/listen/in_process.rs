@@ -1,8 +1,6 @@
-//! Connections within this process: a gateway that runs beside a server is its client like any other, without a port
-//! between them.
+//! Connections within this process: a gateway inside a server is an ordinary client, without a port in between.
 //!
-//! Such a connection may do everything. Its client is part of this process and checks its own callers by the same
-//! policy.
+//! Everything is allowed on such a connection, because its client checks its own callers by the same policy.
 
 use std::{
     io,
@@ -22,9 +20,9 @@ use tower_service::Service;
 
 use super::listener::{Accepted, ListenerSettings};
 
-/// Bytes that one side may have sent and the other not read.
+/// Maximum number of bytes in flight per direction.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: usize = 16;
 
 /// Connects to a server in this process.
@@ -52,7 +50,7 @@ impl InProcess {
 }
 
 impl LocalConnections {
-    /// The next connection for which there is room. Never returns without clients.
+    /// The next connection within the limits.
     pub(super) async fn accept(&mut self) -> Accepted {
         loop {
             let Some(stream) = self.connections.recv().await else { return std::future::pending().await };

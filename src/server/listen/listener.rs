@@ -1,4 +1,4 @@
-//! Accepts connections, and opens them.
+//! Accepts and opens connections.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -28,17 +28,17 @@ use crate::{
     observe::{logging::Throttle, metrics},
 };
 
-/// After an error of `accept` (out of file descriptors, mostly) it is tried again so much later.
+/// The pause after an error of `accept`, which is usually a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How a listener accepts.
+/// The settings of a listener.
 #[derive(Debug, Clone)]
 pub(crate) struct ListenerSettings {
     pub(crate) service: Service,
     pub(crate) tls: Option<ServerTls>,
-    /// Connections of this listener that are open.
+    /// The open connections of this listener.
     pub(crate) open: OpenConnections,
-    /// Connections of all listeners that are being opened.
+    /// The pending handshakes of all listeners.
     pub(crate) pending_handshakes: PendingHandshakes,
 }
 
@@ -52,13 +52,7 @@ impl Listener {
         Listener { tcp, settings }
     }
 
-    /// Its connections that are open.
-    #[cfg(test)]
-    pub(crate) fn open(&self) -> OpenConnections {
-        self.settings.open.clone()
-    }
-
-    /// The next connection for which there is room. To be opened elsewhere: that waits for the client.
+    /// The next connection within the limits. It must be opened elsewhere, because that waits for the client.
     pub(crate) async fn accept(&self) -> Accepted {
         loop {
             let (stream, address) = match self.tcp.accept().await {
@@ -85,7 +79,7 @@ impl Listener {
         }
     }
 
-    /// All connections, opened. Ends when it is dropped.
+    /// All connections, opened.
     pub(crate) fn connections(self) -> impl Stream<Item = std::io::Result<Connection>> + Send + 'static {
         let (ready, connections) = mpsc::channel(1);
         tokio::spawn(async move {
@@ -97,7 +91,7 @@ impl Listener {
                 let ready = ready.clone();
                 tokio::spawn(async move {
                     if let Some(connection) = accepted.open().await {
-                        // Where no more are served it is closed.
+                        // Closed if no more connections are served.
                         let _ = ready.send(Ok(connection)).await;
                     }
                 });
@@ -107,10 +101,10 @@ impl Listener {
     }
 }
 
-/// A connection that was accepted and has said nothing yet. It belongs to no runtime: any thread may open it.
+/// An accepted connection before its handshake. It is not registered with a runtime, so any thread may open it.
 pub(crate) struct Accepted {
     raw: Raw,
-    /// IPv4 is never written as IPv6.
+    /// IPv4 addresses are not mapped to IPv6.
     address: IpAddr,
     service: Service,
     permit: ConnectionPermit,
@@ -123,7 +117,7 @@ enum Raw {
 
 /// Why a connection is not served.
 enum Refusal {
-    /// It was closed before it said anything, as health checks of load balancers do, or broke off.
+    /// It was closed before the first byte, as health checks of load balancers do, or was lost.
     Gone,
     Because(String),
 }
@@ -133,13 +127,12 @@ impl Accepted {
         Accepted { raw: Raw::InProcess(stream), address: IpAddr::V4(Ipv4Addr::LOCALHOST), service, permit }
     }
 
-    /// What is known of it as one of the open connections.
     pub(crate) fn open_connection(&self) -> Arc<OpenConnection> {
         Arc::clone(&self.permit.connection)
     }
 
-    /// Waits for what comes before the first request: the TLS handshake, and the preface of HTTP/2. A client that says
-    /// something else is told what is expected, and the log says why there is no connection.
+    /// Waits for the TLS handshake and the HTTP/2 preface. A client with another protocol is told what is expected. The
+    /// reason of a failure is logged.
     pub(crate) async fn open(self) -> Option<Connection> {
         let (address, service) = (self.address, self.service);
         let opened = timeout(HANDSHAKE_DEADLINE, self.open_in_time()).await;
@@ -198,16 +191,16 @@ impl Accepted {
     }
 }
 
-/// Whether a connection in the clear begins as it should.
+/// Whether a connection without TLS begins with the protocol of the service.
 fn is_right(opening: Opening, service: Service) -> bool {
     match service.protocol() {
         Protocol::Http2 => opening == Opening::Http2,
-        // hyper says what is wrong with a request.
+        // hyper answers invalid requests.
         Protocol::Http1 => matches!(opening, Opening::Http1 | Opening::Http2 | Opening::Other),
     }
 }
 
-/// What to say to a client that speaks another protocol, and about it.
+/// What to tell a client with another protocol, and what to log.
 fn mismatch(opening: Opening, has_tls: bool) -> (&'static str, &'static str) {
     match opening {
         Opening::Tls => {

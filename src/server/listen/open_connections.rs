@@ -1,15 +1,13 @@
-//! The open connections of a listener: how many there may be, of whom, and for how long they may do nothing.
+//! The open connections of a listener: their number, the shares of principals, and idle timeouts.
 //!
-//! A principal has no more than its share of them. A connection comes from an address, and is counted to the identity
-//! that it first proves once it has: by its certificate, or by the token of a call. Where all are taken, a newcomer
-//! takes the place of a connection that is idle, of the principal that has most: that one connects again when it needs
-//! to. What costs a client nothing costs no place for long: a connection that asks for nothing, one that does not read
-//! its answers. What comes before the first request has a deadline of its own ([`crate::listen`]).
+//! A connection is charged to its address, and to an identity once a certificate or a token proves one. If all places
+//! are taken, a newcomer displaces an idle connection of the principal with most connections, which can reconnect.
+//! Connections that are idle, or do not read their answers, are closed after a timeout. The handshake has a deadline of
+//! its own ([`crate::listen`]).
 //!
-//! One task looks at all of them once a second. A request sets no timer, and takes no lock.
+//! One task sweeps all connections once a second. Requests set no timer and take no lock.
 
 use std::{
-    collections::HashMap,
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -24,19 +22,19 @@ use tokio::sync::watch;
 
 use crate::{
     listen::{
-        accounts::{Account, Accounts, RequestOrigin},
+        accounts::{Account, Accounts, PlacesTaken, RequestOrigin},
         budget::{Activity, Budget, ConnectionBudget},
     },
     observe::metrics::{self, Closed},
 };
 
-/// How often connections are looked at.
+/// How often connections are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// An idle connection that is told to end may take so long to agree.
+/// How long a connection may take to close when it should end soon.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// So many tokens of a connection may prove nothing; one of them is forgotten each [`POLL_INTERVAL`].
+/// Maximum number of invalid tokens of a connection. One is forgotten each [`POLL_INTERVAL`].
 const MAX_REFUSED: u32 = 20;
-/// Accounts are looked at every so many looks at connections.
+/// Accounts are swept with every tenth check.
 const POLLS_PER_SWEEP: u32 = 10;
 
 /// Bounds on the connections of a listener.
@@ -44,10 +42,9 @@ const POLLS_PER_SWEEP: u32 = 10;
 pub(crate) struct ConnectionLimits {
     pub(crate) most: usize,
     pub(crate) share: PrincipalShare,
-    /// For how long it may have no request under way. None where that is not known: none is ended for that, nor
-    /// displaced.
+    /// The idle timeout. `None` if requests are not counted: then connections are neither closed as idle nor displaced.
     pub(crate) idle: Option<Duration>,
-    /// For how long it may have answers waiting without taking any.
+    /// The timeout for a connection that does not read its answers.
     pub(crate) stalled: Duration,
 }
 
@@ -66,35 +63,34 @@ struct Connections {
 #[derive(Default)]
 struct ConnectionTable {
     connections: Slab<ConnectionEntry>,
-    /// Those that are not leaving: in all, and by principal.
-    taken: usize,
-    by_principal: HashMap<Principal, usize>,
+    /// Connections that were not told to end.
+    taken: PlacesTaken,
 }
 
 struct ConnectionEntry {
     connection: Arc<OpenConnection>,
-    /// What it had done when it was looked at, and since when it has done nothing else.
+    /// Its state at the last check, and since when that is unchanged.
     activity: Activity,
     quiet_since: Instant,
-    /// It was told to end, and takes no place any more.
+    /// It was told to end, and takes no place.
     is_leaving: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     address: IpAddr,
-    /// That of the address.
+    /// The account of the address.
     account: Arc<Account>,
-    /// To whom it is counted. Written with the table locked.
+    /// The principal that is charged. Written while the table is locked.
     principal: AtomicU32,
-    /// That is an identity.
+    /// The principal is an identity.
     is_known: AtomicBool,
     listener: Weak<Connections>,
     key: usize,
     pub(crate) budget: Arc<ConnectionBudget>,
-    /// When what its certificate proves ends.
+    /// The expiry of its certificate.
     ends: OnceLock<SystemTime>,
-    /// Tokens that prove nothing, as far as they are not forgotten.
+    /// The number of invalid tokens that are not forgotten.
     refused: AtomicU32,
     ending: watch::Sender<Option<Ending>>,
 }
@@ -102,15 +98,15 @@ pub(crate) struct OpenConnection {
 /// How a connection is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// When what is under way is done.
+    /// When all requests under way are answered.
     WhenDone,
-    /// The same, but soon.
+    /// The same, but at the latest after [`CLOSE_TIMEOUT`].
     Soon,
     Now,
 }
 
 impl OpenConnection {
-    /// Where what comes over it comes from, as far as no call says more.
+    /// The origin of its calls, unless they are authenticated themselves.
     pub(crate) fn origin(&self) -> RequestOrigin {
         RequestOrigin { address: self.address, principal: self.principal() }
     }
@@ -119,7 +115,7 @@ impl OpenConnection {
         Principal(self.principal.load(Ordering::Relaxed))
     }
 
-    /// It is counted to an identity from here on, unless it is to one already. `false`: that one has its share.
+    /// Charges it to an identity, unless it is charged to one already. `false` if that one has its share.
     pub(crate) fn count_to(&self, account: &Arc<Account>) -> bool {
         if self.is_known.load(Ordering::Relaxed) {
             return true;
@@ -130,16 +126,16 @@ impl OpenConnection {
             return true;
         }
         let (before, identity) = (self.principal(), account.principal());
-        // It has a place itself; where all are taken, another has given way for it.
-        let is_full = table.taken >= listener.limits.most;
-        let may_have = table.may_have(identity, table.taken - 1, &listener.limits);
+        // It has a place already. If all are taken, it has displaced another connection.
+        let is_full = table.taken.in_all() >= listener.limits.most;
+        let may_have = table.may_have(identity, table.taken.in_all() - 1, &listener.limits);
         if !(may_have || is_full && table.has_fewer(identity)) {
             drop(table);
             metrics::connection_refused();
             return false;
         }
-        table.leaves(before);
-        table.comes(identity);
+        table.taken.give_back(before);
+        table.taken.add(identity);
         self.principal.store(identity.0, Ordering::Relaxed);
         self.is_known.store(true, Ordering::Relaxed);
         drop(table);
@@ -147,18 +143,18 @@ impl OpenConnection {
         true
     }
 
-    /// What it was opened with is valid until then: it ends itself when that is over.
+    /// Sets the expiry of its certificate, at which it ends.
     pub(crate) fn ends_at(&self, end: SystemTime) {
         self.ends.get_or_init(|| end);
     }
 
-    /// Whether a token is looked at whose signature would have to be checked.
+    /// Whether signatures of its tokens may be checked.
     pub(crate) fn may_prove(&self) -> bool {
         self.account.may_prove()
     }
 
-    /// A token was looked at and proves nothing. That may cost a check of a signature, so a connection with many of
-    /// them ends, and an address with many has to wait.
+    /// Counts an invalid token. Checking a signature is expensive, so a connection with many invalid tokens ends, and an
+    /// address with many has to wait.
     #[cold]
     pub(crate) fn refused_token(&self) {
         self.account.refused_token();
@@ -168,14 +164,13 @@ impl OpenConnection {
         }
     }
 
-    /// Time has passed without a refusal, or with fewer.
     fn forget_refused(&self) {
-        // One that was told to end ends.
+        // A connection that was told to end has one more.
         let forget = |refused: u32| if refused > MAX_REFUSED { None } else { refused.checked_sub(1) };
         let _ = self.refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, forget);
     }
 
-    /// Waits until it is to end.
+    /// Waits until it is told to end.
     pub(crate) async fn told_to_end(&self) -> Ending {
         let mut ending = self.ending.subscribe();
         let told = ending.wait_for(Option::is_some).await.ok().and_then(|told| *told);
@@ -187,7 +182,7 @@ impl OpenConnection {
     }
 }
 
-/// Counts a connection for as long as it lives.
+/// Counts a connection until it is dropped.
 pub(crate) struct ConnectionPermit {
     pub(crate) connection: Arc<OpenConnection>,
     listener: Arc<Connections>,
@@ -195,7 +190,6 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// What all principals have.
     pub(crate) fn accounts(&self) -> &Accounts {
         &self.listener.accounts
     }
@@ -207,50 +201,29 @@ impl Drop for ConnectionPermit {
         let mut table = self.listener.table();
         let entry = table.connections.remove(self.key);
         if !entry.is_leaving {
-            table.leaves(entry.connection.principal());
+            table.taken.give_back(entry.connection.principal());
         }
     }
 }
 
 impl ConnectionTable {
-    fn of(&self, principal: Principal) -> usize {
-        self.by_principal.get(&principal).copied().unwrap_or_default()
-    }
-
-    fn comes(&mut self, principal: Principal) {
-        self.taken += 1;
-        *self.by_principal.entry(principal).or_default() += 1;
-    }
-
-    fn leaves(&mut self, principal: Principal) {
-        self.taken -= 1;
-        if let Some(count) = self.by_principal.get_mut(&principal) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_principal.remove(&principal);
-            }
-        }
-    }
-
-    /// Whether a principal may have one more than it has, where so many are taken.
+    /// Whether a principal may have one more connection, if `taken` of the places are taken.
     fn may_have(&self, principal: Principal, taken: usize, limits: &ConnectionLimits) -> bool {
-        limits.share.allows(self.of(principal), 1, taken, limits.most)
+        limits.share.allows(self.taken.of(principal), 1, taken, limits.most)
     }
 
-    /// Whether another principal has more than this one would have with one more.
+    /// Whether another principal has more connections than this one would have with one more.
     fn has_fewer(&self, principal: Principal) -> bool {
-        let own = self.of(principal);
-        self.by_principal.values().any(|count| *count > own + 1)
+        let own = self.taken.of(principal);
+        self.taken.by_principal().any(|(_, count)| count > own + 1)
     }
 
-    /// Ends the connection that has been idle for longest, of the principal that has most, if that has more than the
-    /// newcomer would have.
+    /// Ends the connection that has been idle for longest, of the principal with most connections, if that has more
+    /// than the newcomer would have.
     fn make_room(&mut self, newcomer: Principal) -> bool {
-        let own = self.of(newcomer);
-        let largest = self.by_principal.iter().max_by_key(|(principal, count)| (**count, **principal));
-        let Some(largest) = largest.filter(|(_, count)| **count > own + 1).map(|(principal, _)| *principal) else {
-            return false;
-        };
+        let own = self.taken.of(newcomer);
+        let largest = self.taken.by_principal().max_by_key(|(principal, count)| (*count, *principal));
+        let Some((largest, _)) = largest.filter(|(_, count)| *count > own + 1) else { return false };
         let idle = self.connections.iter_mut().map(|(_, entry)| entry).filter(|entry| {
             let connection = &entry.connection;
             !entry.is_leaving && connection.principal() == largest && connection.budget.activity().is_idle()
@@ -259,7 +232,7 @@ impl ConnectionTable {
         entry.is_leaving = true;
         entry.connection.end(Ending::Soon);
         metrics::connection_closed(Closed::Displaced);
-        self.leaves(largest);
+        self.taken.give_back(largest);
         true
     }
 }
@@ -269,8 +242,8 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends connections that have done nothing for too long, and those whose certificate has ended.
-    fn look(&self, now: Instant, time: SystemTime) {
+    /// Ends connections that are stalled or idle for too long, or whose certificate has expired.
+    fn check(&self, now: Instant, time: SystemTime) {
         let mut table = self.table();
         let mut left = Vec::new();
         for (_, entry) in &mut table.connections {
@@ -299,7 +272,7 @@ impl Connections {
             connection.end(how);
             left.push(connection.principal());
         }
-        left.into_iter().for_each(|principal| table.leaves(principal));
+        left.into_iter().for_each(|principal| table.taken.give_back(principal));
     }
 }
 
@@ -309,7 +282,7 @@ impl OpenConnections {
         OpenConnections(Arc::new(Connections { limits, accounts, budget, count, table }))
     }
 
-    /// Bounded in nothing but their number.
+    /// Limits only the number of connections.
     #[cfg(test)]
     pub(crate) fn at_most(most: usize) -> OpenConnections {
         let (share, stalled) = (PrincipalShare::ALL, Duration::from_secs(60));
@@ -317,25 +290,24 @@ impl OpenConnections {
         OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, share)))
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.0.count.load(Ordering::Relaxed)
     }
 
-    /// Takes a connection in; none if there is no place for it.
+    /// Admits a connection. `None` if there is no place for it.
     pub(crate) fn admit(&self, address: IpAddr) -> Option<ConnectionPermit> {
         let listener = &self.0;
         let account = listener.accounts.of_address(address);
         let principal = account.principal();
         let mut table = listener.table();
-        let may_displace = listener.limits.idle.is_some() && table.taken >= listener.limits.most;
-        let has_place = table.may_have(principal, table.taken, &listener.limits);
+        let may_displace = listener.limits.idle.is_some() && table.taken.in_all() >= listener.limits.most;
+        let has_place = table.may_have(principal, table.taken.in_all(), &listener.limits);
         if !(has_place || may_displace && table.make_room(principal)) {
             drop(table);
             metrics::connection_refused();
             return None;
         }
-        table.comes(principal);
+        table.taken.add(principal);
         let connection = Arc::new(OpenConnection {
             address,
             account: Arc::clone(&account),
@@ -356,23 +328,23 @@ impl OpenConnections {
         Some(ConnectionPermit { connection, listener: Arc::clone(listener), key })
     }
 
-    /// Tells all of them to end when what is under way is done.
+    /// Tells all connections to end when their requests are answered.
     pub(crate) fn end_all(&self) {
         let table = self.0.table();
         table.connections.iter().for_each(|(_, entry)| entry.connection.end(Ending::WhenDone));
     }
 }
 
-/// Looks after connections and accounts for as long as the server runs.
+/// Checks connections and accounts until the server stops.
 pub(crate) async fn sweep(listeners: Vec<OpenConnections>, accounts: Arc<Accounts>) {
     let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    for look in 1_u32.. {
+    for poll in 1_u32.. {
         interval.tick().await;
         let (now, time) = (Instant::now(), SystemTime::now());
-        listeners.iter().for_each(|listener| listener.0.look(now, time));
+        listeners.iter().for_each(|listener| listener.0.check(now, time));
         accounts.forget_refused();
-        if look.is_multiple_of(POLLS_PER_SWEEP) {
+        if poll.is_multiple_of(POLLS_PER_SWEEP) {
             accounts.sweep();
         }
     }

@@ -1,5 +1,4 @@
-//! What a connection begins with, and what is said to a client that begins with the wrong protocol: in its own, or it
-//! would only see noise.
+//! Detects the protocol of a new connection. A client with the wrong one is refused in its own protocol.
 
 use std::{io, time::Duration};
 
@@ -10,29 +9,29 @@ use tokio::{
     time::timeout,
 };
 
-/// With this a client of HTTP/2 begins.
+/// The first bytes of an HTTP/2 client.
 pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The first byte of every TLS connection: a handshake record.
 const HANDSHAKE: u8 = 0x16;
 
-/// How long it may take to say that this is the wrong protocol.
+/// The time limit for the refusal of a wrong protocol.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// What a connection begins with.
+/// The protocol that a connection begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
     Tls,
-    /// In the clear.
+    /// Without TLS.
     Http2,
-    /// In the clear; HTTP/1, or what looks like it.
+    /// Without TLS: HTTP/1, or similar.
     Http1,
     Other,
-    /// It was closed before it said anything.
+    /// It was closed before the first byte.
     Closed,
 }
 
-/// Waits for the first bytes, and leaves them where they are.
+/// Waits for the first bytes without consuming them.
 pub(super) async fn opening(stream: &TcpStream) -> io::Result<Opening> {
     let mut first = [0; 3];
     let length = stream.peek(&mut first).await?;
@@ -45,14 +44,14 @@ pub(super) async fn opening(stream: &TcpStream) -> io::Result<Opening> {
     })
 }
 
-/// Reads the preface of HTTP/2. `false`: it is another.
+/// Reads the HTTP/2 preface. `false` if the bytes differ.
 pub(super) async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<bool> {
     let mut read = [0; PREFACE.len()];
     stream.read_exact(&mut read).await?;
     Ok(read == *PREFACE)
 }
 
-/// Says what is spoken here instead, and closes the connection.
+/// Tells the client what is expected, and closes the connection.
 pub(super) async fn refuse(mut stream: TcpStream, opening: Opening, why: &str) {
     let answer = match opening {
         Opening::Http1 => {
@@ -60,7 +59,7 @@ pub(super) async fn refuse(mut stream: TcpStream, opening: Opening, why: &str) {
             let head = format!("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {length}");
             format!("{head}\r\nConnection: close\r\n\r\n{why}\n").into_bytes()
         }
-        // A client that expects TLS notices at once that this is none.
+        // A client that expects TLS fails at once.
         Opening::Http2 | Opening::Tls => go_away(why),
         Opening::Other | Opening::Closed => Vec::new(),
     };
@@ -68,7 +67,7 @@ pub(super) async fn refuse(mut stream: TcpStream, opening: Opening, why: &str) {
     linger(stream).await;
 }
 
-/// The settings that a server begins with, and GOAWAY with a text.
+/// The initial SETTINGS of a server, and GOAWAY with a text.
 fn go_away(why: &str) -> Vec<u8> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const GO_AWAY: u8 = 7;

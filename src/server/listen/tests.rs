@@ -1,4 +1,4 @@
-//! Connections that come to nothing, and what they are told.
+//! Connections that fail before their first request.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn tls() -> ServerTls {
     ServerTls::new(&credentials, ClientCertificates::Ignored, Protocol::Http2).expect("it serves")
 }
 
-/// What is answered to this, if there is no connection then.
+/// The answer to these bytes, if the connection is refused.
 async fn told(service: Service, tls: Option<ServerTls>, question: &[u8]) -> Option<Vec<u8>> {
     let (listener, address) = listener(service, tls, 1, 1).await;
     let asking = async {
@@ -63,7 +63,7 @@ async fn told(service: Service, tls: Option<ServerTls>, question: &[u8]) -> Opti
 }
 
 #[tokio::test]
-async fn a_client_with_the_wrong_protocol_is_told_so_in_its_own() {
+async fn a_client_with_the_wrong_protocol_is_refused_in_its_own() {
     let http = b"GET / HTTP/1.1\r\n\r\n";
     let hello = [0x16, 3, 1, 0, 1, 0];
     for (service, with_tls, question, says) in [
@@ -81,14 +81,14 @@ async fn a_client_with_the_wrong_protocol_is_told_so_in_its_own() {
     {
         assert_eq!(told(service, with_tls.then(tls), question).await, Some(Vec::new()));
     }
-    assert_eq!(told(Service::Clients, false.then(tls), PREFACE).await, None, "that is right");
+    assert_eq!(told(Service::Clients, false.then(tls), PREFACE).await, None, "it is accepted");
     for question in [&http[..], PREFACE] {
-        assert_eq!(told(Service::Pages, false.then(tls), question).await, None, "that is for hyper to answer");
+        assert_eq!(told(Service::Pages, false.then(tls), question).await, None, "hyper answers it");
     }
 }
 
 #[tokio::test]
-async fn what_was_read_of_the_preface_is_read_again() {
+async fn the_preface_is_read_again() {
     let (listener, address) = listener(Service::Clients, None, 1, 1).await;
     let mut client = TcpStream::connect(address).await.expect("it listens");
     client.write_all(PREFACE).await.expect("sent");
@@ -104,13 +104,13 @@ async fn what_was_read_of_the_preface_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_says_too_little_ends_and_makes_room() {
+async fn a_silent_connection_ends_and_makes_room() {
     for said in [&b""[..], &PREFACE[..7]] {
         let (listener, address) = listener(Service::Clients, None, 1, 1).await;
         let mut silent = TcpStream::connect(address).await.expect("it listens");
         silent.write_all(said).await.expect("sent");
         let opening = tokio::spawn(listener.accept().await.open());
-        // It is the only one for which there is room.
+        // All places are taken.
         let _refused = TcpStream::connect(address).await.expect("it listens");
         let more = tokio::time::timeout(Duration::from_secs(5), listener.accept()).await;
         assert!(more.is_err(), "there is no room");
@@ -118,16 +118,4 @@ async fn a_connection_that_says_too_little_ends_and_makes_room() {
         let _next = TcpStream::connect(address).await.expect("it listens");
         listener.accept().await;
     }
-}
-
-#[tokio::test]
-async fn connections_count_as_open_for_as_long_as_they_live() {
-    let (listener, address) = listener(Service::Pages, None, 2, 2).await;
-    let open = listener.open();
-    let mut client = TcpStream::connect(address).await.expect("it listens");
-    client.write_all(b"GET ").await.expect("sent");
-    let connection = listener.accept().await.open().await.expect("it is opened");
-    assert_eq!(open.count(), 1);
-    drop(connection);
-    assert_eq!(open.count(), 0);
 }

@@ -1,4 +1,4 @@
-//! TLS of this server: one certificate for all that it listens and connects to.
+//! TLS of this server: one certificate for all its listeners and connections.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -9,14 +9,14 @@ use crate::{config::service::Service, observe::metrics};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What it shows, and whom it trusts.
+/// The certificates of a server, and the CAs that it trusts.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
     /// The certificate of this server, and the CA of the others: clients, operators, peers, the parent.
     pub files: Files,
-    /// Whether clients are asked for certificates; none: they have to show one if there is a CA.
+    /// Whether clients are asked for certificates. By default they must present one if there is a CA.
     pub clients: Option<ClientCertificates>,
-    /// The CA of peers, if that is another.
+    /// The CA of peers, if it differs.
     pub peer_ca: Option<PathBuf>,
 }
 
@@ -24,12 +24,12 @@ pub struct TlsOptions {
 pub(crate) struct Tls {
     credentials: Credentials,
     clients: ClientCertificates,
-    /// The same certificate, with the CA of the peers; none: peers are not known by certificates.
+    /// The same certificate with the CA of the peers. `None` if peers are not authenticated by certificates.
     of_peers: Option<Credentials>,
 }
 
 impl TlsOptions {
-    /// Reads the files, if any are named. `asks_others`: a parent, or servers; a CA alone is of use then.
+    /// Reads the files, if any are named. A CA alone is accepted if this process connects to others (`asks_others`).
     pub(crate) fn load(&self, asks_others: bool) -> Result<Option<Tls>, TlsError> {
         if !self.files.are_given() {
             return Ok(None);
@@ -54,13 +54,13 @@ impl TlsOptions {
 }
 
 impl Tls {
-    /// Of a listener; none where there is only a CA.
+    /// TLS of a listener. `None` if there is only a CA.
     pub(crate) fn listener(&self, service: Service) -> Result<Option<ServerTls>, TlsError> {
         let (credentials, clients) = match (service, &self.of_peers) {
             (Service::Peers, Some(credentials)) => (credentials, ClientCertificates::Required),
-            // Peers without certificates of their own prove themselves by a secret.
+            // Without certificates peers are authenticated by a secret.
             (Service::Peers, None) => return Ok(None),
-            // Probes have no certificate: what they may see is decided page by page.
+            // Probes have no certificate. Each page decides whether it needs one.
             (Service::Pages, _) if self.clients == ClientCertificates::Required => {
                 (&self.credentials, ClientCertificates::Optional)
             }
@@ -72,27 +72,27 @@ impl Tls {
         ServerTls::new(credentials, clients, service.protocol()).map(Some)
     }
 
-    /// Connections to the parent.
+    /// TLS of connections to the parent.
     pub(crate) fn to_parent(&self) -> Result<ClientTls, TlsError> {
         ClientTls::new(&self.credentials, None)
     }
 
-    /// Connections to peers, if they are known by certificates.
+    /// TLS of connections to peers, if they are authenticated by certificates.
     pub(crate) fn to_peers(&self) -> Result<Option<ClientTls>, TlsError> {
         self.of_peers.as_ref().map(|credentials| ClientTls::new(credentials, None)).transpose()
     }
 
-    /// Whether pages are for those that show a certificate.
+    /// Whether pages require a certificate.
     pub(crate) fn requires_certificates(&self) -> bool {
         self.clients == ClientCertificates::Required && self.is_of_listeners()
     }
 
-    /// Whether listeners speak TLS: not where there is only a CA.
+    /// Whether listeners use TLS, which they do not if there is only a CA.
     pub(crate) fn is_of_listeners(&self) -> bool {
         self.credentials.files().certificate.is_some()
     }
 
-    /// Whether there is a CA for the certificates of others.
+    /// Whether there is a CA.
     pub(crate) fn has_ca(&self) -> bool {
         self.credentials.files().ca.is_some()
     }
@@ -107,7 +107,7 @@ impl Tls {
     }
 }
 
-/// Reads certificates again that have changed, for ever: on SIGHUP at once.
+/// Reloads changed certificates, on SIGHUP at once.
 pub(crate) async fn reload(tls: Arc<Tls>, mut hangup: Signal) {
     let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -127,7 +127,7 @@ pub(crate) async fn reload(tls: Arc<Tls>, mut hangup: Signal) {
     }
 }
 
-/// SIGHUP, from here on.
+/// Listens for SIGHUP from now on.
 pub(crate) fn hangup() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }

@@ -1,11 +1,11 @@
-//! What operators have set for resources: assignments in pools, and what a protected resource can serve.
+//! Stores what operators set for resources: assignments in pools, and the load of protected resources.
 //!
-//! It outlives the resources, which are retired and created again. With a data directory it is a fact that the quorum
-//! keeps, and outlives the master too; otherwise it is kept as long as this process, and the answer says so. The notes
-//! of pools are read here as well; only peers keep those.
+//! It outlives the resources, which are retired and created again. With peers the quorum stores it; otherwise it lasts as
+//! long as the process, and the answer to the operator says so. The notes of pools, which only peers store, are read
+//! here as well.
 //!
-//! Deliberately absent: validation, which the resource does before anything is stored; and reports of load with an
-//! expiry, which are over before a new master would need them.
+//! The resource validates before anything is stored. Load reports with an expiry are not stored, because they expire
+//! before a new master would need them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,7 +15,7 @@ use std::{
 use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
 use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
 
-/// Where assignments and loads are kept.
+/// Where assignments and loads are stored.
 #[derive(Clone)]
 pub(crate) enum AssignmentStore {
     Peers(RaftHandle),
@@ -26,7 +26,7 @@ pub(crate) enum AssignmentStore {
 /// A client or a child node, by name.
 pub(crate) type HolderName = (HolderKind, Arc<str>);
 
-/// All that operators have set for one resource.
+/// What operators have set for one resource.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Override {
     assignments: BTreeMap<HolderName, Assigned>,
@@ -38,7 +38,7 @@ impl AssignmentStore {
         quorum.map_or_else(|| AssignmentStore::Process(Arc::default()), |quorum| AssignmentStore::Peers(quorum.clone()))
     }
 
-    /// Whether it is kept when this process ends.
+    /// Whether it outlives this process.
     pub(crate) fn is_kept(&self) -> bool {
         matches!(self, AssignmentStore::Peers(_))
     }
@@ -58,7 +58,7 @@ impl AssignmentStore {
         }
     }
 
-    /// What is assigned to a holder.
+    /// The assignment of a holder.
     pub(crate) fn assigned(&self, resource: &str, (kind, holder): &HolderName) -> Option<Assigned> {
         match self {
             AssignmentStore::Peers(quorum) => quorum.read(|state| state.assigned(resource, *kind, holder)),
@@ -68,7 +68,7 @@ impl AssignmentStore {
         }
     }
 
-    /// The notes of a pool from earlier masters, or from before it was retired. Only peers keep them.
+    /// The notes of a pool from earlier masters or incarnations. Only peers store them.
     pub(crate) fn pool(&self, resource: &str, now: Millis) -> Option<PoolNotes> {
         match self {
             AssignmentStore::Peers(quorum) => quorum.read(|state| state.pool(resource).map(|pool| pool.notes(now))),
@@ -76,7 +76,7 @@ impl AssignmentStore {
         }
     }
 
-    /// What a resource can serve, if that is not what its template says.
+    /// The load of a resource, if it was set.
     pub(crate) fn load_of(&self, resource: &str) -> Option<Load> {
         match self {
             AssignmentStore::Peers(quorum) => quorum.read(|state| state.load(resource)),
@@ -87,7 +87,7 @@ impl AssignmentStore {
     /// Stores an assignment; `None` removes it.
     pub(crate) async fn assign(
         &self,
-        reign: Option<&MasterLease>,
+        master_lease: Option<&MasterLease>,
         resource: &Arc<str>,
         holder: HolderName,
         assigned: Option<Assigned>,
@@ -99,7 +99,7 @@ impl AssignmentStore {
             AssignmentStore::Peers(quorum) => {
                 let (kind, id) = holder;
                 let command = Command::Assignment { resource: Arc::clone(resource), kind, holder: id, assigned };
-                propose(quorum, reign, command).await?;
+                propose(quorum, master_lease, command).await?;
             }
             AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| match assigned {
                 Some(assigned) => drop(overrides.assignments.insert(holder, assigned)),
@@ -109,10 +109,10 @@ impl AssignmentStore {
         Ok(())
     }
 
-    /// Stores what a resource can serve; `None`: what its template says.
+    /// Stores the load of a resource. `None` removes it.
     pub(crate) async fn load(
         &self,
-        reign: Option<&MasterLease>,
+        master_lease: Option<&MasterLease>,
         resource: &Arc<str>,
         load: Option<Load>,
     ) -> Result<(), ProposeError> {
@@ -121,7 +121,7 @@ impl AssignmentStore {
         }
         match self {
             AssignmentStore::Peers(quorum) => {
-                propose(quorum, reign, Command::Load { resource: Arc::clone(resource), load }).await?;
+                propose(quorum, master_lease, Command::Load { resource: Arc::clone(resource), load }).await?;
             }
             AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| overrides.load = load),
         }
@@ -129,9 +129,13 @@ impl AssignmentStore {
     }
 }
 
-async fn propose(quorum: &RaftHandle, reign: Option<&MasterLease>, command: Command) -> Result<(), ProposeError> {
-    let reign = reign.expect("a server with peers is master only with a reign");
-    quorum.propose(reign, vec![command]).await
+async fn propose(
+    quorum: &RaftHandle,
+    master_lease: Option<&MasterLease>,
+    command: Command,
+) -> Result<(), ProposeError> {
+    let master_lease = master_lease.expect("a master with peers has a lease");
+    quorum.propose(master_lease, vec![command]).await
 }
 
 fn lock(overrides: &Mutex<HashMap<Arc<str>, Override>>) -> MutexGuard<'_, HashMap<Arc<str>, Override>> {
@@ -154,7 +158,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_override_holds_until_it_is_replaced() {
+    async fn an_assignment_and_a_load_last_until_they_are_removed() {
         let store = AssignmentStore::new(None);
         let (pool, ada): (Arc<str>, Arc<str>) = ("pool".into(), "ada".into());
         let ten = Assigned::Capacity(Amount::clamped(10.0));
@@ -174,6 +178,6 @@ mod tests {
         }
         store.load(None, &pool, None).await.expect("no quorum to lose it");
         let AssignmentStore::Process(all) = &store else { panic!("there are no peers") };
-        assert!(lock(all).is_empty(), "nothing is left of it");
+        assert!(lock(all).is_empty(), "empty entries are removed");
     }
 }

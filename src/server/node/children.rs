@@ -1,4 +1,4 @@
-//! Which child nodes have asked this server lately, and which of their names two nodes have, for pages and checks.
+//! The child nodes that have asked this server recently, and names that two of them use, for pages and checks.
 
 use std::{
     collections::HashMap,
@@ -7,21 +7,21 @@ use std::{
 
 use leaseway_core::Millis;
 
-/// Child nodes that are remembered.
+/// Maximum number of recorded child nodes.
 const CHILDREN: usize = 1000;
-/// For how long one is that does not ask.
+/// How long a silent child node is recorded.
 const REMEMBERED: Millis = Millis(900_000);
-/// For how long a name counts as taken after a second node was refused under it.
+/// How long a name counts as taken after a second node was refused.
 const TAKEN: Millis = Millis(60_000);
 
-/// A child node, as it has asked last.
+/// The last request of a child node.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Child {
     pub(crate) id: String,
     pub(crate) at: Millis,
-    /// Resources of its last request.
+    /// Number of resources in the request.
     pub(crate) resources: usize,
-    /// When another node was refused under its name.
+    /// When another node with its name was last refused.
     pub(crate) taken: Option<Millis>,
 }
 
@@ -33,7 +33,7 @@ impl Children {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A child has asked, and was answered.
+    /// Records an answered request.
     pub(crate) fn asked(&self, id: &str, resources: usize, at: Millis) {
         let mut all = self.all();
         if let Some(child) = all.get_mut(id) {
@@ -48,20 +48,20 @@ impl Children {
         }
     }
 
-    /// A node was refused because another has its name.
+    /// Records a refusal because another node has this name.
     pub(crate) fn refused(&self, id: &str, at: Millis) {
         if let Some(child) = self.all().get_mut(id) {
             child.taken = Some(at);
         }
     }
 
-    /// The names that two nodes have asked with lately.
+    /// The names that two nodes have used recently.
     pub(crate) fn names_taken(&self, now: Millis) -> Vec<String> {
         let is_taken = |child: &Child| child.taken.is_some_and(|at| now.since(at) <= TAKEN);
         self.list(now).into_iter().filter(is_taken).map(|child| child.id).collect()
     }
 
-    /// Those that have asked lately, by name.
+    /// The child nodes that have asked recently, sorted by name.
     pub(crate) fn list(&self, now: Millis) -> Vec<Child> {
         let mut list: Vec<Child> =
             self.all().values().filter(|child| now.since(child.at) <= REMEMBERED).cloned().collect();
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_are_bounded_and_forgotten() {
+    fn child_nodes_are_bounded_and_expire() {
         let children = Children::default();
         (0..2 * CHILDREN).for_each(|number| children.asked(&number.to_string(), 1, Millis(0)));
         assert_eq!(children.list(Millis(0)).len(), CHILDREN);

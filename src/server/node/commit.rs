@@ -1,6 +1,7 @@
-//! How far the quorum has stored what one incarnation of a resource has proposed.
+//! The progress of one incarnation's proposals.
 //!
-//! The quorum tells by an atomic number and a wake-up, not by a message: a full mailbox must not keep answers in.
+//! The quorum reports progress by an atomic number and a wake-up rather than a message, because a full mailbox must not
+//! delay answers.
 
 use std::sync::{
     Arc,
@@ -12,24 +13,23 @@ use tokio::sync::Notify;
 
 use crate::observe::logging::Throttle;
 
-/// Shared by the incarnation and the proposals that it has under way.
+/// Shared by the incarnation and its pending proposals.
 #[derive(Debug, Default)]
 pub(super) struct CommitProgress {
     stored: AtomicU64,
     lost: AtomicBool,
-    /// Notified of each change; none: the resource looks for itself.
+    /// Notified of each change. `None` if the resource polls.
     notified: Option<Arc<Notify>>,
 }
 
-/// With mastership all that is under way is lost, of thousands of resources.
+/// Lost mastership fails the proposals of thousands of resources.
 static LOGGED: Throttle = Throttle::new();
 
-/// What has become of the proposals of one incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Commit {
-    /// All up to this number are stored by a quorum.
+    /// The quorum has stored all proposals up to this number.
     UpTo(u64),
-    /// One of them is not, or may not be: nothing that was decided since can count.
+    /// A proposal was not stored, or may not have been: no decision since then counts.
     Lost,
 }
 
@@ -42,27 +42,32 @@ impl CommitProgress {
         if self.lost.load(Ordering::Acquire) { Commit::Lost } else { Commit::UpTo(self.stored.load(Ordering::Acquire)) }
     }
 
-    /// Proposes `command`, the proposal `number`.
-    pub(super) fn propose(self: &Arc<Self>, number: u64, command: Command, quorum: &RaftHandle, reign: &MasterLease) {
-        let (guard, reign_number) = (self.guard(number), reign.term());
-        quorum.submit(reign, vec![command], move |result| match result {
+    /// Proposes `command` as proposal `number`.
+    pub(super) fn propose(
+        self: &Arc<Self>,
+        number: u64,
+        command: Command,
+        quorum: &RaftHandle,
+        master_lease: &MasterLease,
+    ) {
+        let (guard, term) = (self.guard(number), master_lease.term());
+        quorum.submit(master_lease, vec![command], move |result| match result {
             Ok(()) => guard.confirm(),
-            Err(ProposeError::Deposed) => tracing::debug!(reign = reign_number, "what was to be stored comes too late"),
+            Err(ProposeError::Deposed) => tracing::debug!(reign = term, "what was to be stored comes too late"),
             Err(error) => {
                 if let Some(unsaid) = LOGGED.turn() {
-                    tracing::warn!(reign = reign_number, unsaid, %error, "the peers did not store what they were to");
+                    tracing::warn!(reign = term, unsaid, %error, "the peers did not store what they were to");
                 }
             }
         });
     }
 
-    /// To travel with the proposal `number`.
     fn guard(self: &Arc<Self>, number: u64) -> CommitGuard {
         CommitGuard { progress: Arc::clone(self), number, stored: false }
     }
 }
 
-/// Travels with a proposal. One that is dropped unconfirmed says that the proposal is lost.
+/// Accompanies a proposal, which is lost if this is dropped unconfirmed.
 #[derive(Debug)]
 struct CommitGuard {
     progress: Arc<CommitProgress>,
@@ -71,7 +76,7 @@ struct CommitGuard {
 }
 
 impl CommitGuard {
-    /// A quorum has stored the proposal.
+    /// The quorum has stored the proposal.
     fn confirm(mut self) {
         self.stored = true;
     }
@@ -95,13 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guard_that_is_dropped_means_that_the_proposal_is_lost() {
+    fn a_dropped_guard_loses_the_proposal_and_all_later_ones() {
         let progress = Arc::<CommitProgress>::default();
         progress.guard(1).confirm();
         assert_eq!(progress.now(), Commit::UpTo(1));
         drop(progress.guard(2));
         assert_eq!(progress.now(), Commit::Lost);
         progress.guard(3).confirm();
-        assert_eq!(progress.now(), Commit::Lost, "what came after it rests on nothing");
+        assert_eq!(progress.now(), Commit::Lost);
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration that resources are run by.
+//! The configuration in force.
 
 use std::sync::Arc;
 
@@ -10,20 +10,19 @@ use crate::config::Loaded;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConfigInForce {
     pub(crate) repository: Repository,
-    /// Who may do what, if the configuration says it.
+    /// The access policy, if the configuration has one.
     pub(crate) access: Option<Arc<Policy>>,
-    /// Counts replacements; the first is 1.
+    /// Starts at 1 and counts replacements.
     pub(crate) version: u64,
-    /// A file name, or what stands in for one.
+    /// A file name, or a description.
     pub(crate) source: String,
-    /// Why the newest attempt to replace it was refused.
+    /// Why the newest replacement was refused, if it was.
     pub(crate) rejected: Option<String>,
-    /// What operators have set for a time in place of what templates say; the node puts it in.
+    /// Temporary settings of operators. The node actor sets them.
     pub(crate) overrides: Arc<Overrides>,
 }
 
 impl ConfigInForce {
-    /// Whether a configuration would change nothing.
     pub(crate) fn says_the_same_as(&self, loaded: &Loaded) -> bool {
         (&self.repository, &self.access) == (&loaded.repository, &loaded.access)
     }
@@ -32,7 +31,7 @@ impl ConfigInForce {
         self.repository.find(id).map(|template| template.identifier_glob.clone())
     }
 
-    /// What the template of a resource says, if one matches.
+    /// The settings of the matching template, if there is one.
     pub(crate) fn template_settings(&self, id: &str) -> Option<Settings> {
         self.repository.find(id).map(|template| template.settings.clone())
     }

@@ -1,4 +1,4 @@
-//! What every request looks up: the role of this peer, and which resources are alive.
+//! The role of this peer, and the resources that are alive. Every request looks them up.
 
 use std::{
     collections::HashMap,
@@ -8,22 +8,14 @@ use std::{
 use leaseway_core::Millis;
 use leaseway_raft::MasterLease;
 
-use super::resource_actor::ResourceHandle;
-use crate::node::peer_endpoints::PeerEndpoints;
+use super::{peer_endpoints::PeerEndpoints, refused::NotMaster, resource_actor::ResourceHandle};
 
-/// Another peer answers for this node, or none does at the moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NotMaster {
-    /// Where to ask instead, if that is known.
-    pub(crate) master: Option<PeerEndpoints>,
-}
-
-/// The role of this peer among those of its node.
+/// The role of this peer.
 #[derive(Debug, Clone)]
 pub(super) enum Role {
-    /// It answers: always if it is alone, among peers while its reign holds.
+    /// Among peers it may decide while its lease is valid; a server without peers always may.
     Master(Option<MasterLease>),
-    /// Another peer does, if any is known.
+    /// The master, if it is known.
     Elsewhere(Option<PeerEndpoints>),
 }
 
@@ -32,18 +24,17 @@ impl Role {
     pub(super) fn check(&self, now: Millis) -> Result<(), NotMaster> {
         match self {
             Role::Master(None) => Ok(()),
-            Role::Master(Some(reign)) if reign.holds(now) => Ok(()),
+            Role::Master(Some(master_lease)) if master_lease.holds(now) => Ok(()),
             Role::Master(Some(_)) | Role::Elsewhere(None) => Err(NotMaster { master: None }),
-            Role::Elsewhere(Some(services)) => Err(NotMaster { master: Some(services.clone()) }),
+            Role::Elsewhere(Some(master)) => Err(NotMaster { master: Some(master.clone()) }),
         }
     }
 }
 
-/// Shared by the node, which writes it, and all handles of the node.
-#[derive(Debug, Clone)]
+/// Written by the node actor, and shared with all handles of the node.
+#[derive(Clone)]
 pub(super) struct Directory(Arc<RwLock<Entries>>);
 
-#[derive(Debug)]
 struct Entries {
     role: Role,
     resources: HashMap<Arc<str>, ResourceHandle>,
@@ -55,11 +46,11 @@ impl Directory {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Entries> {
-        self.0.read().expect("nothing panics while the directory is held")
+        self.0.read().expect("no panic while the directory is locked")
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Entries> {
-        self.0.write().expect("nothing panics while the directory is held")
+        self.0.write().expect("no panic while the directory is locked")
     }
 
     pub(super) fn role(&self) -> Role {
@@ -74,7 +65,7 @@ impl Directory {
     pub(super) fn look_up(&self, id: &str) -> Result<Option<ResourceHandle>, NotMaster> {
         let entries = self.read();
         match &entries.role {
-            // Whether its reign holds the resource itself checks, at the moment at which it decides.
+            // The resource checks the lease when it decides.
             Role::Master(_) => Ok(entries.resources.get(id).cloned()),
             Role::Elsewhere(master) => Err(NotMaster { master: master.clone() }),
         }
@@ -88,14 +79,14 @@ impl Directory {
         self.write().resources.remove(id);
     }
 
-    /// What was alive under another role is gone: its last handles are with the requests that are under way to it.
+    /// Changes the role and removes all resources. Requests under way hold the last handles.
     pub(super) fn set_role(&self, role: Role) {
         let before = {
             let mut entries = self.write();
             entries.role = role;
             std::mem::take(&mut entries.resources)
         };
-        // Outside the lock: this ends actors.
+        // Outside the lock, because this ends actors.
         drop(before);
     }
 
@@ -112,7 +103,7 @@ impl Directory {
         self.read().resources.keys().cloned().collect()
     }
 
-    /// The ids that come after `after`, in order.
+    /// The sorted ids after `after`.
     pub(super) fn ids_after(&self, after: &str) -> Vec<Arc<str>> {
         let mut ids: Vec<Arc<str>> =
             self.read().resources.keys().filter(|id| after.is_empty() || id.as_ref() > after).cloned().collect();

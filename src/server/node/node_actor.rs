@@ -1,94 +1,58 @@
-//! This process as a peer of its node: its role, which resources are alive, which configuration is in force.
-//!
-//! This file is the handle that all other parts of the server have; [`actor`] receives its messages. What every request
-//! needs is looked up in the directory, without a message.
+//! The actor of this process as a peer of its node: its role, the directory of resources, and the configuration in
+//! force. It supervises the resources and the uplink. Requests for resources that are alive do not pass through it: the
+//! [directory](super::directory) is shared with the handles.
 
-mod actor;
+mod committed;
 mod election;
-mod forecast;
 mod opening;
-mod overrides;
-mod parting;
-mod refused;
-mod reports;
-mod startup_gate;
-mod sweep;
 
-use std::sync::{Arc, atomic::AtomicUsize};
-
-use actix::{Addr, ArbiterHandle};
-use futures_util::future::join_all;
-use leaseway_core::engine::LostMastership;
-use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
-use leaseway_raft::{Ineligible, MasterLease, RaftHandle};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
-
-pub(crate) use self::refused::Refused;
-use self::{
-    actor::{NodeActor, NodeMessage},
-    startup_gate::StartupGate,
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    num::NonZeroU64,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
 };
+
+use actix::{Actor, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, ResponseFuture};
+use futures_util::future::join_all;
+use leaseway_core::{Millis, NodeInstance, Overrides, Repository, access::Policy};
+use leaseway_raft::{KeptOverride, Mastership, RaftHandle};
+use tokio::sync::watch;
+
 use super::{
     config_in_force::ConfigInForce,
-    directory::{Directory, NotMaster, Role},
+    directory::{Directory, Role},
+    note_turns::NoteTurns,
+    notices::Notices,
     on_end::OnEnd,
-    resource_actor::{Full, PendingAnswer, ResourceHandle, ResourceMessage, SendError, YieldOnce},
-    uplink_actor::{Parent, UplinkReport, UplinkStatus},
+    refused::Refused,
+    resource_actor::{self, ResourceHandle},
+    uplink_actor::{self, Parent, UplinkContext, UplinkStatus, UplinkTask},
 };
 use crate::{
     auth::Authorizer,
     config::{initial_config::InitialConfiguration, limits::Limits},
-    listen::accounts::{Accounts, RequestOrigin},
-    node::{
-        assignment_store::AssignmentStore,
-        children::Children,
-        subscribers::Subscribers,
-        watchers::{TooManyWatchers, Watch, Watchers},
+    listen::accounts::{Accounts, RequestOrigin, ResourcePlace},
+    node::{assignment_store::AssignmentStore, subscribers::Subscribers, watchers::Watchers},
+    observe::{
+        changes::{Change, ChangeKind},
+        metrics,
     },
-    runtime::{
-        clock::Clock,
-        coop::{ChunkPermit, ENTRIES, pause},
-    },
+    runtime::clock::Clock,
 };
 
-/// Callers wait when so many messages are under way to the node (each of them may put one more).
+/// The capacity of the mailbox. Beyond it senders wait.
 pub(super) const MAILBOX: usize = 1024;
-
-/// How often a request is tried when the resource it was meant for turns out to be gone.
-const TRIES: usize = 3;
-
-/// The node actor is no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone;
-
-/// What a node needs to come to life.
-pub(crate) struct NodeStart {
-    pub(crate) repository: Repository,
-    /// Who may do what, if that configuration says it.
-    pub(crate) access: Option<Arc<Policy>>,
-    /// Where it came from.
-    pub(crate) source: String,
-    /// Decides by it whether calls are allowed.
-    pub(crate) authorizer: Arc<Authorizer>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) clock: Clock,
-    /// Where resources live.
-    pub(crate) arbiters: Vec<ArbiterHandle>,
-    /// Makes hash collisions unpredictable.
-    pub(crate) seed: u64,
-    /// Its part in the quorum of the peers; none: it is alone, and nothing outlives it.
-    pub(crate) membership: Option<Membership>,
-    /// Where its capacity comes from; none: the configuration says how much there is.
-    pub(crate) parent: Option<Parent>,
-    /// What each principal has.
-    pub(crate) accounts: Arc<Accounts>,
-}
+/// Maximum time that a stopping server waits for its pools.
+const PART_TIMEOUT: Duration = Duration::from_secs(1);
+/// Number of pools that write their last notes at the same time.
+const PART_AT_ONCE: usize = 64;
 
 /// The part of a node in the quorum of its peers.
 #[derive(Clone)]
 pub(crate) struct Membership {
     pub(crate) quorum: RaftHandle,
-    /// What a new master starts from.
     pub(crate) handover: Handover,
     /// The configuration that this peer was started with.
     pub(crate) initial: Arc<InitialConfiguration>,
@@ -97,407 +61,408 @@ pub(crate) struct Membership {
 /// What a new master starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Handover {
-    /// Everything that masters before it have promised.
+    /// The stored promises of earlier masters.
     #[default]
     Promises,
-    /// What holders say that they have, for as long as leases of masters before it may live.
+    /// The leases that holders report, while leases of earlier masters may be valid.
     Learning,
 }
 
-/// Talks to the node, and through its directory to resources.
-#[derive(Clone)]
-pub(crate) struct NodeHandle {
-    addr: Addr<NodeActor>,
-    directory: Directory,
-    config: watch::Receiver<Arc<ConfigInForce>>,
-    watchers: Arc<Watchers>,
-    parent: Option<Arc<Parent>>,
-    uplink_status: UplinkStatus,
-    assignment_store: AssignmentStore,
-    subscribers: Arc<Subscribers>,
-    authorizer: Arc<Authorizer>,
-    /// The peers, if there are any or could be.
-    quorum: Option<RaftHandle>,
-    startup_gate: StartupGate,
-    /// One plan is made at a time.
-    planning: Arc<Semaphore>,
-    accounts: Arc<Accounts>,
-    holders: Arc<AtomicUsize>,
-    children: Arc<Children>,
-    /// Everything else may read the time from here.
-    pub(crate) clock: Clock,
-    /// The bounds in force.
+/// The initial state of a node.
+pub(crate) struct NodeStart {
+    pub(crate) repository: Repository,
+    /// The access policy of the configuration, if it has one.
+    pub(crate) access: Option<Arc<Policy>>,
+    /// The origin of the configuration.
+    pub(crate) source: String,
+    pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) limits: Arc<Limits>,
+    pub(crate) clock: Clock,
+    /// The threads of the resources.
+    pub(crate) arbiters: Vec<ArbiterHandle>,
+    /// Makes hash collisions unpredictable.
+    pub(crate) seed: u64,
+    /// `None` for a server without peers, which stores nothing.
+    pub(crate) membership: Option<Membership>,
+    /// `None` for a root, whose configuration sets the capacities.
+    pub(crate) parent: Option<Parent>,
+    pub(crate) accounts: Arc<Accounts>,
 }
 
-fn busy(full: Full, id: &str) -> Refused {
-    match full {
-        Full::InAll => Refused::Busy(id.to_owned()),
-        Full::OfPrincipal => Refused::QueueShare(id.to_owned()),
-    }
+/// What the node actor and its handles share.
+pub(super) struct NodeShared {
+    pub(super) directory: Directory,
+    pub(super) config: watch::Sender<Arc<ConfigInForce>>,
+    pub(super) watchers: Arc<Watchers>,
+    pub(super) subscribers: Arc<Subscribers>,
+    pub(super) assignment_store: AssignmentStore,
+    pub(super) authorizer: Arc<Authorizer>,
+    pub(super) accounts: Arc<Accounts>,
+    /// The number of holders of all resources.
+    pub(super) holders: Arc<AtomicUsize>,
+    pub(super) membership: Option<Membership>,
+    pub(super) parent: Option<Parent>,
+    pub(super) uplink_status: UplinkStatus,
+    pub(super) clock: Clock,
+    pub(super) limits: Arc<Limits>,
 }
 
-impl NodeHandle {
-    /// Starts the node on the current arbiter. `on_failure` is called should it ever panic.
-    pub(crate) fn start(start: NodeStart, on_failure: impl FnOnce() + Send + 'static) -> NodeHandle {
-        let (clock, limits) = (start.clock, Arc::clone(&start.limits));
-        let role = if start.membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) };
-        let directory = Directory::new(role);
-        // Among peers the first is theirs; with a parent there is one for ever.
-        let version = u64::from(start.membership.is_none() || start.parent.is_some());
-        let (repository, access, source) = (start.repository.clone(), start.access.clone(), start.source.clone());
-        let authorizer = Arc::clone(&start.authorizer);
+impl NodeShared {
+    pub(super) fn new(start: &NodeStart) -> NodeShared {
+        let NodeStart { repository, access, source, authorizer, limits, clock, membership, parent, accounts, .. } =
+            start;
+        // Among peers the first version is theirs. With a parent it is never replaced.
+        let version = u64::from(membership.is_none() || parent.is_some());
+        let (repository, access, source) = (repository.clone(), access.clone(), source.clone());
         authorizer.set_policy(access.clone());
         let first = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
-        let (config_out, config) = watch::channel(Arc::new(first));
-        let (known, has_known) = watch::channel(start.membership.is_none());
-        let quorum = start.membership.as_ref().map(|membership| membership.quorum.clone());
-        let watchers = Arc::new(Watchers::new(limits.watchers, limits.share()));
-        let (parent, uplink_status) = (start.parent.clone().map(Arc::new), UplinkStatus::default());
-        let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
-        let subscribers = Arc::new(Subscribers::telling(Arc::clone(authorizer.audit().changes())));
-        let accounts = Arc::clone(&start.accounts);
-        let holders = Arc::<AtomicUsize>::default();
-        let shared = actor::NodeShared {
-            holders: Arc::clone(&holders),
-            accounts: Arc::clone(&accounts),
-            assignment_store: assignment_store.clone(),
-            subscribers: Arc::clone(&subscribers),
-            authorizer: Arc::clone(&authorizer),
-            directory: directory.clone(),
-            config: config_out,
-            watchers: Arc::clone(&watchers),
-            uplink_status: uplink_status.clone(),
-            known,
-        };
-        let addr = NodeActor::start(start, shared, OnEnd::new(on_failure));
-        NodeHandle {
-            addr,
-            directory,
-            config,
-            watchers,
-            parent,
-            uplink_status,
-            assignment_store,
-            subscribers,
-            authorizer,
-            quorum,
-            startup_gate: StartupGate::new(has_known),
-            planning: Arc::new(Semaphore::new(1)),
-            accounts,
-            holders,
-            children: Arc::default(),
-            clock,
-            limits,
+        NodeShared {
+            directory: Directory::new(if membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) }),
+            config: watch::Sender::new(Arc::new(first)),
+            watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
+            subscribers: Arc::new(Subscribers::telling(Arc::clone(authorizer.audit().changes()))),
+            assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.quorum)),
+            authorizer: Arc::clone(authorizer),
+            accounts: Arc::clone(accounts),
+            holders: Arc::default(),
+            membership: membership.clone(),
+            parent: parent.clone(),
+            uplink_status: UplinkStatus::default(),
+            clock: *clock,
+            limits: Arc::clone(limits),
         }
     }
 
-    /// Asks the resource, which comes to life if need be.
-    #[cfg(test)]
-    pub(crate) async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
-        self.submit_from(id, &request, None).await
-    }
-
-    /// As [`submit`](Self::submit), for one of whom is known where the request came from.
-    pub(crate) async fn submit_from(
-        &self,
-        id: &str,
-        request: &Request,
-        from: Option<RequestOrigin>,
-    ) -> Result<Answer, Refused> {
-        let mut dead = None;
-        let asked = self.submit_if_alive(id, request, from)?;
-        if let Some(asked) = asked {
-            dead = Some(asked.generation());
-            if let Some(answer) = asked.await {
-                return answer.map_err(|LostMastership| self.lost_mastership());
-            }
-        } else if matches!(request, Request::Renew(ask) if ask.has.is_none()) {
-            // The holder is unknown there, so nothing comes to life for this.
-            return Ok(Answer::Unknown);
-        }
-        // Boxed: every request under way would have room for this, and hardly one needs it.
-        Box::pin(self.submit_to_next(id, request, from, dead)).await
-    }
-
-    /// Submits a request if the resource is alive.
-    fn submit_if_alive(
-        &self,
-        id: &str,
-        request: &Request,
-        from: Option<RequestOrigin>,
-    ) -> Result<Option<PendingAnswer>, Refused> {
-        let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
-        handle.submit(request.clone(), from).map(Some).map_err(|full| busy(full, id))
-    }
-
-    /// Asks a resource that is not alive, or of which one incarnation is known to be over.
-    async fn submit_to_next(
-        &self,
-        id: &str,
-        request: &Request,
-        from: Option<RequestOrigin>,
-        mut dead: Option<u64>,
-    ) -> Result<Answer, Refused> {
-        for _ in 0..TRIES {
-            let known = self.directory.look_up(id).map_err(Refused::NotMaster)?;
-            let known = known.filter(|handle| Some(handle.generation()) != dead);
-            let handle = match known {
-                Some(handle) => handle,
-                None => self.open(&id.into(), dead, from).await?,
-            };
-            let asked = handle.submit(request.clone(), from).map_err(|full| busy(full, id))?;
-            if let Some(answer) = asked.await {
-                return answer.map_err(|LostMastership| self.lost_mastership());
-            }
-            dead = Some(handle.generation());
-        }
-        Err(Refused::Failed(id.to_string()))
-    }
-
-    /// As [`submit_from`](Self::submit_from), of several resources: all requests are submitted before any answer is
-    /// waited for, and those to resources that are alive cost no future each. Many are submitted in parts, between
-    /// which the thread does other work, and take turns with others of their principal: all requests that others have
-    /// made meanwhile wait for no more than a few parts.
-    pub(crate) async fn submit_all(
-        &self,
-        requests: &[(String, Request)],
-        from: Option<RequestOrigin>,
-    ) -> Vec<Result<Answer, Refused>> {
-        let account = from.filter(|_| requests.len() > ENTRIES).and_then(|from| self.accounts.of(from.principal));
-        let place = match &account {
-            Some(account) => account.turns.acquire().await.ok(),
-            None => None,
-        };
-        let mut permit = if requests.len() > ENTRIES { Some(ChunkPermit::acquire().await) } else { None };
-        let submit = |(id, request): &(String, Request)| self.submit_if_alive(id, request, from).ok().flatten();
-        let (mut pending, mut answers): (Vec<Option<PendingAnswer>>, Vec<_>) = Default::default();
-        for part in requests.chunks(ENTRIES) {
-            let before = pending.len();
-            if before > 0
-                && let Some(last) = permit.take()
-            {
-                permit = Some(last.next().await);
-            }
-            pending.extend(part.iter().map(submit));
-            let part = &mut pending[before..];
-            if part.iter().flatten().any(PendingAnswer::leads) {
-                YieldOnce::default().await;
-            }
-            part.iter_mut().flatten().for_each(PendingAnswer::run);
-        }
-        drop((permit, place));
-        for (at, pending) in pending.into_iter().enumerate() {
-            if at > 0 && at.is_multiple_of(ENTRIES) {
-                pause().await;
-            }
-            answers.push(match pending {
-                Some(pending) => pending.await.map(|answer| answer.map_err(|LostMastership| self.lost_mastership())),
-                None => None,
-            });
-        }
-        // Those that are not alive, that are not this peer's to answer, or that have ended meanwhile.
-        let others = requests.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(request, _)| request);
-        let others = others.map(|(id, request)| self.submit_from(id, request, from));
-        let mut others = join_all(others).await.into_iter();
-        answers.into_iter().filter_map(|answer| answer.or_else(|| others.next())).collect()
-    }
-
-    /// Asks the resource if it is alive; nothing comes to life for this.
-    pub(crate) async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
-        let Some(asked) = self.submit_if_alive(id, &request, None)? else { return Ok(None) };
-        asked.await.transpose().map_err(|LostMastership| self.lost_mastership())
-    }
-
-    /// Does something with the resource, which comes to life if need be. Should it fail meanwhile, that is done again
-    /// with its next incarnation.
-    pub(crate) async fn operate<T: Send + 'static>(
-        &self,
-        id: &Arc<str>,
-        work: impl Fn(&mut Resource, Millis) -> T + Clone + Send + 'static,
-    ) -> Result<T, Refused> {
-        let mut dead = None;
-        for _ in 0..TRIES {
-            self.check().map_err(Refused::NotMaster)?;
-            let known = self.lookup(id).filter(|handle| Some(handle.generation()) != dead);
-            let handle = match known {
-                Some(handle) => handle,
-                None => self.open(id, dead, None).await?,
-            };
-            let (reply, done) = oneshot::channel();
-            let work = work.clone();
-            let work = Box::new(move |core: &mut Resource, now| {
-                // The caller may have gone away meanwhile.
-                let _ = reply.send(work(core, now));
-            });
-            match handle.send(ResourceMessage::Operate { work }) {
-                Err(SendError::Busy) => return Err(Refused::Busy(id.to_string())),
-                Err(SendError::Gone) => {}
-                Ok(()) => {
-                    if let Ok(done) = done.await {
-                        return Ok(done);
-                    }
-                }
-            }
-            dead = Some(handle.generation());
-        }
-        self.check().map_err(Refused::NotMaster)?;
-        Err(Refused::Failed(id.to_string()))
-    }
-
-    /// What operators have said, and whether it is kept.
-    pub(crate) fn assignment_store(&self) -> &AssignmentStore {
-        &self.assignment_store
-    }
-
-    /// The streams that listen for what happens in pools.
-    pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
-        &self.subscribers
-    }
-
-    /// Child nodes that have asked.
-    pub(crate) fn children(&self) -> &Children {
-        &self.children
-    }
-
-    /// Decides whether calls are allowed.
-    pub(crate) fn authorizer(&self) -> &Arc<Authorizer> {
-        &self.authorizer
-    }
-
-    /// How a resource would be run; nothing is known where the parent says it.
-    pub(crate) fn settings(&self, id: &str) -> Option<Settings> {
-        self.parent.is_none().then(|| self.config().settings_for(id))
-    }
-
-    /// The answer to a request that this peer may not decide now: which one does, if that is known by now.
-    fn lost_mastership(&self) -> Refused {
-        Refused::NotMaster(self.check().err().unwrap_or(NotMaster { master: None }))
-    }
-
-    /// Whether this peer may decide at this moment.
-    pub(crate) fn check(&self) -> Result<(), NotMaster> {
-        self.directory.role().check(self.clock.at())
-    }
-
-    /// Whether this peer is master, or hears from it and counts.
-    pub(crate) fn has_heard_itself(&self) -> bool {
-        self.quorum.as_ref().is_none_or(RaftHandle::hears_master)
-    }
-
-    /// Why this peer takes no part, if it does not.
-    pub(crate) fn absence(&self) -> Option<Ineligible> {
-        self.quorum.as_ref().and_then(RaftHandle::ineligible)
-    }
-
-    /// The reign under which it decides; none for a node that is alone.
-    pub(crate) fn reign(&self) -> Result<Option<MasterLease>, NotMaster> {
-        let role = self.directory.role();
-        role.check(self.clock.at())?;
-        match role {
-            Role::Master(reign) => Ok(reign),
-            Role::Elsewhere(master) => Err(NotMaster { master }),
-        }
-    }
-
-    pub(super) fn lookup(&self, id: &str) -> Option<ResourceHandle> {
-        self.directory.get(id)
-    }
-
-    pub(super) async fn open(
-        &self,
-        id: &Arc<str>,
-        dead: Option<u64>,
-        from: Option<RequestOrigin>,
-    ) -> Result<ResourceHandle, Refused> {
-        let (reply, handle) = oneshot::channel();
-        let open = NodeMessage::Open { id: Arc::clone(id), dead, from, reply };
-        self.tell(open).await.map_err(|Gone| Refused::ShuttingDown)?;
-        handle.await.map_err(|_| Refused::ShuttingDown)?
-    }
-
-    async fn tell(&self, message: NodeMessage) -> Result<(), Gone> {
-        self.addr.send(message).await.map_err(|_| Gone)
-    }
-
-    /// Where the capacity comes from; nothing for a root.
-    pub(crate) fn parent(&self) -> Option<&Parent> {
-        self.parent.as_deref()
-    }
-
-    /// How it gets on with the parent, while this peer is master.
-    pub(crate) fn uplink(&self) -> Option<UplinkReport> {
-        self.uplink_status.read()
-    }
-
-    /// The configuration in force.
-    pub(crate) fn config(&self) -> Arc<ConfigInForce> {
+    pub(super) fn config(&self) -> Arc<ConfigInForce> {
         Arc::clone(&self.config.borrow())
     }
+}
 
-    /// Puts another configuration in force. Leases stay.
-    pub(crate) async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
-        let version = self.config().version + 1;
-        let source = self.config().source.clone();
-        let config = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
-        self.tell(NodeMessage::Configure(config)).await
+pub(super) struct NodeActor {
+    shared: Arc<NodeShared>,
+    arbiters: Vec<ArbiterHandle>,
+    next_arbiter: usize,
+    seed: u64,
+    /// The number of the newest incarnation of a resource.
+    generation: u64,
+    last_epoch: u64,
+    /// The accounts that resources are charged to.
+    resource_places: HashMap<Arc<str>, ResourcePlace>,
+    /// When this peer took its role. Learning mode counts from here.
+    since: Millis,
+    /// The newest decision of the quorum.
+    mastership: Mastership,
+    /// Becomes true when a master is first known.
+    master_known: watch::Sender<bool>,
+    /// The time of the last sweep.
+    swept: Millis,
+    /// The operator was warned that the configuration file differs from the one in force.
+    has_warned_of_difference: bool,
+    /// The newest configuration of the peers that was adopted or refused.
+    adopted: u64,
+    /// The overrides in force, …
+    overrides: Arc<Overrides>,
+    /// … and as the quorum stores them.
+    kept_overrides: Vec<(Arc<str>, KeptOverride)>,
+    note_turns: NoteTurns,
+    /// `None` for a root.
+    notices: Option<Arc<Notices>>,
+    /// Runs while this peer is master of a node with a parent.
+    uplink: Option<UplinkTask>,
+    /// The random instance number of a node without a cluster.
+    drawn: NonZeroU64,
+    /// Called unless the actor is stopped: a panic ends the process, which its supervisor restarts.
+    on_failure: OnEnd,
+}
+
+impl Actor for NodeActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if let Some(membership) = &self.shared.membership {
+            actix_rt::spawn(election::follow(membership.quorum.clone(), ctx.address()));
+        }
     }
 
-    /// Has the node look at what the quorum has stored, before it does so anyway.
-    pub(crate) async fn look_at_facts(&self) -> Result<(), Gone> {
-        self.tell(NodeMessage::LookAtFacts).await
+    fn stopped(&mut self, _: &mut Context<Self>) {
+        self.on_failure.disarm();
+    }
+}
+
+/// Creates a resource that a request needs.
+pub(super) struct Open {
+    pub(super) id: Arc<str>,
+    /// An incarnation of it that has ended.
+    pub(super) dead: Option<u64>,
+    pub(super) from: Option<RequestOrigin>,
+}
+
+impl Message for Open {
+    type Result = Result<ResourceHandle, Refused>;
+}
+
+impl Handler<Open> for NodeActor {
+    type Result = Result<ResourceHandle, Refused>;
+
+    fn handle(&mut self, Open { id, dead, from }: Open, ctx: &mut Context<Self>) -> Self::Result {
+        self.open(id, dead, from, ctx)
+    }
+}
+
+/// An incarnation of a resource has ended.
+struct Ended {
+    id: Arc<str>,
+    generation: u64,
+}
+
+impl Message for Ended {
+    type Result = ();
+}
+
+impl Handler<Ended> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, Ended { id, generation }: Ended, ctx: &mut Context<Self>) {
+        self.ended(&id, generation, ctx);
+    }
+}
+
+/// Puts a configuration in force.
+pub(super) struct Configure(pub(super) ConfigInForce);
+
+impl Message for Configure {
+    type Result = ();
+}
+
+impl Handler<Configure> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, Configure(config): Configure, _: &mut Context<Self>) {
+        self.put_in_force(config);
+    }
+}
+
+/// A configuration was refused for this reason. The old one stays in force.
+pub(super) struct Reject(pub(super) String);
+
+impl Message for Reject {
+    type Result = ();
+}
+
+impl Handler<Reject> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, Reject(why): Reject, _: &mut Context<Self>) {
+        self.reject(why);
+    }
+}
+
+/// The quorum has decided which peer is master.
+struct Elected(Mastership);
+
+impl Message for Elected {
+    type Result = ();
+}
+
+impl Handler<Elected> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, Elected(mastership): Elected, ctx: &mut Context<Self>) {
+        self.elected(mastership, ctx);
+    }
+}
+
+/// The state of the quorum may have changed.
+pub(super) struct FollowQuorum;
+
+impl Message for FollowQuorum {
+    type Result = ();
+}
+
+impl Handler<FollowQuorum> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, _: FollowQuorum, ctx: &mut Context<Self>) {
+        self.follow_quorum(ctx);
+    }
+}
+
+/// This server is about to stop: pools write their last notes, and another peer may become master.
+pub(super) struct HandOver;
+
+impl Message for HandOver {
+    type Result = ();
+}
+
+impl Handler<HandOver> for NodeActor {
+    type Result = ResponseFuture<()>;
+
+    /// Runs in a task, so that requests are answered meanwhile.
+    fn handle(&mut self, _: HandOver, _: &mut Context<Self>) -> ResponseFuture<()> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let _ = tokio::time::timeout(PART_TIMEOUT, part(&shared.directory)).await;
+            if let Some(membership) = &shared.membership {
+                membership.quorum.shutdown().await;
+            }
+        })
+    }
+}
+
+/// Returns when the last notes of all pools are stored or lost.
+async fn part(directory: &Directory) {
+    for some in directory.resources().chunks(PART_AT_ONCE) {
+        // A resource with too many pending messages has written its notes with the last tick.
+        let parting = some.iter().filter_map(|handle| handle.ask(resource_actor::Part).ok());
+        for under_way in join_all(parting).await.into_iter().flatten().flatten() {
+            while !under_way.is_over() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+}
+
+/// Time has passed.
+pub(super) struct Tick;
+
+impl Message for Tick {
+    type Result = ();
+}
+
+impl Handler<Tick> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Tick, _: &mut Context<Self>) {
+        self.supervise_uplink();
+        self.tick_resources();
+    }
+}
+
+/// Checks that the actor makes progress.
+pub(super) struct Ping;
+
+impl Message for Ping {
+    type Result = ();
+}
+
+impl Handler<Ping> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Ping, _: &mut Context<Self>) {}
+}
+
+impl NodeActor {
+    pub(super) fn start(
+        start: NodeStart,
+        shared: Arc<NodeShared>,
+        master_known: watch::Sender<bool>,
+        on_failure: OnEnd,
+    ) -> Addr<NodeActor> {
+        let now = start.clock.at();
+        let mut actor = NodeActor {
+            arbiters: start.arbiters,
+            next_arbiter: 0,
+            seed: start.seed,
+            generation: 0,
+            last_epoch: 0,
+            resource_places: HashMap::new(),
+            since: now,
+            mastership: Mastership::Unknown,
+            master_known,
+            swept: now,
+            has_warned_of_difference: false,
+            adopted: 0,
+            overrides: Arc::default(),
+            kept_overrides: Vec::new(),
+            note_turns: NoteTurns::start(),
+            notices: shared.parent.is_some().then(Arc::default),
+            uplink: None,
+            drawn: NonZeroU64::new(RandomState::new().build_hasher().finish()).unwrap_or(NonZeroU64::MIN),
+            shared,
+            on_failure,
+        };
+        NodeActor::create(|ctx: &mut Context<NodeActor>| {
+            ctx.set_mailbox_capacity(MAILBOX);
+            if actor.shared.membership.is_none() {
+                // Before the first resource is created, which notifies the uplink.
+                actor.begin_uplink();
+            }
+            actor
+        })
     }
 
-    /// Remembers why a configuration was refused; the old one stays in force.
-    pub(crate) async fn reject(&self, why: String) -> Result<(), Gone> {
-        self.tell(NodeMessage::Reject(why)).await
+    fn record(&self, kind: ChangeKind, what: String, outcome: String) {
+        self.shared.authorizer.audit().changes().tell(Change { outcome, ..Change::new(kind, what) });
     }
 
-    /// Time passes: leases end, idle resources retire.
-    pub(crate) async fn tick(&self) -> Result<(), Gone> {
-        self.tell(NodeMessage::Tick).await
+    fn put_in_force(&mut self, config: ConfigInForce) {
+        if config.rejected.is_none() {
+            let what = format!("version {} in force, from {}", config.version, config.source);
+            self.record(ChangeKind::Configuration, what, String::new());
+        }
+        self.shared.authorizer.set_policy(config.access.clone());
+        self.publish(config);
     }
 
-    /// The holder listens for hints until what is returned is dropped.
-    pub(crate) fn watch(
-        &self,
-        kind: HolderKind,
-        id: Arc<str>,
-        from: Option<RequestOrigin>,
-    ) -> Result<Watch, TooManyWatchers> {
-        self.watchers.start(kind, id, from.map_or(Principal::NONE, |from| from.principal))
+    fn publish(&mut self, config: ConfigInForce) {
+        let config = ConfigInForce { overrides: Arc::clone(&self.overrides), ..config };
+        self.shared.config.send_replace(Arc::new(config));
+        self.tick_resources();
     }
 
-    /// How many holders listen for hints.
-    pub(crate) fn watching(&self) -> usize {
-        self.watchers.count()
+    fn reject(&mut self, why: String) {
+        let config = self.shared.config();
+        let what = format!("refused; version {} stays in force", config.version);
+        self.record(ChangeKind::Configuration, what, why.clone());
+        self.put_in_force(ConfigInForce { rejected: Some(why), ..ConfigInForce::clone(&config) });
     }
 
-    /// Returns once the node has come round to it: it is not merely there, it makes progress.
-    pub(crate) async fn ping(&self) -> Result<(), Gone> {
-        self.tell(NodeMessage::Ping).await
+    /// A resource with too many pending messages gets the next tick.
+    fn tick_resources(&self) {
+        let config = self.shared.config();
+        for handle in self.shared.directory.resources() {
+            let _ = handle.send(resource_actor::Tick { config: Arc::clone(&config) });
+        }
     }
 
-    /// How many resources are alive.
-    pub(crate) fn resources(&self) -> usize {
-        self.directory.len()
+    /// Starts an uplink, which knows nothing of the leases that the parent gave to other masters (rule 7).
+    fn begin_uplink(&mut self) {
+        let (Some(parent), Some(notices)) = (&self.shared.parent, &self.notices) else { return };
+        self.uplink = Some(uplink_actor::start(UplinkContext {
+            parent: parent.clone(),
+            instance: self.instance(),
+            directory: self.shared.directory.clone(),
+            notices: Arc::clone(notices),
+            status: self.shared.uplink_status.clone(),
+            clock: self.shared.clock,
+            seed: self.seed,
+        }));
     }
 
-    /// The ids of those.
-    pub(crate) fn living(&self) -> Vec<Arc<str>> {
-        self.directory.ids_after("")
+    /// The peers of a node share the number of their cluster. A server without a data directory is a new instance with
+    /// each start.
+    fn instance(&self) -> NodeInstance {
+        let cluster = self.shared.membership.as_ref().and_then(|membership| membership.quorum.cluster_number());
+        let node = cluster.and_then(|cluster| NonZeroU64::new((cluster >> 64) as u64 ^ cluster as u64));
+        let reign = match self.shared.directory.role() {
+            Role::Master(Some(master_lease)) => master_lease.term(),
+            Role::Master(None) | Role::Elsewhere(_) => 0,
+        };
+        NodeInstance { node: node.unwrap_or(self.drawn), reign }
     }
 
-    /// Waits until no other plan is made: each has all holders of a resource in memory once more.
-    pub(crate) async fn planning(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.planning).acquire_owned().await.ok()
+    fn end_uplink(&mut self) {
+        self.uplink = None;
+        self.shared.uplink_status.wipe();
     }
 
-    /// Makes a resource panic, to see what happens then.
-    #[cfg(test)]
-    pub(crate) fn plant_panic(&self, id: &str) {
-        if let Some(handle) = self.lookup(id) {
-            handle.plant_panic();
+    /// Restarts an uplink that has failed. Only with a tick, because it may fail again at once.
+    fn supervise_uplink(&mut self) {
+        if self.uplink.as_ref().is_some_and(UplinkTask::has_failed) {
+            metrics::uplink_restarted();
+            let parent: Vec<_> = self.shared.parent.iter().flat_map(|parent| &parent.addresses).collect();
+            tracing::error!(?parent, "the uplink failed; it is built anew");
+            self.begin_uplink();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Turns to note: what all pools of a node write together is bounded, however many pools there are.
+//! Limits the rate at which all pools of a node together write notes. A pool writes when it is its turn.
 
 use std::sync::{
     Arc,
@@ -7,20 +7,20 @@ use std::sync::{
 
 use tokio::{sync::mpsc, time::Duration};
 
-/// Turns of all pools come so far apart: 1,280 entries and 320 KiB in a second.
+/// Minimum time between two turns: at most 1,280 entries and 320 KiB per second.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Gives turns, in the order in which they were asked for.
+/// Grants turns in the order of the requests.
 #[derive(Debug, Clone)]
 pub(super) struct NoteTurns(mpsc::UnboundedSender<Arc<AtomicBool>>);
 
 impl NoteTurns {
-    /// For as long as a pool could ask. A pool asks for one at a time, so that no more wait than there are pools.
+    /// A pool asks for one turn at a time, so the number of pools bounds the queue.
     pub(super) fn start() -> NoteTurns {
         let (queue, mut asked) = mpsc::unbounded_channel::<Arc<AtomicBool>>();
         actix_rt::spawn(async move {
             while let Some(turn) = asked.recv().await {
-                // A turn that no pool waits for any more takes no time.
+                // Skips pools that are gone.
                 if Arc::strong_count(&turn) > 1 {
                     turn.store(true, Ordering::Release);
                     tokio::time::sleep(MIN_INTERVAL).await;
@@ -35,7 +35,7 @@ impl NoteTurns {
 #[derive(Debug)]
 pub(super) struct NoteTurn {
     turns: NoteTurns,
-    /// It has been asked for; set once it has come.
+    /// The pending request. Becomes true when the turn has come.
     asked: Option<Arc<AtomicBool>>,
 }
 
@@ -55,7 +55,7 @@ impl NoteTurn {
     pub(super) fn ask(&mut self) {
         if self.asked.is_none() {
             let turn = Arc::new(AtomicBool::new(false));
-            // If no turns are given any more, the server is stopping.
+            // Fails only if the server is stopping.
             let _ = self.turns.0.send(Arc::clone(&turn));
             self.asked = Some(turn);
         }

@@ -1,14 +1,14 @@
-//! What resources tell the uplink: that they want something from the parent, now.
+//! Notices of resources to the uplink, for example that the parent should be asked now.
 //!
-//! A list and a wake-up instead of messages, so that nothing is lost to a full mailbox. A resource is on it once until
-//! it is condensed, so it is as long as there are resources.
+//! They are a list with a wake-up, because a full mailbox would lose them. A resource asks at most once until it is
+//! summarized, so the list is bounded by the number of resources.
 
 use std::sync::Mutex;
 
 use leaseway_uplink::Notice;
 use tokio::sync::Notify;
 
-/// Notices that the uplink has not read yet.
+/// Notices that the uplink has not read.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     unread: Mutex<Vec<Notice>>,
@@ -17,16 +17,16 @@ pub(super) struct Notices {
 
 impl Notices {
     pub(super) fn post(&self, notice: Notice) {
-        self.unread.lock().expect("nothing panics while the list is held").push(notice);
+        self.unread.lock().expect("no panic while the list is locked").push(notice);
         self.wake.notify_one();
     }
 
-    /// Returns once there may be something to read.
+    /// Returns when there may be notices.
     pub(super) async fn posted(&self) {
         self.wake.notified().await;
     }
 
     pub(super) fn take(&self) -> Vec<Notice> {
-        std::mem::take(&mut *self.unread.lock().expect("nothing panics while the list is held"))
+        std::mem::take(&mut *self.unread.lock().expect("no panic while the list is locked"))
     }
 }

@@ -1,14 +1,14 @@
-//! How what the node supervises tells that it is over, however it ended.
+//! Reports the end of what the node supervises.
 
-/// Calls when it is dropped, also by a panic.
-pub(super) struct OnEnd(Option<Box<dyn FnOnce() + Send>>);
+/// Runs a function when it is dropped, also by a panic.
+pub(super) struct OnEnd(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl OnEnd {
-    pub(super) fn new(call: impl FnOnce() + Send + 'static) -> OnEnd {
+    pub(super) fn new(call: impl FnOnce() + Send + Sync + 'static) -> OnEnd {
         OnEnd(Some(Box::new(call)))
     }
 
-    /// It ends as it should: nothing is called.
+    /// A regular end: nothing is called.
     pub(super) fn disarm(&mut self) {
         self.0 = None;
     }

@@ -1,14 +1,14 @@
-//! The addresses of a server, as peers send them to each other.
+//! The addresses of a peer, as peers exchange them.
 
 use std::fmt;
 
-/// The addresses of one peer. The quorum carries them as one opaque text.
+/// The addresses of one peer. The quorum stores them as one opaque text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerEndpoints {
     pub grpc: String,
-    /// For operators; empty if it is not known.
+    /// The address for operators. Empty if unknown.
     pub admin: String,
-    /// For pages; empty if it is not known.
+    /// The address of the pages. Empty if unknown.
     pub http: String,
 }
 

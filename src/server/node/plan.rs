@@ -1,5 +1,5 @@
-//! What a configuration would change, from what clients want at this moment: which resources would be run otherwise,
-//! who would gain and who would lose, and which leases would have to end first.
+//! Plans a configuration: which resources it would change, and what their holders would gain and lose by their present
+//! demand.
 
 use std::sync::Arc;
 
@@ -12,66 +12,65 @@ use crate::{
     node::{ConfigInForce, NodeHandle, NotMaster},
 };
 
-/// Resources that are divided at the same time: their holders are in memory twice.
+/// Number of resources that are divided at the same time. Their holders are copied.
 const TOGETHER: usize = 4;
-/// About so many bytes a plan has at the most; what does not fit is counted.
+/// Approximate maximum size of a plan. Further resources are only counted.
 const MAX_BYTES: usize = 3 << 20;
-/// What a row takes besides its names.
+/// Estimated bytes of a row without its names.
 const ROW: usize = 128;
 
-/// A configuration that is considered.
+/// A request for the plan of a configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanRequest {
     pub(crate) text: String,
-    /// What complaints call it.
+    /// Its name in messages.
     pub(crate) source: String,
-    /// Only this resource; empty: all.
+    /// Plans only this resource. Empty for all.
     pub(crate) resource: String,
-    /// Holders that are named, of each resource.
+    /// Maximum number of holders per resource.
     pub(crate) holders: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Plan {
-    /// The version that is in force now.
+    /// The version in force.
     pub(crate) in_force: u64,
-    /// Everything that is wrong with the text; then nothing else is said.
+    /// The errors in the text. If there are any, the rest is empty.
     pub(crate) mistakes: Vec<String>,
-    /// What is allowed but probably not meant.
+    /// What is valid but probably a mistake.
     pub(crate) warnings: Vec<String>,
-    /// Resources that would be run otherwise: those of which the largest part would change hands first.
+    /// The resources that would change, sorted by the fraction that would be redistributed.
     pub(crate) resources: Vec<ResourcePlan>,
-    /// Those that are alive and would be run as before.
+    /// The number of resources that would not change.
     pub(crate) unchanged: usize,
-    /// Those that would change and are not named, for want of room.
+    /// The number of resources that do not fit into the plan.
     pub(crate) left_out: usize,
 }
 
-/// What would become of one resource.
+/// The plan of one resource.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResourcePlan {
     pub(crate) id: Arc<str>,
-    /// The template that it follows and would follow; `None` where none matches.
+    /// The present and the planned template. `None` if none matches.
     pub(crate) template: (Option<String>, Option<String>),
-    /// How it is divided and would be.
+    /// The present and the planned algorithm.
     pub(crate) algorithm: (AlgorithmKind, AlgorithmKind),
-    /// Everything that its settings would have otherwise; nothing where only the template has another name.
+    /// The changed settings. Empty if only the name of the template changes.
     pub(crate) changes: Vec<FieldChange>,
-    /// What holders would be due. `None`: nothing but the template's name changes, or it was too busy to say, or is
-    /// gone.
+    /// What holders would be due. `None` if the settings do not change, or if the resource is busy or gone.
     pub(crate) foreseen: Option<Foreseen>,
 }
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unplanned {
-    /// Another peer knows what is wanted.
+    /// The master knows the demand.
     NotMaster(NotMaster),
-    /// The templates are those of the parent, which is there.
+    /// The templates come from the parent at these addresses.
     HasParent(Vec<String>),
 }
 
-/// Plans it: parts of `node` that `is_shown` does not show are neither named nor counted.
+/// Plans a configuration. Resources that `is_shown` hides are neither named nor counted.
 pub(crate) async fn plan(
     node: &NodeHandle,
     request: &PlanRequest,
@@ -101,7 +100,7 @@ pub(crate) async fn plan(
     let is_asked = |id: &str| request.resource.is_empty() || request.resource == id;
     let ids: Vec<Arc<str>> = node.living().into_iter().filter(|id| is_asked(id) && is_shown(id)).collect();
     let alive = ids.len();
-    // Plans take turns, so that they do not fill the memory together.
+    // One plan at a time, to bound the memory.
     let _turn = node.planning().await;
     let drafts = spawn_blocking(move || drafts(&ids, &in_force, &loaded)).await.unwrap_or_default();
     plan.unchanged = alive - drafts.len();
@@ -115,10 +114,10 @@ pub(crate) async fn plan(
     Ok(plan)
 }
 
-/// A resource that would be run otherwise, and the settings if they would be others.
+/// The plan of a resource, and its settings if they change.
 type PlanDraft = (ResourcePlan, Option<Settings>);
 
-/// Finds out which resources would be. Many patterns and many resources take long.
+/// Finds the resources that would change, which takes long for many patterns and resources.
 fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<PlanDraft> {
     let after = &after.repository;
     let draft = |id: &Arc<str>| {
@@ -144,7 +143,7 @@ async fn foresee(node: &NodeHandle, (mut plan, settings): PlanDraft, most: usize
 }
 
 impl Plan {
-    /// Takes up what has room: all resources before any holder.
+    /// Adds what fits: all resources before any holder.
     fn fill(&mut self, mut planned: Vec<ResourcePlan>) {
         planned
             .sort_by(|one, other| other.part_moved().total_cmp(&one.part_moved()).then_with(|| one.id.cmp(&other.id)));
@@ -160,11 +159,11 @@ impl Plan {
     }
 }
 
-/// Bytes that are left.
+/// The number of bytes left.
 struct Room(usize);
 
 impl Room {
-    /// Takes some; what does not fit ends it.
+    /// Takes bytes. If they do not fit, nothing is left.
     fn take(&mut self, bytes: usize) -> bool {
         let left = self.0.checked_sub(bytes);
         self.0 = left.unwrap_or(0);
@@ -173,14 +172,14 @@ impl Room {
 }
 
 impl ResourcePlan {
-    /// The part of what is due that would change hands, or come, or go.
+    /// The fraction of the due amounts that would change.
     fn part_moved(&self) -> f64 {
         let Some(foreseen) = &self.foreseen else { return 0.0 };
         let most = foreseen.due.0.max(foreseen.due.1.unwrap_or(Sum::ZERO)).get();
         if most > 0.0 { (foreseen.gains.amount.get() + foreseen.losses.amount.get()) / most } else { 0.0 }
     }
 
-    /// Without its holders.
+    /// The estimated size without holders.
     fn bytes(&self) -> usize {
         let templates = [&self.template.0, &self.template.1].into_iter().flatten().map(String::len).sum::<usize>();
         let changes = self.changes.iter().map(|change| change.field.len() + change.from.len() + change.to.len() + 16);

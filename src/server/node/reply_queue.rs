@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_for_another_thread_arrive_there_and_those_for_this_one_at_once() {
+    fn answers_for_another_thread_are_delivered_there() {
         let (queues, mut opened) = mpsc::channel(1);
         let (reply_txs, mut asked) = mpsc::unbounded_channel();
         let other = thread::spawn(move || {

@@ -1,50 +1,41 @@
 //! The actor of one resource.
 //!
 //! [`ResourceActor`] owns the engine, and with it everything known about the holders. Its mailbox is the [`combiner`]:
-//! requests are handled on the threads of their connections, and one of these threads runs a round for all pending
-//! requests. Commands are handled on the resource's own [`task`].
+//! one [`Round`] handles all pending requests, on the thread of one of them. Other messages are handled on the
+//! resource's own task.
 //!
 //! Each message makes the engine decide; the actor then carries out the effects ([`ResourceActor::carry_out`]). An
-//! incarnation always ends the same way, whether by a panic, a lost commit or because it has no holders: the actor is
-//! dropped, pending requests are dropped, and the node is notified.
+//! incarnation always ends in the same way, whether by a panic, a lost commit or because it has no holders: the actor
+//! is dropped, pending requests are dropped, and the node is notified.
 
 mod combiner;
 mod environment;
-mod handle;
-mod message;
 mod metering;
 mod queue;
 mod round_scratch;
-mod task;
 mod wakeup;
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
-use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
+use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message, MessageResult};
 use leaseway_core::engine::{Effects, Ended, ResourceEngine, Setup};
 use leaseway_core::{
-    Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request, ResourceReport,
+    DemandSummary, Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request,
+    Resource, ResourceReport, Settings, Supply,
 };
-use leaseway_raft::RaftHandle;
+use leaseway_raft::{Command, RaftHandle};
 use leaseway_uplink::Notice;
 
 use self::{
-    combiner::Combiner,
-    handle::{CallsWhenDropped, Incarnation},
-    message::NotesUnderWay,
+    combiner::{Combiner, Incarnation},
     metering::Metering,
     queue::{RequestQueue, Ticket},
     round_scratch::RoundScratch,
     wakeup::Wakeup,
 };
 pub(super) use self::{
-    combiner::SendError,
+    combiner::{PendingAnswer, ResourceHandle, SendError, YieldOnce},
     environment::{HoldersShare, ResourceEnvironment},
-    handle::{PendingAnswer, ResourceHandle, YieldOnce},
-    message::ResourceMessage,
     queue::Full,
 };
 use super::{
@@ -56,42 +47,266 @@ use super::{
 };
 use crate::node::subscribers::Subscribers;
 
-/// In place of a template, where the parent says how a resource is run.
+/// The template name of a resource whose settings come from the parent.
 const PARENT: &str = "(parent)";
 
-/// What a resource says about itself.
+pub(super) struct ResourceActor {
+    engine: ResourceEngine<Ticket>,
+    environment: ResourceEnvironment,
+    epoch: Epoch,
+    promises: Option<(RaftHandle, Arc<CommitProgress>)>,
+    notes: Option<Notes>,
+    notices: Option<Arc<Notices>>,
+    subscribers: Arc<Subscribers>,
+    template: Option<String>,
+    config_version: u64,
+    overrides: Arc<Overrides>,
+    /// Its position in the log of new watchers.
+    watchers_seen: u64,
+    metering: Metering,
+    shared: IncarnationShared,
+    _on_end: OnEnd,
+}
+
+/// The notes of a pool on their way to the peers.
+struct Notes {
+    quorum: RaftHandle,
+    turn: NoteTurn,
+    progress: Arc<CommitProgress>,
+    /// The number of the newest proposal.
+    newest: u64,
+}
+
+/// What an incarnation shares with its handles.
+struct IncarnationShared {
+    queue: Arc<RequestQueue>,
+    wakeup: Arc<Wakeup>,
+    /// Set before the actor stops by itself. An incarnation that ends without it has failed.
+    ended: Arc<OnceLock<Ended>>,
+}
+
+impl Actor for ResourceActor {
+    type Context = RoundScratch;
+}
+
+/// Handles the requests of the batch in the context.
+struct Round;
+
+impl Message for Round {
+    type Result = ();
+}
+
+impl Handler<Round> for ResourceActor {
+    type Result = ();
+
+    /// Runs on the thread of one of the requests, or on the resource's own task after many rounds in a row.
+    fn handle(&mut self, _: Round, scratch: &mut RoundScratch) {
+        self.note_origins(scratch);
+        self.catch_up(&mut scratch.effects);
+        let RoundScratch { batch, effects, .. } = scratch;
+        self.engine.run_round(self.environment.moment(), batch, effects);
+        self.carry_out(scratch);
+    }
+}
+
+/// The resource's task was woken.
+struct Wake;
+
+impl Message for Wake {
+    type Result = ();
+}
+
+impl Handler<Wake> for ResourceActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Wake, scratch: &mut RoundScratch) {
+        self.catch_up(&mut scratch.effects);
+        if self.shared.wakeup.is_woken(self.environment.clock.at()) {
+            self.engine.wake(self.environment.moment(), &mut scratch.effects);
+        }
+        self.carry_out(scratch);
+    }
+}
+
+/// Time has passed.
+pub(super) struct Tick {
+    pub(super) config: Arc<ConfigInForce>,
+}
+
+impl Message for Tick {
+    type Result = ();
+}
+
+impl Handler<Tick> for ResourceActor {
+    type Result = ();
+
+    fn handle(&mut self, Tick { config }: Tick, scratch: &mut RoundScratch) {
+        self.catch_up(&mut scratch.effects);
+        self.follow(&config, &mut scratch.effects);
+        self.follow_overrides(&config, &mut scratch.effects);
+        self.update_notes();
+        let may_note = self.notes.as_ref().is_some_and(|notes| notes.turn.has_come());
+        self.engine.tick(self.environment.moment(), may_note, &mut scratch.effects);
+        self.metering.report(&self.environment.id, self.engine.resource());
+        self.carry_out(scratch);
+    }
+}
+
+/// A lease from the parent, and the settings to divide it by.
+pub(super) struct Supplied {
+    pub(super) supply: Supply,
+    pub(super) settings: Settings,
+}
+
+impl Message for Supplied {
+    type Result = ();
+}
+
+impl Handler<Supplied> for ResourceActor {
+    type Result = ();
+
+    fn handle(&mut self, message: Supplied, scratch: &mut RoundScratch) {
+        self.catch_up(&mut scratch.effects);
+        let RoundScratch { batch, effects, .. } = scratch;
+        self.engine.supply(self.environment.moment(), message.supply, message.settings, batch, effects);
+        self.carry_out(scratch);
+    }
+}
+
+/// Asks for the demand to report to the parent. `None` if this node may not decide.
+pub(super) struct Summarize;
+
+impl Message for Summarize {
+    type Result = Option<DemandSummary>;
+}
+
+impl Handler<Summarize> for ResourceActor {
+    type Result = MessageResult<Summarize>;
+
+    fn handle(&mut self, _: Summarize, scratch: &mut RoundScratch) -> MessageResult<Summarize> {
+        self.catch_up(&mut scratch.effects);
+        let summary = self.engine.summarize(self.environment.moment());
+        self.carry_out(scratch);
+        MessageResult(summary)
+    }
+}
+
+/// Runs a function on the resource. `None` if this node may not decide.
+pub(super) struct Operate<F>(pub(super) F);
+
+impl<T: 'static, F: FnOnce(&mut Resource, Millis) -> T> Message for Operate<F> {
+    type Result = Option<T>;
+}
+
+impl<T: 'static, F: FnOnce(&mut Resource, Millis) -> T> Handler<Operate<F>> for ResourceActor {
+    type Result = MessageResult<Operate<F>>;
+
+    fn handle(&mut self, Operate(work): Operate<F>, scratch: &mut RoundScratch) -> MessageResult<Operate<F>> {
+        self.catch_up(&mut scratch.effects);
+        let done = self.engine.operate(self.environment.moment(), work, &mut scratch.effects);
+        self.carry_out(scratch);
+        MessageResult(done)
+    }
+}
+
+/// This server is about to stop: a pool proposes its last notes.
+pub(super) struct Part;
+
+impl Message for Part {
+    type Result = Option<NotesUnderWay>;
+}
+
+/// Notes of a pool that the quorum may not have stored yet.
+pub(super) struct NotesUnderWay {
+    progress: Arc<CommitProgress>,
+    newest: u64,
+}
+
+impl NotesUnderWay {
+    /// Whether they are stored or lost.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.progress.now(), Commit::Lost) || self.progress.now() == Commit::UpTo(self.newest)
+    }
+}
+
+impl Handler<Part> for ResourceActor {
+    type Result = MessageResult<Part>;
+
+    fn handle(&mut self, _: Part, scratch: &mut RoundScratch) -> MessageResult<Part> {
+        self.catch_up(&mut scratch.effects);
+        self.update_notes();
+        self.engine.part(self.environment.moment(), &mut scratch.effects);
+        self.carry_out(scratch);
+        let notes = self.notes.as_ref().filter(|_| self.engine.is_pool());
+        let under_way = notes.map(|notes| (Arc::clone(&notes.progress), notes.newest));
+        MessageResult(under_way.map(|(progress, newest)| NotesUnderWay { progress, newest }))
+    }
+}
+
+/// Asks for the state of the resource, with up to `limit` of its holders from place `from` on.
+pub(super) struct Report {
+    pub(super) from: usize,
+    pub(super) limit: usize,
+}
+
+impl Message for Report {
+    type Result = Status;
+}
+
+/// The state of a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Status {
     pub(crate) id: Arc<str>,
-    /// The pattern or name of its template, or that the parent says how it is run; `None` when it matches none.
+    /// The pattern or name of its template, or [`PARENT`]. `None` if no template matches.
     pub(crate) template: Option<String>,
     pub(crate) report: ResourceReport,
-    /// The pool, if it is one.
+    /// `None` unless it is a pool.
     pub(crate) pool: Option<PoolReport>,
-    /// What the peers keep as promised, if promises are kept.
+    /// The promises that the peers keep, if they keep any.
     pub(crate) promises: Option<PromiseReport>,
-    /// A page of holders, if asked for.
     pub(crate) holders: Vec<HolderReport>,
-    /// Where the next page begins.
+    /// Where the next page of holders begins.
     pub(crate) next: Option<usize>,
-    /// When this was true.
+    /// The time of this report.
     pub(crate) at: Millis,
 }
 
-/// What an incarnation of a resource begins with.
+impl Handler<Report> for ResourceActor {
+    type Result = MessageResult<Report>;
+
+    fn handle(&mut self, Report { from, limit }: Report, scratch: &mut RoundScratch) -> MessageResult<Report> {
+        self.catch_up(&mut scratch.effects);
+        let (resource, at) = (self.engine.resource(), self.environment.clock.at());
+        self.metering.report(&self.environment.id, resource);
+        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { resource.report_holders(at, from, limit) };
+        let status = Status {
+            id: Arc::clone(&self.environment.id),
+            template: self.template.clone(),
+            report: resource.report(at),
+            pool: resource.pool(),
+            promises: resource.promises(),
+            holders,
+            next,
+            at,
+        };
+        self.carry_out(scratch);
+        MessageResult(status)
+    }
+}
+
+/// The initial state of an incarnation.
 pub(super) struct Start {
     pub(super) generation: u64,
     pub(super) setup: Setup,
     pub(super) config: Arc<ConfigInForce>,
     pub(super) environment: ResourceEnvironment,
-    /// Where it writes what it promises, if promises are kept.
+    /// Where promises are written, if they are kept.
     pub(super) promises: Option<RaftHandle>,
-    /// Where a pool writes what is to be remembered, if that is kept.
+    /// Where notes of pools are written, if they are kept.
     pub(super) notes: Option<(RaftHandle, NoteTurn)>,
-    /// Where the uplink is told of it, if the node has a parent.
+    /// Where the uplink reads notices, if the node has a parent.
     pub(super) notices: Option<Arc<Notices>>,
     pub(super) subscribers: Arc<Subscribers>,
-    /// Told when it ends.
     pub(super) on_end: OnEnd,
 }
 
@@ -105,134 +320,16 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
         IncarnationShared { queue: Arc::clone(&queue), wakeup: Arc::clone(&wakeup), ended: Arc::clone(&ended) };
     let begin = move |scratch: &mut RoundScratch| ResourceActor::begin(start, shared, scratch);
     let combiner = Arc::new(Combiner::new(begin, Arc::clone(&wakeup)));
-    let resource = Arc::downgrade(&combiner);
-    let task = Arc::clone(&wakeup);
+    let (resource, task) = (Arc::downgrade(&combiner), Arc::clone(&wakeup));
     arbiter.spawn_fn(move || {
-        actix_rt::spawn(task::wake(resource, task, clock));
+        actix_rt::spawn(async move {
+            while resource.upgrade().is_some_and(|resource| resource.wake()) {
+                task.wait(clock).await;
+            }
+        });
     });
-    ResourceHandle(Arc::new(Incarnation { combiner, _last: CallsWhenDropped(wakeup), generation, queue, ended }))
-}
-
-/// What an incarnation shares with its handles.
-struct IncarnationShared {
-    /// Requests that have no answer yet.
-    queue: Arc<RequestQueue>,
-    wakeup: Arc<Wakeup>,
-    /// Set before it stops of its own will.
-    ended: Arc<OnceLock<Ended>>,
-}
-
-pub(super) struct ResourceActor {
-    engine: ResourceEngine<Ticket>,
-    environment: ResourceEnvironment,
-    epoch: Epoch,
-    promises: Option<(RaftHandle, Arc<CommitProgress>)>,
-    notes: Option<Notes>,
-    notices: Option<Arc<Notices>>,
-    subscribers: Arc<Subscribers>,
-    template: Option<String>,
-    config_version: u64,
-    overrides: Arc<Overrides>,
-    /// How much of the log of new watchers it has read.
-    heard: u64,
-    metering: Metering,
-    shared: IncarnationShared,
-    _on_end: OnEnd,
-}
-
-/// Where a pool writes what is to be remembered.
-struct Notes {
-    quorum: RaftHandle,
-    turn: NoteTurn,
-    progress: Arc<CommitProgress>,
-    /// The number of the newest.
-    newest: u64,
-}
-
-/// Runs the engine's algorithm over the batch in the turn.
-pub(super) struct Round;
-
-/// Looks after what has happened meanwhile.
-pub(super) struct Wake;
-
-impl Message for Round {
-    type Result = ();
-}
-
-impl Message for Wake {
-    type Result = ();
-}
-
-impl Actor for ResourceActor {
-    type Context = RoundScratch;
-}
-
-impl Handler<Round> for ResourceActor {
-    type Result = ();
-
-    /// The one place where rounds are run: on the thread of a connection whose request came first, or of the request
-    /// that found the resource free; on the resource's own task after many rounds in a row. The combiner's lock is
-    /// held.
-    fn handle(&mut self, _: Round, scratch: &mut RoundScratch) {
-        self.note_origins(scratch);
-        self.catch_up(scratch);
-        let RoundScratch { batch, effects, .. } = scratch;
-        self.engine.run_round(self.environment.moment(), batch, effects);
-        self.carry_out(scratch);
-    }
-}
-
-impl Handler<Wake> for ResourceActor {
-    type Result = ();
-
-    fn handle(&mut self, _: Wake, scratch: &mut RoundScratch) {
-        self.catch_up(scratch);
-        if self.shared.wakeup.is_woken(self.environment.clock.at()) {
-            self.engine.wake(self.environment.moment(), &mut scratch.effects);
-        }
-        self.carry_out(scratch);
-    }
-}
-
-impl Handler<ResourceMessage> for ResourceActor {
-    type Result = ();
-
-    fn handle(&mut self, message: ResourceMessage, scratch: &mut RoundScratch) {
-        self.catch_up(scratch);
-        let moment = self.environment.moment();
-        let RoundScratch { batch, effects, .. } = scratch;
-        match message {
-            ResourceMessage::Tick { config } => {
-                self.follow(&config, effects);
-                self.follow_overrides(&config, effects);
-                self.tick(effects);
-            }
-            ResourceMessage::Supply { supply, settings } => {
-                self.engine.supply(moment, supply, *settings, batch, effects)
-            }
-            ResourceMessage::Condense { reply } => {
-                if let Some(summary) = self.engine.summarize(moment) {
-                    // If it comes too late the next request tells it.
-                    let _ = reply.send(summary);
-                }
-            }
-            ResourceMessage::Operate { work } => {
-                // If this node may not decide, the operator is told so by its closure being dropped.
-                self.engine.operate(moment, work, effects);
-            }
-            ResourceMessage::Part { reply } => {
-                let last = self.part(effects);
-                self.carry_out(scratch);
-                // The server may wait no longer.
-                let _ = reply.send(last);
-            }
-            ResourceMessage::Report { from, limit, reply } => {
-                // The caller may have gone away meanwhile.
-                let _ = reply.send(self.status(from, limit));
-            }
-        }
-        self.carry_out(scratch);
-    }
+    let end_task = OnEnd::new(move || wakeup.notify());
+    ResourceHandle(Arc::new(Incarnation { combiner, _end_task: end_task, generation, queue, ended }))
 }
 
 impl ResourceActor {
@@ -251,8 +348,8 @@ impl ResourceActor {
             notes: notes.map(|(quorum, turn)| Notes { quorum, turn, progress: Arc::default(), newest: 0 }),
             notices,
             subscribers,
-            // A new resource has no holder whose watch it could have missed.
-            heard: environment.watchers.started(),
+            // A new resource has no holders, so it has missed no watcher.
+            watchers_seen: environment.watchers.started(),
             metering: Metering::new(),
             environment,
             shared,
@@ -264,8 +361,9 @@ impl ResourceActor {
         actor
     }
 
-    /// A request says to whom a new record is to be counted; and in a pool that keeps the balances of strangers by
-    /// where they come from, where that is. Child nodes have no balances: their capacity is for their clients.
+    /// Adds to each request the principal that new records are charged to. In a pool that keeps the balances of
+    /// non-priority clients by address, it also adds the address. Child nodes have no balances, because their capacity
+    /// is for their clients.
     fn note_origins(&self, scratch: &mut RoundScratch) {
         let by_address = self.engine.is_pool() && self.engine.resource().settings().pool.free_key == FreeKey::PeerIp;
         let shares_bind = self.environment.shares_bind();
@@ -276,25 +374,25 @@ impl ResourceActor {
             ask.charged_to.is_full = shares_bind && self.environment.has_its_share(from.principal);
             if by_address && ask.kind == HolderKind::Client {
                 let news = ask.news.get_or_insert_default();
-                news.key = Some(key(from.address));
+                news.key = Some(from.address.to_canonical().to_string().into());
             }
         }
     }
 
-    /// Takes what has happened since the last message: commits, and streams that have started.
-    fn catch_up(&mut self, scratch: &mut RoundScratch) {
+    /// Applies what has happened since the last message: commits, and new watchers.
+    fn catch_up(&mut self, effects: &mut Effects<Ticket>) {
         if let Some((_, progress)) = &self.promises {
             match progress.now() {
-                Commit::UpTo(number) => self.engine.committed(number, &mut scratch.effects),
-                Commit::Lost => self.engine.commit_lost(&mut scratch.effects),
+                Commit::UpTo(number) => self.engine.committed(number, effects),
+                Commit::Lost => self.engine.commit_lost(effects),
             }
         }
-        for (kind, id) in self.environment.watchers.started_since(&mut self.heard) {
+        for (kind, id) in self.environment.watchers.started_since(&mut self.watchers_seen) {
             self.engine.watch(kind, &id);
         }
     }
 
-    /// A new configuration is followed, unless the parent says how the resource is run.
+    /// Applies a new configuration, unless the settings come from the parent.
     fn follow(&mut self, config: &ConfigInForce, effects: &mut Effects<Ticket>) {
         if config.version != self.config_version && self.notices.is_none() {
             self.config_version = config.version;
@@ -303,7 +401,7 @@ impl ResourceActor {
         }
     }
 
-    /// What an operator has set in place of the template's capacity, also where the parent says how it is run.
+    /// Applies new overrides, also to settings of the parent.
     fn follow_overrides(&mut self, config: &ConfigInForce, effects: &mut Effects<Ticket>) {
         if Arc::ptr_eq(&self.overrides, &config.overrides) {
             return;
@@ -313,14 +411,8 @@ impl ResourceActor {
         self.engine.operate(self.environment.moment(), |resource, now| resource.set_override(now, set), effects);
     }
 
-    fn tick(&mut self, effects: &mut Effects<Ticket>) {
-        self.write_due_notes();
-        let may_note = self.notes.as_ref().is_some_and(|notes| notes.turn.has_come());
-        self.engine.tick(self.environment.moment(), may_note, effects);
-        self.metering.tell(&self.environment.id, self.engine.resource());
-    }
-
-    fn write_due_notes(&mut self) {
+    /// Tells the engine which notes are stored.
+    fn update_notes(&mut self) {
         let Some(notes) = &mut self.notes else { return };
         match notes.progress.now() {
             Commit::UpTo(number) => self.engine.notes_stored(number),
@@ -331,41 +423,14 @@ impl ResourceActor {
         }
     }
 
-    fn part(&mut self, effects: &mut Effects<Ticket>) -> Option<NotesUnderWay> {
-        self.write_due_notes();
-        self.engine.part(self.environment.moment(), effects);
-        let notes = self.notes.as_ref().filter(|_| self.engine.is_pool())?;
-        let newest = effects.notes.as_ref().map_or(notes.newest, |(number, _)| *number);
-        Some(NotesUnderWay { progress: Arc::clone(&notes.progress), newest })
-    }
-
-    /// Carries out everything that the engine wants done. This is all that a resource does to others.
+    /// Carries out the effects of a message. A resource affects others only here.
     fn carry_out(&mut self, scratch: &mut RoundScratch) {
         let RoundScratch { effects, .. } = scratch;
         self.environment.holders.set(self.engine.resource().places());
         for delta in self.engine.drain_slot_deltas() {
-            self.environment.holders.pass(delta);
+            self.environment.holders.charge(delta);
         }
-        let resource = &self.environment.id;
-        if let (Some(changes), Some((quorum, progress)), Some(reign)) =
-            (effects.changes.take(), &self.promises, &self.environment.reign)
-        {
-            let number = changes.number;
-            progress.propose(
-                number,
-                leaseway_raft::Command::Promises { resource: Arc::clone(resource), changes },
-                quorum,
-                reign,
-            );
-        }
-        if let (Some((number, notes)), Some(to), Some(reign)) =
-            (effects.notes.take(), &mut self.notes, &self.environment.reign)
-        {
-            to.newest = number;
-            to.turn.use_up();
-            let command = leaseway_raft::Command::Pool { resource: Arc::clone(resource), notes: Box::new(notes) };
-            to.progress.propose(number, command, &to.quorum, reign);
-        }
+        self.propose(effects);
         if !effects.replies.is_empty() {
             self.shared.queue.answer(&mut effects.replies);
         }
@@ -392,44 +457,37 @@ impl ResourceActor {
             tracing::warn!(resource = %self.environment.id, %error, "a reported load does not count any more");
         }
         if let Some(ended) = effects.ended.take() {
-            self.end(ended);
+            // Cannot be set already: it ends once.
+            let _ = self.shared.ended.set(ended);
             scratch.stop();
         }
     }
 
-    fn end(&self, ended: Ended) {
-        // It ends once.
-        let _ = self.shared.ended.set(ended);
-        if ended == Ended::Retired
-            && let (Some((quorum, _)), Some(reign)) = (&self.promises, &self.environment.reign)
-        {
-            let command = leaseway_raft::Command::ForgetPromises {
-                resource: Arc::clone(&self.environment.id),
-                epoch: self.epoch,
-            };
-            // Should that get lost, a sweep finds it.
-            quorum.submit(reign, vec![command], drop);
+    /// Proposes new promises and notes, and that promises be forgotten if it has retired. A lost
+    /// [`Command::ForgetPromises`] is repaired by a sweep.
+    fn propose(&mut self, effects: &mut Effects<Ticket>) {
+        let (changes, notes) = (effects.changes.take(), effects.notes.take());
+        let Some(master_lease) = &self.environment.master_lease else { return };
+        let resource = || Arc::clone(&self.environment.id);
+        if let (Some(changes), Some((quorum, progress))) = (changes, &self.promises) {
+            let number = changes.number;
+            progress.propose(number, Command::Promises { resource: resource(), changes }, quorum, master_lease);
         }
-    }
-
-    fn status(&mut self, from: usize, limit: usize) -> Status {
-        let resource = self.engine.resource();
-        self.metering.tell(&self.environment.id, resource);
-        let at = self.environment.clock.at();
-        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { resource.report_holders(at, from, limit) };
-        let (id, template) = (Arc::clone(&self.environment.id), self.template.clone());
-        let (report, pool) = (resource.report(at), resource.pool());
-        Status { id, template, report, pool, promises: resource.promises(), holders, next, at }
+        if let (Some((number, notes)), Some(to)) = (notes, &mut self.notes) {
+            to.newest = number;
+            to.turn.use_up();
+            let command = Command::Pool { resource: resource(), notes: Box::new(notes) };
+            to.progress.propose(number, command, &to.quorum, master_lease);
+        }
+        if let (Some(Ended::Retired), Some((quorum, _))) = (effects.ended, &self.promises) {
+            let command = Command::ForgetPromises { resource: resource(), epoch: self.epoch };
+            quorum.submit(master_lease, vec![command], drop);
+        }
     }
 }
 
 impl Drop for ResourceActor {
     fn drop(&mut self) {
-        self.metering.tell(&self.environment.id, self.engine.resource());
+        self.metering.report(&self.environment.id, self.engine.resource());
     }
-}
-
-/// What a balance is kept by.
-fn key(from: IpAddr) -> Arc<str> {
-    from.to_canonical().to_string().into()
 }

@@ -1,20 +1,20 @@
-//! What a server calls itself.
+//! The id and the addresses of a server.
 
 use std::{net::SocketAddr, sync::Arc};
 
-/// What a server calls itself, and where it can be reached.
+/// The id and the advertised addresses of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerInfo {
     pub(crate) id: Arc<str>,
     pub(crate) advertise: Arc<str>,
-    /// Where operators reach it; empty without peers.
+    /// The address for operators. Empty without peers.
     pub(crate) admin: Arc<str>,
-    /// Where its pages are.
+    /// The address of the pages.
     pub(crate) http: Arc<str>,
 }
 
 impl ServerInfo {
-    /// Of a server at `grpc`, unless it is called something else.
+    /// `id` and `advertise` default to the address for gRPC.
     pub(crate) fn new(id: Option<String>, advertise: Option<String>, grpc: SocketAddr, http: SocketAddr) -> ServerInfo {
         let advertise: Arc<str> = advertise.unwrap_or_else(|| grpc.to_string()).into();
         let http = page_address(&advertise, http).into();
@@ -22,7 +22,7 @@ impl ServerInfo {
     }
 }
 
-/// Pages that are served on all addresses are found where clients find the server.
+/// If pages are served on all addresses, they have the advertised host.
 fn page_address(advertise: &str, http: SocketAddr) -> String {
     match advertise.rsplit_once(':') {
         Some((host, _)) if http.ip().is_unspecified() => format!("{host}:{}", http.port()),
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_on_all_addresses_are_found_where_clients_find_the_server() {
+    fn pages_on_all_addresses_have_the_advertised_host() {
         let address = |http: &str| page_address("a.example:5100", http.parse().expect("an address"));
         assert_eq!(address("0.0.0.0:5150"), "a.example:5150");
         assert_eq!(address("[::]:5150"), "a.example:5150");

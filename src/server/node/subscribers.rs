@@ -1,11 +1,11 @@
 //! Subscribers to the events of pools, each with a queue.
 //!
-//! Pools publish events; streams send them, each at its own pace. Between them is a bounded queue for each stream. A
-//! stream that is too slow gets a gap event with the present totals ([`PoolEventKind::Gap`]) and goes on from there: a
-//! pool never waits for a subscriber.
+//! Pools publish events, and streams send them at their own pace. Each stream has a bounded queue. If it overflows, its
+//! events are replaced by one gap event with the present totals ([`PoolEventKind::Gap`]): a pool never waits for a
+//! subscriber.
 //!
-//! Subscriptions belong to a resource's name, not to its actor: they may begin before the first request, and go on when
-//! the resource is retired and created again. They end when another peer is master.
+//! Subscriptions belong to the name of a resource rather than to its actor: they may begin before the first request, and
+//! survive the end of the actor. They end when another peer becomes master.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,17 +20,17 @@ use tokio::sync::Notify;
 
 use crate::observe::{changes::Changes, metrics};
 
-/// Events that wait for one stream, at most.
+/// Maximum number of queued events per stream.
 const QUEUE: usize = 1024;
-/// Streams of all pools, at most.
+/// Maximum number of streams of all pools.
 const MAX_SUBSCRIBERS: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     listening: Mutex<HashMap<Arc<str>, Vec<Arc<Subscriber>>>>,
-    /// Read without the lock: mostly there is no subscriber.
+    /// Read without the lock, because there is usually no subscriber.
     count: AtomicUsize,
-    /// Is told of some of the events, too.
+    /// Records some of the events for the pages.
     changes: Arc<Changes>,
 }
 
@@ -44,7 +44,7 @@ struct Subscriber {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<QueuedEvent>,
-    /// When priority clients will be cut off, while they have more than the total.
+    /// When priority clients will be cut off, if they have more than the total.
     deadline: Option<Millis>,
     ended: bool,
 }
@@ -57,12 +57,12 @@ pub(crate) struct QueuedEvent {
     pub(crate) deadline: Option<Millis>,
 }
 
-/// There are as many as there may be.
+/// The limit of subscribers is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this server has as many subscribers as it may ({MAX_SUBSCRIBERS})")]
 pub(crate) struct TooManySubscribers;
 
-/// This server is not master any more.
+/// This server has lost mastership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dismissed;
 
@@ -112,7 +112,7 @@ impl Subscribers {
         }
     }
 
-    /// Another peer is master: every stream ends once its queue is empty.
+    /// Ends every stream after its queued events: another peer is master.
     pub(crate) fn dismiss(&self) {
         for subscriber in self.listening().values().flatten() {
             subscriber.queue().ended = true;
@@ -130,7 +130,7 @@ impl Subscriber {
         let mut queue = self.queue();
         for event in events {
             match event.kind {
-                // Before a gap anything may have happened.
+                // A gap replaces unknown events.
                 PoolEventKind::Underrun | PoolEventKind::Gap => queue.deadline = event.deadline,
                 PoolEventKind::Relieved => queue.deadline = None,
                 _ => {}
@@ -166,10 +166,10 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Sets the deadline that is known when the subscription begins.
+    /// Sets the deadline that was known when the subscription began.
     pub(crate) fn expect(&self, deadline: Option<Millis>) {
         let mut queue = self.subscriber.queue();
-        // A newer event may have come meanwhile.
+        // A newer event takes precedence.
         if queue.waiting.is_empty() && queue.deadline.is_none() {
             queue.deadline = deadline;
         }
@@ -187,7 +187,7 @@ impl Subscription {
                     return Err(Dismissed);
                 }
             }
-            // `Notify` remembers a wake-up that comes before this.
+            // `Notify` stores a wake-up that precedes this.
             self.subscriber.wake.notified().await;
         }
     }

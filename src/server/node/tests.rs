@@ -1,11 +1,11 @@
-//! What the actors promise: rounds absorb what waits, failures are noticed and mended, queues are bounded.
+//! Rounds, failures and limits of the actors.
 
 use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
     Amount, Answer, Ask, Changes, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
-    Repository, Request, Sum,
+    Repository, Request,
 };
 use leaseway_raft::{Command, Mastership, Timing};
 
@@ -41,7 +41,7 @@ fn granted(answer: Answer) -> f64 {
     }
 }
 
-/// Runs `test` against a node with the development configuration (everything has 100, nothing is learnt at the start).
+/// Runs `test` against a node with the development configuration: a capacity of 100, and no learning mode at the start.
 fn with_node<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(NodeHandle, Arc<str>) -> F) {
     with_member(limits, async |_| None, test);
 }
@@ -84,7 +84,7 @@ fn a_resource_that_panics_is_built_anew_and_learns_before_it_divides() {
     with_node(Limits::default(), |node, r| async move {
         assert_eq!(granted(node.submit(&r, ask("a", 70.0)).await.expect("an answer")), 70.0);
         node.plant_panic(&r);
-        // Its books are lost, so it cannot know that `b` may have something: nothing is given away for a lease length.
+        // Its leases are lost, so `b` may have one: nothing is granted for a lease length.
         let answer = node.submit(&r, ask("b", 70.0)).await.expect("the resource is back");
         assert_eq!(granted(answer), 0.0);
         let status = node.resource_status(&r, 0, 10).await.expect("alive");
@@ -92,9 +92,9 @@ fn a_resource_that_panics_is_built_anew_and_learns_before_it_divides() {
     });
 }
 
-/// The incarnation before it may have given something until it failed, long after the master began.
+/// The failed incarnation may have granted leases long after the master started.
 #[test]
-fn what_is_built_anew_from_its_promises_waits_for_leases_given_just_before_it_failed() {
+fn a_rebuilt_resource_waits_for_leases_granted_just_before_it_failed() {
     let data = tempfile::tempdir().expect("a directory");
     let alone = async |clock: Clock| {
         let initial = Arc::new(InitialConfiguration::read(None, true).expect("there is no file"));
@@ -120,14 +120,14 @@ fn what_is_built_anew_from_its_promises_waits_for_leases_given_just_before_it_fa
         assert!(granted(node.submit(&r, ask("b", 70.0)).await.expect("the resource is back")) <= 30.0);
         let promises = node.resource_status(&r, 0, 0).await.and_then(|status| status.promises);
         let until = promises.expect("promises are kept").inherited_until;
-        // Leases last for 60 s, and are certainly over a second and a thousandth later.
+        // Leases last for 60 s, and expire everywhere 1 s and 0.1 % later.
         assert!(until >= given.plus(Millis(61_060)), "{given:?} {until:?}");
     });
 }
 
-/// Two masters at once would give 200 of 100 if the second one counted the leases of the first from its own beginning.
+/// If the second master counted the leases of the first from its own start, both could grant 200 of 100.
 #[test]
-fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
+fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
     for (timing, overlap) in [("one-site", 250), ("several-sites", 1250), ("1000,3000,5000", 5000)] {
         let data = tempfile::tempdir().expect("a directory");
         let began = Arc::new(std::sync::OnceLock::new());
@@ -183,22 +183,10 @@ fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
 }
 
 #[test]
-fn requests_that_wait_are_answered_in_few_rounds_and_fairly() {
-    with_node(Limits::default(), |node, r| async move {
-        let clients: Vec<String> = (0..400).map(|n| format!("c{n}")).collect();
-        let asks = clients.iter().map(|client| node.submit(&r, ask(client, 10.0)));
-        let answers = futures_util::future::join_all(asks).await;
-        let leases = answers.into_iter().map(|answer| granted(answer.expect("an answer")));
-        let sum: Sum = leases.map(Amount::clamped).collect();
-        assert!(sum <= Amount::clamped(100.0).into(), "{sum:?}");
-    });
-}
-
-#[test]
-fn whoever_is_first_of_a_batch_and_goes_away_leaves_nobody_waiting() {
+fn a_dropped_leader_of_a_batch_leaves_no_request_waiting() {
     with_node(Limits::default(), |node, r| async move {
         node.submit(&r, ask("a", 1.0)).await.expect("the resource comes to life");
-        // The actor would help when it begins; now it has begun.
+        // A starting actor would run the round by itself.
         node.resource_status(&r, 0, 0).await.expect("alive");
         let mut first = Box::pin(node.submit(&r, ask("b", 1.0)));
         let mut second = Box::pin(node.submit(&r, ask("c", 1.0)));
@@ -243,7 +231,7 @@ fn requests_from_many_threads_at_once_are_all_answered() {
 }
 
 #[test]
-fn several_resources_are_answered_in_the_order_in_which_they_were_asked_for_alive_or_not() {
+fn answers_for_several_resources_keep_the_order_of_the_requests() {
     with_node(Limits::default(), |node, r| async move {
         node.submit(&r, ask("a", 90.0)).await.expect("the resource comes to life");
         let asks = [("new", 3.0), ("r", 20.0), ("newer", 4.0), ("r", 5.0)];
@@ -254,7 +242,7 @@ fn several_resources_are_answered_in_the_order_in_which_they_were_asked_for_aliv
     });
 }
 
-/// What should take no time; only a hang takes so long.
+/// Fails after a minute, which only a hang takes.
 async fn soon<T>(happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), happens).await.expect("nothing hangs")
 }
@@ -293,8 +281,7 @@ fn resources_are_limited_and_idle_ones_make_room() {
     });
 }
 
-/// A request may meet a resource that has just retired, before the node has heard of it. That is no failure: no holder
-/// had anything, so there is nothing to learn.
+/// A resource may have retired before the node is notified. That is no failure, so the next incarnation does not learn.
 #[test]
 fn a_request_that_meets_a_retiring_resource_is_served_by_the_next() {
     with_node(Limits::default(), |node, r| async move {
@@ -318,7 +305,7 @@ fn clients_of_all_resources_together_are_limited() {
     });
 }
 
-/// The same client asks again, and says what it was given before.
+/// The next request of the same client, which reports its lease.
 fn again(client: &str, wants: f64, before: &Answer) -> Request {
     match (ask(client, wants), before) {
         (Request::Ask(ask), Answer::Granted(lease)) => {
@@ -329,7 +316,7 @@ fn again(client: &str, wants: f64, before: &Answer) -> Request {
     }
 }
 
-/// What the listener is told; only a hang takes so long.
+/// The next hints. Fails after 30 s, which only a hang takes.
 async fn told(watch: &Watch) -> PendingHints {
     let waiting = tokio::time::timeout(Duration::from_secs(30), watch.pending());
     waiting.await.expect("a hint comes").expect("no other stream has taken its place")
@@ -338,18 +325,18 @@ async fn told(watch: &Watch) -> PendingHints {
 const CLIENT: HolderKind = HolderKind::Client;
 
 #[test]
-fn watchers_are_hinted_whether_they_listened_before_they_asked_or_after() {
+fn watchers_are_hinted_whether_they_watch_before_or_after_they_ask() {
     with_node(Limits::default(), |node, r| async move {
         let early = node.watch(CLIENT, "early".into(), None).expect("there is room");
         let had = node.submit(&r, ask("early", 100.0)).await.expect("an answer");
         node.submit(&r, ask("late", 100.0)).await.expect("an answer");
         let hinted = told(&early).await;
         assert_eq!((hinted.resources, hinted.everything), (vec![Arc::clone(&r)], false));
-        // No tick comes here: it is heard of with the next round.
+        // Without a tick, the resource learns of the watcher with the next round.
         let late = node.watch(CLIENT, "late".into(), None).expect("there is room");
         let had = node.submit(&r, again("early", 100.0, &had)).await.expect("told to come, so not too soon");
         assert_eq!(granted(had.clone()), 50.0);
-        // The last one may still be in the way, and is told so; it comes when reminded, without any other message.
+        // The first client is hinted again if its lease still limits the other.
         told(&early).await;
         node.submit(&r, again("early", 100.0, &had)).await.expect("an answer");
         told(&late).await;
@@ -358,7 +345,7 @@ fn watchers_are_hinted_whether_they_listened_before_they_asked_or_after() {
 }
 
 #[test]
-fn a_watch_that_starts_while_nobody_asks_is_heard_of_with_the_next_tick() {
+fn a_resource_learns_of_a_new_watcher_with_the_next_tick() {
     with_node(Limits::default(), |node, r| async move {
         node.submit(&r, ask("a", 100.0)).await.expect("an answer");
         node.submit(&r, ask("b", 100.0)).await.expect("an answer");
@@ -382,7 +369,7 @@ fn a_new_configuration_hints_at_once() {
 }
 
 #[test]
-fn a_resource_that_is_built_anew_hints_those_who_come_back() {
+fn a_new_incarnation_hints_returning_watchers() {
     with_node(Limits::default(), |node, r| async move {
         let watch = node.watch(CLIENT, "a".into(), None).expect("there is room");
         node.submit(&r, ask("a", 1.0)).await.expect("an answer");

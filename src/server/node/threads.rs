@@ -1,37 +1,36 @@
-//! The threads on which actors live and connections are served.
+//! The threads that run actors and serve connections.
 
 use actix::{Arbiter, ArbiterHandle, System};
 use tokio::task::JoinHandle;
 
 use super::reply_queue::ReplyQueue;
 
-/// Runs what a process does on this thread, until it is done.
+/// Runs the main future of a process on this thread.
 pub fn block_on<T>(main: impl Future<Output = T>) -> T {
     System::new().block_on(main)
 }
 
-/// Runs something else on this thread.
+/// Spawns a task on this thread.
 pub(crate) fn spawn<T: 'static>(task: impl Future<Output = T> + 'static) -> JoinHandle<T> {
     actix_rt::spawn(task)
 }
 
-/// Threads besides the one that is blocked on.
+/// Threads besides the main one.
 pub(crate) struct Threads(Vec<Arbiter>);
 
 impl Threads {
     pub(crate) fn start(count: usize) -> Threads {
         let threads = Threads((0..count).map(|_| Arbiter::new()).collect());
-        // Beside the tasks that it wakes: actors have a queue of their own.
+        // On tokio rather than actix, whose tasks have a queue of their own.
         threads.on_each(|| async { drop(tokio::spawn(ReplyQueue::deliver())) });
         threads
     }
 
-    /// Where actors can be started.
     pub(crate) fn handles(&self) -> Vec<ArbiterHandle> {
         self.0.iter().map(Arbiter::handle).collect()
     }
 
-    /// Runs a task on each.
+    /// Runs a task on each thread.
     pub(crate) fn on_each<F: Future<Output = ()> + Send + 'static>(&self, mut task: impl FnMut() -> F) {
         for arbiter in &self.0 {
             arbiter.spawn(task());
@@ -42,7 +41,7 @@ impl Threads {
     pub(crate) fn stop(self) {
         for arbiter in self.0 {
             arbiter.stop();
-            // A panic of the thread was logged already.
+            // A panic was logged already.
             let _ = arbiter.join();
         }
     }

@@ -1,52 +1,93 @@
-//! The uplink of a node with a parent: keeps what the parent lends, for as long as this peer is master.
+//! The actor of the uplink, which keeps the leases of the parent while this peer is master.
 //!
-//! The machine that decides ([`UplinkEngine`](leaseway_uplink::UplinkEngine)) is owned by an actor that does
-//! nothing else ([`actor`]). Time, the network and the resources are outside, in one task: the request driver that
-//! clients have as well, with an [`asker`] that tells the actor what has happened, and does what it says. So no timer
-//! runs in the actor, none of its messages waits for anything, and a slow parent delays nothing here. Notices of
-//! resources come by a list ([`notices`]): a full mailbox must not lose the first request of a resource.
+//! [`UplinkActor`] owns the [engine](UplinkEngine) and does nothing else. Time, the network and the resources are handled
+//! by one task outside: the [`asker`], run by the request driver that clients have as well. It sends the actor what has
+//! happened, and carries out the effects. So no timer runs in the actor, none of its messages waits for anything, and a
+//! slow parent delays nothing here. Notices of resources come through a [list](super::notices), because a full mailbox
+//! must not lose the first request of a resource.
 //!
-//! Both belong to one reign. When either fails, the node builds both anew, and they forget the leases of the node
-//! (rule 7): the resources keep theirs until they end, and what the parent is told comes from the resources.
+//! Actor and task belong to one term of the master. If either fails, the node restarts both without leases (rule 7):
+//! the resources keep theirs until they expire, and the parent is told what the resources report.
 
-mod actor;
 mod asker;
-mod report;
 mod settings;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
+use actix::{Actor, Addr, Context, Handler, Message, MessageResult};
 use leaseway_client::transport::Token;
-use leaseway_core::NodeInstance;
+use leaseway_core::{Millis, NodeInstance, Settings};
 use leaseway_tls::ClientTls;
-use tokio::task::JoinHandle;
+use leaseway_uplink::{UplinkEffects, UplinkEngine, UplinkInput};
+use tokio::{sync::watch, task::JoinHandle};
 
-pub(crate) use self::report::UplinkReport;
-pub(super) use self::report::UplinkStatus;
 use super::{directory::Directory, notices::Notices};
 use crate::runtime::clock::Clock;
 
-/// Where the capacity of a node comes from.
+/// The capacity of the mailbox. Only the asker sends, one message after the other.
+const MAILBOX: usize = 4;
+
+struct UplinkActor {
+    engine: UplinkEngine,
+}
+
+impl UplinkActor {
+    fn start(engine: UplinkEngine) -> Addr<UplinkActor> {
+        UplinkActor::create(|ctx: &mut Context<UplinkActor>| {
+            ctx.set_mailbox_capacity(MAILBOX);
+            UplinkActor { engine }
+        })
+    }
+}
+
+impl Actor for UplinkActor {
+    type Context = Context<Self>;
+}
+
+/// Applies what has happened since the last run.
+struct Run {
+    now: Millis,
+    inputs: Vec<UplinkInput>,
+}
+
+impl Message for Run {
+    type Result = UplinkEffects;
+}
+
+impl Handler<Run> for UplinkActor {
+    type Result = MessageResult<Run>;
+
+    fn handle(&mut self, run: Run, _: &mut Context<Self>) -> MessageResult<Run> {
+        #[cfg(test)]
+        assert!(!tests::panics(&run.inputs), "a planted fault");
+        MessageResult(self.engine.run(run.now, run.inputs))
+    }
+}
+
+/// The parent of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Parent {
-    /// What this node is called there: the same for all its peers.
+    /// The name of this node at the parent: the same for all its peers.
     pub(crate) node: Arc<str>,
     /// Peers of the parent, as `host:port`.
     pub(crate) addresses: Vec<Arc<str>>,
-    /// How it is reached, if over TLS.
+    /// `None` for connections in plain text.
     pub(crate) tls: Option<ClientTls>,
-    /// What this node proves itself by there, besides its certificate.
+    /// Authenticates this node, besides its certificate.
     pub(crate) token: Option<Token>,
 }
 
-/// What an uplink has to do with.
+/// What an uplink works with.
 #[derive(Clone)]
 pub(super) struct UplinkContext {
     pub(super) parent: Parent,
-    /// Which of all nodes of its name this is, and under which master.
+    /// Distinguishes this node and the term of its master from others with its name.
     pub(super) instance: NodeInstance,
     pub(super) directory: Directory,
     pub(super) notices: Arc<Notices>,
@@ -55,7 +96,7 @@ pub(super) struct UplinkContext {
     pub(super) seed: u64,
 }
 
-/// The uplink of one reign. Ends when it is dropped.
+/// A running uplink, which ends when this is dropped.
 pub(super) struct UplinkTask(JoinHandle<()>);
 
 impl UplinkTask {
@@ -74,4 +115,59 @@ impl Drop for UplinkTask {
 /// Starts an uplink on the current arbiter.
 pub(super) fn start(context: UplinkContext) -> UplinkTask {
     UplinkTask(actix_rt::spawn(asker::driver(context).run()))
+}
+
+/// The state of the uplink. Times are those of the server's clock.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct UplinkReport {
+    /// The server that is asked: the parent's master, as far as known.
+    pub(crate) master: Arc<str>,
+    /// When the uplink started.
+    pub(crate) since: Millis,
+    /// When the parent's master last answered.
+    pub(crate) answered: Option<Millis>,
+    /// The number of requests that have failed since.
+    pub(crate) failures: u32,
+    /// The last failure, which may be over.
+    pub(crate) last_error: Option<String>,
+    /// The page of the parent's master, if it reports one.
+    pub(crate) page: Option<String>,
+    /// The number of resources with leases.
+    pub(crate) resources: usize,
+}
+
+/// The report of the running uplink. `None` unless this peer is master. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct UplinkStatus {
+    report: Arc<watch::Sender<Option<UplinkReport>>>,
+    /// The longest validity of a lease granted below, in milliseconds, for the settings received so far.
+    longest: Arc<AtomicU64>,
+}
+
+impl Default for UplinkStatus {
+    fn default() -> UplinkStatus {
+        UplinkStatus { report: Arc::new(watch::Sender::new(None)), longest: Arc::default() }
+    }
+}
+
+impl UplinkStatus {
+    pub(crate) fn read(&self) -> Option<UplinkReport> {
+        self.report.borrow().clone()
+    }
+
+    pub(crate) fn wipe(&self) {
+        self.report.send_replace(None);
+    }
+
+    pub(crate) fn longest(&self) -> Millis {
+        Millis(self.longest.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn note_settings(&self, settings: &Settings) {
+        self.longest.fetch_max(settings.last_lease_over(Millis(0)).0, Ordering::Relaxed);
+    }
+
+    pub(super) fn write(&self, change: impl FnOnce(&mut UplinkReport)) {
+        self.report.send_modify(|report| change(report.get_or_insert_default()));
+    }
 }

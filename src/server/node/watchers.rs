@@ -1,24 +1,20 @@
-//! Listeners for hints, each with its pending resources.
+//! Streams of hints, each with its pending resources.
 //!
-//! Resources hint holders; streams send the hints. Between them is one [`Watcher`] for each holder that listens: the
+//! Resources hint holders; streams send the hints. Between them is one [`Watcher`] for each watched holder: the
 //! resources it should ask for, each once, at most [`MAX_PENDING`] of them, and beyond that "everything". So a slow
-//! listener costs a few hundred bytes and never delays a resource.
+//! stream costs a few hundred bytes and never delays a resource.
 //!
-//! # How resources learn which holders listen
-//! A request is not looked up here: that would cost every request something, though few holders are ever hinted.
-//! Instead
-//! - a holder that is new to a resource is looked up when it comes ([`Watchers::is_watched`]);
-//! - a stream that starts is written into a log ([`Watchers::started_since`]). A resource reads on from where it was
-//!   with its next round or tick, and asks its own books whether it knows the holder. A round that finds nothing new in
-//!   the log pays one read of a number that rarely changes;
-//! - a stream that ends is not announced: a resource that hints its holder learns it then ([`Watchers::hint`]), and
-//!   stops watching.
+//! Resources learn which holders are watched without a lookup per request, because few holders are ever hinted:
+//! - a resource looks a holder up when it first sees it ([`Watchers::is_watched`]);
+//! - a new stream is appended to a log ([`Watchers::started_since`]). A resource reads the log with its next round or
+//!   tick. If there is nothing new, that costs one read of a number that rarely changes;
+//! - the end of a stream is not announced. A resource learns of it when it hints the holder ([`Watchers::hint`]).
 //!
-//! Deliberately absent: a list of resources for each listener. It would have to be kept for all holders, also those
-//! that do not listen, or be asked of all resources whenever a stream starts.
+//! There is no list of resources per holder: it would have to be kept for all holders, or be collected from all
+//! resources whenever a stream starts.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -28,18 +24,18 @@ use std::{
 use leaseway_core::{Hint, HolderKind, Principal, PrincipalShare};
 use tokio::sync::Notify;
 
-use crate::observe::metrics;
+use crate::{listen::accounts::PlacesTaken, observe::metrics};
 
-/// The most resources in a hint; with more the listener is told to ask for everything.
+/// Maximum number of resources in a hint. Beyond it the holder is told to ask for everything.
 const MAX_PENDING: usize = 64;
-/// How many started streams the log keeps: as many as may start in a second, because every resource reads on with each
-/// tick. A resource that is further behind gets all listeners.
+/// Maximum number of entries in the log: as many streams as may start in a second, because every resource reads the
+/// log with each tick. A resource that is further behind gets all watched holders.
 const LOG: usize = 16_384;
 
 #[derive(Debug)]
 pub(crate) struct Watchers {
     listening: Mutex<Listeners>,
-    /// How many streams have ever started. Read without the lock: most often there is nothing new.
+    /// The number of streams that have ever started. Read without the lock: usually there is nothing new.
     started: AtomicU64,
     most: usize,
     share: PrincipalShare,
@@ -49,9 +45,9 @@ pub(crate) struct Watchers {
 struct Listeners {
     clients: HashMap<Arc<str>, Arc<Watcher>>,
     nodes: HashMap<Arc<str>, Arc<Watcher>>,
-    /// The newest starts; the last is number `started`.
+    /// The newest streams; the last one has the number `started`.
     log: VecDeque<(HolderKind, Arc<str>)>,
-    by_principal: HashMap<Principal, usize>,
+    by_principal: PlacesTaken,
 }
 
 impl Listeners {
@@ -73,12 +69,12 @@ struct Watcher {
     wake: Notify,
 }
 
-/// The pending hints of a listener.
+/// The pending hints of a holder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PendingHints {
-    /// Resources to be asked for now, in the order of their hints.
+    /// The resources to ask for, in the order of their hints.
     pub(crate) resources: Vec<Arc<str>>,
-    /// There were too many to name.
+    /// There were more than [`MAX_PENDING`].
     pub(crate) everything: bool,
     ended: Option<Ended>,
 }
@@ -101,7 +97,7 @@ impl PendingHints {
     }
 }
 
-/// There are as many listeners as there may be.
+/// The limit of watchers is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooManyWatchers {
     #[error("this server has as many watchers as it may ({0}); it can be started with a larger --max-watchers")]
@@ -113,12 +109,12 @@ pub(crate) enum TooManyWatchers {
     OfPrincipal(usize),
 }
 
-/// Why a watch is over.
+/// Why a watch has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Another stream for the same holder has started.
     Replaced,
-    /// This server is not master any more.
+    /// This server has lost mastership.
     Dismissed,
 }
 
@@ -140,14 +136,14 @@ impl Watchers {
     ) -> Result<Watch, TooManyWatchers> {
         let watcher = Arc::<Watcher>::default();
         let mut listening = self.listening();
-        let (used, own) = (listening.count(), listening.by_principal.get(&principal).copied().unwrap_or_default());
+        let (used, own) = (listening.count(), listening.by_principal.of(principal));
         if !self.share.allows(own, 1, used, self.most) && !listening.of(kind).contains_key(&id) {
             drop(listening);
             metrics::watcher_refused();
             let is_full = used >= self.most;
             return Err(if is_full { TooManyWatchers::InAll } else { TooManyWatchers::OfPrincipal }(self.most));
         }
-        *listening.by_principal.entry(principal).or_default() += 1;
+        listening.by_principal.add(principal);
         let before = listening.of(kind).insert(Arc::clone(&id), Arc::clone(&watcher));
         if listening.log.len() == LOG {
             listening.log.pop_front();
@@ -161,7 +157,7 @@ impl Watchers {
         Ok(Watch { watchers: Arc::clone(self), watcher, kind, id, principal })
     }
 
-    /// Another peer is master: every watch ends.
+    /// Ends every watch: another peer is master.
     pub(crate) fn dismiss(&self) {
         let mut listening = self.listening();
         let Listeners { clients, nodes, .. } = &mut *listening;
@@ -170,7 +166,7 @@ impl Watchers {
         }
     }
 
-    /// The number of listeners.
+    /// The number of watched holders.
     pub(crate) fn count(&self) -> usize {
         self.listening().count()
     }
@@ -179,19 +175,19 @@ impl Watchers {
         self.started() > 0 && self.listening().of(kind).contains_key(id)
     }
 
-    /// The end of the log, for a resource that has nothing to catch up with.
+    /// The end of the log, where a new resource starts reading.
     pub(crate) fn started(&self) -> u64 {
         self.started.load(Ordering::Acquire)
     }
 
-    /// The holders whose streams have started since `heard`, which is advanced. Some may have ended again.
-    pub(crate) fn started_since(&self, heard: &mut u64) -> Vec<(HolderKind, Arc<str>)> {
-        if *heard == self.started() {
+    /// The holders whose streams have started since `seen`, which is advanced. Some may have ended again.
+    pub(crate) fn started_since(&self, seen: &mut u64) -> Vec<(HolderKind, Arc<str>)> {
+        if *seen == self.started() {
             return Vec::new();
         }
         let listening = self.listening();
         let started = self.started();
-        let missed = usize::try_from(started - std::mem::replace(heard, started)).unwrap_or(usize::MAX);
+        let missed = usize::try_from(started - std::mem::replace(seen, started)).unwrap_or(usize::MAX);
         if let Some(known) = listening.log.len().checked_sub(missed) {
             return listening.log.range(known..).cloned().collect();
         }
@@ -199,7 +195,7 @@ impl Watchers {
         clients.chain(listening.nodes.keys().map(|id| (HolderKind::Node, Arc::clone(id)))).collect()
     }
 
-    /// Hands hints to listeners and removes them from `hints`: holders that remain there do not listen any more.
+    /// Delivers hints and removes them from `hints`. The holders of those that remain are not watched.
     pub(crate) fn hint(&self, resource: &Arc<str>, hints: &mut Vec<Hint>) {
         let mut listening = self.listening();
         hints.retain(|hint| {
@@ -250,7 +246,7 @@ impl Watch {
                     return Ok(std::mem::take(&mut *pending));
                 }
             }
-            // `Notify` remembers a wake-up that comes before this.
+            // `Notify` stores a wake-up that precedes this.
             self.watcher.wake.notified().await;
         }
     }
@@ -259,12 +255,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut listening = self.watchers.listening();
-        if let Entry::Occupied(mut own) = listening.by_principal.entry(self.principal) {
-            *own.get_mut() -= 1;
-            if *own.get() == 0 {
-                own.remove();
-            }
-        }
+        listening.by_principal.give_back(self.principal);
         let map = listening.of(self.kind);
         // Another stream may have replaced it by now.
         if map.get(&self.id).is_some_and(|watcher| Arc::ptr_eq(watcher, &self.watcher)) {

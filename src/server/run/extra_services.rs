@@ -1,7 +1,5 @@
-//! Listeners for services of another crate, as a gateway's. They have the limits, the authentication and the policy of
-//! a server's own listeners, with a server in the process or without.
-
-mod grpc;
+//! Listeners for services of another crate, such as a gateway. They have the limits, the authentication and the policy
+//! of a server's own listeners, with or without a server in the process.
 
 use std::{
     net::SocketAddr,
@@ -26,10 +24,17 @@ use tokio::{
     task::spawn,
     time::{Instant, sleep},
 };
-use tonic::{Code, Status};
+use tonic::{Code, Status, service::Routes};
+use tonic_health::{
+    pb::health_server::HealthServer,
+    server::{HealthReporter, HealthService},
+};
 
 use crate::{
-    api::http::{HostNames, Serving, certified, serve},
+    api::{
+        grpc::{Shortcut, serve_guarded},
+        http::{HostNames, Serving, certified, serve},
+    },
     auth::{Admitted, Authorizer, CallerCache, CredentialFiles},
     config::{self, LoadError, error::ServeError, limits::Limits},
     listen::{
@@ -48,35 +53,34 @@ use crate::{
     },
 };
 
-/// How listeners are protected.
+/// The protection of listeners.
 #[derive(Debug, Clone, Default)]
 pub struct ExtraServicesOptions {
-    /// A configuration whose `access:` says who may do what. Its templates are ignored.
+    /// A configuration with an `access:` policy. Its templates are ignored.
     pub config: Option<PathBuf>,
-    /// How callers prove who they are.
     pub access: AccessOptions,
-    /// Certificates of the listeners. Without any, connections are in the clear.
+    /// Certificates of the listeners. Without them connections are in plain text.
     pub tls: TlsOptions,
-    /// Bounds on connections and on waiting bytes.
+    /// Limits of connections and waiting bytes.
     pub limits: Limits,
 }
 
-/// Listeners of one process, under one policy.
+/// Listeners with one policy.
 pub struct ExtraServices {
     guard: Guard,
     listeners: ListenerSet,
-    /// The policy is this process's own, not that of a server.
-    owns_gate: bool,
+    /// The policy is its own rather than that of a server.
+    owns_policy: bool,
     stop: watch::Sender<bool>,
 }
 
 impl ExtraServices {
-    /// Reads policy, credentials and certificates. `listeners` are bound later; one that is exposed without protection
-    /// is refused.
+    /// Reads the policy, credentials and certificates. Refuses `listeners` that are exposed without protection; they are
+    /// bound later.
     pub fn open(options: ExtraServicesOptions, listeners: &[ListenOption]) -> Result<ExtraServices, ServeError> {
         let ExtraServicesOptions { config, access, tls, limits } = options;
         let files = CredentialFiles { tokens: access.tokens.clone(), jwt: access.jwt.clone(), operator: None };
-        // Before files are read, so that no change is missed.
+        // Before the files are read, so that no change is missed.
         let reload = Reload::prepare(config.clone(), &files).map_err(ServeError::Signals)?;
         let hangup = tls::hangup().map_err(ServeError::Signals)?;
         let policy = config.as_deref().map(read_policy).transpose()?.flatten();
@@ -95,16 +99,16 @@ impl ExtraServices {
             spawn(tls::reload(Arc::clone(tls), hangup));
         }
         spawn(reload_on_change(reload, Arc::clone(&guard.authorizer), files));
-        Ok(ExtraServices { owns_gate: true, ..ExtraServices::within(guard, listeners) })
+        Ok(ExtraServices { owns_policy: true, ..ExtraServices::within(guard, listeners) })
     }
 
-    /// Beside a server that sees to policy, credentials and certificates.
+    /// Listeners beside a server, which reloads policy, credentials and certificates.
     pub(crate) fn within(guard: Guard, listeners: ListenerSet) -> ExtraServices {
-        ExtraServices { guard, listeners, owns_gate: false, stop: watch::Sender::new(false) }
+        ExtraServices { guard, listeners, owns_policy: false, stop: watch::Sender::new(false) }
     }
 
-    /// Serves HTTP; answers where. Requests carry a [`HttpCaller`]. Where certificates are required, /healthz and /readyz
-    /// are for callers without one, too. No body is larger than `body_bytes`, which the routes have to see to.
+    /// Serves HTTP and returns the bound address. Requests carry an [`HttpCaller`]. If certificates are required, /healthz
+    /// and /readyz are served without one. The routes enforce `body_bytes`.
     pub async fn serve_http(
         &self,
         listen: ListenOption,
@@ -126,12 +130,37 @@ impl ExtraServices {
         Ok(address)
     }
 
-    /// Connections that are open.
+    /// Serves gRPC and returns the bound address. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which shortcuts
+    /// receive. Anyone may call the health service.
+    pub async fn serve_grpc(
+        &self,
+        listen: ListenOption,
+        services: Routes,
+        shortcuts: Vec<Shortcut>,
+        health: HealthReporter,
+    ) -> Result<SocketAddr, ServeError> {
+        let tcp = bind(listen.address, listen.flag).await?;
+        let address = local(&tcp, listen.address);
+        let services = services.add_service(HealthServer::new(HealthService::from_health_reporter(health)));
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(leaseway_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()
+            .expect("the descriptors are compiled in, and a test asks for them");
+        let services = services.add_service(reflection);
+        let listener = Listener::new(tcp, self.listeners.clients.clone());
+        let (authorizer, limits, stop) =
+            (Arc::clone(&self.guard.authorizer), Arc::clone(&self.guard.limits), self.stop.subscribe());
+        spawn(async move { serve_guarded(listener, services, shortcuts, authorizer, &limits, stop).await });
+        Ok(address)
+    }
+
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.listeners.open().iter().map(OpenConnections::count).sum()
     }
 
-    /// Accepts no more, and waits until what is under way is done, but not for longer than this.
+    /// Stops accepting, and waits at most `patience` for requests under way.
     pub async fn drain(&self, patience: Duration) {
         self.stop.send_replace(true);
         self.listeners.open().iter().for_each(OpenConnections::end_all);
@@ -139,13 +168,13 @@ impl ExtraServices {
         while self.connections() > 0 && Instant::now() < deadline {
             sleep(Duration::from_millis(20)).await;
         }
-        if self.owns_gate {
+        if self.owns_policy {
             self.guard.authorizer.audit().close();
         }
     }
 }
 
-/// Rules, if the file has any.
+/// The access policy of a configuration, if it has one.
 fn read_policy(path: &Path) -> Result<Option<Arc<Policy>>, LoadError> {
     let loaded = config::load(path)?;
     for warning in &loaded.warnings {
@@ -154,7 +183,7 @@ fn read_policy(path: &Path) -> Result<Option<Arc<Policy>>, LoadError> {
     Ok(loaded.access)
 }
 
-/// Puts rules and tokens in force that have changed.
+/// Reloads a changed policy and changed tokens.
 async fn reload_on_change(mut reload: Reload, authorizer: Arc<Authorizer>, files: CredentialFiles) {
     while let Some(changed) = reload.next().await {
         if changed.credentials {
@@ -178,7 +207,7 @@ async fn reload_on_change(mut reload: Reload, authorizer: Arc<Authorizer>, files
     }
 }
 
-/// Adds to a request what is known of its caller.
+/// Adds the caller to a request.
 async fn admit(mut request: Request, next: Next) -> Response {
     let caller_cache = request.extensions().get::<Arc<CallerCache>>().cloned();
     if let Some(caller_cache) = caller_cache {
@@ -193,20 +222,20 @@ async fn admit(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// The caller of a request, and what it may do.
+/// The caller of a request, with its permissions.
 #[derive(Clone)]
 pub struct HttpCaller {
     admitted: Result<Admitted, CallerRefusal>,
     principal: Principal,
 }
 
-/// Why a caller may not do something.
+/// Why a caller is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallerRefusal {
-    /// It is not known who it is.
+    /// It is not authenticated.
     #[error("{0}")]
     Unknown(String),
-    /// No rule lets it; the nearest is named.
+    /// No rule allows it. The nearest is named.
     #[error("{0}")]
     Denied(String),
 }
@@ -219,22 +248,22 @@ impl From<Status> for CallerRefusal {
 }
 
 impl HttpCaller {
-    /// Whether it may do this.
+    /// Whether this is allowed.
     pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check(CallKind::Http, request)?)
     }
 
-    /// Whether it may do this to a resource, under any name: remembered, for what is asked again and again.
+    /// Whether this is allowed on a resource, for any holder. Cached.
     pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check_remembered(CallKind::Gateway, &AccessRequest::on(action, resource))?)
     }
 
-    /// Whether it may read all there is.
+    /// Whether it may read everything.
     pub fn check_reads_everything(&self) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check_reads_everything(CallKind::Http)?)
     }
 
-    /// To whom what it leaves behind is counted.
+    /// The principal that is charged.
     pub fn principal(&self) -> Principal {
         self.principal
     }
@@ -244,7 +273,7 @@ impl HttpCaller {
     }
 }
 
-/// A request that did not come in by a [`ExtraServices`] has none.
+/// Fails for a request that did not come through [`ExtraServices`].
 impl<S: Sync> FromRequestParts<S> for HttpCaller {
     type Rejection = http::StatusCode;
 

@@ -1,4 +1,4 @@
-//! What protects the listeners of a process: who may do what, certificates, and limits.
+//! Protects the listeners of a process: authorization, certificates and limits.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,25 +16,25 @@ use crate::{
     observe::audit::{Audit, AuditTarget},
 };
 
-/// Connections of all listeners that have said too little for a first request.
+/// Maximum number of pending handshakes of all listeners.
 const MAX_PENDING_HANDSHAKES: usize = 1024;
 
-/// How callers prove who they are, and what becomes of it. Who may do what is in the configuration.
+/// Options for authentication and auditing. The configuration has the access policy.
 #[derive(Debug, Clone, Default)]
 pub struct AccessOptions {
     /// The file of tokens.
     pub tokens: Option<PathBuf>,
-    /// The file of keys for JWTs, with what is expected of them.
+    /// The file of keys for JWTs, and the requirements for JWTs.
     pub jwt: Option<JwtOptions>,
-    /// Where it is written down who changed what.
+    /// Where changes are audited.
     pub audit: Option<AuditTarget>,
-    /// Others may reach this server although there is no TLS, or no policy.
+    /// Allows listening beyond loopback without TLS or a policy.
     pub insecure: bool,
-    /// Names under which its HTTP port without TLS is reached, besides its address.
+    /// Further host names of the HTTP port without TLS.
     pub http_names: Vec<String>,
 }
 
-/// What protects the listeners of a process: who may do what, certificates, and limits.
+/// Protects the listeners of a process.
 #[derive(Clone)]
 pub(crate) struct Guard {
     pub(crate) authorizer: Arc<Authorizer>,
@@ -51,7 +51,7 @@ impl Guard {
         self.tls.as_ref().is_some_and(|tls| tls.is_of_listeners())
     }
 
-    /// The host names that an HTTP listener answers to. With TLS the certificate decides.
+    /// The host names that an HTTP listener answers to. `None` with TLS, whose certificate decides.
     pub(crate) fn names(&self) -> Option<HostNames> {
         (!self.has_tls()).then(|| self.names.clone())
     }
@@ -62,7 +62,7 @@ impl Guard {
     }
 }
 
-/// What decides whether calls are allowed; a server that would stand open does not start.
+/// Creates the authorizer. Fails if a listener would be exposed without protection.
 pub(crate) fn authorizer(
     listeners: &[(&'static str, SocketAddr)],
     has_policy: bool,
@@ -91,7 +91,7 @@ pub(crate) fn authorizer(
     Ok(Arc::new(Authorizer::new(credentials, opens, is_exposed, audit, Arc::clone(accounts))))
 }
 
-/// How each listener accepts.
+/// The settings of each kind of listener.
 #[derive(Clone)]
 pub(crate) struct ListenerSet {
     pub(crate) clients: ListenerSettings,
@@ -125,7 +125,7 @@ impl ListenerSet {
         })
     }
 
-    /// The open connections of each.
+    /// The open connections of each kind.
     pub(crate) fn open(&self) -> Vec<OpenConnections> {
         [&self.clients, &self.pages, &self.operators, &self.peers].map(|listener| listener.open.clone()).into()
     }
@@ -135,7 +135,7 @@ fn connection_limits(limits: &Limits, service: Service) -> ConnectionLimits {
     ConnectionLimits {
         most: if service == Service::Clients { limits.connections } else { limits.page_connections },
         share: limits.share(),
-        // What peers ask each other is not counted.
+        // Requests between peers are not counted.
         idle: (service != Service::Peers).then(|| Duration::from_secs(limits.idle_connection_secs)),
         stalled: Duration::from_secs(limits.answer_secs),
     }

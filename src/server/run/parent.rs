@@ -1,4 +1,4 @@
-//! The parent of this server's node: from options to a checked [`Parent`].
+//! Checks the options for the parent.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -14,17 +14,17 @@ use crate::{
 /// The parent whose capacity this node divides.
 #[derive(Debug, Clone)]
 pub struct ParentOptions {
-    /// Peers of the parent, as `host:port`; `https://` before it means TLS, `http://` none. Without either it is TLS
-    /// where there is a CA.
+    /// Peers of the parent, as `host:port`. The prefix `https://` means TLS and `http://` plain text. The default is TLS
+    /// if there is a CA.
     pub addresses: Vec<String>,
-    /// The file with the token that this node proves itself by there.
+    /// The file with the token that authenticates this node.
     pub token: Option<PathBuf>,
-    /// What this node is called there, the same for all its peers; none: as this server is.
+    /// The name of this node at the parent, the same for all its peers. The default is the id of this server.
     pub node: Option<String>,
 }
 
 impl ParentOptions {
-    /// `listening` is where this server serves.
+    /// `listening` is the address of this server.
     pub(crate) fn check(
         &self,
         info: &ServerInfo,
@@ -75,7 +75,7 @@ fn check_address(given: &str, address: &str) -> Result<String, ParentError> {
     Err(ParentError::Address { address: given.to_owned() })
 }
 
-/// With the CAs of the system, where none is named.
+/// Uses the CAs of the system if none is named.
 fn client(tls: Option<&Tls>) -> Result<ClientTls, TlsError> {
     match tls {
         Some(tls) => tls.to_parent(),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_server_is_called_what_it_calls_itself_and_peers_need_one_name() {
+    fn a_server_without_peers_uses_its_id_and_peers_need_one_name() {
         assert_eq!(&*check(&["a:1", "b:1"], None, false).expect("fine").node, "me");
         assert_eq!(&*check(&["a:1"], Some("region"), true).expect("fine").node, "region");
         assert_eq!(check(&["a:1"], None, true).expect_err("no name"), ParentError::NoName);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_named() {
+    fn invalid_addresses_are_named() {
         for bad in ["", "host", ":5100", "host:port", "host:99999", "ftp://a:1", "http://a:1/b"] {
             let error = check(&["a:1", bad], None, false).expect_err("no address");
             assert_eq!(error, ParentError::Address { address: bad.into() });
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_to_this_machine_or_over_tls() {
+    fn a_token_requires_loopback_or_tls() {
         let directory = tempfile::tempdir().expect("a directory");
         let token = directory.path().join("token");
         std::fs::write(&token, "secret\n").expect("written");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheme_says_whether_it_is_tls_and_all_say_the_same() {
+    fn the_scheme_selects_tls_for_all_addresses() {
         let plain = check(&["http://a:1", "http://b:1/"], None, false).expect("fine");
         assert_eq!(plain.addresses, ["a:1".into(), "b:1".into()] as [Arc<str>; 2]);
         assert!(plain.tls.is_none());

@@ -1,4 +1,4 @@
-//! This server as one of the peers of its node: from options to a quorum.
+//! Joins the peers of this node.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -19,47 +19,43 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// A lone peer's name, unless it is given one.
+/// The default name of a server without peers.
 const ALONE: &str = "alone";
 
 /// The data directory and the peers of this node.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
-    /// Where it is kept.
+    /// The data directory.
     pub data: PathBuf,
-    /// All peers by name, with the addresses at which they listen for each other, this one included. Empty: it is
-    /// alone.
+    /// The names of all peers, including this one, with their addresses for peers. Empty for a server without peers.
     pub peers: Vec<(String, String)>,
-    /// Where to listen for them; none: at this peer's address among them.
+    /// Where to listen for peers. The default is this peer's address in `peers`.
     pub listen: Option<SocketAddr>,
-    /// The file with the secret that all of them share.
+    /// The file with the shared secret of the peers.
     pub secret_file: Option<PathBuf>,
-    /// This is the first start: nothing was ever promised.
+    /// Bootstraps a new cluster.
     pub bootstrap: bool,
-    /// The first start, in place of another server with clients.
+    /// Bootstraps a cluster that replaces another server with clients.
     pub take_over: Option<TakeOver>,
-    /// What a new master starts from.
     pub handover: Handover,
-    /// How soon a silent master is replaced.
     pub timing: Timing,
 }
 
-/// For how long leases of another server may last, in whose place this node begins.
+/// The longest remaining validity of leases of the replaced server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeOver {
-    /// As long as the longest under the configuration.
+    /// The longest lease of the configuration.
     LongestLease,
     For(Millis),
 }
 
 impl PeerOptions {
-    /// The secret of the peers.
     fn secret(&self) -> Result<Option<Secret>, ServeError> {
         let Some(path) = &self.secret_file else { return Ok(None) };
         read_secret(path).map(|secret| Some(Secret::new(secret)))
     }
 
-    /// Where to listen for peers; none if it is alone.
+    /// Where to listen for peers. `None` without peers.
     fn listen(&self, name: &str) -> Result<Option<SocketAddr>, ServeError> {
         if self.listen.is_some() || self.peers.is_empty() {
             return Ok(self.listen);
@@ -73,20 +69,20 @@ impl PeerOptions {
     }
 }
 
-/// A peer whose quorum runs, and that does not serve yet.
+/// A peer with a running quorum that does not serve yet.
 pub(crate) struct Joined {
     pub(crate) membership: Membership,
-    /// Where it keeps what it knows.
+    /// The data directory.
     pub(crate) data: PathBuf,
 }
 
-/// How it talks to the other peers.
+/// Connections to and from the other peers.
 pub(crate) struct Peering<'a> {
     pub(crate) listener: ListenerSettings,
     pub(crate) tls: Option<&'a Tls>,
 }
 
-/// `id` is as it was given; without one it is alone.
+/// `id` is `None` for a server without peers.
 pub(crate) async fn join(
     options: &PeerOptions,
     (id, info): (Option<&str>, &ServerInfo),
@@ -103,7 +99,7 @@ pub(crate) async fn join(
     Ok(Joined { membership, data: options.data.clone() })
 }
 
-/// Peers come in as all others do.
+/// Accepts connections of peers with the limits of other connections.
 fn accept(settings: ListenerSettings) -> Accept {
     Arc::new(move |tcp| {
         let connections = Listener::new(tcp, settings.clone()).connections();
@@ -116,7 +112,7 @@ fn accept(settings: ListenerSettings) -> Accept {
     })
 }
 
-/// Starts the quorum. Which peer is master shows later.
+/// Starts the quorum, without waiting for an election.
 async fn enter(
     options: &PeerOptions,
     (id, services): (Option<&str>, &PeerEndpoints),

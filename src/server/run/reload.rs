@@ -1,6 +1,6 @@
-//! Files that change are read again: on SIGHUP, and when one has changed. A bad file changes nothing.
+//! Reloads the configuration, tokens and keys when a file has changed, and on SIGHUP. An invalid file changes nothing.
 //!
-//! The configuration file: leases stay. The files of tokens and keys: callers are looked at again with their next call.
+//! Leases survive a new configuration. With new tokens or keys, callers are authenticated again with their next call.
 
 use std::{io, path::PathBuf};
 
@@ -20,27 +20,27 @@ use crate::{
     observe::{audit::Event, metrics},
 };
 
-/// Listens for SIGHUP, and knows what files looked like before they were first read.
+/// Watches files and SIGHUP.
 pub(crate) struct Reload {
-    /// Without a file SIGHUP means nothing; left alone it would end the server.
+    /// `None` without a file. SIGHUP is handled anyway, because it would end the process.
     config: Option<WatchedFiles>,
     credentials: WatchedFiles,
     hangup: Signal,
-    look: Interval,
+    poll: Interval,
 }
 
 impl Reload {
-    /// Call it before the files are read: what happens from here on is not missed.
+    /// Called before the files are first read, so that no change is missed.
     pub(crate) fn prepare(config: Option<PathBuf>, credentials: &CredentialFiles) -> io::Result<Reload> {
         let hangup = signal(SignalKind::hangup())?;
         let credentials = WatchedFiles::new(credentials.watched());
-        let mut look = tokio::time::interval(POLL_INTERVAL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let config = config.map(|path| WatchedFiles::new(vec![path]));
-        Ok(Reload { config, credentials, hangup, look })
+        Ok(Reload { config, credentials, hangup, poll })
     }
 
-    /// What is to be read again, when that is known. None: nothing, for ever.
+    /// Waits for the next change. `None` if there is nothing to reload.
     pub(crate) async fn next(&mut self) -> Option<Changed> {
         if self.config.is_none() && self.credentials.paths().is_empty() {
             while self.hangup.recv().await.is_some() {
@@ -54,7 +54,7 @@ impl Reload {
                     received?;
                     true
                 }
-                _ = self.look.tick() => false,
+                _ = self.poll.tick() => false,
             };
             let credentials = self.credentials.have_changed() || (asked && !self.credentials.paths().is_empty());
             if credentials {
@@ -73,9 +73,7 @@ impl Reload {
         }
     }
 
-    /// Runs until the node is gone.
-    ///
-    /// Among peers the configuration is what they keep: a file that changes is only told about.
+    /// Reloads until the node ends. Among peers the stored configuration counts, so a changed file is only logged.
     pub(crate) async fn on_change(mut self, node: NodeHandle, files: CredentialFiles, among_peers: bool) {
         while let Some(changed) = self.next().await {
             if changed.credentials {
@@ -90,7 +88,7 @@ impl Reload {
     }
 }
 
-/// What is to be read again.
+/// What has to be reloaded.
 pub(crate) struct Changed {
     /// Files of tokens and keys.
     pub(crate) credentials: bool,

@@ -1,11 +1,11 @@
-//! The clock that leases are counted on. (Other code only measures durations.)
+//! The clock that leases are measured by.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leaseway_client::transport::BootInstant;
 use leaseway_core::{Millis, Now};
 
-/// Monotonic time since the process started, also while the machine is suspended, and wall-clock seconds for the wire.
+/// Monotonic time since the process started, including suspension, and wall-clock seconds for the wire.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     origin: BootInstant,
@@ -17,7 +17,7 @@ pub(crate) struct Clock {
 pub struct Skew {
     /// Added to the wall clock, in milliseconds.
     pub offset_ms: i64,
-    /// How many times as fast as time it runs.
+    /// The speed of the clock: 2.0 is twice as fast as time.
     pub rate: f64,
 }
 
@@ -39,7 +39,7 @@ impl Clock {
         Clock { origin: BootInstant::now(), skew }
     }
 
-    /// The moment, on both clocks.
+    /// The current time of both clocks.
     pub(crate) fn now(&self) -> Now {
         Now { at: self.at(), unix: (self.unix_ms() / 1000) as i64 }
     }
@@ -54,7 +54,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds since the epoch.
+    /// Milliseconds since 1970.
     pub(crate) fn unix_ms(&self) -> u64 {
         (since_epoch().as_millis() as u64).saturating_add_signed(self.skew.offset_ms)
     }

@@ -17,7 +17,7 @@ use tokio::{
 /// Bytes read before yielding: about a hundred usual requests.
 const BYTES: usize = 32 << 10;
 
-/// Entries of a request processed before yielding: less than a tenth of a millisecond.
+/// Entries of a request processed before yielding: less than 0.1 ms.
 pub(crate) const ENTRIES: usize = 32;
 
 /// Yields to other tasks and threads.
@@ -48,31 +48,31 @@ impl ChunkPermit {
     }
 }
 
-/// How much a task has read since it last yielded.
+/// The number of bytes that a task has read since it last yielded.
 #[derive(Debug, Default)]
 pub(crate) struct CoopBudget {
-    taken: usize,
+    read: usize,
 }
 
 impl CoopBudget {
     /// Counts bytes that were read.
     pub(crate) fn takes(&mut self, bytes: usize) {
-        self.taken += bytes;
+        self.read += bytes;
     }
 
-    /// Nothing is left to read: the task yields anyway.
+    /// Nothing is left to read, so the task yields anyway.
     pub(crate) fn ends(&mut self) {
-        self.taken = 0;
+        self.read = 0;
     }
 
-    /// Whether the budget is used up. Then the task is woken after other ready tasks have run and the thread has polled
-    /// for I/O.
+    /// Whether the budget is used up. The task is then woken after other ready tasks have run and the thread has polled for
+    /// I/O.
     pub(crate) fn is_over(&mut self, task: &mut Context<'_>) -> bool {
-        if self.taken < BYTES {
+        if self.read < BYTES {
             return false;
         }
-        self.taken = 0;
-        // A yield that was polled once wakes the task by itself.
+        self.read = 0;
+        // A yield that was polled once wakes the task.
         pin!(pause()).poll(task).is_pending()
     }
 }
@@ -85,7 +85,7 @@ mod tests {
             Arc,
             atomic::{AtomicUsize, Ordering},
         },
-        task::{Poll, Waker},
+        task::Poll,
     };
 
     use tokio::{
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads without end, so many bytes at a time, and counts.
+    /// Reads endlessly, `bytes` at a time.
     async fn read_for_ever(read: Arc<AtomicUsize>, bytes: usize) {
         let mut coop = CoopBudget::default();
         poll_fn(|task| {
@@ -108,9 +108,9 @@ mod tests {
         .await;
     }
 
-    /// As on the threads of a server, which look for I/O when they have nothing else to do, or after 61 tasks.
+    /// The runtime polls for I/O as on the threads of a server: when it is idle, or after 61 tasks.
     #[test]
-    fn what_always_has_something_to_read_lets_others_go_on_and_io() {
+    fn endless_readers_let_other_tasks_and_io_proceed() {
         const READERS: usize = 4;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
         runtime.block_on(async {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_long_requests_one_does_a_part_before_others_go_on_and_io() {
+    fn long_requests_process_one_chunk_before_other_tasks_proceed() {
         const LONG: usize = 16;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
         runtime.block_on(async {
@@ -149,7 +149,7 @@ mod tests {
             for _ in 0..100 {
                 let before = parts.load(Ordering::Relaxed);
                 let write = async {
-                    // The other waits already.
+                    // The reader waits already.
                     yield_now().await;
                     one.write_all(b"x").await.expect("there is room");
                 };
@@ -159,23 +159,10 @@ mod tests {
                 let meanwhile = parts.load(Ordering::Relaxed) - before;
                 assert!(meanwhile < LONG / 2, "{meanwhile} parts were done first");
             }
-            // All go on.
+            // All requests proceed.
             while parts.load(Ordering::Relaxed) <= LONG {
                 yield_now().await;
             }
         });
-    }
-
-    #[test]
-    fn a_stint_in_which_was_waited_is_over() {
-        let (mut coop, task) = (CoopBudget::default(), &mut Context::from_waker(Waker::noop()));
-        coop.takes(BYTES - 1);
-        assert!(!coop.is_over(task));
-        coop.ends();
-        coop.takes(BYTES - 1);
-        assert!(!coop.is_over(task));
-        coop.takes(1);
-        assert!(coop.is_over(task));
-        assert!(!coop.is_over(task), "the next has begun");
     }
 }

@@ -15,12 +15,12 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// From here on they do not end the process by themselves.
+    /// From now on the signals do not end the process by themselves.
     pub fn new() -> io::Result<StopSignals> {
         Ok(StopSignals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next of either.
+    /// Waits for either signal.
     pub async fn received(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -29,7 +29,7 @@ impl StopSignals {
     }
 }
 
-/// Waits for the stop.
+/// Waits until the server is stopped.
 pub(crate) async fn until(mut stopped: watch::Receiver<bool>) {
     // An error means that the sender is gone, which counts as a stop.
     let _ = stopped.wait_for(|stop| *stop).await;

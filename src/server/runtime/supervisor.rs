@@ -1,5 +1,4 @@
-//! What a supervisor is told that asked to be (`NOTIFY_SOCKET`, as systemd sets it for `Type=notify`); others are told
-//! nothing.
+//! Notifies systemd, or another supervisor that sets `NOTIFY_SOCKET`.
 
 use sd_notify::NotifyState;
 
@@ -8,12 +7,12 @@ pub(crate) fn ready() {
     tell(NotifyState::Ready);
 }
 
-/// The node has just answered. A supervisor with a watchdog (`WatchdogSec=`) restarts a server that says so no more.
+/// The node makes progress. A watchdog (`WatchdogSec=`) restarts a server that stops reporting this.
 pub(crate) fn alive() {
     tell(NotifyState::Watchdog);
 }
 
-/// No more connections are accepted; leases are handed over.
+/// The server is stopping.
 pub(crate) fn stopping() {
     tell(NotifyState::Stopping);
 }

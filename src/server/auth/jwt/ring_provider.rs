@@ -1,4 +1,4 @@
-//! What checks the signatures of JWTs: the library that TLS has, too. Nothing is signed here.
+//! Verifies the signatures of JWTs with ring, which TLS uses as well.
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, DecodingKeyKind,
@@ -20,12 +20,11 @@ static RING: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// The first provider that a process installs stays, and all are this one.
+/// Later calls have no effect.
 pub(super) fn install() {
     let _ = RING.install_default();
 }
 
-/// How a signature is checked.
 enum Scheme {
     Rsa(&'static RsaParameters),
     Curve(&'static dyn VerificationAlgorithm),

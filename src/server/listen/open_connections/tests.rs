@@ -33,7 +33,7 @@ fn a_principal_has_its_share_and_newcomers_get_the_rest() {
 }
 
 #[test]
-fn an_identity_is_one_principal_from_all_its_addresses_and_others_of_an_address_are_their_own() {
+fn an_identity_has_one_share_for_all_its_addresses() {
     let open = listener(ConnectionLimits { share: PrincipalShare::default(), ..LIMITS });
     let identity = |name: &str| open.0.accounts.of_identity(&name.into());
     let (web, db) = (identity("web"), identity("db"));
@@ -46,32 +46,31 @@ fn an_identity_is_one_principal_from_all_its_addresses_and_others_of_an_address_
     assert!(!other.connection.count_to(&web), "it has its share, whatever the address");
     assert!(other.connection.count_to(&db), "another identity of that address has not");
     assert!(other.connection.count_to(&web), "once it is counted to one it stays so");
-    assert_eq!([&web, &db].map(|account| open.0.table().of(account.principal())), [7, 1]);
+    assert_eq!([&web, &db].map(|account| open.0.table().taken.of(account.principal())), [7, 1]);
     drop((places, other));
-    let table = open.0.table();
-    assert_eq!((table.taken, table.by_principal.len()), (0, 0));
+    assert_eq!(open.0.table().taken.in_all(), 0);
 }
 
 #[test]
-fn where_all_are_taken_the_one_that_was_idle_for_longest_goes_of_those_who_have_most() {
+fn a_newcomer_displaces_the_longest_idle_connection_of_the_principal_with_most() {
     let open = listener(LIMITS);
     let modest: Vec<ConnectionPermit> = (0..2).filter_map(|_| open.admit(address(2))).collect();
     let places: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
     assert_eq!(places.len(), 6);
     let busy = Charge::request(&places[0].connection.budget, 1).expect("there is room");
     assert!(open.admit(address(1)).is_none(), "it would displace itself");
-    let newcomer = open.admit(address(3)).expect("another gives way");
+    let newcomer = open.admit(address(3)).expect("it displaces another");
     let ended: Vec<_> = places.iter().map(told).collect();
-    assert_eq!(ended, [None, Some(Ending::Soon), None, None, None, None], "the oldest that is idle");
+    assert_eq!(ended, [None, Some(Ending::Soon), None, None, None, None], "the oldest idle one");
     assert!(modest.iter().chain([&newcomer]).all(|permit| told(permit).is_none()));
     drop(busy);
-    // One that is leaving takes no place, and none again when it is gone.
+    // A leaving connection takes no place, and its end frees none.
     drop(places);
-    assert_eq!(open.0.table().taken, 3);
+    assert_eq!(open.0.table().taken.in_all(), 3);
 }
 
 #[test]
-fn what_does_nothing_for_too_long_is_ended() {
+fn idle_and_stalled_connections_end() {
     let open = listener(LIMITS);
     let permit = || open.admit(address(1)).expect("there is room");
     let (idle, stalled, waiting) = (permit(), permit(), permit());
@@ -79,30 +78,30 @@ fn what_does_nothing_for_too_long_is_ended() {
     let _request = Charge::request(&waiting.connection.budget, 100).expect("there is room");
     let endings = || [&idle, &stalled, &waiting].map(told);
     let begin = Instant::now();
-    let look = |now| open.0.look(now, SystemTime::now());
-    look(begin);
+    let check = |now| open.0.check(now, SystemTime::now());
+    check(begin);
     assert_eq!(endings(), [None; 3]);
-    look(begin + LIMITS.stalled);
+    check(begin + LIMITS.stalled);
     assert_eq!(endings(), [None, Some(Ending::Now), None]);
-    // A request comes and goes: that is use.
+    // A request counts as activity.
     drop(Charge::request(&idle.connection.budget, 100));
-    look(begin + IDLE);
+    check(begin + IDLE);
     assert_eq!(endings()[0], None);
-    look(begin + IDLE * 2);
+    check(begin + IDLE * 2);
     assert_eq!(endings(), [Some(Ending::Soon), Some(Ending::Now), None], "a stream may wait");
 }
 
 #[test]
-fn a_connection_ends_with_its_certificate_whatever_it_does() {
+fn a_busy_connection_ends_when_its_certificate_expires() {
     let open = listener(LIMITS);
     let permit = open.admit(address(1)).expect("there is room");
     let _busy = Charge::request(&permit.connection.budget, 100).expect("there is room");
     let end = SystemTime::now() + Duration::from_secs(60);
     permit.connection.ends_at(end);
-    open.0.look(Instant::now(), end - Duration::from_millis(1));
+    open.0.check(Instant::now(), end - Duration::from_millis(1));
     assert_eq!(told(&permit), None);
-    open.0.look(Instant::now(), end);
-    assert_eq!((told(&permit), open.0.table().taken), (Some(Ending::Soon), 0));
+    open.0.check(Instant::now(), end);
+    assert_eq!((told(&permit), open.0.table().taken.in_all()), (Some(Ending::Soon), 0));
 }
 
 #[test]
@@ -111,7 +110,7 @@ fn a_connection_with_many_bad_tokens_ends_and_one_with_a_few_goes_on() {
     let (few, many) = (open.admit(address(1)).expect("a place"), open.admit(address(1)).expect("a place"));
     for _ in 0..3 * MAX_REFUSED {
         few.connection.refused_token();
-        open.0.look(Instant::now(), SystemTime::now());
+        open.0.check(Instant::now(), SystemTime::now());
     }
     assert_eq!(told(&few), None, "one in each second");
     (0..MAX_REFUSED).for_each(|_| many.connection.refused_token());
@@ -121,11 +120,11 @@ fn a_connection_with_many_bad_tokens_ends_and_one_with_a_few_goes_on() {
 }
 
 #[test]
-fn signatures_of_an_address_with_many_bad_tokens_are_not_checked_before_the_next_second() {
+fn after_many_bad_tokens_an_address_waits_for_the_next_second() {
     let open = listener(ConnectionLimits { most: 1000, ..LIMITS });
     let other = open.admit(address(2)).expect("a place");
     let mut tokens = 0;
-    // A connection with many of them ends, and another takes its place.
+    // Uses a new connection for each token, because one with many of them ends.
     let last = loop {
         let permit = open.admit(address(1)).expect("a place");
         permit.connection.refused_token();
@@ -141,10 +140,10 @@ fn signatures_of_an_address_with_many_bad_tokens_are_not_checked_before_the_next
 }
 
 #[test]
-fn where_use_is_not_known_none_is_ended_for_it_or_gives_way() {
+fn without_an_idle_timeout_no_connection_is_closed_or_displaced() {
     let open = listener(ConnectionLimits { idle: None, ..LIMITS });
     let places: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
     assert!(open.admit(address(2)).is_none());
-    open.0.look(Instant::now() + IDLE * 2, SystemTime::now());
+    open.0.check(Instant::now() + IDLE * 2, SystemTime::now());
     assert!(places.iter().all(|permit| told(permit).is_none()));
 }

@@ -1,4 +1,4 @@
-//! How resources come to life, and anew when they fail.
+//! Creates resources, and rebuilds those that fail.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -8,23 +8,21 @@ use leaseway_core::{AlgorithmKind, Amount, Birth, ClusterClock, Epoch, Inherited
 use leaseway_raft::{MasterLease, RaftHandle};
 use leaseway_uplink::Notice;
 
-use super::{
-    super::{
-        directory::{NotMaster, Role},
-        note_turns::NoteTurn,
-        on_end::OnEnd,
-        resource_actor::{self, HoldersShare, ResourceEnvironment, ResourceHandle},
-    },
-    Handover, Membership, Refused,
-    actor::{NodeActor, NodeMessage, NodeShared},
-};
+use super::{Ended, Handover, Membership, NodeActor};
 use crate::{
     listen::accounts::{RequestOrigin, ResourcePlace},
+    node::{
+        directory::Role,
+        note_turns::NoteTurn,
+        on_end::OnEnd,
+        refused::{NotMaster, Refused},
+        resource_actor::{self, HoldersShare, ResourceEnvironment, ResourceHandle},
+    },
     observe::metrics,
 };
 
 impl NodeActor {
-    /// The resource, which comes to life if need be; `dead`: an incarnation of it that is known to be over.
+    /// Returns the resource, and creates it if it is not alive. `dead` is an incarnation of it that has ended.
     pub(super) fn open(
         &mut self,
         id: Arc<str>,
@@ -32,51 +30,51 @@ impl NodeActor {
         from: Option<RequestOrigin>,
         ctx: &mut Context<Self>,
     ) -> Result<ResourceHandle, Refused> {
-        let reign = match self.shared.directory.role() {
-            Role::Master(reign) => reign,
+        let master_lease = match self.shared.directory.role() {
+            Role::Master(master_lease) => master_lease,
             Role::Elsewhere(master) => return Err(Refused::NotMaster(NotMaster { master })),
         };
         match self.shared.directory.get(&id) {
             Some(handle) if Some(handle.generation()) != dead => Ok(handle),
-            // It is gone, and its own message saying so is still under way.
-            Some(handle) if handle.retired() => Ok(self.begin(id, reign, ctx)),
-            Some(handle) => Ok(self.rebuild(id, &handle, reign, ctx)),
+            // Its message about its end is still under way.
+            Some(handle) if handle.retired() => Ok(self.begin(id, master_lease, ctx)),
+            Some(handle) => Ok(self.rebuild(id, &handle, master_lease, ctx)),
             None => {
                 self.find_place(&id, from).inspect_err(|_| metrics::resource_refused())?;
-                Ok(self.begin(id, reign, ctx))
+                Ok(self.begin(id, master_lease, ctx))
             }
         }
     }
 
-    /// A new resource is counted to the principal whose request it comes to life for.
+    /// Charges a new resource to the principal of the request.
     fn find_place(&mut self, id: &Arc<str>, from: Option<RequestOrigin>) -> Result<(), Refused> {
-        let (used, most) = (self.shared.directory.len(), self.limits.resources);
+        let (used, most) = (self.shared.directory.len(), self.shared.limits.resources);
         if used >= most {
             return Err(Refused::TooManyResources(most));
         }
         let Some(account) = from.and_then(|from| self.shared.accounts.of(from.principal)) else { return Ok(()) };
-        if !self.limits.share().allows(account.resources.load(Ordering::Relaxed), 1, used, most) {
+        if !self.shared.limits.share().allows(account.resources.load(Ordering::Relaxed), 1, used, most) {
             return Err(Refused::ResourceShare(most));
         }
         self.resource_places.insert(Arc::clone(id), ResourcePlace::new(account));
         Ok(())
     }
 
-    /// An incarnation is over: one that has retired is forgotten, one that has failed is built anew.
+    /// Removes an incarnation that has retired, and rebuilds one that has failed.
     pub(super) fn ended(&mut self, id: &Arc<str>, generation: u64, ctx: &mut Context<Self>) {
         let known = self.shared.directory.get(id).filter(|handle| handle.generation() == generation);
-        // One that is not in the directory any more was left behind by a reign that is over.
+        // An incarnation that is not in the directory belongs to an earlier term.
         let Some(handle) = known else { return };
         match self.shared.directory.role() {
             _ if handle.retired() => {
                 self.shared.directory.remove(id);
                 self.resource_places.remove(id);
-                if let Some(uplink) = &self.uplink {
-                    uplink.notices.post(Notice::Retired(Arc::clone(id)));
+                if let Some(notices) = &self.notices {
+                    notices.post(Notice::Retired(Arc::clone(id)));
                 }
                 tracing::debug!(resource = %id, "retired");
             }
-            Role::Master(reign) => drop(self.rebuild(Arc::clone(id), &handle, reign, ctx)),
+            Role::Master(master_lease) => drop(self.rebuild(Arc::clone(id), &handle, master_lease, ctx)),
             Role::Elsewhere(_) => {
                 self.shared.directory.remove(id);
                 self.resource_places.remove(id);
@@ -84,62 +82,62 @@ impl NodeActor {
         }
     }
 
-    /// A resource that no holder has anything of, unless masters before this one gave it.
-    fn begin(&mut self, id: Arc<str>, reign: Option<MasterLease>, ctx: &mut Context<Self>) -> ResourceHandle {
+    /// Creates a resource that has leases of earlier masters only.
+    fn begin(&mut self, id: Arc<str>, master_lease: Option<MasterLease>, ctx: &mut Context<Self>) -> ResourceHandle {
         let given_until = self.former_masters_end();
-        self.begin_after(id, given_until, reign, ctx)
+        self.begin_after(id, given_until, master_lease, ctx)
     }
 
-    /// The same; `given_until`: masters and incarnations before this one have given nothing since.
+    /// Earlier masters and incarnations have granted nothing after `given_until`.
     fn begin_after(
         &mut self,
         id: Arc<str>,
         given_until: Millis,
-        reign: Option<MasterLease>,
+        master_lease: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
         let untold = self.keeps_promises().map(|membership| {
             let (until, whole) = membership.quorum.read(|state| (state.listen_until(), state.listens_whole()));
-            (clock_of(reign.as_ref()).local(until.unwrap_or_default()), whole)
+            (clock_of(master_lease.as_ref()).local(until.unwrap_or_default()), whole)
         });
         let predecessor = Predecessor::NewMaster(self.since);
-        if self.uplink.is_some() {
-            // The parent will say how long leases are.
-            let predecessor = untold.is_none_or(|(until, _)| until > self.clock.at()).then_some(predecessor);
-            return self.start_resource(id, given_until, Millis(0), predecessor, reign, ctx);
+        if self.notices.is_some() {
+            // The lease length comes from the parent.
+            let predecessor = untold.is_none_or(|(until, _)| until > self.shared.clock.at()).then_some(predecessor);
+            return self.start_resource(id, given_until, Millis(0), predecessor, master_lease, ctx);
         }
-        let learning_until = predecessor.learning_until(&self.config().settings_for(&id));
+        let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
         let learning_until = match untold {
             None => learning_until,
             Some((until, true)) => until,
             Some((until, false)) => learning_until.min(until),
         };
-        self.start_resource(id, given_until, learning_until, None, reign, ctx)
+        self.start_resource(id, given_until, learning_until, None, master_lease, ctx)
     }
 
-    /// A resource that failed, or whose write was lost, has lost its books. What the peers have stored is as good;
-    /// without it, it learns for one lease length before it divides again.
+    /// Replaces an incarnation that failed or whose commit was lost. It starts from the stored promises; without them,
+    /// it learns for one lease length before it divides again.
     fn rebuild(
         &mut self,
         id: Arc<str>,
         before: &ResourceHandle,
-        reign: Option<MasterLease>,
+        master_lease: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
-        let (generation, now) = (before.generation(), self.clock.at());
+        let (generation, now) = (before.generation(), self.shared.clock.at());
         if before.lost_commit() {
             tracing::debug!(resource = %id, generation, "built anew: what it had promised was not stored");
-            return self.begin_after(id, now.max(self.former_masters_end()), reign, ctx);
+            return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
         }
         metrics::resource_restarted();
         if self.keeps_promises().is_some() {
             tracing::error!(resource = %id, generation, "resource failed; built anew from what it has promised");
-            return self.begin_after(id, now.max(self.former_masters_end()), reign, ctx);
+            return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
         let predecessor = Predecessor::Rebuilt(now);
-        let learning_until = predecessor.learning_until(&self.config().settings_for(&id));
-        self.start_resource(id, now, learning_until, Some(predecessor), reign, ctx)
+        let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
+        self.start_resource(id, now, learning_until, Some(predecessor), master_lease, ctx)
     }
 
     fn start_resource(
@@ -148,55 +146,53 @@ impl NodeActor {
         given_until: Millis,
         learning_until: Millis,
         predecessor: Option<Predecessor>,
-        reign: Option<MasterLease>,
+        master_lease: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
-        let config = self.config();
-        let has_parent = self.uplink.is_some();
+        let config = self.shared.config();
+        let has_parent = self.notices.is_some();
         if !has_parent && config.repository.find(&id).is_none() {
             metrics::resource_unmatched();
             tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
         }
-        let (inherited, promises) = self.inherit(&id, given_until, reign.as_ref());
+        let (inherited, promises) = self.inherit(&id, given_until, master_lease.as_ref());
         let birth = Birth {
             source: if has_parent { Source::Parent } else { Source::Own },
             epoch: self.next_epoch(inherited.as_ref().and_then(|inherited| inherited.newest)),
             since: self.since,
             learning_until,
-            max_holders: self.limits.clients_per_resource,
+            max_holders: self.shared.limits.clients_per_resource,
             seed: self.seed,
             settings: if has_parent { placeholder() } else { config.settings_for(&id) },
             inherited,
         };
         self.generation += 1;
         let generation = self.generation;
-        let notes = self
-            .membership
-            .as_ref()
-            .map(|membership| (membership.quorum.clone(), NoteTurn::new(self.note_turns.clone())));
-        let idle_after = Millis::from_secs(self.limits.idle_secs);
+        let membership = self.shared.membership.as_ref();
+        let notes = membership.map(|membership| (membership.quorum.clone(), NoteTurn::new(self.note_turns.clone())));
+        let idle_after = Millis::from_secs(self.shared.limits.idle_secs);
         let on_end = {
             let (node, id) = (ctx.address(), Arc::clone(&id));
             OnEnd::new(move || tell_ended(&node, id, generation))
         };
-        let NodeShared { watchers, assignment_store, subscribers, .. } = &self.shared;
+        let shared = &self.shared;
         let start = resource_actor::Start {
             generation,
             setup: Setup { birth, keeps_notes: notes.is_some(), predecessor, idle_after },
             config,
             environment: ResourceEnvironment {
                 id: Arc::clone(&id),
-                clock: self.clock,
-                reign,
-                limits: Arc::clone(&self.limits),
-                watchers: Arc::clone(watchers),
-                assignment_store: assignment_store.clone(),
-                holders: HoldersShare::new(Arc::clone(&self.shared.holders), Arc::clone(&self.shared.accounts)),
+                clock: shared.clock,
+                master_lease,
+                limits: Arc::clone(&shared.limits),
+                watchers: Arc::clone(&shared.watchers),
+                assignment_store: shared.assignment_store.clone(),
+                holders: HoldersShare::new(Arc::clone(&shared.holders), Arc::clone(&shared.accounts)),
             },
             promises,
             notes,
-            notices: self.uplink.as_ref().map(|uplink| Arc::clone(&uplink.notices)),
-            subscribers: Arc::clone(subscribers),
+            notices: self.notices.clone(),
+            subscribers: Arc::clone(&shared.subscribers),
             on_end,
         };
         let arbiter = &self.arbiters[self.next_arbiter % self.arbiters.len()];
@@ -206,56 +202,56 @@ impl NodeActor {
         handle
     }
 
-    /// Masters before this one give no leases after this, with any `--timing`.
+    /// The time after which earlier masters grant no leases, with any `--timing`.
     fn former_masters_end(&self) -> Millis {
-        let overlap = self.membership.as_ref().map_or(Millis(0), |membership| membership.quorum.overlap());
+        let overlap = self.shared.membership.as_ref().map_or(Millis(0), |membership| membership.quorum.overlap());
         self.since.plus(overlap)
     }
 
-    /// The part in the quorum, if masters keep promises.
+    /// The membership, if masters store promises.
     fn keeps_promises(&self) -> Option<&Membership> {
-        self.membership.as_ref().filter(|membership| membership.handover == Handover::Promises)
+        self.shared.membership.as_ref().filter(|membership| membership.handover == Handover::Promises)
     }
 
-    /// What was promised before, and where to write what will be; neither if promises are not kept.
+    /// The stored promises, and where to write new ones. Neither if promises are not kept.
     fn inherit(
         &self,
         id: &str,
         given_until: Millis,
-        reign: Option<&MasterLease>,
+        master_lease: Option<&MasterLease>,
     ) -> (Option<Inherited>, Option<RaftHandle>) {
         let Some(membership) = self.keeps_promises() else { return (None, None) };
-        let (now, clock) = (self.clock.at(), clock_of(reign));
+        let (now, clock) = (self.shared.clock.at(), clock_of(master_lease));
         let promised = |promises: &Promises| promises.inherited(clock, now, given_until);
         let inherited = membership.quorum.read(|state| state.promises(id).map(promised));
         let inherited = inherited.unwrap_or(Inherited { clock, ..Inherited::default() });
         (Some(inherited), Some(membership.quorum.clone()))
     }
 
-    /// Epochs only rise: they count milliseconds since the epoch, with room for four million tokens in each. Over
-    /// restarts of the process they rise because time does; a clock that was set back shows where promises are kept.
+    /// Epochs only rise: they count milliseconds since 1970, with room for four million tokens in each. They rise over
+    /// restarts because time does. If the clock was set back, stored promises raise them.
     fn next_epoch(&mut self, before: Option<Epoch>) -> Epoch {
-        let now = self.clock.unix_ms().saturating_mul(Inherited::EPOCHS_APART);
+        let now = self.shared.clock.unix_ms().saturating_mul(Inherited::EPOCHS_APART);
         let before = before.map_or(0, |epoch| epoch.0).max(self.last_epoch);
         self.last_epoch = now.max(before.saturating_add(Inherited::EPOCHS_APART));
         Epoch(self.last_epoch)
     }
 }
 
-/// The clock of the cluster, where there is one.
-fn clock_of(reign: Option<&MasterLease>) -> ClusterClock {
-    reign.map(MasterLease::clock).unwrap_or_default()
+/// The clock of the cluster. Without peers it is that of the process.
+fn clock_of(master_lease: Option<&MasterLease>) -> ClusterClock {
+    master_lease.map(MasterLease::clock).unwrap_or_default()
 }
 
-/// Until the parent has said how a resource is run. Nothing is granted by this.
+/// The settings of a resource until those of the parent arrive. Nothing is granted before.
 fn placeholder() -> Settings {
     Settings::new(AlgorithmKind::FairShare, Amount::ZERO)
 }
 
-/// Called on the thread on which an incarnation ended; waiting is not possible there, so what a full mailbox does not
-/// take is noticed when the resource is next needed.
+/// Called on the thread on which an incarnation ended, which must not wait. If the mailbox is full, the end is noticed
+/// when the resource is next needed.
 fn tell_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
-    if let Err(SendError::Full(NodeMessage::Ended { id, .. })) = node.try_send(NodeMessage::Ended { id, generation }) {
+    if let Err(SendError::Full(Ended { id, .. })) = node.try_send(Ended { id, generation }) {
         tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");
     }
 }

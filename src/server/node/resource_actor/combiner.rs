@@ -1,77 +1,209 @@
 //! The mailbox of a resource: flat combining instead of a queue with a consumer thread.
 //!
-//! With an ordinary mailbox a request moves to the actor's thread, and its answer moves back: two context switches per
-//! request. Here the actor has no thread. It is state behind a lock, and the threads that have requests take turns to
-//! run it.
+//! With an ordinary mailbox a request moves to the actor's thread and its answer moves back: two context switches per
+//! request. Here the actor is state behind a lock, and the threads that have requests take turns to run it:
 //!
 //! 1. A request is appended to the pending list. The first one of a batch leads ([`Submitted::Leads`]).
-//! 2. The leader yields once, so that the other connections of its thread append their requests too.
-//! 3. It tries the lock. If another thread holds it, the leader returns: the holder checks the list again after
-//!    unlocking, so nothing is left behind.
-//! 4. The holder takes the whole list and runs one [`Round`] for it. Answers for tasks of other threads go through their
-//!    [reply queues](super::super::reply_queue).
+//! 2. The leader yields once, so that other connections of its thread append their requests, and tries the lock. If
+//!    another thread holds it, the leader returns: the holder checks the list again after unlocking.
+//! 3. The holder takes the whole list and runs one [`Round`] for it. Answers for other threads go through their [reply
+//!    queues](super::super::reply_queue).
 //!
-//! Rounds therefore grow with the load, and a request waits at most for the round before its own. After
-//! [`ROUNDS_IN_A_ROW`] rounds the holder leaves the rest to the resource's task, because its thread has connections to
-//! serve. A panic or stop of the actor drops it and everything pending ([`Combiner::work`]). Requests are counted and
-//! bounded before they get here ([`super::handle`]).
+//! So rounds grow with the load, and a request waits at most for the round before its own. After [`ROUNDS_IN_A_ROW`]
+//! rounds the holder leaves the rest to the resource's task, because its thread has connections to serve. If the actor
+//! panics or stops, it is dropped with everything pending ([`Combiner::work`]). The [queue](super::queue) bounds the
+//! number of requests.
 
 use std::{
     panic::{self, AssertUnwindSafe},
-    sync::{Arc, Mutex, MutexGuard, TryLockError},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError},
+    task::{Context, Poll, ready},
 };
 
-use actix::Handler as _;
-use leaseway_core::Request;
+use actix::{Handler, Message, MessageResult};
+use leaseway_core::engine::{Ended, LostMastership};
+use leaseway_core::{Answer, Request};
+use tokio::sync::oneshot;
 
 use super::{
-    ResourceActor, Round, Wake, message::ResourceMessage, queue::Ticket, round_scratch::RoundScratch, wakeup::Wakeup,
+    ResourceActor, Round, Wake,
+    queue::{Full, RequestQueue, Ticket},
+    round_scratch::RoundScratch,
+    wakeup::Wakeup,
 };
-use crate::listen::accounts::RequestOrigin;
+use crate::{listen::accounts::RequestOrigin, node::on_end::OnEnd};
 
 /// Maximum number of rounds that one thread runs in a row.
 const ROUNDS_IN_A_ROW: usize = 8;
 /// Maximum number of requests in one round.
 const MAX_ROUND: usize = 512;
-/// Commands that may be pending.
+/// Maximum number of pending messages.
 const MAX_MESSAGES: usize = 64;
 /// Why the locks are never poisoned.
-const CAUGHT: &str = "panics are caught while a resource is held";
+const CAUGHT: &str = "panics are caught while a resource is locked";
 
-/// A request, where it came from if that is known, and where its answer goes.
-pub(super) struct Submission {
-    pub(super) request: Request,
-    pub(super) from: Option<RequestOrigin>,
-    pub(super) ticket: Ticket,
+/// Sends to one incarnation of a resource, which ends when the last handle is dropped.
+#[derive(Clone)]
+pub(crate) struct ResourceHandle(pub(super) Arc<Incarnation>);
+
+pub(super) struct Incarnation {
+    pub(super) combiner: Arc<Combiner>,
+    /// Dropped after the combiner, so that the task does not find it.
+    pub(super) _end_task: OnEnd,
+    pub(super) generation: u64,
+    pub(super) queue: Arc<RequestQueue>,
+    /// Set before the actor stops by itself. An incarnation that ends without it has failed.
+    pub(super) ended: Arc<OnceLock<Ended>>,
 }
 
-/// Pending requests, as three parallel lists, and messages.
+/// Why a message was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SendError {
+    /// Too many are pending.
+    Busy,
+    /// The actor has ended.
+    Gone,
+}
+
+impl ResourceHandle {
+    /// The number of the incarnation.
+    pub(crate) fn generation(&self) -> u64 {
+        self.0.generation
+    }
+
+    /// Whether it stopped because it had no holders.
+    pub(crate) fn retired(&self) -> bool {
+        self.0.ended.get() == Some(&Ended::Retired)
+    }
+
+    /// Whether it stopped because its promises were not stored, as when mastership is lost.
+    pub(crate) fn lost_commit(&self) -> bool {
+        self.0.ended.get() == Some(&Ended::CommitLost)
+    }
+
+    /// Submits a request.
+    pub(crate) fn submit(&self, request: Request, from: Option<RequestOrigin>) -> Result<PendingAnswer, Full> {
+        let (reply_tx, answer) = oneshot::channel();
+        let ticket = self.0.queue.enter(from, reply_tx)?;
+        let leads = self.0.combiner.submit(Submission { request, from, ticket }) == Submitted::Leads;
+        Ok(PendingAnswer { resource: Arc::clone(&self.0), leads, others: YieldOnce::default(), answer })
+    }
+
+    /// Sends a message without waiting for its result.
+    pub(crate) fn send<M: Message + Send + 'static>(&self, message: M) -> Result<(), SendError>
+    where
+        ResourceActor: Handler<M>,
+    {
+        self.0.combiner.send(Box::new(move |actor, scratch| drop(actor.handle(message, scratch))))
+    }
+
+    /// Sends a message. The result arrives unless the actor fails.
+    pub(crate) fn ask<M>(&self, message: M) -> Result<oneshot::Receiver<M::Result>, SendError>
+    where
+        M: Message<Result: Send> + Send + 'static,
+        ResourceActor: Handler<M, Result = MessageResult<M>>,
+    {
+        let (result_tx, result) = oneshot::channel();
+        self.0.combiner.send(Box::new(move |actor, scratch| {
+            // The caller may be gone.
+            let _ = result_tx.send(actor.handle(message, scratch).0);
+        }))?;
+        Ok(result)
+    }
+
+    /// Puts it into the state between its retirement and the removal from the directory.
+    #[cfg(test)]
+    pub(crate) fn pretend_to_have_retired(&self) {
+        let _ = self.0.ended.set(Ended::Retired);
+    }
+
+    /// Makes a round panic.
+    #[cfg(test)]
+    pub(crate) fn plant_panic(&self) {
+        let combiner = &self.0.combiner;
+        combiner.work(&mut combiner.state.lock().expect(CAUGHT), |_, _| panic!("a planted fault"));
+    }
+}
+
+/// A submitted request. Resolves to its answer, or to `None` if this incarnation ends first.
+///
+/// It is a hand-written future because every request under way holds one: an `async fn` would be three times as large.
+///
+/// The leader of a batch runs the round even if it is dropped, because the others wait for it.
+pub(crate) struct PendingAnswer {
+    resource: Arc<Incarnation>,
+    leads: bool,
+    others: YieldOnce,
+    answer: oneshot::Receiver<Result<Answer, LostMastership>>,
+}
+
+impl PendingAnswer {
+    /// The number of the incarnation.
+    pub(crate) fn generation(&self) -> u64 {
+        self.resource.generation
+    }
+
+    /// Whether it runs the round, which it should do [after the others](YieldOnce) of its thread.
+    pub(crate) fn leads(&self) -> bool {
+        self.leads
+    }
+
+    /// Runs the round if it leads.
+    pub(crate) fn run(&mut self) {
+        if std::mem::take(&mut self.leads) {
+            self.resource.combiner.run();
+        }
+    }
+}
+
+impl Future for PendingAnswer {
+    type Output = Option<Result<Answer, LostMastership>>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.leads {
+            ready!(Pin::new(&mut self.others).poll(task));
+            self.run();
+        }
+        Pin::new(&mut self.answer).poll(task).map(Result::ok)
+    }
+}
+
+impl Drop for PendingAnswer {
+    fn drop(&mut self) {
+        self.run();
+    }
+}
+
+/// Lets all ready tasks of this thread run. Unlike tokio's `yield_now`, it does not poll for I/O first, which is a
+/// system call.
 #[derive(Default)]
-struct Pending {
-    requests: Vec<Request>,
-    origins: Vec<Option<RequestOrigin>>,
-    tickets: Vec<Ticket>,
-    messages: Vec<ResourceMessage>,
-    /// The actor has ended; everything is refused.
-    is_closed: bool,
+pub(crate) struct YieldOnce {
+    yielded: bool,
 }
 
-impl Pending {
-    fn push(&mut self, submission: Submission) {
-        self.requests.push(submission.request);
-        self.origins.push(submission.from);
-        self.tickets.push(submission.ticket);
-    }
+impl Future for YieldOnce {
+    type Output = ();
 
-    fn hand_over(&mut self, scratch: &mut RoundScratch) {
-        scratch.batch.append(&mut self.requests, &mut self.tickets);
-        scratch.origins.append(&mut self.origins);
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.yielded, true) {
+            return Poll::Ready(());
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
     }
+}
+
+/// A request, its origin if that is known, and the ticket for its answer.
+struct Submission {
+    request: Request,
+    from: Option<RequestOrigin>,
+    ticket: Ticket,
 }
 
 /// The outcome of submitting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Submitted {
+enum Submitted {
     /// Another thread or request runs the round.
     Queued,
     /// It is the first of a batch: [`run`](Combiner::run) is to be called once the others have submitted theirs.
@@ -80,13 +212,18 @@ pub(super) enum Submitted {
     Ran,
 }
 
-/// Why a message was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum SendError {
-    /// Too many are pending.
-    Busy,
-    /// The actor is no more.
-    Gone,
+/// Handles a message of any type.
+type Envelope = Box<dyn FnOnce(&mut ResourceActor, &mut RoundScratch) + Send>;
+
+/// Pending requests, as three parallel lists, and messages.
+#[derive(Default)]
+struct Pending {
+    requests: Vec<Request>,
+    origins: Vec<Option<RequestOrigin>>,
+    tickets: Vec<Ticket>,
+    messages: Vec<Envelope>,
+    /// The actor has ended; everything is refused.
+    is_closed: bool,
 }
 
 pub(super) struct Combiner {
@@ -112,14 +249,15 @@ impl Combiner {
         Combiner { pending: Mutex::default(), state, wakeup }
     }
 
-    /// Enqueues a request.
-    pub(super) fn submit(&self, submission: Submission) -> Submitted {
+    fn submit(&self, Submission { request, from, ticket }: Submission) -> Submitted {
         let mut pending = self.pending();
         if pending.is_closed {
-            // Dropping its ticket tells the caller.
+            // The ticket is dropped, which tells the caller.
             return Submitted::Ran;
         }
-        pending.push(submission);
+        pending.requests.push(request);
+        pending.origins.push(from);
+        pending.tickets.push(ticket);
         match pending.requests.len() {
             1 => Submitted::Leads,
             MAX_ROUND.. => {
@@ -132,7 +270,7 @@ impl Combiner {
     }
 
     /// Enqueues a message for the resource's task.
-    pub(super) fn send(&self, message: ResourceMessage) -> Result<(), SendError> {
+    fn send(&self, message: Envelope) -> Result<(), SendError> {
         let mut pending = self.pending();
         if pending.is_closed {
             return Err(SendError::Gone);
@@ -146,13 +284,6 @@ impl Combiner {
         Ok(())
     }
 
-    /// Runs pending requests, unless another thread holds the lock.
-    pub(super) fn run(&self) {
-        if let Some(state) = self.try_lock() {
-            self.run_rounds(state);
-        }
-    }
-
     /// Handles messages, then runs pending requests, on the resource's task. Returns whether the actor goes on.
     pub(super) fn wake(&self) -> bool {
         let mut state = self.state.lock().expect(CAUGHT);
@@ -161,7 +292,7 @@ impl Combiner {
             actor.handle(Wake, scratch);
             for message in messages {
                 if !scratch.is_stopped() {
-                    actor.handle(message, scratch);
+                    message(actor, scratch);
                 }
             }
         });
@@ -172,21 +303,28 @@ impl Combiner {
         !self.pending().is_closed
     }
 
-    /// Runs rounds until nothing is pending.
-    fn run_rounds<'a>(&'a self, mut state: MutexGuard<'a, CombinerState>) {
+    /// Runs rounds until nothing is pending, unless another thread holds the lock.
+    fn run(&self) {
         for _ in 0..ROUNDS_IN_A_ROW {
+            let mut state = match self.state.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(_)) => unreachable!("{CAUGHT}"),
+            };
             self.work(&mut state, |actor, scratch| {
-                self.pending().hand_over(scratch);
+                let mut pending = self.pending();
+                let Pending { requests, origins, tickets, .. } = &mut *pending;
+                // Appended and not swapped, so that large buffers stay with the thread.
+                scratch.batch.append(requests, tickets);
+                scratch.origins.append(origins);
+                drop(pending);
                 actor.handle(Round, scratch);
             });
             drop(state);
             if !self.has_requests() {
                 return;
             }
-            let Some(next) = self.try_lock() else { return };
-            state = next;
         }
-        drop(state);
         self.wakeup.notify();
     }
 
@@ -208,14 +346,13 @@ impl Combiner {
         }));
         match worked {
             Ok(Some(actor)) => *state = CombinerState::Running(actor),
-            Ok(None) | Err(_) => self.close(),
+            Ok(None) | Err(_) => {
+                let closed = Pending { is_closed: true, ..Pending::default() };
+                let pending = std::mem::replace(&mut *self.pending(), closed);
+                // Outside the lock: a dropped request may be submitted again at once.
+                drop(pending);
+            }
         }
-    }
-
-    fn close(&self) {
-        let pending = std::mem::replace(&mut *self.pending(), Pending { is_closed: true, ..Pending::default() });
-        // Outside the lock: a dropped request may be submitted again at once.
-        drop(pending);
     }
 
     fn has_requests(&self) -> bool {
@@ -223,21 +360,7 @@ impl Combiner {
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().expect("what is pending is held for moments in which nothing panics")
-    }
-
-    fn try_lock(&self) -> Option<MutexGuard<'_, CombinerState>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(_)) => unreachable!("{CAUGHT}"),
-        }
-    }
-
-    /// As if a round had failed just now.
-    #[cfg(test)]
-    pub(super) fn plant_panic(&self) {
-        self.work(&mut self.state.lock().expect(CAUGHT), |_, _| panic!("a planted fault"));
+        self.pending.lock().expect("no panic while the pending requests are locked")
     }
 }
 
@@ -248,36 +371,30 @@ mod tests {
             Weak,
             atomic::{AtomicUsize, Ordering},
         },
-        task::{Context, Wake, Waker},
+        task::{Wake, Waker},
     };
 
-    use leaseway_core::engine::LostMastership;
     use leaseway_core::{HolderKind, PrincipalShare, Release};
-    use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
+    use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 
-    use super::{super::queue::RequestQueue, *};
+    use super::*;
 
-    type Answered = Receiver<Result<leaseway_core::Answer, LostMastership>>;
+    type Answered = Receiver<Result<Answer, LostMastership>>;
 
-    /// One whose actor fails as soon as it begins.
+    /// Its actor panics when it starts.
     fn failing() -> Arc<Combiner> {
         Arc::new(Combiner::new(|_| panic!("a planted fault"), Arc::default()))
     }
 
-    fn submission() -> (Submission, Answered) {
+    fn submit(combiner: &Combiner) -> Answered {
         let (sender, answer) = oneshot::channel();
         let ticket = RequestQueue::new(1, PrincipalShare::ALL).enter(None, sender).expect("there is a place");
         let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
-        (Submission { request: Request::Release(release), from: None, ticket }, answer)
-    }
-
-    fn submit(combiner: &Combiner) -> Answered {
-        let (submission, answer) = submission();
-        combiner.submit(submission);
+        combiner.submit(Submission { request: Request::Release(release), from: None, ticket });
         answer
     }
 
-    /// A request that is let go is submitted again at once, so many times.
+    /// Submits a request again at once when it is dropped, up to `left` times.
     struct Again {
         combiner: Weak<Combiner>,
         left: AtomicUsize,
@@ -290,7 +407,7 @@ mod tests {
             while self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
                 let mut answer = submit(&combiner);
                 let waker = Waker::from(Arc::clone(&self));
-                if std::pin::Pin::new(&mut answer).poll(&mut Context::from_waker(&waker)).is_pending() {
+                if Pin::new(&mut answer).poll(&mut Context::from_waker(&waker)).is_pending() {
                     *self.answer.lock().expect("no test panics here") = Some(answer);
                     return;
                 }
@@ -299,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_comes_while_the_actor_fails_is_let_go() {
+    fn a_request_that_arrives_while_the_actor_fails_is_dropped() {
         let combiner = failing();
         let held = combiner.state.lock().expect(CAUGHT);
         let mut answer = submit(&combiner);
@@ -308,36 +425,20 @@ mod tests {
         drop(held);
         assert!(!combiner.wake());
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
-        assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "from now on at once");
-        assert_eq!(combiner.send(ResourceMessage::Tick { config: config() }), Err(SendError::Gone));
-    }
-
-    fn config() -> Arc<super::super::ConfigInForce> {
-        Arc::new(super::super::ConfigInForce { version: 1, ..Default::default() })
+        assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "refused at once");
+        assert_eq!(combiner.send(Box::new(|_, _| {})), Err(SendError::Gone));
     }
 
     #[test]
     fn messages_are_bounded() {
         let combiner = failing();
-        let send = || combiner.send(ResourceMessage::Tick { config: config() });
+        let send = || combiner.send(Box::new(|_, _| {}));
         assert!((0..MAX_MESSAGES).all(|_| send().is_ok()));
         assert_eq!(send(), Err(SendError::Busy));
     }
 
     #[test]
-    fn the_room_that_a_busy_resource_needs_is_not_left_at_others() {
-        let (mut pending, mut scratch) = (Pending::default(), RoundScratch::default());
-        for _ in 0..MAX_ROUND {
-            scratch.batch.push(submission().0.request, submission().0.ticket);
-        }
-        pending.push(submission().0);
-        pending.hand_over(&mut scratch);
-        assert_eq!(scratch.batch.len(), MAX_ROUND + 1);
-        assert!(pending.requests.capacity() < MAX_ROUND && pending.tickets.capacity() < MAX_ROUND);
-    }
-
-    #[test]
-    fn requests_that_come_back_when_they_are_let_go_are_let_go_again() {
+    fn requests_that_are_submitted_again_when_they_are_dropped_are_dropped_again() {
         let combiner = failing();
         let left = AtomicUsize::new(5 * ROUNDS_IN_A_ROW);
         let again = Arc::new(Again { combiner: Arc::downgrade(&combiner), left, answer: Mutex::default() });

@@ -1,4 +1,4 @@
-//! What a resource's engine asks its surroundings: time, mastership, limits, watchers, and stored facts.
+//! The environment of a resource's engine: time, mastership, limits, watchers, and stored state.
 
 use std::{
     cmp,
@@ -20,19 +20,19 @@ use crate::{
     runtime::clock::Clock,
 };
 
-pub(in super::super) struct ResourceEnvironment {
-    pub(in super::super) id: Arc<str>,
-    pub(in super::super) clock: Clock,
-    /// Among peers: the reign under which it decides.
-    pub(in super::super) reign: Option<MasterLease>,
-    pub(in super::super) limits: Arc<Limits>,
-    pub(in super::super) watchers: Arc<Watchers>,
-    pub(in super::super) assignment_store: AssignmentStore,
-    pub(in super::super) holders: HoldersShare,
+pub(crate) struct ResourceEnvironment {
+    pub(crate) id: Arc<str>,
+    pub(crate) clock: Clock,
+    /// The lease under which it decides. `None` for a server without peers.
+    pub(crate) master_lease: Option<MasterLease>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) watchers: Arc<Watchers>,
+    pub(crate) assignment_store: AssignmentStore,
+    pub(crate) holders: HoldersShare,
 }
 
-/// A resource's part of the holders of all resources, and of those of each principal.
-pub(in super::super) struct HoldersShare {
+/// A resource's contribution to the number of holders of all resources, and of each principal.
+pub(crate) struct HoldersShare {
     all: Arc<AtomicUsize>,
     own: usize,
     accounts: Arc<Accounts>,
@@ -40,16 +40,16 @@ pub(in super::super) struct HoldersShare {
 }
 
 impl HoldersShare {
-    pub(in super::super) fn new(all: Arc<AtomicUsize>, accounts: Arc<Accounts>) -> HoldersShare {
+    pub(crate) fn new(all: Arc<AtomicUsize>, accounts: Arc<Accounts>) -> HoldersShare {
         HoldersShare { all, own: 0, accounts, by_principal: HashMap::new() }
     }
 
-    /// What a principal has more or fewer.
-    pub(super) fn pass(&mut self, delta: SlotDelta) {
+    /// Charges a change to its principal.
+    pub(super) fn charge(&mut self, delta: SlotDelta) {
         let (account, own) = match self.by_principal.entry(delta.principal) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                // A request of which the account is gone already is counted to none.
+                // The account was already dropped: charge nobody.
                 let Some(account) = self.accounts.of(delta.principal) else { return };
                 new.insert((account, 0))
             }
@@ -65,7 +65,7 @@ impl HoldersShare {
         }
     }
 
-    /// Most rounds change nothing, and then the number that all threads read is not written.
+    /// Writes the shared number only if it changes, which most rounds do not do.
     pub(super) fn set(&mut self, own: usize) {
         match own.cmp(&self.own) {
             cmp::Ordering::Equal => return,
@@ -90,25 +90,25 @@ impl ResourceEnvironment {
         let now = self.clock.now();
         Moment {
             now,
-            may_decide: self.reign.as_ref().is_none_or(|reign| reign.holds(now.at)),
+            may_decide: self.master_lease.as_ref().is_none_or(|master_lease| master_lease.holds(now.at)),
             max_holders: self.max_holders(),
             environment: self,
         }
     }
 
-    /// Whether a principal has its share of the holders of all resources.
+    /// Whether a principal has used up its share of the holders of all resources.
     pub(super) fn has_its_share(&self, principal: Principal) -> bool {
         let (most, used) = (self.limits.clients, self.holders.all.load(Ordering::Relaxed));
         let own = self.holders.accounts.of(principal).map(|account| account.holders.load(Ordering::Relaxed));
         own.is_some_and(|own| !self.limits.share().allows(own, 1, used, most))
     }
 
-    /// Whether there may be a principal that has.
+    /// Whether any principal can have used up its share.
     pub(super) fn shares_bind(&self) -> bool {
         !self.limits.share().cannot_bind(self.holders.all.load(Ordering::Relaxed), self.limits.clients)
     }
 
-    /// Its own limit, and what all resources together leave.
+    /// The limit of one resource, or what the limit of all resources leaves.
     fn max_holders(&self) -> usize {
         let left = self.limits.clients.saturating_sub(self.holders.all.load(Ordering::Relaxed));
         self.limits.clients_per_resource.min(self.holders.own + left)

@@ -1,4 +1,4 @@
-//! What a resource tells metrics and the log.
+//! Metrics and warnings of a resource.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::observe::{
     metrics::{self, ResourceMeters},
 };
 
-/// What has been told.
+/// The values at the last report.
 pub(super) struct Metering {
     counters: Counters,
     overloads: u64,
@@ -21,9 +21,9 @@ impl Metering {
         Metering { counters: Counters::default(), overloads: 0, meters: ResourceMeters::new() }
     }
 
-    /// Tells what has happened since it was last told: with every tick, and when a report is asked for. Not with every
-    /// round: threads that count in the same place wait for each other.
-    pub(super) fn tell(&mut self, id: &Arc<str>, resource: &Resource) {
+    /// Adds what has happened since the last report to the metrics. Called with ticks and status reports, but not with
+    /// rounds, because threads contend for the counters.
+    pub(super) fn report(&mut self, id: &Arc<str>, resource: &Resource) {
         let now = resource.counters();
         let before = std::mem::replace(&mut self.counters, now);
         self.meters.counted(&before, &now);

@@ -1,59 +1,50 @@
 //! Bounds on the unanswered requests of one resource, in total and per principal.
 //!
 //! There are usually few, and one counter is enough. Half of the places are open to all principals. In the other half,
-//! which fills only when a resource cannot keep up, each principal has at most its share. A principal that fills what
-//! it can get leaves room for others, and requests pay for this only when the queue is long.
+//! which fills only when a resource cannot keep up, each principal has at most its share. So no principal fills the
+//! queue, and requests pay for this only when the queue is long.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use leaseway_core::{Principal, PrincipalShare};
 
 use super::super::reply_queue::{Outgoing, Reply, ReplyQueue, ReplyTx};
-use crate::listen::accounts::RequestOrigin;
+use crate::listen::accounts::{PlacesTaken, RequestOrigin};
 
-/// There is no place for a request.
+/// Why there is no place for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Full {
-    /// As many are pending as may be.
+pub(crate) enum Full {
+    /// The maximum number of requests is pending.
     InAll,
-    /// As many of its principal are.
+    /// The maximum number of requests of its principal is pending.
     OfPrincipal,
 }
 
-/// Counts requests that have no answer yet.
+/// Counts unanswered requests.
 #[derive(Debug)]
 pub(super) struct RequestQueue {
-    /// Those in places that are for all.
+    /// Requests in the half that is open to all.
     count: AtomicUsize,
     most: usize,
-    shared: Mutex<SharedPlaces>,
+    shared: Mutex<PlacesTaken>,
     most_shared: usize,
     share: PrincipalShare,
 }
 
-#[derive(Debug, Default)]
-struct SharedPlaces {
-    taken: usize,
-    by_principal: HashMap<Principal, usize>,
-}
-
-/// A place of the half in which principals have shares, until it is dropped.
+/// A place in the half in which principals have shares, until it is dropped.
 #[derive(Debug)]
 pub(super) struct SharedPlace {
     queue: Arc<RequestQueue>,
     principal: Principal,
 }
 
-/// Where an answer goes.
+/// The place of a request in the queue, and the destination of its answer.
 pub(super) struct Ticket {
     reply_tx: ReplyTx,
-    /// Of the thread that the request came in on.
+    /// The reply queue of the thread that received the request.
     reply_queue: Option<&'static ReplyQueue>,
     place: Option<Box<SharedPlace>>,
 }
@@ -65,7 +56,7 @@ impl RequestQueue {
         Arc::new(RequestQueue { count, most: most - most_shared, shared, most_shared, share })
     }
 
-    /// Takes a place for a request, with the ticket for its answer.
+    /// Takes a place for a request.
     #[inline]
     pub(super) fn enter(
         self: &Arc<RequestQueue>,
@@ -84,23 +75,21 @@ impl RequestQueue {
     #[cold]
     fn enter_shared(self: &Arc<RequestQueue>, principal: Principal) -> Result<Box<SharedPlace>, Full> {
         let mut shared = self.shared();
-        if shared.taken >= self.most_shared {
+        if shared.in_all() >= self.most_shared {
             return Err(Full::InAll);
         }
-        let own = shared.by_principal.get(&principal).copied().unwrap_or_default();
-        if principal != Principal::NONE && !self.share.allows(own, 1, shared.taken, self.most_shared) {
+        let share = if principal == Principal::NONE { PrincipalShare::ALL } else { self.share };
+        if !shared.take(principal, self.most_shared, share) {
             return Err(Full::OfPrincipal);
         }
-        shared.taken += 1;
-        shared.by_principal.insert(principal, own + 1);
         Ok(Box::new(SharedPlace { queue: Arc::clone(self), principal }))
     }
 
-    fn shared(&self) -> MutexGuard<'_, SharedPlaces> {
+    fn shared(&self) -> MutexGuard<'_, PlacesTaken> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends answers. Their places are free before: the next request may follow at once.
+    /// Sends answers. Frees their places first, because the next request may follow at once.
     pub(super) fn answer(&self, replies: &mut Vec<(Ticket, Reply)>) {
         let shared = replies.iter().filter(|(ticket, _)| ticket.place.is_some()).count();
         self.count.fetch_sub(replies.len() - shared, Ordering::Relaxed);
@@ -114,12 +103,7 @@ impl RequestQueue {
 
 impl Drop for SharedPlace {
     fn drop(&mut self) {
-        let mut shared = self.queue.shared();
-        shared.taken -= 1;
-        let own = shared.by_principal.remove(&self.principal).unwrap_or_default();
-        if own > 1 {
-            shared.by_principal.insert(self.principal, own - 1);
-        }
+        self.queue.shared().give_back(self.principal);
     }
 }
 
@@ -151,11 +135,11 @@ mod tests {
         answer(&queue, taken);
         assert!(enter(&queue, 1).is_ok());
         answer(&queue, others);
-        assert_eq!(queue.shared().by_principal.len(), 0);
+        assert_eq!(queue.shared().in_all(), 0);
     }
 
     #[test]
-    fn it_is_full_when_all_places_are_taken_and_what_is_answered_makes_room() {
+    fn an_answer_makes_room_in_a_full_queue() {
         for most in [1, 2, 7] {
             let queue = RequestQueue::new(most, PrincipalShare::ALL);
             let taken: Vec<Ticket> = std::iter::from_fn(|| enter(&queue, 1).ok()).collect();

@@ -1,4 +1,4 @@
-//! The buffers of one round: requests, their origins, and the effects to carry out.
+//! The context of the resource actor: the buffers of one round.
 //!
 //! Nothing in them outlives a message, so each thread reuses one set for all resources that it works for. That set
 //! stays in the CPU caches; buffers per resource would be cold.
@@ -12,9 +12,9 @@ use super::queue::Ticket;
 use crate::listen::accounts::RequestOrigin;
 
 #[derive(Default)]
-pub(in super::super) struct RoundScratch {
+pub(crate) struct RoundScratch {
     pub(super) batch: Batch<Ticket>,
-    /// Where each request of the batch came from, if that is known.
+    /// The origin of each request of the batch.
     pub(super) origins: Vec<Option<RequestOrigin>>,
     pub(super) effects: Effects<Ticket>,
     is_stopped: bool,
@@ -30,10 +30,7 @@ impl RoundScratch {
     pub(super) fn lend(work: impl FnOnce(&mut RoundScratch)) -> bool {
         let mut scratch = SPARE.take().unwrap_or_default();
         work(&mut scratch);
-        debug_assert!(
-            scratch.batch.is_empty() && scratch.effects.is_empty(),
-            "what is left would go to another resource"
-        );
+        debug_assert!(scratch.batch.is_empty() && scratch.effects.is_empty(), "leftovers would go to another resource");
         let goes_on = !std::mem::take(&mut scratch.is_stopped);
         SPARE.set(Some(scratch));
         goes_on

@@ -1,4 +1,5 @@
-//! Wakes the task of a resource, now or at a given time.
+//! Wakes the task of a resource, now or at a given time. The task handles messages, and runs rounds left over by
+//! request threads.
 
 use std::{
     sync::{
@@ -50,6 +51,7 @@ impl Wakeup {
         at <= now.0 && self.wake_at.compare_exchange(at, NEVER, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Returns after a notification, or when the scheduled wake-up is due.
     pub(super) async fn wait(&self, clock: Clock) {
         let wake = async {
             match self.wake_at.load(Ordering::Acquire) {

@@ -29,7 +29,7 @@ fn about_a_free_client(seq: u64) -> PoolEvent {
     PoolEvent { client: Some(client), ..event(seq, PoolEventKind::Connected, 10.0) }
 }
 
-/// What is there already; nothing if it would have to wait.
+/// The next queued event, if there is one.
 fn next(subscription: &Subscription) -> Option<Result<QueuedEvent, Dismissed>> {
     subscription.next().now_or_never()
 }
@@ -45,7 +45,7 @@ fn one() -> (Arc<Subscribers>, Subscription) {
 }
 
 #[test]
-fn the_first_subscriber_ever_hears_what_happens_in_its_pool_and_nothing_else() {
+fn a_subscriber_gets_the_events_of_its_pool_only() {
     let (subscribers, subscription) = one();
     assert_eq!(next(&subscription), None);
     subscribers.tell("other", &[event(1, PoolEventKind::Total, 5.0)]);
@@ -56,7 +56,7 @@ fn the_first_subscriber_ever_hears_what_happens_in_its_pool_and_nothing_else() {
 }
 
 #[test]
-fn each_subscriber_gets_what_passes_its_filter() {
+fn each_subscriber_has_a_filter() {
     let (subscribers, everything) = one();
     let filter = PoolEventFilter { priority_only: true, ..PoolEventFilter::default() };
     let choosy = subscribers.start(&"pool".into(), filter).expect("there is room");
@@ -76,12 +76,12 @@ fn a_slow_subscriber_gets_a_gap_with_the_present_totals_and_goes_on() {
     let told = all(&subscription);
     let kinds: Vec<_> = told.iter().map(|told| told.event.kind).collect();
     assert_eq!(kinds, [PoolEventKind::Gap, PoolEventKind::Total]);
-    assert_eq!(told[0].event.total, Amount::clamped(10.0), "as it is now, not as it was when the queue was full");
+    assert_eq!(told[0].event.total, Amount::clamped(10.0), "the present total");
     assert_eq!(told[0].event.client, None);
 }
 
 #[test]
-fn a_deadline_is_not_lost_in_a_gap_nor_by_a_filter() {
+fn a_deadline_survives_a_gap_and_a_filter() {
     let subscribers = Arc::<Subscribers>::default();
     let filter = PoolEventFilter { kinds: vec![PoolEventKind::Update], ..PoolEventFilter::default() };
     let subscription = subscribers.start(&"pool".into(), filter).expect("there is room");
@@ -96,18 +96,18 @@ fn a_deadline_is_not_lost_in_a_gap_nor_by_a_filter() {
 }
 
 #[test]
-fn a_deadline_that_a_gap_of_the_pool_tells_of_is_known() {
+fn a_gap_of_the_pool_sets_the_deadline() {
     let (subscribers, subscription) = one();
     let gap = |seq, deadline| PoolEvent { deadline, ..event(seq, PoolEventKind::Gap, 5.0) };
     subscribers.tell("pool", &[gap(1, Some(Millis(900))), event(2, PoolEventKind::Update, 5.0)]);
     let deadlines = |told: Vec<QueuedEvent>| told.iter().map(|told| told.deadline).collect::<Vec<_>>();
     assert_eq!(deadlines(all(&subscription)), [Some(Millis(900)); 2]);
     subscribers.tell("pool", &[gap(3, None), event(4, PoolEventKind::Update, 5.0)]);
-    assert_eq!(deadlines(all(&subscription)), [None; 2], "the end of it was among what is missing");
+    assert_eq!(deadlines(all(&subscription)), [None; 2]);
 }
 
 #[test]
-fn what_is_known_of_a_deadline_at_the_beginning_does_not_replace_what_came_since() {
+fn the_initial_deadline_does_not_replace_a_newer_one() {
     let (subscribers, subscription) = one();
     subscription.expect(Some(Millis(500)));
     subscribers.tell("pool", &[event(1, PoolEventKind::Total, 5.0)]);
@@ -119,7 +119,7 @@ fn what_is_known_of_a_deadline_at_the_beginning_does_not_replace_what_came_since
 }
 
 #[test]
-fn a_dismissed_subscriber_gets_what_is_queued_and_then_the_end() {
+fn a_dismissed_subscriber_gets_the_queued_events_first() {
     let (subscribers, subscription) = one();
     subscribers.tell("pool", &[event(1, PoolEventKind::Total, 5.0)]);
     subscribers.dismiss();

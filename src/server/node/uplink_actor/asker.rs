@@ -1,4 +1,4 @@
-//! Time, the network and the resources of an uplink: carries out what its actor says, and tells it what has happened.
+//! Handles time, the network and the resources for the uplink actor.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,42 +13,41 @@ use leaseway_client::{
 use leaseway_core::{DemandSummary, Millis};
 use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
 use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::{
-    UplinkContext,
-    actor::{Run, UplinkActor},
+    Run, UplinkActor, UplinkContext,
     settings::Complaint,
     wire::{self, ParentAnswer},
 };
 use crate::{
-    node::resource_actor::ResourceMessage,
+    node::resource_actor::{Summarize, Supplied},
     observe::{
         logging::worth_logging,
         metrics::{self, ParentOutcome},
     },
 };
 
-/// A resource that cannot say by then what its holders want is asked about with a later request.
-const CONDENSING: Duration = Duration::from_millis(100);
+/// How long a summary may take. A slower resource is left out of the request.
+const SUMMARY_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) struct UplinkAsker {
     context: UplinkContext,
     actor: Addr<UplinkActor>,
-    /// What has happened since the last run, other than notices.
+    /// Inputs for the next run, other than notices.
     happened: Vec<UplinkInput>,
-    /// Resources to be asked for: those that lived before the uplink, or could not be given what was lent to them.
+    /// Resources to ask for: those older than the uplink, and those that did not take their supply.
     asking: Vec<Arc<str>>,
-    /// What was last said to be wrong with a resource: each thing is told once.
+    /// The last complaint about each resource. Each is logged once.
     complaints: HashMap<Arc<str>, String>,
     /// Failures since the parent last answered.
     failures: u64,
 }
 
-/// An uplink with nothing behind it yet, and the task that drives it: it ends when its actor is no more.
+/// Creates an uplink without leases. Its driver ends when the actor ends.
 pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
-    // What was posted before says nothing that the directory does not.
+    // Earlier notices are covered by the directory.
     drop(context.notices.take());
     let asking = context.directory.ids_after("");
     let since = context.clock.at();
@@ -81,7 +80,7 @@ impl Asker for UplinkAsker {
     async fn step(&mut self) -> Option<Step<Aggregate>> {
         let inputs = self.inputs();
         let mut effects = self.run(inputs).await?;
-        self.hand_out(std::mem::take(&mut effects.lent));
+        self.deliver(std::mem::take(&mut effects.lent));
         if let Some(due) = effects.summarize {
             let summary = self.summarize(due).await;
             effects = self.run(vec![UplinkInput::Summaries(summary)]).await?;
@@ -140,7 +139,7 @@ impl Asker for UplinkAsker {
 }
 
 impl UplinkAsker {
-    /// What has happened since the last run. A resource may have retired meanwhile, so notices come after `asking`.
+    /// The inputs for a run. Notices come after `asking`, because a resource may have retired in the meantime.
     fn inputs(&mut self) -> Vec<UplinkInput> {
         let notices = self.context.notices.take();
         for notice in &notices {
@@ -154,7 +153,7 @@ impl UplinkAsker {
         inputs
     }
 
-    /// `None`: the actor is no more, it has panicked.
+    /// `None` if the actor has panicked.
     async fn run(&self, inputs: Vec<UplinkInput>) -> Option<UplinkEffects> {
         self.actor.send(Run { now: self.context.clock.at(), inputs }).await.ok()
     }
@@ -164,26 +163,24 @@ impl UplinkAsker {
         Instant::now() + Duration::from_millis(at.since(self.context.clock.at()).0.max(1))
     }
 
-    /// A supply that a resource cannot take is as if it had never come: what the resource says of itself next names the
-    /// one before.
-    fn hand_out(&mut self, lent: Vec<Lent>) {
+    /// Delivers supplies. If a resource does not take one, it is as if it had never arrived: the next summary of the
+    /// resource names the previous one.
+    fn deliver(&mut self, lent: Vec<Lent>) {
         for Lent { id, supply, settings } in lent {
             metrics::supplied();
             let resource = self.context.directory.get(&id);
-            let message = ResourceMessage::Supply { supply, settings: Box::new(settings) };
-            if resource.and_then(|resource| resource.send(message).ok()).is_none() {
+            if resource.and_then(|resource| resource.send(Supplied { supply, settings }).ok()).is_none() {
                 self.asking.push(id);
             }
         }
     }
 
-    /// What those that are due say of themselves; those that say nothing in time are left out. Once the reign is over
-    /// none says anything: another peer may ask in this node's name by then.
+    /// The summaries of resources that answer in time. When mastership is lost none does, because another peer may ask
+    /// in this node's name.
     async fn summarize(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, DemandSummary)> {
         let ask = |id: Arc<str>| async move {
-            let (reply, summary) = oneshot::channel();
-            self.context.directory.get(&id)?.send(ResourceMessage::Condense { reply }).ok()?;
-            let summary = tokio::time::timeout(CONDENSING, summary).await.ok()?.ok()?;
+            let summary = self.context.directory.get(&id)?.ask(Summarize).ok()?;
+            let summary = tokio::time::timeout(SUMMARY_TIMEOUT, summary).await.ok()?.ok()??;
             Some((id, summary))
         };
         join_all(due.into_iter().map(ask)).await.into_iter().flatten().collect()
@@ -205,13 +202,13 @@ impl UplinkAsker {
         }
         let take = |(granted, complaint): (Granted, Complaint)| {
             self.complain(&granted.given.id, complaint);
-            self.context.status.lease_of(&granted.settings);
+            self.context.status.note_settings(&granted.settings);
             granted
         };
         parsed.granted.into_iter().map(take).collect()
     }
 
-    /// Of some resources; those that are asked for alone are refused with it. Told once.
+    /// Another node has this node's name, so the parent refuses some resources. Logged once.
     fn name_taken(&mut self, error: String) {
         if self.context.status.read().and_then(|report| report.last_error).as_ref() != Some(&error) {
             tracing::warn!(parent = %error, "the parent refuses this node some resources");
@@ -219,7 +216,7 @@ impl UplinkAsker {
         }
     }
 
-    /// Once for each thing that is wrong.
+    /// Logs each complaint once.
     fn complain(&mut self, id: &Arc<str>, Complaint { impossible, text: complaint }: Complaint) {
         if complaint.is_empty() {
             self.complaints.remove(id);

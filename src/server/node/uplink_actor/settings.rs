@@ -1,4 +1,5 @@
-//! How a parent says that a resource is run. A parent cannot be refused: what makes no sense is done without, and told.
+//! Reads the settings of a resource from a parent's answer. A parent cannot be refused: invalid settings are ignored and
+//! logged.
 
 use leaseway_core::{AlgorithmKind, Amount, Millis, NamedParameter, ParameterError, SafeCapacity, Settings};
 use leaseway_proto::doorman as wire;
@@ -6,16 +7,16 @@ use leaseway_proto::doorman as wire;
 /// The longest lease that a configuration may ask for.
 const LONGEST_SECS: i64 = 31 * 86_400;
 
-/// What is wrong with how a parent says that a resource is run.
+/// What is wrong with the settings of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Complaint {
-    /// It cannot be run as the parent says: each holder gets what it wants, within the node's own lease.
+    /// The algorithm cannot be run: each holder gets what it wants, within the node's own lease.
     pub(super) impossible: bool,
-    /// In words; empty if all is well.
+    /// Empty if nothing is wrong.
     pub(super) text: String,
 }
 
-/// How the parent runs a resource, as far as that makes sense. Its capacity is the lease's, and not said here.
+/// Reads the valid part of the parent's settings. The capacity is that of the lease.
 pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Option<f64>) -> (Settings, Complaint) {
     let mut wrong = Vec::new();
     let (settings, impossible) = match algorithm {
@@ -41,7 +42,7 @@ fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool
         let parameter =
             NamedParameter { name: parameter.name.clone().unwrap_or_default(), value: parameter.value.clone() };
         if let Err(error) = settings.apply(&parameter) {
-            // One that is not known may be one that only others need to know.
+            // An unknown parameter may not matter here.
             possible &= matches!(error, ParameterError::Unknown { .. });
             wrong.push(error.to_string());
         }
@@ -49,7 +50,7 @@ fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool
     if possible { (settings, false) } else { (without_parameters(AlgorithmKind::NoAlgorithm, algorithm), true) }
 }
 
-/// Lengths that are none are those that a template gets that gives none.
+/// Missing and invalid durations get the defaults of templates.
 fn without_parameters(kind: AlgorithmKind, algorithm: &wire::Algorithm) -> Settings {
     let length = |secs: Option<i64>| {
         let secs = secs.filter(|secs| *secs > 0).map(|secs| secs.min(LONGEST_SECS));
@@ -57,7 +58,7 @@ fn without_parameters(kind: AlgorithmKind, algorithm: &wire::Algorithm) -> Setti
     };
     let lease = length(algorithm.lease_length).unwrap_or(Settings::DEFAULT_LEASE);
     let refresh = length(algorithm.refresh_interval).unwrap_or(Settings::DEFAULT_REFRESH).min(lease);
-    // Below zero means none, as zero does.
+    // A negative duration counts as zero.
     let learning = algorithm.learning_mode_duration.map(|secs| length(Some(secs)).unwrap_or_default());
     Settings { lease, refresh, learning, ..Settings::new(kind, Amount::ZERO) }
 }
@@ -106,31 +107,31 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_out_becomes_no_algorithm_with_the_same_lengths() {
+    fn impossible_settings_become_no_algorithm_with_the_same_durations() {
         let bad = [algorithm(99, &[]), algorithm(-1, &[]), algorithm(3, &[("reuse", "never"), ("max_priority", "1")])];
         for said in bad {
             let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
             assert_eq!((settings.kind, settings.lease), (AlgorithmKind::NoAlgorithm, Millis(40_000)));
-            assert_eq!(settings.max_priority, None, "nothing of what it says counts by halves");
+            assert_eq!(settings.max_priority, None, "settings count as a whole or not at all");
             assert!(impossible && !complaint.is_empty());
         }
         assert!(instructed(None, None).1.impossible);
     }
 
     #[test]
-    fn lengths_among_the_parameters_are_for_the_reader_of_the_configuration() {
+    fn durations_among_the_parameters_are_ignored() {
         let said = algorithm(3, &[("lease_duration_secs", "5"), ("refresh_interval", "x"), ("reuse", "prompt")]);
         let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
         assert_eq!(
             (settings.lease, settings.refresh),
             (Millis(40_000), Millis(4_000)),
-            "its own say how long, and that decays"
+            "the fields of the algorithm count"
         );
         assert_eq!((settings.reuse, impossible, complaint.as_str()), (Reuse::Prompt, false, ""));
     }
 
     #[test]
-    fn a_parameter_that_is_not_known_is_told_and_ignored() {
+    fn an_unknown_parameter_is_reported_and_ignored() {
         let said = algorithm(3, &[("colour", "red"), ("reuse", "prompt")]);
         let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
         assert_eq!((settings.kind, settings.reuse, impossible), (AlgorithmKind::FairShare, Reuse::Prompt, false));
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_are_none_are_the_usual_ones_and_a_refresh_comes_before_the_end() {
+    fn invalid_durations_get_defaults_and_a_refresh_precedes_the_expiry() {
         for none in [None, Some(0), Some(-5)] {
             let said = wire::Algorithm { lease_length: none, refresh_interval: none, ..algorithm(3, &[]) };
             let settings = instructed(Some(&said), None).0.of_child();
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_safe_capacity_below_zero_is_no_limit_and_none_follows_the_clients() {
+    fn a_negative_safe_capacity_is_unlimited_and_a_missing_one_is_dynamic() {
         let safe = |said| instructed(Some(&algorithm(3, &[])), said).0.safe_capacity;
         assert_eq!(safe(Some(-1.0)), SafeCapacity::Unlimited);
         assert_eq!(safe(Some(0.0)), SafeCapacity::Fixed(Amount::ZERO));

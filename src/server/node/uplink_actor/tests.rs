@@ -1,14 +1,11 @@
-//! What a node promises that has a parent, with a parent in the same process that says what it is told to say.
+//! A node with a scripted parent in the same process.
 
 mod parent;
 
 use std::{sync::Arc, time::Duration};
 
 use actix::{Arbiter, System};
-use futures_util::future::join_all;
-use leaseway_core::{
-    AlgorithmKind, Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Millis, Principal, Repository, Request, Token,
-};
+use leaseway_core::{AlgorithmKind, Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Repository, Request, Token};
 use leaseway_proto::doorman as wire;
 use leaseway_uplink::UplinkInput;
 
@@ -17,7 +14,6 @@ use super::Parent;
 use crate::{
     auth::Authorizer,
     config::limits::Limits,
-    listen::accounts::RequestOrigin,
     node::{NodeHandle, NodeStart, Refused},
     runtime::clock::Clock,
 };
@@ -25,13 +21,13 @@ use crate::{
 /// A hint for a resource of this name makes the actor panic.
 const PANIC: &str = "panic";
 
-/// Whether these make the actor panic.
+/// Whether these inputs make the actor panic.
 pub(super) fn panics(inputs: &[UplinkInput]) -> bool {
     let planted = |ids: &Vec<String>| ids.iter().any(|id| id == PANIC);
     inputs.iter().any(|input| matches!(input, UplinkInput::Hinted(Some(ids)) if planted(ids)))
 }
 
-/// Only a hang takes so long.
+/// Only a hang takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
@@ -46,7 +42,7 @@ async fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// Runs `test` against a node called `leaf`, without memory, whose parent says this.
+/// Runs `test` against a node `leaf` without a data directory.
 fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl FnOnce(NodeHandle, Fake) -> F) {
     System::new().block_on(async {
         let fake = Fake::start(says).await;
@@ -96,7 +92,7 @@ async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>)
 async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Option<Has>) -> Result<Answer, Refused> {
     let resource = "r".into();
     let answer = node.submit(&resource, request(client, claim, has));
-    tokio::time::timeout(PATIENCE, answer).await.expect("an answer, even if the parent gives none")
+    tokio::time::timeout(PATIENCE, answer).await.expect("an answer, even without one of the parent")
 }
 
 fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
@@ -133,7 +129,7 @@ fn the_very_first_request_of_a_resource_is_granted_what_the_parent_lends_for_it(
 }
 
 #[test]
-fn while_the_parent_says_nothing_requests_wait_for_a_while_and_then_go_without() {
+fn while_the_parent_is_silent_requests_wait_and_then_get_nothing() {
     below(Says { silent: true, ..Says::sharing(70.0) }, |node, _fake| async move {
         let began = node.clock.at();
         let asked = async {
@@ -153,42 +149,19 @@ fn while_the_parent_says_nothing_requests_wait_for_a_while_and_then_go_without()
 }
 
 #[test]
-fn requests_that_wait_for_the_parent_count_as_waiting() {
+fn requests_that_wait_for_the_parent_count_in_the_queue() {
     let limits = Limits { queue: 2, ..Limits::default() };
     with_parent(Says { silent: true, ..Says::sharing(70.0) }, limits, |node, _fake| async move {
         let (first, second, third) =
             tokio::join!(asks(&node, "a", 1.0, None), asks(&node, "b", 1.0, None), asks(&node, "c", 1.0, None));
         let count = |expected| [&first, &second, &third].into_iter().filter(|answer| **answer == expected).count();
         assert_eq!((count(Ok(Answer::NotYet)), count(Err(Refused::Busy("r".into())))), (2, 1));
-        assert_eq!(asks(&node, "c", 1.0, None).await, Ok(Answer::NotYet), "those who went made room");
+        assert_eq!(asks(&node, "c", 1.0, None).await, Ok(Answer::NotYet), "answered requests make room");
     });
 }
 
 #[test]
-fn one_principal_does_not_fill_the_queue_of_a_resource() {
-    let limits = Limits { queue: 20, ..Limits::default() };
-    with_parent(Says { silent: true, ..Says::sharing(70.0) }, limits, |node, _fake| async move {
-        let origin = |last: u32| RequestOrigin { address: [10, 0, 0, last as u8].into(), principal: Principal(last) };
-        let ask = |last: u32, n: usize| {
-            let (node, request) = (node.clone(), request(&format!("{last}-{n}"), (1.0, 0), None));
-            async move { node.submit_from("r", &request, Some(origin(last))).await }
-        };
-        let (stranger, other) = tokio::join!(join_all((0..40).map(|n| ask(1, n))), async {
-            // Beside the stranger's, not before them.
-            tokio::task::yield_now().await;
-            ask(2, 0).await
-        });
-        let waited = stranger.iter().filter(|answer| **answer == Ok(Answer::NotYet)).count();
-        let refused = stranger.iter().filter(|answer| **answer == Err(Refused::QueueShare("r".into()))).count();
-        // Half of the places, and its share of the others: one less where the other came between.
-        assert!((17..=18).contains(&waited), "{waited}");
-        assert_eq!(waited + refused, 40);
-        assert_eq!(other, Ok(Answer::NotYet), "there is room for another");
-    });
-}
-
-#[test]
-fn what_the_parent_says_is_what_a_resource_is_run_by() {
+fn a_resource_has_the_settings_and_terms_of_the_parent() {
     let mut says = Says::sharing(90.0);
     says.algorithm.kind = Some(AlgorithmKind::ProportionalShare as i32);
     says.terms =
@@ -202,7 +175,7 @@ fn what_the_parent_says_is_what_a_resource_is_run_by() {
     });
 }
 
-/// Also where the algorithm here does not look at them: what they mean is for the parent to say.
+/// Even if the algorithm ignores priorities, because the parent interprets them.
 #[test]
 fn the_parent_is_told_of_each_priority() {
     below(Says::sharing(70.0), |node, fake| async move {
@@ -220,39 +193,19 @@ fn the_parent_is_told_of_each_priority() {
 }
 
 #[test]
-fn holders_ask_twice_as_often_as_the_node_itself() {
-    below(Says::sharing(70.0), |node, _fake| async move {
-        let answer = asks(&node, "a", 10.0, None).await.expect("it is granted something");
-        assert_eq!(answer.lease().expect("a lease").refresh, Millis::from_secs(150), "half of 300 s");
-    });
-}
-
-#[test]
-fn an_algorithm_that_cannot_be_run_gives_all_what_they_want_within_the_lease() {
-    let mut says = Says::sharing(90.0);
-    says.algorithm.kind = Some(99);
-    below(says, |node, _fake| async move {
-        assert_eq!(granted(&asks(&node, "a", 60.0, None).await), 60.0);
-        assert_eq!(granted(&asks(&node, "b", 60.0, None).await), 30.0);
-        let report = node.resource_status("r", 0, 0).await.expect("alive").report;
-        assert_eq!(report.settings.kind, AlgorithmKind::NoAlgorithm);
-    });
-}
-
-#[test]
-fn the_parent_hears_early_of_what_has_changed_and_only_then() {
+fn the_parent_is_asked_early_if_the_demand_changes_enough() {
     below(Says::sharing(1_000.0), |node, fake| async move {
         let had = asks(&node, "a", 100.0, None).await.expect("an answer");
         let settled =
             async |number| eventually("the parent is asked", || (fake.asked().len() >= number).then_some(())).await;
-        // What is held was nothing when the parent was told: nothing that it waits for.
+        // The held amount has changed as well, but the parent does not wait for that.
         let had = asks(&node, "a", 100.4, Some(&had)).await.expect("an answer");
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(fake.asked().len(), 1, "that is less than matters");
+        assert_eq!(fake.asked().len(), 1, "the change is too small");
         asks(&node, "a", 150.0, Some(&had)).await.expect("an answer");
         settled(2).await;
         let told = &fake.asked_for("r")[1];
-        assert_eq!(told.has.as_ref().and_then(|has| has.token), Some(1), "it confirms what it knows");
+        assert_eq!(told.has.as_ref().and_then(|has| has.token), Some(1), "it confirms its lease");
         assert_eq!((told.wants[0].wants, told.outstanding), (Some(150.0), Some(150.0)));
     });
 }
@@ -274,7 +227,7 @@ fn a_hint_of_the_parent_makes_the_node_ask() {
 }
 
 #[test]
-fn an_uplink_that_fails_is_built_anew_and_confirms_nothing_that_it_does_not_know() {
+fn a_rebuilt_uplink_confirms_no_lease() {
     below(Says::sharing(70.0), |node, fake| async move {
         let had = asks(&node, "a", 100.0, None).await.expect("an answer");
         fake.hint(PANIC).await;
@@ -289,8 +242,8 @@ fn an_uplink_that_fails_is_built_anew_and_confirms_nothing_that_it_does_not_know
         eventually("the parent is asked again", || (fake.asked().len() == 2).then_some(())).await;
         ticking.abort();
         let entry = &fake.asked_for("r")[1];
-        assert_eq!((entry.has, entry.outstanding), (None, Some(70.0)), "what is held below is known all the same");
-        assert_eq!(granted(&asks(&node, "a", 100.0, Some(&had)).await), 70.0, "no holder below has lost anything");
+        assert_eq!((entry.has, entry.outstanding), (None, Some(70.0)), "the resource knows what is held");
+        assert_eq!(granted(&asks(&node, "a", 100.0, Some(&had)).await), 70.0, "holders keep their leases");
     });
 }
 
@@ -307,7 +260,7 @@ fn redirects_are_followed() {
 }
 
 #[test]
-fn what_is_needed_no_more_is_given_back_by_name() {
+fn a_retired_resource_gives_its_lease_back_by_name() {
     let limits = Limits { idle_secs: 0, ..Limits::default() };
     with_parent(Says::sharing(70.0), limits, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
@@ -322,24 +275,24 @@ fn what_is_needed_no_more_is_given_back_by_name() {
         let newest = fake.asked().len() as u64;
         assert_eq!((released.client_id.as_deref(), released.is_server), (Some("leaf"), Some(true)));
         assert_eq!((released.resource_id, released.token), (vec!["r".to_owned()], vec![newest]));
-        assert_eq!(granted(&asks(&node, "a", 100.0, None).await), 70.0, "and can be had again");
-        assert_eq!(fake.asked_for("r").last().expect("asked").has, None, "which is a new lease");
+        assert_eq!(granted(&asks(&node, "a", 100.0, None).await), 70.0, "it is available again");
+        assert_eq!(fake.asked_for("r").last().expect("asked").has, None, "a new lease");
     });
 }
 
 #[test]
-fn a_node_without_memory_listens_for_as_long_as_the_parent_says() {
+fn a_node_without_stored_state_learns_for_as_long_as_the_parent_says() {
     let mut says = Says::sharing(70.0);
     says.algorithm.learning_mode_duration = None;
     below(says, |node, _fake| async move {
-        assert_eq!(granted(&asks(&node, "a", 100.0, None).await), 0.0, "others may have had it all");
+        assert_eq!(granted(&asks(&node, "a", 100.0, None).await), 0.0, "others may have leases");
         let learning = node.resource_status("r", 0, 0).await.expect("alive").report.learning;
         assert!(learning.0 > 500_000, "a lease of the parent's length: {learning:?}");
     });
 }
 
 #[test]
-fn a_lease_that_is_not_known_here_makes_it_listen_for_a_lease_length_of_the_parents() {
+fn an_unknown_lease_starts_learning_for_a_lease_length_of_the_parent() {
     below(Says::sharing(70.0), |node, _fake| async move {
         let expiry_time = node.clock.now().unix + 500;
         let stranger = Has { token: Token::new(12345), capacity: Amount::clamped(30.0), expiry_time };
@@ -351,31 +304,18 @@ fn a_lease_that_is_not_known_here_makes_it_listen_for_a_lease_length_of_the_pare
 }
 
 #[test]
-fn a_resource_that_fails_confirms_nothing_and_listens() {
+fn a_rebuilt_resource_confirms_no_lease_and_learns() {
     below(Says::sharing(70.0), |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
         node.plant_panic("r");
-        assert_eq!(granted(&asks(&node, "b", 100.0, None).await), 0.0, "its books are lost");
+        assert_eq!(granted(&asks(&node, "b", 100.0, None).await), 0.0, "its leases are lost");
         let entry = fake.asked_for("r").pop().expect("asked");
-        assert_eq!(entry.has, None, "the next life knows nothing of what was lent");
+        assert_eq!(entry.has, None, "the new incarnation has no supply");
     });
 }
 
 #[test]
-fn a_parent_that_knows_only_the_original_protocol_is_told_of_a_client_even_if_there_is_none() {
-    below(Says { original: true, refresh: 1, ..Says::sharing(70.0) }, |node, fake| async move {
-        granted(&asks(&node, "a", 100.0, None).await);
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
-        node.submit(&"r".into(), Request::Release(release)).await.expect("released");
-        let entry = eventually("it is asked for without clients", || {
-            fake.asked_for("r").into_iter().find(|entry| entry.wants[0].wants == Some(0.0))
-        });
-        assert_eq!(entry.await.wants[0].num_clients, Some(1), "it divides by the number of clients");
-    });
-}
-
-#[test]
-fn how_it_gets_on_with_the_parent_is_told() {
+fn the_report_has_successes_and_failures() {
     below(Says::sharing(70.0), |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
         let report = eventually("the report is written", || node.uplink().filter(|report| report.resources == 1)).await;

@@ -1,5 +1,4 @@
-//! What a parent is asked, and what it answers. As in `grpc::convert`: what passes here is valid, and what is not is
-//! left out by name.
+//! Encodes requests to a parent, and decodes and validates its answers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +12,7 @@ use leaseway_uplink::{Aggregate, Granted};
 
 use super::settings::{Complaint, instructed};
 
-/// Asks for what those below want.
+/// A request for the demand of the holders below.
 pub(super) fn get_server_capacity(
     node: &str,
     instance: NodeInstance,
@@ -32,7 +31,7 @@ pub(super) fn get_server_capacity(
     wire::GetServerCapacityRequest {
         server_id: Some(node.to_owned()),
         resource: resource.collect(),
-        // The session keeps that.
+        // The session drops late answers.
         drops_late: Some(true),
         node: Some(instance.node.get()),
         reign: Some(instance.reign),
@@ -55,7 +54,7 @@ fn band(claim: &Claim) -> wire::PriorityBandAggregate {
     }
 }
 
-/// Gives back what is needed below no more.
+/// A request that gives back leases.
 pub(super) fn release_capacity(
     node: &str,
     instance: NodeInstance,
@@ -69,20 +68,20 @@ pub(super) fn release_capacity(
     }
 }
 
-/// An answer, as far as it makes sense.
+/// The valid part of an answer.
 #[derive(Debug, Default)]
 pub(super) struct ParentAnswer {
-    /// The leases, and what is wrong with how each resource is to be run.
+    /// The leases, each with what is wrong with its settings.
     pub(super) granted: Vec<(Granted, Complaint)>,
-    /// The names of those that make no sense.
+    /// The names of resources with invalid answers.
     pub(super) malformed: Vec<String>,
-    /// What the parent says if another node has this node's name.
+    /// The parent's message if another node has this node's name.
     pub(super) name_taken: Option<String>,
-    /// Where the page of the parent's master is.
+    /// The page of the parent's master.
     pub(super) page: Option<String>,
 }
 
-/// `sent` is when the request left, since the epoch.
+/// `sent` is when the request was sent, since 1970.
 pub(super) fn parsed(
     answer: Vec<wire::ServerCapacityResourceResponse>,
     problems: &[wire::Problem],
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_left_out_by_name_and_the_rest_is_taken() {
+    fn invalid_answers_are_named_and_the_others_count() {
         let mut endless = response("endless");
         endless.gets.as_mut().expect("a lease").capacity = Some(f64::INFINITY);
         let absent = wire::ServerCapacityResourceResponse { gets: None, ..response("absent") };
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_say_one_thing_with_numbers_that_can_be() {
+    fn terms_have_exactly_one_kind_and_valid_numbers() {
         let priority = Some(3);
         let said = wire::Terms { priority, ..wire::Terms::default() };
         assert_eq!(with_terms(said), Some((3, Terms::Wants)));
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_one_of_a_node() {
+    fn a_release_names_the_node_instance() {
         let instance = NodeInstance::new(5, 3).expect("a node");
         let request = release_capacity("leaf", instance, vec![Release { id: "r".into(), token: Some(7) }]);
         assert_eq!((request.client_id.as_deref(), request.is_server), (Some("leaf"), Some(true)));

@@ -1,5 +1,3 @@
-//! PendingHints hints stay small in all cases, and only listeners are hinted.
-
 use super::*;
 use leaseway_core::Why;
 
@@ -13,14 +11,14 @@ fn start(watchers: &Arc<Watchers>, id: &str) -> Watch {
     watchers.start(CLIENT, id.into(), Principal::NONE).expect("there is room")
 }
 
-/// Hints the client; true if it listens.
+/// Hints the client. Returns whether it is watched.
 fn hint(watchers: &Watchers, resource: &str, id: &str) -> bool {
     let mut hints = vec![Hint { kind: CLIENT, id: id.into(), why: Why::Grow }];
     watchers.hint(&resource.into(), &mut hints);
     hints.is_empty()
 }
 
-/// What is pending now.
+/// The pending hints.
 async fn told(watch: &Watch) -> PendingHints {
     let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), watch.pending());
     waiting.await.expect("something is pending").expect("it was not replaced")
@@ -31,7 +29,7 @@ async fn is_told_nothing(watch: &Watch) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resources_are_told_once_each_in_the_order_of_their_hints() {
+async fn each_resource_is_hinted_once_in_order() {
     let watchers = watchers(10);
     let watch = start(&watchers, "a");
     assert!(is_told_nothing(&watch).await);
@@ -39,13 +37,13 @@ async fn resources_are_told_once_each_in_the_order_of_their_hints() {
         assert!(hint(&watchers, resource, "a"));
     }
     assert_eq!(told(&watch).await.resources, ["r2".into(), "r1".into()]);
-    assert!(is_told_nothing(&watch).await, "what was told is not told again");
+    assert!(is_told_nothing(&watch).await, "hints are delivered once");
     assert!(hint(&watchers, "r2", "a"));
     assert_eq!(told(&watch).await.resources, ["r2".into()]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_can_be_named_is_everything() {
+async fn too_many_resources_become_everything() {
     let watchers = watchers(10);
     let watch = start(&watchers, "a");
     let name = |n: usize| -> Arc<str> { format!("r{n}").into() };
@@ -64,41 +62,19 @@ async fn more_than_can_be_named_is_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_waits_is_woken() {
-    let watchers = watchers(10);
-    let watch = start(&watchers, "a");
-    let hints = async {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        hint(&watchers, "r", "a")
-    };
-    let (told, listens) = tokio::join!(told(&watch), hints);
-    assert!(listens);
-    assert_eq!(told.resources, ["r".into()]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_newer_watch_takes_the_place_of_the_older_and_survives_its_end() {
+async fn a_newer_watch_replaces_the_older_and_survives_its_end() {
     let watchers = watchers(1);
     let older = start(&watchers, "a");
-    hint(&watchers, "r", "a");
-    let newer = start(&watchers, "a");
-    assert_eq!(older.pending().await, Err(Ended::Replaced));
+    let later = async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        start(&watchers, "a")
+    };
+    let (ended, newer) = tokio::join!(older.pending(), later);
+    assert_eq!(ended, Err(Ended::Replaced), "a waiting stream is woken");
     drop(older);
     assert_eq!(watchers.count(), 1);
     assert!(hint(&watchers, "r", "a"));
     assert_eq!(told(&newer).await.resources, ["r".into()]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_listener_that_waits_is_woken_when_its_place_is_taken() {
-    let watchers = watchers(1);
-    let older = start(&watchers, "a");
-    let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), older.pending());
-    let (told, _newer) = tokio::join!(waiting, async {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        start(&watchers, "a")
-    });
-    assert_eq!(told.expect("it is woken"), Err(Ended::Replaced));
 }
 
 #[test]
@@ -116,7 +92,7 @@ fn watchers_are_limited_and_room_comes_back() {
 }
 
 #[test]
-fn hints_without_a_listener_are_returned() {
+fn hints_for_unwatched_holders_are_returned() {
     let watchers = watchers(2);
     assert!(!hint(&watchers, "r", "a"));
     drop(start(&watchers, "a"));
@@ -137,7 +113,7 @@ fn a_reader_of_the_log_gets_every_start_once() {
 }
 
 #[test]
-fn a_reader_that_is_too_far_behind_gets_all_listeners() {
+fn a_reader_that_is_too_far_behind_gets_all_watched_holders() {
     let watchers = watchers(10);
     let (mut far_behind, mut just_in_time) = (watchers.started(), watchers.started() + 1);
     let _first = start(&watchers, "first");
@@ -150,17 +126,17 @@ fn a_reader_that_is_too_far_behind_gets_all_listeners() {
 }
 
 #[test]
-fn a_principal_has_its_share_of_watchers_and_gets_it_back_as_they_end() {
+fn a_principal_has_a_share_of_the_watchers() {
     let watchers = Arc::new(Watchers::new(8, PrincipalShare::default()));
     let start = |id: usize, principal| watchers.start(CLIENT, id.to_string().into(), Principal(principal));
     let mut streams: Vec<Watch> = (0..).map_while(|id| start(id, 1).ok()).collect();
     assert_eq!(streams.len(), 7);
     assert_eq!(start(100, 1).expect_err("it has its share"), TooManyWatchers::OfPrincipal(8));
     let other = start(200, 2).expect("there is room for another");
-    assert_eq!(start(300, 3).expect_err("there is none any more"), TooManyWatchers::InAll(8));
-    // One that takes the place of its former self needs no other.
+    assert_eq!(start(300, 3).expect_err("all places are taken"), TooManyWatchers::InAll(8));
+    // A replacement needs no new place.
     streams.push(start(0, 1).expect("it is known"));
     drop((other, streams));
-    assert!(watchers.listening().by_principal.is_empty());
+    assert_eq!(watchers.listening().by_principal.in_all(), 0);
     start(400, 1).expect("there is room again");
 }

@@ -1,4 +1,4 @@
-//! A parent in the process of the test, that says what it is told to say.
+//! A scripted parent.
 
 use std::{
     collections::HashMap,
@@ -25,19 +25,17 @@ use tonic::{
 use super::eventually;
 use crate::runtime::clock::Clock;
 
-/// What the parent says.
+/// The answers of the parent.
 #[derive(Clone)]
 pub(super) struct Says {
     pub(super) capacity: f64,
-    /// In seconds.
+    /// The refresh interval, in seconds.
     pub(super) refresh: i64,
     pub(super) algorithm: wire::Algorithm,
     pub(super) terms: Vec<wire::Terms>,
-    /// Another server is the master.
+    /// The master to redirect to. Empty if it is unknown.
     pub(super) elsewhere: Option<String>,
     pub(super) silent: bool,
-    /// It has no names for leases.
-    pub(super) original: bool,
 }
 
 impl Says {
@@ -53,7 +51,7 @@ impl Says {
             learning_mode_duration: Some(0),
         };
         let (refresh, terms, elsewhere) = (300, Vec::new(), None);
-        Says { capacity, refresh, algorithm, terms, elsewhere, silent: false, original: false }
+        Says { capacity, refresh, algorithm, terms, elsewhere, silent: false }
     }
 }
 
@@ -93,7 +91,7 @@ impl Fake {
         self.0.asked.lock().expect("no panic").clone()
     }
 
-    /// All that it has been asked about `resource`, in order.
+    /// All requests for `resource`, in order.
     pub(super) fn asked_for(&self, resource: &str) -> Vec<wire::ServerCapacityResourceRequest> {
         let entries = self.asked().into_iter().flat_map(|request| request.resource);
         entries.filter(|entry| entry.resource_id.as_deref() == Some(resource)).collect()
@@ -143,8 +141,8 @@ impl capacity_server::Capacity for Fake {
                 expiry_time: Some(expiry_time),
                 refresh_interval: Some(says.refresh),
                 capacity: Some(says.capacity),
-                token: (!says.original).then_some(number),
-                remaining_ms: (!says.original).then_some(600_000),
+                token: Some(number),
+                remaining_ms: Some(600_000),
             }),
             algorithm: Some(says.algorithm.clone()),
             safe_capacity: Some(-1.0),

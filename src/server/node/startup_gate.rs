@@ -11,8 +11,6 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::NodeHandle;
-
 /// Time after the start during which requests may wait.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of waiting requests; beyond it they are answered at once.
@@ -43,20 +41,12 @@ impl StartupGate {
     }
 }
 
-impl NodeHandle {
-    /// Waits, if this peer has only just been started, until it knows of a master for the first time. Whether one is
-    /// known, or was: then it is worth another try.
-    pub(crate) async fn until_first_master(&self) -> bool {
-        self.startup_gate.wait().await
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_waits_until_a_master_is_known_and_no_longer_than_its_patience() {
+    async fn requests_wait_until_a_master_is_known_or_the_timeout() {
         let (known, heard) = watch::channel(false);
         let gate = StartupGate::new(heard);
         let began = Instant::now();
@@ -66,18 +56,18 @@ mod tests {
         };
         let (waited, ()) = tokio::join!(gate.wait(), soon);
         assert!(waited && began.elapsed() < TIMEOUT / 2);
-        assert!(gate.wait().await, "it was known before");
+        assert!(gate.wait().await, "a master was known before");
 
         let (_known, heard) = watch::channel(false);
         let (gate, began) = (StartupGate::new(heard), Instant::now());
         assert!(!gate.wait().await);
         assert!(began.elapsed() >= TIMEOUT && began.elapsed() < TIMEOUT * 2);
         let again = Instant::now();
-        assert!(!gate.wait().await && again.elapsed() == Duration::ZERO, "not twice");
+        assert!(!gate.wait().await && again.elapsed() == Duration::ZERO, "only once");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_beyond_its_places_do_not_wait_and_a_caller_that_goes_leaves_its_place() {
+    async fn the_number_of_waiting_requests_is_bounded() {
         let (_known, heard) = watch::channel(false);
         let gate = StartupGate::new(heard);
         let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| Box::pin(gate.wait())).collect();

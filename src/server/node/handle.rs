@@ -1,0 +1,411 @@
+//! The handle to the node that the other parts of the server have. Requests go to their resources directly; what changes
+//! the node is a message to its actor.
+
+mod reports;
+
+use std::sync::{Arc, atomic::Ordering};
+
+use actix::{Addr, Handler, Message};
+use futures_util::future::join_all;
+use leaseway_core::engine::LostMastership;
+use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
+use leaseway_raft::{Ineligible, MasterLease, RaftHandle};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::{
+    config_in_force::ConfigInForce,
+    directory::Role,
+    node_actor::{Configure, FollowQuorum, HandOver, NodeActor, NodeShared, NodeStart, Open, Ping, Reject, Tick},
+    on_end::OnEnd,
+    refused::{NotMaster, Refused},
+    resource_actor::{Full, Operate, PendingAnswer, ResourceHandle, SendError, YieldOnce},
+    startup_gate::StartupGate,
+    uplink_actor::{Parent, UplinkReport},
+};
+use crate::{
+    auth::Authorizer,
+    config::limits::Limits,
+    listen::accounts::RequestOrigin,
+    node::{
+        assignment_store::AssignmentStore,
+        children::Children,
+        subscribers::Subscribers,
+        watchers::{TooManyWatchers, Watch},
+    },
+    runtime::{
+        clock::Clock,
+        coop::{ChunkPermit, ENTRIES, pause},
+    },
+};
+
+/// Number of attempts if the incarnation of a resource ends before it answers.
+const TRIES: usize = 3;
+
+/// The node actor has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+/// Sends to the node, and through its directory to resources.
+#[derive(Clone)]
+pub(crate) struct NodeHandle {
+    addr: Addr<NodeActor>,
+    shared: Arc<NodeShared>,
+    startup_gate: StartupGate,
+    /// One plan is made at a time.
+    planning: Arc<Semaphore>,
+    children: Arc<Children>,
+    pub(crate) clock: Clock,
+    pub(crate) limits: Arc<Limits>,
+}
+
+fn busy(full: Full, id: &str) -> Refused {
+    match full {
+        Full::InAll => Refused::Busy(id.to_owned()),
+        Full::OfPrincipal => Refused::QueueShare(id.to_owned()),
+    }
+}
+
+impl NodeHandle {
+    /// Starts the node on the current arbiter. `on_failure` is called if it panics.
+    pub(crate) fn start(start: NodeStart, on_failure: impl FnOnce() + Send + Sync + 'static) -> NodeHandle {
+        let shared = Arc::new(NodeShared::new(&start));
+        let (master_known, has_known) = watch::channel(start.membership.is_none());
+        let (clock, limits) = (start.clock, Arc::clone(&start.limits));
+        NodeHandle {
+            addr: NodeActor::start(start, Arc::clone(&shared), master_known, OnEnd::new(on_failure)),
+            shared,
+            startup_gate: StartupGate::new(has_known),
+            planning: Arc::new(Semaphore::new(1)),
+            children: Arc::default(),
+            clock,
+            limits,
+        }
+    }
+
+    /// Submits a request to a resource, and creates the resource if needed.
+    #[cfg(test)]
+    pub(crate) async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
+        self.submit_from(id, &request, None).await
+    }
+
+    /// Submits a request to a resource, and creates the resource if needed.
+    pub(crate) async fn submit_from(
+        &self,
+        id: &str,
+        request: &Request,
+        from: Option<RequestOrigin>,
+    ) -> Result<Answer, Refused> {
+        let mut dead = None;
+        let asked = self.submit_if_alive(id, request, from)?;
+        if let Some(asked) = asked {
+            dead = Some(asked.generation());
+            if let Some(answer) = asked.await {
+                return answer.map_err(|LostMastership| self.lost_mastership());
+            }
+        } else if matches!(request, Request::Renew(ask) if ask.has.is_none()) {
+            // The resource has no holders, so there is nothing to renew.
+            return Ok(Answer::Unknown);
+        }
+        // Boxed, because every request under way would have room for this, and few need it.
+        Box::pin(self.submit_to_next(id, request, from, dead)).await
+    }
+
+    /// Submits a request if the resource is alive.
+    fn submit_if_alive(
+        &self,
+        id: &str,
+        request: &Request,
+        from: Option<RequestOrigin>,
+    ) -> Result<Option<PendingAnswer>, Refused> {
+        let Some(handle) = self.shared.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
+        handle.submit(request.clone(), from).map(Some).map_err(|full| busy(full, id))
+    }
+
+    /// Submits a request to a resource that is not alive, or whose incarnation `dead` has ended.
+    async fn submit_to_next(
+        &self,
+        id: &str,
+        request: &Request,
+        from: Option<RequestOrigin>,
+        mut dead: Option<u64>,
+    ) -> Result<Answer, Refused> {
+        for _ in 0..TRIES {
+            let known = self.shared.directory.look_up(id).map_err(Refused::NotMaster)?;
+            let known = known.filter(|handle| Some(handle.generation()) != dead);
+            let handle = match known {
+                Some(handle) => handle,
+                None => self.open(&id.into(), dead, from).await?,
+            };
+            let asked = handle.submit(request.clone(), from).map_err(|full| busy(full, id))?;
+            if let Some(answer) = asked.await {
+                return answer.map_err(|LostMastership| self.lost_mastership());
+            }
+            dead = Some(handle.generation());
+        }
+        Err(Refused::Failed(id.to_string()))
+    }
+
+    /// As [`submit_from`](Self::submit_from), for several resources. All requests are submitted before any answer is
+    /// awaited, and requests to resources that are alive cost no future each. Long lists are submitted in chunks,
+    /// yielding between chunks, and the number of long lists of a principal is bounded.
+    pub(crate) async fn submit_all(
+        &self,
+        requests: &[(String, Request)],
+        from: Option<RequestOrigin>,
+    ) -> Vec<Result<Answer, Refused>> {
+        let account =
+            from.filter(|_| requests.len() > ENTRIES).and_then(|from| self.shared.accounts.of(from.principal));
+        let turn = match &account {
+            Some(account) => account.turns.acquire().await.ok(),
+            None => None,
+        };
+        let mut permit = if requests.len() > ENTRIES { Some(ChunkPermit::acquire().await) } else { None };
+        let submit = |(id, request): &(String, Request)| self.submit_if_alive(id, request, from).ok().flatten();
+        let (mut pending, mut answers): (Vec<Option<PendingAnswer>>, Vec<_>) = Default::default();
+        for part in requests.chunks(ENTRIES) {
+            let before = pending.len();
+            if before > 0
+                && let Some(last) = permit.take()
+            {
+                permit = Some(last.next().await);
+            }
+            pending.extend(part.iter().map(submit));
+            let part = &mut pending[before..];
+            if part.iter().flatten().any(PendingAnswer::leads) {
+                YieldOnce::default().await;
+            }
+            part.iter_mut().flatten().for_each(PendingAnswer::run);
+        }
+        drop((permit, turn));
+        for (at, pending) in pending.into_iter().enumerate() {
+            if at > 0 && at.is_multiple_of(ENTRIES) {
+                pause().await;
+            }
+            answers.push(match pending {
+                Some(pending) => pending.await.map(|answer| answer.map_err(|LostMastership| self.lost_mastership())),
+                None => None,
+            });
+        }
+        // Resources that are not alive, not mastered by this peer, or that have ended meanwhile.
+        let others = requests.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(request, _)| request);
+        let others = others.map(|(id, request)| self.submit_from(id, request, from));
+        let mut others = join_all(others).await.into_iter();
+        answers.into_iter().filter_map(|answer| answer.or_else(|| others.next())).collect()
+    }
+
+    /// Submits a request to a resource if it is alive.
+    pub(crate) async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
+        let Some(asked) = self.submit_if_alive(id, &request, None)? else { return Ok(None) };
+        asked.await.transpose().map_err(|LostMastership| self.lost_mastership())
+    }
+
+    /// Runs `work` on a resource, and creates the resource if needed. If its incarnation fails, `work` runs again on the
+    /// next one.
+    pub(crate) async fn operate<T: Send + 'static>(
+        &self,
+        id: &Arc<str>,
+        work: impl Fn(&mut Resource, Millis) -> T + Clone + Send + 'static,
+    ) -> Result<T, Refused> {
+        let mut dead = None;
+        for _ in 0..TRIES {
+            self.check().map_err(Refused::NotMaster)?;
+            let known = self.shared.directory.get(id).filter(|handle| Some(handle.generation()) != dead);
+            let handle = match known {
+                Some(handle) => handle,
+                None => self.open(id, dead, None).await?,
+            };
+            match handle.ask(Operate(work.clone())) {
+                Err(SendError::Busy) => return Err(Refused::Busy(id.to_string())),
+                Err(SendError::Gone) => {}
+                Ok(done) => {
+                    if let Ok(Some(done)) = done.await {
+                        return Ok(done);
+                    }
+                }
+            }
+            dead = Some(handle.generation());
+        }
+        self.check().map_err(Refused::NotMaster)?;
+        Err(Refused::Failed(id.to_string()))
+    }
+
+    pub(crate) fn assignment_store(&self) -> &AssignmentStore {
+        &self.shared.assignment_store
+    }
+
+    pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
+        &self.shared.subscribers
+    }
+
+    /// The child nodes that have asked.
+    pub(crate) fn children(&self) -> &Children {
+        &self.children
+    }
+
+    pub(crate) fn authorizer(&self) -> &Arc<Authorizer> {
+        &self.shared.authorizer
+    }
+
+    /// The settings that the configuration has for a resource. `None` if they come from the parent.
+    pub(crate) fn settings(&self, id: &str) -> Option<Settings> {
+        self.shared.parent.is_none().then(|| self.config().settings_for(id))
+    }
+
+    /// The answer to a request that this peer may not decide: who is master, if that is known.
+    fn lost_mastership(&self) -> Refused {
+        Refused::NotMaster(self.check().err().unwrap_or(NotMaster { master: None }))
+    }
+
+    /// Whether this peer may decide now.
+    pub(crate) fn check(&self) -> Result<(), NotMaster> {
+        self.shared.directory.role().check(self.clock.at())
+    }
+
+    fn quorum(&self) -> Option<&RaftHandle> {
+        self.shared.membership.as_ref().map(|membership| &membership.quorum)
+    }
+
+    /// Whether this peer is master, or is in contact with the master as a voter.
+    pub(crate) fn has_heard_itself(&self) -> bool {
+        self.quorum().is_none_or(RaftHandle::hears_master)
+    }
+
+    /// Why this peer takes no part in the quorum, if it does not.
+    pub(crate) fn absence(&self) -> Option<Ineligible> {
+        self.quorum().and_then(RaftHandle::ineligible)
+    }
+
+    /// The lease of this master. `None` for a server without peers.
+    pub(crate) fn reign(&self) -> Result<Option<MasterLease>, NotMaster> {
+        let role = self.shared.directory.role();
+        role.check(self.clock.at())?;
+        match role {
+            Role::Master(master_lease) => Ok(master_lease),
+            Role::Elsewhere(master) => Err(NotMaster { master }),
+        }
+    }
+
+    pub(super) async fn open(
+        &self,
+        id: &Arc<str>,
+        dead: Option<u64>,
+        from: Option<RequestOrigin>,
+    ) -> Result<ResourceHandle, Refused> {
+        self.tell(Open { id: Arc::clone(id), dead, from }).await.map_err(|Gone| Refused::ShuttingDown)?
+    }
+
+    async fn tell<M: Message<Result: Send> + Send + 'static>(&self, message: M) -> Result<M::Result, Gone>
+    where
+        NodeActor: Handler<M>,
+    {
+        self.addr.send(message).await.map_err(|_| Gone)
+    }
+
+    /// The parent. `None` for a root.
+    pub(crate) fn parent(&self) -> Option<&Parent> {
+        self.shared.parent.as_ref()
+    }
+
+    /// The state of the uplink. `None` unless this peer is master.
+    pub(crate) fn uplink(&self) -> Option<UplinkReport> {
+        self.shared.uplink_status.read()
+    }
+
+    /// The configuration in force.
+    pub(crate) fn config(&self) -> Arc<ConfigInForce> {
+        self.shared.config()
+    }
+
+    /// Puts another configuration in force. Leases stay.
+    pub(crate) async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
+        let version = self.config().version + 1;
+        let source = self.config().source.clone();
+        self.tell(Configure(ConfigInForce { repository, access, version, source, ..ConfigInForce::default() })).await
+    }
+
+    /// Applies the state of the quorum now rather than with the next poll.
+    pub(crate) async fn look_at_facts(&self) -> Result<(), Gone> {
+        self.tell(FollowQuorum).await
+    }
+
+    /// Records why a configuration was refused. The old one stays in force.
+    pub(crate) async fn reject(&self, why: String) -> Result<(), Gone> {
+        self.tell(Reject(why)).await
+    }
+
+    /// Expires leases, and retires idle resources.
+    pub(crate) async fn tick(&self) -> Result<(), Gone> {
+        self.tell(Tick).await
+    }
+
+    /// Prepares for the end of this server: pools write their last notes, and another peer may become master.
+    pub(crate) async fn hand_over(&self) {
+        // Fails if the node is gone, which has nothing to hand over.
+        let _ = self.tell(HandOver).await;
+    }
+
+    /// Watches hints for a holder until the result is dropped.
+    pub(crate) fn watch(
+        &self,
+        kind: HolderKind,
+        id: Arc<str>,
+        from: Option<RequestOrigin>,
+    ) -> Result<Watch, TooManyWatchers> {
+        self.shared.watchers.start(kind, id, from.map_or(Principal::NONE, |from| from.principal))
+    }
+
+    /// The number of watched holders.
+    pub(crate) fn watching(&self) -> usize {
+        self.shared.watchers.count()
+    }
+
+    /// Returns when the node has handled a message, which shows that it makes progress.
+    pub(crate) async fn ping(&self) -> Result<(), Gone> {
+        self.tell(Ping).await
+    }
+
+    /// The number of resources that are alive.
+    pub(crate) fn resources(&self) -> usize {
+        self.shared.directory.len()
+    }
+
+    /// The number of holders of all resources.
+    pub(crate) fn holders(&self) -> usize {
+        self.shared.holders.load(Ordering::Relaxed)
+    }
+
+    /// The longest validity of a lease that this node grants from a lease of the parent. Zero without a parent.
+    pub(crate) fn longest_loan(&self) -> Millis {
+        self.shared.uplink_status.longest()
+    }
+
+    /// Committed data that other peers have lost, in words.
+    pub(crate) fn losses(&self) -> Vec<String> {
+        self.quorum().map_or_else(Vec::new, RaftHandle::losses)
+    }
+
+    /// Waits until no other plan is made, because each copies all holders of a resource.
+    pub(crate) async fn planning(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.planning).acquire_owned().await.ok()
+    }
+
+    /// Waits shortly after the start until a master is first known. Returns whether one is or was known, so that another
+    /// attempt is worthwhile.
+    pub(crate) async fn until_first_master(&self) -> bool {
+        self.startup_gate.wait().await
+    }
+
+    /// A resource that is alive.
+    #[cfg(test)]
+    pub(super) fn lookup(&self, id: &str) -> Option<ResourceHandle> {
+        self.shared.directory.get(id)
+    }
+
+    /// Makes a resource panic.
+    #[cfg(test)]
+    pub(crate) fn plant_panic(&self, id: &str) {
+        if let Some(handle) = self.lookup(id) {
+            handle.plant_panic();
+        }
+    }
+}

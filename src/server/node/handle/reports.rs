@@ -1,0 +1,114 @@
+//! Reads the states of resources, for pages, `leaseway status` and plans.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use leaseway_core::{Explanation, Foreseen, Glob, HolderKind, Millis, Resource, Settings};
+use tokio::task::spawn_blocking;
+
+use super::NodeHandle;
+use crate::{
+    node::resource_actor::{Operate, Report, Status},
+    runtime::coop::{ENTRIES, pause},
+};
+
+/// Number of holders copied at once: less than a millisecond of the resource's time.
+const COPIED: usize = 1000;
+
+impl NodeHandle {
+    /// Runs `look` on a resource. `None` if it is not alive, is too busy, or this peer may not decide.
+    async fn look_at<T: Send + 'static>(
+        &self,
+        id: &str,
+        look: impl FnOnce(&Resource, Millis) -> T + Send + 'static,
+    ) -> Option<T> {
+        let look = move |resource: &mut Resource, now| look(resource, now);
+        self.shared.directory.get(id)?.ask(Operate(look)).ok()?.await.ok()?
+    }
+
+    /// What the holders of a resource would be due under other settings, with up to `most` of them. Holders are copied in
+    /// pages and divided on another thread, so that requests are answered meanwhile.
+    pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<Foreseen> {
+        let mut forecast = self.look_at(id, move |resource, now| resource.forecast(now, settings)).await??;
+        let mut from = Some(0);
+        while let Some(place) = from {
+            let copy = move |resource: &Resource, now| resource.copy_holders(now, place, COPIED);
+            let (page, next) = self.look_at(id, copy).await?;
+            page.into_iter().for_each(|copy| forecast.add(copy));
+            from = next;
+        }
+        spawn_blocking(move || forecast.finish(most)).await.ok()
+    }
+
+    /// The ids of the resources that are alive.
+    pub(crate) fn living(&self) -> Vec<Arc<str>> {
+        self.shared.directory.ids_after("")
+    }
+
+    /// The number of resources that are alive and shown.
+    pub(crate) fn resources_shown(&self, is_shown: impl Fn(&str) -> bool) -> usize {
+        self.living().iter().filter(|id| is_shown(id)).count()
+    }
+
+    /// The sorted ids of the resources that are alive and match a pattern.
+    pub(crate) fn ids_matching(&self, pattern: &str) -> Vec<Arc<str>> {
+        let glob = Glob::new(pattern).ok();
+        let mut ids = self.living();
+        ids.retain(|id| &**id == pattern || glob.as_ref().is_some_and(|glob| glob.matches(id)));
+        ids
+    }
+
+    /// The state of a resource, with a page of holders.
+    pub(crate) async fn resource_status(&self, id: &str, from: usize, limit: usize) -> Option<Status> {
+        self.shared.directory.get(id)?.ask(Report { from, limit }).ok()?.await.ok()
+    }
+
+    /// Explains the lease of a holder. `None` if the holder is unknown.
+    pub(crate) async fn explain(&self, id: &str, kind: HolderKind, holder: String) -> Option<Explanation> {
+        self.look_at(id, move |resource, now| resource.explain(now, kind, &holder)).await?
+    }
+
+    /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the last id if there are
+    /// more. Busy resources are left out.
+    pub(crate) async fn statuses(&self, after: &str, limit: usize) -> (Vec<Status>, Option<Arc<str>>) {
+        self.statuses_of(after, limit, |_| true).await
+    }
+
+    /// As [`statuses`](Self::statuses), for resources that are shown.
+    pub(crate) async fn statuses_of(
+        &self,
+        after: &str,
+        limit: usize,
+        is_shown: impl Fn(&str) -> bool,
+    ) -> (Vec<Status>, Option<Arc<str>>) {
+        let mut ids = self.shared.directory.ids_after(after);
+        ids.retain(|id| is_shown(id));
+        let more = ids.len() > limit;
+        ids.truncate(limit);
+        let next = ids.last().filter(|_| more).cloned();
+        let mut statuses = Vec::with_capacity(ids.len());
+        self.look_at_each(&ids, |status| statuses.push(status)).await;
+        (statuses, next)
+    }
+
+    /// The states of those resources that are alive.
+    pub(crate) async fn statuses_named(&self, ids: &[Arc<str>]) -> Vec<Status> {
+        let mut statuses = Vec::with_capacity(ids.len());
+        self.look_at_each(ids, |status| statuses.push(status)).await;
+        statuses
+    }
+
+    /// Visits all resources, in no order.
+    pub(crate) async fn for_each_status(&self, look: impl FnMut(Status)) {
+        self.look_at_each(&self.shared.directory.ids(), look).await;
+    }
+
+    async fn look_at_each(&self, ids: &[Arc<str>], mut look: impl FnMut(Status)) {
+        // Yields between chunks, because these threads answer requests.
+        for part in ids.chunks(ENTRIES) {
+            let part = part.iter().map(|id| self.resource_status(id, 0, 0));
+            join_all(part).await.into_iter().flatten().for_each(&mut look);
+            pause().await;
+        }
+    }
+}
