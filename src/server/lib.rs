@@ -13,9 +13,9 @@ mod observe;
 mod run;
 mod runtime;
 
-#[cfg(feature = "fuzzing")]
-pub use api::fuzzing;
 pub use api::grpc::admin::AdminOptions;
+#[cfg(feature = "fuzzing")]
+pub use api::grpc::fuzzing;
 pub use api::grpc::{GrpcCaller, Shortcut};
 pub use api::status::checkup;
 pub use auth::{JwtOptions, NewToken};
