@@ -35,7 +35,7 @@ use tonic::{
 
 use super::{admitted, not_master, pools::PoolService, serve_here};
 use crate::{
-    api::status::peer_list::peer_list,
+    api::status::peer_list,
     auth::{Admitted, Authorizer, CallerCache},
     config::{
         self, TEMPLATES,

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use super::{admitted, page_size};
 use crate::{
-    api::status::{health::HealthSources, own_status::own_status},
+    api::status::{HealthSources, own_status},
     auth::Admitted,
     listen::budget::{Charge, ConnectionBudget},
     node::{self, NodeHandle, server_info::ServerInfo},
@@ -227,7 +227,7 @@ impl Service for StatusService {
         let _permit = self.page_permits.acquire().await;
         let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
         let health = match admitted.reads_everything() {
-            true => Some(self.health.look(&self.node, &self.info).await),
+            true => Some(self.health.read(&self.node, &self.info).await),
             false => None,
         };
         let mut status = own_status(&self.node, &self.info, health);
