@@ -23,10 +23,16 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use leaseway_proto::{
-    doorman::capacity_server::CapacityServer, push::push_server::PushServer, status::status_server::StatusServer,
+    admin::MASTER_METADATA, doorman::capacity_server::CapacityServer, push::push_server::PushServer,
+    status::status_server::StatusServer,
 };
+use leaseway_raft::ProposeError;
 use tokio::sync::{mpsc, watch};
-use tonic::{Status, service::Routes};
+use tonic::{
+    Status,
+    metadata::{Ascii, MetadataValue},
+    service::Routes,
+};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
@@ -221,4 +227,26 @@ fn outcome<T>(result: &Result<T, Status>) -> Result<(), String> {
 
 fn page_size(requested: u32) -> usize {
     if requested == 0 { PAGE_ROWS } else { (requested as usize).min(MAX_PAGE_ROWS) }
+}
+
+/// The answer of a peer that is not the master, with the master's admin address in its metadata.
+fn elsewhere(why: &NotMaster) -> Status {
+    let mut status = match why.master {
+        Some(_) => not_master(why),
+        None => Status::unavailable("there is no master at the moment; try again in a second"),
+    };
+    // Empty if no master is known.
+    let admin = why.master.as_ref().map_or("", |master| &master.admin);
+    if let Ok(admin) = admin.parse::<MetadataValue<Ascii>>() {
+        status.metadata_mut().insert(MASTER_METADATA, admin);
+    }
+    status
+}
+
+/// The answer to a failed proposal. It may have been stored.
+fn unsure(error: &ProposeError) -> Status {
+    match error {
+        ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
+        _ => Status::unavailable(format!("{error}; look at what is in force and try again")),
+    }
 }

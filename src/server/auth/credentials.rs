@@ -13,7 +13,7 @@ use super::{
     operators::OperatorToken,
     tokens::Tokens,
 };
-use crate::{config::secret::read_secret, listen::Caller};
+use crate::{config::read_secret, listen::Caller};
 
 /// A token is looked at again after so long at most, even if it lasts longer.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(300);

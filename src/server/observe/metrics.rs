@@ -20,7 +20,7 @@ pub(crate) use self::{
     reason::Reason,
     requests::{RequestMethod, put_requests},
 };
-use crate::config::service::Service;
+use crate::config::listeners::Service;
 
 /// Doorman's buckets: those of the old Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];

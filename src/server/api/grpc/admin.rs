@@ -14,13 +14,13 @@ use leaseway_core::{
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader, DueChange,
     Foreseen, GetBackupRequest, GetConfigRequest, GetConfigResponse, ListConfigsRequest, ListConfigsResponse,
-    ListOverridesRequest, ListOverridesResponse, ListPeersRequest, ListPeersResponse, MASTER_METADATA, PARENT_METADATA,
+    ListOverridesRequest, ListOverridesResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA,
     PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse, ResourcePlan, SetOverrideRequest,
     SetOverrideResponse, SettingChange, TransferMastershipRequest, TransferMastershipResponse,
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
-use leaseway_raft::{ChangeError, Command, Configuration, MasterLease, ProposeError, RaftHandle, State, Transferred};
+use leaseway_raft::{ChangeError, Command, Configuration, MasterLease, RaftHandle, State, Transferred};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -33,7 +33,7 @@ use tonic::{
     service::{Routes, interceptor::InterceptedService},
 };
 
-use super::{admitted, not_master, pools::PoolService, serve_here};
+use super::{admitted, elsewhere, pools::PoolService, serve_here, unsure};
 use crate::{
     api::status::peer_list,
     auth::{Admitted, Authorizer, CallerCache},
@@ -45,7 +45,7 @@ use crate::{
     },
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     node::{
-        NodeHandle, NotMaster,
+        NodeHandle,
         peer_endpoints::PeerEndpoints,
         plan::{self, Plan, PlanRequest, Unplanned},
         server_info::ServerInfo,
@@ -303,28 +303,6 @@ fn not_changed(error: &ChangeError) -> Status {
         // The mistake is in the options of this server.
         ChangeError::Lone { .. } => Status::not_found(error.to_string()),
         _ => Status::aborted(error.to_string()),
-    }
-}
-
-/// The answer of a peer that is not the master, with the master's admin address in its metadata.
-pub(super) fn elsewhere(why: &NotMaster) -> Status {
-    let mut status = match why.master {
-        Some(_) => not_master(why),
-        None => Status::unavailable("there is no master at the moment; try again in a second"),
-    };
-    // Empty if no master is known.
-    let admin = why.master.as_ref().map_or("", |master| &master.admin);
-    if let Ok(admin) = admin.parse::<MetadataValue<Ascii>>() {
-        status.metadata_mut().insert(MASTER_METADATA, admin);
-    }
-    status
-}
-
-/// The answer to a failed proposal. It may have been stored.
-pub(super) fn unsure(error: &ProposeError) -> Status {
-    match error {
-        ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
-        _ => Status::unavailable(format!("{error}; look at what is in force and try again")),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Responses. Their bytes are charged to the connection until they are sent.
 
 use std::{
-    future::poll_fn,
+    convert::Infallible,
+    future::{Future, poll_fn},
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{BufMut as _, Bytes};
@@ -90,6 +92,22 @@ fn grpc(body: Answer) -> Response<Answer> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
+}
+
+/// A response that is being made.
+pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+
+/// Drops a call at its deadline. The timer starts only if the call is not answered on its first poll.
+pub(super) fn within(
+    timeout: Option<Duration>,
+    answering: impl Future<Output = Result<Response<Answer>, Infallible>> + Send + 'static,
+) -> Answering {
+    let Some(timeout) = timeout else { return Box::pin(answering) };
+    Box::pin(async move {
+        // As in tonic: CANCELLED. Callers report DEADLINE_EXCEEDED themselves.
+        let expired = |_| Ok(refusal(Status::cancelled("Timeout expired")));
+        tokio::time::timeout(timeout, answering).await.unwrap_or_else(expired)
+    })
 }
 
 /// The body of a response.

@@ -6,7 +6,7 @@
 //! ([`super::request`]). Watch is answered here because of the memory of its streams ([`super::answer`]). Special cases,
 //! such as compression, are left to tonic.
 
-use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::{body::Incoming, service::Service};
@@ -18,7 +18,7 @@ use tonic::{Status, codegen::Service as _, service::Routes};
 
 use super::{
     CapacityService, PushService,
-    answer::{self, Answer, StreamAnswer, framed_capacity, refusal},
+    answer::{self, Answer, Answering, StreamAnswer, framed_capacity, refusal, within},
     request::{self, BodyLimits, RequestBody},
     shortcut::{GrpcCaller, Shortcut},
 };
@@ -143,22 +143,6 @@ pub(super) fn timeout(header: &HeaderValue) -> Option<Duration> {
         "n" => Some(Duration::from_nanos(number)),
         _ => None,
     }
-}
-
-/// A response that is being made.
-pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
-
-/// Drops a call at its deadline. The timer starts only if the call is not answered on its first poll.
-pub(super) fn within(
-    timeout: Option<Duration>,
-    answering: impl Future<Output = Result<Response<Answer>, Infallible>> + Send + 'static,
-) -> Answering {
-    let Some(timeout) = timeout else { return Box::pin(answering) };
-    Box::pin(async move {
-        // As in tonic: CANCELLED. Callers report DEADLINE_EXCEEDED themselves.
-        let expired = |_| Ok(refusal(Status::cancelled("Timeout expired")));
-        tokio::time::timeout(timeout, answering).await.unwrap_or_else(expired)
-    })
 }
 
 impl Service<Request<Incoming>> for ConnectionService {

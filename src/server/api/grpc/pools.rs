@@ -24,10 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Response, Status};
 
-use super::{
-    admin::{elsewhere, unsure},
-    admitted, page_size,
-};
+use super::{admitted, elsewhere, page_size, unsure};
 use crate::{
     auth::Admitted,
     config::limits::Limits,

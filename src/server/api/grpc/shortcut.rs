@@ -10,8 +10,7 @@ use prost::Message;
 use tonic::{Extensions, Status};
 
 use super::{
-    answer::{encoded, framed},
-    front::{Answering, within},
+    answer::{Answering, encoded, framed, within},
     request::{RequestBody, read},
 };
 use crate::{auth::Admitted, observe::metrics::CallKind};

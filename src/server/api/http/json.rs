@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::{
     Pages,
     view::{
-        node,
-        resources::{self as view, HolderQuery, PAGE_ROWS, ResourceQuery, WhyQuery},
+        node::{self, WhyQuery},
+        resources::{self as view, HolderQuery, PAGE_ROWS, ResourceQuery},
     },
 };
 use crate::{
@@ -131,7 +131,7 @@ async fn explain(State(pages): State<Pages>, parameters: Parameters<WhyQuery>) -
     if !["", "client", "node"].contains(&query.kind.as_str()) {
         return Err(ApiError(StatusCode::BAD_REQUEST, "kind: must be `client` or `node`".to_owned()));
     }
-    let explained = view::explain(&pages, &query).await.ok_or_else(|| not_known("this holder of this resource"))?;
+    let explained = node::explain(&pages, &query).await.ok_or_else(|| not_known("this holder of this resource"))?;
     answer(explained.to_json(&query.resource))
 }
 

@@ -31,8 +31,8 @@ pub(crate) use self::plan::PASTED_BYTES;
 use super::{
     Pages, text,
     view::{
-        node::{MasterSeen, MasterView},
-        resources::{HolderQuery, ResourceQuery, WhyQuery},
+        node::{MasterSeen, MasterView, WhyQuery},
+        resources::{HolderQuery, ResourceQuery},
     },
 };
 

@@ -15,9 +15,9 @@ use leaseway_raft::{Command, KeptOverride};
 use serde_json::{Value, json};
 use tonic::{Request, Status};
 
-use super::{AdminService, unsure};
+use super::AdminService;
 use crate::{
-    api::grpc::{admitted, convert, problems::invalid},
+    api::grpc::{admitted, convert, problems::invalid, unsure},
     auth::Admitted,
     node::{self, NodeHandle},
     observe::metrics::CallKind,

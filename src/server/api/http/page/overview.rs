@@ -12,8 +12,8 @@ use crate::api::{
     http::{
         Pages, text,
         view::{
-            node::{self, ChildRow, NodeView, OverrideRow, ParentRow, PeerRow},
-            resources::ResourceRow,
+            node::{self, ChildRow, NodeView, ParentRow, PeerRow},
+            resources::{OverrideRow, ResourceRow},
         },
     },
     status::checkup::{Check, Severity},

@@ -7,10 +7,7 @@ use maud::{Markup, html};
 use super::Parts;
 use crate::api::http::{
     Pages, text,
-    view::{
-        node::{MasterSeen, ParentRow},
-        resources::{self as view, Explained, WhyQuery},
-    },
+    view::node::{self, Explained, MasterSeen, ParentRow, WhyQuery},
 };
 
 pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
@@ -22,7 +19,7 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
         };
         return Parts::default().framed(frame);
     }
-    let Some(explained) = view::explain(pages, query).await else { return not_known(pages, query) };
+    let Some(explained) = node::explain(pages, query).await else { return not_known(pages, query) };
     let mut parts = Parts::default();
     parts.put("figures", &figures(&explained));
     parts.put("bar", &bar(&explained));

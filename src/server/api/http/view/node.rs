@@ -1,12 +1,12 @@
-//! The server, its peers, and its place in a tree.
+//! The server, its peers, its place in a tree, and why a holder has what it has.
 
-use leaseway_core::{Millis, Override};
+use leaseway_core::{Block, Explanation, HolderKind, Millis};
 use leaseway_proto::status::{GetStatusResponse, Health, LimitUse, Resource};
 use leaseway_raft::{PeerReport, Role};
-use serde::{Serialize, Serializer};
-use serde_json::json;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
-use super::resources::ResourceRow;
+use super::resources::{HolderRow, OverrideRow, ResourceRow};
 use crate::{
     api::{
         http::Pages,
@@ -131,28 +131,6 @@ pub(crate) struct ChildRow {
     pub(crate) asked_ms: u64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(crate) struct OverrideRow {
-    pub(crate) pattern: String,
-    /// `40`, or `50 %`.
-    pub(crate) set_to: String,
-    pub(crate) remaining_ms: u64,
-    pub(crate) by: String,
-    pub(crate) why: String,
-}
-
-impl OverrideRow {
-    pub(super) fn of(one: &Override, at: Millis) -> OverrideRow {
-        OverrideRow {
-            pattern: one.pattern.to_string(),
-            set_to: one.set_to(),
-            remaining_ms: one.ends.since(at).0,
-            by: one.by.to_string(),
-            why: one.why.to_string(),
-        }
-    }
-}
-
 pub(crate) async fn node(pages: &Pages) -> NodeView {
     let rows = pages.snapshots.resources.get(pages).await;
     let rows = &rows.rows;
@@ -275,7 +253,7 @@ fn peers(pages: &Pages, is_master: bool) -> Vec<PeerRow> {
     quorum.peers().into_iter().map(row).collect()
 }
 
-pub(super) fn parent(pages: &Pages) -> Option<ParentRow> {
+fn parent(pages: &Pages) -> Option<ParentRow> {
     let parent = pages.node.parent()?;
     let uplink = pages.node.uplink().unwrap_or_default();
     let at = pages.node.clock.at();
@@ -294,4 +272,62 @@ pub(super) fn parent(pages: &Pages) -> Option<ParentRow> {
 fn children(pages: &Pages, at: Millis) -> Vec<ChildRow> {
     let list = pages.node.children().list(at).into_iter();
     list.map(|child| ChildRow { node: child.id, resources: child.resources, asked_ms: at.since(child.at).0 }).collect()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct WhyQuery {
+    pub(crate) resource: String,
+    pub(crate) holder: String,
+    /// `client`, `node`, or empty for either.
+    pub(crate) kind: String,
+}
+
+/// Why a holder has what it has.
+pub(crate) struct Explained {
+    pub(crate) explanation: Explanation,
+    pub(crate) holder: HolderRow,
+    /// The parent explains what this node has. None at a root.
+    pub(crate) parent: Option<ParentRow>,
+}
+
+/// Explains a holder; none if it is unknown here.
+pub(crate) async fn explain(pages: &Pages, query: &WhyQuery) -> Option<Explained> {
+    let _permit = pages.snapshots.holder_reads.acquire().await;
+    let mut explanation = None;
+    for (name, kind) in [("client", HolderKind::Client), ("node", HolderKind::Node)] {
+        if explanation.is_none() && (query.kind.is_empty() || query.kind == name) {
+            explanation = pages.node.explain(&query.resource, kind, query.holder.clone()).await;
+        }
+    }
+    let explanation = explanation?;
+    let holder = HolderRow::of(&explanation.holder, explanation.at);
+    Some(Explained { explanation, holder, parent: parent(pages) })
+}
+
+impl Explained {
+    /// When the holder will ask again.
+    pub(crate) fn asks_ms(&self) -> Option<u64> {
+        self.explanation.asks.map(|at| at.since(self.explanation.at).0)
+    }
+
+    /// When nothing will keep the holder from its due any more.
+    pub(crate) fn latest_ms(&self) -> Option<u64> {
+        self.explanation.latest.map(|at| at.since(self.explanation.at).0)
+    }
+
+    pub(crate) fn to_json(&self, resource: &str) -> Value {
+        let Explained { explanation, holder, parent } = self;
+        let mut value = json!(holder);
+        value["resource"] = json!(resource);
+        value["capacity"] = json!(explanation.capacity.get());
+        value["free"] = json!(explanation.free.get());
+        value["rule"] = json!(explanation.rule.name());
+        value["blocks"] = explanation.blocks.iter().map(Block::name).collect();
+        value["asks_ms"] = json!(self.asks_ms());
+        value["latest_ms"] = json!(self.latest_ms());
+        value["sentences"] = json!(explanation.sentences());
+        value["parent"] = json!(parent);
+        value
+    }
 }

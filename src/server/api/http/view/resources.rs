@@ -1,4 +1,4 @@
-//! Resources, their holders, and why a holder has what it has.
+//! Resources and their holders.
 
 use std::{
     cmp::Ordering,
@@ -6,13 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Block, Explanation, HolderKind, HolderReport, Millis, Terms, readable};
+use leaseway_core::{Amount, HolderKind, HolderReport, Millis, Override, Terms, readable};
 use leaseway_proto::status::{Resource, Supply};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use super::node::{OverrideRow, ParentRow, parent};
 use crate::{api::http::Pages, node::Status};
 
 /// Maximum number of rows of a page.
@@ -190,6 +189,28 @@ impl ResourceRows {
         let matching = rows.len();
         let from = query.page.saturating_sub(1).saturating_mul(PAGE_ROWS);
         (rows.into_iter().skip(from).take(PAGE_ROWS).collect(), matching)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct OverrideRow {
+    pub(crate) pattern: String,
+    /// `40`, or `50 %`.
+    pub(crate) set_to: String,
+    pub(crate) remaining_ms: u64,
+    pub(crate) by: String,
+    pub(crate) why: String,
+}
+
+impl OverrideRow {
+    pub(crate) fn of(one: &Override, at: Millis) -> OverrideRow {
+        OverrideRow {
+            pattern: one.pattern.to_string(),
+            set_to: one.set_to(),
+            remaining_ms: one.ends.since(at).0,
+            by: one.by.to_string(),
+            why: one.why.to_string(),
+        }
     }
 }
 
@@ -437,64 +458,6 @@ pub(crate) async fn holders(pages: &Pages, query: &HolderQuery) -> Option<Holder
             None => return Some(selection.finish(at)),
         }
         tokio::task::yield_now().await;
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct WhyQuery {
-    pub(crate) resource: String,
-    pub(crate) holder: String,
-    /// `client`, `node`, or empty for either.
-    pub(crate) kind: String,
-}
-
-/// Why a holder has what it has.
-pub(crate) struct Explained {
-    pub(crate) explanation: Explanation,
-    pub(crate) holder: HolderRow,
-    /// The parent explains what this node has. None at a root.
-    pub(crate) parent: Option<ParentRow>,
-}
-
-/// Explains a holder; none if it is unknown here.
-pub(crate) async fn explain(pages: &Pages, query: &WhyQuery) -> Option<Explained> {
-    let _permit = pages.snapshots.holder_reads.acquire().await;
-    let mut explanation = None;
-    for (name, kind) in [("client", HolderKind::Client), ("node", HolderKind::Node)] {
-        if explanation.is_none() && (query.kind.is_empty() || query.kind == name) {
-            explanation = pages.node.explain(&query.resource, kind, query.holder.clone()).await;
-        }
-    }
-    let explanation = explanation?;
-    let holder = HolderRow::of(&explanation.holder, explanation.at);
-    Some(Explained { explanation, holder, parent: parent(pages) })
-}
-
-impl Explained {
-    /// When the holder will ask again.
-    pub(crate) fn asks_ms(&self) -> Option<u64> {
-        self.explanation.asks.map(|at| at.since(self.explanation.at).0)
-    }
-
-    /// When nothing will keep the holder from its due any more.
-    pub(crate) fn latest_ms(&self) -> Option<u64> {
-        self.explanation.latest.map(|at| at.since(self.explanation.at).0)
-    }
-
-    pub(crate) fn to_json(&self, resource: &str) -> Value {
-        let Explained { explanation, holder, parent } = self;
-        let mut value = json!(holder);
-        value["resource"] = json!(resource);
-        value["capacity"] = json!(explanation.capacity.get());
-        value["free"] = json!(explanation.free.get());
-        value["rule"] = json!(explanation.rule.name());
-        value["blocks"] = explanation.blocks.iter().map(Block::name).collect();
-        value["asks_ms"] = json!(self.asks_ms());
-        value["latest_ms"] = json!(self.latest_ms());
-        value["sentences"] = json!(explanation.sentences());
-        value["parent"] = json!(parent);
-        value
     }
 }
 
