@@ -10,7 +10,7 @@ use std::{
 };
 
 use leaseway_server::config::{
-    ConfigError, Position,
+    self, ConfigError, Position,
     yaml::{self, Field, Fields, Findings},
 };
 
@@ -208,11 +208,11 @@ fn configuration(fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration
     }
     let mut text = String::new();
     if let Some(resources) = resources {
-        yaml::read_resources(&resources, found);
+        config::read_resources(&resources, found);
         text += &resources.document("resources");
     }
     if let Some(access) = access {
-        yaml::read_access(&access, found);
+        config::read_access(&access, found);
         text += &access.document("access");
     }
     if text.is_empty() { Configuration::Example } else { Configuration::Inline(text) }
