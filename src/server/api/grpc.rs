@@ -250,3 +250,22 @@ fn unsure(error: &ProposeError) -> Status {
         _ => Status::unavailable(format!("{error}; look at what is in force and try again")),
     }
 }
+
+/// A node without peers, for tests.
+#[cfg(test)]
+fn start_node(repository: leaseway_core::Repository, threads: &crate::node::Threads) -> crate::node::NodeHandle {
+    let start = crate::node::NodeStart {
+        repository,
+        access: None,
+        authorizer: Arc::new(Authorizer::open()),
+        source: "test".into(),
+        limits: Arc::new(Limits::default()),
+        clock: crate::runtime::clock::Clock::start(),
+        arbiters: threads.handles(),
+        seed: 1,
+        membership: None,
+        parent: None,
+        accounts: Arc::default(),
+    };
+    crate::node::NodeHandle::start(start, || {})
+}

@@ -116,26 +116,22 @@ async fn readyz(
     if let Some(absence) = pages.node.absence() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {absence}\n"));
     }
-    match pages.node.check() {
-        Ok(()) => (StatusCode::OK, "ready: master\n".to_owned()),
-        Err(NotMaster { master: Some(_) }) if !is_trusted && pages.node.has_heard_itself() => {
-            (StatusCode::OK, "ready: the master is known\n".to_owned())
-        }
-        Err(NotMaster { master: Some(_) }) if !is_trusted => {
-            (StatusCode::SERVICE_UNAVAILABLE, "not ready: this peer has not heard from the master yet\n".to_owned())
-        }
-        Err(NotMaster { master: Some(master) }) if !pages.node.has_heard_itself() => {
-            let text = format!(
-                "not ready: others say that the master is {}; this peer has not heard from it yet\n",
-                escaped(&master.grpc)
-            );
-            (StatusCode::SERVICE_UNAVAILABLE, text)
-        }
-        Err(NotMaster { master: Some(master) }) => {
-            (StatusCode::OK, format!("ready: the master is {}\n", escaped(&master.grpc)))
-        }
+    let has_contact = pages.node.has_heard_itself();
+    let status = if has_contact { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let master = match pages.node.check() {
+        Ok(()) => return (StatusCode::OK, "ready: master\n".to_owned()),
         Err(NotMaster { master: None }) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "not ready: no master is known\n".to_owned())
+            return (StatusCode::SERVICE_UNAVAILABLE, "not ready: no master is known\n".to_owned());
         }
-    }
+        Err(NotMaster { master: Some(master) }) => escaped(&master.grpc).into_owned(),
+    };
+    let text = match (is_trusted, has_contact) {
+        (false, true) => "ready: the master is known\n".to_owned(),
+        (false, false) => "not ready: this peer has not heard from the master yet\n".to_owned(),
+        (true, true) => format!("ready: the master is {master}\n"),
+        (true, false) => {
+            format!("not ready: others say that the master is {master}; this peer has not heard from it yet\n")
+        }
+    };
+    (status, text)
 }

@@ -11,9 +11,9 @@ use std::{
 use leaseway_core::{PoolEvent, PoolEventKind, readable};
 
 /// Maximum number of changes per kind.
-const MAX_CHANGES: usize = 256;
+const MAX_CHANGES_PER_KIND: usize = 256;
 /// Maximum length of each text of a change, in bytes.
-const MAX_TEXT: usize = 400;
+const MAX_CHANGE_TEXT: usize = 400;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
@@ -119,7 +119,7 @@ impl Changes {
             (last.at, last.times) = (change.at, last.times + 1);
             return;
         }
-        if ring.len() == MAX_CHANGES {
+        if ring.len() == MAX_CHANGES_PER_KIND {
             ring.pop_front();
         }
         ring.push_back(change);
@@ -163,8 +163,8 @@ fn pool_event_text(event: &PoolEvent) -> Option<String> {
 }
 
 fn cut(text: &mut String) {
-    if text.len() > MAX_TEXT {
-        let most = MAX_TEXT - '…'.len_utf8();
+    if text.len() > MAX_CHANGE_TEXT {
+        let most = MAX_CHANGE_TEXT - '…'.len_utf8();
         let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
         text.truncate(end);
         text.push('…');
@@ -180,12 +180,12 @@ mod tests {
     fn a_flood_of_denials_displaces_no_election_and_is_bounded() {
         let changes = Changes::default();
         changes.tell(Change::new(ChangeKind::Election, "b is master"));
-        for number in 0..10 * MAX_CHANGES {
-            changes.tell(Change::new(ChangeKind::Denial, format!("{number}{}", "ü".repeat(MAX_TEXT))));
+        for number in 0..10 * MAX_CHANGES_PER_KIND {
+            changes.tell(Change::new(ChangeKind::Denial, format!("{number}{}", "ü".repeat(MAX_CHANGE_TEXT))));
         }
         let all = changes.list(None);
-        assert_eq!(all.len(), MAX_CHANGES + 1);
-        assert!(all.iter().all(|change| change.what.len() <= MAX_TEXT));
+        assert_eq!(all.len(), MAX_CHANGES_PER_KIND + 1);
+        assert!(all.iter().all(|change| change.what.len() <= MAX_CHANGE_TEXT));
         assert_eq!(changes.list(Some(ChangeKind::Election))[0].what, "b is master");
     }
 

@@ -56,8 +56,8 @@ fn describe() {
         counter!("leaseway_entry_problems_total", "reason" => reason).absolute(0);
     }
     describe_counter!("leaseway_connections_closed_total", "Connections closed by this server, by reason.");
-    for why in Closed::ALL {
-        counter!("leaseway_connections_closed_total", "reason" => why.name()).absolute(0);
+    for why in Closed::NAMES {
+        counter!("leaseway_connections_closed_total", "reason" => why).absolute(0);
     }
     describe_counter!(
         "leaseway_openings_failed_total",
@@ -77,8 +77,8 @@ fn describe() {
     for outcome in ["applied", "rejected"] {
         counter!("leaseway_tokens_reloads_total", "outcome" => outcome).absolute(0);
     }
-    for outcome in ParentOutcome::ALL {
-        counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).absolute(0);
+    for outcome in ParentOutcome::NAMES {
+        counter!("leaseway_uplink_requests_total", "outcome" => outcome).absolute(0);
     }
     describe_counter!("leaseway_uplink_requests_total", "Requests to the parent, by outcome.");
     describe_histogram!("leaseway_uplink_seconds", Unit::Seconds, "Time until the parent has answered.");
@@ -364,21 +364,11 @@ pub(crate) enum ParentOutcome {
 }
 
 impl ParentOutcome {
-    const ALL: [ParentOutcome; 4] =
-        [ParentOutcome::Answered, ParentOutcome::Redirected, ParentOutcome::Failed, ParentOutcome::Late];
-
-    fn name(self) -> &'static str {
-        match self {
-            ParentOutcome::Answered => "answered",
-            ParentOutcome::Redirected => "redirected",
-            ParentOutcome::Failed => "failed",
-            ParentOutcome::Late => "late",
-        }
-    }
+    const NAMES: [&str; 4] = ["answered", "redirected", "failed", "late"];
 }
 
 pub(crate) fn parent_asked(outcome: ParentOutcome, took: std::time::Duration) {
-    counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).increment(1);
+    counter!("leaseway_uplink_requests_total", "outcome" => ParentOutcome::NAMES[outcome as usize]).increment(1);
     if let ParentOutcome::Answered = outcome {
         histogram!("leaseway_uplink_seconds").record(took.as_secs_f64());
     }
@@ -425,16 +415,10 @@ pub(crate) enum Closed {
 }
 
 impl Closed {
-    const ALL: [Closed; 5] = [Closed::Idle, Closed::Stalled, Closed::Displaced, Closed::Expired, Closed::Refused];
+    const NAMES: [&str; 5] = ["idle", "stalled", "displaced", "expired", "refused"];
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Closed::Idle => "idle",
-            Closed::Stalled => "stalled",
-            Closed::Displaced => "displaced",
-            Closed::Expired => "expired",
-            Closed::Refused => "refused",
-        }
+        Closed::NAMES[self as usize]
     }
 }
 

@@ -87,9 +87,8 @@ impl Pressure {
     }
 
     fn order(&self, other: &Pressure) -> Ordering {
-        let fields = |one: &Pressure| [one.over, one.contended, one.wants];
-        let pairs = fields(self).into_iter().zip(fields(other));
-        pairs.map(|(one, other)| one.total_cmp(&other)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        let by_over = self.over.total_cmp(&other.over);
+        by_over.then(self.contended.total_cmp(&other.contended)).then(self.wants.total_cmp(&other.wants))
     }
 }
 

@@ -26,8 +26,8 @@ use crate::{
 /// Maximum number of overrides in force.
 const MAX_OVERRIDES: usize = 100;
 /// Seven days.
-const MAX_MS: u64 = 7 * 86_400_000;
-const MIN_MS: u64 = 1000;
+const MAX_OVERRIDE_MS: u64 = 7 * 86_400_000;
+const MIN_OVERRIDE_MS: u64 = 1000;
 const MAX_WHY_BYTES: usize = 500;
 /// Maximum number of resources listed in an answer.
 const MAX_LISTED: usize = 20;
@@ -111,7 +111,7 @@ impl AdminService {
                 u64::try_from(until).unwrap_or_default().saturating_mul(1000).saturating_sub(now)
             }
         };
-        if !(MIN_MS..=MAX_MS).contains(&length) {
+        if !(MIN_OVERRIDE_MS..=MAX_OVERRIDE_MS).contains(&length) {
             let length = humantime::format_duration(std::time::Duration::from_millis(length / 1000 * 1000));
             return Err(expected(
                 "end",

@@ -22,11 +22,11 @@ use tonic::transport::Server;
 
 use super::*;
 use crate::{
+    api::grpc::start_node,
     auth::Authorizer,
-    config::{self, limits::Limits},
+    config,
     listen::open_connections::OpenConnections,
-    node::{NodeHandle, NodeStart, Threads, block_on, server_info::ServerInfo},
-    runtime::clock::Clock,
+    node::{NodeHandle, Threads, block_on, server_info::ServerInfo},
 };
 
 const MAX_BYTES: usize = 1000;
@@ -340,22 +340,8 @@ fn the_front_answers_as_tonic_does() {
     all.extend(random.filter(|call| !has_truncated_later_message(call) && !has_two_errors(call)));
     block_on(async {
         let threads = Threads::start(1);
-        let node = NodeHandle::start(
-            NodeStart {
-                repository: config::parse("test", NO_MIN_INTERVAL).expect("valid").repository,
-                access: None,
-                authorizer: Arc::new(Authorizer::open()),
-                source: "test".into(),
-                limits: Arc::new(Limits::default()),
-                clock: Clock::start(),
-                arbiters: threads.handles(),
-                seed: 1,
-                membership: None,
-                parent: None,
-                accounts: Arc::default(),
-            },
-            || {},
-        );
+        let repository = config::parse("test", NO_MIN_INTERVAL).expect("valid").repository;
+        let node = start_node(repository, &threads);
         let info = ServerInfo { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into(), http: "".into() };
         let [front, tonic] = serve_both(CapacityService::new(node.clone(), info, None), node).await;
         let mut differ = Vec::new();

@@ -103,34 +103,27 @@ pub(in crate::api::grpc) fn event_filter(request: &SubscribeRequest) -> Result<P
     Ok(PoolEventFilter { priority_only: request.priority_only, only_underrun: request.underrun_only, kinds: kinds? })
 }
 
+const EVENT_KINDS: [(EventKind, PoolEventKind); 9] = [
+    (EventKind::ConnectedNow, PoolEventKind::Connected),
+    (EventKind::Disconnected, PoolEventKind::Disconnected),
+    (EventKind::Update, PoolEventKind::Update),
+    (EventKind::Total, PoolEventKind::Total),
+    (EventKind::Underrun, PoolEventKind::Underrun),
+    (EventKind::Relieved, PoolEventKind::Relieved),
+    (EventKind::Downgraded, PoolEventKind::Downgraded),
+    (EventKind::Alarm, PoolEventKind::Alarm),
+    (EventKind::Gap, PoolEventKind::Gap),
+];
+
 /// `Begin` and `Gap` are always sent. They map to `Gap`, because a filter without any kind would select all kinds.
 fn event_kind(kind: EventKind) -> Result<PoolEventKind, Invalid> {
-    Ok(match kind {
-        EventKind::Unspecified => return Err(invalid("kind", "is none that this server knows")),
-        EventKind::Begin | EventKind::Gap => PoolEventKind::Gap,
-        EventKind::ConnectedNow => PoolEventKind::Connected,
-        EventKind::Disconnected => PoolEventKind::Disconnected,
-        EventKind::Update => PoolEventKind::Update,
-        EventKind::Total => PoolEventKind::Total,
-        EventKind::Underrun => PoolEventKind::Underrun,
-        EventKind::Relieved => PoolEventKind::Relieved,
-        EventKind::Downgraded => PoolEventKind::Downgraded,
-        EventKind::Alarm => PoolEventKind::Alarm,
-    })
+    let kind = if kind == EventKind::Begin { EventKind::Gap } else { kind };
+    let known = EVENT_KINDS.into_iter().find(|(wire, _)| *wire == kind);
+    known.map(|(_, kind)| kind).ok_or_else(|| invalid("kind", "is none that this server knows"))
 }
 
 fn to_event_kind(kind: PoolEventKind) -> EventKind {
-    match kind {
-        PoolEventKind::Connected => EventKind::ConnectedNow,
-        PoolEventKind::Disconnected => EventKind::Disconnected,
-        PoolEventKind::Update => EventKind::Update,
-        PoolEventKind::Total => EventKind::Total,
-        PoolEventKind::Underrun => EventKind::Underrun,
-        PoolEventKind::Relieved => EventKind::Relieved,
-        PoolEventKind::Downgraded => EventKind::Downgraded,
-        PoolEventKind::Alarm => EventKind::Alarm,
-        PoolEventKind::Gap => EventKind::Gap,
-    }
+    EVENT_KINDS.into_iter().find(|(_, known)| *known == kind).map(|(wire, _)| wire).unwrap_or_default()
 }
 
 fn totals(total: Amount, connected: Sum, priority: Sum, deadline: Option<Millis>, now: Millis) -> Totals {

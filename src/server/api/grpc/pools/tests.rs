@@ -9,10 +9,10 @@ use tonic::Code;
 
 use super::*;
 use crate::{
+    api::grpc::start_node,
     auth::Authorizer,
-    config::{self, limits::Limits},
-    node::{NodeStart, Threads, block_on},
-    runtime::clock::Clock,
+    config,
+    node::{Threads, block_on},
 };
 
 fn repository(kind: &str) -> Repository {
@@ -38,22 +38,7 @@ fn repository(kind: &str) -> Repository {
 fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, watch::Sender<bool>) -> F) {
     block_on(async {
         let threads = Threads::start(1);
-        let node = NodeHandle::start(
-            NodeStart {
-                repository: repository("PRIORITY_POOL"),
-                access: None,
-                authorizer: Arc::new(Authorizer::open()),
-                source: "test".into(),
-                limits: Arc::new(Limits::default()),
-                clock: Clock::start(),
-                arbiters: threads.handles(),
-                seed: 1,
-                membership: None,
-                parent: None,
-                accounts: Arc::default(),
-            },
-            || {},
-        );
+        let node = start_node(repository("PRIORITY_POOL"), &threads);
         let (stop, stopped) = watch::channel(false);
         test(PoolService::new(node.clone(), stopped), node, stop).await;
         threads.stop();
