@@ -170,9 +170,9 @@ impl AdminService {
         Err(status)
     }
 
-    fn reign(&self) -> Result<MasterLease, Status> {
-        let reign = self.node.reign().map_err(|why| elsewhere(&why))?;
-        Ok(reign.expect("a server with peers is master only with a reign"))
+    fn master_lease(&self) -> Result<MasterLease, Status> {
+        let lease = self.node.reign().map_err(|why| elsewhere(&why))?;
+        Ok(lease.expect("with peers, a master has a lease"))
     }
 
     async fn apply_and_record(
@@ -192,7 +192,7 @@ impl AdminService {
     }
 
     async fn apply(&self, request: ApplyConfigRequest) -> Result<ApplyConfigResponse, Status> {
-        let reign = self.reign()?;
+        let lease = self.master_lease()?;
         let newest = self.quorum.read(|state| state.configuration().map_or(0, |newest| newest.version));
         if request.expected_version != 0 && request.expected_version != newest {
             let (expected, now) = (request.expected_version, newest);
@@ -225,7 +225,7 @@ impl AdminService {
             by: Arc::clone(&self.info.id),
         };
         self.quorum
-            .propose(&reign, vec![Command::Configuration(configuration)])
+            .propose(&lease, vec![Command::Configuration(configuration)])
             .await
             .map_err(|error| unsure(&error))?;
         // If the node is gone, the process is ending.
@@ -396,7 +396,7 @@ impl Node for AdminService {
         if found.is_none() {
             self.has_configurations()?;
             // A new follower may lag behind. Only the master can tell that there is no configuration.
-            self.reign()?;
+            self.master_lease()?;
         }
         let found = found.ok_or_else(|| match version {
             0 => Status::not_found("there is no configuration yet: it is put in force by the first master"),
@@ -426,7 +426,7 @@ impl Node for AdminService {
         let admitted = self.may_back_up(&request)?;
         // Other peers may lack the latest changes.
         if !request.get_ref().any_peer {
-            self.reign()?;
+            self.master_lease()?;
         }
         let parts = self.backup();
         self.record(&admitted, "backup_made", Ok(()), Value::Null);
@@ -446,7 +446,7 @@ impl Node for AdminService {
 
     async fn add_peer(&self, request: Request<AddPeerRequest>) -> Result<Response<AddPeerResponse>, Status> {
         let admitted = self.may_change_peers(&request)?;
-        self.reign()?;
+        self.master_lease()?;
         let AddPeerRequest { name, address } = request.into_inner();
         let added = self.quorum.add(&name, &address).await;
         self.record(
@@ -461,7 +461,7 @@ impl Node for AdminService {
 
     async fn remove_peer(&self, request: Request<RemovePeerRequest>) -> Result<Response<RemovePeerResponse>, Status> {
         let admitted = self.may_change_peers(&request)?;
-        self.reign()?;
+        self.master_lease()?;
         let name = request.into_inner().name;
         let removed = self.quorum.remove(&name).await;
         self.record(
@@ -479,7 +479,7 @@ impl Node for AdminService {
         request: Request<TransferMastershipRequest>,
     ) -> Result<Response<TransferMastershipResponse>, Status> {
         let admitted = self.may_change_peers(&request)?;
-        self.reign()?;
+        self.master_lease()?;
         let to = request.into_inner().to;
         let moved = self.transfer(&to).await;
         let outcome = super::outcome(&moved);

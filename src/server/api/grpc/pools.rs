@@ -72,7 +72,7 @@ impl PoolService {
         &self.node.limits
     }
 
-    fn reign(&self) -> Result<Option<MasterLease>, Status> {
+    fn master_lease(&self) -> Result<Option<MasterLease>, Status> {
         self.node.reign().map_err(|why| elsewhere(&why))
     }
 
@@ -94,7 +94,7 @@ impl PoolService {
         resource: &Arc<str>,
         work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
     ) -> Result<T, Status> {
-        self.reign()?;
+        self.master_lease()?;
         let is_pool = |settings: &Settings| settings.kind == AlgorithmKind::PriorityPool;
         let settings = self.node.settings(resource);
         if let Some(settings) = settings.filter(|settings| !is_pool(settings)) {
@@ -130,11 +130,11 @@ impl PoolService {
         let holder = convert::holder(request.holder, &self.node.limits)?;
         let assigned = convert::assigned(request.assigned)?;
         let _alone = self.changing.lock().await;
-        let reign = self.reign()?;
+        let lease = self.master_lease()?;
         let (kind, id) = holder.clone();
         let before = self.manage_pool(&resource, move |core, now| core.assign(now, kind, &id, assigned)).await?;
         let before = before.map_err(|error| not_assigned(&resource, &error))?;
-        let written = self.node.assignment_store().assign(reign.as_ref(), &resource, holder.clone(), assigned).await;
+        let written = self.node.assignment_store().assign(lease.as_ref(), &resource, holder.clone(), assigned).await;
         self.reconcile(&resource, holder, written).await?;
         Ok(SetClientCapacityResponse { before: before.map(convert::to_assigned), memory: self.memory().into() })
     }
@@ -169,7 +169,7 @@ impl PoolService {
         // From the store, because the pool has an assignment before a quorum has stored it. The mastership is checked
         // last, because another peer may not have the latest.
         let assigned = self.node.assignment_store().assigned(&resource, &holder);
-        self.reign()?;
+        self.master_lease()?;
         let client = member.as_ref().map(convert::client);
         Ok(GetClientCapacityResponse { assigned: assigned.map(convert::to_assigned), client })
     }
@@ -199,7 +199,7 @@ impl PoolService {
         let valid = request.valid_ms;
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
         let _alone = self.changing.lock().await;
-        let reign = self.reign()?;
+        let lease = self.master_lease()?;
         if self.node.settings(&resource).is_some_and(|settings| settings.load_bounds == (None, None)) {
             return Err(not_moved(&resource, &LoadError::NotAllowed));
         }
@@ -214,7 +214,7 @@ impl PoolService {
         let (capacity, (floor, ceiling)) = moved;
         // Only the latest report counts; one that expires is not stored.
         let remembered = load.filter(|_| valid.is_none());
-        let written = self.node.assignment_store().load(reign.as_ref(), &resource, remembered).await;
+        let written = self.node.assignment_store().load(lease.as_ref(), &resource, remembered).await;
         written.map_err(|error| unsure(&error))?;
         let memory = if valid.is_none() { self.memory() } else { Memory::Process };
         Ok(ReportLoadResponse {

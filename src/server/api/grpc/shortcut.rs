@@ -1,4 +1,4 @@
-//! What services of other crates get from this one: their caller, and methods that bypass tonic as GetCapacity does.
+//! The interface for gRPC services of other crates: the caller of a request, and methods that bypass tonic.
 
 use std::{fmt, future::Future, time::Duration};
 

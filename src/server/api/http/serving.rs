@@ -384,38 +384,17 @@ mod tests {
     }
 
     #[test]
-    fn addresses_local_names_and_configured_names_are_accepted() {
+    fn only_addresses_local_names_and_configured_names_are_accepted() {
         let names = HostNames::new(&["Limits.example".to_owned()], Some("a.internal:5100"));
-        for host in [
-            "127.0.0.1:5150",
-            "10.1.2.3",
-            "[::1]:5150",
-            "[::1]",
-            "localhost:5150",
-            "LOCALHOST",
-            "a.localhost",
-            "limits.example",
-            "LIMITS.example.:80",
-            "a.internal:5150",
-        ] {
+        let accepted = "127.0.0.1:5150 10.1.2.3 [::1]:5150 [::1] localhost:5150 LOCALHOST a.localhost limits.example \
+                        LIMITS.example.:80 a.internal:5150";
+        for host in accepted.split(' ') {
             assert_eq!(check(&names, host), Ok(()), "{host}");
         }
         assert!(names.check(&Uri::from_static("/"), &HeaderMap::new()).is_ok(), "no browser");
-    }
-
-    #[test]
-    fn other_host_names_are_refused() {
-        let names = HostNames::new(&["limits.example".to_owned()], Some("127.0.0.1:5100"));
-        for host in [
-            "evil.example:5150",
-            "evil.limits.example",
-            "limits.example.evil",
-            "127.0.0.1.evil.example",
-            "localhost.evil",
-            "a.internal",
-            "",
-            "é",
-        ] {
+        let refused = "evil.example:5150 evil.limits.example limits.example.evil 127.0.0.1.evil.example localhost.evil \
+                       b.internal é";
+        for host in refused.split(' ').chain([""]) {
             let error = check(&names, host).expect_err(host);
             assert!(error.contains("--http-names"), "{error}");
         }

@@ -48,7 +48,7 @@ impl AdminService {
         request: SetOverrideRequest,
         by: String,
     ) -> Result<SetOverrideResponse, Status> {
-        let reign = self.reign()?;
+        let lease = self.master_lease()?;
         let now = self.node.clock.unix_ms();
         let set = self.read_override(&request, by, now)?;
         let pattern: Arc<str> = request.pattern.into();
@@ -77,7 +77,7 @@ impl AdminService {
             self.check_effect(&pattern, set).await?;
         }
         let command = Command::Override { pattern: Arc::clone(&pattern), set: set.clone().map(Box::new) };
-        self.quorum.propose(&reign, vec![command]).await.map_err(|error| unsure(&error))?;
+        self.quorum.propose(&lease, vec![command]).await.map_err(|error| unsure(&error))?;
         // If the node is gone, the process is ending.
         let _ = self.node.look_at_facts().await;
         let (resource, resources) = affected(&self.node, &pattern).await;

@@ -35,7 +35,7 @@ pub(super) async fn form(State(pages): State<Pages>) -> Response {
     show(&pages, StatusCode::OK, "", &html! {})
 }
 
-/// The form with what was pasted, and the plan.
+/// The plan for a pasted configuration, and the form.
 pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body: Body) -> Response {
     let refuse = |status, why: &str| show(&pages, status, "", &html! { p.notice { (why) } });
     if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {

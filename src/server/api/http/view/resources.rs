@@ -144,16 +144,7 @@ pub(crate) enum ResourceSort {
 
 impl ResourceSort {
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            ResourceSort::Resource => "resource",
-            ResourceSort::Capacity => "capacity",
-            ResourceSort::Wants => "wants",
-            ResourceSort::Granted => "granted",
-            ResourceSort::Held => "held",
-            ResourceSort::Clients => "clients",
-            ResourceSort::Pressure => "pressure",
-            ResourceSort::Over => "over",
-        }
+        ["resource", "capacity", "wants", "granted", "held", "clients", "pressure", "over"][self as usize]
     }
 
     fn key(self, row: &ResourceRow) -> f64 {
@@ -348,16 +339,7 @@ pub(crate) enum HolderSort {
 
 impl HolderSort {
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            HolderSort::Holder => "holder",
-            HolderSort::Wants => "wants",
-            HolderSort::Due => "due",
-            HolderSort::Has => "has",
-            HolderSort::Held => "held",
-            HolderSort::Clients => "clients",
-            HolderSort::Priority => "priority",
-            HolderSort::Short => "short",
-        }
+        ["holder", "wants", "due", "has", "held", "clients", "priority", "short"][self as usize]
     }
 
     fn key(self, holder: &HolderReport) -> f64 {
