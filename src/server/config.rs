@@ -1,54 +1,42 @@
-//! The configuration file: YAML text in, a checked [`Repository`] out, or everything that is wrong with it.
+//! The configuration file: parses YAML into a checked [`Repository`], or reports all mistakes.
 //!
-//! # What is accepted
-//! Doorman's files as they are: a list `resources` of templates with `identifier_glob`, `capacity`, `safe_capacity`,
+//! # Format
+//! Doorman's files are accepted: a list `resources` of templates with `identifier_glob`, `capacity`, `safe_capacity`,
 //! `description` and `algorithm` (`kind` by name or number, `lease_length`, `refresh_interval`,
-//! `learning_mode_duration`, `parameters`). `development.yaml` beside this file shows it. Beyond Doorman:
+//! `learning_mode_duration`, `parameters`). See `development.yaml`. Extensions:
 //!
-//! * A template without `algorithm` takes all of the algorithm of `*`. `*` itself may be missing; if it is there it is
-//!   last.
-//! * Without `lease_length` leases last 60 seconds; without `refresh_interval` clients come back after 5, or after the
-//!   lease length if that is shorter.
+//! * A template without `algorithm` inherits that of `*`. `*` is optional, and must be last.
+//! * `lease_length` defaults to 60 seconds, `refresh_interval` to 5, or to the lease length if that is shorter.
 //! * `parameters` may be a map of names to values instead of a list of `{name, value}`.
-//! * Without `kind` it is NO_ALGORITHM, as in Doorman, with a warning; only there `capacity` may be missing.
+//! * Without `kind`, NO_ALGORITHM applies as in Doorman, with a warning. Only then is `capacity` optional.
 //! * `clients` of a template, a list of rules: weight, minimum and maximum of clients by their ids.
-//! * `access`, a list of rules: who may do what. It may stand alone, for a node whose templates are its parent's.
+//! * `access`, a list of rules: who may do what. A node with a parent has `access` only.
 //!
 //! Of YAML: one document, aliases and merge keys, no tags. Numbers are decimal and unquoted.
 //!
-//! What Doorman ignored is refused instead, because it is a mistake that otherwise shows as a wrong grant: unknown and
-//! duplicate keys, unknown parameters (Doorman's files may have some, but nothing ever used them), negative capacities.
-//! Nothing that crashed it gets through: a missing capacity, an unknown kind.
+//! Mistakes that Doorman ignored are refused, because they would show as wrong grants: unknown and duplicate keys, unknown
+//! parameters, negative capacities. So are those that crashed it: a missing capacity, an unknown kind.
 //!
-//! # Why the tree is walked by hand
-//! A deserializer stops at the first mistake and forgets places once a value has the right type. We want every mistake
-//! of a file at once, each with line and column, what was written and what was expected; also those that only a look at
-//! several templates shows. So the text becomes a tree that knows its places (`node`), typed readers take values out of
-//! it and note what they cannot read (`read`), and reading goes on with a stand-in to the end (`template`,
-//! `algorithm`).
-
-pub(crate) mod error;
-pub(crate) mod exposure;
-pub(crate) mod initial_config;
-pub mod limits;
-pub(crate) mod parent_error;
-pub(crate) mod secret;
-pub(crate) mod service;
-pub mod watched_files;
+//! # Why not a deserializer
+//! A deserializer stops at the first mistake, and loses positions. Here all mistakes are reported at once with line and
+//! column, including those between templates. So the text becomes a tree with positions ([`yaml`]), from which typed
+//! readers take values. After a mistake they continue with a substitute.
 
 mod access;
 mod algorithm;
-mod clients;
 mod diagnostic;
-mod node;
-mod read;
+pub(crate) mod error;
+pub(crate) mod initial_config;
+pub mod limits;
+pub(crate) mod listeners;
 mod template;
 #[cfg(test)]
 mod tests;
+pub mod watched_files;
 pub mod yaml;
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
@@ -56,45 +44,47 @@ use std::{
 
 use leaseway_core::{Repository, access::Policy};
 
-pub use self::diagnostic::{ConfigError, Diagnostic, Position};
-use self::{diagnostic::Findings, read::Field, yaml::Document};
+pub use self::{
+    access::read_access,
+    diagnostic::{ConfigError, Diagnostic, Findings, Position},
+    template::read_resources,
+};
+use self::{
+    error::ServeError,
+    yaml::{Document, Field},
+};
 
-/// The message for operators who configure templates in two places.
+/// Part of the message about templates on a node with a parent.
 pub(crate) const TEMPLATES: &str = "a node with a parent takes its templates from the parent";
 
-/// The largest configuration that is read, in bytes. 10,000 templates with all keys take about half of it.
+/// Maximum length of a configuration: twice as much as 10,000 templates with all keys.
 pub const MAX_BYTES: usize = 4 << 20;
 
-/// The configuration of a server that is given none, as text to copy from.
+/// The default configuration, as text.
 pub const DEVELOPMENT: &str = include_str!("config/development.yaml");
 
-/// A configuration that can be used.
+/// A valid configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// Its templates; none where there is only `access`.
+    /// Empty if there is only `access`.
     pub repository: Repository,
-    /// Who may do what; without it nothing is said about that.
+    /// The policy, if there is one.
     pub access: Option<Arc<Policy>>,
-    /// Where its templates begin, if it has any.
+    /// The position of `resources`.
     templates_at: Option<Position>,
-    /// As it was written.
     pub text: String,
-    /// What is allowed but probably not meant, in the order of the file.
+    /// In the order of the file.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Why a file gave no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It could not be read.
     #[error("cannot read the configuration file {}: {error}; name a file that this user may read", path.display())]
     Read {
         path: PathBuf,
-        /// What the operating system says.
         #[source]
         error: io::Error,
     },
-    /// It could be read, and is wrong.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
 }
@@ -105,22 +95,30 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     Ok(parse_bytes(&path.display().to_string(), &bytes)?)
 }
 
-/// The bytes of a file, but not many more than [`MAX_BYTES`]: reading them as a configuration says when they are too
-/// many.
-///
-/// One byte more than is allowed shows that a file is too large; the rest of it need not be in memory.
+/// Reads at most [`MAX_BYTES`] + 1 bytes of a file. Parsing reports if it is too long.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads a configuration that is in memory. `file` is what complaints call it.
+/// Reads a secret from a file, without the final line break.
+pub(crate) fn read_secret(path: &Path) -> Result<String, ServeError> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| ServeError::Secret { path: path.to_owned(), why: error.to_string() })?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() {
+        return Err(ServeError::Secret { path: path.to_owned(), why: "it is empty".into() });
+    }
+    Ok(text.to_owned())
+}
+
+/// Parses a configuration. `file` is its name in messages.
 pub fn parse(file: &str, text: &str) -> Result<Loaded, ConfigError> {
     parse_bytes(file, text.as_bytes())
 }
 
-/// As [`parse`], for what may not even be text.
+/// Like [`parse`], for bytes that may not be UTF-8.
 pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
     let empty = format!("the configuration is empty; the least is: {}", template::EXAMPLE);
     let Document { content, text, warnings } = yaml::read(file, bytes, "the configuration", &empty, read_content)?;
@@ -128,7 +126,6 @@ pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
     Ok(Loaded { repository, access: access.map(Arc::new), templates_at, text: text.to_owned(), warnings })
 }
 
-/// What a file says.
 struct Sections {
     repository: Repository,
     access: Option<Policy>,
@@ -144,8 +141,8 @@ fn read_content(root: &Field<'_, '_>, found: &mut Findings) -> Sections {
     }
     Sections {
         templates_at: resources.as_ref().map(|field| field.key),
-        repository: resources.map(|field| template::read_resources(&field, found)).unwrap_or_default(),
-        access: access.map(|field| access::read_access(&field, found)),
+        repository: resources.map(|field| read_resources(&field, found)).unwrap_or_default(),
+        access: access.map(|field| read_access(&field, found)),
     }
 }
 
@@ -154,18 +151,16 @@ fn without_templates() -> String {
 }
 
 impl Loaded {
-    /// A configuration that says nothing.
-    pub(crate) fn nothing() -> Loaded {
+    pub(crate) fn empty() -> Loaded {
         let (text, warnings) = (String::new(), Vec::new());
         Loaded { repository: Repository::default(), access: None, templates_at: None, text, warnings }
     }
 
-    /// Whether it has templates.
     pub fn has_templates(&self) -> bool {
         self.templates_at.is_some()
     }
 
-    /// Refuses one without templates at a root, and one with templates where the parent has them.
+    /// Refuses a configuration without templates at a root, and one with templates below a parent.
     pub fn check_place(&self, file: &str, has_parent: bool) -> Result<(), ConfigError> {
         let mut found = Findings::new(file);
         match self.templates_at {
@@ -177,7 +172,7 @@ impl Loaded {
     }
 }
 
-/// What a server without a configuration file runs on.
+/// The configuration of a server without a file.
 pub fn development() -> Loaded {
-    parse("development.yaml", DEVELOPMENT).expect("tested")
+    parse("development.yaml", DEVELOPMENT).expect("valid, as tested")
 }

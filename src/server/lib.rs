@@ -13,13 +13,13 @@ mod observe;
 mod run;
 mod runtime;
 
-#[cfg(feature = "fuzzing")]
-pub use api::fuzzing;
 pub use api::grpc::admin::AdminOptions;
+#[cfg(feature = "fuzzing")]
+pub use api::grpc::fuzzing;
 pub use api::grpc::{GrpcCaller, Shortcut};
 pub use api::status::checkup;
 pub use auth::{JwtOptions, NewToken};
-pub use config::{error::ServeError, parent_error::ParentError};
+pub use config::error::{ParentError, ServeError};
 pub use leaseway_raft::{Backup, PlaceError, Timing};
 pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};
 pub use listen::tls::TlsOptions;

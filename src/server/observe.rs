@@ -1,4 +1,4 @@
-//! What a server says about its work: metrics, the audit log, recent changes, traces and throttled log lines.
+//! Observability: metrics, the audit log, recent changes, traces and throttled log lines.
 
 pub(crate) mod audit;
 pub(crate) mod changes;

@@ -31,7 +31,7 @@ use crate::{
             pools::PoolService,
         },
         http::{self, HostNames, LivePages, Pages, Snapshots},
-        status::{health::HealthSources, history::History, survey::Surveyor},
+        status::{HealthSources, history::History, survey::Surveyor},
     },
     auth::CredentialFiles,
     config::{error::ServeError, initial_config::InitialConfiguration, limits::Limits},

@@ -1,52 +1,46 @@
 //! gRPC on the arbiter threads, behind one listener.
 //!
-//! Connections are served on the arbiters (one current-thread runtime for each), where a request is decided without
-//! changing threads. hyper reads requests; most are answered by [`front`], the others by tonic. One ordinary listener
-//! accepts connections and distributes them ([`distribute`](crate::listen::distribute)): with SO_REUSEPORT a second
-//! server could silently bind the same port.
+//! Each arbiter is a current-thread runtime, on which a connection is served and its requests are decided. One listener
+//! accepts all connections and distributes them ([`distribute`](crate::listen::distribute)): with SO_REUSEPORT, a second
+//! server could silently bind the same port. hyper reads the requests, and [`front`] dispatches them.
 
 pub(crate) mod admin;
 mod answer;
-mod answering;
-mod body;
-mod caller;
 mod capacity;
 mod convert;
-mod deadline;
-mod entries;
-mod framing;
 mod front;
 #[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
-mod hint_answer;
-mod invalid;
-mod operators;
-mod parts;
+pub mod fuzzing;
 pub(crate) mod pools;
 mod problems;
 mod push;
+mod request;
 mod shortcut;
 mod status;
-mod tonic_answer;
-mod unary;
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use leaseway_proto::{
-    doorman::capacity_server::CapacityServer, push::push_server::PushServer, status::status_server::StatusServer,
+    admin::MASTER_METADATA, doorman::capacity_server::CapacityServer, push::push_server::PushServer,
+    status::status_server::StatusServer,
 };
+use leaseway_raft::ProposeError;
 use tokio::sync::{mpsc, watch};
-use tonic::{Status, service::Routes};
+use tonic::{
+    Status,
+    metadata::{Ascii, MetadataValue},
+    service::Routes,
+};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
+pub use self::shortcut::{GrpcCaller, Shortcut};
 use self::{
-    body::BodyLimits,
     front::{Clients, ConnectionService, Front},
+    request::BodyLimits,
 };
-pub use self::{caller::GrpcCaller, shortcut::Shortcut};
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
     auth::{Admitted, Authorizer},
@@ -59,7 +53,7 @@ use crate::{
     runtime::signals::until,
 };
 
-/// The services that every arbiter serves.
+/// The services of the clients' listener.
 #[derive(Clone)]
 pub(crate) struct GrpcServices {
     pub(crate) capacity: CapacityService,
@@ -68,15 +62,17 @@ pub(crate) struct GrpcServices {
     pub(crate) health: HealthReporter,
 }
 
-/// The most requests under way on one connection.
-const STREAMS: u32 = 1024;
-/// A keep-alive ping is sent after so long without a message …
+/// Maximum number of concurrent requests per connection.
+const MAX_STREAMS: u32 = 1024;
+/// Time without a message before a keep-alive ping.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// … and the connection closed if it is not answered within so long.
+/// Time to answer a keep-alive ping before the connection is closed.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Rows in a page of a list: the default, and the maximum.
+const PAGE_ROWS: usize = 100;
+const MAX_PAGE_ROWS: usize = 1000;
 
-/// Serves one arbiter's connections until `stop`; requests under way are still answered, and then their connections
-/// end.
+/// Serves an arbiter's connections until `stop`. Then they are closed as soon as their pending requests are answered.
 pub(crate) async fn serve(
     services: GrpcServices,
     authorizer: Arc<Authorizer>,
@@ -91,16 +87,15 @@ pub(crate) async fn serve(
             () = &mut stopped => return,
             next = connections.recv() => next,
         };
-        let Some((accepted, counted)) = next else { return };
+        let Some((accepted, connection_count)) = next else { return };
         let served = server.serve_connection(accepted, stop.clone());
         tokio::spawn(async move {
-            let _counted = counted;
+            let _connection_count = connection_count;
             served.await;
         });
     }
 }
 
-/// What the connections of a listener are served with.
 struct Server {
     front: Arc<Front>,
     http2: http2::Builder<TokioExecutor>,
@@ -111,7 +106,7 @@ impl Server {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS)
+            .max_concurrent_streams(MAX_STREAMS)
             .keep_alive_interval(Some(KEEP_ALIVE))
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             // gRPC clients do not use the Date header.
@@ -119,7 +114,7 @@ impl Server {
         Server { front: Arc::new(front), http2 }
     }
 
-    /// Serves one connection from its first byte to its end.
+    /// Serves one connection, including its handshake.
     fn serve_connection(
         &self,
         accepted: Accepted,
@@ -128,7 +123,7 @@ impl Server {
         let (front, http2) = (Arc::clone(&self.front), self.http2.clone());
         async move {
             let open = accepted.open_connection();
-            // Boxed: all that a handshake needs is gone before the first request.
+            // Boxed, so that the memory of the handshake is freed before the first request.
             let opened = tokio::select! {
                 opened = Box::pin(accepted.open()) => opened,
                 _ = open.told_to_end() => None,
@@ -165,12 +160,12 @@ async fn serve_connection(served: Served, connection: Arc<OpenConnection>) {
     }
 }
 
-/// Accepts and serves connections on this thread until `stop`, where there are few.
+/// Accepts and serves connections on this thread until `stop`. For listeners with few connections.
 pub(crate) async fn serve_here(listener: Listener, services: Routes, limits: &Limits, stop: watch::Receiver<bool>) {
     serve_all(listener, Server::new(Front::new(None, body_limits(limits), services)), stop).await;
 }
 
-/// As [`serve_here`]; requests carry who makes them.
+/// Like [`serve_here`], with a [`GrpcCaller`] in each request.
 pub(crate) async fn serve_guarded(
     listener: Listener,
     services: Routes,
@@ -193,7 +188,7 @@ async fn serve_all(listener: Listener, server: Server, stop: watch::Receiver<boo
 }
 
 fn body_limits(limits: &Limits) -> BodyLimits {
-    BodyLimits { message_bytes: limits.message_bytes, patience: Duration::from_secs(limits.request_secs) }
+    BodyLimits { message_bytes: limits.message_bytes, timeout: Duration::from_secs(limits.request_secs) }
 }
 
 fn front(services: GrpcServices, authorizer: Arc<Authorizer>, limits: &Limits) -> Front {
@@ -208,19 +203,69 @@ fn front(services: GrpcServices, authorizer: Arc<Authorizer>, limits: &Limits) -
         .register_encoded_file_descriptor_set(leaseway_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
-        .expect("the descriptors are compiled in, and a test asks for them");
+        .expect("the descriptors are valid, as tested");
     let others =
         Routes::new(capacity).add_service(status).add_service(push).add_service(health).add_service(reflection);
     let hot = Clients { capacity: services.capacity, push: services.push, authorizer };
     Front::new(Some(hot), body_limits(limits), others)
 }
 
-/// Who makes a call. The front knows it of every call; one that came past it may do nothing.
+/// The caller of a request, set by the front. Without it, nothing is permitted.
 fn admitted<T>(request: &tonic::Request<T>, authorizer: &Arc<Authorizer>) -> Admitted {
     request.extensions().get::<Admitted>().cloned().unwrap_or_else(|| Admitted::unknown(authorizer))
 }
 
-/// The error of methods that only the master answers and whose answers have no field for its address.
+/// The error of a follower, for methods whose answers have no field for the master's address.
 fn not_master(why: &NotMaster) -> Status {
     Status::failed_precondition(Refused::NotMaster(why.clone()).to_string())
+}
+
+/// The outcome of a change, for the audit log.
+fn outcome<T>(result: &Result<T, Status>) -> Result<(), String> {
+    result.as_ref().map(drop).map_err(|status| status.message().to_owned())
+}
+
+fn page_size(requested: u32) -> usize {
+    if requested == 0 { PAGE_ROWS } else { (requested as usize).min(MAX_PAGE_ROWS) }
+}
+
+/// The answer of a peer that is not the master, with the master's admin address in its metadata.
+fn elsewhere(why: &NotMaster) -> Status {
+    let mut status = match why.master {
+        Some(_) => not_master(why),
+        None => Status::unavailable("there is no master at the moment; try again in a second"),
+    };
+    // Empty if no master is known.
+    let admin = why.master.as_ref().map_or("", |master| &master.admin);
+    if let Ok(admin) = admin.parse::<MetadataValue<Ascii>>() {
+        status.metadata_mut().insert(MASTER_METADATA, admin);
+    }
+    status
+}
+
+/// The answer to a failed proposal. It may have been stored.
+fn unsure(error: &ProposeError) -> Status {
+    match error {
+        ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
+        _ => Status::unavailable(format!("{error}; look at what is in force and try again")),
+    }
+}
+
+/// A node without peers, for tests.
+#[cfg(test)]
+fn start_node(repository: leaseway_core::Repository, threads: &crate::node::Threads) -> crate::node::NodeHandle {
+    let start = crate::node::NodeStart {
+        repository,
+        access: None,
+        authorizer: Arc::new(Authorizer::open()),
+        source: "test".into(),
+        limits: Arc::new(Limits::default()),
+        clock: crate::runtime::clock::Clock::start(),
+        arbiters: threads.handles(),
+        seed: 1,
+        membership: None,
+        parent: None,
+        accounts: Arc::default(),
+    };
+    crate::node::NodeHandle::start(start, || {})
 }

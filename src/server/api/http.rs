@@ -1,19 +1,16 @@
 //! HTTP: pages and JSON for people and their tools, metrics for Prometheus, health checks, and debug pages at Doorman's
 //! paths.
 
-mod api;
 mod debug;
-mod gauge_text;
-mod gauges;
-mod guard;
-mod gzip;
-mod host;
+mod json;
 mod live;
+mod metrics;
 mod page;
 mod serving;
+mod text;
 mod view;
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use axum::{
     Extension, Router,
@@ -25,43 +22,33 @@ use axum::{
 };
 use leaseway_core::escaped;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::{sync::Semaphore, time::sleep};
+use tokio::sync::Semaphore;
 
-use self::{gauge_text::GaugeText, view::ResourceCache};
+use self::view::resources::ResourceCache;
 pub(crate) use self::{
-    host::HostNames,
     live::LivePages,
     page::PASTED_BYTES,
-    serving::{Serving, certified, serve},
+    serving::{HostNames, Serving, certified, serve},
 };
 use crate::{
-    api::status::{
-        health::{HealthSources, free_bytes},
-        history::History,
-        survey::{Surveyor, Totals, is_over_capacity},
-    },
+    api::status::{HealthSources, history::History, survey::Surveyor},
     listen::Caller,
-    node::{NodeHandle, NotMaster, Status, server_info::ServerInfo},
-    observe::metrics::put_requests,
-    runtime::background::{in_background, in_parts},
+    node::{NodeHandle, NotMaster, server_info::ServerInfo},
 };
 
-/// Pages that look at all holders of a resource at the same time.
-const MAX_SNAPSHOTS: usize = 2;
+/// Maximum number of concurrent reads of all holders of a resource.
+const MAX_HOLDER_READS: usize = 2;
 
-/// Resources whose series are written in some hundred microseconds.
-const PART: usize = 32;
-
-/// What the pages are made from.
+/// The data sources of all pages.
 #[derive(Clone)]
 pub(crate) struct Pages {
     pub(crate) node: NodeHandle,
     pub(crate) info: ServerInfo,
     pub(crate) prometheus: PrometheusHandle,
     pub(crate) health: HealthSources,
-    /// One scrape at a time.
+    /// Serializes scrapes.
     pub(crate) scrapes: Arc<Semaphore>,
-    /// Resources with series of their own.
+    /// Maximum number of resources with metric series.
     pub(crate) metrics_resources: usize,
     pub(crate) history: Arc<History>,
     pub(crate) surveyor: Arc<Surveyor>,
@@ -69,108 +56,42 @@ pub(crate) struct Pages {
     pub(crate) snapshots: Snapshots,
 }
 
-/// What pages share so that many of them cost little more than one.
+/// State shared by pages, so that many pages cost little more than one.
 #[derive(Clone)]
 pub(crate) struct Snapshots {
     resources: Arc<ResourceCache>,
-    /// Snapshots at all holders of a resource: so many at a time.
-    holders: Arc<Semaphore>,
+    holder_reads: Arc<Semaphore>,
 }
 
 impl Default for Snapshots {
     fn default() -> Snapshots {
-        Snapshots { resources: Arc::default(), holders: Arc::new(Semaphore::new(MAX_SNAPSHOTS)) }
+        Snapshots { resources: Arc::default(), holder_reads: Arc::new(Semaphore::new(MAX_HOLDER_READS)) }
     }
 }
 
 pub(crate) fn router(pages: Pages) -> Router {
     let requires_certificates = pages.health.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
     let router = Router::new()
-        .route("/metrics", get(render_metrics))
+        .route("/metrics", get(metrics::render))
         .route("/debug/status", get(debug::status))
         .route("/debug/resources", get(debug::resources))
         .merge(page::routes())
         .merge(live::routes())
-        .merge(api::routes())
-        .route_layer(middleware::from_fn(guard::check))
-        // Probes prove nothing.
+        .merge(json::routes())
+        .route_layer(middleware::from_fn(serving::check_access))
+        // Probes are not authenticated.
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
-        .layer(middleware::from_fn(gzip::compress))
-        .layer(middleware::map_response(page::protected))
+        .layer(middleware::from_fn(serving::compress))
+        .layer(middleware::map_response(page::with_headers))
         .layer(middleware::from_fn_with_state(requires_certificates, certified));
     #[cfg(feature = "otlp")]
     let router = router.layer(middleware::from_fn(crate::observe::traces::page));
     router.with_state(pages)
 }
 
-/// A page of thousands of series takes a while to render: that is done in the background, one page at a time, and half
-/// of the time at most.
-async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
-    let turn = Arc::clone(&pages.scrapes).acquire_owned().await;
-    let began = Instant::now();
-    let config = pages.node.config();
-    let (statuses, rest) = resources_with_series(&pages).await;
-    gauges::set_process_gauges(&gauges::ProcessGauges {
-        is_master: pages.node.check().is_ok(),
-        resources: pages.node.resources(),
-        over_capacity: rest.over_capacity + statuses.iter().filter(|status| is_over_capacity(&status.report)).count(),
-        connections: pages.health.connections.count(),
-        waiting_bytes: pages.health.budget.used(),
-        watchers: pages.node.watching(),
-        subscribers: pages.node.subscribers().count(),
-        config_version: config.version,
-        config_rejected: config.rejected.is_some(),
-        overrides: config.overrides.len(),
-    });
-    gauges::set_left_out_gauges(pages.node.resources().saturating_sub(statuses.len()), &rest);
-    if let Some(expires) = pages.health.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
-        gauges::set_certificate_expires(expires);
-    }
-    if let Some(uplink) = pages.node.uplink() {
-        gauges::set_uplink_gauges(&uplink);
-    }
-    if let Some((quorum, data)) = &pages.health.stored {
-        gauges::set_absence(pages.node.absence().as_ref());
-        gauges::set_quorum_gauges(quorum, free_bytes(data).await);
-    }
-    let prometheus = pages.prometheus.clone();
-    let rendered = in_background(move || {
-        let mut series = GaugeText::default();
-        in_parts(statuses.chunks(PART), |part| {
-            part.iter().for_each(|status| gauges::put_resource_gauges(&mut series, status));
-        });
-        let mut page = prometheus.render();
-        put_requests(&mut page);
-        series.append_to(&mut page);
-        page
-    });
-    let rendered = rendered.await;
-    tokio::spawn(async move {
-        sleep(began.elapsed()).await;
-        drop(turn);
-    });
-    match rendered {
-        Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
-        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
-}
-
-/// All resources if there are few, else those under the most pressure, and sums over the rest.
-async fn resources_with_series(pages: &Pages) -> (Vec<Status>, Totals) {
-    let most = pages.metrics_resources;
-    if pages.node.resources() <= most {
-        let (statuses, _) = pages.node.statuses("", most).await;
-        return (statuses, Totals::default());
-    }
-    let survey = pages.surveyor.survey(&pages.node).await;
-    let chosen: Vec<Arc<str>> = survey.metrics.samples.iter().map(|(id, _)| Arc::clone(id)).collect();
-    (pages.node.statuses_named(&chosen).await, survey.metrics.rest)
-}
-
-/// Alive means that the node still takes messages, not merely that the process exists; and that this peer takes part in
-/// it.
+/// The liveness probe: whether the node actor answers, and this peer is eligible.
 async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
     match (pages.node.ping().await, pages.node.absence()) {
         (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "the node is gone\n".to_owned()),
@@ -179,42 +100,38 @@ async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
     }
 }
 
-/// Ready means: answers, if only that another peer has to be asked and which that is, and counts among the peers: a
-/// restart of all in turn waits for that.
+/// The readiness probe: whether this server is the master or can redirect to it. Rolling restarts wait for it.
 ///
-/// Where the master is, is told to those that may read everything; that it is this peer, to all.
+/// The master's address is shown only to callers that may read everything.
 async fn readyz(
     State(pages): State<Pages>,
     headers: HeaderMap,
     caller: Option<Extension<Caller>>,
 ) -> impl IntoResponse {
-    let tells = guard::reads_everything(pages.node.authorizer(), &headers, caller.map(|Extension(caller)| caller));
+    let is_trusted =
+        serving::reads_everything(pages.node.authorizer(), &headers, caller.map(|Extension(caller)| caller));
     if pages.node.ping().await.is_err() {
         return (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n".to_owned());
     }
     if let Some(absence) = pages.node.absence() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {absence}\n"));
     }
-    match pages.node.check() {
-        Ok(()) => (StatusCode::OK, "ready: master\n".to_owned()),
-        Err(NotMaster { master: Some(_) }) if !tells && pages.node.has_heard_itself() => {
-            (StatusCode::OK, "ready: the master is known\n".to_owned())
-        }
-        Err(NotMaster { master: Some(_) }) if !tells => {
-            (StatusCode::SERVICE_UNAVAILABLE, "not ready: this peer has not heard from the master yet\n".to_owned())
-        }
-        Err(NotMaster { master: Some(master) }) if !pages.node.has_heard_itself() => {
-            let text = format!(
-                "not ready: others say that the master is {}; this peer has not heard from it yet\n",
-                escaped(&master.grpc)
-            );
-            (StatusCode::SERVICE_UNAVAILABLE, text)
-        }
-        Err(NotMaster { master: Some(master) }) => {
-            (StatusCode::OK, format!("ready: the master is {}\n", escaped(&master.grpc)))
-        }
+    let has_contact = pages.node.has_heard_itself();
+    let status = if has_contact { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let master = match pages.node.check() {
+        Ok(()) => return (StatusCode::OK, "ready: master\n".to_owned()),
         Err(NotMaster { master: None }) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "not ready: no master is known\n".to_owned())
+            return (StatusCode::SERVICE_UNAVAILABLE, "not ready: no master is known\n".to_owned());
         }
-    }
+        Err(NotMaster { master: Some(master) }) => escaped(&master.grpc).into_owned(),
+    };
+    let text = match (is_trusted, has_contact) {
+        (false, true) => "ready: the master is known\n".to_owned(),
+        (false, false) => "not ready: this peer has not heard from the master yet\n".to_owned(),
+        (true, true) => format!("ready: the master is {master}\n"),
+        (true, false) => {
+            format!("not ready: others say that the master is {master}; this peer has not heard from it yet\n")
+        }
+    };
+    (status, text)
 }

@@ -13,7 +13,7 @@ use super::{
     jwt::{JwtError, JwtOptions, Jwts},
     tokens::Tokens,
 };
-use crate::{config::secret::read_secret, listen::Caller};
+use crate::{config::read_secret, listen::Caller};
 
 /// A JWT is verified again after this time, even if it is valid for longer.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(300);

@@ -1,33 +1,30 @@
-//! `access:`, the list of rules, with what is allowed but can never mean anything.
+//! `access:`, the list of rules. Warns about rules and keys without effect.
 
 use leaseway_core::access::{Action, Actions, Identity, PLACEHOLDER, Pattern, Policy, Rule};
 
 use super::{
     diagnostic::{Findings, Position},
-    node::Node,
-    read::{Field, Fields, unknown},
+    yaml::{Field, Fields, Node, unknown},
 };
 
 const KEYS: [&str; 7] = ["name", "who", "may", "resources", "clients", "nodes", "max_priority"];
-/// Every decision that is not remembered looks at all rules.
+/// Bounds the time of decisions that are not cached.
 const MAX_RULES: usize = 1000;
-/// In one list of a rule.
+/// Per list of a rule.
 const MAX_PATTERNS: usize = 100;
 
 const WHO: &str = "an identity or a pattern (in quotes), or a list of such; `anonymous` is a caller without one";
 const MAY: &str = "a word like `ask`, or a list of such";
 const PATTERNS: &str = "an id or a pattern (in quotes), or a list of such";
 const PRIORITY: &str = "a whole number from -32768 to 32767";
-/// A complete rule, as an example.
 const EXAMPLE: &str = r#"access: [{who: "web-*", may: ask, resources: "db/*"}]"#;
 
-/// A rule, and where it is.
 struct Placed {
     at: Position,
     rule: Rule,
 }
 
-/// All rules of a configuration.
+/// Reads all rules.
 pub fn read_access(field: &Field<'_, '_>, found: &mut Findings) -> Policy {
     if field.is_empty_list() {
         found.error(field.at(), format!("`access` has no rules, so that nothing is allowed; for example: {EXAMPLE}"));
@@ -118,7 +115,7 @@ fn read_patterns(field: &Field<'_, '_>, expected: &str, found: &mut Findings) ->
     patterns
 }
 
-/// One text, or a list of them.
+/// A text, or a list of texts.
 fn texts<'n>(field: &Field<'n, '_>, expected: &str, found: &mut Findings) -> Vec<(Position, &'n str)> {
     if !field.is_list() {
         return field.text(expected, found).map(|text| (field.at(), text)).into_iter().collect();
@@ -131,17 +128,17 @@ fn texts<'n>(field: &Field<'n, '_>, expected: &str, found: &mut Findings) -> Vec
     items.filter_map(|item| item.text(expected, found).map(|text| (item.at(), text))).collect()
 }
 
-/// Keys that the actions of a rule do not look at, and a rule for callers without a name to be put into a pattern.
+/// Warns about keys that the actions of a rule ignore, and about a placeholder in a rule for anonymous callers.
 fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
     let (may, is_of_holders) = (rule.may, rule.may.iter().any(Action::is_of_holders));
-    let looked_at = [
+    let relevant = [
         ("clients", may.has(Action::Ask), "ask"),
         ("nodes", may.has(Action::Lend), "lend"),
         ("max_priority", is_of_holders, "ask or lend"),
         ("resources", may.iter().any(Action::is_of_resources), "do anything to a resource"),
     ];
-    for (key, is_looked_at, action) in looked_at {
-        if let Some(field) = fields.optional(key).filter(|_| !is_looked_at && may != Actions::default()) {
+    for (key, is_relevant, action) in relevant {
+        if let Some(field) = fields.optional(key).filter(|_| !is_relevant && may != Actions::default()) {
             found.warn(field.key, format!("`{key}` means nothing: the rule lets no identity {action}"));
         }
     }
@@ -159,7 +156,7 @@ fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
     }
 }
 
-/// Names differ, and so does what rules say.
+/// Reports duplicate names, and warns about redundant rules.
 fn check_rules(rules: &[Placed], found: &mut Findings) {
     for (place, Placed { at, rule }) in rules.iter().enumerate() {
         let before = &rules[..place];
@@ -173,7 +170,7 @@ fn check_rules(rules: &[Placed], found: &mut Findings) {
     }
 }
 
-/// Whether all that a rule allows is allowed by another, as far as their words show it.
+/// Whether another rule allows everything that this one does, judging by their text.
 fn is_covered(rule: &Rule, other: &Rule) -> bool {
     let all_in = |patterns: &[Pattern], others: &[Pattern]| patterns.iter().all(|pattern| others.contains(pattern));
     let all_below = |patterns: &[Pattern], others: &[Pattern]| {

@@ -9,12 +9,12 @@ use leaseway_core::{
 
 use super::{
     diagnostic::{Findings, Position},
-    read::{Field, Fields, unknown, whole},
+    yaml::{Field, Fields, unknown, whole},
 };
 
 const KEYS: [&str; 5] = ["kind", "lease_length", "refresh_interval", "learning_mode_duration", "parameters"];
 
-/// The longest lease. A mistyped lease holds its capacity, once granted, until it ends.
+/// Maximum lease length. A mistyped one would hold capacity until it expires.
 const MAX_SECONDS: i64 = 31 * 24 * 3600;
 
 const SECONDS: &str = "whole seconds from 1 to 2678400 (31 days)";
@@ -23,10 +23,10 @@ const LEARNING_SECONDS: &str = "whole seconds up to 2678400 (31 days); 0 or less
 const PARAMETERS: &str = "a list of `{name: …, value: …}`, or a map of names to values";
 const MAX_PARAMETERS: usize = 100;
 
-/// An algorithm; the `settings` have no capacity yet.
+/// An algorithm. The `settings` have no capacity yet.
 #[derive(Clone)]
 pub(super) struct Algorithm {
-    /// `None`: what was written is no kind, so that nothing which depends on it can be checked.
+    /// `None` if it is invalid. Then nothing that depends on it is checked.
     pub(super) kind: Option<AlgorithmKind>,
     pub(super) settings: Settings,
     pub(super) parameters: Vec<NamedParameter>,
@@ -57,7 +57,7 @@ impl Algorithm {
     }
 }
 
-/// By name or by number on the wire.
+/// Reads a kind by its name, or by its number on the wire.
 fn read_kind(field: &Field<'_, '_>, found: &mut Findings) -> Option<AlgorithmKind> {
     let names = AlgorithmKind::ALL.map(AlgorithmKind::name);
     let text = field.text(&format!("one of {}", names.join(", ")), found)?;
@@ -69,14 +69,14 @@ fn read_kind(field: &Field<'_, '_>, found: &mut Findings) -> Option<AlgorithmKin
     kind
 }
 
-/// The lengths of a template. Each of the first two has a key, and a parameter as Doorman's design document names it.
+/// The durations of a template. The first two can also be parameters, with the names of Doorman's design document.
 struct Lengths<'n, 't> {
     lease: Length<'n, 't>,
     refresh: Length<'n, 't>,
     learning: Option<Millis>,
 }
 
-/// A length, where it was written, and whether something was written that could not be read.
+/// A duration and its field. Invalid if it has a field without a value.
 struct Length<'n, 't> {
     key: &'static str,
     value: Option<Millis>,
@@ -88,7 +88,7 @@ impl<'n, 't> Lengths<'n, 't> {
         let mut seconds = |key, range: RangeInclusive<i64>, expected: &str| {
             let written = fields.optional(key);
             let value = written.as_ref().and_then(|field| field.whole(range, expected, found));
-            // Below zero means none, as zero does.
+            // Negative values count as zero.
             let value = value.map(|seconds| Millis::from_secs(u64::try_from(seconds).unwrap_or(0)));
             Length { key, value, written }
         };
@@ -99,7 +99,7 @@ impl<'n, 't> Lengths<'n, 't> {
         }
     }
 
-    /// The length that a parameter gives.
+    /// The duration that a parameter sets.
     fn named(&mut self, parameter: &str) -> Option<&mut Length<'n, 't>> {
         match parameter {
             LEASE_PARAMETER => Some(&mut self.lease),
@@ -112,9 +112,9 @@ impl<'n, 't> Lengths<'n, 't> {
         let Lengths { lease, refresh, learning } = self;
         settings.learning = learning;
         settings.lease = lease.value.unwrap_or(Settings::DEFAULT_LEASE);
-        // A short lease alone is enough: clients then ask again no later than at its end.
+        // By default, at most the lease length.
         settings.refresh = refresh.value.unwrap_or(Settings::DEFAULT_REFRESH.min(settings.lease));
-        // A lease that could not be read has been complained about; comparing with its stand-in would only confuse.
+        // An invalid lease length has been reported, and is not compared.
         let comparable = lease.value.is_some() || lease.written.is_none();
         if let (Some(length), Some(field), true) = (refresh.value, refresh.written, comparable)
             && length > settings.lease
@@ -133,7 +133,7 @@ impl<'n, 't> Lengths<'n, 't> {
 }
 
 impl<'n, 't> Length<'n, 't> {
-    /// The parameter says so, too. Whether it was understood.
+    /// Sets the duration by a parameter. Returns whether that is valid.
     fn put(
         &mut self,
         parameter: &str,
@@ -162,7 +162,7 @@ impl<'n, 't> Length<'n, 't> {
     }
 }
 
-/// The parameters, each put in force. What is not understood is not kept.
+/// Reads and applies the parameters. Returns the valid ones.
 fn read_parameters<'n, 't>(
     field: &Field<'n, 't>,
     settings: &mut Settings,
@@ -176,7 +176,7 @@ fn read_parameters<'n, 't>(
             found.error(at, format!("duplicate parameter `{name}`: it is already given"));
             continue;
         }
-        // Whether a parameter can do without a value is for the parameter to say.
+        // `apply` decides whether a value is required.
         let text = match value.as_ref().filter(|value| !value.is_nothing()) {
             None => None,
             Some(value) => match value.text("text or a number", found) {
@@ -205,7 +205,7 @@ fn read_parameters<'n, 't>(
     parameters
 }
 
-/// A parameter in either of its forms.
+/// A parameter from a list or a map.
 struct Written<'n, 't> {
     name: &'n str,
     at: Position,

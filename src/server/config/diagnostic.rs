@@ -1,30 +1,28 @@
-//! Mistakes with their places. All of a file's mistakes are collected and shown at once, in the order of the file: an
-//! operator who repairs a configuration during an incident should not have to run the server once per mistake.
+//! Mistakes and their positions. All mistakes of a file are reported at once, in the order of the file, so that an operator
+//! in an incident does not need one attempt per mistake.
 
 use std::{fmt, sync::Arc};
 
-/// More mistakes than this are counted, not shown: the rest are hardly read, and often follow from the first ones.
+/// Maximum number of mistakes shown. Later ones are only counted: they are often consequences of the first.
 const MAX_SHOWN: usize = 50;
-/// More than this are not even kept while reading, so that a hostile file cannot make its list of mistakes larger than
-/// itself.
+/// Maximum number of mistakes kept while parsing, to bound the memory for hostile files.
 const MAX_KEPT: usize = 1000;
-/// Longer messages are cut: they quote the file, and a file may have anything in it.
+/// Longer messages are truncated, because they quote the file.
 const MAX_MESSAGE: usize = 500;
 
-/// A place in a file. Lines and columns (in characters) count from 1.
+/// A position in a file. Lines and columns (in characters) start at 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub line: usize,
-    /// The character in the line.
     pub column: usize,
 }
 
 impl Position {
-    /// Where a file begins, for what is wrong with all of it.
+    /// The start of the file, for mistakes of the whole file.
     pub(super) const START: Position = Position { line: 1, column: 1 };
 }
 
-/// How long the lines of a text are. They end as YAML says: LF, CR LF or CR.
+/// The lengths of the lines of a text. As in YAML, lines end with LF, CR LF or CR.
 pub(super) struct Lines(Vec<usize>);
 
 impl Lines {
@@ -35,19 +33,19 @@ impl Lines {
             match (before, c) {
                 ('\r', '\n') => {}
                 (_, '\n' | '\r') => widths.push(0),
-                _ => *widths.last_mut().expect("it begins with a line") += 1,
+                _ => *widths.last_mut().expect("there is a first line") += 1,
             }
             before = c;
         }
         Lines(widths)
     }
 
-    /// Just behind the last character.
+    /// The position after the last character.
     pub(super) fn end(&self) -> Position {
         Position { line: self.0.len(), column: self.0.last().map_or(1, |width| width + 1) }
     }
 
-    /// The nearest place that there is: on a character, or just behind the last one of a line.
+    /// The nearest valid position: a character, or the end of a line.
     pub(super) fn nearest(&self, at: Position) -> Position {
         match self.0.get(at.line.wrapping_sub(1)) {
             Some(width) => Position { line: at.line, column: at.column.min(width + 1) },
@@ -56,14 +54,12 @@ impl Lines {
     }
 }
 
-/// Something about a configuration file, and where. Displayed as `FILE:LINE:COLUMN: message`, which editors jump to.
+/// A message about a position in a file. Displayed as `FILE:LINE:COLUMN: message`, which editors understand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The file, as it was named to us.
     pub file: Arc<str>,
-    /// Where in the file.
     pub at: Position,
-    /// What is the matter, on one line.
+    /// One line.
     pub message: String,
 }
 
@@ -74,12 +70,12 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// A configuration that cannot be used, with everything that is wrong with it. Displayed with one mistake per line.
+/// The mistakes of an invalid configuration. Displayed one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The mistakes, in the order of the file.
+    /// In the order of the file.
     pub diagnostics: Vec<Diagnostic>,
-    /// How many more there are.
+    /// Number of mistakes not in `diagnostics`.
     pub omitted: usize,
 }
 
@@ -98,8 +94,8 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What has been found so far while reading a file. Readers go on after a mistake with a substitute for the bad value;
-/// their results are not used unless [`Findings::finish`] says that there was no mistake.
+/// Collects mistakes and warnings while a file is parsed. Readers continue after a mistake with a substitute; their results
+/// are used only if [`Findings::finish`] succeeds.
 pub struct Findings {
     file: Arc<str>,
     errors: Vec<Diagnostic>,
@@ -112,12 +108,12 @@ impl Findings {
         Findings { file: file.into(), errors: Vec::new(), dropped: 0, warnings: Vec::new() }
     }
 
-    /// Whether there was a mistake.
+    /// Whether there are mistakes.
     pub(super) fn any(&self) -> bool {
         !self.errors.is_empty()
     }
 
-    /// A mistake: the file will be refused.
+    /// Adds a mistake. The file will be refused.
     pub fn error(&mut self, at: Position, message: impl AsRef<str>) {
         if self.errors.len() < MAX_KEPT {
             self.errors.push(diagnostic(&self.file, at, message.as_ref()));
@@ -126,7 +122,7 @@ impl Findings {
         }
     }
 
-    /// Something the operator should know, though the file can be used.
+    /// Adds a warning.
     pub fn warn(&mut self, at: Position, message: impl AsRef<str>) {
         if self.warnings.len() < MAX_SHOWN {
             self.warnings.push(diagnostic(&self.file, at, message.as_ref()));
@@ -145,14 +141,14 @@ impl Findings {
     }
 }
 
-/// By position. What is reached through several YAML aliases is read several times, but its mistakes are told once.
+/// Sorts by position. A target of several aliases is read several times, so duplicates are removed.
 fn in_order(mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     diagnostics.sort_by_key(|diagnostic| diagnostic.at);
     diagnostics.dedup();
     diagnostics
 }
 
-/// Messages quote the file; control characters in them must not reach a terminal or break the one line.
+/// Escapes control characters, because messages quote the file.
 fn diagnostic(file: &Arc<str>, at: Position, message: &str) -> Diagnostic {
     let mut shown = String::with_capacity(message.len().min(MAX_MESSAGE));
     for (count, c) in message.chars().enumerate() {

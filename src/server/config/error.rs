@@ -1,99 +1,61 @@
-//! Why a server does not run, or no longer.
+//! Errors of starting a server.
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use crate::config::{LoadError, exposure::ExposedError, parent_error::ParentError};
+use leaseway_client::transport::BadToken;
+use leaseway_tls::TlsError;
 
-/// Why a server does not run, or no longer.
+use super::{LoadError, listeners::ExposedError};
+
+/// Why a server did not start, or failed. Nothing was started except for `NodeFailed`.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The configuration cannot be read or is wrong. Nothing was started.
     #[error("{0}")]
     Config(#[from] LoadError),
-    /// A port cannot be had. Nothing was started.
     #[error("cannot listen on {address}: {error}{}", listen_hint(.error, .flag))]
-    Listen {
-        address: SocketAddr,
-        /// What the system said.
-        error: std::io::Error,
-        /// Which flag chooses another.
-        flag: &'static str,
-    },
-    /// Metrics cannot be set up. Nothing was started.
+    Listen { address: SocketAddr, error: std::io::Error, flag: &'static str },
     #[error("cannot set up metrics: {0}")]
     Metrics(String),
-    /// Traces cannot be sent. Nothing was started.
     #[cfg(feature = "otlp")]
     #[error("cannot send traces to where OTEL_EXPORTER_OTLP_ENDPOINT says, which has to be like http://HOST:4317: {0}")]
     Traces(String),
-    /// Signals cannot be heard. Nothing was started.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
-    /// It cannot join its peers, or its data directory cannot be used. Nothing was started.
     #[error("{0}")]
     Quorum(#[from] leaseway_raft::StartError),
-    /// This peer is not one of its node's. Nothing was started.
     #[error("--id {name} is not among --peers ({peers}): give this peer's own name with --id")]
-    NotAmongPeers {
-        /// What it is called.
-        name: String,
-        /// What they are called.
-        peers: String,
-    },
-    /// With `--handover learning` every master learns by itself, for as long as templates say. Nothing was started.
+    NotAmongPeers { name: String, peers: String },
     #[error(
         "--take-over and a backup that is restored keep promises from then on, and so do not go with --handover learning: leave that away"
     )]
     TakeOverLearning,
-    /// This peer's address in --peers cannot be listened on. Nothing was started.
     #[error(
         "cannot listen for peers on {address}: it is not an IP address with a port; name one with --peer-listen, like 0.0.0.0:5120"
     )]
-    PeerListen {
-        /// As it is in --peers.
-        address: String,
-    },
-    /// The node cannot have this parent. Nothing was started.
+    PeerListen { address: String },
     #[error("{0}")]
     Parent(#[from] ParentError),
-    /// Certificates cannot be used. Nothing was started.
     #[error("{0}")]
-    Tls(#[from] leaseway_tls::TlsError),
-    /// A file with a secret cannot be used. Nothing was started.
+    Tls(#[from] TlsError),
     #[error("cannot take a secret from {}: {why}", path.display())]
-    Secret {
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Without a token, any machine on the network could change everything. Nothing was started.
+    Secret { path: PathBuf, why: String },
     #[error(
         "--admin {address} is not on loopback: any machine that reaches it could change everything; give it a --admin-token-file"
     )]
-    AdminOpen {
-        /// Where it was to listen.
-        address: SocketAddr,
-    },
-    /// Others could reach it, and it is not protected. Nothing was started.
+    AdminOpen { address: SocketAddr },
     #[error(transparent)]
     Exposed(#[from] ExposedError),
-    /// A file of tokens or keys cannot be used. Nothing was started.
     #[error("{0}; nothing was started")]
     Credentials(String),
-    /// The audit log cannot be opened. Nothing was started.
     #[error("cannot write the audit log to {}: {error}", path.display())]
-    Audit {
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// The node actor panicked; leases are forgotten, a new start learns them.
+    Audit { path: PathBuf, error: std::io::Error },
+    /// The node actor panicked. After a restart, the server learns the leases.
     #[error("the node failed; its leases are forgotten, start the server again and it will learn them")]
     NodeFailed,
 }
 
 impl ServeError {
-    /// Whether other options would help.
+    /// Whether the cause is a mistake in the options.
     pub fn is_configuration(&self) -> bool {
         match self {
             ServeError::Config(_)
@@ -121,4 +83,29 @@ fn listen_hint(error: &std::io::Error, flag: &str) -> String {
         std::io::ErrorKind::PermissionDenied => format!("; choose a port above 1023 with {flag}"),
         _ => String::new(),
     }
+}
+
+/// Why a node cannot have this parent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParentError {
+    #[error(
+        "--parent with --peers needs --node NAME: what this node is called at its parent, the same for all its peers"
+    )]
+    NoName,
+    #[error("--parent names {address}, which is this server: a node cannot be its own parent")]
+    Itself { address: String },
+    #[error("--parent names `{address}`: expected HOST:PORT, like 10.0.0.1:5100, or https://HOST:PORT")]
+    Address { address: String },
+    /// Peers name each other without a scheme, so it must be the same for all.
+    #[error("--parent names some peers with https:// and others without TLS: all of them speak TLS, or none")]
+    Mixed,
+    #[error(
+        "the token of --parent-token-file would cross the network to {address} without TLS, where all that is between \
+         could read it: write https://{address}, or give --tls-ca"
+    )]
+    TokenInTheClear { address: String },
+    #[error("--parent-token-file: {0}")]
+    Token(#[from] BadToken),
+    #[error("--parent: {0}")]
+    Tls(#[from] TlsError),
 }

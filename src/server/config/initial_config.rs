@@ -1,4 +1,4 @@
-//! The configuration that a server starts with if no other is in force.
+//! The configuration that a server starts with, unless its peers have one.
 
 use std::{
     path::Path,
@@ -13,28 +13,28 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// The longest that a lease given under this configuration may be believed.
+/// The longest time that clients may trust a lease granted under this configuration.
 pub(crate) fn longest_lease(repository: &Repository) -> Millis {
     let settings = repository.templates().map(|template| &template.settings);
     let lengths = settings.map(|settings| settings.last_lease_over(Millis(0)));
     lengths.max().unwrap_or_else(|| Settings::unmatched().last_lease_over(Millis(0)))
 }
 
-/// For how long holders may believe in leases of this length.
+/// The longest time that clients may trust a lease of this length.
 pub(crate) fn believed(lease: Millis) -> Millis {
     Settings { lease, ..Settings::unmatched() }.last_lease_over(Millis(0))
 }
 
-/// The configuration file's content, or a substitute for it.
+/// The configuration file, or its substitute.
 pub(crate) struct InitialConfiguration {
     pub(crate) loaded: Loaded,
     pub(crate) source: String,
-    /// The operator has named a file.
+    /// Read from a file.
     pub(crate) is_file: bool,
 }
 
 impl InitialConfiguration {
-    /// `remembers`: this server keeps its state over restarts.
+    /// `remembers`: the server has a data directory.
     pub(crate) fn read(path: Option<&Path>, remembers: bool) -> Result<InitialConfiguration, LoadError> {
         let Some(path) = path else {
             if !remembers {
@@ -69,11 +69,11 @@ impl InitialConfiguration {
         Ok(read)
     }
 
-    /// The configuration of a node whose parent has the templates. A file says only who may do what.
+    /// The configuration of a node with a parent. A file has the policy only.
     pub(crate) fn of_parent(path: Option<&Path>, addresses: &[String]) -> Result<InitialConfiguration, LoadError> {
         let Some(path) = path else {
             let source = format!("the parent at {}", addresses.join(", "));
-            return Ok(InitialConfiguration { loaded: Loaded::nothing(), source, is_file: false });
+            return Ok(InitialConfiguration { loaded: Loaded::empty(), source, is_file: false });
         };
         InitialConfiguration::of_file(path, true)
     }
@@ -87,7 +87,7 @@ impl InitialConfiguration {
         Ok(InitialConfiguration { loaded, source, is_file: true })
     }
 
-    /// The first version for the peers to keep; `None` where the parent has the templates.
+    /// The first version for the peers; `None` without a text.
     pub(crate) fn configuration(&self, clock: Clock, by: &str) -> Option<Configuration> {
         if self.loaded.text.is_empty() {
             return None;

@@ -1,50 +1,49 @@
-//! Bounds on everything that requests can make grow. docs/reference/limits.md has the answer beyond each.
+//! Limits on all state that requests can create. docs/reference/limits.md lists the answers beyond them.
 
 use leaseway_core::PrincipalShare;
 
-/// Bounds on everything that requests can make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Resources alive at once.
+    /// Active resources.
     pub resources: usize,
     /// Clients and child nodes of one resource.
     pub clients_per_resource: usize,
-    /// Clients and child nodes of all resources together: this bounds the memory.
+    /// Clients and child nodes of all resources. Bounds the memory.
     pub clients: usize,
-    /// Resources in one request that are answered.
+    /// Resources answered per request.
     pub resources_per_request: usize,
-    /// Bands (slices) that a child node may report for one resource.
+    /// Priority bands per resource in a request of a child node.
     pub bands: usize,
     /// Bytes of a client or resource id.
     pub id_bytes: usize,
     /// Bytes of a message.
     pub message_bytes: usize,
     pub connections: usize,
-    /// Holders that listen for hints.
+    /// Holders that watch for hints.
     pub watchers: usize,
-    /// Requests waiting for one resource.
+    /// Queued requests per resource.
     pub queue: usize,
-    /// Seconds after which a resource without holders is forgotten.
+    /// Seconds until a resource without holders is removed.
     pub idle_secs: u64,
-    /// Resources with series of their own in `/metrics`.
+    /// Resources with series in `/metrics`.
     pub metrics_resources: usize,
-    /// The part of any table that a lone identity, or address without one, may fill, in per cent.
+    /// Per cent of any limit that one identity, or one anonymous address, may use.
     pub address_share: u8,
-    /// Bytes that may wait to be read or sent, in all.
+    /// Bytes buffered for reading and sending, in total.
     pub waiting_bytes: usize,
-    /// The same of one connection.
+    /// Bytes buffered per connection.
     pub connection_bytes: usize,
-    /// Seconds within which a request must have come.
+    /// Seconds for a request to arrive.
     pub request_secs: u64,
-    /// Seconds for which a connection may have answers waiting without taking any.
+    /// Seconds that a connection may leave answers unread.
     pub answer_secs: u64,
-    /// Seconds for which a connection may have no request under way.
+    /// Seconds that a connection may be idle.
     pub idle_connection_secs: u64,
-    /// Open connections of the HTTP listener, and of the operators'.
+    /// Connections of the HTTP and admin listeners, each.
     pub page_connections: usize,
-    /// Pages that are kept up to date at once.
+    /// Open live pages.
     pub live_pages: usize,
-    /// Resources whose last quarter of an hour is kept for pages.
+    /// Resources with a history for pages.
     pub history_resources: usize,
 }
 
@@ -77,12 +76,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The part of any table that a lone principal may fill.
+    /// The part of any limit that one principal may use.
     pub(crate) fn share(&self) -> PrincipalShare {
         PrincipalShare::new(f64::from(self.address_share) / 100.0).unwrap_or(PrincipalShare::ALL)
     }
 
-    /// Bytes that may wait for one connection: at least a request of the longest message, and its answer.
+    /// Bytes buffered per connection: at least the longest request and its answer.
     pub(crate) fn bytes_of_connection(&self) -> usize {
         self.connection_bytes.max(2 * self.message_bytes).min(MAX_CONNECTION_BYTES)
     }

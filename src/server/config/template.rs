@@ -1,16 +1,16 @@
-//! `resources:`, the list of templates, and the rules between them: one star at the end, no pattern twice, and the
-//! star's algorithm for templates that have none.
+//! `resources:`, the list of templates. `*` must be last, patterns must be unique, and templates without an algorithm
+//! inherit that of `*`.
 
 use std::collections::HashMap;
 
-use leaseway_core::{AlgorithmKind, Amount, AmountError, ClientRules, Glob, Repository, SafeCapacity, Template};
+use leaseway_core::{
+    AlgorithmKind, Amount, AmountError, ClientRule, ClientRules, Glob, Repository, SafeCapacity, Template,
+};
 
 use super::{
     algorithm::Algorithm,
-    clients::read_clients,
     diagnostic::{Findings, Position},
-    node::Node,
-    read::Field,
+    yaml::{Field, Node},
 };
 
 const KEYS: [&str; 6] = ["identifier_glob", "capacity", "safe_capacity", "description", "algorithm", "clients"];
@@ -19,12 +19,18 @@ const IDENTIFIER: &str = "a resource id or a pattern (in quotes if it begins wit
 const CAPACITY: &str = "a number like 100 or 7.5";
 const SAFE_CAPACITY: &str = "a number, -1 for no limit";
 
-/// A complete and useful configuration, as an example.
+const CLIENT_KEYS: [&str; 4] = ["glob", "weight", "min", "max"];
+const CLIENT_LIST: &str = "a list of `{glob: …, weight: …, min: …, max: …}`";
+const CLIENT_GLOB: &str = "the id of a client or a pattern (in quotes if it begins with `*`, `[` or `{`)";
+const WEIGHT: &str = "a whole number from 1 to 1000";
+const CLIENT_AMOUNT: &str = "a number like 10 or 7.5";
+
+/// A minimal configuration, for messages.
 pub(super) const EXAMPLE: &str = r#"resources: [{identifier_glob: "*", capacity: 100, algorithm: {kind: FAIR_SHARE}}]"#;
 
-/// A template as it is written, before it is known what it takes from `*`.
+/// A template as written, without inherited values.
 struct Draft<'n> {
-    /// Where to complain about all of it.
+    /// The position for messages about the whole template.
     at: Position,
     identifier: &'n str,
     glob: Glob,
@@ -35,16 +41,15 @@ struct Draft<'n> {
     clients: ClientRules,
 }
 
-/// A value that must be there for some and need not for others.
 #[derive(Clone, Copy)]
 enum Given<T> {
     No,
-    /// And complained about.
+    /// Already reported.
     Bad,
     Good(T),
 }
 
-/// All templates of a configuration. Unless there are findings, each of them is complete.
+/// Reads all templates. They are complete if there are no mistakes.
 pub fn read_resources(field: &Field<'_, '_>, found: &mut Findings) -> Repository {
     if field.is_empty_list() {
         found.error(field.at(), format!("`resources` has no templates; the least is: {EXAMPLE}"));
@@ -60,7 +65,7 @@ pub fn read_resources(field: &Field<'_, '_>, found: &mut Findings) -> Repository
 fn read_template<'n>(item: &'n Node<'_>, found: &mut Findings) -> Option<Draft<'n>> {
     let item = Field::element("a template", item);
     let fields = item.map(&KEYS, found)?;
-    // Read everything even if the identifier is missing: all mistakes are told at once.
+    // Reads all fields even if the identifier is missing, to report all mistakes.
     let capacity = match fields.get("capacity") {
         None => Given::No,
         Some(field) => field.amount(CAPACITY, found).map_or(Given::Bad, Given::Good),
@@ -117,7 +122,7 @@ fn read_safe_capacity(field: &Field<'_, '_>, found: &mut Findings) -> Option<Saf
     None
 }
 
-/// No template stands where it could never be used.
+/// Reports templates that can never match.
 fn check_order(drafts: &[Draft<'_>], found: &mut Findings) {
     let mut seen = HashMap::new();
     for draft in drafts {
@@ -131,7 +136,7 @@ fn check_order(drafts: &[Draft<'_>], found: &mut Findings) {
     let Some(star) = drafts.iter().position(|draft| draft.glob.matches_everything()) else {
         return;
     };
-    // A second star is a duplicate, and complained about as such.
+    // A second `*` is reported as a duplicate.
     if drafts[star..].iter().any(|draft| !draft.glob.matches_everything()) {
         let message =
             "`*` must be the last template: it matches every resource, so patterns after it could never match";
@@ -139,7 +144,7 @@ fn check_order(drafts: &[Draft<'_>], found: &mut Findings) {
     }
 }
 
-/// Puts together what a template has and what it takes from `*` (`inherited`: absent if there is no `*`).
+/// Completes a template. `inherited`: the algorithm of `*`; `None` if there is no `*`.
 fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut Findings) -> Option<(Template, Glob)> {
     let algorithm = draft.algorithm.or_else(|| {
         let algorithm = inherited.cloned().flatten();
@@ -183,4 +188,37 @@ fn without_algorithm(glob: &Glob, star: bool) -> &'static str {
     } else {
         "no `algorithm`, and there is no template `*` to take it from"
     }
+}
+
+fn read_clients(field: &Field<'_, '_>, found: &mut Findings) -> ClientRules {
+    let mut rules = ClientRules::default();
+    let mut seen = HashMap::new();
+    for item in field.elements(ClientRules::MAX_RULES, "a rule for clients", CLIENT_LIST, found) {
+        let Some(rule) = read_client_rule(&item, found) else { continue };
+        if let Some(line) = seen.insert(rule.pattern.to_string(), item.at().line) {
+            let message =
+                format!("duplicate `glob` `{}`: line {line} has it, this one could never match", rule.pattern);
+            found.error(item.at(), message);
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
+fn read_client_rule(item: &Field<'_, '_>, found: &mut Findings) -> Option<ClientRule> {
+    let fields = item.map(&CLIENT_KEYS, found)?;
+    let weight =
+        fields.optional("weight").and_then(|field| field.whole(1..=ClientRule::MAX_WEIGHT.into(), WEIGHT, found));
+    let mut amount = |key| fields.optional(key).and_then(|field| field.amount(CLIENT_AMOUNT, found));
+    let (min, max) = (amount("min"), amount("max"));
+    let Some(pattern) = fields.get("glob") else {
+        found.error(item.at(), "a rule for clients needs a `glob`: the id of a client or a pattern");
+        return None;
+    };
+    let text = pattern.text(CLIENT_GLOB, found)?;
+    let glob = Glob::new(text).map_err(|error| pattern.refuse(error, found)).ok()?;
+    let mut rule = ClientRule::new(text, glob);
+    rule.weight = weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1);
+    (rule.min, rule.max) = (min.unwrap_or(Amount::ZERO), max);
+    Some(rule)
 }

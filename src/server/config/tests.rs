@@ -1,5 +1,4 @@
-//! Which files are accepted and what they mean, which are refused and with which message, and that no input makes the
-//! reader panic.
+//! Valid and invalid configurations, and robustness against any input.
 
 mod accepted;
 mod access;
@@ -12,19 +11,19 @@ use leaseway_core::{Repository, Template};
 
 use super::parse;
 
-/// The repository of a file that must be fine, without a warning.
+/// The repository of a valid file without warnings.
 fn accepted(text: &str) -> Repository {
     let loaded = parse("config.yaml", text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert_eq!(loaded.warnings, [], "{text}");
     loaded.repository
 }
 
-/// Every mistake of a file that must have some, as `LINE:COLUMN: message`.
+/// The mistakes of an invalid file, as `LINE:COLUMN: message`.
 fn refused(text: &str) -> Vec<String> {
     let error = parse("f", text).expect_err(text).to_string();
     error.lines().map(|line| line.strip_prefix("f:").unwrap_or(line).to_owned()).collect()
 }
 
 fn found<'a>(repository: &'a Repository, id: &str) -> &'a Template {
-    repository.find(id).expect("a template for this id")
+    repository.find(id).expect("a template")
 }

@@ -1,5 +1,5 @@
-//! Files that are polled for changes. Polling notices every way of replacing a file (rename, symlink swap, network
-//! mounts), which notifications of the system do not.
+//! Polls files for changes. Unlike notifications, polling detects every way to replace a file: rename, symlink swap,
+//! network mounts.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,10 +8,10 @@ use std::{
 
 pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Identifies a version of a file: modification time, length and inode. `None` if it cannot be read.
+/// Modification time, length and inode. `None` if the file cannot be read.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
-/// Files, and what they looked like when they were last read.
+/// Files, and their stamps when they were last read.
 #[derive(Debug)]
 pub struct WatchedFiles {
     paths: Vec<PathBuf>,
@@ -21,12 +21,12 @@ pub struct WatchedFiles {
 }
 
 impl WatchedFiles {
-    /// Call it before the files are read, so that no change is missed.
+    /// Call before reading the files, so that no change is missed.
     pub fn new(paths: Vec<PathBuf>) -> WatchedFiles {
         WatchedFiles::listed(paths, |path| vec![path.to_owned()])
     }
 
-    /// As [`new`](Self::new); `list` returns the files that a path stands for, such as those of a directory.
+    /// Like [`new`](Self::new). `list` expands a path, such as a directory, to files.
     pub fn listed(paths: Vec<PathBuf>, list: fn(&Path) -> Vec<PathBuf>) -> WatchedFiles {
         let loaded = stamps(&paths, list);
         WatchedFiles { paths, list, seen: loaded.clone(), loaded }
@@ -36,8 +36,8 @@ impl WatchedFiles {
         &self.paths
     }
 
-    /// Whether they have changed since they were read. A file that is still being written looks different at each call,
-    /// and does not count until two calls have seen the same.
+    /// Whether the files have changed since they were read, and are the same as at the previous call: files that are
+    /// still being written do not count.
     pub fn have_changed(&mut self) -> bool {
         let now = stamps(&self.paths, self.list);
         let is_settled = now == self.seen;
@@ -45,7 +45,7 @@ impl WatchedFiles {
         is_settled && self.seen != self.loaded
     }
 
-    /// Call it just before they are read again.
+    /// Call just before reading the files again.
     pub fn mark_read(&mut self) {
         self.loaded = stamps(&self.paths, self.list);
         self.seen.clone_from(&self.loaded);

@@ -23,7 +23,7 @@ use super::{
     pending_handshakes::{HandshakePermit, PendingHandshakes},
 };
 use crate::{
-    config::service::Service,
+    config::listeners::Service,
     listen::open_connections::{ConnectionPermit, OpenConnection, OpenConnections},
     observe::{logging::Throttle, metrics},
 };

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{config::service::Service, listen::open_connections::OpenConnections};
+use crate::{config::listeners::Service, listen::open_connections::OpenConnections};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use leaseway_tls::{ClientCertificates, ClientTls, Credentials, Files, Reload, ServerTls, TlsError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{config::service::Service, observe::metrics};
+use crate::{config::listeners::Service, observe::metrics};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 

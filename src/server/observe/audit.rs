@@ -1,8 +1,7 @@
-//! The audit log: who changed what, and who was denied what. One line of JSON each, to a file or to standard output.
+//! The audit log: changes and denials, as lines of JSON in a file or on standard output.
 //!
-//! Calls hand their line to a bounded queue and go on; a thread writes. A line that finds the queue full is lost, and
-//! so is one that cannot be written: the next that can be says how many were. Denials are as many as strangers like to
-//! cause, so that only some of them are written in each second; the next says how many were left out.
+//! Lines go through a bounded queue to a writer thread. If the queue is full or writing fails, lines are lost, and the next
+//! one is preceded by their number. The rate of denials, which anyone can cause, is limited.
 
 use std::{
     fs::{File, OpenOptions},
@@ -27,40 +26,39 @@ use crate::observe::{
     metrics,
 };
 
-/// Lines that wait to be written.
 const AUDIT_QUEUE: usize = 1024;
-/// Denials, and requests that came too soon, that are written in a second.
+/// Maximum rate of denials and early requests.
 const DENIALS_PER_SECOND: u32 = 20;
 
-/// Where the audit log goes.
+/// The destination of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditTarget {
     Stdout,
-    /// The end of a file, which is made if need be.
+    /// Appends to a file.
     File(PathBuf),
 }
 
-/// Something that was done, or refused.
+/// A change, or a refused one.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) who: Identity,
     pub(crate) address: Option<IpAddr>,
-    /// `config_applied`, `peer_added`, …
+    /// Such as `config_applied` or `peer_added`.
     pub(crate) what: &'static str,
-    /// `done`, or why not.
+    /// `done`, or the error.
     pub(crate) outcome: String,
-    /// What it was done to or with; never a secret.
+    /// Must not contain secrets.
     pub(crate) details: Value,
 }
 
 impl Event {
-    /// What the server does by itself, because a file has changed.
+    /// A change by the server itself, after a change of a file.
     pub(crate) fn of_server(what: &'static str, outcome: String, details: Value) -> Event {
         Event { who: Identity::Operator, address: None, what, outcome, details }
     }
 }
 
-/// The log. Without one nothing is written; what is recorded is shown on pages in any case.
+/// The audit log, if there is one, and the recent changes for pages.
 #[derive(Clone, Default)]
 pub(crate) struct Audit {
     log: Option<Arc<AuditLog>>,
@@ -74,7 +72,7 @@ struct AuditLog {
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How many denials were written in the second that began then.
+/// Denials written since `since`.
 struct DenialRate {
     since: Instant,
     written: u32,
@@ -86,7 +84,6 @@ impl Audit {
         Audit::default()
     }
 
-    /// Opens the log.
     pub(crate) fn open(target: &AuditTarget) -> io::Result<Audit> {
         let out: Box<dyn Write + Send> = match target {
             AuditTarget::Stdout => Box::new(io::stdout()),
@@ -108,7 +105,7 @@ impl Audit {
         Ok(Audit { log: Some(log), changes: Arc::default() })
     }
 
-    /// Writes down what was done.
+    /// Records a change.
     pub(crate) fn record(&self, event: Event) {
         let Event { who, address, what, outcome, details } = event;
         self.changes.tell(Change {
@@ -122,17 +119,17 @@ impl Audit {
         log.put(what, &who.to_string(), address, &outcome, details);
     }
 
-    /// Writes down what an identity was denied, if there are not too many.
+    /// Records a denied request, at a limited rate.
     pub(crate) fn denied(&self, who: &Identity, address: Option<IpAddr>, call: &str, why: &str) {
-        self.some("denied", who.text(), address, call, why);
+        self.record_denial("denied", who.text(), address, call, why);
     }
 
-    /// Writes down that a credential was not accepted.
+    /// Records an invalid credential, at a limited rate.
     pub(crate) fn refused(&self, address: Option<IpAddr>, call: &str, why: &str) {
-        self.some("not_known", Identity::Anonymous.text(), address, call, why);
+        self.record_denial("not_known", Identity::Anonymous.text(), address, call, why);
     }
 
-    fn some(&self, what: &'static str, who: &str, address: Option<IpAddr>, call: &str, why: &str) {
+    fn record_denial(&self, what: &'static str, who: &str, address: Option<IpAddr>, call: &str, why: &str) {
         self.changes.tell(Change {
             outcome: why.to_owned(),
             who: who.to_owned(),
@@ -142,17 +139,16 @@ impl Audit {
         self.put_limited(what, who, address, why, json!({ "call": call }));
     }
 
-    /// Writes down which client has asked again too soon, if there are not too many.
+    /// Records a client that asked too soon, at a limited rate.
     pub(crate) fn too_soon(&self, who: &Identity, address: Option<IpAddr>, client: &str, resource: &str) {
         let details = json!({ "client": client, "resource": resource });
         self.put_limited("asked_too_soon", who.text(), address, "left out of the answer: its lease stays", details);
     }
 
-    /// Writes no more than some lines in a second; the next one says how many were left out.
     fn put_limited(&self, what: &str, who: &str, address: Option<IpAddr>, outcome: &str, mut details: Value) {
         let Some(log) = &self.log else { return };
         let left_out = {
-            let mut rate = log.denials.lock().expect("no panic while denials are counted");
+            let mut rate = log.denials.lock().expect("no panic while counting");
             if rate.since.elapsed() >= Duration::from_secs(1) {
                 (rate.since, rate.written) = (Instant::now(), 0);
             }
@@ -169,16 +165,16 @@ impl Audit {
         log.put(what, who, address, outcome, details);
     }
 
-    /// What has changed lately.
+    /// Recent changes.
     pub(crate) fn changes(&self) -> &Arc<Changes> {
         &self.changes
     }
 
-    /// Waits until all that was handed over is written.
+    /// Waits until all lines are written.
     pub(crate) fn close(&self) {
         let Some(log) = &self.log else { return };
-        log.lines.lock().expect("no panic while a line is handed over").take();
-        if let Some(writer) = log.writer.lock().expect("no panic while the log is closed").take() {
+        log.lines.lock().expect("no panic while sending").take();
+        if let Some(writer) = log.writer.lock().expect("no panic while closing").take() {
             let _ = writer.join();
         }
     }
@@ -198,7 +194,7 @@ impl AuditLog {
             line.extend(details);
         }
         line.insert("outcome".into(), outcome.into());
-        let lines = self.lines.lock().expect("no panic while a line is handed over");
+        let lines = self.lines.lock().expect("no panic while sending");
         let sent = lines.as_ref().map(|lines| lines.try_send(Value::Object(line).to_string()));
         if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) = sent {
             lose(&self.lost);
@@ -206,7 +202,7 @@ impl AuditLog {
     }
 }
 
-/// `config_applied` and its details as people read them; the resource stands for itself.
+/// A readable form of an event, without the resource, which is shown separately.
 fn in_words(what: &str, details: &Value) -> String {
     let mut words = what.replace('_', " ");
     for (name, value) in details.as_object().into_iter().flatten().filter(|(name, _)| *name != "resource") {
@@ -221,7 +217,7 @@ fn lose(lost: &AtomicU64) {
     metrics::audit_lost();
 }
 
-/// Names of identities and resources are for the server's user only.
+/// Opens the file for appending, readable by its owner only.
 fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
@@ -250,7 +246,7 @@ mod tests {
     use super::*;
 
     fn lines(path: &Path) -> Vec<Value> {
-        let text = std::fs::read_to_string(path).expect("the log is there");
+        let text = std::fs::read_to_string(path).expect("the log");
         text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
@@ -261,46 +257,46 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_did_what_and_how_it_ended() {
+    fn lines_have_identity_event_and_outcome() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("audit.jsonl");
         for version in [3, 4] {
-            let audit = Audit::open(&AuditTarget::File(path.clone())).expect("it can be opened");
+            let audit = Audit::open(&AuditTarget::File(path.clone())).expect("a log");
             audit.record(event(json!({ "version": version, "source": "a\n\u{202e}b" })));
             audit.close();
         }
         let lines = lines(&path);
-        assert_eq!(lines.len(), 2, "a file is gone on with: {lines:?}");
+        assert_eq!(lines.len(), 2, "appended: {lines:?}");
         let line = &lines[1];
         assert_eq!((&line["who"], &line["address"]), (&json!("web"), &json!("192.0.2.1")));
         assert_eq!((&line["what"], &line["outcome"]), (&json!("config_applied"), &json!("done")));
         assert_eq!((&line["version"], &line["source"]), (&json!(4), &json!("a\n\u{202e}b")));
-        let text = std::fs::read_to_string(&path).expect("the log is there");
-        assert!(!text.contains('\u{202e}'), "nothing in it moves a cursor");
+        let text = std::fs::read_to_string(&path).expect("the log");
+        assert!(!text.contains('\u{202e}'), "control characters are escaped");
         use std::os::unix::fs::PermissionsExt as _;
-        assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::metadata(&path).expect("the log").permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
-    fn denials_beyond_some_in_a_second_are_counted() {
+    fn denials_beyond_the_rate_are_counted() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("audit.jsonl");
-        let audit = Audit::open(&AuditTarget::File(path.clone())).expect("it can be opened");
+        let audit = Audit::open(&AuditTarget::File(path.clone())).expect("a log");
         let many = u64::from(10 * DENIALS_PER_SECOND);
         let deny = || audit.denied(&Identity::Anonymous, None, "GetCapacity", "no");
         (0..many).for_each(|_| deny());
-        // As if a second had passed: the next says what was left out.
+        // One second later.
         audit.log.as_ref().expect("a log").denials.lock().expect("unlocked").since -= Duration::from_secs(2);
         deny();
         audit.close();
         let lines = lines(&path);
         let left_out: u64 = lines.iter().filter_map(|line| line["left_out"].as_u64()).sum();
-        assert_eq!(lines.len() as u64 + left_out, many + 1, "each is written or counted");
+        assert_eq!(lines.len() as u64 + left_out, many + 1, "all are written or counted");
         assert!(left_out > 0 && lines.last().expect("some")["left_out"].is_u64());
     }
 
     #[test]
-    fn a_log_that_cannot_be_written_stops_nothing_and_loses_with_count() {
+    fn lines_that_cannot_be_written_are_counted() {
         let target = AuditTarget::File("/dev/full".into());
         let Ok(audit) = Audit::open(&target) else { return };
         for _ in 0..10 {
@@ -308,13 +304,5 @@ mod tests {
         }
         audit.close();
         assert_eq!(audit.log.expect("a log").lost.load(Ordering::Relaxed), 10);
-    }
-
-    #[test]
-    fn without_a_log_nothing_happens() {
-        let audit = Audit::none();
-        audit.record(event(json!({})));
-        audit.denied(&Identity::Anonymous, None, "GetCapacity", "no");
-        audit.close();
     }
 }

@@ -1,5 +1,5 @@
-//! What has changed on this server lately, for pages: a bounded ring for each kind, so that a flood of one (denials,
-//! which strangers cause) leaves the others alone. Nothing of it is kept over a restart; the audit log is.
+//! Recent changes, for pages: a bounded ring per kind, so that a flood of denials displaces no other kind. Lost at a
+//! restart, unlike the audit log.
 
 use std::{
     collections::VecDeque,
@@ -10,25 +10,22 @@ use std::{
 
 use leaseway_core::{PoolEvent, PoolEventKind, readable};
 
-/// Changes of one kind that are remembered.
-const CHANGES_OF_KIND: usize = 256;
-/// The longest text of a change, in bytes; it has four.
-const CHANGE_TEXT: usize = 400;
+/// Maximum number of changes per kind.
+const MAX_CHANGES_PER_KIND: usize = 256;
+/// Maximum length of each text of a change, in bytes.
+const MAX_CHANGE_TEXT: usize = 400;
 
-/// What sort of change it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
-    /// A configuration is in force, or was refused.
     Configuration,
-    /// Another peer is master, or none is.
+    /// A change of master.
     Election,
-    /// An operator has put another capacity in force for a while.
     Override,
-    /// Something that the manager of a pool should know.
+    /// An event of a pool that its manager should know.
     Pool,
-    /// What else operators have done.
+    /// Other changes by operators.
     Operator,
-    /// A caller was not let in, or not let do something.
+    /// An invalid credential or a missing permission.
     Denial,
 }
 
@@ -57,7 +54,7 @@ impl ChangeKind {
         ChangeKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Of what is in the audit log.
+    /// The kind of an event in the audit log.
     pub(crate) fn of_audited(what: &str) -> ChangeKind {
         match what.split('_').next() {
             Some("config") => ChangeKind::Configuration,
@@ -67,20 +64,19 @@ impl ChangeKind {
     }
 }
 
-/// Something that has changed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub(crate) at: SystemTime,
     pub(crate) kind: ChangeKind,
     pub(crate) what: String,
-    /// How it ended, or why it was refused; may be empty.
+    /// `done`, an error, or empty.
     pub(crate) outcome: String,
-    /// The identity behind it; empty for what the server does by itself.
+    /// The identity; empty for changes by the server itself.
     pub(crate) who: String,
     pub(crate) address: Option<IpAddr>,
-    /// Empty if it concerns no single one.
+    /// Empty unless the change concerns a single resource.
     pub(crate) resource: String,
-    /// How often it has happened in a row; `at` is the last time.
+    /// Number of repetitions; `at` is the time of the last.
     pub(crate) times: u64,
 }
 
@@ -104,7 +100,7 @@ impl Change {
     }
 }
 
-/// What has changed lately.
+/// Recent changes, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Changes([Mutex<VecDeque<Change>>; ChangeKind::ALL.len()]);
 
@@ -113,7 +109,7 @@ impl Changes {
         self.0[kind as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a change. The same again counts it once more.
+    /// Adds a change, or counts a repetition of the last.
     pub(crate) fn tell(&self, mut change: Change) {
         for text in [&mut change.what, &mut change.outcome, &mut change.who, &mut change.resource] {
             cut(text);
@@ -123,21 +119,21 @@ impl Changes {
             (last.at, last.times) = (change.at, last.times + 1);
             return;
         }
-        if ring.len() == CHANGES_OF_KIND {
+        if ring.len() == MAX_CHANGES_PER_KIND {
             ring.pop_front();
         }
         ring.push_back(change);
     }
 
-    /// Those events of a pool that its manager should know.
+    /// Adds the events of a pool that its manager should know.
     pub(crate) fn tell_of_pool(&self, resource: &str, events: &[PoolEvent]) {
         for event in events {
-            let Some(what) = told(event) else { continue };
+            let Some(what) = pool_event_text(event) else { continue };
             self.tell(Change { resource: resource.to_owned(), ..Change::new(ChangeKind::Pool, what) });
         }
     }
 
-    /// All of them, or those of a kind; the newest first.
+    /// All changes, or those of a kind, the newest first.
     pub(crate) fn list(&self, kind: Option<ChangeKind>) -> Vec<Change> {
         let kinds = ChangeKind::ALL.into_iter().filter(|one| kind.is_none_or(|kind| kind == *one));
         let mut all: Vec<Change> = kinds.flat_map(|kind| self.ring(kind).iter().cloned().collect::<Vec<_>>()).collect();
@@ -146,8 +142,8 @@ impl Changes {
     }
 }
 
-/// What clients do all the time is left out.
-fn told(event: &PoolEvent) -> Option<String> {
+/// The text for an event; none for routine events.
+fn pool_event_text(event: &PoolEvent) -> Option<String> {
     let client = event.client.as_ref().map(|client| client.id.to_string()).unwrap_or_default();
     let total = readable(event.total.get());
     match event.kind {
@@ -167,8 +163,8 @@ fn told(event: &PoolEvent) -> Option<String> {
 }
 
 fn cut(text: &mut String) {
-    if text.len() > CHANGE_TEXT {
-        let most = CHANGE_TEXT - '…'.len_utf8();
+    if text.len() > MAX_CHANGE_TEXT {
+        let most = MAX_CHANGE_TEXT - '…'.len_utf8();
         let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
         text.truncate(end);
         text.push('…');
@@ -181,20 +177,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_denials_leaves_an_election_alone_and_grows_nothing() {
+    fn a_flood_of_denials_displaces_no_election_and_is_bounded() {
         let changes = Changes::default();
         changes.tell(Change::new(ChangeKind::Election, "b is master"));
-        for number in 0..10 * CHANGES_OF_KIND {
-            changes.tell(Change::new(ChangeKind::Denial, format!("{number}{}", "ü".repeat(CHANGE_TEXT))));
+        for number in 0..10 * MAX_CHANGES_PER_KIND {
+            changes.tell(Change::new(ChangeKind::Denial, format!("{number}{}", "ü".repeat(MAX_CHANGE_TEXT))));
         }
         let all = changes.list(None);
-        assert_eq!(all.len(), CHANGES_OF_KIND + 1);
-        assert!(all.iter().all(|change| change.what.len() <= CHANGE_TEXT));
+        assert_eq!(all.len(), MAX_CHANGES_PER_KIND + 1);
+        assert!(all.iter().all(|change| change.what.len() <= MAX_CHANGE_TEXT));
         assert_eq!(changes.list(Some(ChangeKind::Election))[0].what, "b is master");
     }
 
     #[test]
-    fn the_same_again_is_counted() {
+    fn repetitions_are_counted() {
         let changes = Changes::default();
         (0..3).for_each(|_| changes.tell(Change::new(ChangeKind::Denial, "GetCapacity")));
         changes.tell(Change::new(ChangeKind::Denial, "Watch"));

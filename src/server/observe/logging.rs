@@ -1,19 +1,19 @@
-//! Helpers that keep the log short.
+//! Rate limits for the log.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// How long after a line the next of its kind may follow.
+/// Minimum interval between lines of a throttle.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether a count has doubled: what happens a million times makes twenty lines of log, not a million.
+/// Whether a count has passed a power of two, so that a million events produce twenty lines.
 pub(crate) fn worth_logging(before: u64, now: u64) -> bool {
     now.checked_ilog2() != before.checked_ilog2()
 }
 
-/// Lets a line that strangers can cause into the log once a second.
+/// Limits lines that unauthenticated clients can cause to one per second.
 #[derive(Debug)]
 pub(crate) struct Throttle(Mutex<Throttled>);
 
@@ -28,7 +28,7 @@ impl Throttle {
         Throttle(Mutex::new(Throttled { last: None, unsaid: 0 }))
     }
 
-    /// How many lines were left out since the last, if one may be written now.
+    /// Whether a line may be logged now, and the number of lines left out since the last.
     pub(crate) fn turn(&self) -> Option<u64> {
         self.turn_at(Instant::now())
     }
@@ -49,14 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_often_is_logged_rarely() {
+    fn frequent_events_are_logged_rarely() {
         let logged: Vec<u64> = (1..=1000).filter(|now| worth_logging(now - 1, *now)).collect();
         assert_eq!(logged, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
         assert!(!worth_logging(5, 5));
     }
 
     #[test]
-    fn a_line_is_written_once_a_second_and_says_how_many_were_not() {
+    fn a_throttle_allows_one_line_per_second_and_counts_the_others() {
         let (throttle, begin) = (Throttle::new(), Instant::now());
         let turns = [0, 1, 999, 1_000, 1_500, 2_000].map(|ms| throttle.turn_at(begin + Duration::from_millis(ms)));
         assert_eq!(turns, [Some(0), None, None, Some(2), None, Some(1)]);

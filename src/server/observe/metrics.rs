@@ -1,10 +1,7 @@
-//! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently);
-//! ours stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`; [`requests`] are
-//! counted past the registry.
+//! All metrics. Doorman's names are kept; others begin with `leaseway_`. Gauges are set at each scrape
+//! (`api/http/metrics.rs`). [`requests`] bypasses the registry.
 
-mod call_kind;
 pub(crate) mod process;
-mod reason;
 mod requests;
 
 use std::sync::LazyLock;
@@ -15,31 +12,29 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use metrics_util::MetricKindMask;
 
 pub(crate) use self::{
-    call_kind::CallKind,
     process::free_bytes,
-    reason::Reason,
     requests::{RequestMethod, put_requests},
 };
-use crate::config::service::Service;
+use crate::config::listeners::Service;
 
-/// Doorman's buckets: those of the old Go client library.
+/// Buckets of Doorman, which are the defaults of its Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// From a write to one fast disk to an election.
+/// From a write to a fast disk up to an election.
 const COMMIT_SECONDS: [f64; 12] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
 
-/// Gauges of peers that are gone disappear after so long: all others are set at each scrape.
-const FORGET: std::time::Duration = std::time::Duration::from_secs(10);
+/// Gauges that are no longer set, such as those of removed peers, disappear after this time.
+const GAUGE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Installs the recorder; what it returns renders `/metrics`.
+/// Installs the recorder. The handle renders `/metrics`.
 pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("leaseway_uplink_seconds".into()), &SECONDS)?
         .set_buckets_for_metric(Matcher::Prefix("leaseway_quorum_".into()), &COMMIT_SECONDS)?
-        .idle_timeout(MetricKindMask::GAUGE, Some(FORGET))
+        .idle_timeout(MetricKindMask::GAUGE, Some(GAUGE_TIMEOUT))
         .build_recorder();
     let handle = recorder.handle();
-    // A second server in one process keeps the first one's recorder; both then count together.
+    // A second server in the same process uses the first one's recorder.
     let _ = metrics::set_global_recorder(recorder);
     describe();
     Ok(handle)
@@ -57,12 +52,12 @@ fn describe() {
         "leaseway_entry_problems_total",
         "Entries of requests with which something was wrong, by reason."
     );
-    for reason in Reason::ALL {
-        counter!("leaseway_entry_problems_total", "reason" => reason.name()).absolute(0);
+    for (_, reason) in Reason::NAMES {
+        counter!("leaseway_entry_problems_total", "reason" => reason).absolute(0);
     }
     describe_counter!("leaseway_connections_closed_total", "Connections closed by this server, by reason.");
-    for why in Closed::ALL {
-        counter!("leaseway_connections_closed_total", "reason" => why.name()).absolute(0);
+    for why in Closed::NAMES {
+        counter!("leaseway_connections_closed_total", "reason" => why).absolute(0);
     }
     describe_counter!(
         "leaseway_openings_failed_total",
@@ -75,15 +70,15 @@ fn describe() {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
     }
     describe_counter!("leaseway_access_denied_total", "What callers asked for and may not do, by call.");
-    for call in CallKind::ALL {
-        counter!("leaseway_access_denied_total", "call" => call.name()).absolute(0);
+    for (_, call) in CallKind::NAMES {
+        counter!("leaseway_access_denied_total", "call" => call).absolute(0);
     }
     describe_counter!("leaseway_tokens_reloads_total", "Attempts to read files of tokens and keys again, by outcome.");
     for outcome in ["applied", "rejected"] {
         counter!("leaseway_tokens_reloads_total", "outcome" => outcome).absolute(0);
     }
-    for outcome in ParentOutcome::ALL {
-        counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).absolute(0);
+    for outcome in ParentOutcome::NAMES {
+        counter!("leaseway_uplink_requests_total", "outcome" => outcome).absolute(0);
     }
     describe_counter!("leaseway_uplink_requests_total", "Requests to the parent, by outcome.");
     describe_histogram!("leaseway_uplink_seconds", Unit::Seconds, "Time until the parent has answered.");
@@ -100,12 +95,12 @@ fn describe() {
     }
     for (name, help) in COUNTERS {
         describe_counter!(name, help);
-        // Shown from the start, so that a rate over it begins with the first event.
+        // Exported from the start, so that rates include the first event.
         counter!(name).absolute(0);
     }
 }
 
-/// What is said of a gauge that is written past the registry.
+/// The help text of a gauge that bypasses the registry.
 pub(crate) fn help_of_gauge(name: &str) -> &'static str {
     GAUGES.iter().find(|(known, _)| *known == name).map_or("", |(_, help)| help)
 }
@@ -191,10 +186,106 @@ const COUNTERS: [(&str, &str); 21] = [
     ("leaseway_resource_restarts_total", "Resources built anew because they failed."),
 ];
 
-/// What resources count, looked up once for each life of one: a look-up costs more than a round of one request.
+/// Why an entry of a request has a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    BadValue,
+    BadId,
+    TooManyInRequest,
+    TooManyBands,
+    TooManyClients,
+    /// Another node with the same name holds leases.
+    NameTaken,
+    TooManyResources,
+    /// The queue of the resource is full.
+    Busy,
+    /// The resource panicked.
+    Failed,
+    TooSoon,
+    /// The node has no lease from its parent yet.
+    NotYet,
+    Denied,
+}
+
+impl Reason {
+    /// All reasons in order, with their names on the wire and in metrics.
+    const NAMES: [(Reason, &'static str); 12] = [
+        (Reason::BadValue, "bad_value"),
+        (Reason::BadId, "bad_id"),
+        (Reason::TooManyInRequest, "too_many_in_request"),
+        (Reason::TooManyBands, "too_many_bands"),
+        (Reason::TooManyClients, "too_many_clients"),
+        (Reason::NameTaken, "name_taken"),
+        (Reason::TooManyResources, "too_many_resources"),
+        (Reason::Busy, "busy"),
+        (Reason::Failed, "failed"),
+        (Reason::TooSoon, "too_soon"),
+        (Reason::NotYet, "not_yet"),
+        (Reason::Denied, "denied"),
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        Reason::NAMES[self as usize].1
+    }
+}
+
+/// A call that a policy decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    Discovery,
+    GetCapacity,
+    GetServerCapacity,
+    ReleaseCapacity,
+    Watch,
+    GetStatus,
+    Config,
+    Peers,
+    Pools,
+    Http,
+    /// A request to a gateway.
+    Gateway,
+    /// An unknown method.
+    Other,
+}
+
+impl CallKind {
+    /// All calls in order, with their names in metrics and the audit log.
+    const NAMES: [(CallKind, &'static str); 12] = [
+        (CallKind::Discovery, "Discovery"),
+        (CallKind::GetCapacity, "GetCapacity"),
+        (CallKind::GetServerCapacity, "GetServerCapacity"),
+        (CallKind::ReleaseCapacity, "ReleaseCapacity"),
+        (CallKind::Watch, "Watch"),
+        (CallKind::GetStatus, "GetStatus"),
+        (CallKind::Config, "Config"),
+        (CallKind::Peers, "Peers"),
+        (CallKind::Pools, "Pools"),
+        (CallKind::Http, "HTTP"),
+        (CallKind::Gateway, "gateway"),
+        (CallKind::Other, "other"),
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        CallKind::NAMES[self as usize].1
+    }
+
+    /// The call of a path; none for health and reflection, which are open to all.
+    pub(crate) fn of(path: &str) -> Option<CallKind> {
+        if path.starts_with("/grpc.") {
+            return None;
+        }
+        if path.starts_with("/envoy.") {
+            return Some(CallKind::Gateway);
+        }
+        let method = path.rsplit('/').next().unwrap_or_default();
+        let known = CallKind::NAMES.into_iter().find(|(_, name)| *name == method);
+        Some(known.map_or(CallKind::Other, |(call, _)| call))
+    }
+}
+
+/// The counters of a resource. Cached, because a lookup costs more than a round with one request.
 pub(crate) struct ResourceMeters([(Counter, Count); 9]);
 
-/// Which of the counters.
 type Count = fn(&Counters) -> u64;
 
 impl ResourceMeters {
@@ -212,6 +303,7 @@ impl ResourceMeters {
         ])
     }
 
+    /// Adds the difference between two states of the counters.
     pub(crate) fn counted(&self, before: &Counters, now: &Counters) {
         for (meter, count) in &self.0 {
             let more = count(now) - count(before);
@@ -223,9 +315,9 @@ impl ResourceMeters {
 }
 
 pub(crate) fn entry_has_problem(reason: Reason) {
-    // Looked up once: one request may have as many as fit into a message.
-    static METERS: LazyLock<[Counter; Reason::ALL.len()]> = LazyLock::new(|| {
-        Reason::ALL.map(|reason| counter!("leaseway_entry_problems_total", "reason" => reason.name()))
+    // Cached, because a request can have very many problems.
+    static METERS: LazyLock<[Counter; Reason::NAMES.len()]> = LazyLock::new(|| {
+        Reason::NAMES.map(|(_, reason)| counter!("leaseway_entry_problems_total", "reason" => reason))
     });
     METERS[reason as usize].increment(1);
 }
@@ -261,34 +353,22 @@ pub(crate) fn resource_restarted() {
 /// The outcomes of an attempt to reload the configuration.
 const RELOADS: [&str; 4] = ["applied", "unchanged", "kept", "rejected"];
 
-/// How a request to the parent ended.
+/// The outcome of a request to the parent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ParentOutcome {
     Answered,
-    /// Another is the master.
     Redirected,
-    /// With an error.
     Failed,
-    /// There was no answer in time.
+    /// Timed out.
     Late,
 }
 
 impl ParentOutcome {
-    const ALL: [ParentOutcome; 4] =
-        [ParentOutcome::Answered, ParentOutcome::Redirected, ParentOutcome::Failed, ParentOutcome::Late];
-
-    fn name(self) -> &'static str {
-        match self {
-            ParentOutcome::Answered => "answered",
-            ParentOutcome::Redirected => "redirected",
-            ParentOutcome::Failed => "failed",
-            ParentOutcome::Late => "late",
-        }
-    }
+    const NAMES: [&str; 4] = ["answered", "redirected", "failed", "late"];
 }
 
 pub(crate) fn parent_asked(outcome: ParentOutcome, took: std::time::Duration) {
-    counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).increment(1);
+    counter!("leaseway_uplink_requests_total", "outcome" => ParentOutcome::NAMES[outcome as usize]).increment(1);
     if let ParentOutcome::Answered = outcome {
         histogram!("leaseway_uplink_seconds").record(took.as_secs_f64());
     }
@@ -320,32 +400,25 @@ pub(crate) fn connection_refused() {
     counter!("leaseway_connections_refused_total").increment(1);
 }
 
-/// Why a connection was closed before its client wanted that.
+/// Why the server closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// It asked for nothing for long.
     Idle,
-    /// It did not read its answers.
+    /// Answers were not read.
     Stalled,
-    /// It was idle, and a newcomer needed its place.
+    /// Idle, and replaced by a new connection.
     Displaced,
-    /// The certificate that it was opened with has ended.
+    /// The client's certificate expired.
     Expired,
-    /// Too many tokens that came over it prove nothing.
+    /// Too many invalid tokens.
     Refused,
 }
 
 impl Closed {
-    const ALL: [Closed; 5] = [Closed::Idle, Closed::Stalled, Closed::Displaced, Closed::Expired, Closed::Refused];
+    const NAMES: [&str; 5] = ["idle", "stalled", "displaced", "expired", "refused"];
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Closed::Idle => "idle",
-            Closed::Stalled => "stalled",
-            Closed::Displaced => "displaced",
-            Closed::Expired => "expired",
-            Closed::Refused => "refused",
-        }
+        Closed::NAMES[self as usize]
     }
 }
 
@@ -371,4 +444,15 @@ pub(crate) fn hinted(why: Why) {
 
 pub(crate) fn config_reloaded(outcome: &'static str) {
     counter!("leaseway_config_reloads_total", "outcome" => outcome).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_the_order_of_the_variants() {
+        assert!(Reason::NAMES.iter().enumerate().all(|(at, (reason, _))| *reason as usize == at));
+        assert!(CallKind::NAMES.iter().enumerate().all(|(at, (call, _))| *call as usize == at));
+    }
 }

@@ -1,5 +1,5 @@
-//! Traces of requests, to a collector that speaks OTLP; where is what OTEL_EXPORTER_OTLP_ENDPOINT says, and without it
-//! there are none. A caller's `traceparent` is the parent of its request's span.
+//! Traces of requests, exported over OTLP if OTEL_EXPORTER_OTLP_ENDPOINT is set. The `traceparent` of a request is the
+//! parent of its span.
 
 use std::{env, sync::OnceLock};
 
@@ -20,11 +20,10 @@ use crate::config::error::ServeError;
 
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
 
-/// Sends what is left when it is told to.
 pub(crate) struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Also headers, sampling, batches and the service's name are as the variables of OpenTelemetry say.
+    /// Starts the exporter. OpenTelemetry's variables configure it.
     pub(crate) fn start(id: &str) -> Result<Option<Traces>, ServeError> {
         const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
         if ENDPOINTS.iter().all(|name| env::var_os(name).is_none()) {
@@ -38,12 +37,12 @@ impl Traces {
         }
         let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build());
         let provider = provider.build();
-        // A second server in one process keeps the first one's.
+        // A second server in the same process uses the first one's tracer.
         let _ = TRACER.set(provider.tracer("leaseway"));
         Ok(Some(Traces(provider)))
     }
 
-    /// Waits for the collector, on a thread of its own: connections to it live on this one.
+    /// Exports the remaining spans, on another thread, because their connections need this one.
     pub(crate) async fn stop(self) {
         let stopped = tokio::task::spawn_blocking(move || self.0.shutdown()).await;
         if let Ok(Err(error)) = stopped {
@@ -52,11 +51,11 @@ impl Traces {
     }
 }
 
-/// The span of a request, which lasts until this is dropped.
+/// The span of a request. Ends when it is dropped.
 pub(crate) struct RequestSpan(Option<Span>);
 
 impl RequestSpan {
-    /// Of a gRPC call.
+    /// The span of a gRPC call.
     pub(crate) fn of_call<B>(request: &Request<B>) -> RequestSpan {
         let (service, method) = request.uri().path().trim_start_matches('/').split_once('/').unwrap_or_default();
         RequestSpan::begin(request.headers(), || {
@@ -69,7 +68,7 @@ impl RequestSpan {
         })
     }
 
-    /// Of a request for a page. Paths have ids in them, so that they are no names of spans.
+    /// The span of a page. Its name has no path, because paths contain ids.
     fn of_page<B>(request: &Request<B>) -> RequestSpan {
         RequestSpan::begin(request.headers(), || {
             let attributes = vec![
@@ -90,7 +89,7 @@ impl RequestSpan {
         RequestSpan(span)
     }
 
-    /// Notes how it was answered, as far as headers say so.
+    /// Adds the status in the headers of the response.
     pub(crate) fn answered<B>(&mut self, response: &Response<B>) {
         let Some(span) = &mut self.0 else { return };
         let code = response.status().as_u16();
@@ -105,7 +104,7 @@ impl RequestSpan {
     }
 }
 
-/// Pages within their spans.
+/// Middleware that traces pages.
 pub(crate) async fn page(request: axum::extract::Request, next: axum::middleware::Next) -> axum::response::Response {
     let mut span = RequestSpan::of_page(&request);
     let response = next.run(request).await;

@@ -5,7 +5,11 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use crate::{
     api::http::HostNames,
     auth::{Authorizer, CredentialFiles, JwtOptions},
-    config::{error::ServeError, exposure::Exposure, limits::Limits, service::Service},
+    config::{
+        error::ServeError,
+        limits::Limits,
+        listeners::{Exposure, Service},
+    },
     listen::{
         ListenerSettings, PendingHandshakes,
         accounts::Accounts,

@@ -6,7 +6,7 @@ use leaseway_client::transport::{Token, is_loopback};
 use leaseway_tls::{ClientTls, Credentials, Files, TlsError};
 
 use crate::{
-    config::parent_error::ParentError,
+    config::error::ParentError,
     listen::tls::Tls,
     node::{Parent, server_info::ServerInfo},
 };

@@ -12,7 +12,7 @@ use crate::{
     config::{
         error::ServeError,
         initial_config::{InitialConfiguration, believed, longest_lease},
-        secret::read_secret,
+        read_secret,
     },
     listen::{Addresses, Caller, Listener, ListenerSettings, tls::Tls},
     node::{Handover, Membership, peer_endpoints::PeerEndpoints, server_info::ServerInfo},

@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use leaseway_server::config::yaml::{Field, Fields, Findings, unknown};
-use leaseway_server::config::{ConfigError, Position, yaml};
+use leaseway_server::config::{
+    self, ConfigError, Position,
+    yaml::{self, Field, Fields, Findings},
+};
 
 use super::options::{Options, Setting};
 
@@ -198,11 +200,11 @@ fn configuration(fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration
     }
     let mut text = String::new();
     if let Some(resources) = resources {
-        yaml::read_resources(&resources, found);
+        config::read_resources(&resources, found);
         text += &resources.document("resources");
     }
     if let Some(access) = access {
-        yaml::read_access(&access, found);
+        config::read_access(&access, found);
         text += &access.document("access");
     }
     if text.is_empty() { Configuration::Example } else { Configuration::Inline(text) }
@@ -243,7 +245,7 @@ impl Tree {
         let known: Vec<&str> = self.nodes.iter().map(String::as_str).collect();
         for (child, parent, at) in &self.parents {
             if !known.contains(&parent.as_str()) {
-                found.error(*at, unknown("node", parent, &known));
+                found.error(*at, yaml::unknown("node", parent, &known));
             } else if let Some(circle) = self.circle(child) {
                 let message = format!(
                     "`parent` goes round in a circle ({}): one of them must be without it, and have a `config` of its own",

@@ -1,70 +1,79 @@
-//! The admin service for operators: the configuration that the peers keep, and the membership. Served on an address of
-//! its own, because clients that may ask for capacity need not be able to change it.
+//! The admin service: configuration, membership, overrides and backups. It has its own listener, because clients must not
+//! reach it.
 //!
-//! Only the master makes changes; another peer answers with its admin address (`leaseway-master`).
+//! Only the master makes changes. Other peers answer with its admin address (`leaseway-master`).
 
-mod backup;
 mod overrides;
-mod plan;
-mod transfer;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, pin::Pin, sync::Arc};
 
-use leaseway_core::access::{AccessRequest, Action};
+use leaseway_core::{
+    self as core, HolderKind, Millis, Sum,
+    access::{AccessRequest, Action},
+};
 use leaseway_proto::admin::{
-    AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetBackupRequest,
-    GetConfigRequest, GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListOverridesRequest,
-    ListOverridesResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA, PlanConfigRequest, PlanConfigResponse,
-    RemovePeerRequest, RemovePeerResponse, SetOverrideRequest, SetOverrideResponse, TransferMastershipRequest,
-    TransferMastershipResponse,
+    AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader, DueChange,
+    Foreseen, GetBackupRequest, GetConfigRequest, GetConfigResponse, ListConfigsRequest, ListConfigsResponse,
+    ListOverridesRequest, ListOverridesResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA,
+    PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse, ResourcePlan, SetOverrideRequest,
+    SetOverrideResponse, SettingChange, TransferMastershipRequest, TransferMastershipResponse,
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
-use leaseway_raft::{ChangeError, Command, Configuration, MasterLease, RaftHandle, State};
+use leaseway_raft::{ChangeError, Command, Configuration, MasterLease, RaftHandle, State, Transferred};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
     sync::{Mutex, watch},
 };
+use tokio_stream::Stream;
 use tonic::{
     Request, Response, Status,
     metadata::{Ascii, MetadataValue},
     service::{Routes, interceptor::InterceptedService},
 };
 
-use super::{
-    admitted,
-    operators::{elsewhere, unsure},
-    pools::PoolService,
-    serve_here,
-};
+use super::{admitted, elsewhere, pools::PoolService, serve_here, unsure};
 use crate::{
-    api::status::peer_list::peer_list,
+    api::status::peer_list,
     auth::{Admitted, Authorizer, CallerCache},
-    config::{self, TEMPLATES, error::ServeError, limits::Limits},
+    config::{
+        self, TEMPLATES,
+        error::ServeError,
+        initial_config::{believed, longest_lease},
+        limits::Limits,
+    },
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
-    node::{NodeHandle, server_info::ServerInfo},
+    node::{
+        NodeHandle,
+        peer_endpoints::PeerEndpoints,
+        plan::{self, Plan, PlanRequest, Unplanned},
+        server_info::ServerInfo,
+    },
     observe::metrics::CallKind,
 };
 
-/// The framing of a configuration on the wire, in bytes.
+/// Bytes of a message besides the text of a configuration.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
+const BACKUP_PART_BYTES: usize = 256 << 10;
 
-/// Where operators are served.
+type BackupParts = Pin<Box<dyn Stream<Item = Result<BackupPart, Status>> + Send>>;
+
+/// The listener of the admin service.
 #[derive(Debug, Clone)]
 pub struct AdminOptions {
     pub listen: SocketAddr,
-    /// The file with the operators' token; without it only loopback is served.
+    /// File with the operators' token. Required off loopback unless there is a policy.
     pub token_file: Option<PathBuf>,
 }
 
-/// A port that is not served yet.
+/// A bound port.
 pub(crate) struct AdminPort {
     pub(crate) tcp: TcpListener,
 }
 
 impl AdminPort {
-    /// Binds the address. Off loopback only with a token or a policy.
+    /// Binds the address. Off loopback, a token or a policy is required.
     pub(crate) async fn open(
         options: &AdminOptions,
         info: &mut ServerInfo,
@@ -82,7 +91,7 @@ impl AdminPort {
     }
 }
 
-/// Serves until `stop` says so. Without peers and data directory there are pools only.
+/// Serves until `stop` is true. A server without a data directory has the pool service only.
 pub(crate) async fn serve(
     AdminPort { tcp }: AdminPort,
     authorizer: Arc<Authorizer>,
@@ -104,7 +113,7 @@ pub(crate) async fn serve(
     serve_here(Listener::new(tcp, listener), services, &limits, stop).await;
 }
 
-/// Finds out who calls. Where no policy decides what a caller may do, the server's token does.
+/// Authenticates the caller. Without a policy, the operators' token is required.
 fn guard(authorizer: &Arc<Authorizer>, mut request: Request<()>) -> Result<Request<()>, Status> {
     let headers = request.metadata().clone().into_headers();
     if authorizer.is_open() && !authorizer.is_operators(&headers) {
@@ -123,7 +132,7 @@ pub(crate) struct AdminService {
     node: NodeHandle,
     quorum: RaftHandle,
     info: ServerInfo,
-    /// Configurations are applied one after the other, so that the expected version stays in force meanwhile.
+    /// Serializes changes, so that the expected version cannot change meanwhile.
     applying: Arc<Mutex<()>>,
 }
 
@@ -132,7 +141,7 @@ impl AdminService {
         AdminService { node, quorum, info, applying: Arc::default() }
     }
 
-    /// Whether a call may read what some change.
+    /// Requires permission to read, or to `change`.
     fn may_read<T>(&self, request: &Request<T>, call: CallKind, change: Action) -> Result<(), Status> {
         let reads = [Action::Read, change].map(AccessRequest::to);
         admitted(request, self.node.authorizer()).check_any(call, &reads)
@@ -148,7 +157,7 @@ impl AdminService {
         self.node.authorizer().record(admitted.event(what, outcome, details));
     }
 
-    /// Refuses where the parent has the templates.
+    /// Fails if the parent has the templates.
     fn has_configurations(&self) -> Result<(), Status> {
         let Some(parent) = self.node.parent() else { return Ok(()) };
         let addresses = parent.addresses.join(", ");
@@ -161,9 +170,9 @@ impl AdminService {
         Err(status)
     }
 
-    fn reign(&self) -> Result<MasterLease, Status> {
-        let reign = self.node.reign().map_err(|why| elsewhere(&why))?;
-        Ok(reign.expect("a server with peers is master only with a reign"))
+    fn master_lease(&self) -> Result<MasterLease, Status> {
+        let lease = self.node.reign().map_err(|why| elsewhere(&why))?;
+        Ok(lease.expect("with peers, a master has a lease"))
     }
 
     async fn apply_and_record(
@@ -175,8 +184,7 @@ impl AdminService {
         let applied = self.apply(request).await;
         let outcome = match &applied {
             Ok(answer) if answer.version == 0 => Err(format!("refused: {}", answer.mistakes.join("; "))),
-            Ok(_) => Ok(()),
-            Err(status) => Err(status.message().to_owned()),
+            _ => super::outcome(&applied),
         };
         let version = applied.as_ref().map_or(0, |answer| answer.version);
         self.record(admitted, "config_applied", outcome, json!({ "source": source, "version": version }));
@@ -184,7 +192,7 @@ impl AdminService {
     }
 
     async fn apply(&self, request: ApplyConfigRequest) -> Result<ApplyConfigResponse, Status> {
-        let reign = self.reign()?;
+        let lease = self.master_lease()?;
         let newest = self.quorum.read(|state| state.configuration().map_or(0, |newest| newest.version));
         if request.expected_version != 0 && request.expected_version != newest {
             let (expected, now) = (request.expected_version, newest);
@@ -217,13 +225,66 @@ impl AdminService {
             by: Arc::clone(&self.info.id),
         };
         self.quorum
-            .propose(&reign, vec![Command::Configuration(configuration)])
+            .propose(&lease, vec![Command::Configuration(configuration)])
             .await
             .map_err(|error| unsure(&error))?;
-        // If the node is gone the process ends.
+        // If the node is gone, the process is ending.
         let _ = self.node.look_at_facts().await;
         let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
         Ok(ApplyConfigResponse { version, mistakes: Vec::new(), warnings })
+    }
+
+    /// A backup contains the policy, and all resources.
+    fn may_back_up(&self, request: &Request<GetBackupRequest>) -> Result<Admitted, Status> {
+        let admitted = admitted(request, self.node.authorizer());
+        admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
+        admitted.check_everything(CallKind::Config, Action::Read)?;
+        Ok(admitted)
+    }
+
+    fn backup(&self) -> BackupParts {
+        let (program, now) = (env!("CARGO_PKG_VERSION"), self.node.clock.now().unix);
+        let bytes = self.quorum.backup(program, now, self.believed()).to_bytes();
+        let parts: Vec<_> =
+            bytes.chunks(BACKUP_PART_BYTES).map(|part| Ok(BackupPart { bytes: part.to_vec() })).collect();
+        Box::pin(tokio_stream::iter(parts))
+    }
+
+    /// The longest time that clients may trust leases granted under any known configuration.
+    fn believed(&self) -> Millis {
+        let texts: Vec<_> = self.quorum.read(|state| state.configurations().cloned().collect());
+        let loaded = texts.iter().filter_map(|one| config::parse(&one.source, &one.text).ok());
+        let longest = loaded.map(|loaded| longest_lease(&loaded.repository)).max().unwrap_or(believed(Millis(0)));
+        longest.max(longest_lease(&self.node.config().repository)).max(self.node.longest_loan())
+    }
+
+    /// Plans a configuration. Shows the resources that the caller may read; permission to change implies that.
+    async fn plan(&self, admitted: &Admitted, request: PlanConfigRequest) -> Result<PlanConfigResponse, Status> {
+        let PlanConfigRequest { text, source, resource_id, holders } = request;
+        let request = PlanRequest { text, source, resource: resource_id, holders: holders as usize };
+        let may_change = admitted.may(&AccessRequest::to(Action::Configure));
+        let is_shown = |id: &str| may_change || admitted.may(&AccessRequest::on(Action::Read, id));
+        match plan::plan(&self.node, &request, is_shown).await {
+            Ok(plan) => Ok(planned(plan)),
+            Err(Unplanned::NotMaster(why)) => Err(elsewhere(&why)),
+            Err(Unplanned::HasParent(_)) => Err(self
+                .has_configurations()
+                .err()
+                .unwrap_or_else(|| Status::failed_precondition("the parent of this node decides"))),
+        }
+    }
+
+    /// Transfers the mastership to a peer. If `to` is empty, to the one with the longest log.
+    async fn transfer(&self, to: &str) -> Result<TransferMastershipResponse, Status> {
+        let moved = self.quorum.transfer(Some(to).filter(|to| !to.is_empty())).await;
+        let Transferred { master, took } = moved.map_err(|error| not_changed(&error))?;
+        let PeerEndpoints { grpc, admin, .. } = PeerEndpoints::from(master.advertise.as_str());
+        Ok(TransferMastershipResponse {
+            master: master.name,
+            master_grpc_address: grpc,
+            master_admin_address: admin,
+            took_ms: took.as_millis() as u64,
+        })
     }
 }
 
@@ -239,9 +300,70 @@ fn header(configuration: &Configuration) -> ConfigHeader {
 fn not_changed(error: &ChangeError) -> Status {
     match error {
         ChangeError::NotMaster { .. } => Status::unavailable(error.to_string()),
-        // This server has to be started differently, not the peer that is to be added.
+        // The mistake is in the options of this server.
         ChangeError::Lone { .. } => Status::not_found(error.to_string()),
         _ => Status::aborted(error.to_string()),
+    }
+}
+
+fn planned(plan: Plan) -> PlanConfigResponse {
+    PlanConfigResponse {
+        in_force: plan.in_force,
+        mistakes: plan.mistakes,
+        warnings: plan.warnings,
+        resource: plan.resources.into_iter().map(resource).collect(),
+        unchanged: plan.unchanged as u64,
+        left_out: plan.left_out as u64,
+    }
+}
+
+fn resource(plan: plan::ResourcePlan) -> ResourcePlan {
+    let setting =
+        |change: core::FieldChange| SettingChange { field: change.field.to_owned(), from: change.from, to: change.to };
+    ResourcePlan {
+        resource_id: plan.id.to_string(),
+        template_before: plan.template.0.unwrap_or_default(),
+        template_after: plan.template.1.unwrap_or_default(),
+        algorithm_before: plan.algorithm.0.name().to_owned(),
+        algorithm_after: plan.algorithm.1.name().to_owned(),
+        setting: plan.changes.into_iter().map(setting).collect(),
+        foreseen: plan.foreseen.as_ref().map(foreseen),
+    }
+}
+
+fn foreseen(foreseen: &core::Foreseen) -> Foreseen {
+    Foreseen {
+        capacity_before: foreseen.capacity.0.get(),
+        capacity_after: foreseen.capacity.1.get(),
+        holders: foreseen.holders as u64,
+        subclients: foreseen.subclients,
+        wants: foreseen.wants.get(),
+        held: foreseen.held.get(),
+        due_before: foreseen.due.0.get(),
+        due_after: foreseen.due.1.map(Sum::get),
+        gaining: foreseen.gains.holders as u64,
+        gained: foreseen.gains.amount.get(),
+        losing: foreseen.losses.holders as u64,
+        lost: foreseen.losses.amount.get(),
+        over: foreseen.over.get(),
+        beyond: foreseen.beyond.get(),
+        until_ms: foreseen.until.0,
+        learning_ms: foreseen.learning.0,
+        change: foreseen.changes.iter().map(change).collect(),
+        unnamed: foreseen.unnamed.get(),
+        sentences: foreseen.sentences(),
+    }
+}
+
+fn change(change: &core::DueChange) -> DueChange {
+    DueChange {
+        id: change.id.to_string(),
+        is_server: change.kind == HolderKind::Node,
+        subclients: change.subclients,
+        wants: change.wants.get(),
+        held: change.held.get(),
+        before: change.before.get(),
+        after: change.after.get(),
     }
 }
 
@@ -255,7 +377,7 @@ impl Node for AdminService {
         admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
         let alone = Arc::clone(&self.applying).lock_owned().await;
         let (service, request) = (self.clone(), request.into_inner());
-        // A call may be cancelled while its proposal is under way: the next must not expect the same version.
+        // Spawned, because a cancelled call must not release the lock while its proposal is under way.
         let applying = tokio::spawn(async move {
             let _alone = alone;
             service.apply_and_record(&admitted, request).await
@@ -273,9 +395,8 @@ impl Node for AdminService {
         });
         if found.is_none() {
             self.has_configurations()?;
-            // A peer that has only just begun to follow may not know what is in force: only the master knows that there
-            // is none.
-            self.reign()?;
+            // A new follower may lag behind. Only the master can tell that there is no configuration.
+            self.master_lease()?;
         }
         let found = found.ok_or_else(|| match version {
             0 => Status::not_found("there is no configuration yet: it is put in force by the first master"),
@@ -299,13 +420,13 @@ impl Node for AdminService {
         Ok(Response::new(ListConfigsResponse { header, in_force }))
     }
 
-    type GetBackupStream = backup::BackupParts;
+    type GetBackupStream = BackupParts;
 
     async fn get_backup(&self, request: Request<GetBackupRequest>) -> Result<Response<Self::GetBackupStream>, Status> {
         let admitted = self.may_back_up(&request)?;
-        // Another peer may lack what was last changed.
+        // Other peers may lack the latest changes.
         if !request.get_ref().any_peer {
-            self.reign()?;
+            self.master_lease()?;
         }
         let parts = self.backup();
         self.record(&admitted, "backup_made", Ok(()), Value::Null);
@@ -325,22 +446,30 @@ impl Node for AdminService {
 
     async fn add_peer(&self, request: Request<AddPeerRequest>) -> Result<Response<AddPeerResponse>, Status> {
         let admitted = self.may_change_peers(&request)?;
-        self.reign()?;
+        self.master_lease()?;
         let AddPeerRequest { name, address } = request.into_inner();
         let added = self.quorum.add(&name, &address).await;
-        let outcome = added.as_ref().map(|_| ()).map_err(ToString::to_string);
-        self.record(&admitted, "peer_added", outcome, json!({ "peer": name, "peer_address": address }));
+        self.record(
+            &admitted,
+            "peer_added",
+            added.as_ref().map(drop).map_err(ToString::to_string),
+            json!({ "peer": name, "peer_address": address }),
+        );
         added.map_err(|error| not_changed(&error))?;
         Ok(Response::new(AddPeerResponse {}))
     }
 
     async fn remove_peer(&self, request: Request<RemovePeerRequest>) -> Result<Response<RemovePeerResponse>, Status> {
         let admitted = self.may_change_peers(&request)?;
-        self.reign()?;
+        self.master_lease()?;
         let name = request.into_inner().name;
         let removed = self.quorum.remove(&name).await;
-        let outcome = removed.as_ref().map(|_| ()).map_err(ToString::to_string);
-        self.record(&admitted, "peer_removed", outcome, json!({ "peer": name }));
+        self.record(
+            &admitted,
+            "peer_removed",
+            removed.as_ref().map(drop).map_err(ToString::to_string),
+            json!({ "peer": name }),
+        );
         removed.map_err(|error| not_changed(&error))?;
         Ok(Response::new(RemovePeerResponse {}))
     }
@@ -350,10 +479,10 @@ impl Node for AdminService {
         request: Request<TransferMastershipRequest>,
     ) -> Result<Response<TransferMastershipResponse>, Status> {
         let admitted = self.may_change_peers(&request)?;
-        self.reign()?;
+        self.master_lease()?;
         let to = request.into_inner().to;
         let moved = self.transfer(&to).await;
-        let outcome = moved.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
+        let outcome = super::outcome(&moved);
         let master = moved.as_ref().map_or("", |answer| &answer.master);
         self.record(&admitted, "mastership_transferred", outcome, json!({ "to": to, "master": master }));
         moved.map(Response::new)
@@ -370,8 +499,7 @@ impl Node for AdminService {
             None => ("override_cleared", json!({ "resource": request.pattern })),
         };
         let set = self.put_override(request, admitted.name()).await;
-        let outcome = set.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
-        self.record(&admitted, what, outcome, details);
+        self.record(&admitted, what, super::outcome(&set), details);
         set.map(Response::new)
     }
 

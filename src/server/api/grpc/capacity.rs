@@ -1,4 +1,4 @@
-//! The Doorman service: parse, ask the resources, answer in the order of the request.
+//! The Doorman service. Answers are in the order of the request.
 
 use std::{sync::Arc, time::Instant};
 
@@ -17,10 +17,9 @@ use tonic::{Request, Response, Status};
 use super::{
     admitted,
     convert::{self, ForResource, Parsed},
-    entries::INNER_LIKE_AN_ENTRY,
-    invalid::Invalid,
     not_master,
-    problems::Problems,
+    problems::{Invalid, Problems},
+    request::NESTED_PER_ENTRY,
 };
 use crate::{
     auth::Subject,
@@ -38,7 +37,7 @@ use crate::{
 pub(crate) struct CapacityService {
     node: NodeHandle,
     info: ServerInfo,
-    /// The peers of this node, if it has any.
+    /// None on a server without peers.
     quorum: Option<RaftHandle>,
 }
 
@@ -47,7 +46,7 @@ impl CapacityService {
         CapacityService { node, info, quorum }
     }
 
-    /// Where clients reach the peers of this node.
+    /// The peers' addresses for clients.
     fn endpoints(&self) -> Vec<String> {
         let peers = self.quorum.iter().flat_map(RaftHandle::peers);
         let endpoints = peers.map(|peer| PeerEndpoints::from(peer.advertise.as_str()).grpc);
@@ -66,7 +65,7 @@ impl CapacityService {
         metered(RequestMethod::GetCapacity, since, self.get(request, from, subject).await)
     }
 
-    /// Leaves out what the caller may not do. `subject`: none while everything is allowed.
+    /// Removes entries that the caller has no permission for. Without a `subject`, everything is allowed.
     #[inline]
     fn admit(&self, subject: Option<&Subject>, call: CallKind, parsed: &mut Parsed) -> Result<(), Status> {
         let Some(subject) = subject else { return Ok(()) };
@@ -79,21 +78,21 @@ impl CapacityService {
         })
     }
 
-    /// Names a client that has asked again too soon in the audit log.
+    /// Records a client that asked too soon in the audit log.
     #[inline]
-    fn record_haste(&self, problems: &Problems, from: Option<RequestOrigin>, subject: Option<&Subject>) {
+    fn record_too_soon(&self, problems: &Problems, from: Option<RequestOrigin>, subject: Option<&Subject>) {
         let Some((client, resource)) = problems.too_soon() else { return };
         let who = subject.map_or(&Identity::Anonymous, |subject| subject.permissions().identity());
         self.node.authorizer().audit().too_soon(who, from.map(|from| from.address), client, resource);
     }
 
-    async fn parse_in_turns(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
+    async fn parse_in_chunks(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
         let mut permit = ChunkPermit::acquire().await;
-        let mut reading = convert::Reading::new(request, &self.node.limits)?;
-        while reading.read(ENTRIES, &self.node.limits)? {
+        let mut reader = convert::RequestReader::new(request, &self.node.limits)?;
+        while reader.read(ENTRIES, &self.node.limits)? {
             permit = permit.next().await;
         }
-        Ok(reading.finish(&self.node.limits))
+        Ok(reader.finish(&self.node.limits))
     }
 
     async fn ask_all(&self, requests: &[ForResource], from: Option<RequestOrigin>) -> Vec<Result<Answer, Refused>> {
@@ -101,12 +100,29 @@ impl CapacityService {
             let answer = self.node.submit_from(resource, request, from).await;
             return vec![answer];
         }
-        // Boxed: most requests are for one resource, and need no room for this.
+        // Boxed, so that the futures of requests for one resource stay small.
         Box::pin(self.node.submit_all(requests, from)).await
     }
 
-    /// Asks again once a peer that was only just started knows the master.
-    async fn ask_later(
+    /// Asks all resources if this peer is the master; otherwise returns the master.
+    async fn ask_master(
+        &self,
+        requests: &[ForResource],
+        from: Option<RequestOrigin>,
+    ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
+        if requests.is_empty() {
+            return self.node.check().map(|()| Vec::new()).map_err(|why| mastership(&why));
+        }
+        let answers = self.ask_all(requests, from).await;
+        match elsewhere(&answers) {
+            None => Ok(answers),
+            // Boxed, because a master never needs it.
+            Some(elsewhere) => Box::pin(self.retry_after_start(requests, from, elsewhere)).await,
+        }
+    }
+
+    /// Asks again if this peer has just started, as soon as it knows the master.
+    async fn retry_after_start(
         &self,
         requests: &[ForResource],
         from: Option<RequestOrigin>,
@@ -127,26 +143,17 @@ impl CapacityService {
     ) -> Result<GetCapacityResponse, Status> {
         let mut parsed = match request.resource.len() {
             ..=ENTRIES => convert::get_capacity(request, &self.node.limits)?,
-            // Boxed: as [`ask_all`](Self::ask_all).
-            _ => Box::pin(self.parse_in_turns(request)).await?,
+            // Boxed as in [`ask_all`](Self::ask_all).
+            _ => Box::pin(self.parse_in_chunks(request)).await?,
         };
         self.admit(subject, CallKind::GetCapacity, &mut parsed)?;
         let Parsed { requests, mut problems } = parsed;
-        if requests.is_empty()
-            && let Err(why) = self.node.check()
-        {
-            return Ok(GetCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
-        }
-        let mut answers = self.ask_all(&requests, from).await;
-        if let Some(elsewhere) = elsewhere(&answers) {
-            // Boxed: a master never needs it.
-            match Box::pin(self.ask_later(&requests, from, elsewhere)).await {
-                Ok(later) => answers = later,
-                Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
-            }
-        }
+        let answers = match self.ask_master(&requests, from).await {
+            Ok(answers) => answers,
+            Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
+        };
         let response = granted(requests, answers, &mut problems, convert::resource_response).await?;
-        self.record_haste(&problems, from, subject);
+        self.record_too_soon(&problems, from, subject);
         Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
@@ -161,33 +168,24 @@ impl CapacityService {
         self.admit(subject, CallKind::GetServerCapacity, &mut parsed)?;
         let Parsed { mut requests, mut problems } = parsed;
         requests.retain(|request| !convert::asks_for_nothing(request));
-        if requests.is_empty()
-            && let Err(why) = self.node.check()
-        {
-            return Ok(GetServerCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
-        }
-        let mut answers = self.ask_all(&requests, from).await;
-        if let Some(elsewhere) = elsewhere(&answers) {
-            match Box::pin(self.ask_later(&requests, from, elsewhere)).await {
-                Ok(later) => answers = later,
-                Err(elsewhere) => {
-                    return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
-                }
+        let answers = match self.ask_master(&requests, from).await {
+            Ok(answers) => answers,
+            Err(elsewhere) => {
+                return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
             }
-        }
+        };
         let at = self.node.clock.at();
         self.node.children().asked(&child, requests.len(), at);
         if answers.iter().any(|answer| matches!(answer, Ok(Answer::NameTaken))) {
             self.node.children().refused(&child, at);
         }
         let response = granted(requests, answers, &mut problems, convert::server_response).await?;
-        self.record_haste(&problems, from, subject);
+        self.record_too_soon(&problems, from, subject);
         let page = Some(self.info.http.to_string()).filter(|page| !page.is_empty());
         Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire(), page })
     }
 
-    /// All entries are tried. If one could not be carried out now, the answer is an error, so that the client repeats
-    /// the request.
+    /// Releases all entries. After a temporary failure of one, the answer is an error, so that the client retries.
     async fn release(
         &self,
         request: ReleaseCapacityRequest,
@@ -199,20 +197,20 @@ impl CapacityService {
         let mut error = None;
         for (resource, request) in requests {
             let client = Arc::clone(holder(&request));
-            // A release does not create a resource.
+            // Releases do not create resources.
             match self.node.submit_to_living(&resource, request).await {
                 Ok(_) => {}
                 Err(Refused::NotMaster(mut why)) => {
                     if why.master.is_none() && self.node.until_first_master().await {
                         match self.node.check() {
-                            // A new master: there is no resource here yet.
+                            // A new master has no resources yet.
                             Ok(()) => continue,
                             Err(now) => why = now,
                         }
                     }
                     return Ok(ReleaseCapacityResponse { mastership: Some(mastership(&why)), problem: Vec::new() });
                 }
-                Err(why) => error = passing(&why, &client, &resource, &mut problems).or(error),
+                Err(why) => error = temporary(&why, &client, &resource, &mut problems).or(error),
             }
         }
         match error {
@@ -222,7 +220,7 @@ impl CapacityService {
     }
 }
 
-/// The master to ask instead, if one of the answers is a redirect: leases of two masters do not belong into one answer.
+/// The master to ask instead, if any answer is a redirect: an answer must not mix the leases of two masters.
 fn elsewhere(answers: &[Result<Answer, Refused>]) -> Option<Mastership> {
     answers.iter().find_map(|answer| match answer {
         Err(Refused::NotMaster(why)) => Some(mastership(why)),
@@ -234,9 +232,9 @@ fn mastership(why: &NotMaster) -> Mastership {
     Mastership { master_address: why.master.as_ref().map(|master| master.grpc.clone()) }
 }
 
-/// What was granted, in order. Resources that could not answer are left out, and named. If none could answer, and one
-/// of the causes is temporary, that is an error: callers ask again after a pause. Lasting causes are no error:
-/// Doorman's clients repeat a failed request and do nothing else before it succeeds.
+/// The grants, in order. Resources that did not answer are left out and reported as problems. If none answered and one
+/// of the causes is temporary, fails, so that callers retry. Permanent causes do not fail the request, because Doorman's
+/// clients repeat a failed request until it succeeds.
 async fn granted<T>(
     requests: Vec<ForResource>,
     answers: Vec<Result<Answer, Refused>>,
@@ -247,7 +245,7 @@ async fn granted<T>(
     let mut answered = requests.into_iter().zip(answers);
     grants.add(answered.by_ref().take(ENTRIES), problems, &response);
     if answered.len() > 0 {
-        // Boxed: as [`CapacityService::ask_all`].
+        // Boxed as in [`CapacityService::ask_all`].
         let rest = async {
             let mut permit = ChunkPermit::acquire().await;
             while answered.len() > 0 {
@@ -263,7 +261,6 @@ async fn granted<T>(
     }
 }
 
-/// What was granted so far.
 struct Grants<T> {
     granted: Vec<T>,
     error: Option<Status>,
@@ -287,7 +284,7 @@ impl<T> Grants<T> {
                     }
                 }
                 Err(why) => {
-                    self.error = passing(&why, holder(&request), &resource, problems).or(self.error.take());
+                    self.error = temporary(&why, holder(&request), &resource, problems).or(self.error.take());
                 }
             }
         }
@@ -301,12 +298,11 @@ fn holder(request: &Asked) -> &Arc<str> {
     }
 }
 
-/// What an entry asks for.
 fn access_request((resource, request): &ForResource) -> AccessRequest<'_> {
     AccessRequest::of(resource, request)
 }
 
-/// Why an answer has no lease.
+/// The problem with an answer without a lease.
 fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
     match answer {
         Answer::Full => Some((
@@ -326,13 +322,13 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
         )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
-        // No client waits for a stale answer; the problem of an unreadable one was recorded before.
+        // No client waits for a stale answer. The problem of an unreadable entry was recorded before.
         Answer::Stale | Answer::Unknown | Answer::Released | Answer::Granted(_) | Answer::Supplied(_) => None,
     }
 }
 
-/// Records why there is no answer; returns an error if the cause is temporary.
-fn passing(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
+/// Records the cause of a refusal. Returns an error if it is temporary.
+fn temporary(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
     let reason = match why {
         Refused::TooManyResources(_) | Refused::ResourceShare(_) => Reason::TooManyResources,
         Refused::Busy(_) | Refused::QueueShare(_) => Reason::Busy,
@@ -360,10 +356,10 @@ fn metered<T>(method: RequestMethod, since: Instant, result: Result<T, Status>) 
     result
 }
 
-/// Charges the entries of a request of a child node.
-fn entries_under_way(request: &Request<GetServerCapacityRequest>) -> Result<Option<Charge>, BeyondBudget> {
+/// Charges the entries of a child node's request.
+fn charge_entries(request: &Request<GetServerCapacityRequest>) -> Result<Option<Charge>, BeyondBudget> {
     let Some(budget) = request.extensions().get::<Arc<ConnectionBudget>>() else { return Ok(None) };
-    let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / INNER_LIKE_AN_ENTRY);
+    let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / NESTED_PER_ENTRY);
     Charge::part(budget, ENTRY * entries.sum::<usize>()).map(Some)
 }
 
@@ -405,7 +401,7 @@ impl Capacity for CapacityService {
         let since = Instant::now();
         let admitted = admitted(&request, self.node.authorizer());
         let from = admitted.origin();
-        let _under_way = entries_under_way(&request)?;
+        let _charge = charge_entries(&request)?;
         let answer = self.get_server(request.into_inner(), from, admitted.subject()).await;
         metered(RequestMethod::GetServerCapacity, since, answer).map(Response::new)
     }

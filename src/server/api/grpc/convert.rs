@@ -1,8 +1,7 @@
-//! The conversion between wire and core types, in one place. What passes is valid; errors name the field.
+//! Conversion and validation between wire and core types. Errors name the field.
 //!
-//! A missing required field is an error, not a silent zero: nothing of that request is carried out. Numbers are finite,
-//! not negative and not absurd, ids are neither empty nor long; an invalid entry is left out, or answered by what is
-//! known of its holder, and does not affect the others (see [`super::problems`]).
+//! A missing required field fails the whole request. Any other invalid value concerns its entry only, which is left out,
+//! or answered by what is known of its holder (see [`super::problems`]).
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -16,10 +15,7 @@ use leaseway_core::{
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 
-use super::{
-    invalid::{Invalid, invalid, required},
-    problems::Problems,
-};
+use super::problems::{Invalid, Problems, invalid, required};
 use crate::{config::limits::Limits, observe::metrics::Reason};
 
 pub(super) fn amount(value: f64, field: impl FnOnce() -> String) -> Result<Amount, Invalid> {
@@ -30,7 +26,7 @@ pub(super) fn id(value: Option<String>, limits: &Limits, field: impl Fn() -> Str
     allowed(required(value, &field)?, limits, field).map_err(|(_, why)| why)
 }
 
-/// An id that may be used; or it, and why not.
+/// The id if it is valid, else the id and the reason.
 fn allowed(value: String, limits: &Limits, field: impl Fn() -> String) -> Result<String, (String, Invalid)> {
     let problem = match value.len() {
         0 => "must not be empty".to_owned(),
@@ -49,46 +45,46 @@ fn count(found: usize, most: usize, field: &str, flag: &'static str) -> Result<(
 /// A resource and what to ask it.
 pub(crate) type ForResource = (String, Request);
 
-/// What can be carried out of a request, and what is wrong with the rest.
+/// The valid entries of a request, and the problems of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
     pub(crate) requests: Vec<ForResource>,
     pub(crate) problems: Problems,
 }
 
-/// What a request says of its sender, for all its entries.
+/// The fields of a request that apply to all entries.
 #[derive(Clone)]
 struct Sender {
     id: Arc<str>,
     drops_late: bool,
     is_gateway: bool,
-    /// Of a child node.
+    /// Set for child nodes.
     instance: Option<NodeInstance>,
 }
 
 pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
-    let mut reading = Reading::new(request, limits)?;
-    reading.read(usize::MAX, limits)?;
-    Ok(reading.finish(limits))
+    let mut reader = RequestReader::new(request, limits)?;
+    reader.read(usize::MAX, limits)?;
+    Ok(reader.finish(limits))
 }
 
-/// A GetCapacity of which not all entries are read yet: many are read in turns.
-pub(super) struct Reading {
+/// Reads the entries of a GetCapacity; large requests are read in chunks.
+pub(super) struct RequestReader {
     sender: Sender,
     entries: Enumerate<std::vec::IntoIter<wire::ResourceRequest>>,
     parsed: Parsed,
 }
 
-impl Reading {
-    pub(super) fn new(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Reading, Invalid> {
+impl RequestReader {
+    pub(super) fn new(request: wire::GetCapacityRequest, limits: &Limits) -> Result<RequestReader, Invalid> {
         let (drops_late, is_gateway) = (request.drops_late(), request.is_gateway());
         let client = id(request.client_id, limits, || "client_id".into())?.into();
         let sender = Sender { id: client, drops_late, is_gateway, instance: None };
         let parsed = Parsed { requests: Vec::with_capacity(request.resource.len()), ..Parsed::default() };
-        Ok(Reading { sender, entries: request.resource.into_iter().enumerate(), parsed })
+        Ok(RequestReader { sender, entries: request.resource.into_iter().enumerate(), parsed })
     }
 
-    /// Reads some more. `false`: there are no more.
+    /// Reads up to `most` entries. Returns whether there are more.
     pub(super) fn read(&mut self, most: usize, limits: &Limits) -> Result<bool, Invalid> {
         for (at, entry) in self.entries.by_ref().take(most) {
             self.parsed.requests.extend(client_ask(at, entry, &self.sender, limits, &mut self.parsed.problems)?);
@@ -141,7 +137,7 @@ fn client_ask(
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
-/// Reads the fields of one entry and records problems.
+/// Records the problems of one entry.
 struct EntryReader<'a> {
     client: &'a str,
     resource: &'a str,
@@ -154,8 +150,8 @@ impl EntryReader<'_> {
         self.problems.check(Reason::BadValue, self.client, self.resource, read)
     }
 
-    /// A holder's report about its leases, all or nothing: an invalid lease confirms nothing, nor does one with an
-    /// invalid report of use. The request is still answered, with a new lease.
+    /// A holder's report about its leases, all or nothing: if either value is invalid, no lease is confirmed. The entry
+    /// is still answered, with a new lease.
     #[inline]
     fn known<T>(
         &mut self,
@@ -167,20 +163,20 @@ impl EntryReader<'_> {
     }
 }
 
-/// As many entries as one answer may have: those without a lease first, then those whose leases end first, so that all
-/// have their turn. Ties are broken at random.
+/// Limits the number of entries: those without a lease first, then those whose leases expire first, so that repeated
+/// requests reach all entries. Ties are broken at random.
 fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, problems: &mut Problems) -> Vec<ForResource> {
     let (count, most) = (requests.len(), limits.resources_per_request);
     if count <= most {
         return requests;
     }
-    let chance = RandomState::new();
+    let random = RandomState::new();
     let key = |(at, (_, request)): (usize, &ForResource)| {
         let ends = match request {
             Request::Ask(ask) | Request::Renew(ask) => ask.has.map(|has| has.expiry_time),
             Request::Release(_) => None,
         };
-        (ends, chance.hash_one(at), at)
+        (ends, random.hash_one(at), at)
     };
     let mut keys: Vec<_> = requests.iter().enumerate().map(key).collect();
     keys.select_nth_unstable(most);
@@ -192,16 +188,16 @@ fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, proble
     );
     let mut answered = answered.into_iter();
     requests.retain(|(resource, _)| {
-        let stays = answered.next().unwrap_or_default();
-        if !stays {
+        let is_kept = answered.next().unwrap_or_default();
+        if !is_kept {
             problems.note(Reason::TooManyInRequest, client, resource, &turn);
         }
-        stays
+        is_kept
     });
     requests
 }
 
-/// What a resource is told of use with the entry at this place.
+/// The usage reported with the entry at this index.
 fn usage(usage: Option<wire::Usage>, at: usize) -> Result<Option<Box<News>>, Invalid> {
     let Some(usage) = usage else { return Ok(None) };
     let usage = read_usage(&usage, |name| format!("resource[{at}].usage.{name}"))?;
@@ -210,7 +206,6 @@ fn usage(usage: Option<wire::Usage>, at: usize) -> Result<Option<Box<News>>, Inv
 
 fn read_usage(usage: &wire::Usage, field: impl Fn(&str) -> String) -> Result<Usage, Invalid> {
     let name = "recharging_fraction";
-    // A report without this field counts as none.
     let recharging = usage.recharging_fraction.unwrap_or(1.0);
     if !(0.0..=1.0).contains(&recharging) {
         return Err(invalid(field(name), format!("is {recharging}, expected a part from 0 to 1")));
@@ -291,7 +286,7 @@ fn node_ask(
     Ok(Some((resource, request)))
 }
 
-/// The claims of a node. A missing field is reported before a wrong one, because it fails the request.
+/// The claims of a node. Missing fields are checked first, because they fail the request.
 fn claims(at: usize, list: &str, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -> Result<Claims, Invalid> {
     let field = |n: usize, name: &str| format!("resource[{at}].{list}[{n}].{name}");
     for (n, band) in bands.iter().enumerate() {
@@ -303,8 +298,8 @@ fn claims(at: usize, list: &str, bands: Vec<wire::PriorityBandAggregate>, limits
     bands.into_iter().enumerate().map(|(n, band)| claim(band, |name| field(n, name))).collect()
 }
 
-/// Doorman's child nodes ask for nothing of `*` while they have no clients, to have something to ask for. No resource
-/// comes to life for that: left out of the answer, they ask again a little later.
+/// Whether an entry is the placeholder of Doorman's child nodes: without clients, they ask for nothing of `*`. It must
+/// not create a resource. Left out of the answer, they ask again later.
 pub(crate) fn asks_for_nothing((resource, request): &ForResource) -> bool {
     let nothing = |ask: &Ask| ask.has.is_none() && ask.claims.iter().all(|claim| claim.wants == Amount::ZERO);
     resource == "*"
@@ -323,7 +318,7 @@ fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> R
     Ok(Claim::new(wants, subclients, priority))
 }
 
-/// Empty resource ids are skipped: Doorman's Go client sends one for each resource it closes.
+/// Skips empty resource ids: Doorman's Go client sends one for each resource it closes.
 pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
     let kind = if request.is_server.unwrap_or_default() { HolderKind::Node } else { HolderKind::Client };
@@ -349,7 +344,7 @@ pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &L
     Ok(parsed)
 }
 
-/// The holder to be watched.
+/// The holder to watch.
 pub(crate) fn watch(request: WatchRequest, limits: &Limits) -> Result<(HolderKind, Arc<str>), Invalid> {
     let (kind, value, field) = match (request.client_id, request.server_id) {
         (Some(_), Some(_)) => return Err(invalid("server_id", "must not be given together with client_id")),
@@ -421,7 +416,7 @@ fn wire_terms(priority: i16, terms: &Terms) -> wire::Terms {
     wire
 }
 
-/// How a resource is run, as child nodes are told it.
+/// The algorithm and its parameters, for child nodes.
 fn algorithm(settings: &Settings) -> wire::Algorithm {
     wire::Algorithm {
         kind: Some(settings.kind.number()),

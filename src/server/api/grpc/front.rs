@@ -1,14 +1,14 @@
-//! The first stop of every request: GetCapacity, Watch and [shortcuts](super::shortcut) of guests are answered here,
-//! all other methods go to tonic's router.
+//! Dispatch of gRPC requests: GetCapacity, Watch and [shortcuts](super::shortcut) are answered here, all other methods go
+//! to tonic's router.
 //!
-//! Nearly all requests are GetCapacity, and what tonic does for each of them costs more than to decide it: layers of
-//! services that are cloned and boxed, a router that matches the path against a tree, two streams of messages. So that
-//! one method is read and answered here ([`super::unary`]), from hyper's requests; the rest of the protocol, and of the
-//! services, is tonic's. Watch is answered here for the memory of its streams ([`super::hint_answer`]).
+//! Most requests are GetCapacity, and tonic's overhead for one is more than the cost of its decision: layers of cloned and
+//! boxed services, a router, two streams of messages. So this method is read and answered from hyper's requests
+//! ([`super::request`]). Watch is answered here because of the memory of its streams ([`super::answer`]). Special cases,
+//! such as compression, are left to tonic.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::{body::Incoming, service::Service};
 use leaseway_proto::{
     doorman::GetCapacityRequest,
@@ -16,18 +16,11 @@ use leaseway_proto::{
 };
 use tonic::{Status, codegen::Service as _, service::Routes};
 
-#[cfg(feature = "otlp")]
-use super::answering;
 use super::{
     CapacityService, PushService,
-    answer::{self, Answer, refusal},
-    answering::{Answering, refused, within},
-    body::{BodyLimits, RequestBody},
-    caller::GrpcCaller,
-    deadline, parts,
-    shortcut::Shortcut,
-    tonic_answer::TonicAnswer,
-    unary,
+    answer::{self, Answer, Answering, StreamAnswer, framed_capacity, refusal, within},
+    request::{self, BodyLimits, RequestBody},
+    shortcut::{GrpcCaller, Shortcut},
 };
 #[cfg(feature = "otlp")]
 use crate::observe::traces::RequestSpan;
@@ -43,50 +36,56 @@ use crate::{
 
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
 const WATCH: &str = "/leaseway.push.v1.Push/Watch";
-/// Takes a stream of requests, for as long as the caller lives.
+/// A method with a stream of requests.
 const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+/// The maximum number of digits in `grpc-timeout`; with more, hours would overflow.
+const MAX_TIMEOUT_DIGITS: usize = 8;
 
-/// The services with methods that are answered here.
+/// The services with methods that bypass tonic.
 pub(super) struct Clients {
     pub(super) capacity: CapacityService,
     pub(super) push: PushService,
     pub(super) authorizer: Arc<Authorizer>,
 }
 
-/// The services as all connections of a listener share them.
+/// The services of a listener.
 pub(super) struct Front {
-    /// Where clients are served.
+    /// None at listeners that do not serve clients.
     clients: Option<Clients>,
-    /// What decides who calls; none where the services see to that.
+    /// None if the services authorize callers themselves.
     authorizer: Option<Arc<Authorizer>>,
     shortcuts: Vec<Shortcut>,
     limits: BodyLimits,
-    others: Routes,
+    routes: Routes,
 }
 
 impl Front {
-    /// `others` has everything, also the services of clients: their other methods, and the calls that are not plain.
-    pub(super) fn new(clients: Option<Clients>, limits: BodyLimits, others: Routes) -> Front {
+    /// `routes` has all services, including those in `clients`.
+    pub(super) fn new(clients: Option<Clients>, limits: BodyLimits, routes: Routes) -> Front {
         let authorizer = clients.as_ref().map(|clients| Arc::clone(&clients.authorizer));
-        Front { clients, authorizer, shortcuts: Vec::new(), limits, others: others.prepare() }
+        Front { clients, authorizer, shortcuts: Vec::new(), limits, routes: routes.prepare() }
     }
 
-    /// Of guests: no clients are served.
+    /// The services of another crate.
     pub(super) fn guarded(
         authorizer: Arc<Authorizer>,
         limits: BodyLimits,
-        services: Routes,
+        routes: Routes,
         shortcuts: Vec<Shortcut>,
     ) -> Front {
-        Front { authorizer: Some(authorizer), shortcuts, ..Front::new(None, limits, services) }
+        Front { authorizer: Some(authorizer), shortcuts, ..Front::new(None, limits, routes) }
+    }
+
+    fn clients(&self) -> Result<&Clients, Status> {
+        self.clients.as_ref().ok_or_else(|| Status::unimplemented("clients are not served here"))
     }
 }
 
-/// The services as one connection sees them. A call holds on to it.
+/// The services as seen by one connection. Each call holds a clone.
 #[derive(Clone)]
-pub(super) struct ConnectionService(Arc<Called>);
+pub(super) struct ConnectionService(Arc<ConnectionContext>);
 
-struct Called {
+struct ConnectionContext {
     front: Arc<Front>,
     caller: Caller,
     caller_cache: Option<Arc<CallerCache>>,
@@ -95,49 +94,53 @@ struct Called {
 
 impl ConnectionService {
     pub(super) fn new(front: Arc<Front>, caller: Caller, connection: Arc<OpenConnection>) -> ConnectionService {
-        let visit =
+        let new_cache =
             |authorizer: &Arc<Authorizer>| Arc::new(CallerCache::new(Arc::clone(authorizer), Some(caller.clone())));
-        let caller_cache = front.authorizer.as_ref().map(visit);
-        ConnectionService(Arc::new(Called { front, caller, caller_cache, connection }))
+        let caller_cache = front.authorizer.as_ref().map(new_cache);
+        ConnectionService(Arc::new(ConnectionContext { front, caller, caller_cache, connection }))
     }
 }
 
-/// Headers that few calls have. Found in one pass: a lookup by name costs as much as visiting all of them.
+/// Headers of interest, collected in one pass: a lookup by name costs as much as visiting all headers.
 #[derive(Default)]
-struct Extras {
-    /// The message is compressed, or said not to be.
+struct Headers {
+    /// `grpc-encoding` is present.
     has_encoding: bool,
     timeout: Option<Duration>,
+    /// Total header size in bytes.
     bytes: usize,
 }
 
-impl Extras {
-    fn of(headers: &HeaderMap) -> Extras {
-        let mut extras = Extras::default();
-        for (name, value) in headers {
-            extras.bytes += name.as_str().len() + value.len();
+impl Headers {
+    fn of(map: &HeaderMap) -> Headers {
+        let mut headers = Headers::default();
+        for (name, value) in map {
+            headers.bytes += name.as_str().len() + value.len();
             match name.as_str() {
-                "grpc-encoding" => extras.has_encoding = true,
-                "grpc-timeout" => extras.timeout = extras.timeout.or_else(|| deadline::timeout(value)),
+                "grpc-encoding" => headers.has_encoding = true,
+                "grpc-timeout" => headers.timeout = headers.timeout.or_else(|| timeout(value)),
                 _ => {}
             }
         }
-        extras
+        headers
     }
 }
 
-/// The methods that are answered here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Here {
-    GetCapacity,
-    Watch,
-}
-
-fn to_be_answered_here<B>(request: &Request<B>, extras: &Extras) -> Option<Here> {
-    match request.uri().path() {
-        _ if extras.has_encoding => None,
-        GET_CAPACITY => Some(Here::GetCapacity),
-        WATCH => Some(Here::Watch),
+/// The value of `grpc-timeout`. As in tonic, a call with a malformed one has no deadline.
+pub(super) fn timeout(header: &HeaderValue) -> Option<Duration> {
+    let text = header.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > MAX_TIMEOUT_DIGITS {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
         _ => None,
     }
 }
@@ -148,102 +151,95 @@ impl Service<Request<Incoming>> for ConnectionService {
     type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let extras = Extras::of(request.headers());
         #[cfg(feature = "otlp")]
-        let span = RequestSpan::of_call(&request);
-        let answering = match to_be_answered_here(&request, &extras).filter(|_| self.0.front.clients.is_some()) {
-            Some(Here::GetCapacity) => self.get_capacity(request, extras.timeout),
-            Some(Here::Watch) => self.watch(request, &extras),
-            None => self.take_shortcut(request, &extras),
-        };
+        let mut span = RequestSpan::of_call(&request);
+        let answering = self.start(request).unwrap_or_else(|status| Box::pin(std::future::ready(Ok(refusal(status)))));
         #[cfg(feature = "otlp")]
-        let answering = answering::spanned(span, answering);
+        let answering: Answering = Box::pin(async move {
+            let answered = answering.await;
+            if let Ok(response) = &answered {
+                span.answered(response);
+            }
+            answered
+        });
         answering
     }
 }
 
 impl ConnectionService {
-    fn get_capacity(&self, request: Request<Incoming>, timeout: Option<Duration>) -> Answering {
-        let called = Arc::clone(&self.0);
-        let caller_cache = called.caller_cache.as_ref();
-        let subject = caller_cache.map(|caller_cache| caller_cache.subject(request.headers(), CallKind::GetCapacity));
-        let subject = match subject.transpose() {
-            Ok(subject) => subject.flatten(),
-            Err(status) => return refused(status),
-        };
-        let mut body = match Charge::request(&called.connection.budget, REQUEST) {
-            Ok(under_way) => RequestBody::new(request.into_body(), called.front.limits, under_way),
-            Err(why) => return refused(why.into()),
-        };
-        within(timeout, async move {
-            let asked = unary::read::<GetCapacityRequest>(&mut body).await;
-            let mut under_way = body.into_charge();
-            let answered = match (asked, &called.front.clients) {
-                (Ok(asked), Some(clients)) => {
-                    match under_way.resize(REQUEST + ENTRY * asked.resource.len().saturating_sub(1)) {
-                        Ok(()) => clients.capacity.answer_get(asked, Some(&called.caller), subject.as_deref()).await,
-                        Err(why) => Err(why.into()),
-                    }
-                }
-                (Ok(_), None) => Err(not_here()),
-                (Err(status), _) => Err(status),
-            };
-            let framed = match answered {
-                Ok(answer) => Ok(parts::framed(answer).await),
-                Err(status) => Err(status),
-            };
-            Ok(answer::encoded(framed, under_way))
-        })
+    /// Starts to answer a request, or refuses it.
+    fn start(&self, request: Request<Incoming>) -> Result<Answering, Status> {
+        let headers = Headers::of(request.headers());
+        let front = &self.0.front;
+        match (request.uri().path(), &front.clients) {
+            _ if headers.has_encoding => self.pass_on(request, &headers),
+            (GET_CAPACITY, Some(_)) => self.get_capacity(request, headers.timeout),
+            (WATCH, Some(_)) => self.watch(request, headers.timeout),
+            (path, _) => match front.shortcuts.iter().find(|shortcut| shortcut.is_to(path)) {
+                Some(shortcut) => self.take_shortcut(shortcut, request, &headers),
+                None => self.pass_on(request, &headers),
+            },
+        }
     }
 
-    fn watch(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
-        let called = Arc::clone(&self.0);
-        let under_way = match Charge::request(&called.connection.budget, REQUEST) {
-            Ok(under_way) => under_way,
-            Err(why) => return refused(why.into()),
+    fn charged_body(&self, body: Incoming) -> Result<RequestBody, Status> {
+        let charge = Charge::request(&self.0.connection.budget, REQUEST)?;
+        Ok(RequestBody::new(body, self.0.front.limits, charge))
+    }
+
+    fn get_capacity(&self, request: Request<Incoming>, timeout: Option<Duration>) -> Result<Answering, Status> {
+        let context = Arc::clone(&self.0);
+        let subject = match &context.caller_cache {
+            Some(caller_cache) => caller_cache.subject(request.headers(), CallKind::GetCapacity)?,
+            None => None,
         };
-        let (head, body) = match self.introduced(request) {
-            Ok(request) => request.into_parts(),
-            Err(status) => return refused(status),
-        };
-        let mut body = RequestBody::new(body, called.front.limits, under_way);
-        within(extras.timeout, async move {
-            let asked = unary::read::<WatchRequest>(&mut body).await;
-            let under_way = body.into_charge();
-            let hints = match (asked, &called.front.clients) {
-                (Ok(asked), Some(clients)) => {
-                    clients.push.watch(tonic::Request::from_http(Request::from_parts(head, asked))).await
-                }
-                (Ok(_), None) => Err(not_here()),
-                (Err(status), _) => Err(status),
+        let mut body = self.charged_body(request.into_body())?;
+        Ok(within(timeout, async move {
+            let request = request::read::<GetCapacityRequest>(&mut body).await;
+            let mut charge = body.into_charge();
+            let answered = async {
+                let request = request?;
+                charge.resize(REQUEST + ENTRY * request.resource.len().saturating_sub(1))?;
+                let capacity = &context.front.clients()?.capacity;
+                let answer = capacity.answer_get(request, Some(&context.caller), subject.as_deref()).await?;
+                Ok(framed_capacity(answer).await)
             };
-            Ok(match hints {
-                Ok(hints) => answer::hints(hints.into_inner(), under_way),
+            let answered = answered.await;
+            Ok(answer::encoded(answered, charge))
+        }))
+    }
+
+    fn watch(&self, request: Request<Incoming>, timeout: Option<Duration>) -> Result<Answering, Status> {
+        let context = Arc::clone(&self.0);
+        let (head, body) = self.with_context(request)?.into_parts();
+        let mut body = self.charged_body(body)?;
+        Ok(within(timeout, async move {
+            let request = request::read::<WatchRequest>(&mut body).await;
+            let charge = body.into_charge();
+            let hints = async {
+                let request = tonic::Request::from_http(Request::from_parts(head, request?));
+                context.front.clients()?.push.watch(request).await
+            };
+            Ok(match hints.await {
+                Ok(hints) => answer::hints(hints.into_inner(), charge),
                 Err(status) => refusal(status),
             })
-        })
+        }))
     }
 
-    fn take_shortcut(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
-        let Called { front, caller_cache, connection, .. } = &*self.0;
-        let path = request.uri().path();
-        let shortcut = front.shortcuts.iter().find(|shortcut| shortcut.is_to(path) && !extras.has_encoding);
-        let (Some(shortcut), Some(caller_cache)) = (shortcut, caller_cache) else {
-            return self.pass_on(request, extras);
-        };
-        let caller = match caller_cache.admit(request.headers(), CallKind::Gateway) {
-            Ok(admitted) => GrpcCaller::from(admitted),
-            Err(status) => return refused(status),
-        };
-        let body = match Charge::request(&connection.budget, REQUEST) {
-            Ok(under_way) => RequestBody::new(request.into_body(), front.limits, under_way),
-            Err(why) => return refused(why.into()),
-        };
-        shortcut.answer(caller, body, extras.timeout)
+    fn take_shortcut(
+        &self,
+        shortcut: &Shortcut,
+        request: Request<Incoming>,
+        headers: &Headers,
+    ) -> Result<Answering, Status> {
+        let Some(caller_cache) = &self.0.caller_cache else { return self.pass_on(request, headers) };
+        let caller = GrpcCaller::from(caller_cache.admit(request.headers(), CallKind::Gateway)?);
+        Ok(shortcut.answer(caller, self.charged_body(request.into_body())?, headers.timeout))
     }
 
-    /// With what is known of its connection, and of who makes the call.
-    fn introduced<B>(&self, mut request: Request<B>) -> Result<Request<B>, Status> {
+    /// Adds the connection, and the caller's permissions, to the request.
+    fn with_context<B>(&self, mut request: Request<B>) -> Result<Request<B>, Status> {
         if let (Some(caller_cache), Some(call)) = (&self.0.caller_cache, CallKind::of(request.uri().path())) {
             let admitted = caller_cache.admit(request.headers(), call)?;
             request.extensions_mut().insert(admitted);
@@ -254,36 +250,23 @@ impl ConnectionService {
         Ok(request)
     }
 
-    fn pass_on(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
-        let Called { front, connection, .. } = &*self.0;
-        let budget = &connection.budget;
-        let under_way = match Charge::request(budget, REQUEST + extras.bytes) {
-            Ok(under_way) => under_way,
-            Err(why) => return refused(why.into()),
-        };
-        let body_charge = match Charge::part(budget, 0) {
-            Ok(charge) => charge,
-            Err(why) => return refused(why.into()),
-        };
+    /// Leaves a request to tonic.
+    fn pass_on(&self, request: Request<Incoming>, headers: &Headers) -> Result<Answering, Status> {
+        let ConnectionContext { front, connection, .. } = &*self.0;
+        let charge = Charge::request(&connection.budget, REQUEST + headers.bytes)?;
+        let body_charge = Charge::part(&connection.budget, 0)?;
         let is_stream = request.uri().path() == QUOTAS;
         let body = if is_stream { RequestBody::of_stream } else { RequestBody::new };
-        let request = match self.introduced(request) {
-            Ok(request) => request.map(|incoming| body(incoming, front.limits, body_charge)),
-            Err(status) => return refused(status),
-        };
-        let answering = front.others.clone().call(request);
-        within(extras.timeout, async move {
+        let request = self.with_context(request)?.map(|incoming| body(incoming, front.limits, body_charge));
+        let answering = front.routes.clone().call(request);
+        Ok(within(headers.timeout, async move {
             let (head, body) = answering.await?.into_parts();
-            Ok(match TonicAnswer::begin(body, under_way).await {
-                Ok(answer) => Response::from_parts(head, Answer::Tonic(answer)),
+            Ok(match StreamAnswer::begin(body, charge).await {
+                Ok(answer) => Response::from_parts(head, Answer::Stream(answer)),
                 Err(status) => refusal(status),
             })
-        })
+        }))
     }
-}
-
-fn not_here() -> Status {
-    Status::unimplemented("clients are not served here")
 }
 
 #[cfg(test)]

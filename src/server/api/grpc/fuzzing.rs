@@ -1,4 +1,4 @@
-//! What clients and child nodes send, from any bytes.
+//! Fuzz targets: requests of clients and operators, and configuration files. Each function panics if parsing breaks a rule.
 
 use std::pin::pin;
 
@@ -26,15 +26,17 @@ use tonic_prost::ProstCodec;
 
 use super::{
     convert::{self, Parsed},
-    deadline::timeout,
-    entries::EntryCount,
-    invalid::Invalid,
+    front::timeout,
     pools::convert as pools_convert,
-    unary,
+    problems::Invalid,
+    request::{self, EntryCount},
 };
-use crate::config::limits::Limits;
+use crate::{
+    auth,
+    config::{self, limits::Limits},
+};
 
-const MOST: usize = 1 << 16;
+const MAX_BYTES: usize = 1 << 16;
 
 /// Whether a body ends within a message.
 fn breaks_off(mut framed: &[u8]) -> bool {
@@ -47,9 +49,9 @@ fn breaks_off(mut framed: &[u8]) -> bool {
     !framed.is_empty()
 }
 
-/// What this server reads. Nothing is waited for: long messages are only decoded in parts.
+/// Parses with this server's reader. It only yields between chunks of long messages.
 fn decoded<M: Message + Default>(framed: &[u8]) -> Result<M, Status> {
-    let mut parsing = pin!(unary::parse::<M>(framed, MOST));
+    let mut parsing = pin!(request::parse::<M>(framed, MAX_BYTES));
     loop {
         if let Some(parsed) = parsing.as_mut().now_or_never() {
             return parsed;
@@ -57,42 +59,42 @@ fn decoded<M: Message + Default>(framed: &[u8]) -> Result<M, Status> {
     }
 }
 
-/// The body of a request: the reader of this server takes what tonic's takes, and nothing else; but tonic does not
-/// notice that a body ends within a message that follows the first.
-fn read_as_tonic_does<M: Message + Default + 'static>(framed: &[u8]) -> Option<M> {
+/// Parses a body with the readers of this server and of tonic, and compares the results. tonic does not notice that a
+/// body ends within a later message.
+fn parse_and_compare<M: Message + Default + 'static>(framed: &[u8]) -> Option<M> {
     let ours = decoded::<M>(framed);
     let decoder = ProstCodec::<M, M>::default().decoder();
     let body = Full::new(bytes::Bytes::copy_from_slice(framed));
-    let mut stream = Streaming::new_request(decoder, body, None, Some(MOST));
+    let mut stream = Streaming::new_request(decoder, body, None, Some(MAX_BYTES));
     let mut first = None;
     let theirs = loop {
-        match stream.message().now_or_never().expect("all of it is there") {
+        match stream.message().now_or_never().expect("the body is complete") {
             Ok(Some(message)) => first = first.or(Some(message)),
             Ok(None) => break first,
             Err(_) => break None,
         }
     };
-    // NaN differs from itself: compared as it is sent.
+    // Compared as bytes, because NaN differs from itself.
     let bytes = |message: &M| message.encode_to_vec();
     if ours.is_err() && breaks_off(framed) {
         return None;
     }
-    assert_eq!(ours.as_ref().ok().map(bytes), theirs.as_ref().map(bytes), "tonic reads something else");
+    assert_eq!(ours.as_ref().ok().map(bytes), theirs.as_ref().map(bytes), "tonic parses something else");
     ours.ok()
 }
 
-/// The entries that are counted while a message comes are no fewer than it is found to have.
-fn counted(message: &[u8], outer: usize) {
+/// Checks that no entry is missed before decoding.
+fn check_count(message: &[u8], outer: usize) {
     let mut count = EntryCount::default();
     for part in message.chunks(7) {
-        count.pass(part);
+        count.consume(part);
     }
-    assert!(count.entries() >= outer, "{} counted of {outer}", count.entries());
+    assert!(count.entries() >= outer, "{} of {outer} counted", count.entries());
 }
 
 /// GetCapacity: the body of a request.
 pub fn capacity(framed: &[u8]) {
-    let Some(request) = read_as_tonic_does::<GetCapacityRequest>(framed) else { return };
+    let Some(request) = parse_and_compare::<GetCapacityRequest>(framed) else { return };
     if let Ok(parsed) = convert::get_capacity(request, &Limits::default()) {
         decide(parsed);
     }
@@ -100,7 +102,7 @@ pub fn capacity(framed: &[u8]) {
 
 /// GetServerCapacity: the body of a request.
 pub fn node_capacity(framed: &[u8]) {
-    let Some(request) = read_as_tonic_does::<GetServerCapacityRequest>(framed) else { return };
+    let Some(request) = parse_and_compare::<GetServerCapacityRequest>(framed) else { return };
     if let Ok(mut parsed) = convert::get_server_capacity(request, &Limits::default()) {
         parsed.requests.retain(|request| !convert::asks_for_nothing(request));
         decide(parsed);
@@ -109,13 +111,13 @@ pub fn node_capacity(framed: &[u8]) {
 
 /// ReleaseCapacity: the body of a request.
 pub fn release(framed: &[u8]) {
-    let Some(request) = read_as_tonic_does::<ReleaseCapacityRequest>(framed) else { return };
+    let Some(request) = parse_and_compare::<ReleaseCapacityRequest>(framed) else { return };
     if let Ok(parsed) = convert::release_capacity(request, &Limits::default()) {
         decide(parsed);
     }
 }
 
-/// What was taken is decided by a resource of each kind, three times: no rule of the core is broken.
+/// Decides valid requests three times with a resource of each kind, and checks the invariants of the core.
 fn decide(parsed: Parsed) {
     let problems = parsed.problems.into_wire();
     assert!(problems.iter().all(|problem| !problem.message().is_empty()));
@@ -129,10 +131,10 @@ fn decide(parsed: Parsed) {
             let now = Now { at, unix: 1_700_000_000 + at.0 as i64 / 1000 };
             resource.round(now, &mut asked, &mut answers, &mut RoundScratch::default());
             assert_eq!(answers.len(), requests.len());
-            invariant::held_within_capacity(&resource, before).expect("what is asked for changes nothing about that");
+            invariant::held_within_capacity(&resource, before).expect("requests do not raise what is held");
             for answer in &answers {
                 if let Answer::Granted(lease) = answer {
-                    invariant::lease_within_bounds(lease, None, at, None).expect("no lease is out of bounds");
+                    invariant::lease_within_bounds(lease, None, at, None).expect("leases are bounded");
                 }
                 let _ = convert::resource_response("r".to_owned(), answer);
                 let _ = convert::server_response("r".to_owned(), answer);
@@ -143,7 +145,7 @@ fn decide(parsed: Parsed) {
 }
 
 fn resource(kind: AlgorithmKind) -> Resource {
-    let capacity = Amount::new(100.0).expect("it is finite");
+    let capacity = Amount::new(100.0).expect("finite");
     Resource::new(Birth {
         settings: Settings::new(kind, capacity),
         source: Source::Own,
@@ -158,37 +160,36 @@ fn resource(kind: AlgorithmKind) -> Resource {
 
 /// Watch: the body of a request.
 pub fn watch(framed: &[u8]) {
-    if let Some(request) = read_as_tonic_does::<WatchRequest>(framed) {
+    if let Some(request) = parse_and_compare::<WatchRequest>(framed) {
         let _ = convert::watch(request, &Limits::default());
     }
 }
 
-/// Lists in messages are counted before they are read.
+/// The count of entries before decoding.
 pub fn entries(message: &[u8]) {
     if let Ok(request) = GetCapacityRequest::decode(message) {
-        counted(message, request.resource.len());
+        check_count(message, request.resource.len());
     }
     if let Ok(request) = GetServerCapacityRequest::decode(message) {
-        counted(message, request.resource.len());
+        check_count(message, request.resource.len());
     }
     if let Ok(request) = ReleaseCapacityRequest::decode(message) {
-        counted(message, request.resource_id.len());
+        check_count(message, request.resource_id.len());
     }
 }
 
-/// What managers of pools send.
+/// Requests of the pool service.
 pub fn pools(message: &[u8]) {
     let limits = Limits::default();
     if let Ok(request) = SetClientCapacityRequest::decode(message) {
-        said(pools_convert::resource(request.resource_id, &limits));
-        said(pools_convert::holder(request.holder, &limits));
-        said(pools_convert::assigned(request.assigned));
+        check_message(pools_convert::resource(request.resource_id, &limits));
+        check_message(pools_convert::holder(request.holder, &limits));
+        check_message(pools_convert::assigned(request.assigned));
     }
     if let Ok(request) = GetClientCapacityRequest::decode(message) {
-        said(pools_convert::holder(request.holder, &limits));
+        check_message(pools_convert::holder(request.holder, &limits));
     }
     if let Ok(request) = ListClientsRequest::decode(message) {
-        assert!(pools_convert::page_size(request.page_size) <= 1_000);
         if let Ok(Some(place)) = pools_convert::place(&request.page_token) {
             let token = pools_convert::page_token(&place);
             let again = pools_convert::place(&token);
@@ -197,18 +198,18 @@ pub fn pools(message: &[u8]) {
         let _ = pools_convert::filter(request.filter());
     }
     if let Ok(request) = SubscribeRequest::decode(message) {
-        said(pools_convert::event_filter(&request));
+        check_message(pools_convert::event_filter(&request));
     }
     if let Ok(request) = ReportLoadRequest::decode(message) {
-        said(pools_convert::load(request.load.as_ref()));
+        check_message(pools_convert::load(request.load.as_ref()));
     }
     if let Ok(request) = SetAlarmRequest::decode(message) {
-        said(pools_convert::mark(request.mark));
+        check_message(pools_convert::mark(request.mark));
     }
 }
 
-/// What is refused is refused in words.
-fn said<T>(read: Result<T, Invalid>) {
+/// Checks that a refusal has a message.
+fn check_message<T>(read: Result<T, Invalid>) {
     if let Err(why) = read {
         assert!(!why.to_string().is_empty());
     }
@@ -217,7 +218,35 @@ fn said<T>(read: Result<T, Invalid>) {
 /// The header `grpc-timeout`.
 pub fn deadline(text: &[u8]) {
     if let Some(length) = HeaderValue::from_bytes(text).ok().and_then(|value| timeout(&value)) {
-        assert!(length.as_secs() < 400_000_000_000, "it can be added to a clock");
+        assert!(length.as_secs() < 400_000_000_000, "it does not overflow a clock");
         assert!(tokio::time::Instant::now().checked_add(length).is_some());
+    }
+}
+
+/// A configuration file: mistakes name their place, and a valid file stays valid.
+pub fn configuration(bytes: &[u8]) {
+    match config::parse_bytes("fuzz.yaml", bytes) {
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.lines().count() > 0 && error.starts_with("fuzz.yaml"), "{error}");
+        }
+        Ok(loaded) => {
+            let again = config::parse_bytes("fuzz.yaml", loaded.text.as_bytes()).expect("valid before");
+            assert_eq!(loaded.warnings, again.warnings);
+        }
+    }
+}
+
+/// A file of tokens.
+pub fn tokens(bytes: &[u8]) {
+    if let Ok(text) = str::from_utf8(bytes) {
+        auth::fuzzing::tokens(text);
+    }
+}
+
+/// A JWT. No input is valid, because the signing key is unknown.
+pub fn jwt(bytes: &[u8]) {
+    if let Ok(text) = str::from_utf8(bytes) {
+        auth::fuzzing::jwt(text);
     }
 }

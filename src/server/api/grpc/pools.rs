@@ -1,8 +1,7 @@
-//! The management of pools: assignments, connected clients, events. Served beside the admin service, on its address.
+//! The pool service: assignments, connected clients, events. It shares the listener of the admin service.
 //!
-//! Only the master has pools, so that it answers everything here; another peer says where it is, as it does for
-//! configurations. A change is applied by the resource first and stored then: should storing fail, the resource returns
-//! to what is stored.
+//! Only the master answers. Other peers name it, as in the admin service. A change is applied to the resource first and
+//! then stored; if that fails, the resource is reset to the stored state.
 
 pub(super) mod convert;
 
@@ -25,10 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Response, Status};
 
-use super::{
-    admitted,
-    operators::{elsewhere, unsure},
-};
+use super::{admitted, elsewhere, page_size, unsure};
 use crate::{
     auth::Admitted,
     config::limits::Limits,
@@ -45,17 +41,17 @@ use crate::{
 pub(crate) struct PoolService {
     node: NodeHandle,
     stopped: watch::Receiver<bool>,
-    /// One change after the other, so that the last one stored is the one in force.
+    /// Serializes changes, so that the last one stored is the one in force.
     changing: Arc<Mutex<()>>,
 }
 
 impl PoolService {
-    /// Streams end once `stopped` says so.
+    /// Streams end when `stopped` is true.
     pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PoolService {
         PoolService { node, stopped, changing: Arc::default() }
     }
 
-    /// Whether a call may look at a pool.
+    /// Requires permission to read a pool.
     fn may_read<T>(&self, request: &Request<T>, resource: &str) -> Result<Admitted, Status> {
         let admitted = admitted(request, self.node.authorizer());
         admitted.check_any(CallKind::Pools, &reads(resource))?;
@@ -69,19 +65,18 @@ impl PoolService {
     }
 
     fn record<T>(&self, admitted: &Admitted, what: &'static str, outcome: &Result<T, Status>, details: Value) {
-        let outcome = outcome.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
-        self.node.authorizer().record(admitted.event(what, outcome, details));
+        self.node.authorizer().record(admitted.event(what, super::outcome(outcome), details));
     }
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.node.limits
     }
 
-    fn reign(&self) -> Result<Option<MasterLease>, Status> {
+    fn master_lease(&self) -> Result<Option<MasterLease>, Status> {
         self.node.reign().map_err(|why| elsewhere(&why))
     }
 
-    /// Does something with a resource.
+    /// Runs `work` on a resource.
     async fn manage<T: Send + 'static>(
         &self,
         resource: &Arc<str>,
@@ -93,13 +88,13 @@ impl PoolService {
         })
     }
 
-    /// As [`manage`](Self::manage), for a pool. Does not create a resource that would be none.
+    /// Like [`manage`](Self::manage), for pools only.
     async fn manage_pool<T: Send + 'static>(
         &self,
         resource: &Arc<str>,
         work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
     ) -> Result<T, Status> {
-        self.reign()?;
+        self.master_lease()?;
         let is_pool = |settings: &Settings| settings.kind == AlgorithmKind::PriorityPool;
         let settings = self.node.settings(resource);
         if let Some(settings) = settings.filter(|settings| !is_pool(settings)) {
@@ -135,17 +130,17 @@ impl PoolService {
         let holder = convert::holder(request.holder, &self.node.limits)?;
         let assigned = convert::assigned(request.assigned)?;
         let _alone = self.changing.lock().await;
-        let reign = self.reign()?;
+        let lease = self.master_lease()?;
         let (kind, id) = holder.clone();
         let before = self.manage_pool(&resource, move |core, now| core.assign(now, kind, &id, assigned)).await?;
         let before = before.map_err(|error| not_assigned(&resource, &error))?;
-        let written = self.node.assignment_store().assign(reign.as_ref(), &resource, holder.clone(), assigned).await;
-        self.agree(&resource, holder, written).await?;
+        let written = self.node.assignment_store().assign(lease.as_ref(), &resource, holder.clone(), assigned).await;
+        self.reconcile(&resource, holder, written).await?;
         Ok(SetClientCapacityResponse { before: before.map(convert::to_assigned), memory: self.memory().into() })
     }
 
-    /// Brings a resource back to what is stored, if storing has failed or the resource was recreated meanwhile.
-    async fn agree(
+    /// Resets a resource to the stored assignment, if storing failed or the resource was recreated meanwhile.
+    async fn reconcile(
         &self,
         resource: &Arc<str>,
         holder: HolderName,
@@ -157,7 +152,7 @@ impl PoolService {
             match assigned {
                 _ if core.assigned(kind, &id) == assigned => {}
                 Some(assigned) => core.remember_assignments([(kind, id, assigned)]),
-                // Taking something away is never refused.
+                // Removing an assignment always succeeds.
                 None => drop(core.assign(now, kind, &id, None)),
             }
         };
@@ -171,10 +166,10 @@ impl PoolService {
         let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
         let holder = (kind, Arc::clone(&id));
         let member = self.manage_pool(&resource, move |core, _| core.pool_member(kind, &id)).await?;
-        // The pool knows of an assignment before a quorum has stored it. The reign is asked for last: a peer that has
-        // lost it may not know the newest.
+        // From the store, because the pool has an assignment before a quorum has stored it. The mastership is checked
+        // last, because another peer may not have the latest.
         let assigned = self.node.assignment_store().assigned(&resource, &holder);
-        self.reign()?;
+        self.master_lease()?;
         let client = member.as_ref().map(convert::client);
         Ok(GetClientCapacityResponse { assigned: assigned.map(convert::to_assigned), client })
     }
@@ -182,7 +177,7 @@ impl PoolService {
     async fn list(&self, request: ListClientsRequest) -> Result<ListClientsResponse, Status> {
         let filter = convert::filter(request.filter());
         let from = convert::place(&request.page_token)?;
-        let limit = convert::page_size(request.page_size);
+        let limit = page_size(request.page_size);
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
         let page = self.manage_pool(&resource, move |core, _| core.pool_members(filter, from.as_ref(), limit)).await?;
         Ok(ListClientsResponse {
@@ -204,22 +199,22 @@ impl PoolService {
         let valid = request.valid_ms;
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
         let _alone = self.changing.lock().await;
-        let reign = self.reign()?;
+        let lease = self.master_lease()?;
         if self.node.settings(&resource).is_some_and(|settings| settings.load_bounds == (None, None)) {
             return Err(not_moved(&resource, &LoadError::NotAllowed));
         }
         let report = move |core: &mut Core, now: Millis| {
             let until = valid.map(|valid| now.plus(Millis(valid)));
-            // Without a report the template's capacity counts.
+            // Without a report, the template's capacity applies.
             let load = load.unwrap_or(Load::Factor(1.0));
             let capacity = core.report_load(now, LoadReport { load, until })?;
             Ok((capacity, core.load_bounds()))
         };
         let moved = self.manage(&resource, report).await?.map_err(|error| not_moved(&resource, &error))?;
         let (capacity, (floor, ceiling)) = moved;
-        // Only the newest report counts: one with an expiry replaces one that would be stored.
+        // Only the latest report counts; one that expires is not stored.
         let remembered = load.filter(|_| valid.is_none());
-        let written = self.node.assignment_store().load(reign.as_ref(), &resource, remembered).await;
+        let written = self.node.assignment_store().load(lease.as_ref(), &resource, remembered).await;
         written.map_err(|error| unsure(&error))?;
         let memory = if valid.is_none() { self.memory() } else { Memory::Process };
         Ok(ReportLoadResponse {
@@ -233,7 +228,7 @@ impl PoolService {
     async fn begin(&self, request: SubscribeRequest, admitted: Admitted) -> Result<EventStream, Status> {
         let filter = convert::event_filter(&request)?;
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
-        // Before the pool is read, so that no event is missed in between.
+        // Subscribed before the pool is read, so that no event is missed.
         let subscription = self.node.subscribers().start(&resource, filter);
         let subscription = subscription.map_err(|why| Status::resource_exhausted(why.to_string()))?;
         let look = |core: &mut Core, now| (core.pool(), now);
@@ -252,7 +247,7 @@ impl PoolService {
     }
 }
 
-/// What may look at a pool.
+/// The permissions of which either allows to read a pool.
 fn reads(resource: &str) -> [AccessRequest<'_>; 2] {
     [Action::Read, Action::Pools].map(|action| AccessRequest::on(action, resource))
 }
@@ -274,8 +269,8 @@ fn load_in_words(load: Option<&ReportedLoad>) -> Value {
     }
 }
 
-/// Completes a change even if the caller does not wait for it: what a resource applies has to be stored.
-async fn to_its_end<T: Send + 'static>(
+/// Completes a change even if the caller gives up: a change that the resource applied must be stored.
+async fn complete<T: Send + 'static>(
     change: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {
     let made = tokio::spawn(change).await;
@@ -284,7 +279,7 @@ async fn to_its_end<T: Send + 'static>(
     })
 }
 
-/// A stream, between two events.
+/// The state of a stream between two events.
 struct EventStream {
     subscription: Subscription,
     stopped: watch::Receiver<bool>,
@@ -304,22 +299,22 @@ impl EventStream {
             return Some((Ok(first), self));
         }
         let event = self.wait().await;
-        // The policy may be another by now, and a token may have ended.
+        // The policy may have changed, and the token may have expired.
         let event = event.and_then(|event| self.check_again().map(|()| event));
         self.ended = event.is_err();
         Some((event, self))
     }
 
-    /// Waits for an event, for as long as the caller may.
+    /// Waits for an event while the caller has permission.
     async fn wait(&mut self) -> Result<PoolEvent, Status> {
         loop {
             tokio::select! {
                 biased;
-                told = self.subscription.next() => return match told {
-                    Ok(told) => Ok(convert::event(&told.event, told.deadline, &self.clock)),
+                next = self.subscription.next() => return match next {
+                    Ok(next) => Ok(convert::event(&next.event, next.deadline, &self.clock)),
                     Err(Dismissed) => Err(Status::unavailable("this server is not the master any more")),
                 },
-                // An error means that the sender is gone, which is as good as a stop.
+                // An error means that the sender is gone, which also ends the server.
                 _ = self.stopped.wait_for(|stop| *stop) => {
                     return Err(Status::unavailable("this server is shutting down"));
                 }
@@ -376,7 +371,7 @@ impl Pools for PoolService {
         let admitted = self.may(&request, Action::Pools, &request.get_ref().resource_id)?;
         let (service, request) = (self.clone(), request.into_inner());
         let details = assignment_in_words(&request);
-        let set = to_its_end(async move { service.set(request).await }).await;
+        let set = complete(async move { service.set(request).await }).await;
         self.record(&admitted, "assigned", &set, details);
         set.map(Response::new)
     }
@@ -412,7 +407,7 @@ impl Pools for PoolService {
         let admitted = self.may(&request, Action::Override, &request.get_ref().resource_id)?;
         let (service, request) = (self.clone(), request.into_inner());
         let details = json!({ "resource": request.resource_id, "load": load_in_words(request.load.as_ref()) });
-        let reported = to_its_end(async move { service.load(request).await }).await;
+        let reported = complete(async move { service.load(request).await }).await;
         self.record(&admitted, "load_reported", &reported, details);
         reported.map(Response::new)
     }

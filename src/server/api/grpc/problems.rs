@@ -1,49 +1,73 @@
-//! Problems of single entries of a request that is answered all the same.
+//! Invalid requests, and problems of single entries in a request that is answered.
 //!
-//! A request is refused as a whole only for what concerns all of it: its client id, a field that every encoder fills
-//! in, the message itself. Doorman's Go client repeats a request that failed, to the byte, until it is answered, and
-//! does nothing else meanwhile: an entry that can never be answered must not stand in the way of the others. It is left
-//! out, or answered by what is known of its holder, and the answer says so.
+//! A request is refused as a whole only if its client id, a required field or the message itself is invalid. Doorman's Go
+//! client repeats a failed request unchanged until it succeeds, so an entry that can never be answered must not block the
+//! others. It is left out, or answered by what is known of its holder, and the answer has a `Problem`.
 
 use leaseway_core::escaped;
 use leaseway_proto::doorman::Problem;
+use tonic::Status;
 
-use super::invalid::Invalid;
 use crate::observe::{
     logging::Throttle,
     metrics::{self, Reason},
 };
 
-/// The most problems in an answer; all are counted.
+/// Maximum number of problems in an answer; metrics count all.
 const MAX_PROBLEMS: usize = 100;
-/// The longest part of an id that is shown.
+/// Longer ids are truncated in logs and answers.
 const ID_BYTES: usize = 256;
 
-/// What is wrong with entries of one request.
+/// Why a request, or an entry of it, is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Invalid {
+    #[error("{field}: required field is missing")]
+    Missing { field: String },
+    #[error("{field}: {problem}")]
+    Field { field: String, problem: String },
+    #[error("{field}: {count} entries, this server takes at most {most} ({flag} raises that)")]
+    TooMany { field: String, count: usize, most: usize, flag: &'static str },
+}
+
+impl From<Invalid> for Status {
+    fn from(invalid: Invalid) -> Status {
+        Status::invalid_argument(invalid.to_string())
+    }
+}
+
+pub(super) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
+    Invalid::Field { field: field.into(), problem: problem.into() }
+}
+
+pub(super) fn required<T>(value: Option<T>, field: impl FnOnce() -> String) -> Result<T, Invalid> {
+    value.ok_or_else(|| Invalid::Missing { field: field() })
+}
+
+/// Problems with the entries of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
-    told: Vec<Problem>,
-    /// The first client that has asked again too soon, and for what.
+    problems: Vec<Problem>,
+    /// The first client that asked too soon, and its resource.
     too_soon: Option<(String, String)>,
 }
 
 impl Problems {
-    /// Counts a problem with what `client` says about a resource, writes it into the log, and keeps it for the answer.
+    /// Counts a problem, logs it, and keeps it for the answer.
     #[cold]
     pub(super) fn note(&mut self, reason: Reason, client: &str, resource: &str, message: &str) {
         metrics::entry_has_problem(reason);
         let resource = cut(resource, ID_BYTES);
         match reason {
-            // In normal operation.
+            // Part of normal operation.
             Reason::NotYet => {}
             Reason::TooSoon => {
                 self.too_soon.get_or_insert_with(|| (cut(client, ID_BYTES).to_owned(), resource.to_owned()));
-                warn(&HASTY, reason, client, resource, message);
+                warn(&TOO_SOON_LOG, reason, client, resource, message);
             }
-            _ => warn(&LOGGED, reason, client, resource, message),
+            _ => warn(&LOG, reason, client, resource, message),
         }
-        if self.told.len() < MAX_PROBLEMS {
-            self.told.push(Problem {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(Problem {
                 resource_id: Some(resource.to_owned()),
                 reason: Some(reason.name().to_owned()),
                 message: Some(message.to_owned()),
@@ -51,8 +75,7 @@ impl Problems {
         }
     }
 
-    /// What was read; nothing, and a note, if it makes no sense. What every encoder fills in, and is missing, is wrong
-    /// with the request.
+    /// Unwraps a parsed value. An invalid one becomes a problem and `None`, a missing required field an error.
     #[inline]
     pub(super) fn check<T>(
         &mut self,
@@ -83,26 +106,26 @@ impl Problems {
     }
 
     pub(super) fn into_wire(self) -> Vec<Problem> {
-        self.told
+        self.problems
     }
 
-    /// The first client that has asked again too soon, and for what.
+    /// The first client that asked too soon, and its resource.
     pub(super) fn too_soon(&self) -> Option<(&str, &str)> {
         self.too_soon.as_ref().map(|(client, resource)| (&**client, &**resource))
     }
 }
 
-/// The beginning of a text, in whole characters.
+/// Truncates a text at a character boundary.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
     &text[..end]
 }
 
-static LOGGED: Throttle = Throttle::new();
-/// Of clients that ask too soon, which may be many, so that they hide no other problem.
-static HASTY: Throttle = Throttle::new();
+static LOG: Throttle = Throttle::new();
+/// Separate, so that a flood of early requests hides no other problem.
+static TOO_SOON_LOG: Throttle = Throttle::new();
 
-/// Ids are untrusted: they are cut and escaped.
+/// Ids are untrusted, so they are truncated and escaped.
 fn warn(throttle: &Throttle, reason: Reason, client: &str, resource: &str, message: &str) {
     let Some(unsaid) = throttle.turn() else { return };
     let (client, resource, message) = (escaped(cut(client, ID_BYTES)), escaped(resource), escaped(message));
@@ -115,25 +138,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_bounded() {
+    fn problems_in_an_answer_are_bounded() {
         let mut problems = Problems::default();
         for _ in 0..10 * MAX_PROBLEMS {
             problems.note(Reason::BadId, "c", &"ü".repeat(ID_BYTES), "is too long");
         }
-        let told = problems.into_wire();
-        assert_eq!(told.len(), MAX_PROBLEMS);
-        assert_eq!(told[0].resource_id(), "ü".repeat(ID_BYTES / 2));
+        let problems = problems.into_wire();
+        assert_eq!(problems.len(), MAX_PROBLEMS);
+        assert_eq!(problems[0].resource_id(), "ü".repeat(ID_BYTES / 2));
         assert_eq!(cut("aü", 2), "a");
         assert_eq!(cut("aü", 3), "aü");
-    }
-
-    #[test]
-    fn every_reason_has_a_word_of_its_own() {
-        let words: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
-        assert_eq!(words.len(), Reason::ALL.len());
-        assert!(
-            Reason::ALL.iter().enumerate().all(|(at, reason)| *reason as usize == at),
-            "counters are found by place"
-        );
     }
 }

@@ -1,8 +1,7 @@
-//! Streams of hints, one for each holder that listens.
+//! The push service: a stream of hints for each watching holder.
 //!
-//! What is pending for a listener is kept in [`watchers`](crate::node::watchers); a stream takes it from there no more often
-//! than once in [`PACE`], and not while its connection is slow. No task of its own runs for a stream: tonic polls it,
-//! and drops it when its client is gone, which ends the watch.
+//! Pending hints are kept in [`watchers`](crate::node::watchers). A stream takes them at most once per [`MIN_INTERVAL`], and
+//! not while its connection is slow. Streams have no tasks: they are polled by their connection, and dropped with it.
 
 use std::time::Duration;
 
@@ -22,8 +21,8 @@ use crate::{
     observe::metrics::CallKind,
 };
 
-/// The shortest time between two messages of a stream; hints that come meanwhile are in the next.
-const PACE: Duration = Duration::from_millis(50);
+/// The minimum interval between messages of a stream. Hints in between are combined.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 pub(crate) struct PushService {
@@ -32,7 +31,7 @@ pub(crate) struct PushService {
 }
 
 impl PushService {
-    /// Streams end once `stopped` says so.
+    /// Streams end when `stopped` is true.
     pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PushService {
         PushService { node, stopped }
     }
@@ -46,12 +45,12 @@ fn messages(
     stream::unfold(HintStream { watch, stopped, admitted, last: None, ended: false }, HintStream::next)
 }
 
-/// A stream, between two messages.
+/// The state of a stream between two messages.
 struct HintStream {
     watch: Watch,
     stopped: watch::Receiver<bool>,
     admitted: Admitted,
-    /// When its last message left; none has yet.
+    /// When the last message was sent.
     last: Option<Instant>,
     ended: bool,
 }
@@ -62,23 +61,23 @@ impl HintStream {
             return None;
         }
         let hint = match self.last {
-            // Tells the client that its watch has begun.
+            // Empty: confirms the watch.
             None => Ok(Hint::default()),
             Some(last) => self.wait(last).await,
         };
-        // The policy may be another by now, and a token may have ended.
+        // The policy may have changed, and the token may have expired.
         let hint = hint.and_then(|hint| self.check_again().map(|()| hint));
         self.last = Some(Instant::now());
         self.ended = hint.is_err();
         Some((hint, self))
     }
 
-    /// Waits for hints, for as long as the caller may.
+    /// Waits for hints while the caller has permission.
     async fn wait(&mut self, last: Instant) -> Result<Hint, Status> {
         loop {
             tokio::select! {
                 biased;
-                // An error means that the sender is gone, which is as good as a stop.
+                // An error means that the sender is gone, which also ends the server.
                 _ = self.stopped.wait_for(|stop| *stop) => {
                     return Err(Status::unavailable("this server is shutting down"));
                 }
@@ -106,7 +105,7 @@ fn ended(why: Ended) -> Status {
 }
 
 async fn paced(watch: &Watch, last: Instant) -> Result<PendingHints, Ended> {
-    tokio::time::sleep_until(last + PACE).await;
+    tokio::time::sleep_until(last + MIN_INTERVAL).await;
     watch.pending().await
 }
 
@@ -126,12 +125,126 @@ impl Push for PushService {
         let watching = AccessRequest { holder: Some(&id), ..AccessRequest::to(Action::of(kind)) };
         admitted.check(CallKind::Watch, &watching)?;
         let watch = self.node.watch(kind, id, from).map_err(|why| Status::resource_exhausted(why.to_string()))?;
-        // After the watch has started: checked before, it would not be dismissed if another peer became master in
-        // between.
+        // Checked after the watch has started, so that a change of master in between dismisses it.
         self.node.check().map_err(|why| not_master(&why))?;
         Ok(Response::new(Box::pin(messages(watch, self.stopped.clone(), admitted))))
     }
 }
 
+/// The paused clock of tokio advances only while all tasks wait.
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::StreamExt as _;
+    use leaseway_core::{HolderKind, Principal, PrincipalShare, Why};
+    use tonic::Code;
+
+    use super::*;
+    use crate::{auth::Authorizer, node::watchers::Watchers};
+
+    /// A server that can be stopped.
+    struct Fixture {
+        watchers: Arc<Watchers>,
+        stop: watch::Sender<bool>,
+    }
+
+    type Messages = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>>>>;
+
+    impl Fixture {
+        fn new() -> Fixture {
+            Fixture { watchers: Arc::new(Watchers::new(10, PrincipalShare::ALL)), stop: watch::Sender::new(false) }
+        }
+
+        fn watch(&self) -> Messages {
+            let watch = self.watchers.start(HolderKind::Client, "a".into(), Principal::NONE).expect("there is room");
+            Box::pin(messages(watch, self.stop.subscribe(), Admitted::unknown(&Arc::new(Authorizer::open()))))
+        }
+
+        fn hint(&self, resource: &str) {
+            let hint = leaseway_core::Hint { kind: HolderKind::Client, id: "a".into(), why: Why::Shrink };
+            self.watchers.hint(&resource.into(), &mut vec![hint]);
+        }
+    }
+
+    async fn next(messages: &mut Messages) -> Result<Hint, Status> {
+        within_a_minute(messages).await.expect("a message")
+    }
+
+    async fn within_a_minute(messages: &mut Messages) -> Option<Result<Hint, Status>> {
+        tokio::time::timeout(Duration::from_secs(60), messages.next()).await.expect("within a minute")
+    }
+
+    fn names(hint: Result<Hint, Status>) -> Vec<String> {
+        hint.expect("a hint").resource_id
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_hint_is_empty_and_immediate() {
+        let fixture = Fixture::new();
+        let mut messages = fixture.watch();
+        fixture.hint("r");
+        let start = Instant::now();
+        assert_eq!(next(&mut messages).await.expect("a hint"), Hint::default());
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        assert_eq!(names(next(&mut messages).await), ["r"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_are_50_ms_apart_and_hints_in_between_are_combined() {
+        let fixture = Fixture::new();
+        let mut messages = fixture.watch();
+        next(&mut messages).await.expect("the first");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        fixture.hint("r1");
+        let start = Instant::now();
+        assert_eq!(names(next(&mut messages).await), ["r1"]);
+        assert_eq!(start.elapsed(), Duration::ZERO, "the interval has passed");
+        fixture.hint("r2");
+        let (second, ()) = tokio::join!(next(&mut messages), async {
+            tokio::time::sleep(Duration::from_millis(49)).await;
+            fixture.hint("r3");
+        });
+        assert_eq!(names(second), ["r2", "r3"]);
+        assert_eq!(start.elapsed(), MIN_INTERVAL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replaced_stream_ends_with_an_error() {
+        let fixture = Fixture::new();
+        let mut older = fixture.watch();
+        next(&mut older).await.expect("the first");
+        let mut newer = fixture.watch();
+        assert_eq!(next(&mut older).await.expect_err("the end").code(), Code::Aborted);
+        assert!(within_a_minute(&mut older).await.is_none());
+        fixture.hint("r");
+        next(&mut newer).await.expect("the first");
+        assert_eq!(names(next(&mut newer).await), ["r"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_end_at_once_when_the_server_stops() {
+        let fixture = Fixture::new();
+        let mut messages = fixture.watch();
+        next(&mut messages).await.expect("the first");
+        let start = Instant::now();
+        fixture.hint("r");
+        fixture.stop.send_replace(true);
+        assert_eq!(next(&mut messages).await.expect_err("the end").code(), Code::Unavailable);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        assert!(within_a_minute(&mut messages).await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropping_a_stream_ends_the_watch() {
+        let fixture = Fixture::new();
+        let mut messages = fixture.watch();
+        next(&mut messages).await.expect("the first");
+        // Dropped while waiting, as when a client disconnects.
+        let waiting = tokio::time::timeout(Duration::from_secs(1), messages.next());
+        waiting.await.expect_err("no hint");
+        assert_eq!(fixture.watchers.count(), 1);
+        drop(messages);
+        assert_eq!(fixture.watchers.count(), 0);
+    }
+}

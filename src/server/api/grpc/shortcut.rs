@@ -1,28 +1,74 @@
-//! Methods of guests that are answered past tonic, for the same reason as GetCapacity: see [`super::front`].
+//! The interface for gRPC services of other crates: the caller of a request, and methods that bypass tonic.
 
 use std::{fmt, future::Future, time::Duration};
 
+use leaseway_core::{
+    Principal,
+    access::{AccessRequest, Action},
+};
 use prost::Message;
-use tonic::Status;
+use tonic::{Extensions, Status};
 
 use super::{
-    answer,
-    answering::{Answering, within},
-    body::RequestBody,
-    caller::GrpcCaller,
-    unary,
+    answer::{Answering, encoded, framed, within},
+    request::{RequestBody, read},
 };
+use crate::{auth::Admitted, observe::metrics::CallKind};
+
+/// The caller of a gRPC request, and its permissions.
+#[derive(Clone)]
+pub struct GrpcCaller {
+    admitted: Admitted,
+    principal: Principal,
+}
+
+impl GrpcCaller {
+    /// The caller of a request that arrived through [`ExtraServices`](crate::ExtraServices).
+    pub fn of(extensions: &Extensions) -> Result<GrpcCaller, Status> {
+        let admitted = extensions.get::<Admitted>().cloned();
+        Ok(admitted.ok_or_else(|| Status::internal("nothing is known of the connection"))?.into())
+    }
+
+    /// Whether it may ask for a resource.
+    pub fn may_ask(&self, resource: &str) -> Result<(), Status> {
+        self.admitted.check_remembered(CallKind::Gateway, &AccessRequest::on(Action::Ask, resource))
+    }
+
+    /// Whether it may ask for a resource as this client.
+    pub fn may_ask_as(&self, resource: &str, client: &str) -> Result<(), Status> {
+        let request = AccessRequest { holder: Some(client), ..AccessRequest::on(Action::Ask, resource) };
+        self.admitted.check_remembered(CallKind::Gateway, &request)
+    }
+
+    /// The principal to charge for the state that the caller creates.
+    pub fn principal(&self) -> Principal {
+        self.principal
+    }
+}
+
+impl From<Admitted> for GrpcCaller {
+    fn from(admitted: Admitted) -> GrpcCaller {
+        let principal = admitted.origin().map_or(Principal::NONE, |origin| origin.principal);
+        GrpcCaller { admitted, principal }
+    }
+}
+
+impl fmt::Debug for GrpcCaller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrpcCaller").field("principal", &self.principal).finish_non_exhaustive()
+    }
+}
 
 type Method = dyn Fn(GrpcCaller, RequestBody, Option<Duration>) -> Answering + Send + Sync;
 
-/// A method of one message in and one out, which is called far more often than all others.
+/// A unary method that bypasses tonic.
 pub struct Shortcut {
     path: &'static str,
-    answer: Box<Method>,
+    method: Box<Method>,
 }
 
 impl Shortcut {
-    /// `path` is of the service and the method, as in requests. Calls that are not plain go to tonic all the same.
+    /// `path` is `/SERVICE/METHOD`. tonic still answers requests with `grpc-encoding`.
     pub fn new<Q, A, F>(
         path: &'static str,
         method: impl Fn(GrpcCaller, Q) -> F + Clone + Send + Sync + 'static,
@@ -32,19 +78,19 @@ impl Shortcut {
         A: Message + 'static,
         F: Future<Output = Result<A, Status>> + Send,
     {
-        let answer = move |caller: GrpcCaller, mut body: RequestBody, timeout: Option<Duration>| {
+        let method = move |caller: GrpcCaller, mut body: RequestBody, timeout: Option<Duration>| {
             let method = method.clone();
             within(timeout, async move {
-                let asked = unary::read::<Q>(&mut body).await;
-                let under_way = body.into_charge();
-                let answered = match asked {
-                    Ok(asked) => method(caller, asked).await,
+                let request = read::<Q>(&mut body).await;
+                let charge = body.into_charge();
+                let answered = match request {
+                    Ok(request) => method(caller, request).await,
                     Err(status) => Err(status),
                 };
-                Ok(answer::message(answered, under_way))
+                Ok(encoded(answered.map(|answer| framed(&answer)), charge))
             })
         };
-        Shortcut { path, answer: Box::new(answer) }
+        Shortcut { path, method: Box::new(method) }
     }
 
     pub(super) fn is_to(&self, path: &str) -> bool {
@@ -52,7 +98,7 @@ impl Shortcut {
     }
 
     pub(super) fn answer(&self, caller: GrpcCaller, body: RequestBody, timeout: Option<Duration>) -> Answering {
-        (self.answer)(caller, body, timeout)
+        (self.method)(caller, body, timeout)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The status service: reports about this server, a page at a time.
+//! The status service: reports about this server and its resources, in pages.
 
 use std::sync::Arc;
 
@@ -14,39 +14,36 @@ use leaseway_proto::status::{
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use super::admitted;
+use super::{admitted, page_size};
 use crate::{
-    api::status::{health::HealthSources, own_status::own_status},
+    api::status::{HealthSources, own_status},
     auth::Admitted,
     listen::budget::{Charge, ConnectionBudget},
     node::{self, NodeHandle, server_info::ServerInfo},
     observe::metrics::CallKind,
 };
 
-/// Rows of a page when the request does not say, and at the most.
-const PAGE: usize = 100;
-const PAGE_MOST: usize = 1000;
-/// A row of usual length, in bytes: so much is charged for each until the page is made.
-const ROW: usize = 512;
-/// Pages that are made at the same time.
-const MAKING: usize = 4;
+/// Bytes charged per row while a page is made.
+const ROW_BYTES: usize = 512;
+/// Maximum number of pages made at the same time.
+const MAX_CONCURRENT: usize = 4;
 
 #[derive(Clone)]
 pub(crate) struct StatusService {
     node: NodeHandle,
     info: ServerInfo,
     health: HealthSources,
-    making: Arc<Semaphore>,
+    page_permits: Arc<Semaphore>,
 }
 
 impl StatusService {
     pub(crate) fn new(node: NodeHandle, info: ServerInfo, health: HealthSources) -> StatusService {
-        StatusService { node, info, health, making: Arc::new(Semaphore::new(MAKING)) }
+        StatusService { node, info, health, page_permits: Arc::new(Semaphore::new(MAX_CONCURRENT)) }
     }
 
-    /// The rows that the caller may see.
+    /// The rows that the caller may read.
     async fn rows(&self, request: &GetStatusRequest, admitted: &Admitted) -> Result<(Vec<Resource>, String), Status> {
-        let limit = rows_of(request);
+        let limit = page_size(request.page_size);
         if request.resource_id.is_empty() {
             let is_shown = |id: &str| admitted.may(&AccessRequest::on(Action::Read, id));
             let (statuses, next) = self.node.statuses_of(&request.page_token, limit, is_shown).await;
@@ -66,7 +63,7 @@ impl StatusService {
     }
 }
 
-/// In place of a sentence that may name resources.
+/// Replaces texts that may name resources.
 const WITHHELD: &str = "told to those that may read all resources";
 
 fn withheld(text: String) -> String {
@@ -74,7 +71,7 @@ fn withheld(text: String) -> String {
 }
 
 impl StatusService {
-    /// To a caller that may read some resources: how many those are, and no sentence that may name others.
+    /// Restricts the status for a caller that may not read all resources.
     fn limit(&self, status: &mut GetStatusResponse, admitted: &Admitted) {
         let resources = self.node.resources_shown(|id| admitted.may(&AccessRequest::on(Action::Read, id))) as u64;
         status.resources_total = resources;
@@ -85,10 +82,6 @@ impl StatusService {
             uplink.last_error = withheld(std::mem::take(&mut uplink.last_error));
         }
     }
-}
-
-fn rows_of(request: &GetStatusRequest) -> usize {
-    if request.page_size == 0 { PAGE } else { (request.page_size as usize).min(PAGE_MOST) }
 }
 
 fn resource(status: &node::Status) -> Resource {
@@ -207,8 +200,8 @@ impl Service for StatusService {
         let admitted = admitted(&request, self.node.authorizer());
         let ExplainRequest { resource_id, holder_id, is_server } = request.into_inner();
         admitted.check(CallKind::GetStatus, &AccessRequest::on(Action::Read, &resource_id))?;
-        // It looks at many holders, as a page does.
-        let _turn = self.making.acquire().await;
+        // Visits as many holders as a page.
+        let _permit = self.page_permits.acquire().await;
         let kind = if is_server { HolderKind::Node } else { HolderKind::Client };
         let known = self.node.explain(&resource_id, kind, holder_id).await;
         let mut response = known.as_ref().map(explained).unwrap_or_default();
@@ -226,13 +219,15 @@ impl Service for StatusService {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
         let admitted = admitted(&request, self.node.authorizer());
         admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
-        // Before it is made, so that what is beyond the budget costs nothing.
+        // Charged before the page is made, so that a refusal costs nothing.
         let budget = request.extensions().get::<Arc<ConnectionBudget>>();
-        let _page = budget.map(|budget| Charge::part(budget, ROW * rows_of(request.get_ref()))).transpose()?;
-        let _turn = self.making.acquire().await;
+        let _charge = budget
+            .map(|budget| Charge::part(budget, ROW_BYTES * page_size(request.get_ref().page_size)))
+            .transpose()?;
+        let _permit = self.page_permits.acquire().await;
         let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
         let health = match admitted.reads_everything() {
-            true => Some(self.health.look(&self.node, &self.info).await),
+            true => Some(self.health.read(&self.node, &self.info).await),
             false => None,
         };
         let mut status = own_status(&self.node, &self.info, health);

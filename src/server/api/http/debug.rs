@@ -1,17 +1,17 @@
-//! `/debug/status` and `/debug/resources`, as Doorman has them: tables that need no script to read.
+//! `/debug/status` and `/debug/resources`: plain tables at Doorman's paths.
 
 use axum::{
     extract::{Query, State},
     response::Html,
 };
-use leaseway_core::{HolderKind, Millis, PoolReport, SafeCapacity, Terms, escaped, escaped_lines};
+use leaseway_core::{Millis, PoolReport, SafeCapacity, Terms, escaped, escaped_lines};
 use maud::{DOCTYPE, Markup, html};
 
-use super::{Pages, page::asset_path};
+use super::{Pages, page::asset_path, text::encoded, view::resources::kind_name};
 use crate::node::{ConfigInForce, NotMaster, Status};
 
-/// The most rows on a page: a list of a million clients is of no use and would keep the resource busy.
-const ROWS: usize = 1000;
+/// Maximum number of rows of a page, because reading holders keeps the resource busy.
+const MAX_ROWS: usize = 1000;
 
 fn page(title: &str, body: &Markup) -> Html<String> {
     let page = html! {
@@ -30,7 +30,7 @@ fn page(title: &str, body: &Markup) -> Html<String> {
 
 pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
     let config = pages.node.config();
-    let (statuses, next) = pages.node.statuses("", ROWS).await;
+    let (statuses, next) = pages.node.statuses("", MAX_ROWS).await;
     let body = html! {
         table {
             tr { th { "server" } td { (escaped(&pages.info.id)) } }
@@ -82,7 +82,7 @@ fn uplink_rows(pages: &Pages) -> Markup {
     }
 }
 
-/// In Doorman's words where it has any.
+/// In Doorman's words where possible.
 fn mastership(pages: &Pages) -> String {
     let here = &pages.info.advertise;
     match (pages.node.check(), pages.health.stored.is_some()) {
@@ -101,21 +101,21 @@ pub(super) struct Which {
     resource: String,
     #[serde(default)]
     from: usize,
-    /// The last resource of the page before.
+    /// The last resource of the previous page.
     #[serde(default)]
     after: String,
 }
 
 pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Which>) -> Html<String> {
     if which.resource.is_empty() {
-        let (statuses, next) = pages.node.statuses(&which.after, ROWS).await;
+        let (statuses, next) = pages.node.statuses(&which.after, MAX_ROWS).await;
         let body = html! {
             (resource_table(&statuses))
             (more_resources(&statuses, next.as_deref(), pages.node.resources()))
         };
         return page("resources", &body);
     }
-    let status = pages.node.resource_status(&which.resource, which.from, ROWS).await;
+    let status = pages.node.resource_status(&which.resource, which.from, MAX_ROWS).await;
     let Some(status) = status else {
         let body = html! { p { "There is no such resource. It is created by the first request for it." } };
         return page(&which.resource, &body);
@@ -127,34 +127,34 @@ pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Wh
         @if let Some(pool) = &status.pool { (pool_table(pool)) }
         (holder_table(&status))
         @if let Some(next) = status.next {
-            p { a href={ "/debug/resources?resource=" (escape_query(&which.resource)) "&from=" (next) } { "more clients" } }
+            p { a href={ "/debug/resources?resource=" (encoded(&which.resource)) "&from=" (next) } { "more clients" } }
         }
     };
     page(&which.resource, &body)
 }
 
-/// What is cut, and where it goes on.
+/// The link to the next page.
 fn more_resources(statuses: &[Status], next: Option<&str>, total: usize) -> Markup {
     html! {
         @if statuses.len() < total { p { (statuses.len()) " of " (total) " resources shown." } }
         @if let Some(next) = next {
-            p { a href={ "/debug/resources?after=" (escape_query(next)) } { "more resources" } }
+            p { a href={ "/debug/resources?after=" (encoded(next)) } { "more resources" } }
         }
     }
+}
+
+fn headings(names: &[&str]) -> Markup {
+    html! { tr { @for name in names { th { (name) } } } }
 }
 
 fn resource_table(statuses: &[Status]) -> Markup {
     html! {
         table {
-            tr {
-                @for name in ["ID", "Capacity", "SumHas", "SumWants", "Held", "Clients", "Holders", "Learning", "Algorithm", "Template"] {
-                    th { (name) }
-                }
-            }
+            (headings(&["ID", "Capacity", "SumHas", "SumWants", "Held", "Clients", "Holders", "Learning", "Algorithm", "Template"]))
             @for status in statuses {
                 @let report = &status.report;
                 tr {
-                    td { a href={ "/debug/resources?resource=" (escape_query(&status.id)) } { (escaped(&status.id)) } }
+                    td { a href={ "/debug/resources?resource=" (encoded(&status.id)) } { (escaped(&status.id)) } }
                     td.n {
                         (report.settings.capacity)
                         @if let Some(overridden) = &report.overridden { " (overridden: " (overridden.template) ")" }
@@ -183,20 +183,20 @@ fn supply_table(status: &Status) -> Markup {
     html! {
         @if let Some(supply) = &status.report.supply {
             table {
-                tr { @for name in ["Lent", "For another", "Told outstanding", "Edition", "Terms"] { th { (name) } } }
+                (headings(&["Lent", "For another", "Told outstanding", "Edition", "Terms"]))
                 tr {
                     td.n { @if supply.version == 0 { "awaited" } @else { (status.report.settings.capacity) } }
                     td.n { (supply.remaining.0 / 1000) " s" }
                     td.n { @if let Some(told) = supply.told { (told) } }
                     td.n { (supply.version) }
-                    td { @for (priority, terms) in &supply.terms { (priority) ": " (said(terms)) br; } }
+                    td { @for (priority, terms) in &supply.terms { (priority) ": " (terms_text(terms)) br; } }
                 }
             }
         }
     }
 }
 
-fn said(terms: &Terms) -> String {
+fn terms_text(terms: &Terms) -> String {
     match terms {
         Terms::Wants => "all clients get what they want".into(),
         Terms::Each(most) => format!("{most} for each client"),
@@ -209,11 +209,7 @@ fn said(terms: &Terms) -> String {
 fn pool_table(pool: &PoolReport) -> Markup {
     html! {
         table {
-            tr {
-                @for name in ["Total", "Base", "Most", "Connected", "Priority", "Assigned", "Used", "Overloads", "Waiting", "Revoking"] {
-                    th { (name) }
-                }
-            }
+            (headings(&["Total", "Base", "Most", "Connected", "Priority", "Assigned", "Used", "Overloads", "Waiting", "Revoking"]))
             tr {
                 td.n { (pool.total) }
                 td.n { (pool.base) }
@@ -233,17 +229,11 @@ fn pool_table(pool: &PoolReport) -> Markup {
 fn holder_table(status: &Status) -> Markup {
     html! {
         table {
-            tr {
-                @for name in ["Client ID", "Kind", "Priority", "Clients", "Wants", "Due", "Has", "Held", "Held for"] { th { (name) } }
-            }
+            (headings(&["Client ID", "Kind", "Priority", "Clients", "Wants", "Due", "Has", "Held", "Held for"]))
             @for holder in &status.holders {
                 tr {
                     td { (escaped(&holder.id)) }
-                    td { @match holder.kind {
-                        HolderKind::Client if holder.is_gateway => "gateway",
-                        HolderKind::Client => "client",
-                        HolderKind::Node => "node",
-                    } }
+                    td { (kind_name(holder)) }
                     td.n { (holder.priority) }
                     td.n { (holder.subclients) }
                     td.n { (holder.wants) }
@@ -260,11 +250,7 @@ fn holder_table(status: &Status) -> Markup {
 fn config_table(config: &ConfigInForce) -> Markup {
     html! {
         table {
-            tr {
-                @for name in ["Template", "Capacity", "Algorithm", "Lease", "Refresh", "Learning", "Safe capacity", "Parameters", "Clients", "Description"] {
-                    th { (name) }
-                }
-            }
+            (headings(&["Template", "Capacity", "Algorithm", "Lease", "Refresh", "Learning", "Safe capacity", "Parameters", "Clients", "Description"]))
             @for template in config.repository.templates() {
                 @let settings = &template.settings;
                 tr {
@@ -294,11 +280,4 @@ fn safe_capacity(safe: SafeCapacity) -> String {
         SafeCapacity::Fixed(amount) => amount.to_string(),
         SafeCapacity::Unlimited => "unlimited".into(),
     }
-}
-
-/// Everything but letters and digits as %XX: ids may contain anything.
-fn escape_query(id: &str) -> String {
-    id.bytes()
-        .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }

@@ -1,8 +1,8 @@
-//! Pages that are kept up to date, by server-sent events: what has changed of a page, about once a second.
+//! Live pages: the changes of a page as server-sent events, about once a second.
 //!
-//! Pages that show the same share one task that renders it. It rests for much longer than it works, and the longer the
-//! more it has to say, so that what pages cost is bounded by how many different ones are open. Each page has a stream,
-//! which holds one message at a time: one that reads slowly misses what was between, and is told all of it anew.
+//! One task renders each view for all open pages that show it. It rests in proportion to its work and output, so the cost
+//! is bounded by the number of different views. Each page has a stream that holds one message at a time; a slow reader
+//! skips frames and then gets the whole view.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -35,20 +35,20 @@ use super::{
 };
 use crate::{auth::Admitted, observe::metrics::CallKind};
 
-/// A page is rendered no sooner than this after the last time.
-const PACE: Duration = Duration::from_secs(1);
-/// Nor sooner than so many times as long as that took.
+/// Minimum interval between renderings of a view.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum interval as a multiple of the duration of a rendering.
 const REST: u32 = 20;
-/// Nor sooner than a second for each so many bytes that have changed.
+/// Bounds the interval by the length of the change.
 const BYTES_PER_SECOND: usize = 64 << 10;
-/// The keep-alive interval of an idle stream, for the page's script and for proxies.
-const SILENCE: Duration = Duration::from_secs(5);
+/// Keep-alive interval of an idle stream.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> Router<Pages> {
     Router::new().route("/live", get(follow))
 }
 
-/// The pages that are kept up to date.
+/// The open pages and their views.
 pub(crate) struct LivePages {
     most: usize,
     open: AtomicUsize,
@@ -56,7 +56,7 @@ pub(crate) struct LivePages {
     stopped: watch::Receiver<bool>,
 }
 
-/// As many pages are open as may be.
+/// The maximum number of pages is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this server keeps as many pages up to date as it may ({0}): close some, or reload this one now and then; the \
@@ -64,32 +64,31 @@ pub(crate) struct LivePages {
 )]
 struct TooManyPages(usize);
 
-/// A place among the open pages.
-struct Seat(Arc<LivePages>);
+/// Counts an open page.
+struct OpenPage(Arc<LivePages>);
 
-impl Drop for Seat {
+impl Drop for OpenPage {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What a page shows at a moment, and what of that is new.
+/// A rendered view, and its change since the previous frame.
 struct Frame {
     number: u64,
     parts: Parts,
-    /// What has changed since the frame before.
     change: Bytes,
-    /// Made for the first stream that asks for it.
+    /// Rendered on demand.
     whole: OnceLock<Bytes>,
 }
 
 impl LivePages {
-    /// Streams end once `stopped` says so.
+    /// Streams end when `stopped` is true.
     pub(crate) fn new(most: usize, stopped: watch::Receiver<bool>) -> LivePages {
         LivePages { most, open: AtomicUsize::new(0), views: Mutex::default(), stopped }
     }
 
-    /// How many pages are open.
+    /// Number of open pages.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -98,16 +97,16 @@ impl LivePages {
         self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_seat(self: &Arc<Self>) -> Result<Seat, TooManyPages> {
+    fn open_page(self: &Arc<Self>) -> Result<OpenPage, TooManyPages> {
         let more = |open: usize| (open < self.most).then_some(open + 1);
         match self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Seat(Arc::clone(self))),
+            Ok(_) => Ok(OpenPage(Arc::clone(self))),
             Err(_) => Err(TooManyPages(self.most)),
         }
     }
 
-    /// What is shown, from now on; the first to look has it rendered.
-    fn look(self: &Arc<Self>, pages: &Pages, showing: Showing) -> watch::Receiver<Option<Arc<Frame>>> {
+    /// The frames of a view. Starts its task if it is new.
+    fn frames(self: &Arc<Self>, pages: &Pages, showing: Showing) -> watch::Receiver<Option<Arc<Frame>>> {
         let mut views = self.views();
         if let Some(view) = views.get(&showing) {
             return view.clone();
@@ -118,29 +117,29 @@ impl LivePages {
         view
     }
 
-    /// Whether no page shows this any more; then it is forgotten.
-    fn is_over(&self, showing: &Showing, frames: &watch::Sender<Option<Arc<Frame>>>) -> bool {
+    /// Removes a view that no page shows. Returns whether it did.
+    fn remove_unused(&self, showing: &Showing, frames: &watch::Sender<Option<Arc<Frame>>>) -> bool {
         let mut views = self.views();
-        // One is in the table.
-        let is_over = frames.receiver_count() <= 1 || *self.stopped.borrow();
-        if is_over {
+        // One receiver is in `views`.
+        let is_unused = frames.receiver_count() <= 1 || *self.stopped.borrow();
+        if is_unused {
             views.remove(showing);
         }
-        is_over
+        is_unused
     }
 }
 
-/// Renders for as long as any page shows it.
+/// Renders a view while any page shows it.
 async fn render(pages: Pages, showing: Showing, frames: watch::Sender<Option<Arc<Frame>>>) {
-    while !pages.live.is_over(&showing, &frames) {
+    while !pages.live.remove_unused(&showing, &frames) {
         let began = Instant::now();
         let parts = showing.parts(&pages).await;
         let last = frames.borrow().clone();
-        let mut rest = PACE.max(began.elapsed() * REST);
+        let mut rest = MIN_INTERVAL.max(began.elapsed() * REST);
         let change = last.as_ref().map_or_else(Map::new, |last| difference(&last.parts, &parts));
         if last.is_none() || !change.is_empty() {
             let change = message(&Value::Object(change));
-            rest = rest.max(PACE * (change.len() / BYTES_PER_SECOND) as u32);
+            rest = rest.max(MIN_INTERVAL * (change.len() / BYTES_PER_SECOND) as u32);
             let number = last.map_or(0, |last| last.number + 1);
             frames.send_replace(Some(Arc::new(Frame { number, parts, change, whole: OnceLock::new() })));
         }
@@ -148,7 +147,7 @@ async fn render(pages: Pages, showing: Showing, frames: watch::Sender<Option<Arc
     }
 }
 
-/// Parts and rows that differ, in the words of the script.
+/// The parts and rows that differ, in the format of the script.
 fn difference(before: &Parts, now: &Parts) -> Map<String, Value> {
     let mut change = Map::new();
     if now.frame_id() != before.frame_id() {
@@ -175,7 +174,7 @@ impl Frame {
     }
 }
 
-/// An event; JSON has no line breaks.
+/// A server-sent event. Serialized JSON has no line breaks.
 fn message(value: &Value) -> Bytes {
     format!("data: {value}\n\n").into()
 }
@@ -197,26 +196,26 @@ async fn follow(
         Ok(showing) => showing,
         Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     };
-    let seat = match pages.live.take_seat() {
-        Ok(seat) => seat,
+    let open = match pages.live.open_page() {
+        Ok(open) => open,
         Err(why) => return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     };
-    let frames = pages.live.look(&pages, showing);
+    let frames = pages.live.frames(&pages, showing);
     let stopped = pages.live.stopped.clone();
-    let page = LivePage { frames, admitted, stopped, seen: None, _seat: seat };
+    let page = LivePage { frames, admitted, stopped, seen: None, _open: open };
     let body = Body::from_stream(stream::unfold(page, LivePage::next));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     (headers, Extension(Streamed), body).into_response()
 }
 
-/// A page that is kept up to date, between two messages.
+/// The stream of a page, between two messages.
 struct LivePage {
     frames: watch::Receiver<Option<Arc<Frame>>>,
     admitted: Admitted,
     stopped: watch::Receiver<bool>,
-    /// The number of the last frame that it was sent.
+    /// The last frame sent.
     seen: Option<u64>,
-    _seat: Seat,
+    _open: OpenPage,
 }
 
 impl LivePage {
@@ -225,7 +224,7 @@ impl LivePage {
         Some((Ok(message), self))
     }
 
-    /// The next message; none: the stream is over.
+    /// The next message, or none at the end of the stream.
     async fn wait(&mut self) -> Option<Bytes> {
         loop {
             let changed = async {
@@ -244,13 +243,13 @@ impl LivePage {
                     self.seen = Some(frame.number);
                     return Some(if follows { frame.change.clone() } else { frame.whole() });
                 }
-                () = tokio::time::sleep(SILENCE) => return Some(Bytes::from_static(b"event: alive\ndata:\n\n")),
+                () = tokio::time::sleep(KEEP_ALIVE) => return Some(Bytes::from_static(b"event: alive\ndata:\n\n")),
             }
             self.check_again()?;
         }
     }
 
-    /// Whether the caller may still read it; otherwise its next attempt is told why not.
+    /// Whether the caller still has permission. If not, the error is in the answer to its reconnect.
     fn check_again(&mut self) -> Option<()> {
         self.admitted.check_again(CallKind::Http, &[AccessRequest::to(Action::Read)]).ok()?;
         self.admitted.check_reads_everything(CallKind::Http).ok()
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_told_when_it_is_put_together_otherwise() {
+    fn a_changed_frame_is_announced() {
         let of = |title| Parts::sentence(StatusCode::OK, title, "It is so.");
         let change = difference(&of("a"), &of("b"));
         assert_eq!(change.into_iter().collect::<Vec<_>>(), [("frame".to_owned(), json!(of("b").frame_id()))]);
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_changed_is_said() {
+    fn only_differences_are_sent() {
         let before = parts("x", &["1", "2", "3"]);
         assert!(difference(&before, &parts("x", &["1", "2", "3"])).is_empty());
         let change = Value::Object(difference(&before, &parts("x", &["1", "two"])));
@@ -289,12 +288,12 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_pages_than_may_be() {
+    fn the_number_of_open_pages_is_limited() {
         let live = Arc::new(LivePages::new(2, watch::channel(false).1));
-        let first = live.take_seat();
-        let _second = live.take_seat();
-        assert_eq!(live.take_seat().err(), Some(TooManyPages(2)));
+        let first = live.open_page();
+        let _second = live.open_page();
+        assert_eq!(live.open_page().err(), Some(TooManyPages(2)));
         drop(first);
-        assert!(live.take_seat().is_ok());
+        assert!(live.open_page().is_ok());
     }
 }

@@ -1,42 +1,42 @@
-//! The pages at `/`: made whole by the server, readable without a script, and kept up to date by one where there is.
-//!
-//! A page consists of [`Parts`]. A browser that runs the script is sent those that have changed ([`super::live`]).
+//! The pages at `/`. The server renders them completely, so they work without a script. The script applies live updates:
+//! a page consists of [`Parts`], and changed parts are sent to the browser ([`super::live`]).
 
-mod assets;
 mod changes;
 mod overview;
 mod plan;
 mod plot;
-mod resource;
 mod resources;
-mod text;
 mod why;
 
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::OnceLock,
 };
 
 use axum::{
     Router,
-    extract::{Query, RawQuery, State},
+    extract::{Path, Query, RawQuery, State},
     http::{HeaderName, HeaderValue, StatusCode, Uri, header},
     response::{Html, IntoResponse, Response},
     routing::get,
 };
 use leaseway_core::escaped;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
+use ring::digest;
 use serde::de::DeserializeOwned;
 
-pub(super) use self::assets::path as asset_path;
 use self::changes::ChangesQuery;
 pub(crate) use self::plan::PASTED_BYTES;
 use super::{
-    Pages,
-    view::{HolderQuery, MasterSeen, MasterView, ResourceQuery, WhyQuery},
+    Pages, text,
+    view::{
+        node::{MasterSeen, MasterView, WhyQuery},
+        resources::{HolderQuery, ResourceQuery},
+    },
 };
 
-/// Nothing but what this server serves, and nothing inline.
+/// Allows only resources of this server, and nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -48,10 +48,10 @@ pub(super) fn routes() -> Router<Pages> {
         .route("/why", get(show))
         .route("/changes", get(show))
         .route("/plan", get(plan::form).post(plan::answer))
-        .route("/assets/{name}", get(assets::serve))
+        .route("/assets/{name}", get(serve_asset))
 }
 
-/// What a page shows: the same to all that ask for the same.
+/// A page and its query.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Showing {
     Overview,
@@ -62,7 +62,7 @@ pub(super) enum Showing {
 }
 
 impl Showing {
-    /// Of a path and its query; what is wrong with it, in a sentence.
+    /// Parses a path and its query. Errors are sentences.
     pub(super) fn of(path: &str, query: &str) -> Result<Showing, String> {
         Ok(match path {
             "/" => Showing::Overview,
@@ -74,12 +74,12 @@ impl Showing {
         })
     }
 
-    /// What is shown now.
+    /// Renders the page.
     pub(super) async fn parts(&self, pages: &Pages) -> Parts {
         let mut parts = match self {
             Showing::Overview => overview::parts(pages).await,
             Showing::Resources(query) => resources::parts(pages, query).await,
-            Showing::Resource(query) => resource::parts(pages, query).await,
+            Showing::Resource(query) => resources::resource_parts(pages, query).await,
             Showing::Why(query) => why::parts(pages, query).await,
             Showing::Changes(query) => changes::parts(pages, query),
         };
@@ -105,20 +105,20 @@ fn parsed<T: DeserializeOwned>(query: &str) -> Result<T, String> {
     Ok(parsed)
 }
 
-/// The parts of a page that change, by the ids of the elements that they are in.
+/// The parts of a page that may change, by the ids of their elements.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Parts {
-    /// What is inside of an element.
+    /// The contents of elements.
     pub(super) whole: BTreeMap<&'static str, String>,
-    /// What is inside of each row of the body of a table.
+    /// The rows of tables.
     pub(super) rows: BTreeMap<&'static str, Vec<String>>,
-    /// The page around its parts, with a [`MARK`] in place of each. An open page is loaded again when this changes, for
-    /// example when a follower has become master and now knows the resource.
+    /// The page around the parts, with a [`MARK`] in place of each. When it changes, open pages reload, for example after
+    /// a change of master.
     frame: String,
     status: StatusCode,
 }
 
-/// Begins the place of a part: a comment, which escaped text never contains.
+/// Marks the place of a part with a comment, which escaped text cannot contain.
 const MARK: &str = "<!--";
 const MARK_END: &str = "-->";
 
@@ -131,17 +131,15 @@ impl Parts {
         self.rows.insert(id, rows.map(|row| row.0).collect());
     }
 
-    /// The place of a part in a frame.
     fn place(id: &'static str) -> Markup {
         html! { div.part id=(id) { (PreEscaped(format!("{MARK}{id}{MARK_END}"))) } }
     }
 
-    /// The place of rows in a frame.
     fn place_rows(id: &'static str) -> Markup {
         html! { tbody id=(id) { (PreEscaped(format!("{MARK}{id}{MARK_END}"))) } }
     }
 
-    /// The frame with the parts in their places.
+    /// The frame with all parts filled in.
     fn filled(&self) -> Markup {
         let mut pieces = self.frame.split(MARK);
         let mut page = pieces.next().unwrap_or_default().to_owned();
@@ -167,10 +165,35 @@ impl Parts {
         self
     }
 
-    /// A page that is a sentence.
+    /// A page with one sentence.
     pub(super) fn sentence(status: StatusCode, title: &str, sentence: &str) -> Parts {
         let frame = html! { h1 { (escaped(title)) } p { (escaped(sentence)) } };
         Parts { status, ..Parts::default() }.framed(frame)
+    }
+}
+
+/// The heading of a column.
+enum Column {
+    Text(&'static str),
+    Number(&'static str),
+}
+
+/// A table that scrolls horizontally. `label` describes it to screen readers.
+fn table(label: &str, columns: &[Column], rows: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="group" aria-label=(label) { table {
+            thead { tr { @for column in columns { (column) } } }
+            (rows)
+        } }
+    }
+}
+
+impl Render for Column {
+    fn render(&self) -> Markup {
+        match self {
+            Column::Text(name) => html! { th scope="col" { (name) } },
+            Column::Number(name) => html! { th.n scope="col" { (name) } },
+        }
     }
 }
 
@@ -185,10 +208,10 @@ async fn show(State(pages): State<Pages>, uri: Uri, RawQuery(query): RawQuery) -
     }
 }
 
-/// `live`: the path and the query of what is kept up to date.
+/// `live`: the path and query for live updates.
 fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -> Response {
     let path = live.map_or("", |(path, _)| path);
-    // A plan is of the moment it was asked for.
+    // Plans are not updated.
     let live = live.filter(|(path, _)| *path != "/plan").map(|(path, query)| match query {
         "" => format!("/live?view={}", text::encoded(path)),
         query => format!("/live?view={}&{query}", text::encoded(path)),
@@ -201,9 +224,9 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) " · " (escaped(&pages.info.id)) " · Leaseway" }
-                link rel="icon" type="image/svg+xml" href=(assets::path("icon.svg"));
-                link rel="stylesheet" href=(assets::path("page.css"));
-                script defer src=(assets::path("page.js")) {}
+                link rel="icon" type="image/svg+xml" href=(asset_path("icon.svg"));
+                link rel="stylesheet" href=(asset_path("page.css"));
+                script defer src=(asset_path("page.js")) {}
             }
             body data-live=[live] data-frame=(parts.frame_id()) {
                 a.skip href="#main" { "Skip to content" }
@@ -220,7 +243,7 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
     (parts.status, Html(body.into_string())).into_response()
 }
 
-/// What browsers are told of every response, whichever page it is. A page that may be kept has said so.
+/// Headers of all responses. Cacheable pages set their own `Cache-Control`.
 const HEADERS: [(HeaderName, HeaderValue); 5] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -229,7 +252,7 @@ const HEADERS: [(HeaderName, HeaderValue); 5] = [
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
 ];
 
-pub(super) async fn protected(mut response: Response) -> Response {
+pub(super) async fn with_headers(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(value);
     }
@@ -264,7 +287,7 @@ fn head(pages: &Pages, path: &str) -> Markup {
     }
 }
 
-/// What a peer that is not the master shows is not what clients are told.
+/// A notice on pages of a follower, which does not know the resources.
 fn notice(master: &MasterSeen) -> Markup {
     html! {
         @match master {
@@ -301,12 +324,55 @@ fn foot(pages: &Pages) -> Markup {
     }
 }
 
+struct Asset {
+    name: &'static str,
+    kind: &'static str,
+    text: &'static str,
+}
+
+const ASSETS: [Asset; 4] = [
+    Asset { name: "page.css", kind: "text/css; charset=utf-8", text: include_str!("assets/page.css") },
+    Asset { name: "debug.css", kind: "text/css; charset=utf-8", text: include_str!("assets/debug.css") },
+    Asset { name: "page.js", kind: "text/javascript; charset=utf-8", text: include_str!("assets/page.js") },
+    Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("assets/icon.svg") },
+];
+
+/// The names with hashes of the contents, so that browsers can cache assets forever.
+fn asset_names() -> &'static [String; ASSETS.len()] {
+    static NAMED: OnceLock<[String; ASSETS.len()]> = OnceLock::new();
+    NAMED.get_or_init(|| {
+        ASSETS.map(|asset| {
+            let hash = digest::digest(&digest::SHA256, asset.text.as_bytes());
+            let hash: String = hash.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+            let (stem, extension) = asset.name.split_once('.').unwrap_or((asset.name, ""));
+            format!("{stem}.{hash}.{extension}")
+        })
+    })
+}
+
+pub(super) fn asset_path(name: &str) -> String {
+    let place = ASSETS.iter().position(|asset| asset.name == name);
+    place.map_or_else(String::new, |place| format!("/assets/{}", asset_names()[place]))
+}
+
+async fn serve_asset(Path(name): Path<String>) -> Response {
+    let place = asset_names().iter().position(|known| *known == name);
+    match place.map(|place| &ASSETS[place]) {
+        None => (StatusCode::NOT_FOUND, "no such asset: reload the page, another version is running\n").into_response(),
+        Some(asset) => {
+            let headers =
+                [(header::CONTENT_TYPE, asset.kind), (header::CACHE_CONTROL, "public, max-age=31536000, immutable")];
+            (headers, asset.text).into_response()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_same_question_is_the_same_view() {
+    fn equal_queries_are_equal_views() {
         let one = Showing::of("/resource", "resource=a%20b&page=2");
         assert_eq!(one, Showing::of("/resource", "page=2&resource=a+b"));
         assert!(Showing::of("/resource", "page=two").is_err());

@@ -1,30 +1,47 @@
-//! What is to be said about a cluster, and about a server by itself: the one judgement of `leaseway check`, the page
-//! and `/api/v1`. Pure.
+//! Checks of a cluster (`leaseway check`), or of one server (pages and `/api/v1`). Pure functions.
 
-mod hosts;
-mod observation;
-mod peers;
-mod resources;
 #[cfg(test)]
 mod tests;
 
-use leaseway_proto::status::{GetStatusResponse, Uplink};
+use std::collections::BTreeSet;
+
+use leaseway_core::{escaped, readable};
+use leaseway_proto::{
+    admin::{ListPeersResponse, PeerReport, Role},
+    status::{GetStatusResponse, Health, LimitUse, Resource, Uplink},
+};
 use serde::Serialize;
 
-pub use self::observation::{NodeObservation, Observation, PeersObservation, ServerObservation};
+/// Time without an answer after which a parent counts as unreachable.
+const PARENT_SILENT_MS: u64 = 5_000;
+/// Maximum lag of a peer, in entries of the log.
+const MAX_LAG: u64 = 1_000;
+const START: &str = "start it again, or replace it (`leaseway peers add`, then `leaseway peers remove`)";
+const REJOIN: &str = "leases may have been given twice: stop that peer, empty its data directory and start it again, so \
+                      that it rejoins; see the runbook, `a data directory was put back to an older copy`";
+const RUNBOOK: &str = "see the runbook, `a peer takes no part`; the others go on without it";
+/// Maximum number of resources listed in a message.
+const MAX_LISTED: usize = 3;
+/// Maximum offset of a clock, beyond the uncertainty of its measurement.
+const MAX_CLOCK_OFFSET_MS: u64 = 1_000;
+/// Remaining seconds of a certificate for a warning, and for a fault.
+const CERTIFICATE_WARN_SECS: i64 = 14 * 86_400;
+const CERTIFICATE_BAD_SECS: i64 = 86_400;
+/// Minimum free space at the data directory.
+const MIN_FREE_BYTES: u64 = 256 << 20;
+/// Maximum time to flush the log. Answers wait for it, and elections start after 150 ms.
+const MAX_FLUSH_MS: u64 = 100;
+/// Use of a limit for a warning, in per cent.
+const LIMIT_WARN: u64 = 80;
 
-/// A parent that has not answered for longer is not heard from.
-const SILENT_MS: u64 = 5_000;
-
-/// How well something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     #[default]
     Ok,
-    /// It works, and should be looked at.
+    /// Works, but needs attention.
     Warn,
-    /// Clients do not get what they should.
+    /// Clients are affected.
     Bad,
 }
 
@@ -37,26 +54,96 @@ impl Severity {
         }
     }
 
-    /// The worst of all verdicts.
-    pub fn worst(verdicts: &[Check]) -> Severity {
-        verdicts.iter().map(|verdict| verdict.grade).max().unwrap_or_default()
+    pub fn worst(checks: &[Check]) -> Severity {
+        checks.iter().map(|check| check.grade).max().unwrap_or_default()
     }
 }
 
-/// What became of one question.
+#[derive(Debug, Default)]
+pub struct Observation {
+    /// The node that was asked first, then its ancestors up to the root.
+    pub nodes: Vec<NodeObservation>,
+    /// The local time in seconds since the epoch.
+    pub unix: i64,
+}
+
+#[derive(Debug, Default)]
+pub struct NodeObservation {
+    /// The node's name at its parent, or the address that was asked.
+    pub name: String,
+    pub servers: Vec<ServerObservation>,
+    /// As listed by the master, or else by another server.
+    pub peers: PeersObservation,
+}
+
+#[derive(Debug, Default)]
+pub enum PeersObservation {
+    /// A server without a data directory.
+    #[default]
+    Alone,
+    /// Another peer, the master, has contact with them.
+    Elsewhere,
+    /// Why they could not be listed.
+    Unknown(String),
+    Listed(ListPeersResponse),
+}
+
+#[derive(Debug)]
+pub struct ServerObservation {
+    pub address: String,
+    /// The master's answer has all resources.
+    pub answer: Result<GetStatusResponse, String>,
+    /// How far its clock is ahead of the local one, and the uncertainty, in milliseconds.
+    pub clock_ms: Option<(i64, u64)>,
+}
+
+impl ServerObservation {
+    fn status(&self) -> Option<&GetStatusResponse> {
+        self.answer.as_ref().ok()
+    }
+}
+
+impl NodeObservation {
+    /// The servers that answered.
+    pub fn statuses(&self) -> impl Iterator<Item = (&ServerObservation, &GetStatusResponse)> {
+        self.servers.iter().filter_map(|server| Some((server, server.status()?)))
+    }
+
+    /// The status of the master, if it answered.
+    pub fn master(&self) -> Option<&GetStatusResponse> {
+        self.statuses().map(|(_, status)| status).find(|status| status.is_master)
+    }
+
+    /// The address of the master according to other servers, if the master did not answer.
+    fn master_elsewhere(&self) -> Option<&str> {
+        if self.master().is_some() {
+            return None;
+        }
+        let is_seen = |address: &str| self.servers.iter().any(|one| one.address == address && one.answer.is_ok());
+        let mut addresses = self.statuses().map(|(_, status)| &*status.master_address);
+        addresses.find(|address| !address.is_empty() && !is_seen(address))
+    }
+
+    /// Why the server at this address did not answer.
+    fn error_of(&self, address: &str) -> Option<&str> {
+        let server = self.servers.iter().find(|server| server.address == address)?;
+        server.answer.as_ref().err().map(String::as_str)
+    }
+}
+
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// How bad it is.
     pub grade: Severity,
     pub node: String,
-    /// What was looked at.
+    /// The subject.
     pub about: &'static str,
     pub found: String,
-    /// What to do; empty where nothing is to be done.
+    /// What to do; empty if all is well.
     pub next: &'static str,
 }
 
-/// An answer to one question about a node, which all have at least one.
+/// Severity, finding and advice. Each check of a node has at least one.
 struct Outcome(Severity, String, &'static str);
 
 fn fine(found: impl Into<String>) -> Vec<Outcome> {
@@ -71,52 +158,51 @@ fn bad(found: impl Into<String>, next: &'static str) -> Outcome {
     Outcome(Severity::Bad, found.into(), next)
 }
 
-/// What was found, or else that all is well.
 fn or_fine(found: Vec<Outcome>, well: impl Into<String>) -> Vec<Outcome> {
     if found.is_empty() { fine(well) } else { found }
 }
 
-/// Every question, node after node.
-pub fn check(seen: &Observation) -> Vec<Check> {
-    seen.nodes.iter().flat_map(|node| of_node(node, seen.unix)).collect()
+/// Checks all nodes.
+pub fn check(observation: &Observation) -> Vec<Check> {
+    observation.nodes.iter().flat_map(|node| check_node(node, observation.unix)).collect()
 }
 
-/// What a server finds wrong by itself, the worst first: with the peers that it hears from, if it is the master.
+/// Checks one server, and its peers if it is the master. Returns the faults only, the worst first.
 pub(crate) fn check_self(status: GetStatusResponse, peers: PeersObservation) -> Vec<Check> {
     let unix = status.health.as_ref().map_or(0, |health| (health.unix_ms / 1000) as i64);
     let address = if status.is_master { status.master_address.clone() } else { String::new() };
     let here = ServerObservation { address, answer: Ok(status), clock_ms: None };
-    let mut found = of_node(&NodeObservation { name: String::new(), servers: vec![here], peers }, unix);
-    found.retain(|verdict| verdict.grade > Severity::Ok);
-    found.sort_by_key(|verdict| std::cmp::Reverse(verdict.grade));
+    let mut found = check_node(&NodeObservation { name: String::new(), servers: vec![here], peers }, unix);
+    found.retain(|check| check.grade > Severity::Ok);
+    found.sort_by_key(|check| std::cmp::Reverse(check.grade));
     found
 }
 
-fn of_node(node: &NodeObservation, unix: i64) -> Vec<Check> {
+fn check_node(node: &NodeObservation, unix: i64) -> Vec<Check> {
     if node.statuses().next().is_none() {
-        let said: Vec<String> = node.servers.iter().map(unanswered).collect();
+        let errors: Vec<String> = node.servers.iter().map(unanswered).collect();
         let next = "look from the node below whether it reaches its parent; check runs where it may be unreachable";
-        return verdicts(node, "servers", vec![bad(format!("no server answers: {}", said.join("; ")), next)]);
+        return named(node, "servers", vec![bad(format!("no server answers: {}", errors.join("; ")), next)]);
     }
-    let questions: [(&'static str, Vec<Outcome>); 11] = [
-        ("master", peers::master(node)),
-        ("peers", peers::peers(node)),
+    let checks: [(&'static str, Vec<Outcome>); 11] = [
+        ("master", master(node)),
+        ("peers", peers(node)),
         ("configuration", configuration(node)),
         ("versions", versions(node)),
         ("parent", parent(node)),
         ("children", children(node)),
-        ("resources", resources::resources(node)),
-        ("clocks", hosts::clocks(node)),
-        ("certificates", hosts::certificates(node, unix)),
-        ("disks", hosts::disks(node)),
-        ("limits", hosts::limits(node)),
+        ("resources", resources(node)),
+        ("clocks", clocks(node)),
+        ("certificates", certificates(node, unix)),
+        ("disks", disks(node)),
+        ("limits", limits(node)),
     ];
-    questions.into_iter().flat_map(|(about, found)| verdicts(node, about, found)).collect()
+    checks.into_iter().flat_map(|(about, found)| named(node, about, found)).collect()
 }
 
-fn verdicts(node: &NodeObservation, about: &'static str, found: Vec<Outcome>) -> Vec<Check> {
-    let verdict = |Outcome(grade, found, next)| Check { grade, node: node.name.clone(), about, found, next };
-    found.into_iter().map(verdict).collect()
+fn named(node: &NodeObservation, about: &'static str, found: Vec<Outcome>) -> Vec<Check> {
+    let check = |Outcome(grade, found, next)| Check { grade, node: node.name.clone(), about, found, next };
+    found.into_iter().map(check).collect()
 }
 
 fn unanswered(server: &ServerObservation) -> String {
@@ -131,7 +217,7 @@ fn configuration(node: &NodeObservation) -> Vec<Outcome> {
         found.push(warn(text, "mend the file (`leaseway config check FILE`), then reload or apply it again"));
     }
     let versions = by_value(node, |status| status.config_version.to_string());
-    // Servers that keep nothing count by themselves.
+    // Servers without a data directory have versions of their own.
     if let (Some(differ), PeersObservation::Listed(_)) = (differences(&versions), &node.peers) {
         let next = "one that is behind catches up within seconds: check again, then look at its log";
         found.push(warn(format!("peers have different ones: {differ}"), next));
@@ -152,7 +238,7 @@ fn versions(node: &NodeObservation) -> Vec<Outcome> {
     }
 }
 
-/// What servers say, with those that say it.
+/// The values of a field, with the servers that report each.
 fn by_value(node: &NodeObservation, of: impl Fn(&GetStatusResponse) -> String) -> Vec<(String, Vec<String>)> {
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
     for (_, status) in node.statuses().filter(|(_, status)| status.takes_no_part.is_none()) {
@@ -166,8 +252,8 @@ fn by_value(node: &NodeObservation, of: impl Fn(&GetStatusResponse) -> String) -
 }
 
 fn differences(values: &[(String, Vec<String>)]) -> Option<String> {
-    let told = |(value, servers): &(String, Vec<String>)| format!("{value} ({})", servers.join(", "));
-    (values.len() > 1).then(|| values.iter().map(told).collect::<Vec<_>>().join(", "))
+    let listed = |(value, servers): &(String, Vec<String>)| format!("{value} ({})", servers.join(", "));
+    (values.len() > 1).then(|| values.iter().map(listed).collect::<Vec<_>>().join(", "))
 }
 
 fn parent(node: &NodeObservation) -> Vec<Outcome> {
@@ -186,7 +272,7 @@ fn parent(node: &NodeObservation) -> Vec<Outcome> {
         _ if uplink.master.is_empty() => vec![warn(format!("{at} is asked by no master of this node"), next)],
         None if *failures == 0 => vec![warn(format!("{at} has not been asked yet"), "check again in some seconds")],
         None => vec![bad(format!("{at} has never answered: {last_error}"), next)],
-        Some(ago) if *failures > 0 && *ago > SILENT_MS => {
+        Some(ago) if *failures > 0 && *ago > PARENT_SILENT_MS => {
             vec![bad(format!("{at} has not answered for {} s: {last_error}", ago / 1000), next)]
         }
         Some(_) if *failures > 0 => vec![warn(format!("{failures} requests to {at} failed: {last_error}"), next)],
@@ -204,4 +290,297 @@ fn children(node: &NodeObservation) -> Vec<Outcome> {
         bad(text, "start the other with a --node of its own")
     };
     or_fine(names.iter().map(found).collect(), "no two have one name")
+}
+
+fn master(node: &NodeObservation) -> Vec<Outcome> {
+    let masters: Vec<&str> =
+        node.statuses().filter(|(_, status)| status.is_master).map(|(_, status)| &*status.server_id).collect();
+    if let Some(address) = node.master_elsewhere() {
+        return match node.error_of(address) {
+            None => fine(format!("the master is at {address}")),
+            Some(why) => vec![warn(
+                format!("the master at {address} does not answer here ({why}), but others name it"),
+                "check again in some seconds; then see whether clients can reach that address (--advertise)",
+            )],
+        };
+    }
+    match (&masters[..], &node.peers) {
+        ([master], _) => fine(format!("{master} is master")),
+        ([], PeersObservation::Listed(list)) => {
+            let (up, all) = voters(node, list);
+            let text = format!("there is none, no lease is given: {up} of {all} peers answer");
+            let next = match 2 * up > all {
+                true => "a majority is up: see whether the peers reach each other at their peer addresses",
+                false => "there is no quorum: start peers until a majority is up; with their data lost see the runbook",
+            };
+            vec![bad(text, next)]
+        }
+        ([], _) => vec![bad(
+            "none is known, no lease is given",
+            "a majority of the peers has to be up and to reach each other",
+        )],
+        (several, _) => vec![warn(
+            format!("several say that they are: {}", several.join(", ")),
+            "an election may be under way: check again; if it stays so, these are different nodes",
+        )],
+    }
+}
+
+/// The number of voters that are up, and of all voters.
+fn voters(node: &NodeObservation, list: &ListPeersResponse) -> (usize, usize) {
+    let voters: Vec<_> = list.peer.iter().filter(|peer| peer.role() != Role::Learner).collect();
+    (voters.iter().filter(|peer| is_up(node, list, peer)).count(), voters.len())
+}
+
+/// Only the master has contact with all peers; the others have contact with the master.
+fn is_up(node: &NodeObservation, list: &ListPeersResponse, peer: &PeerReport) -> bool {
+    let seen_by_master = list.name == list.master && peer.role() != Role::Unreachable;
+    peer.self_
+        || peer.name == list.master
+        || seen_by_master
+        || server(node, peer).is_some_and(|server| server.answer.is_ok())
+}
+
+fn server<'a>(node: &'a NodeObservation, peer: &PeerReport) -> Option<&'a ServerObservation> {
+    node.servers.iter().find(|server| {
+        let id = server.status().map(|status| &*status.server_id);
+        id == Some(&*peer.name) || (server.address == peer.grpc_address && !peer.grpc_address.is_empty())
+    })
+}
+
+fn peers(node: &NodeObservation) -> Vec<Outcome> {
+    let mut found: Vec<Outcome> = node
+        .statuses()
+        .filter_map(|(_, status)| Some((&status.server_id, status.takes_no_part.as_ref()?)))
+        .map(|(server, absence)| bad(format!("{server} takes no part: {}", absence.why), RUNBOOK))
+        .collect();
+    // Several servers may report the same loss.
+    let losses: BTreeSet<&String> = node.statuses().flat_map(|(_, status)| &status.losses).collect();
+    found.extend(losses.into_iter().map(|loss| bad(loss, REJOIN)));
+    let well = match &node.peers {
+        PeersObservation::Alone => "the server is alone and keeps nothing".to_owned(),
+        PeersObservation::Elsewhere => "the master hears from them".to_owned(),
+        PeersObservation::Unknown(why) => {
+            let next = "the admin address tells who is a peer; --admin-token-file says who asks";
+            found.push(warn(format!("they are not known: {why}"), next));
+            String::new()
+        }
+        PeersObservation::Listed(list) => {
+            let (up, all) = voters(node, list);
+            found.extend(list.peer.iter().filter_map(|peer| peer_fault(node, list, peer, (up, all))));
+            if (all, list.peer.len()) == (2, 2) {
+                found.push(warn(
+                    "there are two: while one of them is down no lease is given",
+                    "add a third (`leaseway peers add`), so that one may fail",
+                ));
+            }
+            format!("{up} of {all} take part")
+        }
+    };
+    let is_listed = |server: &&ServerObservation| match &node.peers {
+        PeersObservation::Listed(list) => list.peer.iter().any(|peer| peer.grpc_address == server.address),
+        _ => false,
+    };
+    let silent = node.servers.iter().filter(|server| server.answer.is_err() && !is_listed(server));
+    found.extend(silent.map(|server| warn(format!("{} does not answer", unanswered(server)), "see whether it runs")));
+    or_fine(found, well)
+}
+
+fn peer_fault(
+    node: &NodeObservation,
+    list: &ListPeersResponse,
+    peer: &PeerReport,
+    votes: (usize, usize),
+) -> Option<Outcome> {
+    let (name, server) = (&peer.name, server(node, peer));
+    if server.and_then(ServerObservation::status).is_some_and(|status| status.takes_no_part.is_some()) {
+        return None;
+    }
+    let answers = server.is_some_and(|server| server.answer.is_ok());
+    let by_master = list.name == list.master;
+    match peer.role() {
+        Role::Unreachable if answers => Some(warn(
+            format!("{name} runs, but the master does not hear from it"),
+            "see whether peers reach each other at their peer addresses",
+        )),
+        _ if !is_up(node, list, peer) => Some(down(peer, votes)),
+        // Reported by `master`.
+        _ if peer.name == list.master => None,
+        _ if server.is_some_and(|server| server.answer.is_err()) => Some(warn(
+            format!("{name} does not answer here at {}, but the master has just heard from it", peer.grpc_address),
+            "check again in some seconds; then see whether clients can reach that address (--advertise)",
+        )),
+        Role::Learner => Some(warn(format!("{name} learns and has no vote yet"), "it votes once it has caught up")),
+        _ if by_master && peer.lag.is_some_and(|lag| lag > MAX_LAG) => Some(warn(
+            format!("{name} lags behind: it lacks {} entries of the log", peer.lag.unwrap_or_default()),
+            "it should catch up within seconds; if not, look at its disk and its link",
+        )),
+        _ => None,
+    }
+}
+
+/// `up`: voters that are up, of `all`.
+fn down(peer: &PeerReport, (up, all): (usize, usize)) -> Outcome {
+    let heard = match peer.last_contact_ms {
+        Some(ms) => format!("was heard from {} s ago", ms / 1000),
+        None => "is not heard from".to_owned(),
+    };
+    let text = format!("{} is down or cut off, it {heard}: ", peer.name);
+    match (2 * up).checked_sub(all + 1) {
+        None => bad(format!("{text}there is no quorum"), "start it again"),
+        Some(0 | 1) => warn(format!("{text}no other may fail now"), START),
+        Some(spare) => warn(format!("{text}{} more may fail", spare / 2), START),
+    }
+}
+
+fn resources(node: &NodeObservation) -> Vec<Outcome> {
+    if node.master_elsewhere().is_some() {
+        return fine("the master knows them");
+    }
+    let Some(master) = node.master() else { return vec![bad("no master: no lease is given", "see `master`")] };
+    let mut found = Vec::new();
+    let mut report =
+        |applies: fn(&Resource) -> bool, text: &str, finding: fn(String, &'static str) -> Outcome, next| {
+            let which: Vec<&Resource> = master.resources.iter().filter(|resource| applies(resource)).collect();
+            if !which.is_empty() {
+                found.push(finding(format!("{} {text}", counted(&which)), next));
+            }
+        };
+    report(
+        |resource| !resource.unbounded && resource.held > resource.capacity * (1.0 + 1e-9),
+        "over-committed: more is held than there is",
+        warn,
+        "leases of before a cut end by themselves (`leaseway status RESOURCE` says when); a shorter lease_length helps next time",
+    );
+    report(
+        |resource| resource.learning_ms > 0,
+        "learning: holders keep what they have, and nothing more is given",
+        warn,
+        "it passes by itself within a lease length",
+    );
+    report(
+        |resource| resource.template.is_empty() && resource.supply.is_none(),
+        "not limited: no template matches, and requests are honoured as they come",
+        warn,
+        "add a template with `identifier_glob: \"*\"` to bound what no other matches",
+    );
+    report(
+        |resource| resource.supply.as_ref().is_some_and(|supply| supply.edition > 0 && supply.remaining_ms == 0),
+        "without capacity: what the parent lent has ended",
+        bad,
+        "see `parent`",
+    );
+    report(
+        |resource| resource.supply.as_ref().is_some_and(|supply| supply.edition == 0),
+        "without capacity: the parent has lent nothing yet",
+        warn,
+        "check again in some seconds, then see `parent`",
+    );
+    let all = master.resources.len() as u64;
+    if all < master.resources_total {
+        let text = format!("only {all} of {} were looked at", master.resources_total);
+        found.push(warn(text, "`leaseway status --all` shows all"));
+    }
+    or_fine(found, format!("{all} alive, all well"))
+}
+
+/// The first resources and the number of the others, with a verb.
+fn counted(which: &[&Resource]) -> String {
+    let named = |resource: &&Resource| {
+        let Resource { resource_id, held, capacity, .. } = resource;
+        format!("{} ({} of {} held)", escaped(resource_id), readable(*held), readable(*capacity))
+    };
+    let names: Vec<String> = which.iter().take(MAX_LISTED).map(named).collect();
+    match which.len() {
+        1 => format!("{} is", names[0]),
+        all if all > MAX_LISTED => format!("{} and {} more are", names.join(", "), all - MAX_LISTED),
+        _ => format!("{} are", names.join(", ")),
+    }
+}
+
+/// The health reports, with the ids of the servers.
+fn healths(node: &NodeObservation) -> impl Iterator<Item = (&str, &Health)> {
+    node.statuses().filter_map(|(_, status)| Some((&*status.server_id, status.health.as_ref()?)))
+}
+
+/// Compares clocks with the local one.
+fn clocks(node: &NodeObservation) -> Vec<Outcome> {
+    let of = |server: &ServerObservation| Some((server.status()?.server_id.clone(), server.clock_ms?));
+    let all: Vec<(String, (i64, u64))> = node.servers.iter().filter_map(of).collect();
+    let apart = |(ahead, within): (i64, u64)| ahead.unsigned_abs() > MAX_CLOCK_OFFSET_MS + within;
+    let offset = |(server, (ahead, _)): &(String, (i64, u64))| {
+        let which = if *ahead > 0 { "ahead of" } else { "behind" };
+        format!("that of {server} is {:.1} s {which} this machine's", ahead.unsigned_abs() as f64 / 1000.0)
+    };
+    let wrong: Vec<String> = all.iter().filter(|(_, clock)| apart(*clock)).map(offset).collect();
+    match (wrong.is_empty(), all.is_empty()) {
+        (_, true) => fine("not told to this caller"),
+        (true, _) => fine(format!("{} agree with this machine's", all.len())),
+        _ => {
+            let next = "set them by NTP: Doorman's clients and certificates go by them, leases of other clients do not";
+            vec![warn(wrong.join(", "), next)]
+        }
+    }
+}
+
+fn certificates(node: &NodeObservation, unix: i64) -> Vec<Outcome> {
+    let next = "replace the files, they are read again without a restart; `leaseway certs show` shows them";
+    let ends: Vec<(&str, i64)> = healths(node)
+        .filter_map(|(server, health)| Some((server, health.certificate_ends_unix?.saturating_sub(unix))))
+        .collect();
+    let finding = |(server, left): (&str, i64)| match left {
+        left if left < 0 => Some(bad(format!("that of {server} has ended"), next)),
+        left if left < CERTIFICATE_BAD_SECS => Some(bad(format!("that of {server} ends in {} h", left / 3600), next)),
+        left if left < CERTIFICATE_WARN_SECS => {
+            Some(warn(format!("that of {server} ends in {} days", left / 86_400), next))
+        }
+        _ => None,
+    };
+    let first = ends.iter().map(|(_, left)| *left).min();
+    let well = first.map_or("none".to_owned(), |left| format!("the first ends in {} days", left / 86_400));
+    or_fine(ends.into_iter().filter_map(finding).collect(), well)
+}
+
+fn disks(node: &NodeObservation) -> Vec<Outcome> {
+    let mut found = Vec::new();
+    for (server, health) in healths(node) {
+        if !health.data_error.is_empty() {
+            let text = format!("{server} stores nothing any more: {}", health.data_error);
+            found.push(bad(text, "mend the disk, then start this peer again"));
+        }
+        if let Some(free) = health.free_bytes.filter(|free| *free < MIN_FREE_BYTES) {
+            let text = format!("{} MiB are free where {server} has its data", free >> 20);
+            found.push(warn(text, "make room: a peer whose disk is full takes no part"));
+        }
+        if let Some(took) = health.slowest_flush_ms.filter(|took| *took > MAX_FLUSH_MS) {
+            let text = format!("the disk of {server} is slow: it took {took} ms to store something in the last minute");
+            found.push(warn(text, "see what else uses the disk: answers that raise a promise wait for it"));
+        }
+    }
+    let least = healths(node).filter_map(|(_, health)| health.free_bytes).min();
+    or_fine(found, least.map_or("none is used".to_owned(), |free| format!("{} GiB are free", free >> 30)))
+}
+
+fn limits(node: &NodeObservation) -> Vec<Outcome> {
+    let mut found = Vec::new();
+    for (server, health) in healths(node) {
+        let nearly = |used: u64, most: u64| used > 0 && used >= most.saturating_mul(LIMIT_WARN) / 100;
+        let (soft, hard): (Vec<&LimitUse>, Vec<&LimitUse>) = health.limit.iter().partition(|limit| limit.soft);
+        for LimitUse { what, flag, used, most, .. } in soft.into_iter().filter(|limit| limit.used > limit.most) {
+            let text = format!("{server} has {used} resources, but {flag} allows {most} {what}");
+            let next =
+                "those under the most pressure are shown, the rest in sums: raise the flag to have all, or set it to 0";
+            found.push(warn(text, next));
+        }
+        for limit in hard.into_iter().filter(|limit| nearly(limit.used, limit.most)) {
+            let text =
+                format!("{server} has {} of {} {}, which {} sets", limit.used, limit.most, limit.what, limit.flag);
+            found.push(match limit.used >= limit.most {
+                true => bad(text, "raise the limit, or see who uses so much; docs/reference/limits.md"),
+                false => warn(text, "raise the limit, or see who uses so much; docs/reference/limits.md"),
+            });
+        }
+    }
+    let known = healths(node).next().is_some();
+    or_fine(found, if known { "none is nearly reached" } else { "not told to this caller" })
 }

@@ -1,4 +1,4 @@
-//! The last quarter of an hour of resources, for plots: a ring of samples for each of a bounded number of resources.
+//! The history of resources for plots: a ring of samples for each of a bounded number of resources.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,13 +13,13 @@ use crate::{
     node::NodeHandle,
 };
 
-/// Samples of a resource: a quarter of an hour.
+/// Samples per resource: 15 minutes.
 pub(crate) const SAMPLES: usize = 180;
 
-/// Samples of resources, 48 bytes each.
+/// A sample takes 48 bytes.
 #[derive(Debug)]
 pub(crate) struct History {
-    /// Resources that have some.
+    /// Maximum number of resources with samples.
     most: usize,
     rings: Mutex<HashMap<Arc<str>, VecDeque<Sample>>>,
 }
@@ -33,8 +33,8 @@ impl History {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes samples of at most [`most`](Self::most) resources. A resource that has had none for the whole length is
-    /// forgotten, and so is one whose place is needed, the one that was sampled longest ago first.
+    /// Adds samples. Resources without a sample in the whole length are forgotten; beyond the maximum number, so are those
+    /// with the oldest last sample.
     fn take(&self, now: SystemTime, samples: &[(Arc<str>, Sample)]) {
         let mut rings = self.rings();
         let length = SAMPLE_EVERY * SAMPLES as u32;
@@ -55,17 +55,17 @@ impl History {
         }
     }
 
-    /// How many resources have samples at most.
+    /// Maximum number of resources with samples.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// The samples of a resource, the oldest first; none if it is not sampled.
+    /// The samples of a resource, the oldest first; empty if it has none.
     pub(crate) fn of(&self, id: &str) -> Vec<Sample> {
         self.rings().get(id).map(|ring| ring.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Takes samples of the resources under the most pressure, for as long as the server runs, while it is master.
+    /// Samples the resources under the most pressure while this server is the master. Never returns.
     pub(crate) async fn keep(self: Arc<Self>, node: NodeHandle, surveyor: Arc<Surveyor>) {
         if self.most == 0 {
             return;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_has_a_quarter_of_an_hour_and_no_more() {
+    fn a_ring_covers_15_minutes() {
         let (history, begin) = (History::new(2), SystemTime::UNIX_EPOCH);
         for number in 0..3 * SAMPLES as u32 {
             take(&history, begin + SAMPLE_EVERY * number, &["a"]);
@@ -109,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_most_a_resource_takes_the_place_of_the_one_sampled_longest_ago() {
+    fn beyond_the_limit_the_resource_with_the_oldest_sample_is_replaced() {
         let (history, begin) = (History::new(3), SystemTime::UNIX_EPOCH);
         for (number, ids) in [&["a", "b", "c"][..], &["b", "c"], &["c", "d", "e"]].into_iter().enumerate() {
             take(&history, begin + SAMPLE_EVERY * number as u32, ids);
         }
         assert_eq!(["a", "b", "c", "d", "e"].map(|id| history.of(id).len()), [0, 0, 3, 1, 1]);
         take(&history, begin + Duration::from_secs(3600), &[]);
-        assert_eq!(history.rings().len(), 0, "what is gone is forgotten");
+        assert_eq!(history.rings().len(), 0, "old resources are forgotten");
     }
 }

@@ -1,5 +1,5 @@
-//! One pass over all resources, every few seconds: it samples those under the most pressure, which have a history and
-//! metric series of their own when there are too many for all, and adds up the rest.
+//! A periodic pass over all resources. If there are too many for metric series and a history of each, it selects those
+//! under the most pressure, and adds up the rest.
 
 use std::{
     cmp::Ordering,
@@ -16,16 +16,15 @@ use tokio::sync::Mutex;
 
 use crate::{config::limits::Limits, node::NodeHandle};
 
-/// How often samples are taken.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(5);
-/// The minimum interval between two passes, as a multiple of the duration of the last one.
+/// Minimum interval between passes, as a multiple of the duration of the last one.
 const REST: u32 = 20;
 /// The pressure of a chosen resource that has become idle halves in this time.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// Another resource replaces a chosen one only if its pressure is higher by this factor.
 const MARGIN: f64 = 1.25;
 
-/// A resource at a moment.
+/// The sums of a resource at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) at: SystemTime,
@@ -53,12 +52,12 @@ pub(crate) fn is_over_capacity(report: &ResourceReport) -> bool {
     report.is_divided() && report.sums.held.get() > report.settings.capacity.get() * (1.0 + 1e-9)
 }
 
-/// How contended a resource is. The fields are compared in this order.
+/// How contended a resource is. Fields are compared in order.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Pressure {
-    /// Held capacity as a multiple of the capacity if that is more than 1, else 0.
+    /// Held / capacity if more than 1, else 0.
     over: f64,
-    /// Wanted capacity as a multiple of the capacity; 0 where the capacity does not bind.
+    /// Wants / capacity; 0 if the capacity is not divided.
     contended: f64,
     wants: f64,
 }
@@ -88,17 +87,15 @@ impl Pressure {
     }
 
     fn order(&self, other: &Pressure) -> Ordering {
-        let fields = |one: &Pressure| [one.over, one.contended, one.wants];
-        let pairs = fields(self).into_iter().zip(fields(other));
-        pairs.map(|(one, other)| one.total_cmp(&other)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        let by_over = self.over.total_cmp(&other.over);
+        by_over.then(self.contended.total_cmp(&other.contended)).then(self.wants.total_cmp(&other.wants))
     }
 }
 
-/// A resource that may be chosen.
 #[derive(Debug, Clone)]
 struct Candidate {
     id: Arc<str>,
-    /// Now, or what is left of an earlier peak if it was chosen before.
+    /// The current pressure, or a decayed earlier peak if the resource was chosen before.
     pressure: Pressure,
     was_chosen: bool,
     sample: Sample,
@@ -106,7 +103,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// The most pressure first.
+    /// Descending by pressure.
     fn order(&self, other: &Candidate) -> Ordering {
         let rank = |one: &Candidate| match one.was_chosen {
             true => one.pressure.by_field(Pressure::default(), |value, _| value * MARGIN),
@@ -123,7 +120,7 @@ pub(crate) struct Totals {
     pub(crate) resources: usize,
     /// Resources that hold more than their capacity.
     pub(crate) over_capacity: usize,
-    /// Of those whose capacity binds.
+    /// Of divided resources only.
     pub(crate) capacity: Sum,
     pub(crate) wants: Sum,
     pub(crate) granted: Sum,
@@ -156,16 +153,16 @@ impl Totals {
     }
 }
 
-/// Chooses up to a maximum number of resources, pass after pass.
+/// Chooses up to `most` resources in each pass.
 #[derive(Debug)]
 struct Selector {
     most: usize,
-    /// Of the last pass, with their pressure.
+    /// The choice of the last pass.
     chosen: HashMap<Arc<str>, Pressure>,
-    /// Of the pass under way: fewer than twice `most`.
+    /// Candidates of the current pass: fewer than twice `most`.
     candidates: Vec<Candidate>,
     rest: Totals,
-    /// What is left of a pressure of the last pass.
+    /// The factor for pressures of the last pass.
     decay: f64,
 }
 
@@ -174,14 +171,14 @@ impl Selector {
         Selector { most, chosen: HashMap::new(), candidates: Vec::new(), rest: Totals::default(), decay: 0.0 }
     }
 
-    /// Begins a pass, so long after the last one. A pass that was dropped half-way is forgotten.
+    /// Begins a pass, `since` after the last one. An unfinished pass is discarded.
     fn begin(&mut self, since: Duration) {
         self.candidates.clear();
         self.rest = Totals::default();
         self.decay = 0.5_f64.powf(since.as_secs_f64() / HALF_LIFE.as_secs_f64());
     }
 
-    fn look_at(&mut self, mut candidate: Candidate) {
+    fn examine(&mut self, mut candidate: Candidate) {
         if self.most == 0 {
             return self.rest.add(&candidate.totals);
         }
@@ -203,7 +200,6 @@ impl Selector {
         }
     }
 
-    /// Ends a pass.
     fn finish(&mut self) -> Selection {
         self.keep_best();
         let candidates = std::mem::take(&mut self.candidates);
@@ -214,16 +210,15 @@ impl Selector {
     }
 }
 
-/// What a pass has chosen.
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
     /// In the order of their ids.
     pub(crate) samples: Vec<(Arc<str>, Sample)>,
-    /// Sums over all other resources.
+    /// Totals of all other resources.
     pub(crate) rest: Totals,
 }
 
-/// What one pass over all resources has found.
+/// The result of a pass.
 #[derive(Debug)]
 pub(crate) struct Survey {
     began: Instant,
@@ -233,19 +228,19 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// When it is due again.
+    /// When the next pass is due.
     pub(crate) fn next(&self) -> Instant {
         self.began + SAMPLE_EVERY.max(self.took * REST)
     }
 
-    /// Whether it still counts: sooner than [`next`](Self::next) it is repeated only if resources have come or gone.
+    /// Whether it can be reused. Before [`next`](Self::next), only a change in the number of resources invalidates it.
     fn is_fresh(&self, resources: usize, now: Instant) -> bool {
         let known = self.metrics.samples.len() + self.metrics.rest.resources;
         now < self.next() && (known == resources || now < self.began + self.took * REST)
     }
 }
 
-/// Snapshots at all resources, at most once per interval, for the history and for scrapes.
+/// Makes surveys for the history and for scrapes, at most one per interval.
 #[derive(Debug)]
 pub(crate) struct Surveyor {
     selectors: Mutex<(Selectors, Option<Arc<Survey>>)>,
@@ -285,8 +280,8 @@ impl Surveyor {
                 sample: Sample::of(report, at),
                 totals: Totals::of(report),
             };
-            selectors.history.look_at(candidate.clone());
-            selectors.metrics.look_at(candidate);
+            selectors.history.examine(candidate.clone());
+            selectors.metrics.examine(candidate);
         })
         .await;
         let (history, metrics) = (selectors.history.finish(), selectors.metrics.finish());
@@ -296,7 +291,7 @@ impl Surveyor {
         survey
     }
 
-    /// Resources that are not shown on their own are easily missed.
+    /// Warns about left-out resources, which are easily missed.
     fn warn_once(&self, survey: &Survey, limits: &Limits) {
         let left_out = |most: usize, selection: &Selection| if most == 0 { 0 } else { selection.rest.resources };
         let metrics = left_out(limits.metrics_resources, &survey.metrics);
@@ -324,39 +319,39 @@ mod tests {
 
     fn pass(selector: &mut Selector, all: impl IntoIterator<Item = Candidate>) -> (Vec<String>, Totals) {
         selector.begin(SAMPLE_EVERY);
-        all.into_iter().for_each(|one| selector.look_at(one));
-        assert!(selector.candidates.len() < 2 * selector.most.max(1), "what is kept is bounded");
+        all.into_iter().for_each(|one| selector.examine(one));
+        assert!(selector.candidates.len() < 2 * selector.most.max(1), "memory is bounded");
         let Selection { samples, rest } = selector.finish();
         (samples.into_iter().map(|(id, _)| id.to_string()).collect(), rest)
     }
 
     #[test]
-    fn those_over_capacity_come_first_then_the_most_contended_then_the_most_wanted() {
+    fn resources_are_chosen_by_excess_then_contention_then_wants() {
         let quiet = (0..1000).map(|number| candidate(&format!("a{number:04}"), 0.0, 0.5, f64::from(number)));
         let hot = [candidate("over", 1.1, 0.1, 0.0), candidate("wanted", 0.0, 7.0, 1.0)];
         let (chosen, rest) = pass(&mut Selector::new(3), quiet.chain(hot));
         assert_eq!(chosen, ["a0999", "over", "wanted"]);
         assert_eq!((rest.resources, rest.over_capacity), (999, 0));
         let (none, rest) = pass(&mut Selector::new(0), [candidate("over", 1.1, 0.1, 0.0)]);
-        assert_eq!((none.len(), rest.resources, rest.over_capacity), (0, 1, 1), "what is over is counted all the same");
+        assert_eq!((none.len(), rest.resources, rest.over_capacity), (0, 1, 1), "totals include them");
     }
 
     #[test]
-    fn a_chosen_resource_stays_until_another_is_under_clearly_more_pressure_or_it_is_idle_for_minutes() {
+    fn a_chosen_resource_stays_until_another_has_clearly_more_pressure_or_it_is_idle_for_minutes() {
         let mut selector = Selector::new(1);
         let two = |a: f64, b: f64| [candidate("a", 0.0, a, 0.0), candidate("b", 0.0, b, 0.0)];
         assert_eq!(pass(&mut selector, two(2.0, 1.9)).0, ["a"]);
         for number in 0..100 {
             let (a, b) = if number % 2 == 0 { (1.8, 2.1) } else { (2.1, 1.8) };
-            assert_eq!(pass(&mut selector, two(a, b)).0, ["a"], "pass {number}: they take turns at the top");
+            assert_eq!(pass(&mut selector, two(a, b)).0, ["a"], "pass {number}: the margin prevents flapping");
         }
         assert_eq!(pass(&mut selector, two(2.1, 4.0)).0, ["b"], "twice as contended");
         let idle = (0..).position(|_| pass(&mut selector, two(2.0, 0.0)).0 == ["a"]).expect("it ends");
-        assert!((5..50).contains(&idle), "a peak counts for a minute or so: {idle} passes");
+        assert!((5..50).contains(&idle), "a peak decays in about a minute: {idle} passes");
     }
 
     #[test]
-    fn a_resource_over_its_capacity_displaces_one_that_is_not_at_once() {
+    fn a_resource_over_its_capacity_is_chosen_at_once() {
         let mut selector = Selector::new(1);
         assert_eq!(pass(&mut selector, [candidate("a", 0.0, f64::MAX, 1e9), candidate("b", 0.0, 0.0, 0.0)]).0, ["a"]);
         let now = [candidate("a", 0.0, f64::MAX, 1e9), candidate("b", 1.000_001, 1.0, 0.0)];

@@ -1,19 +1,16 @@
-//! Files that are fine.
-
-use std::fmt::Write as _;
+//! Valid files and their meaning.
 
 use leaseway_core::{AlgorithmKind, Amount, Millis, NamedParameter, Priority, Reuse, SafeCapacity, Settings};
 
 use super::{super::development, accepted, found};
-use crate::config::{load, parse};
+use crate::config::parse;
 
 fn amount(value: f64) -> Amount {
     Amount::new(value).expect("a valid amount")
 }
 
-/// The file of section 2 of our notes on Doorman, but for its parameter `foo`, which we refuse.
 #[test]
-fn doormans_own_form() {
+fn the_format_of_doorman() {
     let repository = accepted(
         r#"
 resources:                          # order matters; first match wins among globs
@@ -56,10 +53,9 @@ resources:                          # order matters; first match wins among glob
     assert_eq!(other.settings.learning, None, "absent: one lease length");
 }
 
-/// Indented lists, numbers for kinds, a document start, Windows line ends, aliases: all that Doorman's YAML parser
-/// accepted.
+/// Indented lists, kinds by number, a document start, Windows line ends, aliases: all accepted by Doorman's parser.
 #[test]
-fn doormans_files_in_other_dress() {
+fn variants_of_the_format_of_doorman() {
     let text = r"---
 # Proportional share with every key.
 resources:
@@ -128,16 +124,15 @@ resources:
     assert_eq!(
         get("third"),
         (AlgorithmKind::Static, 3.0, 40_000, 3_000),
-        "what is written wins, then what is merged first"
+        "own keys take precedence, then the first merged map"
     );
 }
 
 #[test]
-fn lengths_that_are_not_given() {
+fn default_durations() {
     for (algorithm, lease, refresh) in [
         ("{kind: STATIC}", 60, 5),
         ("{kind: STATIC, lease_length: 300}", 300, 5),
-        ("{kind: STATIC, lease_length: 10}", 10, 5),
         ("{kind: STATIC, lease_length: 3}", 3, 3),
         ("{kind: STATIC, refresh_interval: 60}", 60, 60),
         ("{kind: STATIC, lease_length: 2678400, refresh_interval: 2678400}", 2_678_400, 2_678_400),
@@ -150,7 +145,7 @@ fn lengths_that_are_not_given() {
 }
 
 #[test]
-fn the_algorithm_of_the_star_is_taken_whole() {
+fn the_algorithm_of_the_star_is_inherited_as_a_whole() {
     let repository = accepted(
         "resources:\n- {identifier_glob: a, capacity: 7, safe_capacity: 3}\n- identifier_glob: '*'\n  capacity: 9\n  algorithm: \
          {kind: PROPORTIONAL_SHARE, lease_length: 40, refresh_interval: 4, learning_mode_duration: 5, parameters: {reuse: prompt}}",
@@ -187,19 +182,13 @@ fn parameters_as_a_list_or_as_a_map() {
         assert_eq!(
             template.parameters,
             [parameter("priority", "strict"), parameter("max_priority", "3"), parameter("min_request_interval", "2.5")],
-            "as written, for child nodes"
+            "sent to child nodes as written"
         );
     }
 }
 
 #[test]
-fn a_star_is_not_needed() {
-    let repository = accepted("resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC}}]");
-    assert_eq!(repository.find("b"), None);
-}
-
-#[test]
-fn without_a_kind_nothing_is_divided_and_that_is_said() {
+fn a_missing_kind_means_no_algorithm_with_a_warning() {
     let loaded = parse("f", "resources:\n- identifier_glob: a\n  algorithm:\n    lease_length: 20\n").expect("allowed");
     assert_eq!(found(&loaded.repository, "a").settings.kind, AlgorithmKind::NoAlgorithm);
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
@@ -230,27 +219,7 @@ fn the_development_server_shares_everything_fairly() {
 }
 
 #[test]
-fn ten_thousand_templates() {
-    let mut text = String::from("resources:\n");
-    for number in 0..10_000 {
-        writeln!(text, "- {{identifier_glob: r{number}, capacity: {number}, algorithm: {{kind: FAIR_SHARE}}}}")
-            .expect("in memory");
-    }
-    let repository = accepted(&text);
-    assert_eq!(repository.templates().len(), 10_000);
-    assert_eq!(found(&repository, "r9999").settings.capacity, amount(9999.0));
-}
-
-#[test]
-fn files_are_read() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("leaseway.yaml");
-    std::fs::write(&path, super::super::DEVELOPMENT).expect("written");
-    assert_eq!(load(&path).expect("valid").repository, development().repository);
-}
-
-#[test]
-fn null_is_as_if_the_key_were_not_there() {
+fn null_counts_as_missing() {
     let template = |rest: &str| {
         let text = format!(
             "resources:\n- {{identifier_glob: a, capacity: 5{rest}}}\n- {{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}"
@@ -283,11 +252,4 @@ resources:
     assert_eq!(words, ["web-*: weight 3, at least 10", "batch: at most 0", "*: as any client"]);
     let told = found(&repository, "r").settings.parameters();
     assert_eq!(told[0], NamedParameter { name: "client".into(), value: Some("3 10 - web-*".into()) });
-}
-
-#[test]
-fn the_refresh_interval_is_the_same_with_and_without_a_file() {
-    let development = found(&development().repository, "a").settings.clone();
-    let text = "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: FAIR_SHARE}}]";
-    assert_eq!(found(&accepted(text), "a").settings.refresh, development.refresh);
 }

@@ -1,11 +1,11 @@
-//! `access:`: what is accepted and what it means, what is refused, and what is warned of.
+//! `access:`: the meaning of rules, mistakes and warnings.
 
 use leaseway_core::access::{AccessRequest, Action, Identity, Policy};
 
 use super::refused;
 use crate::config::parse;
 
-/// A rule by which the configuration can be changed, without which there is a warning.
+/// A rule that allows `configure`, to avoid a warning.
 const OPS: &str = "- {name: ops, who: ops, may: [configure, read]}\n";
 
 fn policy(rules: &str) -> Policy {
@@ -19,7 +19,7 @@ fn warnings(rules: &str) -> Vec<String> {
     loaded.warnings.iter().map(|warning| warning.to_string().trim_start_matches("f:").to_owned()).collect()
 }
 
-/// Mistakes of rules that begin on the third line.
+/// The mistakes of rules, which start on line 3.
 fn mistakes(rules: &str) -> Vec<String> {
     refused(&format!("access:\n{OPS}{rules}"))
 }
@@ -55,7 +55,7 @@ fn a_rule_with_every_key() {
 }
 
 #[test]
-fn what_a_rule_does_not_say() {
+fn defaults_of_a_rule() {
     let policy = policy("- {who: \"*\", may: [ask, lend]}\n");
     assert_eq!(policy.rules()[1].name, "rule 2");
     assert!(allows(&policy, "a", &AccessRequest { priority: Some(i16::MAX), ..asks("any/where", "a/1") }));
@@ -65,21 +65,21 @@ fn what_a_rule_does_not_say() {
 }
 
 #[test]
-fn it_may_stand_alone_or_beside_templates() {
-    let alone = parse("f", &format!("access:\n{OPS}")).expect("fine");
+fn access_may_stand_alone_or_beside_templates() {
+    let alone = parse("f", &format!("access:\n{OPS}")).expect("valid");
     assert!(!alone.has_templates() && alone.check_place("f", true).is_ok());
     let error = alone.check_place("f", false).expect_err("a root has templates").to_string();
     assert!(error.starts_with("f:1:1: no `resources`; the least is: "), "{error}");
     let both =
         format!("access:\n{OPS}resources: [{{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]\n");
-    let both = parse("f", &both).expect("fine");
+    let both = parse("f", &both).expect("valid");
     assert!(both.access.is_some() && both.check_place("f", false).is_ok());
     let error = both.check_place("f", true).expect_err("the parent has the templates").to_string();
     assert!(error.starts_with("f:3:1: a node with a parent takes its templates from the parent"), "{error}");
 }
 
 #[test]
-fn mistakes_are_pointed_at() {
+fn mistakes_have_positions() {
     let actions = "known: ask, lend, read, configure, pools, peers, override";
     for (rules, expected) in [
         (
@@ -137,7 +137,7 @@ fn mistakes_are_pointed_at() {
 }
 
 #[test]
-fn what_can_never_mean_anything_is_warned_of() {
+fn rules_and_keys_without_effect_are_warnings() {
     for (rules, expected) in [
         ("- {who: a, may: read, clients: b}", "3:23: `clients` means nothing: the rule lets no identity ask"),
         ("- {who: a, may: ask, nodes: b}", "3:22: `nodes` means nothing: the rule lets no identity lend"),
@@ -167,7 +167,7 @@ fn what_can_never_mean_anything_is_warned_of() {
         "{anonymous:?}"
     );
     assert_eq!(warnings("- {who: anonymous, may: ask, clients: guest}"), [""; 0]);
-    let loaded = parse("f", "access: [{who: a, may: read}]").expect("fine");
+    let loaded = parse("f", "access: [{who: a, may: read}]").expect("valid");
     let warning = loaded.warnings[0].to_string();
     assert!(warning.starts_with("f:1:1: no rule lets an identity `configure`"), "{warning}");
 }

@@ -1,11 +1,11 @@
-//! Mistakes, each class with its exact words and place.
+//! Invalid files: the message and position of each class of mistakes.
 
 use std::path::Path;
 
 use super::refused;
 use crate::config::load;
 
-/// What a test writes after `resources:\n`, followed by a good `*`.
+/// The mistakes of templates that are followed by a valid `*`.
 pub(super) fn mistakes(templates: &str) -> Vec<String> {
     refused(&format!(
         "resources:\n{templates}\n- {{identifier_glob: \"*\", capacity: 1, algorithm: {{kind: FAIR_SHARE}}}}\n"
@@ -13,7 +13,7 @@ pub(super) fn mistakes(templates: &str) -> Vec<String> {
 }
 
 #[test]
-fn nothing_to_read() {
+fn files_without_templates() {
     let example = r#"resources: [{identifier_glob: "*", capacity: 100, algorithm: {kind: FAIR_SHARE}}]"#;
     super::accepted(example);
     for (text, before) in [
@@ -30,7 +30,7 @@ fn nothing_to_read() {
 }
 
 #[test]
-fn yaml_that_is_none() {
+fn syntax_errors() {
     let alias = "(a value that begins with `*` is a YAML alias: put patterns in quotes, like \"*\")";
     for (text, message) in [
         (
@@ -161,18 +161,12 @@ fn capacities() {
     let number = "expected a number like 100 or 7.5";
     for (value, expected) in [
         ("-5", "is `-5`: must not be negative".to_owned()),
-        ("-.inf", "is `-.inf`: must be a finite number".into()),
-        (".inf", "is `.inf`: must be a finite number".into()),
         (".NaN", "is `.NaN`: must be a finite number".into()),
         ("1e999", "is `1e999`: must be a finite number".into()),
         ("1e16", "is `1e16`: must be at most 1e15".into()),
         ("\"120\"", format!("is `\"120\"`, {number}; remove the quotes")),
         ("'lots'", format!("is `\"lots\"`, {number}")),
         ("lots", format!("is `lots`, {number}")),
-        ("inf", format!("is `inf`, {number}")),
-        ("true", format!("is `true`, {number}")),
-        ("1,000", format!("is `1,000`, {number}")),
-        ("1.2.3", format!("is `1.2.3`, {number}")),
         ("100qps", format!("is `100qps`, {number}")),
         ("010", format!("is `010`, {number}; remove the leading zero, which makes it octal to some YAML parsers")),
     ] {
@@ -181,8 +175,6 @@ fn capacities() {
     }
     for (value, expected) in [
         ("-2", "is `-2`: must not be negative; only -1 may be given, for no limit"),
-        ("-0.5", "is `-0.5`: must not be negative; only -1 may be given, for no limit"),
-        (".nan", "is `.nan`: must be a finite number"),
         ("'-1'", "is `\"-1\"`, expected a number, -1 for no limit; remove the quotes"),
         ("unlimited", "is `unlimited`, expected a number, -1 for no limit"),
     ] {

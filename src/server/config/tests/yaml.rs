@@ -1,20 +1,20 @@
-//! A part of a file written out as a file of its own: `leaseway up` hands configurations on to its peers so.
+//! A part of a file as a document: `leaseway up` passes configurations to its peers this way.
 
 use super::accepted;
 use crate::config::{DEVELOPMENT, yaml};
 
-/// The `resources` of a text, as a text of their own.
-fn written_out(text: &str) -> String {
+/// The `resources` of a text as a document.
+fn extract(text: &str) -> String {
     let document = yaml::read("f", text.as_bytes(), "the file", "empty", |root, found| {
         let entries = root.entries("a map", found);
-        let (_, resources) = entries.into_iter().find(|(key, _)| *key == "resources").expect("it is there");
+        let (_, resources) = entries.into_iter().find(|(key, _)| *key == "resources").expect("resources");
         resources.document("resources")
     });
     document.unwrap_or_else(|error| panic!("{error}")).content
 }
 
 #[test]
-fn what_is_written_out_means_the_same() {
+fn extracted_documents_have_the_same_meaning() {
     let odd = r#"
 defaults: &times {lease_length: 30, refresh_interval: 5}
 resources:
@@ -37,21 +37,21 @@ resources:
 "#;
     let odd = odd.replace("  description: ~\n", "");
     for text in [DEVELOPMENT, &odd] {
-        let written = written_out(text);
+        let written = extract(text);
         let original = text
             .split("resources:")
             .nth(1)
             .map(|rest| rest.replace(", <<: *times", ", lease_length: 30, refresh_interval: 5"));
-        let original = format!("resources:{}", original.expect("it has some"));
+        let original = format!("resources:{}", original.expect("resources"));
         assert_eq!(accepted(&written), accepted(&original), "{written}");
-        assert_eq!(written_out(&written), written, "what was written out stays as it is");
+        assert_eq!(extract(&written), written, "extracting is idempotent");
     }
 }
 
 #[test]
-fn nothing_stays_nothing_and_quotes_stay_where_they_count() {
+fn null_and_significant_quotes_are_preserved() {
     assert_eq!(
-        written_out("resources: {a: , b: ~, c: null, d: \"1\", e: 1, f: '', g: x y, '': 1, 'null': 2, h: '~'}"),
+        extract("resources: {a: , b: ~, c: null, d: \"1\", e: 1, f: '', g: x y, '': 1, 'null': 2, h: '~'}"),
         "resources:\n  a: ~\n  b: ~\n  c: null\n  d: \"1\"\n  e: 1\n  f: \"\"\n  g: \"x y\"\n  \"\": 1\n  \"null\": 2\n  h: \"~\"\n"
     );
 }

@@ -1,8 +1,4 @@
-//! `process_*`, under the names that all of Prometheus' own libraries have.
-//!
-//! Read from /proc, whose files are the interface, with rustix for the three numbers that are none of its files: that
-//! is here already, and the crates that do this bring a reader of all of /proc. Where there is no /proc these metrics
-//! are missing.
+//! The standard `process_*` metrics, read from /proc. Without /proc they are missing.
 
 use std::{fs, path::Path};
 
@@ -41,7 +37,7 @@ pub(crate) fn set() {
         gauge!(START).set(boot as f64 + stat.start_ticks as f64 / ticks);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // One of them is this look at them.
+        // Excludes the descriptor of the directory itself.
         gauge!(OPEN).set(open.count().saturating_sub(1) as f64);
     }
     if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
@@ -49,29 +45,29 @@ pub(crate) fn set() {
     }
 }
 
-/// Bytes that a user other than root may still write on a directory's file system.
+/// Free bytes, for users other than root, on the file system of a directory.
 pub(crate) fn free_bytes(directory: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(directory).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// The fields of /proc/self/stat that are used.
+/// Fields of /proc/self/stat.
 #[derive(Debug, PartialEq)]
 struct Stat {
     cpu_ticks: u64,
     threads: u64,
-    /// Since the machine was booted.
+    /// Since boot.
     start_ticks: u64,
     virtual_bytes: u64,
     resident_pages: u64,
 }
 
 impl Stat {
-    /// The name of the process is in brackets and may hold anything, brackets too: fields are counted behind the last.
+    /// The process name is in brackets and may contain brackets, so fields are counted after the last one.
     fn read(text: &str) -> Option<Stat> {
         let (_, fields) = text.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
-        // The first of them is the third of proc(5).
+        // Numbered as in proc(5), where the first of these is 3.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Stat {
             cpu_ticks: field(14)? + field(15)?,
@@ -93,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_process_may_look_like_fields() {
+    fn process_names_may_look_like_fields() {
         let text =
             "42 (a) 1 (b) S 1 42 42 0 -1 4194560 100 0 0 0 7 5 0 0 20 0 9 0 1234 1000000 250 18446744073709551615";
         let stat = Stat { cpu_ticks: 12, threads: 9, start_ticks: 1234, virtual_bytes: 1_000_000, resident_pages: 250 };

@@ -1,8 +1,7 @@
-//! Requests for capacity, by method: how many, how many of them failed, and how long they took.
+//! Counts, errors and durations of requests for capacity, by method.
 //!
-//! Each thread counts for itself, in a stripe of its own, and a scrape adds up all stripes: a registry's counter, which
-//! all threads write to, and a histogram that keeps every single value until it is scraped, take a few per cent of the
-//! time of a request.
+//! Each thread has its own stripe of counters, and a scrape adds them up. The registry's shared counters and histograms,
+//! which keep each value until the next scrape, would take a few per cent of the time of a request.
 
 use std::{
     cell::Cell,
@@ -13,10 +12,9 @@ use std::{
 
 use super::SECONDS;
 
-/// Threads beyond so many share stripes.
+/// Further threads share stripes.
 const STRIPES: usize = 32;
 
-/// A method that callers ask for capacity with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RequestMethod {
     Discovery,
@@ -33,22 +31,21 @@ impl RequestMethod {
         RequestMethod::ReleaseCapacity,
     ];
 
-    /// Counts a request that was answered.
+    /// Counts an answered request.
     pub(crate) fn answered(self, took: Duration, failed: bool) {
         REQUESTS.answered(self, took, failed);
     }
 }
 
-/// Since the process began.
 static REQUESTS: RequestCounts = RequestCounts::new();
 
 struct RequestCounts([Stripe; STRIPES]);
 
-/// What some threads have counted; in cache lines that no other stripe has a part in.
+/// The counters of a thread, aligned to avoid false sharing.
 #[repr(align(128))]
 struct Stripe([MethodCount; RequestMethod::ALL.len()]);
 
-/// The place of this thread's stripe.
+/// The index of this thread's stripe.
 fn own_stripe() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static OWN: Cell<Option<usize>> = const { Cell::new(None) });
@@ -61,9 +58,8 @@ fn own_stripe() -> usize {
     })
 }
 
-/// Requests of one method.
 struct MethodCount {
-    /// Those that took no longer than each of [`SECONDS`], and than the one before longer; last, all others.
+    /// A histogram with the buckets [`SECONDS`], and one for longer durations.
     took: [AtomicU64; SECONDS.len() + 1],
     nanoseconds: AtomicU64,
     failed: AtomicU64,
@@ -106,7 +102,7 @@ impl RequestCounts {
     fn put(&self, page: &mut String) {
         let took = |method| std::array::from_fn(|bucket| self.sum(method, |of| &of.took[bucket]));
         let took: [[u64; SECONDS.len() + 1]; RequestMethod::ALL.len()] = RequestMethod::ALL.map(took);
-        // Requests are counted by how long they took.
+        // The count is the sum of the histogram.
         put_counters(page, "doorman_server_requests", "Requests, by method.", |method| {
             took[method as usize].iter().sum()
         });
@@ -130,7 +126,7 @@ impl RequestCounts {
     }
 }
 
-/// What Prometheus reads of them.
+/// Appends the metrics in the text format of Prometheus.
 pub(crate) fn put_requests(page: &mut String) {
     REQUESTS.put(page);
 }
@@ -148,7 +144,7 @@ fn put_head(page: &mut String, name: &str, kind: &str, help: &str) {
 }
 
 fn put_line(page: &mut String, line: std::fmt::Arguments<'_>) {
-    // Writing to a string does not fail.
+    // Writing to a string never fails.
     let _ = writeln!(page, "{line}");
 }
 
@@ -159,13 +155,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_threads_count_is_added_up() {
+    fn the_counts_of_threads_are_added_up() {
         let took = [Duration::from_millis(5), Duration::from_millis(6), Duration::from_secs(11)];
         let requests = RequestCounts::new();
         let count = || {
             took.iter().for_each(|took| requests.answered(RequestMethod::ReleaseCapacity, *took, took.as_secs() > 10))
         };
-        // More threads than there are stripes.
+        // More threads than stripes.
         thread::scope(|scope| (0..STRIPES + 8).for_each(|_| drop(scope.spawn(count))));
         let mut page = String::new();
         requests.put(&mut page);

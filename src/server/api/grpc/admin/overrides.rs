@@ -1,4 +1,4 @@
-//! Overrides: an operator sets a capacity for a time, in place of what templates say.
+//! Overrides: capacities that operators set for a limited time.
 
 use std::sync::Arc;
 
@@ -15,26 +15,25 @@ use leaseway_raft::{Command, KeptOverride};
 use serde_json::{Value, json};
 use tonic::{Request, Status};
 
-use super::{AdminService, unsure};
+use super::AdminService;
 use crate::{
-    api::grpc::{admitted, convert, invalid::invalid},
+    api::grpc::{admitted, convert, problems::invalid, unsure},
     auth::Admitted,
     node::{self, NodeHandle},
     observe::metrics::CallKind,
 };
 
-/// So many may be in force at the same time: a configuration is for more.
+/// Maximum number of overrides in force.
 const MAX_OVERRIDES: usize = 100;
-/// The longest time, in milliseconds: seven days.
-const LONGEST_MS: u64 = 7 * 86_400_000;
-const SHORTEST_MS: u64 = 1000;
-/// The longest reason, in bytes.
+/// Seven days.
+const MAX_OVERRIDE_MS: u64 = 7 * 86_400_000;
+const MIN_OVERRIDE_MS: u64 = 1000;
 const MAX_WHY_BYTES: usize = 500;
-/// Resources that an answer names.
-const NAMED: usize = 20;
+/// Maximum number of resources listed in an answer.
+const MAX_LISTED: usize = 20;
 
 impl AdminService {
-    /// A pattern may match what does not exist yet, so it takes a permission for everything.
+    /// A pattern may match resources that do not exist yet, so it requires permission for all resources.
     pub(super) fn may_override(&self, request: &Request<SetOverrideRequest>) -> Result<Admitted, Status> {
         let (admitted, pattern) = (admitted(request, self.node.authorizer()), &request.get_ref().pattern);
         match is_pattern(pattern) {
@@ -49,7 +48,7 @@ impl AdminService {
         request: SetOverrideRequest,
         by: String,
     ) -> Result<SetOverrideResponse, Status> {
-        let reign = self.reign()?;
+        let lease = self.master_lease()?;
         let now = self.node.clock.unix_ms();
         let set = self.read_override(&request, by, now)?;
         let pattern: Arc<str> = request.pattern.into();
@@ -78,10 +77,10 @@ impl AdminService {
             self.check_effect(&pattern, set).await?;
         }
         let command = Command::Override { pattern: Arc::clone(&pattern), set: set.clone().map(Box::new) };
-        self.quorum.propose(&reign, vec![command]).await.map_err(|error| unsure(&error))?;
-        // If the node is gone the process ends.
+        self.quorum.propose(&lease, vec![command]).await.map_err(|error| unsure(&error))?;
+        // If the node is gone, the process is ending.
         let _ = self.node.look_at_facts().await;
-        let (resource, resources) = concerned(&self.node, &pattern).await;
+        let (resource, resources) = affected(&self.node, &pattern).await;
         Ok(SetOverrideResponse {
             r#override: set.as_ref().map(|set| to_wire(&pattern, set, now)),
             replaced,
@@ -90,7 +89,7 @@ impl AdminService {
         })
     }
 
-    /// What is to be set; nothing if it is to be taken back.
+    /// Validates the request. `None` removes the override.
     fn read_override(
         &self,
         request: &SetOverrideRequest,
@@ -112,7 +111,7 @@ impl AdminService {
                 u64::try_from(until).unwrap_or_default().saturating_mul(1000).saturating_sub(now)
             }
         };
-        if !(SHORTEST_MS..=LONGEST_MS).contains(&length) {
+        if !(MIN_OVERRIDE_MS..=MAX_OVERRIDE_MS).contains(&length) {
             let length = humantime::format_duration(std::time::Duration::from_millis(length / 1000 * 1000));
             return Err(expected(
                 "end",
@@ -134,7 +133,7 @@ impl AdminService {
         }))
     }
 
-    /// Refuses what would have no effect, and what would have more than was meant.
+    /// Refuses an override without effect, and one that raises a capacity without `above`.
     async fn check_effect(&self, pattern: &str, set: &KeptOverride) -> Result<(), Status> {
         if self.node.parent().is_some() {
             if set.above {
@@ -180,11 +179,11 @@ fn check_above(set: &KeptOverride, id: &str, settings: &Settings) -> Result<(), 
     )))
 }
 
-/// Resources alive that a pattern matches, as far as they are named, and how many they are.
-async fn concerned(node: &NodeHandle, pattern: &str) -> (Vec<OverriddenResource>, u64) {
+/// The first active resources that match a pattern, and the number of all.
+async fn affected(node: &NodeHandle, pattern: &str) -> (Vec<OverriddenResource>, u64) {
     let ids = node.ids_matching(pattern);
     let mut named = Vec::new();
-    for id in ids.iter().take(NAMED) {
+    for id in ids.iter().take(MAX_LISTED) {
         named.extend(node.resource_status(id, 0, 0).await.as_ref().map(overridden_resource));
     }
     (named, ids.len() as u64)
@@ -200,7 +199,7 @@ fn overridden_resource(status: &node::Status) -> OverriddenResource {
     }
 }
 
-/// Whether it may match more than one id.
+/// Whether the text may match more than one id.
 fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '[', '\\'])
 }
@@ -209,7 +208,7 @@ fn expected(field: &str, got: &str, expected: &str) -> Status {
     invalid(field, format!("is {got}, expected {expected}")).into()
 }
 
-/// As the admin service tells it; `now`: in milliseconds since the epoch.
+/// `now`: milliseconds since the epoch.
 pub(super) fn to_wire(pattern: &str, set: &KeptOverride, now: u64) -> Override {
     Override {
         pattern: pattern.to_owned(),
@@ -226,7 +225,7 @@ pub(super) fn to_wire(pattern: &str, set: &KeptOverride, now: u64) -> Override {
     }
 }
 
-/// For the audit log.
+/// Details for the audit log.
 pub(super) fn in_words(request: &SetOverrideRequest) -> Value {
     let capacity = match request.capacity {
         None => Value::Null,

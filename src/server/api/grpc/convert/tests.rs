@@ -29,12 +29,11 @@ fn read(entry: wire::ResourceRequest) -> Result<Parsed, Invalid> {
     get_capacity(request, &Limits::default())
 }
 
-/// Why the request is refused.
 fn error(entry: wire::ResourceRequest) -> String {
     read(entry).expect_err("invalid").to_string()
 }
 
-/// What is wrong with the entry, in the words of the answer, and whether it is carried out all the same.
+/// The problem in the answer, and whether the entry is answered nevertheless.
 fn problem(parsed: Parsed) -> (String, bool) {
     let problems = parsed.problems.into_wire();
     let [problem] = problems.as_slice() else { panic!("one problem is expected: {problems:?}") };
@@ -75,8 +74,8 @@ fn nan_negative_and_infinite_numbers_are_refused() {
     ] {
         let wants =
             read(wire::ResourceRequest { wants: Some(value), has: Some(lease(7.0)), ..entry() }).expect("answered");
-        let Request::Renew(ask) = &wants.requests[1].1 else { panic!("it is to be renewed: {:?}", wants.requests) };
-        assert_eq!(ask.claims[0].wants.get(), 7.0, "what it goes by if it is not known");
+        let Request::Renew(ask) = &wants.requests[1].1 else { panic!("expected a renewal: {:?}", wants.requests) };
+        assert_eq!(ask.claims[0].wants.get(), 7.0, "the wants are replaced by the confirmed capacity");
         assert_eq!(problem(wants), (format!("resource[1].wants: {why}"), true));
 
         let has = wire::ResourceRequest { has: Some(lease(value)), outstanding: Some(3.0), ..entry() };
@@ -97,14 +96,14 @@ fn nan_negative_and_infinite_numbers_are_refused() {
 }
 
 #[test]
-fn ids_are_neither_empty_nor_long() {
+fn empty_and_long_ids_are_refused() {
     let problem =
         |id: &str| problem(read(wire::ResourceRequest { resource_id: Some(id.into()), ..entry() }).expect("answered"));
     assert_eq!(problem(""), ("resource[1].resource_id: must not be empty".into(), false));
     let long = "resource[1].resource_id: is 257 bytes long, at most 256 are allowed".to_owned();
     assert_eq!(problem(&"x".repeat(257)), (long, false));
     let request = wire::GetCapacityRequest { client_id: Some(String::new()), ..of_client(vec![entry()]) };
-    let error = get_capacity(request, &Limits::default()).expect_err("who asks?").to_string();
+    let error = get_capacity(request, &Limits::default()).expect_err("no client").to_string();
     assert_eq!(error, "client_id: must not be empty");
 }
 
@@ -120,7 +119,7 @@ fn a_child_node_has_at_least_one_client_in_each_band() {
 }
 
 #[test]
-fn nonsense_of_a_child_node_neither_confirms_nor_lowers_anything() {
+fn an_invalid_report_of_a_child_node_confirms_nothing() {
     let wants = vec![wire::PriorityBandAggregate { priority: Some(0), num_clients: Some(1), wants: Some(1.0) }];
     let entry = wire::ServerCapacityResourceRequest {
         resource_id: Some("r".into()),
@@ -132,11 +131,11 @@ fn nonsense_of_a_child_node_neither_confirms_nor_lowers_anything() {
     let request = of_node(vec![entry]);
     let parsed = get_server_capacity(request, &Limits::default()).expect("answered");
     let Request::Ask(ask) = &parsed.requests[0].1 else { panic!("{:?}", parsed.requests) };
-    assert_eq!((ask.has, ask.outstanding), (None, Some(Amount::ZERO)), "it knows terms as before");
+    assert_eq!((ask.has, ask.outstanding), (None, Some(Amount::ZERO)), "0 is outstanding");
 }
 
 #[test]
-fn of_too_many_entries_those_go_first_whose_leases_end_first() {
+fn beyond_the_limit_the_entries_that_expire_first_are_answered() {
     let limits = Limits { resources_per_request: 2, ..Limits::default() };
     let entry = |id: &str, ends: Option<i64>| wire::ResourceRequest {
         resource_id: Some(id.into()),
@@ -148,13 +147,13 @@ fn of_too_many_entries_those_go_first_whose_leases_end_first() {
     let parsed = get_capacity(request, &limits).expect("answered");
     let answered: Vec<_> = parsed.requests.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(answered, ["soon", "new"], "in the order of the request");
-    let told = parsed.problems.into_wire();
-    assert_eq!(told.iter().map(|problem| problem.resource_id()).collect::<Vec<_>>(), ["late", "later"]);
-    assert!(told.iter().all(|problem| problem.reason() == "too_many_in_request"));
+    let problems = parsed.problems.into_wire();
+    assert_eq!(problems.iter().map(|problem| problem.resource_id()).collect::<Vec<_>>(), ["late", "later"]);
+    assert!(problems.iter().all(|problem| problem.reason() == "too_many_in_request"));
 }
 
 #[test]
-fn of_those_without_leases_all_have_their_turn() {
+fn beyond_the_limit_all_entries_without_leases_are_reached() {
     let limits = Limits { resources_per_request: 1, ..Limits::default() };
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..1_000 {
@@ -166,7 +165,7 @@ fn of_those_without_leases_all_have_their_turn() {
 }
 
 #[test]
-fn the_go_clients_empty_ids_are_skipped_when_it_releases() {
+fn empty_ids_in_releases_of_the_go_client_are_skipped() {
     let request = wire::ReleaseCapacityRequest {
         client_id: Some("c".into()),
         resource_id: vec![String::new(), "r1".into()],
@@ -178,7 +177,7 @@ fn the_go_clients_empty_ids_are_skipped_when_it_releases() {
 }
 
 #[test]
-fn a_gauge_holds_what_it_has_and_what_is_beyond() {
+fn outstanding_capacity_is_added_to_the_lease() {
     let entry = wire::ResourceRequest { has: Some(lease(10.0)), outstanding: Some(5.0), ..entry() };
     let request = of_client(vec![entry]);
     let asks = get_capacity(request, &Limits::default()).expect("valid");
@@ -187,7 +186,7 @@ fn a_gauge_holds_what_it_has_and_what_is_beyond() {
 }
 
 #[test]
-fn a_watch_is_for_exactly_one_id() {
+fn a_watch_names_exactly_one_id() {
     let watch = |client: Option<&str>, server: Option<&str>| {
         let request = WatchRequest { client_id: client.map(Into::into), server_id: server.map(Into::into) };
         super::watch(request, &Limits::default()).map_err(|error| error.to_string())
@@ -208,7 +207,7 @@ fn a_watch_is_for_exactly_one_id() {
 }
 
 #[test]
-fn reports_of_use_are_checked_and_reach_the_pool() {
+fn invalid_reports_of_use_are_problems() {
     let with = |usage| wire::ResourceRequest { usage: Some(usage), ..entry() };
     for part in [-0.1, 1.1, f64::NAN] {
         let usage = wire::Usage { recharging_fraction: Some(part), ..wire::Usage::default() };
@@ -225,7 +224,7 @@ fn reports_of_use_are_checked_and_reach_the_pool() {
 }
 
 #[test]
-fn a_node_tells_what_is_used_below_it() {
+fn a_node_reports_the_usage_below_it() {
     let asks = |usage| {
         let entry = wire::ServerCapacityResourceRequest { resource_id: Some("r".into()), usage, ..Default::default() };
         let request = of_node(vec![entry]);
@@ -236,32 +235,32 @@ fn a_node_tells_what_is_used_below_it() {
         let Request::Ask(ask) = &asks.requests[0].1 else { panic!("an ask") };
         ask.news.as_ref().and_then(|news| news.usage)
     };
-    assert_eq!(news(None), None, "Doorman's nodes do not say");
+    assert_eq!(news(None), None, "Doorman's nodes do not report it");
     let usage = wire::Usage { recharging_fraction: Some(0.25), request_cost: Some(7.0), interval_ms: None };
-    let read = news(Some(usage)).expect("it was said");
+    let read = news(Some(usage)).expect("a report");
     assert_eq!((read.recharging, read.request_cost.get(), read.interval), (0.25, 7.0, None));
     let parsed = asks(Some(wire::Usage { recharging_fraction: Some(1.5), ..usage })).expect("answered");
-    let told = parsed.problems.into_wire();
-    assert!(told[0].message().starts_with("resource[0].usage.recharging_fraction: is 1.5"), "{told:?}");
+    let problems = parsed.problems.into_wire();
+    assert!(problems[0].message().starts_with("resource[0].usage.recharging_fraction: is 1.5"), "{problems:?}");
 }
 
 #[test]
-fn what_a_request_says_of_its_sender_is_said_of_every_entry() {
-    for (said, heard) in [(None, false), (Some(false), false), (Some(true), true)] {
-        let client = wire::GetCapacityRequest { drops_late: said, ..of_client(vec![entry(), entry()]) };
+fn fields_of_the_sender_apply_to_every_entry() {
+    for (sent, expected) in [(None, false), (Some(false), false), (Some(true), true)] {
+        let client = wire::GetCapacityRequest { drops_late: sent, ..of_client(vec![entry(), entry()]) };
         let entry = wire::ServerCapacityResourceRequest { resource_id: Some("r".into()), ..Default::default() };
-        // Claims that cannot be read make it a `Renew`.
+        // Invalid claims make it a `Renew`.
         let band = wire::PriorityBandAggregate { priority: Some(0), num_clients: Some(1), wants: Some(f64::NAN) };
         let unreadable = wire::ServerCapacityResourceRequest { wants: vec![band], ..entry.clone() };
-        let node = wire::GetServerCapacityRequest { drops_late: said, ..of_node(vec![entry, unreadable]) };
+        let node = wire::GetServerCapacityRequest { drops_late: sent, ..of_node(vec![entry, unreadable]) };
         let limits = Limits::default();
         for parsed in [get_capacity(client, &limits), get_server_capacity(node, &limits)] {
             let requests = parsed.expect("valid").requests;
             let drops_late = requests.iter().map(|(_, request)| match request {
                 Request::Ask(ask) | Request::Renew(ask) => ask.drops_late,
-                Request::Release(_) => panic!("it asks"),
+                Request::Release(_) => panic!("not a release"),
             });
-            assert_eq!(drops_late.collect::<Vec<_>>(), [heard; 2], "{said:?}");
+            assert_eq!(drops_late.collect::<Vec<_>>(), [expected; 2], "{sent:?}");
         }
     }
 }

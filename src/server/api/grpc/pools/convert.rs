@@ -1,4 +1,4 @@
-//! Between the messages of managing pools and the core. What makes no sense is refused by the name of its field.
+//! Conversion and validation of the messages of the pool service. Errors name the field.
 
 use std::sync::Arc;
 
@@ -13,26 +13,22 @@ use leaseway_proto::pools::{
 
 use super::super::{
     convert::{amount, id},
-    invalid::{Invalid, invalid, required},
+    problems::{Invalid, invalid, required},
 };
 use crate::{config::limits::Limits, node::assignment_store::HolderName, runtime::clock::Clock};
 
-/// Rows of a page when the request does not say, and at the most.
-const PAGE: usize = 100;
-const PAGE_MOST: usize = 1000;
-
-pub(in super::super) fn resource(value: String, limits: &Limits) -> Result<Arc<str>, Invalid> {
+pub(in crate::api::grpc) fn resource(value: String, limits: &Limits) -> Result<Arc<str>, Invalid> {
     id(Some(value), limits, || "resource_id".into()).map(Into::into)
 }
 
-pub(in super::super) fn holder(holder: Option<Holder>, limits: &Limits) -> Result<HolderName, Invalid> {
+pub(in crate::api::grpc) fn holder(holder: Option<Holder>, limits: &Limits) -> Result<HolderName, Invalid> {
     let holder = required(holder, || "holder".into())?;
     let kind = if holder.is_server { HolderKind::Node } else { HolderKind::Client };
     Ok((kind, id(Some(holder.id), limits, || "holder.id".into())?.into()))
 }
 
-/// `None`: nothing is assigned any more.
-pub(in super::super) fn assigned(assigned: Option<wire::Assigned>) -> Result<Option<Assigned>, Invalid> {
+/// `None` removes the assignment.
+pub(in crate::api::grpc) fn assigned(assigned: Option<wire::Assigned>) -> Result<Option<Assigned>, Invalid> {
     let portion = required(assigned.and_then(|assigned| assigned.amount), || "assigned".into())?;
     match portion {
         Portion::Capacity(0.0) => Ok(None),
@@ -47,7 +43,7 @@ pub(in super::super) fn assigned(assigned: Option<wire::Assigned>) -> Result<Opt
     }
 }
 
-pub(in super::super) fn to_assigned(assigned: Assigned) -> wire::Assigned {
+pub(in crate::api::grpc) fn to_assigned(assigned: Assigned) -> wire::Assigned {
     let amount = match assigned {
         Assigned::Capacity(capacity) => Portion::Capacity(capacity.get()),
         Assigned::Share(share) => Portion::Share(share),
@@ -55,7 +51,7 @@ pub(in super::super) fn to_assigned(assigned: Assigned) -> wire::Assigned {
     wire::Assigned { amount: Some(amount) }
 }
 
-pub(in super::super) fn load(load: Option<&Reported>) -> Result<Option<Load>, Invalid> {
+pub(in crate::api::grpc) fn load(load: Option<&Reported>) -> Result<Option<Load>, Invalid> {
     let load = match load {
         None => return Ok(None),
         Some(Reported::Capacity(capacity)) => Load::Capacity(amount(*capacity, || "capacity".into())?),
@@ -67,11 +63,11 @@ pub(in super::super) fn load(load: Option<&Reported>) -> Result<Option<Load>, In
     Ok(Some(load))
 }
 
-pub(in super::super) fn mark(mark: Option<f64>) -> Result<Option<f64>, Invalid> {
+pub(in crate::api::grpc) fn mark(mark: Option<f64>) -> Result<Option<f64>, Invalid> {
     mark.map(|mark| amount(mark, || "mark".into()).map(Amount::get)).transpose()
 }
 
-pub(in super::super) fn filter(filter: Filter) -> PoolFilter {
+pub(in crate::api::grpc) fn filter(filter: Filter) -> PoolFilter {
     match filter {
         Filter::Known => PoolFilter::Known,
         Filter::Connected => PoolFilter::Connected,
@@ -80,12 +76,8 @@ pub(in super::super) fn filter(filter: Filter) -> PoolFilter {
     }
 }
 
-pub(in super::super) fn page_size(asked: u32) -> usize {
-    if asked == 0 { PAGE } else { (asked as usize).min(PAGE_MOST) }
-}
-
-/// Where a page goes on, as text: `s` and a number, or `c` or `n` and the holder before.
-pub(in super::super) fn page_token(place: &PoolCursor) -> String {
+/// The token of the next page: `s` and a slot, or `c` or `n` and the last holder.
+pub(in crate::api::grpc) fn page_token(place: &PoolCursor) -> String {
     match place {
         PoolCursor::Slot(slot) => format!("s{slot}"),
         PoolCursor::After(HolderKind::Client, id) => format!("c{id}"),
@@ -93,52 +85,45 @@ pub(in super::super) fn page_token(place: &PoolCursor) -> String {
     }
 }
 
-pub(in super::super) fn place(token: &str) -> Result<Option<PoolCursor>, Invalid> {
-    let strange = || invalid("page_token", "is none of ours; take next_page_token of the page before");
+pub(in crate::api::grpc) fn place(token: &str) -> Result<Option<PoolCursor>, Invalid> {
+    let unknown = || invalid("page_token", "is none of ours; take next_page_token of the page before");
     let Some(first) = token.chars().next() else { return Ok(None) };
     let rest = &token[first.len_utf8()..];
     let place = match first {
-        's' => PoolCursor::Slot(rest.parse().map_err(|_| strange())?),
+        's' => PoolCursor::Slot(rest.parse().map_err(|_| unknown())?),
         'c' => PoolCursor::After(HolderKind::Client, rest.into()),
         'n' => PoolCursor::After(HolderKind::Node, rest.into()),
-        _ => return Err(strange()),
+        _ => return Err(unknown()),
     };
     Ok(Some(place))
 }
 
-pub(in super::super) fn event_filter(request: &SubscribeRequest) -> Result<PoolEventFilter, Invalid> {
+pub(in crate::api::grpc) fn event_filter(request: &SubscribeRequest) -> Result<PoolEventFilter, Invalid> {
     let kinds: Result<Vec<_>, Invalid> = request.kind().map(event_kind).collect();
     Ok(PoolEventFilter { priority_only: request.priority_only, only_underrun: request.underrun_only, kinds: kinds? })
 }
 
-/// A subscriber that names only kinds that are always sent gets no others: an empty list would mean all kinds.
+const EVENT_KINDS: [(EventKind, PoolEventKind); 9] = [
+    (EventKind::ConnectedNow, PoolEventKind::Connected),
+    (EventKind::Disconnected, PoolEventKind::Disconnected),
+    (EventKind::Update, PoolEventKind::Update),
+    (EventKind::Total, PoolEventKind::Total),
+    (EventKind::Underrun, PoolEventKind::Underrun),
+    (EventKind::Relieved, PoolEventKind::Relieved),
+    (EventKind::Downgraded, PoolEventKind::Downgraded),
+    (EventKind::Alarm, PoolEventKind::Alarm),
+    (EventKind::Gap, PoolEventKind::Gap),
+];
+
+/// `Begin` and `Gap` are always sent. They map to `Gap`, because a filter without any kind would select all kinds.
 fn event_kind(kind: EventKind) -> Result<PoolEventKind, Invalid> {
-    Ok(match kind {
-        EventKind::Unspecified => return Err(invalid("kind", "is none that this server knows")),
-        EventKind::Begin | EventKind::Gap => PoolEventKind::Gap,
-        EventKind::ConnectedNow => PoolEventKind::Connected,
-        EventKind::Disconnected => PoolEventKind::Disconnected,
-        EventKind::Update => PoolEventKind::Update,
-        EventKind::Total => PoolEventKind::Total,
-        EventKind::Underrun => PoolEventKind::Underrun,
-        EventKind::Relieved => PoolEventKind::Relieved,
-        EventKind::Downgraded => PoolEventKind::Downgraded,
-        EventKind::Alarm => PoolEventKind::Alarm,
-    })
+    let kind = if kind == EventKind::Begin { EventKind::Gap } else { kind };
+    let known = EVENT_KINDS.into_iter().find(|(wire, _)| *wire == kind);
+    known.map(|(_, kind)| kind).ok_or_else(|| invalid("kind", "is none that this server knows"))
 }
 
 fn to_event_kind(kind: PoolEventKind) -> EventKind {
-    match kind {
-        PoolEventKind::Connected => EventKind::ConnectedNow,
-        PoolEventKind::Disconnected => EventKind::Disconnected,
-        PoolEventKind::Update => EventKind::Update,
-        PoolEventKind::Total => EventKind::Total,
-        PoolEventKind::Underrun => EventKind::Underrun,
-        PoolEventKind::Relieved => EventKind::Relieved,
-        PoolEventKind::Downgraded => EventKind::Downgraded,
-        PoolEventKind::Alarm => EventKind::Alarm,
-        PoolEventKind::Gap => EventKind::Gap,
-    }
+    EVENT_KINDS.into_iter().find(|(_, known)| *known == kind).map(|(wire, _)| wire).unwrap_or_default()
 }
 
 fn totals(total: Amount, connected: Sum, priority: Sum, deadline: Option<Millis>, now: Millis) -> Totals {
@@ -150,7 +135,7 @@ fn totals(total: Amount, connected: Sum, priority: Sum, deadline: Option<Millis>
     }
 }
 
-pub(in super::super) fn pool(resource: &str, pool: &PoolReport, now: Millis) -> GetPoolResponse {
+pub(in crate::api::grpc) fn pool(resource: &str, pool: &PoolReport, now: Millis) -> GetPoolResponse {
     GetPoolResponse {
         resource_id: resource.to_owned(),
         totals: Some(totals(pool.total, pool.connected, pool.priority_connected, pool.deadline, now)),
@@ -175,7 +160,7 @@ fn to_holder(kind: HolderKind, id: &str) -> Option<Holder> {
     Some(Holder { id: id.to_owned(), is_server: kind == HolderKind::Node })
 }
 
-pub(in super::super) fn client(member: &PoolMember) -> Client {
+pub(in crate::api::grpc) fn client(member: &PoolMember) -> Client {
     let standing = match member.standing {
         PoolStanding::Waiting => Standing::Waiting,
         PoolStanding::Free => Standing::Free,
@@ -194,8 +179,8 @@ pub(in super::super) fn client(member: &PoolMember) -> Client {
     }
 }
 
-/// The first of a stream: how the pool stands.
-pub(in super::super) fn begin(pool: &PoolReport, now: Millis, clock: &Clock) -> PoolEvent {
+/// The first event of a stream: the state of the pool.
+pub(in crate::api::grpc) fn begin(pool: &PoolReport, now: Millis, clock: &Clock) -> PoolEvent {
     PoolEvent {
         kind: EventKind::Begin.into(),
         seq: pool.newest_event,
@@ -205,8 +190,12 @@ pub(in super::super) fn begin(pool: &PoolReport, now: Millis, clock: &Clock) -> 
     }
 }
 
-/// `deadline` is when priority clients will be cut off, as far as known after the event.
-pub(in super::super) fn event(event: &leaseway_core::PoolEvent, deadline: Option<Millis>, clock: &Clock) -> PoolEvent {
+/// `deadline`: when priority clients will be cut off, as of this event.
+pub(in crate::api::grpc) fn event(
+    event: &leaseway_core::PoolEvent,
+    deadline: Option<Millis>,
+    clock: &Clock,
+) -> PoolEvent {
     let client = event.client.as_ref().map(|client| EventClient {
         holder: to_holder(client.kind, &client.id),
         capacity: client.capacity.get(),
@@ -218,14 +207,14 @@ pub(in super::super) fn event(event: &leaseway_core::PoolEvent, deadline: Option
         kind: to_event_kind(event.kind).into(),
         seq: event.seq,
         at_unix_ms: unix_ms(event.at, clock),
-        // What is left of it when this leaves: it may have waited.
+        // Relative to now, because the event may have been queued.
         totals: Some(totals(event.total, event.connected, event.priority_connected, deadline, clock.at())),
         client,
         cause: event.cause.map(|cause| cause.name().to_owned()).unwrap_or_default(),
     }
 }
 
-/// What the wall clock showed, or would have shown if it had not been set since.
+/// The moment in milliseconds since the epoch, as if the wall clock had not been adjusted since.
 fn unix_ms(at: Millis, clock: &Clock) -> i64 {
     clock.unix_ms().saturating_sub(clock.at().since(at).0) as i64
 }
@@ -239,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_assigned_is_an_amount_or_a_part_or_nothing() {
+    fn assignments_are_validated() {
         let ten = Assigned::Capacity(Amount::clamped(10.0));
         for (given, expected) in [
             (Portion::Capacity(10.0), Some(ten)),
@@ -251,18 +240,18 @@ mod tests {
             let read = assigned(portion(given));
             assert_eq!(read, Ok(expected), "{given:?}");
             if let Ok(Some(read)) = read {
-                assert_eq!(assigned(Some(to_assigned(read))), Ok(Some(read)), "and back");
+                assert_eq!(assigned(Some(to_assigned(read))), Ok(Some(read)), "round trip");
             }
         }
         for bad in [Portion::Capacity(-1.0), Portion::Capacity(f64::NAN), Portion::Share(0.0), Portion::Share(1.1)] {
-            assert!(assigned(portion(bad)).expect_err("nonsense").to_string().starts_with("assigned."), "{bad:?}");
+            assert!(assigned(portion(bad)).expect_err("invalid").to_string().starts_with("assigned."), "{bad:?}");
         }
         assert!(assigned(portion(Portion::Share(f64::NAN))).is_err());
         assert!(assigned(None).is_err() && assigned(Some(wire::Assigned { amount: None })).is_err());
     }
 
     #[test]
-    fn loads_are_amounts_or_parts_or_what_the_template_says() {
+    fn load_reports_are_validated() {
         assert_eq!(load(None), Ok(None));
         assert_eq!(load(Some(&Reported::Factor(0.5))), Ok(Some(Load::Factor(0.5))));
         assert_eq!(load(Some(&Reported::Capacity(80.0))), Ok(Some(Load::Capacity(Amount::clamped(80.0)))));
@@ -272,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_go_on_where_they_ended_for_any_ids() {
+    fn page_tokens_are_parsed_again() {
         for at in [
             PoolCursor::Slot(17),
             PoolCursor::After(HolderKind::Client, "ä:1 s".into()),
@@ -281,45 +270,30 @@ mod tests {
             assert_eq!(place(&page_token(&at)), Ok(Some(at)));
         }
         assert_eq!(place(""), Ok(None));
-        for strange in ["17", "sx", "ä"] {
-            assert!(place(strange).is_err(), "{strange}");
+        for unknown in ["17", "sx", "ä"] {
+            assert!(place(unknown).is_err(), "{unknown}");
         }
     }
 
     #[test]
-    fn every_kind_of_event_can_be_asked_for_and_is_told() {
+    fn every_kind_of_event_can_be_subscribed_to() {
         for number in 1..=10 {
-            let kind = EventKind::try_from(number).expect("they are numbered from 1");
-            let known = event_kind(kind).expect("it is one");
-            let told = if kind == EventKind::Begin { EventKind::Gap } else { kind };
-            assert_eq!(to_event_kind(known), told);
+            let kind = EventKind::try_from(number).expect("kinds are numbered from 1");
+            let known = event_kind(kind).expect("known");
+            let expected = if kind == EventKind::Begin { EventKind::Gap } else { kind };
+            assert_eq!(to_event_kind(known), expected);
         }
         assert!(event_kind(EventKind::Unspecified).is_err());
     }
 
     #[test]
-    fn a_subscriber_to_kinds_that_are_always_sent_gets_no_others() {
+    fn a_subscription_to_kinds_that_are_always_sent_selects_no_others() {
         let asks = |kind: &[EventKind]| {
             let kind = kind.iter().map(|kind| (*kind).into()).collect();
-            event_filter(&SubscribeRequest { kind, ..SubscribeRequest::default() }).expect("they are known").kinds
+            event_filter(&SubscribeRequest { kind, ..SubscribeRequest::default() }).expect("known").kinds
         };
         assert_eq!(asks(&[]), [], "all");
         assert_eq!(asks(&[EventKind::Begin]), [PoolEventKind::Gap]);
         assert_eq!(asks(&[EventKind::Gap, EventKind::Alarm]), [PoolEventKind::Gap, PoolEventKind::Alarm]);
-    }
-
-    #[test]
-    fn a_deadline_is_told_as_what_is_left_of_it() {
-        let left = |now| totals(Amount::ZERO, Sum::ZERO, Sum::ZERO, Some(Millis(1_000)), Millis(now)).underrun_ms;
-        assert_eq!((left(400), left(1_500)), (Some(600), Some(0)));
-        assert_eq!(totals(Amount::ZERO, Sum::ZERO, Sum::ZERO, None, Millis(0)).underrun_ms, None);
-    }
-
-    #[test]
-    fn what_happened_is_dated_when_it_happened() {
-        let clock = Clock::start();
-        let (now, unix) = (clock.at(), clock.unix_ms() as i64);
-        assert!((unix_ms(now, &clock) - unix).abs() < 60_000);
-        assert!(unix_ms(Millis(0), &clock) <= unix_ms(now, &clock));
     }
 }

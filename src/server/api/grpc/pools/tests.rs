@@ -9,10 +9,10 @@ use tonic::Code;
 
 use super::*;
 use crate::{
+    api::grpc::start_node,
     auth::Authorizer,
-    config::{self, limits::Limits},
-    node::{NodeStart, Threads, block_on},
-    runtime::clock::Clock,
+    config,
+    node::{Threads, block_on},
 };
 
 fn repository(kind: &str) -> Repository {
@@ -31,29 +31,14 @@ fn repository(kind: &str) -> Repository {
 {}",
         if kind == "PRIORITY_POOL" { "    - { name: min_capacity, value: 10 }\n" } else { "" }
     );
-    config::parse("test", &text).expect("nothing is wrong with it").repository
+    config::parse("test", &text).expect("valid").repository
 }
 
-/// Runs `test` against a node that is alone and has a pool. A message on the sender stops the service.
+/// Runs `test` with a single node that has a pool. The sender stops the service.
 fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, watch::Sender<bool>) -> F) {
     block_on(async {
         let threads = Threads::start(1);
-        let node = NodeHandle::start(
-            NodeStart {
-                repository: repository("PRIORITY_POOL"),
-                access: None,
-                authorizer: Arc::new(Authorizer::open()),
-                source: "test".into(),
-                limits: Arc::new(Limits::default()),
-                clock: Clock::start(),
-                arbiters: threads.handles(),
-                seed: 1,
-                membership: None,
-                parent: None,
-                accounts: Arc::default(),
-            },
-            || {},
-        );
+        let node = start_node(repository("PRIORITY_POOL"), &threads);
         let (stop, stopped) = watch::channel(false);
         test(PoolService::new(node.clone(), stopped), node, stop).await;
         threads.stop();
@@ -90,8 +75,8 @@ async fn load(service: &PoolService, load: Option<Reported>, valid_ms: Option<u6
     service.load(request).await.map(|answer| answer.capacity).map_err(|status| status.code())
 }
 
-/// The base, what of it was reported, and for how long that counts.
-async fn shown(service: &PoolService) -> (f64, Option<f64>, Option<u64>) {
+/// The base capacity, the reported load, and the time until that expires.
+async fn load_of_pool(service: &PoolService) -> (f64, Option<f64>, Option<u64>) {
     let request = GetPoolRequest { resource_id: "searches".into() };
     let pool = service.show(request).await.expect("it is a pool");
     (pool.base_capacity, pool.reported_load, pool.reported_load_ms)
@@ -117,20 +102,20 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
 }
 
 #[test]
-fn an_assignment_outlives_a_failure_of_the_pool_and_a_time_without_the_pool() {
+fn an_assignment_survives_a_restart_and_a_temporary_removal_of_the_pool() {
     with_pool(|service, node, _stop| async move {
         assert_eq!(set(&service, "acme", 15.0).await, Ok(None));
         assert_eq!(set(&service, "acme", 12.0).await, Ok(Some(Portion::Capacity(15.0))));
         node.plant_panic("searches");
         assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
-        node.configure(repository("FAIR_SHARE"), None).await.expect("the node is there");
+        node.configure(repository("FAIR_SHARE"), None).await.expect("a running node");
         assert_eq!(get(&service, "acme").await, Err(Code::NotFound));
         assert_eq!(set(&service, "acme", 18.0).await, Err(Code::NotFound));
-        node.configure(repository("PRIORITY_POOL"), None).await.expect("the node is there");
+        node.configure(repository("PRIORITY_POOL"), None).await.expect("a running node");
         assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
         assert_eq!(set(&service, "acme", 0.0).await, Ok(Some(Portion::Capacity(12.0))));
         node.plant_panic("searches");
-        assert_eq!(get(&service, "acme").await, Ok(None), "nor does it come back");
+        assert_eq!(get(&service, "acme").await, Ok(None), "it stays removed");
     });
 }
 
@@ -147,27 +132,27 @@ fn a_refused_assignment_is_not_stored() {
     });
 }
 
-/// Lets a call get to where it waits for the resource, and gives it up there.
-async fn gives_up<T>(call: impl Future<Output = T>) {
+/// Polls a call until it waits for the resource, then drops it.
+async fn cancel<T>(call: impl Future<Output = T>) {
     let mut call = std::pin::pin!(call);
     let waits = std::future::poll_fn(|task| std::task::Poll::Ready(call.as_mut().poll(task).is_pending())).await;
-    assert!(waits, "the resource lives on another thread");
+    assert!(waits, "the resource runs on another thread");
 }
 
 #[test]
-fn a_change_is_stored_though_its_caller_is_gone() {
+fn a_change_is_stored_although_its_call_was_cancelled() {
     with_pool(|service, node, _stop| async move {
-        assert_eq!(shown(&service).await, (20.0, None, None), "it lives");
+        assert_eq!(load_of_pool(&service).await, (20.0, None, None), "the pool exists");
         let request = SetClientCapacityRequest {
             resource_id: "searches".into(),
             holder: holder("acme"),
             assigned: Some(Assigned { amount: Some(Portion::Capacity(15.0)) }),
         };
-        gives_up(service.set_client_capacity(Request::new(request))).await;
+        cancel(service.set_client_capacity(Request::new(request))).await;
         let load = Some(Reported::Capacity(30.0));
         let request = ReportLoadRequest { resource_id: "searches".into(), load, valid_ms: None };
-        gives_up(service.report_load(Request::new(request))).await;
-        // One change after the other.
+        cancel(service.report_load(Request::new(request))).await;
+        // Changes are serialized, so this one completes last.
         let request = SetClientCapacityRequest {
             resource_id: "searches".into(),
             holder: holder("tom"),
@@ -176,7 +161,7 @@ fn a_change_is_stored_though_its_caller_is_gone() {
         service.set_client_capacity(Request::new(request)).await.expect("it is valid");
         node.plant_panic("searches");
         assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(15.0))));
-        assert_eq!(shown(&service).await, (30.0, Some(30.0), None));
+        assert_eq!(load_of_pool(&service).await, (30.0, Some(30.0), None));
     });
 }
 
@@ -189,55 +174,57 @@ fn a_client_is_shown_with_its_standing() {
             Some((client.standing(), client.capacity, client.due))
         };
         assert_eq!(set(&service, "acme", 15.0).await, Ok(None));
-        assert_eq!(stands("acme").await, None, "it has never asked");
+        assert_eq!(stands("acme").await, None, "before its first request");
         assert_eq!(asks(&node, "acme", 100.0).await, 15.0);
         assert_eq!(asks(&node, "tom", 10.0).await, 0.0);
         assert_eq!(stands("acme").await, Some((Standing::Priority, 15.0, 15.0)));
-        assert_eq!(stands("tom").await, Some((Standing::Waiting, 0.0, 0.0)), "5 are no place");
+        assert_eq!(stands("tom").await, Some((Standing::Waiting, 0.0, 0.0)), "less than the minimum is left");
         assert_eq!(set(&service, "acme", 0.0).await, Ok(Some(Portion::Capacity(15.0))));
         assert_eq!(get(&service, "acme").await, Ok(None));
-        assert_eq!(stands("acme").await.map(|(_, has, _)| has), Some(15.0), "until it asks");
+        assert_eq!(stands("acme").await.map(|(_, has, _)| has), Some(15.0), "until its next request");
     });
 }
 
 #[test]
-fn the_newest_report_of_load_counts_alone() {
+fn only_the_latest_report_of_load_counts() {
     with_pool(|service, node, _stop| async move {
         assert_eq!(load(&service, Some(Reported::Factor(0.75)), None).await, Ok(15.0));
         node.plant_panic("searches");
-        assert_eq!(shown(&service).await, (15.0, Some(15.0), None));
+        assert_eq!(load_of_pool(&service).await, (15.0, Some(15.0), None));
         assert_eq!(load(&service, Some(Reported::Capacity(1e6)), Some(60_000)).await, Ok(40.0));
-        let (base, reported, left) = shown(&service).await;
-        assert_eq!((base, reported), (40.0, Some(40.0)), "what came of it");
+        let (base, reported, left) = load_of_pool(&service).await;
+        assert_eq!((base, reported), (40.0, Some(40.0)), "clamped");
         assert!(left.is_some_and(|left| (1..=60_000).contains(&left)), "{left:?}");
         node.plant_panic("searches");
-        let forgotten = "one that counts for a time is forgotten, and what was before it too";
-        assert_eq!(shown(&service).await, (20.0, None, None), "{forgotten}");
+        assert_eq!(
+            load_of_pool(&service).await,
+            (20.0, None, None),
+            "reports that expire are not stored, and replace stored ones"
+        );
         assert_eq!(load(&service, Some(Reported::Capacity(30.0)), None).await, Ok(30.0));
         assert_eq!(load(&service, None, None).await, Ok(20.0));
-        assert_eq!(shown(&service).await, (20.0, None, None), "it is as the template says");
+        assert_eq!(load_of_pool(&service).await, (20.0, None, None), "the capacity of the template");
     });
 }
 
 #[test]
-fn a_stream_begins_with_how_the_pool_stands_and_ends_with_the_server() {
+fn a_stream_begins_with_the_state_of_the_pool_and_ends_with_the_server() {
     with_pool(|service, node, stop| async move {
         let subscribe = SubscribeRequest { resource_id: "searches".into(), ..SubscribeRequest::default() };
         let mut other = subscribe.clone();
         other.resource_id = "mysql".into();
         assert!(service.begin(other, anyone()).await.is_err_and(|status| status.code() == Code::NotFound));
-        assert_eq!(node.subscribers().count(), 0, "who was refused does not listen");
+        assert_eq!(node.subscribers().count(), 0, "a refused subscription is removed");
         let streaming = service.begin(subscribe, anyone()).await.expect("it is a pool");
         let events = stream::unfold(streaming, EventStream::next);
         let mut events = std::pin::pin!(events);
         assert_eq!(asks(&node, "tom", 10.0).await, 10.0);
-        // Only a hang takes so long.
         let mut next = async || tokio::time::timeout(Duration::from_secs(30), events.next()).await.expect("in time");
-        let begin = next().await.expect("an event").expect("all is well");
+        let begin = next().await.expect("an event").expect("no error");
         let empty = Totals { total: 20.0, ..Totals::default() };
         assert_eq!((begin.kind(), begin.totals), (EventKind::Begin, Some(empty)));
-        let connected = next().await.expect("an event").expect("all is well");
-        let client = connected.client.as_ref().expect("it is about one");
+        let connected = next().await.expect("an event").expect("no error");
+        let client = connected.client.as_ref().expect("a client");
         assert_eq!(
             (connected.kind(), client.holder.clone(), client.capacity),
             (EventKind::ConnectedNow, holder("tom"), 10.0)

@@ -1,4 +1,4 @@
-//! What has changed lately, of all kinds, on one axis of time.
+//! Recent changes of all kinds, on a time axis and as a table.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,19 +6,25 @@ use leaseway_core::escaped;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::{super::Pages, Parts, text};
-use crate::observe::changes::{Change, ChangeKind};
+use super::{
+    Column::{Number, Text},
+    Parts, table,
+};
+use crate::{
+    api::http::{Pages, text},
+    observe::changes::{Change, ChangeKind},
+};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in super::super) struct ChangesQuery {
-    /// Empty: of all kinds.
+pub(crate) struct ChangesQuery {
+    /// Empty for all kinds.
     kind: String,
 }
 
-/// The axis is as long as the shortest of these that has all changes, in minutes.
+/// Possible lengths of the axis, in minutes. The shortest that shows all changes is used.
 const SPANS: [u64; 7] = [15, 60, 360, 1_440, 10_080, 43_200, 525_600];
-/// Of the axis, in its own units.
+/// The size of the axis, in units of its view box.
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 110.0;
 const LANE: f64 = 24.0;
@@ -28,7 +34,7 @@ pub(super) fn parts(pages: &Pages, query: &ChangesQuery) -> Parts {
     let all = pages.node.authorizer().audit().changes().list(kind);
     let mut parts = Parts::default();
     parts.put("axis", &axis(&all, kind, SystemTime::now()));
-    parts.put("count", &html! { (said(&all)) });
+    parts.put("count", &html! { (count(&all)) });
     parts.put_rows("rows", all.iter().map(row));
     let frame = html! {
         h1 { "Changes" }
@@ -40,21 +46,16 @@ pub(super) fn parts(pages: &Pages, query: &ChangesQuery) -> Parts {
         }
         (Parts::place("axis"))
         (Parts::place("count"))
-        div.scroll tabindex="0" role="group" aria-label="Changes" { table.changes {
-            thead { tr {
-                th scope="col" { "Time, UTC" }
-                th scope="col" { "Kind" }
-                th scope="col" { "What" }
-                th scope="col" { "Who" }
-                th.n scope="col" { "Times" }
-            } }
-            (Parts::place_rows("rows"))
-        } }
+        (table(
+            "Changes",
+            &[Text("Time, UTC"), Text("Kind"), Text("What"), Text("Who"), Number("Times")],
+            &Parts::place_rows("rows"),
+        ))
     };
     parts.framed(frame)
 }
 
-fn said(all: &[Change]) -> String {
+fn count(all: &[Change]) -> String {
     match all.len() {
         0 => "Nothing has changed since this server started.".to_owned(),
         number => format!(
@@ -83,7 +84,7 @@ fn row(change: &Change) -> Markup {
     }
 }
 
-/// A lane for each kind, the present at the right.
+/// A time axis with a lane for each kind, and the present at the right.
 fn axis(all: &[Change], kind: Option<ChangeKind>, now: SystemTime) -> Markup {
     let lanes: Vec<ChangeKind> =
         ChangeKind::ALL.into_iter().filter(|one| kind.is_none_or(|kind| kind == *one)).collect();

@@ -1,22 +1,29 @@
-//! Is it fine: the verdict first, then what speaks against it, the worst resources, peers and tree.
+//! The overview: verdict, findings, the worst resources, peers, tree and limits.
 
 use leaseway_core::{escaped, escaped_lines};
+use leaseway_proto::status::LimitUse;
 use maud::{Markup, html};
 
 use super::{
-    super::{
-        Pages,
-        view::{self, ChildRow, LimitRow, NodeView, OverrideRow, ParentRow, PeerRow, ResourceRow},
-    },
-    Parts, text,
+    Column::{Number, Text},
+    Parts, table,
 };
-use crate::api::status::checkup::{Check, Severity};
+use crate::api::{
+    http::{
+        Pages, text,
+        view::{
+            node::{self, ChildRow, NodeView, ParentRow, PeerRow},
+            resources::{OverrideRow, ResourceRow},
+        },
+    },
+    status::checkup::{Check, Severity},
+};
 
-/// Resources in each of the two tables.
-const WORST: usize = 8;
+/// Rows in each table of resources.
+const MAX_WORST: usize = 8;
 
 pub(super) async fn parts(pages: &Pages) -> Parts {
-    let view = view::node(pages).await;
+    let view = node::node(pages).await;
     let rows = pages.snapshots.resources.get(pages).await;
     let mut parts = Parts::default();
     parts.put("verdict", &verdict(&view));
@@ -49,7 +56,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
 }
 
 fn verdict(view: &NodeView) -> Markup {
-    let (grade, text) = view::verdict(view);
+    let (grade, text) = node::verdict(view);
     let class = if grade == Severity::Ok { "fine" } else { grade.name() };
     html! { p.verdict.(class) role="status" { (text) } }
 }
@@ -93,38 +100,29 @@ fn figures(view: &NodeView) -> Markup {
     }
 }
 
-/// What operators have set for a time.
 fn overrides(overrides: &[OverrideRow]) -> Markup {
+    let rows = html! {
+        tbody { @for one in overrides { tr {
+            th.id scope="row" {
+                a href={ "/resources?search=" (text::encoded(literal(&one.pattern))) } { (escaped(&one.pattern)) }
+            }
+            td.n { (one.set_to) }
+            td.n { (text::ago(one.remaining_ms.div_ceil(5_000) * 5_000)) }
+            td { (escaped(&one.by)) }
+            td { (escaped(&one.why)) }
+        } } }
+    };
     html! {
         @if !overrides.is_empty() {
             section {
                 h2 { "Overrides" }
-                div.scroll tabindex="0" role="group" aria-label="Overrides" { table {
-                    thead { tr {
-                        th scope="col" { "Resources" }
-                        th.n scope="col" { "Set to" }
-                        th.n scope="col" { "Ends in" }
-                        th scope="col" { "By" }
-                        th scope="col" { "Why" }
-                    } }
-                    tbody { @for one in overrides {
-                        tr {
-                            th.id scope="row" {
-                                a href={ "/resources?search=" (text::encoded(literal(&one.pattern))) } { (escaped(&one.pattern)) }
-                            }
-                            td.n { (one.set_to) }
-                            td.n { (text::ago(one.remaining_ms.div_ceil(5_000) * 5_000)) }
-                            td { (escaped(&one.by)) }
-                            td { (escaped(&one.why)) }
-                        }
-                    } }
-                } }
+                (table("Overrides", &[Text("Resources"), Number("Set to"), Number("Ends in"), Text("By"), Text("Why")], &rows))
             }
         }
     }
 }
 
-/// The longest part of a pattern that ids have as it is, by which they are found.
+/// The longest literal part of a pattern, to search for.
 fn literal(pattern: &str) -> &str {
     pattern.split(['*', '?', '[', ']', '\\']).max_by_key(|part| part.len()).unwrap_or_default()
 }
@@ -160,34 +158,32 @@ fn worst(rows: &[ResourceRow], which: Worst) -> Markup {
     let mut found: Vec<&ResourceRow> = rows.iter().filter(is_in).collect();
     let all = found.len();
     found.sort_by(|one, other| key(other).total_cmp(&key(one)));
-    found.truncate(WORST);
+    found.truncate(MAX_WORST);
     let (none, link) = match which {
         Worst::Over => ("Nothing is held beyond a capacity.", "/resources?sort=over"),
         Worst::Contended => ("No resource is wanted beyond its capacity.", "/resources?sort=pressure"),
     };
+    let columns = match which {
+        Worst::Over => ["Held", "Beyond"],
+        Worst::Contended => ["Wants", "Wants / capacity"],
+    };
+    let columns = [Text("Resource"), Number("Capacity"), Number(columns[0]), Number(columns[1])];
+    let rows = html! {
+        tbody { @for row in &found { tr {
+            th.id scope="row" { (link_to(&row.resource)) }
+            td.n { (text::number(row.capacity)) }
+            @if which == Worst::Over {
+                td.n { (text::number(row.held)) }
+                td.n.bad { (text::number(row.over())) }
+            } @else {
+                td.n { (text::number(row.wants)) }
+                td.n { @if row.capacity > 0.0 { (text::number(row.pressure())) " ×" } @else { "no capacity" } }
+            }
+        } } }
+    };
     html! {
         @if found.is_empty() { p.none { (none) } } @else {
-            div.scroll tabindex="0" role="group" aria-label="Table" { table {
-                thead { tr {
-                    th scope="col" { "Resource" }
-                    th.n scope="col" { "Capacity" }
-                    th.n scope="col" { @if which == Worst::Over { "Held" } @else { "Wants" } }
-                    th.n scope="col" { @if which == Worst::Over { "Beyond" } @else { "Wants / capacity" } }
-                } }
-                tbody { @for row in &found {
-                    tr {
-                        th.id scope="row" { (link_to(&row.resource)) }
-                        td.n { (text::number(row.capacity)) }
-                        @if which == Worst::Over {
-                            td.n { (text::number(row.held)) }
-                            td.n.bad { (text::number(row.over())) }
-                        } @else {
-                            td.n { (text::number(row.wants)) }
-                            td.n { @if row.capacity > 0.0 { (text::number(row.pressure())) " ×" } @else { "no capacity" } }
-                        }
-                    }
-                } }
-            } }
+            (table("Table", &columns, &rows))
             @if all > found.len() { p.more { a href=(link) { "All " (text::count(all)) } } }
         }
     }
@@ -198,38 +194,35 @@ fn link_to(resource: &str) -> Markup {
 }
 
 fn peers(peers: &[PeerRow]) -> Markup {
+    let columns = [Text("Peer"), Text("Role"), Number("Lag"), Number("Heard"), Text("Clients' address")];
+    let rows = html! { tbody { @for peer in peers { (peer_row(peer)) } } };
     html! {
         @if peers.is_empty() { p.none { "This server has no peers: nothing is kept over a restart." } } @else {
-            div.scroll tabindex="0" role="group" aria-label="Table" { table {
-                thead { tr {
-                    th scope="col" { "Peer" }
-                    th scope="col" { "Role" }
-                    th.n scope="col" { "Lag" }
-                    th.n scope="col" { "Heard" }
-                    th scope="col" { "Clients' address" }
-                } }
-                tbody { @for peer in peers {
-                    tr {
-                        th.id scope="row" {
-                            @if peer.is_here || peer.http.is_empty() || peer.role == "unreachable" { (escaped(&peer.peer)) } @else {
-                                a href={ "//" (peer.http) "/" } { (escaped(&peer.peer)) }
-                            }
-                            @if peer.is_here { span.here { " (this one)" } }
-                        }
-                        td.warn[peer.role == "unreachable"] { (peer.role) }
-                        td.n { @if let Some(lag) = peer.lag { (text::count(lag)) } @else { "–" } }
-                        td.n {
-                            @match peer.heard_ms {
-                                _ if peer.is_here => "–",
-                                Some(ago) if ago < 1000 => "now",
-                                Some(ago) => { (text::ago(ago)) " ago" },
-                                None => "never",
-                            }
-                        }
-                        td { (escaped(&peer.grpc)) }
-                    }
-                } }
-            } }
+            (table("Table", &columns, &rows))
+        }
+    }
+}
+
+fn peer_row(peer: &PeerRow) -> Markup {
+    html! {
+        tr {
+            th.id scope="row" {
+                @if peer.is_here || peer.http.is_empty() || peer.role == "unreachable" { (escaped(&peer.peer)) } @else {
+                    a href={ "//" (peer.http) "/" } { (escaped(&peer.peer)) }
+                }
+                @if peer.is_here { span.here { " (this one)" } }
+            }
+            td.warn[peer.role == "unreachable"] { (peer.role) }
+            td.n { @if let Some(lag) = peer.lag { (text::count(lag)) } @else { "–" } }
+            td.n {
+                @match peer.heard_ms {
+                    _ if peer.is_here => "–",
+                    Some(ago) if ago < 1000 => "now",
+                    Some(ago) => { (text::ago(ago)) " ago" },
+                    None => "never",
+                }
+            }
+            td { (escaped(&peer.grpc)) }
         }
     }
 }
@@ -263,44 +256,28 @@ fn parent_line(parent: &ParentRow, is_master: bool) -> Markup {
 }
 
 fn children(children: &[ChildRow]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="group" aria-label="Table" { table {
-            thead { tr {
-                th scope="col" { "Child node" }
-                th.n scope="col" { "Resources" }
-                th.n scope="col" { "Asked" }
-            } }
-            tbody { @for child in children {
-                tr {
-                    th.id scope="row" { (escaped(&child.node)) }
-                    td.n { (text::count(child.resources)) }
-                    td.n { (text::ago(child.asked_ms)) " ago" }
-                }
-            } }
-        } }
-    }
+    let rows = html! {
+        tbody { @for child in children { tr {
+            th.id scope="row" { (escaped(&child.node)) }
+            td.n { (text::count(child.resources)) }
+            td.n { (text::ago(child.asked_ms)) " ago" }
+        } } }
+    };
+    table("Table", &[Text("Child node"), Number("Resources"), Number("Asked")], &rows)
 }
 
-fn limits(limits: &[LimitRow]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="group" aria-label="Table" { table.limits {
-            thead { tr {
-                th scope="col" { "What" }
-                th.n scope="col" { "Used" }
-                th.n scope="col" { "Limit" }
-                th.n scope="col" { "Part" }
-                th scope="col" { "Flag" }
-            } }
-            tbody { @for limit in limits {
-                @let part = if limit.most == 0 { 0.0 } else { 100.0 * limit.used as f64 / limit.most as f64 };
-                tr {
-                    th scope="row" { (limit.what) }
-                    td.n { (text::count(limit.used)) }
-                    td.n { (text::count(limit.most)) }
-                    td.n.bad[part >= 80.0 && !limit.soft] { (format!("{part:.1} %")) }
-                    td { code { (limit.flag) } }
-                }
-            } }
+fn limits(limits: &[LimitUse]) -> Markup {
+    let rows = html! {
+        tbody { @for limit in limits {
+            @let part = if limit.most == 0 { 0.0 } else { 100.0 * limit.used as f64 / limit.most as f64 };
+            tr {
+                th scope="row" { (limit.what) }
+                td.n { (text::count(limit.used)) }
+                td.n { (text::count(limit.most)) }
+                td.n.bad[part >= 80.0 && !limit.soft] { (format!("{part:.1} %")) }
+                td { code { (limit.flag) } }
+            }
         } }
-    }
+    };
+    table("Table", &[Text("What"), Number("Used"), Number("Limit"), Number("Part"), Text("Flag")], &rows)
 }

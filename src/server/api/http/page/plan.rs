@@ -1,4 +1,4 @@
-//! What if: a configuration that is pasted, and what it would change. It is planned, and forgotten.
+//! The effects of a configuration that is pasted into a form. Nothing is stored.
 
 use std::time::Duration;
 
@@ -12,24 +12,30 @@ use leaseway_core::{AlgorithmKind, Amount, DueChange, Foreseen, HolderKind, esca
 use maud::{Markup, html};
 use tokio::time::timeout;
 
-use super::{super::Pages, Parts, page, text};
-use crate::node::plan::{self, Plan, PlanRequest, ResourcePlan, Unplanned};
+use super::{
+    Column::{Number, Text},
+    Parts, page, table,
+};
+use crate::{
+    api::http::{Pages, text},
+    node::plan::{self, Plan, PlanRequest, ResourcePlan, Unplanned},
+};
 
-/// The most that can be pasted; `leaseway config plan` takes more.
+/// Maximum length of a pasted configuration. `leaseway config plan` accepts longer ones.
 pub(crate) const PASTED_BYTES: usize = 1 << 20;
-/// For it to come.
+/// Time for the form to arrive.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What complaints call it.
+/// The name of the file in messages.
 const SOURCE: &str = "pasted";
-/// Resources that are shown, and holders of each.
-const SHOWN: usize = 20;
-const HOLDERS: usize = 5;
+/// Maximum number of resources shown, and of holders of each.
+const MAX_RESOURCES: usize = 20;
+const MAX_HOLDERS: usize = 5;
 
 pub(super) async fn form(State(pages): State<Pages>) -> Response {
     show(&pages, StatusCode::OK, "", &html! {})
 }
 
-/// The form with what was pasted, and the plan.
+/// The plan for a pasted configuration, and the form.
 pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body: Body) -> Response {
     let refuse = |status, why: &str| show(&pages, status, "", &html! { p.notice { (why) } });
     if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
@@ -42,12 +48,16 @@ pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body:
     let Ok(body) = std::str::from_utf8(&bytes) else {
         return refuse(StatusCode::BAD_REQUEST, "That is not UTF-8: paste the text of a configuration.");
     };
-    // One field as text/plain: what was pasted is sent as it is.
+    // A text/plain form sends its field verbatim.
     let pasted = body.strip_prefix("text=").unwrap_or(body).trim_end();
-    let request =
-        PlanRequest { text: pasted.to_owned(), source: SOURCE.to_owned(), resource: String::new(), holders: HOLDERS };
-    // Callers of pages may read everything.
-    let said = match plan::plan(&pages.node, &request, |_| true).await {
+    let request = PlanRequest {
+        text: pasted.to_owned(),
+        source: SOURCE.to_owned(),
+        resource: String::new(),
+        holders: MAX_HOLDERS,
+    };
+    // All callers of pages may read everything.
+    let message = match plan::plan(&pages.node, &request, |_| true).await {
         Ok(plan) => planned(&plan),
         Err(Unplanned::NotMaster(_)) => {
             html! { p.notice { "Only the master knows what clients want: ask its page." } }
@@ -56,13 +66,13 @@ pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body:
             p.notice { "The templates are those of the parent at " (escaped(&addresses.join(", "))) ": ask its page." }
         },
     };
-    show(&pages, StatusCode::OK, pasted, &said)
+    show(&pages, StatusCode::OK, pasted, &message)
 }
 
-fn show(pages: &Pages, status: StatusCode, pasted: &str, said: &Markup) -> Response {
+fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Response {
     let frame = html! {
         h1 { "What if?" }
-        (said)
+        (message)
         form.paste method="post" action="/plan" enctype="text/plain" {
             label for="text" { "A configuration" }
             textarea #text name="text" rows="16" required spellcheck="false" aria-describedby="nothing" { (pasted) }
@@ -93,44 +103,37 @@ fn planned(plan: &Plan) -> Markup {
         }
         p { "Compared with version " (plan.in_force) ", which is in force." }
         @if !plan.warnings.is_empty() { pre { code { (escaped_lines(&plan.warnings.join("\n"))) } } }
-        @if changed > 0 { (table(plan)) }
-        @for resource in plan.resources.iter().take(SHOWN) { (one(resource)) }
-        @if changed > SHOWN {
-            p.none { (text::count(changed - SHOWN)) " more would change; " code { "leaseway config plan" } " shows them." }
+        @if changed > 0 { (resources(plan)) }
+        @for resource in plan.resources.iter().take(MAX_RESOURCES) { (one(resource)) }
+        @if changed > MAX_RESOURCES {
+            p.none { (text::count(changed - MAX_RESOURCES)) " more would change; " code { "leaseway config plan" } " shows them." }
         }
     }
 }
 
-fn table(plan: &Plan) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="group" aria-label="Resources that would change" { table {
-            thead { tr {
-                th scope="col" { "Resource" }
-                @for name in ["Capacity", "Then", "Due", "Then", "Clients", "Gain", "Lose", "To end first"] {
-                    th.n scope="col" { (name) }
-                }
-            } }
-            tbody { @for resource in plan.resources.iter().take(SHOWN) {
-                tr {
-                    th.id scope="row" {
-                        a href={ "/resource?resource=" (text::encoded(&resource.id)) } { (escaped(&resource.id)) }
-                    }
-                    @if let Some(foreseen) = &resource.foreseen { (figures(foreseen, resource.algorithm)) } @else { td colspan="8" {} }
-                }
-            } }
-        } }
-    }
+fn resources(plan: &Plan) -> Markup {
+    let numbers = ["Capacity", "Then", "Due", "Then", "Clients", "Gain", "Lose", "To end first"].map(Number);
+    let columns: Vec<_> = std::iter::once(Text("Resource")).chain(numbers).collect();
+    let rows = html! {
+        tbody { @for resource in plan.resources.iter().take(MAX_RESOURCES) { tr {
+            th.id scope="row" {
+                a href={ "/resource?resource=" (text::encoded(&resource.id)) } { (escaped(&resource.id)) }
+            }
+            @if let Some(foreseen) = &resource.foreseen { (figures(foreseen, resource.algorithm)) } @else { td colspan="8" {} }
+        } } }
+    };
+    table("Resources that would change", &columns, &rows)
 }
 
 fn figures(foreseen: &Foreseen, algorithm: (AlgorithmKind, AlgorithmKind)) -> Markup {
     let (capacity, due) = (foreseen.capacity, foreseen.due);
-    let said = |kind: AlgorithmKind, capacity: Amount| match kind {
+    let text = |kind: AlgorithmKind, capacity: Amount| match kind {
         AlgorithmKind::NoAlgorithm => "unlimited".to_owned(),
         _ => text::number(capacity.get()),
     };
     html! {
-        td.n { (said(algorithm.0, capacity.0)) }
-        td.n { (said(algorithm.1, capacity.1)) }
+        td.n { (text(algorithm.0, capacity.0)) }
+        td.n { (text(algorithm.1, capacity.1)) }
         td.n { (text::number(due.0.get())) }
         td.n { @match due.1 { Some(then) => (text::number(then.get())), None => "not foreseen" } }
         td.n { (text::count(foreseen.subclients)) }
@@ -140,7 +143,7 @@ fn figures(foreseen: &Foreseen, algorithm: (AlgorithmKind, AlgorithmKind)) -> Ma
     }
 }
 
-/// What would be otherwise about a resource, and for whom.
+/// The changes of a resource and its holders.
 fn one(resource: &ResourcePlan) -> Markup {
     let template = |template: &Option<String>| template.clone().unwrap_or_else(|| "none".to_owned());
     let (before, after) = (template(&resource.template.0), template(&resource.template.1));
@@ -163,16 +166,10 @@ fn one(resource: &ResourcePlan) -> Markup {
 
 fn holders(foreseen: &Foreseen) -> Markup {
     let more = (foreseen.gains.holders + foreseen.losses.holders).saturating_sub(foreseen.changes.len());
+    let columns = [Text("Holder"), Number("Wants"), Number("Held"), Number("Due now"), Number("Due then")];
+    let rows = html! { tbody { @for change in &foreseen.changes { (holder(change)) } } };
     html! {
-        @if !foreseen.changes.is_empty() {
-            div.scroll tabindex="0" role="group" aria-label="Holders whose due would change" { table {
-                thead { tr {
-                    th scope="col" { "Holder" }
-                    @for name in ["Wants", "Held", "Due now", "Due then"] { th.n scope="col" { (name) } }
-                } }
-                tbody { @for change in &foreseen.changes { (holder(change)) } }
-            } }
-        }
+        @if !foreseen.changes.is_empty() { (table("Holders whose due would change", &columns, &rows)) }
         @if more > 0 { p.none { "And " (text::count(more)) " more." } }
     }
 }

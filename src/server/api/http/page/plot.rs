@@ -1,13 +1,15 @@
-//! Capacity, wants, granted and held of a resource over the last quarter of an hour.
+//! The plot of a resource: capacity, wants, granted and held over the last 15 minutes.
 
 use std::time::{Duration, SystemTime};
 
 use maud::{Markup, html};
 
-use super::text;
-use crate::api::status::{
-    history::SAMPLES,
-    survey::{SAMPLE_EVERY, Sample},
+use crate::api::{
+    http::text,
+    status::{
+        history::SAMPLES,
+        survey::{SAMPLE_EVERY, Sample},
+    },
 };
 
 const WIDTH: f64 = 900.0;
@@ -16,12 +18,12 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 24.0;
-/// The axis ends at so many times what there is and what is held: wants may be any multiple of that.
+/// The maximum of the axis, as a multiple of capacity and held: wants can be far larger.
 const MAX_RATIO: f64 = 3.0;
-/// Lines of the axis.
+/// Intervals between grid lines.
 const STEPS: u32 = 4;
 
-/// Class, name, and what it is of a sample. Those that hide others come first.
+/// CSS class, name, and value. Series that cover others come first.
 type Series = (&'static str, &'static str, fn(&Sample) -> f64);
 const SERIES: [Series; 4] = [
     ("wants", "Wants", |sample| sample.wants),
@@ -30,7 +32,7 @@ const SERIES: [Series; 4] = [
     ("capacity", "Capacity", |sample| sample.capacity),
 ];
 
-/// `kept`: resources whose samples are kept.
+/// `kept`: the maximum number of resources with a history.
 pub(super) fn plot(samples: &[Sample], kept: usize) -> Markup {
     let Some(last) = samples.last() else {
         return html! {
@@ -44,7 +46,7 @@ pub(super) fn plot(samples: &[Sample], kept: usize) -> Markup {
     html! {
         figure.plot {
             div.scroll tabindex="0" role="group" aria-label="Plot" {
-                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(in_words(samples)) {
+                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(description(samples)) {
                     (axes(&scale))
                     @for (class, _, of) in SERIES { path.line.(class) d=(line(samples, &scale, of)) {} }
                 }
@@ -64,12 +66,12 @@ pub(super) fn plot(samples: &[Sample], kept: usize) -> Markup {
     }
 }
 
-/// From samples to places.
+/// Maps samples to coordinates.
 struct Scale {
     end: SystemTime,
     most: f64,
     is_cut: bool,
-    /// The most that anything was.
+    /// The largest value.
     beyond: f64,
 }
 
@@ -94,7 +96,7 @@ impl Scale {
     }
 }
 
-/// The next of 1, 2, 4, 6, 8 and 10 times a power of ten: a quarter of each is short to write.
+/// The next value whose quarters have few digits.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;
@@ -104,7 +106,7 @@ fn round_up(value: f64) -> f64 {
     steps.into_iter().find(|step| *step >= value * (1.0 - 1e-9)).unwrap_or(value)
 }
 
-/// Where samples are missing the line is, too.
+/// A path with gaps where samples are missing.
 fn line(samples: &[Sample], scale: &Scale, of: fn(&Sample) -> f64) -> String {
     let mut path = String::new();
     let mut before: Option<SystemTime> = None;
@@ -114,7 +116,7 @@ fn line(samples: &[Sample], scale: &Scale, of: fn(&Sample) -> f64) -> String {
         let verb = if is_next { 'L' } else { 'M' };
         path.push_str(&format!("{verb}{:.1} {:.1}", scale.x(sample.at), scale.y(of(sample))));
         if !is_next {
-            // A single sample is a dot.
+            // Makes a single sample visible.
             path.push_str("h0.1");
         }
         before = Some(sample.at);
@@ -139,9 +141,9 @@ fn axes(scale: &Scale) -> Markup {
     }
 }
 
-/// The same for one who does not see it.
-fn in_words(samples: &[Sample]) -> String {
-    let said = SERIES.iter().rev().map(|(_, name, of)| {
+/// A description for screen readers.
+fn description(samples: &[Sample]) -> String {
+    let series = SERIES.iter().rev().map(|(_, name, of)| {
         let (least, most) = samples
             .iter()
             .map(of)
@@ -149,7 +151,7 @@ fn in_words(samples: &[Sample]) -> String {
         let now = samples.last().map(of).unwrap_or_default();
         format!("{name} {}, between {} and {}", text::number(now), text::number(least), text::number(most))
     });
-    format!("Plot of the last 15 minutes. {}.", said.collect::<Vec<_>>().join("; "))
+    format!("Plot of the last 15 minutes. {}.", series.collect::<Vec<_>>().join("; "))
 }
 
 #[cfg(test)]
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn wants_beyond_the_axis_are_cut_and_told() {
+    fn wants_beyond_the_axis_are_cut_off_with_a_note() {
         let (usual, huge) = (samples(150.0), samples(1e12));
         let end = usual[99].at;
         assert_eq!((Scale::of(&usual, end).most, Scale::of(&usual, end).is_cut), (160.0, false));
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_a_gap() {
+    fn missing_samples_are_gaps() {
         let mut with_gap = samples(1.0);
         with_gap.drain(40..60);
         let scale = Scale::of(&with_gap, with_gap[79].at);
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wanted_and_nothing_there() {
+    fn zeros_and_an_empty_history_can_be_plotted() {
         let none = [Sample { at: SystemTime::UNIX_EPOCH, capacity: 0.0, wants: 0.0, granted: 0.0, held: 0.0 }];
         let page = plot(&none, 1).into_string();
         assert!(page.contains("<svg") && !page.contains("NaN") && !page.contains("inf"), "{page}");

@@ -4,12 +4,10 @@ use axum::http::StatusCode;
 use leaseway_core::escaped;
 use maud::{Markup, html};
 
-use super::{
-    super::{
-        Pages,
-        view::{self, Explained, MasterSeen, ParentRow, WhyQuery},
-    },
-    Parts, text,
+use super::Parts;
+use crate::api::http::{
+    Pages, text,
+    view::node::{self, Explained, MasterSeen, ParentRow, WhyQuery},
 };
 
 pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
@@ -21,12 +19,15 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
         };
         return Parts::default().framed(frame);
     }
-    let Some(explained) = view::explain(pages, query).await else { return not_known(pages, query) };
+    let Some(explained) = node::explain(pages, query).await else { return not_known(pages, query) };
     let mut parts = Parts::default();
     parts.put("figures", &figures(&explained));
     parts.put("bar", &bar(&explained));
-    parts.put("sentences", &sentences(&explained));
-    parts.put("parent", &explained.parent.as_ref().map(|parent| above(parent, &explained)).unwrap_or_default());
+    parts.put(
+        "sentences",
+        &html! { ol.sentences { @for sentence in explained.explanation.sentences() { li { (sentence) } } } },
+    );
+    parts.put("parent", &explained.parent.as_ref().map(|parent| above(parent, &query.resource)).unwrap_or_default());
     let frame = html! {
         h1 { "Why " (escaped(&query.holder)) " has that" }
         p.of { "of " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
@@ -63,53 +64,50 @@ fn form(query: &WhyQuery) -> Markup {
 }
 
 fn figures(explained: &Explained) -> Markup {
-    let holder = &explained.holder;
+    let Explained { holder, explanation, .. } = explained;
+    let blocks: Vec<_> = explanation.blocks.iter().map(leaseway_core::Block::name).collect();
     html! {
         dl.figures {
             div { dt { "Wants" } dd { (text::number(holder.wants)) } }
             div { dt { "Due" } dd { (text::number(holder.due)) } }
             div { dt { "Has" } dd { (text::number(holder.has)) } }
             div { dt { "Held" } dd { (text::number(holder.held)) } }
-            div { dt { "Rule" } dd { (explained.rule) } }
-            @if !explained.blocks.is_empty() { div { dt { "Waits for" } dd { (explained.blocks.join(", ")) } } }
-            @if let Some(asks) = explained.asks_ms { div { dt { "Asks again in" } dd { (text::ago(asks)) } } }
-            @if let Some(latest) = explained.latest_ms { div { dt { "Has its due within" } dd { (text::ago(latest)) } } }
+            div { dt { "Rule" } dd { (explanation.rule.name()) } }
+            @if !blocks.is_empty() { div { dt { "Waits for" } dd { (blocks.join(", ")) } } }
+            @if let Some(asks) = explained.asks_ms() { div { dt { "Asks again in" } dd { (text::ago(asks)) } } }
+            @if let Some(latest) = explained.latest_ms() { div { dt { "Has its due within" } dd { (text::ago(latest)) } } }
         }
     }
 }
 
-/// How the capacity is taken up: by this holder, by the others, by none.
+/// The parts of the capacity held by this holder, held by others, and free.
 fn bar(explained: &Explained) -> Markup {
-    let capacity = explained.capacity;
+    let (capacity, free) = (explained.explanation.capacity.get(), explained.explanation.free.get());
     if capacity <= 0.0 {
         return html! {};
     }
     let part = |value: f64| (100.0 * value / capacity).clamp(0.0, 100.0);
     let own = part(explained.holder.held);
-    let others = part(capacity - explained.free.max(0.0) - explained.holder.held);
+    let others = part(capacity - free.max(0.0) - explained.holder.held);
     let free = 100.0 - own - others;
-    let said =
+    let caption =
         format!("Of {}: this holder {own:.1} %, others {others:.1} %, free {free:.1} %.", text::number(capacity));
     html! {
-        svg.bar viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label=(said) {
+        svg.bar viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label=(caption) {
             rect.free x="0" y="0" width="1000" height="24" {}
             rect.others x=(format!("{:.1}", own * 10.0)) y="0" width=(format!("{:.1}", others * 10.0)) height="24" {}
             rect.own x="0" y="0" width=(format!("{:.1}", own * 10.0)) height="24" {}
         }
-        p.caption { (said) }
+        p.caption { (caption) }
     }
 }
 
-fn sentences(explained: &Explained) -> Markup {
-    html! { ol.sentences { @for sentence in &explained.sentences { li { (sentence) } } } }
-}
-
-/// What this node has to give comes from above.
-fn above(parent: &ParentRow, explained: &Explained) -> Markup {
+/// Where to explain the capacity of this node.
+fn above(parent: &ParentRow, resource: &str) -> Markup {
     let command = format!(
         "leaseway explain {} {} --node --server {}",
         escaped(&parent.node),
-        escaped(&explained.resource),
+        escaped(resource),
         if parent.master.is_empty() { parent.addresses.join(",") } else { parent.master.clone() }
     );
     html! {

@@ -1,69 +1,73 @@
-//! A server, its peers, and its place in a tree.
+//! The server, its peers, its place in a tree, and why a holder has what it has.
 
-use leaseway_core::Millis;
+use leaseway_core::{Block, Explanation, HolderKind, Millis};
 use leaseway_proto::status::{GetStatusResponse, Health, LimitUse, Resource};
 use leaseway_raft::{PeerReport, Role};
-use serde::Serialize;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
-use super::{super::Pages, overrides::OverrideRow, resources::ResourceRow};
+use super::resources::{HolderRow, OverrideRow, ResourceRow};
 use crate::{
-    api::status::{
-        checkup::{Check, PeersObservation, Severity, check_self},
-        own_status::own_status,
-        peer_list::{UNREACHABLE, peer_list},
+    api::{
+        http::Pages,
+        status::{
+            UNREACHABLE,
+            checkup::{Check, PeersObservation, Severity, check_self},
+            limit_use, own_status, peer_list,
+        },
     },
     node::{ConfigInForce, NotMaster, peer_endpoints::PeerEndpoints},
 };
 
-/// A server as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(in super::super) struct NodeView {
-    pub(in super::super) server: String,
-    pub(in super::super) version: &'static str,
-    pub(in super::super) uptime_ms: u64,
-    pub(in super::super) is_master: bool,
-    pub(in super::super) master: Option<MasterView>,
-    /// Why this peer takes no part in its node.
-    pub(in super::super) absence: Option<String>,
-    pub(in super::super) config_source: String,
-    pub(in super::super) config_version: u64,
+pub(crate) struct NodeView {
+    pub(crate) server: String,
+    pub(crate) version: &'static str,
+    pub(crate) uptime_ms: u64,
+    pub(crate) is_master: bool,
+    pub(crate) master: Option<MasterView>,
+    /// Why this peer is ineligible.
+    pub(crate) absence: Option<String>,
+    pub(crate) config_source: String,
+    pub(crate) config_version: u64,
     /// Why the newest configuration was refused.
-    pub(in super::super) config_rejected: Option<String>,
-    /// Who may do what, in words; empty where everything is allowed.
-    pub(in super::super) access: String,
-    /// Only the master knows resources, and who holds them.
-    pub(in super::super) resources: Option<usize>,
-    pub(in super::super) holders: Option<usize>,
-    pub(in super::super) clients: Option<u64>,
-    /// What is not well, the worst first.
-    pub(in super::super) findings: Vec<Check>,
-    pub(in super::super) limits: Vec<LimitRow>,
-    pub(in super::super) overrides: Vec<OverrideRow>,
+    pub(crate) config_rejected: Option<String>,
+    /// A summary of the policy; empty if everything is allowed.
+    pub(crate) access: String,
+    /// Set on the master only, as are `holders` and `clients`.
+    pub(crate) resources: Option<usize>,
+    pub(crate) holders: Option<usize>,
+    pub(crate) clients: Option<u64>,
+    /// The worst first.
+    pub(crate) findings: Vec<Check>,
+    #[serde(serialize_with = "serialize_limits")]
+    pub(crate) limits: Vec<LimitUse>,
+    pub(crate) overrides: Vec<OverrideRow>,
     /// Empty for a server without a data directory.
-    pub(in super::super) peers: Vec<PeerRow>,
-    pub(in super::super) parent: Option<ParentRow>,
-    pub(in super::super) children: Vec<ChildRow>,
-    /// Of this server's certificate; negative: it has ended.
-    pub(in super::super) certificate_ends_secs: Option<i64>,
-    /// Where the data directory is.
-    pub(in super::super) free_bytes: Option<u64>,
-    /// Why nothing is stored any more.
-    pub(in super::super) data_failed: Option<String>,
+    pub(crate) peers: Vec<PeerRow>,
+    pub(crate) parent: Option<ParentRow>,
+    pub(crate) children: Vec<ChildRow>,
+    /// Negative after the expiry of the certificate.
+    pub(crate) certificate_ends_secs: Option<i64>,
+    /// Free space at the data directory.
+    pub(crate) free_bytes: Option<u64>,
+    /// The error that ended writing.
+    pub(crate) data_failed: Option<String>,
 }
 
-/// Which peer is master, as far as this one knows.
+/// The master, as known to this peer.
 #[derive(Debug, Clone, PartialEq)]
-pub(in super::super) enum MasterSeen {
+pub(crate) enum MasterSeen {
     Here,
-    /// Another, which was heard from lately.
+    /// Another peer, with recent contact.
     At(MasterView),
-    /// The last one known here was heard from so many milliseconds ago, or never.
+    /// Milliseconds since the last contact with the last known master; none if there was no contact.
     Silent(Option<u64>),
     Unknown,
 }
 
 impl MasterSeen {
-    pub(in super::super) fn of(pages: &Pages) -> MasterSeen {
+    pub(crate) fn of(pages: &Pages) -> MasterSeen {
         let master = match pages.node.check() {
             Ok(()) => return MasterSeen::Here,
             Err(NotMaster { master: None }) => return MasterSeen::Unknown,
@@ -71,78 +75,63 @@ impl MasterSeen {
         };
         let peers = pages.health.stored.as_ref().map(|(quorum, _)| quorum.peers()).unwrap_or_default();
         let is_it = |peer: &&PeerReport| PeerEndpoints::from(peer.advertise.as_str()).grpc == master.grpc;
-        let heard = peers.iter().find(is_it).and_then(|peer| peer.last_contact);
-        match heard.filter(|ago| *ago <= UNREACHABLE) {
+        let last_contact = peers.iter().find(is_it).and_then(|peer| peer.last_contact);
+        match last_contact.filter(|ago| *ago <= UNREACHABLE) {
             Some(_) => MasterSeen::At(MasterView { grpc: master.grpc, http: master.http }),
-            None => MasterSeen::Silent(heard.map(|ago| ago.0)),
+            None => MasterSeen::Silent(last_contact.map(|ago| ago.0)),
         }
     }
 }
 
-/// Another peer that is master.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(in super::super) struct MasterView {
-    pub(in super::super) grpc: String,
-    /// Where its pages are; empty if it does not say.
-    pub(in super::super) http: String,
+pub(crate) struct MasterView {
+    pub(crate) grpc: String,
+    /// Empty if unknown.
+    pub(crate) http: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(in super::super) struct PeerRow {
-    pub(in super::super) peer: String,
+pub(crate) struct PeerRow {
+    pub(crate) peer: String,
     /// `master`, `follower`, `learner` or `unreachable`.
-    pub(in super::super) role: &'static str,
-    /// It answers this page.
-    pub(in super::super) is_here: bool,
-    pub(in super::super) grpc: String,
-    pub(in super::super) http: String,
-    /// Entries of the log that it lacks, if that is known here.
-    pub(in super::super) lag: Option<u64>,
-    /// How long ago it was heard from; absent for this one, and for one never heard from.
-    pub(in super::super) heard_ms: Option<u64>,
-}
-
-/// The parent of a node.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(in super::super) struct ParentRow {
-    /// What this node is called there.
-    pub(in super::super) node: String,
-    pub(in super::super) addresses: Vec<String>,
-    /// The server that is asked at present; empty while another peer of this node asks.
-    pub(in super::super) master: String,
-    /// Where the page of that server is.
-    pub(in super::super) http: Option<String>,
-    /// How long ago it answered; absent if it never has.
-    pub(in super::super) answered_ms: Option<u64>,
-    /// In a row.
-    pub(in super::super) failures: u32,
-    pub(in super::super) last_error: String,
-    /// Resources that it is asked for.
-    pub(in super::super) resources: usize,
+    pub(crate) role: &'static str,
+    /// The peer that serves this page.
+    pub(crate) is_here: bool,
+    pub(crate) grpc: String,
+    pub(crate) http: String,
+    /// Missing entries of the log, if known.
+    pub(crate) lag: Option<u64>,
+    /// Time since the last contact. None for this peer, and before the first contact.
+    pub(crate) heard_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(in super::super) struct ChildRow {
-    pub(in super::super) node: String,
-    /// Resources of its last request.
-    pub(in super::super) resources: usize,
-    /// How long ago that was.
-    pub(in super::super) asked_ms: u64,
+pub(crate) struct ParentRow {
+    /// The name of this node at its parent.
+    pub(crate) node: String,
+    pub(crate) addresses: Vec<String>,
+    /// The server that is asked. Empty on peers without an uplink.
+    pub(crate) master: String,
+    /// The address of its pages.
+    pub(crate) http: Option<String>,
+    /// Time since its last answer.
+    pub(crate) answered_ms: Option<u64>,
+    /// Failures since the last answer.
+    pub(crate) failures: u32,
+    pub(crate) last_error: String,
+    pub(crate) resources: usize,
 }
 
-/// How much of a limit is used.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(in super::super) struct LimitRow {
-    pub(in super::super) what: String,
-    pub(in super::super) flag: String,
-    pub(in super::super) used: usize,
-    pub(in super::super) most: usize,
-    /// Beyond it nothing is refused: some are only not shown.
-    pub(in super::super) soft: bool,
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct ChildRow {
+    pub(crate) node: String,
+    /// Resources in its last request.
+    pub(crate) resources: usize,
+    /// Time since that request.
+    pub(crate) asked_ms: u64,
 }
 
-/// Snapshots at the server.
-pub(in super::super) async fn node(pages: &Pages) -> NodeView {
+pub(crate) async fn node(pages: &Pages) -> NodeView {
     let rows = pages.snapshots.resources.get(pages).await;
     let rows = &rows.rows;
     let config = pages.node.config();
@@ -150,7 +139,7 @@ pub(in super::super) async fn node(pages: &Pages) -> NodeView {
     let master = MasterSeen::of(pages);
     let is_master = master == MasterSeen::Here;
     let known = |number| is_master.then_some(number);
-    let health = pages.health.look(&pages.node, &pages.info).await;
+    let health = pages.health.read(&pages.node, &pages.info).await;
     let limits = limits(pages, &health, rows);
     NodeView {
         server: pages.info.id.to_string(),
@@ -172,14 +161,14 @@ pub(in super::super) async fn node(pages: &Pages) -> NodeView {
         certificate_ends_secs: health.certificate_ends_unix.map(|ends| ends - (health.unix_ms / 1000) as i64),
         free_bytes: health.free_bytes,
         data_failed: Some(health.data_error.clone()).filter(|error| !error.is_empty()),
-        findings: check_self(seen(pages, &master, health, &limits, rows), peers_seen(pages, is_master)),
+        findings: check_self(own_observation(pages, &master, health, &limits, rows), observed_peers(pages, is_master)),
         master: if let MasterSeen::At(master) = master { Some(master) } else { None },
         limits,
     }
 }
 
-/// Whether it is fine, in a sentence, and how bad it is.
-pub(in super::super) fn verdict(view: &NodeView) -> (Severity, &'static str) {
+/// The overall severity, and a sentence.
+pub(crate) fn verdict(view: &NodeView) -> (Severity, &'static str) {
     let worst = Severity::worst(&view.findings);
     let text = match worst {
         Severity::Bad => "Not fine: clients may not get what they should.",
@@ -190,16 +179,16 @@ pub(in super::super) fn verdict(view: &NodeView) -> (Severity, &'static str) {
     (worst, text)
 }
 
-/// What the server says about itself, with all that verdicts rest on.
-fn seen(
+/// The status of this server for [`check_self`].
+fn own_observation(
     pages: &Pages,
     master: &MasterSeen,
     mut health: Health,
-    limits: &[LimitRow],
+    limits: &[LimitUse],
     rows: &[ResourceRow],
 ) -> GetStatusResponse {
-    health.limit = limits.iter().map(LimitRow::used).collect();
-    let resources: Vec<Resource> = rows.iter().map(ResourceRow::seen).collect();
+    health.limit = limits.to_vec();
+    let resources: Vec<Resource> = rows.iter().map(ResourceRow::to_status).collect();
     let mut status = own_status(&pages.node, &pages.info, Some(health));
     if let MasterSeen::Silent(_) = master {
         status.master_address.clear();
@@ -207,7 +196,7 @@ fn seen(
     GetStatusResponse { resources_total: resources.len() as u64, resources, ..status }
 }
 
-fn peers_seen(pages: &Pages, is_master: bool) -> PeersObservation {
+fn observed_peers(pages: &Pages, is_master: bool) -> PeersObservation {
     match &pages.health.stored {
         Some((quorum, _)) if is_master => PeersObservation::Listed(peer_list(quorum, &pages.info)),
         Some(_) => PeersObservation::Elsewhere,
@@ -215,7 +204,7 @@ fn peers_seen(pages: &Pages, is_master: bool) -> PeersObservation {
     }
 }
 
-/// A server looks at their ends once a second.
+/// Expired overrides are removed once a second, so they are filtered here.
 fn overrides(config: &ConfigInForce, at: Millis) -> Vec<OverrideRow> {
     let mut rows: Vec<OverrideRow> = config.overrides.iter().map(|one| OverrideRow::of(one, at)).collect();
     rows.retain(|row| row.remaining_ms > 0);
@@ -223,27 +212,20 @@ fn overrides(config: &ConfigInForce, at: Millis) -> Vec<OverrideRow> {
     rows
 }
 
-impl LimitRow {
-    fn of(limit: &LimitUse) -> LimitRow {
-        let LimitUse { what, flag, used, most, soft } = limit.clone();
-        LimitRow { what, flag, used: used as usize, most: most as usize, soft }
-    }
-
-    fn used(&self) -> LimitUse {
-        let LimitRow { what, flag, used, most, soft } = self.clone();
-        LimitUse { what, flag, used: used as u64, most: most as u64, soft }
-    }
+fn serialize_limits<S: Serializer>(limits: &[LimitUse], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(limits.iter().map(|LimitUse { what, flag, used, most, soft }| {
+        json!({ "what": what, "flag": flag, "used": used, "most": most, "soft": soft })
+    }))
 }
 
-fn limits(pages: &Pages, health: &Health, rows: &[ResourceRow]) -> Vec<LimitRow> {
+fn limits(pages: &Pages, health: &Health, rows: &[ResourceRow]) -> Vec<LimitUse> {
     let limits = &pages.node.limits;
-    let row =
-        |what: &str, flag: &str, used, most| LimitRow { what: what.into(), flag: flag.into(), used, most, soft: false };
     let holders = rows.iter().map(|row| row.holders).max().unwrap_or_default();
-    let mut all: Vec<LimitRow> = health.limit.iter().map(LimitRow::of).collect();
-    all.push(row("holders of one resource", "--max-clients-per-resource", holders, limits.clients_per_resource));
-    all.push(row("live pages", "--max-live-pages", pages.live.open(), limits.live_pages));
-    all
+    let more = [
+        limit_use("holders of one resource", "--max-clients-per-resource", holders, limits.clients_per_resource),
+        limit_use("live pages", "--max-live-pages", pages.live.open(), limits.live_pages),
+    ];
+    health.limit.iter().cloned().chain(more).collect()
 }
 
 fn peers(pages: &Pages, is_master: bool) -> Vec<PeerRow> {
@@ -251,13 +233,13 @@ fn peers(pages: &Pages, is_master: bool) -> Vec<PeerRow> {
     let row = |peer: PeerReport| {
         let addresses = PeerEndpoints::from(peer.advertise.as_str());
         let is_here = peer.name == quorum.name();
-        // Followers hear from the master alone.
-        let hears = !is_here && (is_master || peer.role == Role::Master);
+        // Followers have contact with the master only.
+        let has_contact = !is_here && (is_master || peer.role == Role::Master);
         PeerRow {
             is_here,
             peer: peer.name,
             role: match peer.role {
-                _ if hears && peer.last_contact.is_none_or(|ago| ago > UNREACHABLE) => "unreachable",
+                _ if has_contact && peer.last_contact.is_none_or(|ago| ago > UNREACHABLE) => "unreachable",
                 Role::Master => "master",
                 Role::Follower => "follower",
                 Role::Learner => "learner",
@@ -271,7 +253,7 @@ fn peers(pages: &Pages, is_master: bool) -> Vec<PeerRow> {
     quorum.peers().into_iter().map(row).collect()
 }
 
-pub(super) fn parent(pages: &Pages) -> Option<ParentRow> {
+fn parent(pages: &Pages) -> Option<ParentRow> {
     let parent = pages.node.parent()?;
     let uplink = pages.node.uplink().unwrap_or_default();
     let at = pages.node.clock.at();
@@ -290,4 +272,62 @@ pub(super) fn parent(pages: &Pages) -> Option<ParentRow> {
 fn children(pages: &Pages, at: Millis) -> Vec<ChildRow> {
     let list = pages.node.children().list(at).into_iter();
     list.map(|child| ChildRow { node: child.id, resources: child.resources, asked_ms: at.since(child.at).0 }).collect()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct WhyQuery {
+    pub(crate) resource: String,
+    pub(crate) holder: String,
+    /// `client`, `node`, or empty for either.
+    pub(crate) kind: String,
+}
+
+/// Why a holder has what it has.
+pub(crate) struct Explained {
+    pub(crate) explanation: Explanation,
+    pub(crate) holder: HolderRow,
+    /// The parent explains what this node has. None at a root.
+    pub(crate) parent: Option<ParentRow>,
+}
+
+/// Explains a holder; none if it is unknown here.
+pub(crate) async fn explain(pages: &Pages, query: &WhyQuery) -> Option<Explained> {
+    let _permit = pages.snapshots.holder_reads.acquire().await;
+    let mut explanation = None;
+    for (name, kind) in [("client", HolderKind::Client), ("node", HolderKind::Node)] {
+        if explanation.is_none() && (query.kind.is_empty() || query.kind == name) {
+            explanation = pages.node.explain(&query.resource, kind, query.holder.clone()).await;
+        }
+    }
+    let explanation = explanation?;
+    let holder = HolderRow::of(&explanation.holder, explanation.at);
+    Some(Explained { explanation, holder, parent: parent(pages) })
+}
+
+impl Explained {
+    /// When the holder will ask again.
+    pub(crate) fn asks_ms(&self) -> Option<u64> {
+        self.explanation.asks.map(|at| at.since(self.explanation.at).0)
+    }
+
+    /// When nothing will keep the holder from its due any more.
+    pub(crate) fn latest_ms(&self) -> Option<u64> {
+        self.explanation.latest.map(|at| at.since(self.explanation.at).0)
+    }
+
+    pub(crate) fn to_json(&self, resource: &str) -> Value {
+        let Explained { explanation, holder, parent } = self;
+        let mut value = json!(holder);
+        value["resource"] = json!(resource);
+        value["capacity"] = json!(explanation.capacity.get());
+        value["free"] = json!(explanation.free.get());
+        value["rule"] = json!(explanation.rule.name());
+        value["blocks"] = explanation.blocks.iter().map(Block::name).collect();
+        value["asks_ms"] = json!(self.asks_ms());
+        value["latest_ms"] = json!(self.latest_ms());
+        value["sentences"] = json!(explanation.sentences());
+        value["parent"] = json!(parent);
+        value
+    }
 }

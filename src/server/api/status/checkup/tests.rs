@@ -25,7 +25,7 @@ fn peer(name: &str, role: Role) -> PeerReport {
     PeerReport { name: name.into(), role: role.into(), grpc_address, lag, self_, ..PeerReport::default() }
 }
 
-/// Three peers that are well.
+/// Three healthy peers.
 fn node() -> NodeObservation {
     let peers = vec![peer("a", Role::Master), peer("b", Role::Follower), peer("c", Role::Follower)];
     let list = ListPeersResponse { name: "a".into(), master: "a".into(), peer: peers, ..ListPeersResponse::default() };
@@ -34,15 +34,15 @@ fn node() -> NodeObservation {
 }
 
 fn status(node: &mut NodeObservation, at: usize) -> &mut GetStatusResponse {
-    node.servers[at].answer.as_mut().expect("it answers")
+    node.servers[at].answer.as_mut().expect("an answer")
 }
 
 fn health(node: &mut NodeObservation) -> &mut Health {
-    status(node, 1).health.as_mut().expect("it has been told")
+    status(node, 1).health.as_mut().expect("a health report")
 }
 
 fn list(node: &mut NodeObservation) -> &mut ListPeersResponse {
-    let PeersObservation::Listed(list) = &mut node.peers else { panic!("they are listed") };
+    let PeersObservation::Listed(list) = &mut node.peers else { panic!("a list") };
     list
 }
 
@@ -66,16 +66,16 @@ fn uplink(failures: u32, answered_ms: Option<u64>) -> Option<Uplink> {
     Some(Uplink { master: "p:1".into(), parent: vec!["p:1".into()], failures, answered_ms, ..Uplink::default() })
 }
 
-/// What is not fine about it.
+/// The faults of the node after a change.
 fn found(change: impl FnOnce(&mut NodeObservation)) -> Vec<(Severity, &'static str, String)> {
     let mut node = node();
     change(&mut node);
-    let seen = Observation { nodes: vec![node], unix: 1_000_000 };
-    let verdicts = check(&seen).into_iter().filter(|verdict| verdict.grade > Severity::Ok);
-    verdicts
-        .map(|verdict| {
-            assert!(!verdict.next.is_empty(), "what to do is said: {verdict:?}");
-            (verdict.grade, verdict.about, verdict.found)
+    let observation = Observation { nodes: vec![node], unix: 1_000_000 };
+    let faults = check(&observation).into_iter().filter(|check| check.grade > Severity::Ok);
+    faults
+        .map(|check| {
+            assert!(!check.next.is_empty(), "advice is missing: {check:?}");
+            (check.grade, check.about, check.found)
         })
         .collect()
 }
@@ -88,11 +88,11 @@ fn finds(grade: Severity, about: &str, part: &str, change: impl FnOnce(&mut Node
 }
 
 #[test]
-fn what_is_well_has_a_verdict_for_each_question() {
+fn a_healthy_node_has_a_result_for_each_check() {
     assert_eq!(found(|_| {}), []);
     let all = check(&Observation { nodes: vec![node()], unix: 0 });
     assert_eq!(all.len(), 11);
-    assert!(all.iter().all(|verdict| !verdict.found.is_empty() && verdict.next.is_empty()), "{all:?}");
+    assert!(all.iter().all(|check| !check.found.is_empty() && check.next.is_empty()), "{all:?}");
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn faults_of_peers_are_found() {
         status(node, 2).takes_no_part = Some(Absence { reason: "removed".into(), why });
     });
     finds(Bad, "peers", "c has lost entries", |node| {
-        for notices in [0, 1] {
-            status(node, notices).losses.push("c has lost entries of the log".into());
+        for server in [0, 1] {
+            status(node, server).losses.push("c has lost entries of the log".into());
         }
     });
     finds(Warn, "peers", "they are not known: no token", |node| {
@@ -120,7 +120,7 @@ fn faults_of_peers_are_found() {
 }
 
 #[test]
-fn without_a_quorum_all_is_bad() {
+fn a_lost_quorum_is_bad() {
     let all = found(|node| {
         kill(node, 0);
         kill(node, 2);
@@ -178,10 +178,10 @@ fn faults_of_resources_and_parents_are_found() {
 }
 
 #[test]
-fn what_will_go_wrong_in_a_while_is_found() {
+fn faults_of_hosts_are_found() {
     use Severity::{Bad, Warn};
     finds(Warn, "clocks", "that of c is 2.0 s behind", |node| node.servers[2].clock_ms = Some((-2_000, 10)));
-    assert_eq!(found(|node| node.servers[2].clock_ms = Some((-2_000, 1_500))), [], "the answer took so long");
+    assert_eq!(found(|node| node.servers[2].clock_ms = Some((-2_000, 1_500))), [], "within the uncertainty");
     for (left, expected) in [(-1, Some(Bad)), (3_600, Some(Bad)), (3 * 86_400, Some(Warn)), (90 * 86_400, None)] {
         let all = found(|node| health(node).certificate_ends_unix = Some(1_000_000 + left));
         assert_eq!(all.first().map(|(grade, ..)| *grade), expected, "{all:?}");
@@ -196,11 +196,11 @@ fn what_will_go_wrong_in_a_while_is_found() {
     finds(Warn, "limits", "b has 8 of 10 resources", |node| health(node).limit.push(used(8)));
     finds(Bad, "limits", "b has 10 of 10 resources", |node| health(node).limit.push(used(10)));
     finds(Warn, "limits", "b has 11 resources, but", |node| health(node).limit.push(shown(11)));
-    assert_eq!(found(|node| health(node).limit.push(shown(10))), [], "all are shown");
+    assert_eq!(found(|node| health(node).limit.push(shown(10))), [], "within the limit");
 }
 
 #[test]
-fn a_node_that_does_not_answer_at_all_is_one_bad_verdict() {
+fn a_node_without_any_answer_has_one_fault() {
     finds(Severity::Bad, "servers", "a:1 (refused)", |node| {
         node.servers.truncate(1);
         node.servers[0].answer = Err("refused".into());
@@ -208,7 +208,7 @@ fn a_node_that_does_not_answer_at_all_is_one_bad_verdict() {
 }
 
 #[test]
-fn a_master_that_others_name_and_that_does_not_answer_here_is_no_missing_master() {
+fn a_master_that_is_unreachable_from_here_is_not_missing() {
     finds(Severity::Warn, "master", "the master at a:1 does not answer here (refused)", |node| {
         node.servers[0].answer = Err("refused".into());
         list(node).name = "b".into();
@@ -217,8 +217,8 @@ fn a_master_that_others_name_and_that_does_not_answer_here_is_no_missing_master(
     });
 }
 
-/// What a server finds by itself, with these peers.
-fn alone(is_master: bool, change: impl FnOnce(&mut GetStatusResponse, &mut ListPeersResponse)) -> Vec<Check> {
+/// The faults that a server finds by itself.
+fn self_check(is_master: bool, change: impl FnOnce(&mut GetStatusResponse, &mut ListPeersResponse)) -> Vec<Check> {
     let mut node = node();
     let mut own = list(&mut node).clone();
     let mut status = status(&mut node, if is_master { 0 } else { 1 }).clone();
@@ -227,25 +227,25 @@ fn alone(is_master: bool, change: impl FnOnce(&mut GetStatusResponse, &mut ListP
 }
 
 #[test]
-fn a_server_judges_what_it_knows_and_nothing_else() {
-    assert_eq!(alone(true, |_, _| {}), []);
-    assert_eq!(alone(false, |_, _| {}), []);
+fn a_server_checks_only_what_it_knows() {
+    assert_eq!(self_check(true, |_, _| {}), []);
+    assert_eq!(self_check(false, |_, _| {}), []);
     let below =
-        alone(false, |status, _| status.uplink = Some(Uplink { parent: vec!["p:1".into()], ..Uplink::default() }));
-    assert_eq!(below, [], "the master asks");
-    let headless = alone(false, |status, _| status.master_address.clear());
+        self_check(false, |status, _| status.uplink = Some(Uplink { parent: vec!["p:1".into()], ..Uplink::default() }));
+    assert_eq!(below, [], "only the master has an uplink");
+    let headless = self_check(false, |status, _| status.master_address.clear());
     assert!(headless[0].grade == Severity::Bad && headless[0].found.contains("none is known"), "{headless:?}");
-    let worst_first = alone(true, |status, list| {
+    let worst_first = self_check(true, |status, list| {
         list.peer[2].role = Role::Unreachable.into();
-        status.health.as_mut().expect("it has been told").data_error = "EIO".into();
+        status.health.as_mut().expect("a health report").data_error = "EIO".into();
     });
-    let about: Vec<_> = worst_first.iter().map(|verdict| (verdict.grade, verdict.about)).collect();
+    let about: Vec<_> = worst_first.iter().map(|check| (check.grade, check.about)).collect();
     assert_eq!(about, [(Severity::Bad, "disks"), (Severity::Warn, "peers")], "{worst_first:?}");
     assert!(worst_first[1].found.contains("c is down or cut off"), "{worst_first:?}");
 }
 
 #[test]
-fn two_peers_are_warned_of() {
+fn two_peers_are_a_warning() {
     let found = found(|node| {
         list(node).peer.pop();
         node.servers.pop();

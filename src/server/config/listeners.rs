@@ -1,24 +1,55 @@
-//! Whether a server may start where others can reach it.
+//! The listeners of a server, and whether they may be reachable from other machines.
 //!
-//! On loopback everything is allowed unless a policy says otherwise. Beyond it a caller can be any machine: without TLS
-//! what passes can be read and changed on the way, tokens too, and without a policy a caller may do everything.
+//! On loopback everything is allowed unless a policy says otherwise. Elsewhere, TLS and a policy are required: without TLS
+//! traffic and tokens can be read and changed, and without a policy every caller may do everything.
 
 use std::net::SocketAddr;
 
-/// What a server would start with.
+use leaseway_tls::Protocol;
+
+/// The service of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    Clients,
+    Pages,
+    Operators,
+    Peers,
+}
+
+impl Service {
+    pub(crate) const ALL: [Service; 4] = [Service::Clients, Service::Pages, Service::Operators, Service::Peers];
+
+    /// The name in logs and metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Service::Clients => "clients",
+            Service::Pages => "http",
+            Service::Operators => "operators",
+            Service::Peers => "peers",
+        }
+    }
+
+    pub(crate) fn protocol(self) -> Protocol {
+        match self {
+            Service::Pages => Protocol::Http1,
+            Service::Clients | Service::Operators | Service::Peers => Protocol::Http2,
+        }
+    }
+}
+
+/// The listeners and their protection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exposure<'a> {
-    /// Where it would listen, by the flag that says so. The peers' listener has a rule of its own.
+    /// Flags and addresses. The peers' listener has its own rule.
     pub(crate) listeners: &'a [(&'static str, SocketAddr)],
-    /// All of these speak TLS.
     pub(crate) has_tls: bool,
-    /// A policy will decide: from the configuration, or the one that the peers keep.
+    /// In the configuration, or replicated by the peers.
     pub(crate) has_policy: bool,
     /// `--insecure`.
     pub(crate) insecure: bool,
 }
 
-/// Beyond loopback, and not protected.
+/// A listener is reachable from other machines and unprotected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{flag} {address} can be reached from other machines, and {}; on a network where only those reach it that may do \
@@ -26,11 +57,10 @@ pub(crate) struct Exposure<'a> {
 )]
 pub struct ExposedError {
     pub flag: &'static str,
-    /// Where it was to listen.
     pub address: SocketAddr,
-    /// TLS is missing.
+    /// Whether TLS is missing.
     pub tls: bool,
-    /// A policy is missing.
+    /// Whether a policy is missing.
     pub policy: bool,
 }
 
@@ -45,7 +75,7 @@ fn lacks(tls: &bool, policy: &bool) -> String {
 }
 
 impl Exposure<'_> {
-    /// Refuses what is not protected, unless that is wanted.
+    /// Refuses unprotected listeners unless `insecure` is set.
     pub(crate) fn check(&self) -> Result<(), ExposedError> {
         match self.exposed() {
             Some((flag, address)) if !self.insecure => {
@@ -55,13 +85,13 @@ impl Exposure<'_> {
         }
     }
 
-    /// The first listener that others reach although it is not protected.
+    /// The first unprotected listener that is reachable from other machines.
     pub(crate) fn exposed(&self) -> Option<(&'static str, SocketAddr)> {
         let beyond = self.listeners.iter().find(|(_, address)| !address.ip().is_loopback());
         beyond.filter(|_| !(self.has_tls && self.has_policy)).copied()
     }
 
-    /// Whether everything may be allowed while there is no policy.
+    /// Whether everything is allowed without a policy.
     pub(crate) fn opens_without_policy(&self) -> bool {
         self.insecure || self.listeners.iter().all(|(_, address)| address.ip().is_loopback())
     }
@@ -76,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_nothing_is_asked_for() {
+    fn loopback_needs_no_protection() {
         for (listen, http) in [("127.0.0.1:1", "127.0.0.2:2"), ("[::1]:1", "127.0.0.1:0")] {
             let listeners = listeners(listen, http);
             let exposure = Exposure { listeners: &listeners, has_tls: false, has_policy: false, insecure: false };
@@ -86,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_loopback_tls_and_a_policy_are_needed_or_the_word_insecure() {
+    fn elsewhere_tls_and_a_policy_are_required_unless_insecure() {
         for (listen, http, flag) in [
             ("0.0.0.0:1", "127.0.0.1:2", "--listen"),
             ("127.0.0.1:1", "192.0.2.1:2", "--http"),
@@ -97,7 +127,7 @@ mod tests {
                 let exposure = Exposure { listeners: &listeners, has_tls, has_policy, insecure: false };
                 let is_protected = has_tls && has_policy;
                 assert_eq!(exposure.check().is_ok(), is_protected);
-                assert!(!exposure.opens_without_policy(), "also if the policy is taken away later");
+                assert!(!exposure.opens_without_policy(), "nor without the policy");
                 let insecure = Exposure { insecure: true, ..exposure };
                 assert_eq!((insecure.check(), insecure.exposed().is_some()), (Ok(()), !is_protected));
                 if let Err(error) = exposure.check() {

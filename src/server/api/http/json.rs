@@ -1,4 +1,4 @@
-//! `/api/v1`: what the pages show, as JSON. docs/reference/api.md explains each field.
+//! `/api/v1`: the data of the pages as JSON. The fields are documented in docs/reference/api.md.
 
 use axum::{
     Json, Router,
@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 
 use super::{
     Pages,
-    view::{self, HolderQuery, PAGE_ROWS, ResourceQuery, WhyQuery},
+    view::{
+        node::{self, WhyQuery},
+        resources::{self as view, HolderQuery, PAGE_ROWS, ResourceQuery},
+    },
 };
 use crate::{
     api::status::survey::{SAMPLE_EVERY, Sample},
@@ -32,7 +35,6 @@ pub(super) fn routes() -> Router<Pages> {
         .route("/api/{*unknown}", get(unknown))
 }
 
-/// Why there is no answer.
 struct ApiError(StatusCode, String);
 
 impl IntoResponse for ApiError {
@@ -49,7 +51,7 @@ impl From<QueryRejection> for ApiError {
 }
 
 type JsonAnswer = Result<([(header::HeaderName, &'static str); 1], Json<Value>), ApiError>;
-type Asked<T> = Result<Query<T>, QueryRejection>;
+type Parameters<T> = Result<Query<T>, QueryRejection>;
 
 fn answer(value: Value) -> JsonAnswer {
     Ok(([(header::CACHE_CONTROL, "no-store")], Json(value)))
@@ -66,8 +68,8 @@ async fn unknown() -> ApiError {
 }
 
 async fn status(State(pages): State<Pages>) -> JsonAnswer {
-    let view = view::node(&pages).await;
-    let (grade, verdict) = view::verdict(&view);
+    let view = node::node(&pages).await;
+    let (grade, verdict) = node::verdict(&view);
     let mut value = json!(view);
     for part in ["peers", "parent", "children"] {
         value.as_object_mut().map(|fields| fields.remove(part));
@@ -78,12 +80,12 @@ async fn status(State(pages): State<Pages>) -> JsonAnswer {
 }
 
 async fn peers(State(pages): State<Pages>) -> JsonAnswer {
-    let view = view::node(&pages).await;
+    let view = node::node(&pages).await;
     answer(json!({ "peers": view.peers, "parent": view.parent, "children": view.children }))
 }
 
-async fn resources(State(pages): State<Pages>, asked: Asked<ResourceQuery>) -> JsonAnswer {
-    let Query(query) = asked?;
+async fn resources(State(pages): State<Pages>, parameters: Parameters<ResourceQuery>) -> JsonAnswer {
+    let Query(query) = parameters?;
     let rows = pages.snapshots.resources.get(&pages).await;
     let (page, matching) = rows.page(&query);
     answer(json!({
@@ -97,22 +99,22 @@ struct OneResource {
     resource: String,
 }
 
-async fn resource(State(pages): State<Pages>, asked: Asked<OneResource>) -> JsonAnswer {
-    let Query(OneResource { resource }) = asked?;
+async fn resource(State(pages): State<Pages>, parameters: Parameters<OneResource>) -> JsonAnswer {
+    let Query(OneResource { resource }) = parameters?;
     let detail = view::resource(&pages, &resource).await.ok_or_else(|| not_known("this resource"))?;
-    answer(json!(detail))
+    answer(detail.to_json())
 }
 
-async fn holders(State(pages): State<Pages>, asked: Asked<HolderQuery>) -> JsonAnswer {
-    let Query(query) = asked?;
+async fn holders(State(pages): State<Pages>, parameters: Parameters<HolderQuery>) -> JsonAnswer {
+    let Query(query) = parameters?;
     let page = view::holders(&pages, &query).await.ok_or_else(|| not_known("this resource"))?;
     answer(json!({
         "holders": page.rows, "matching": page.matching, "page": query.page.max(1), "pages": page.pages,
     }))
 }
 
-async fn history(State(pages): State<Pages>, asked: Asked<OneResource>) -> JsonAnswer {
-    let Query(OneResource { resource }) = asked?;
+async fn history(State(pages): State<Pages>, parameters: Parameters<OneResource>) -> JsonAnswer {
+    let Query(OneResource { resource }) = parameters?;
     let samples: Vec<Value> = pages.history.of(&resource).iter().map(sample).collect();
     answer(json!({ "resource": resource, "every_ms": SAMPLE_EVERY.as_millis() as u64, "samples": samples }))
 }
@@ -124,13 +126,13 @@ fn sample(sample: &Sample) -> Value {
     })
 }
 
-async fn explain(State(pages): State<Pages>, asked: Asked<WhyQuery>) -> JsonAnswer {
-    let Query(query) = asked?;
+async fn explain(State(pages): State<Pages>, parameters: Parameters<WhyQuery>) -> JsonAnswer {
+    let Query(query) = parameters?;
     if !["", "client", "node"].contains(&query.kind.as_str()) {
         return Err(ApiError(StatusCode::BAD_REQUEST, "kind: must be `client` or `node`".to_owned()));
     }
-    let explained = view::explain(&pages, &query).await.ok_or_else(|| not_known("this holder of this resource"))?;
-    answer(json!(explained))
+    let explained = node::explain(&pages, &query).await.ok_or_else(|| not_known("this holder of this resource"))?;
+    answer(explained.to_json(&query.resource))
 }
 
 #[derive(Deserialize)]
@@ -140,8 +142,8 @@ struct WhichChanges {
     kind: String,
 }
 
-async fn changes(State(pages): State<Pages>, asked: Asked<WhichChanges>) -> JsonAnswer {
-    let Query(WhichChanges { kind }) = asked?;
+async fn changes(State(pages): State<Pages>, parameters: Parameters<WhichChanges>) -> JsonAnswer {
+    let Query(WhichChanges { kind }) = parameters?;
     let which = ChangeKind::named(&kind);
     if which.is_none() && !kind.is_empty() {
         let known = ChangeKind::ALL.map(ChangeKind::name).join(", ");

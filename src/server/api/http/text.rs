@@ -1,8 +1,8 @@
-//! Numbers, lengths of time and ids as people read them.
+//! Formatting for pages: numbers, durations, times and ids.
 
 use std::time::SystemTime;
 
-/// With groups of thousands, and as many digits behind the point as are of use at its size.
+/// With thousands separators, and decimals that fit the size.
 pub(super) fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 1000.0 => 0,
@@ -18,7 +18,7 @@ pub(super) fn number(value: f64) -> String {
     if part.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") }
 }
 
-/// With groups of thousands.
+/// With thousands separators.
 pub(super) fn count(value: impl std::fmt::Display) -> String {
     grouped(&value.to_string())
 }
@@ -34,7 +34,7 @@ fn grouped(digits: &str) -> String {
     text
 }
 
-/// A length of time in two units at most.
+/// A duration in at most two units.
 pub(super) fn length(ms: u64) -> String {
     let secs = ms / 1000;
     match secs {
@@ -46,7 +46,7 @@ pub(super) fn length(ms: u64) -> String {
     }
 }
 
-/// A length of time that is shown and changes every second: whole seconds.
+/// A duration that changes while it is shown: whole seconds.
 pub(super) fn ago(ms: u64) -> String {
     match ms {
         0..1000 => "less than 1 s".to_owned(),
@@ -55,18 +55,18 @@ pub(super) fn ago(ms: u64) -> String {
     }
 }
 
-/// The time of the day, UTC.
+/// Time of day, UTC.
 pub(super) fn clock(at: SystemTime) -> String {
     let text = humantime::format_rfc3339_seconds(at).to_string();
     text.get(11..19).unwrap_or_default().to_owned()
 }
 
-/// Date and time of the day, UTC.
+/// Date and time, UTC.
 pub(super) fn moment(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
-/// Everything but letters and digits as %XX: ids may contain anything.
+/// Percent-encodes everything but letters and digits.
 pub(super) fn encoded(id: &str) -> String {
     id.bytes()
         .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped_and_as_long_as_is_of_use() {
+    fn numbers_are_formatted() {
         for (value, text) in [
             (0.0, "0"),
             (0.12345, "0.1235"),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_have_two_units_at_most() {
+    fn durations_are_formatted() {
         for (ms, text) in [
             (50, "0.0 s"),
             (1_250, "1.2 s"),
