@@ -21,11 +21,6 @@ pub(crate) fn bench() -> &'static Path {
     PATH.get_or_init(|| build("leaseway-bench", "--bin", "leaseway-bench"))
 }
 
-/// An example of the client library.
-pub(crate) fn example(name: &str) -> PathBuf {
-    build("leaseway-client", "--example", name)
-}
-
 fn build(package: &str, kind: &str, name: &str) -> PathBuf {
     let built = artifacts(package, &[kind, name]);
     let mut executables = built.iter().filter_map(|message| message["executable"].as_str().map(PathBuf::from));

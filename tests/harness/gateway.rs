@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{
+    binary,
     config::ConfigFile,
     http,
     http_gateway::{Connected, HttpAnswer},
@@ -42,9 +43,9 @@ impl Gateway {
     }
 
     fn start(servers: &str, flags: &[&str]) -> Gateway {
-        let seat = ServerSlot::take();
-        let process = Process::start(&[&["gateway", "--server", servers], flags].concat(), &[]);
-        let gateway = Gateway { process, _slot: seat };
+        let slot = ServerSlot::take();
+        let flags_of_all = [&["gateway", "--server", servers], flags].concat();
+        let gateway = Gateway { process: Process::start_server(binary::path(), &flags_of_all, &[]), _slot: slot };
         // The last line it prints once it serves.
         gateway.serving(if flags.contains(&"--metrics") { "metrics" } else { "HTTP" });
         gateway

@@ -65,18 +65,8 @@ impl Scrape {
         family.samples.push(sample);
     }
 
-    /// The help text of a metric.
-    pub(crate) fn help(&self, name: &str) -> &str {
-        self.0.get(name).and_then(|family| family.help.as_deref()).unwrap_or_default()
-    }
-
     pub(crate) fn kind(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.kind.as_deref()
-    }
-
-    /// All metrics, without the suffixes of histograms.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
     }
 
     /// All series of a name.

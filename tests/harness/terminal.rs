@@ -80,10 +80,6 @@ impl Terminal {
     pub(crate) fn ended(&mut self) -> ExitStatus {
         eventually("it ends", || self.child.try_wait().unwrap())
     }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
 }
 
 impl Drop for Terminal {

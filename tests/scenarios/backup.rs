@@ -98,28 +98,3 @@ fn a_set_that_lost_everything_has_the_same_facts_and_gives_nothing_away_that_cli
     peers.run(master, &[]);
     assert_eq!(facts(&peers), before);
 }
-
-#[test]
-fn what_cannot_be_restored_is_refused_in_words() {
-    let directory = tempfile::tempdir().unwrap();
-    let (file, data) = (directory.path().join("backup.jsonl"), directory.path().join("data"));
-    let peers = Peers::start(1, ConfigFile::of(&templates()), &[]);
-    peers.operated(0, &["backup", file.to_str().unwrap()]);
-    let whole = fs::read_to_string(&file).unwrap();
-    let refused = |text: &str, code: i32, why: &str| {
-        fs::write(&file, text).unwrap();
-        let said = restore(&file, &data);
-        assert!(said.code == Some(code) && said.stderr.contains(why), "{said:?}");
-        assert!(!data.exists(), "nothing was made");
-    };
-    refused(&whole[..whole.len() / 2], 78, "is damaged");
-    refused(&whole.replacen("development", "developmemt", 1).replacen("100", "900", 1), 78, "its checksum is");
-    refused(&whole.replacen("\"leaseway_backup\":1", "\"leaseway_backup\":7", 1), 78, "reads formats up to 1");
-    refused("resources: []\n", 78, "not a Leaseway backup");
-    fs::write(&file, &whole).unwrap();
-    let (file, data) = (file.to_str().unwrap(), data.to_str().unwrap());
-    let said = leaseway(&["restore", file, "--data", data, "--listen-for", "1s"]);
-    assert!(said.code == Some(2) && said.stderr.contains("is too short"), "{said:?}");
-    let said = leaseway(&["restore", file, "--data", data, "--listen-for", "2h", "-o", "json"]);
-    assert_eq!(json(&said.stdout)["listen_ms"], 7_200_000, "{said:?}");
-}

@@ -8,9 +8,8 @@ use std::{
 use serde_json::Value;
 
 use crate::harness::{
-    binary,
     config::{ConfigFile, Template},
-    doorman::{Asks as _, Client},
+    doorman::Asks as _,
     peers::Peers,
     preload,
     process::{Said, leaseway},
@@ -75,18 +74,6 @@ fn a_cluster_that_is_well_is_said_to_be_and_a_peer_that_dies_is_named() {
 }
 
 #[test]
-fn a_parent_that_is_gone_is_found_at_the_leaf_and_above_it() {
-    let mut root = Peers::start(1, fair(100.0), &[]);
-    let leaf = root.child("east", 1);
-    let mut ann = Client::new(leaf.doorman(0).clone(), "ann");
-    assert_eq!(ann.ask("r", 40.0), 40.0);
-    let at = leaf.endpoints()[0].clone();
-    finds(&at, WELL, &[("ok parent", "answers"), ("ok parent", "it is a root"), ("ok resources", "1 alive")]);
-    root.kill(0);
-    finds(&at, BAD, &[("bad servers", "no server answers"), ("bad parent", "has not answered for")]);
-}
-
-#[test]
 fn a_disk_that_is_slow_and_the_peer_that_waits_for_it_are_found() {
     let directory = tempfile::tempdir().unwrap();
     let (library, slow) = (preload::library(directory.path(), "slow_disk"), directory.path().join("slow"));
@@ -94,7 +81,7 @@ fn a_disk_that_is_slow_and_the_peer_that_waits_for_it_are_found() {
     let other = peers.follower();
     peers.stop(other);
     let variables = [("LD_PRELOAD", library.as_str()), ("SLOW_DISK", slow.to_str().unwrap())];
-    peers.run_by(other, &[binary::path().to_str().unwrap()], &variables, &[]);
+    peers.run_within(other, &variables);
     let (at, name) = (peers.endpoints().join(","), ["a", "b", "c"][other]);
     finds(&at, WELL, &[("ok peers", "3 of 3 take part")]);
     // Longer than all that follows: what is under way counts.

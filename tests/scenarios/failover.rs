@@ -33,7 +33,7 @@ fn peers_that_are_not_the_master_name_it_in_every_answer() {
         assert_eq!((got.response.len(), got.mastership.unwrap().master_address), (0, expected.clone()));
         let got = peers.doorman(peer).get_server(node_request("child", "r", &[(1, 1.0)])).unwrap();
         assert_eq!((got.response.len(), got.mastership.unwrap().master_address), (0, expected.clone()));
-        let released = peers.doorman(peer).try_release("alice", &["r"]).unwrap();
+        let released = peers.doorman(peer).try_release("alice", &["r"], false).unwrap();
         assert_eq!(released.mastership.unwrap().master_address, expected);
         eventually("it counts", || (http::get(peers.http(peer), "/readyz").status == 200).then_some(()));
     }

@@ -52,25 +52,6 @@ fn a_lease_is_got_kept_and_given_back_under_the_clients_own_name() {
 }
 
 #[test]
-fn a_budget_of_an_hour_can_be_saved_up_and_is_told_as_one() {
-    let server = server_with(1.0);
-    let gateway = Gateway::for_http(&server.grpc().to_string(), &["--window", "tokens/*=3600/3600,*=60/60"]);
-    // It begins full, and within a test next to nothing comes back.
-    let first = gateway.acquire("tokens%2Fa", 3000, 5.0);
-    assert_eq!(
-        (first.status, first.header("ratelimit-policy")),
-        (200, Some("\"tokens/a\";q=3600;w=3600")),
-        "{first:?}"
-    );
-    let again = gateway.acquire("tokens%2Fa", 3000, 0.0);
-    assert_eq!((again.status, again.problem().0.as_str()), (429, "over_limit"), "{again:?}");
-    let seconds: u64 = again.header("retry-after").unwrap().parse().unwrap();
-    assert!((1000..=2400).contains(&seconds), "{again:?}");
-    let minute = gateway.acquire("calls", 30, 5.0);
-    assert_eq!((minute.status, minute.header("ratelimit-policy")), (200, Some("\"calls\";q=60;w=60")), "{minute:?}");
-}
-
-#[test]
 fn permits_are_taken_at_once_and_what_is_beyond_is_told_as_the_draft_has_it() {
     let server = server_with(4.0);
     let gateway = gateway_to(&server);
@@ -89,18 +70,6 @@ fn permits_are_taken_at_once_and_what_is_beyond_is_told_as_the_draft_has_it() {
     assert!((1..=60).contains(&seconds));
     assert!(refused.header("ratelimit-policy").unwrap().starts_with("\"mysql\";q="), "{refused:?}");
     assert!(refused.header("ratelimit").unwrap().starts_with("\"mysql\";r="), "{refused:?}");
-}
-
-#[test]
-fn a_request_waits_for_permits_and_one_that_would_wait_in_vain_is_told_at_once() {
-    let server = server_with(20.0);
-    let gateway = gateway_to(&server);
-    let taken: u64 =
-        (0..40).map(|_| gateway.acquire("mysql", 2, 30.0)).filter(|told| told.status == 200).count() as u64;
-    assert_eq!(taken, 40, "all of them wait for their turn");
-    let refused = gateway.acquire("mysql", 1_000_000, 60.0);
-    assert_eq!((refused.status, refused.problem().0), (429, "over_limit".to_owned()), "{refused:?}");
-    assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() > 1000);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::{
     time::Instant,
 };
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -103,30 +102,5 @@ fn two_gateways_let_through_no_more_than_there_is_while_the_master_is_killed() {
     let before = gateways.each_ref().map(|gateway| gateway.acquire("mysql", 1, 30.0).status);
     assert_eq!(before, [200, 200], "where a lease lives, it goes on");
     let permitted = callers.finish();
-    assert_never_above(&permitted, CAPACITY, BURST);
-}
-
-#[test]
-fn what_a_gateway_had_goes_to_the_others_when_it_is_stopped_or_killed() {
-    let cluster = cluster();
-    let servers = cluster.endpoints().join(",");
-    let stays = Gateway::for_http(&servers, &[]);
-    let everything_is_with = |gateway: &Gateway| (capacity(gateway) > 0.99 * CAPACITY).then_some(());
-    let halves = |gateways: [&Gateway; 2]| {
-        gateways.iter().all(|gateway| (0.3..0.7).contains(&(capacity(gateway) / CAPACITY))).then_some(())
-    };
-    let callers = Callers::of(&[&stays], 3);
-    eventually("it has all there is", || everything_is_with(&stays));
-    let mut permitted = Vec::new();
-    for signal in [Signal::TERM, Signal::KILL] {
-        let goes = Gateway::for_http(&servers, &[]);
-        let of_the_other = Callers::of(&[&goes], 3);
-        eventually("they have equal shares", || halves([&stays, &goes]));
-        goes.signal(signal);
-        goes.finish();
-        permitted.extend(of_the_other.finish());
-        eventually("what it had is with the other", || everything_is_with(&stays));
-    }
-    permitted.extend(callers.finish());
     assert_never_above(&permitted, CAPACITY, BURST);
 }

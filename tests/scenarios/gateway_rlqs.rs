@@ -72,27 +72,6 @@ fn a_gateway_that_stops_ends_its_streams_and_another_goes_on_with_the_leases_of_
 }
 
 #[test]
-fn an_envoy_whose_gateway_is_killed_has_its_lease_at_another_at_once() {
-    let server = server(100.0);
-    let killed = gateway(&server, &[]);
-    let other = Gateway::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", "gateway-2"]);
-    with_most_of_it(&killed);
-    killed.kill();
-    let mut stream = other.stream(Some("envoy-1"));
-    stream.report("shop", "cart", 5, 425, 0);
-    let (rate, _) = stream.assigned("cart");
-    assert!(rate > 80.0, "it is first told {rate}");
-    assert!(held(&server) <= 100.0);
-    // Others have what the Envoy wants no longer, once it no longer believes in it.
-    stream.report("shop", "cart", 5, 5, 0);
-    stream.report("shop", "cart", 5, 5, 0);
-    eventually("it comes free", || {
-        stream.report("shop", "cart", 5, 5, 0);
-        (held(&server) < 10.0).then_some(())
-    });
-}
-
-#[test]
 fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
     let template = Template { refresh: 1, ..Template::fair("shop/*", 100.0) };
     let mut peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
@@ -107,20 +86,6 @@ fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
         let granted = status["resources"].as_array()?.iter().find(|one| one["resource"] == "shop/route=cart")?;
         (granted["granted"].as_f64()? > 80.0).then_some(())
     });
-}
-
-#[test]
-fn a_gateway_that_is_killed_and_started_again_under_its_name_goes_on_with_the_same_leases() {
-    let server = server(10.0);
-    let killed = gateway(&server, &[]);
-    let mut stream = killed.stream(Some("envoy-1"));
-    stream.report("shop", "cart", 0, 0, 1);
-    assert_eq!(stream.assigned("cart").0, 10.0, "all there is");
-    killed.kill();
-    let again = gateway(&server, &[]);
-    let mut stream = again.stream(Some("envoy-1"));
-    stream.report("shop", "cart", 5, 50, 50);
-    assert_eq!(stream.assigned("cart").0, 10.0, "it is the same Envoy");
 }
 
 #[test]

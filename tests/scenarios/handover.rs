@@ -88,16 +88,3 @@ fn an_empty_directory_does_not_pass_for_a_first_start() {
         kill(server);
     }
 }
-
-#[test]
-fn what_was_listened_for_is_over_when_the_longest_lease_is() {
-    let config = ConfigFile::new(
-        &crate::harness::config::text(&[Template { lease: 2, refresh: 1, ..Template::fair("*", 100.0) }])
-            .replace("    learning_mode_duration: 0\n", ""),
-    );
-    let lone = Lone::new(config);
-    let server = lone.start(&[]);
-    let mut client = server.client("a");
-    assert_eq!(client.ask("r", 40.0), 0.0);
-    eventually("it has learnt", || (client.ask("r", 40.0) == 40.0).then_some(()));
-}

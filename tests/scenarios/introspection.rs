@@ -12,7 +12,7 @@ use crate::harness::{legacy_client, server::Server, wait::block_on};
 
 #[test]
 fn the_health_service_says_that_it_serves() {
-    let server = Server::development();
+    let server = Server::shared();
     let mut health = HealthClient::new(server.channel());
     for service in ["", "doorman.Capacity"] {
         let answer = block_on(health.check(HealthCheckRequest { service: service.into() })).unwrap().into_inner();
@@ -38,8 +38,8 @@ fn reflect(server: &Server, question: MessageRequest) -> MessageResponse {
 
 #[test]
 fn reflection_lists_the_services() {
-    let server = Server::development();
-    let MessageResponse::ListServicesResponse(list) = reflect(&server, MessageRequest::ListServices(String::new()))
+    let server = Server::shared();
+    let MessageResponse::ListServicesResponse(list) = reflect(server, MessageRequest::ListServices(String::new()))
     else {
         panic!("a list was asked for");
     };
@@ -52,9 +52,9 @@ fn reflection_lists_the_services() {
 
 #[test]
 fn reflection_gives_the_protocol_with_everything_that_the_original_has() {
-    let server = Server::development();
+    let server = Server::shared();
     let question = MessageRequest::FileContainingSymbol("doorman.Capacity".into());
-    let MessageResponse::FileDescriptorResponse(files) = reflect(&server, question) else {
+    let MessageResponse::FileDescriptorResponse(files) = reflect(server, question) else {
         panic!("a file was asked for");
     };
     let mut pool = DescriptorPool::new();

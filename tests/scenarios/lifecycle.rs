@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use crate::harness::{
-    doorman::{Asks as _, entry, request},
+    doorman::{entry, request},
     process::leaseway,
     server::{ANYWHERE, Server},
     wait::{block_on, eventually, runtime},
@@ -29,21 +29,6 @@ fn a_second_server_on_the_same_port_is_refused_and_the_first_goes_on() {
         }
     }
     server.assert_alive();
-}
-
-#[test]
-fn sigterm_and_sigint_end_a_server_cleanly() {
-    for signal in [Signal::TERM, Signal::INT] {
-        let server = Server::development();
-        let mut alice = server.client("alice");
-        alice.ask("mysql", 40.0);
-        server.signal(signal);
-        let said = server.finish();
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.stderr.contains("stopping"), "{said:?}");
-        assert!(!said.stderr.contains("panicked"), "{said:?}");
-        alice.try_ask("mysql", 40.0).expect_err("the server has stopped");
-    }
 }
 
 #[test]

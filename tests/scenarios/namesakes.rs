@@ -49,18 +49,3 @@ fn of_two_nodes_with_one_name_one_is_served_and_both_sides_say_so() {
     first.finish();
     eventually("the second is served", || (bob.ask("r", 910.0) == 910.0).then_some(()));
 }
-
-#[test]
-fn a_node_without_a_directory_that_is_started_again_gets_what_is_free_at_once() {
-    let (_config, root) = root();
-    let before = leaf(&root, "leaf");
-    assert_eq!(before.client("alice").ask("r", 300.0), 300.0);
-    before.signal(Signal::KILL);
-    before.finish();
-    let after = leaf(&root, "leaf");
-    let mut bob = after.client("bob");
-    eventually("it is served", || (bob.ask("r", 300.0) == 300.0).then_some(()));
-    assert!(!after.log().contains("another node has this name here"), "{}", after.log());
-    let seen = root.status(&["r"])["resources"][0]["holder"].to_string();
-    assert!(seen.contains("leaf"), "{seen}");
-}

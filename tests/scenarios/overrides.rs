@@ -79,23 +79,6 @@ fn it_survives_the_master_and_ends_by_itself() {
 }
 
 #[test]
-fn it_is_taken_back_and_outlives_all_peers() {
-    let mut peers = Peers::start(1, config(), &[]);
-    let mut alice = peers.client("alice");
-    assert_eq!(alice.ask(&peers, "db1", 1000.0), 100.0);
-    peers.operated(0, &["capacity", "db1", "30", "--for", "1h", "--why", "a test"]);
-    peers.kill(0);
-    peers.run(0, &[]);
-    peers.master();
-    eventually("it is in force", || (alice.ask(&peers, "db1", 1000.0) == 30.0).then_some(()));
-    let explained = peers.status(0, &["db1"]);
-    assert_eq!(explained["resources"][0]["overridden"]["set_to"], "30", "{explained}");
-    let said = peers.operated(0, &["capacity", "db1", "--clear"]);
-    assert!(said.starts_with("db1 has what its template says again\n"), "{said}");
-    eventually("it is over", || (alice.ask(&peers, "db1", 1000.0) == 100.0).then_some(()));
-}
-
-#[test]
 fn below_a_parent_it_lowers_what_is_passed_on() {
     let config = ConfigFile::of(&[Template { lease: 4, refresh: 1, learning: 0, ..Template::fair("*", 100.0) }]);
     let root = Peers::start(1, config, &[]);

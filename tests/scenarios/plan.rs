@@ -155,27 +155,6 @@ fn a_pool_gets_the_total_that_was_planned_and_what_it_admits_is_said_not_to_be_f
 }
 
 #[test]
-fn a_plan_of_five_thousand_resources_has_a_bounded_answer_that_counts_the_rest() {
-    const RESOURCES: usize = 5_000;
-    /// The limit, and the framing of what is in it.
-    const MOST: usize = 4 << 20;
-    let root = Peers::start(1, file(&template("*", 10.0, "FAIR_SHARE", "")), &[]);
-    let _inside = runtime().enter();
-    let client = Client::builder().endpoints(root.endpoints()).id("ann").build().unwrap();
-    let open = |number| client.resource(format!("r{number:04}")).wants(20.0).open().unwrap();
-    let _open: Vec<Resource> = (0..RESOURCES).map(open).collect();
-    eventually("all are there", || (root.status(0, &[])["resources_total"] == RESOURCES).then_some(()));
-    let lower = file(&template("*", 5.0, "FAIR_SHARE", ""));
-    let text = root.operated(0, &["config", "plan", lower.path(), "--json", "--holders", "1000", "--timeout", "60"]);
-    let plan: Value = serde_json::from_str(&text).unwrap();
-    let planned = plan["resources"].as_array().unwrap();
-    let left_out = plan["left_out"].as_u64().unwrap() as usize;
-    assert!(text.len() <= MOST, "{} bytes", text.len());
-    assert_eq!((planned.len() + left_out, &plan["unchanged"]), (RESOURCES, &0.into()));
-    assert!(planned.iter().all(|one| one["foreseen"]["due_after"] == 5.0), "each is divided");
-}
-
-#[test]
 fn who_loses_and_what_has_to_end_first_is_said_in_words() {
     let root = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
     for (id, wants) in [("alice", 40.0), ("bob", 70.0)] {
@@ -194,34 +173,4 @@ fn who_loses_and_what_has_to_end_first_is_said_in_words() {
     }
     let same = root.operated(0, &["config", "plan", file(&template("*", 100.0, "FAIR_SHARE", "")).path()]);
     assert_eq!(same, "no difference\nnone of 1 resources would change\n");
-}
-
-#[test]
-fn a_file_with_mistakes_is_not_planned_and_a_leaf_says_that_its_parent_decides() {
-    let root = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
-    let bad = root.operate(0, &["config", "plan", file("- identifier_glob: '*'\n  capacity: -1\n").path()]);
-    assert_eq!(bad.code, Some(78), "{bad:?}");
-    assert!(bad.stderr.contains(":3:13: `capacity` is `-1`: must not be negative"), "{}", bad.stderr);
-    let leaf = root.child("leaf", 1);
-    let said = leaf.operate(0, &["config", "plan", file(&template("*", 1.0, "FAIR_SHARE", "")).path()]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains(&root.endpoints()[0]) && said.stderr.contains("at the root"), "{}", said.stderr);
-}
-
-#[test]
-fn a_resource_that_is_not_limited_has_no_capacity_in_status_or_plan() {
-    let peers = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
-    peers.client("ann").ask(&peers, "r", 40.0);
-    let unlimited = file(&template("other", 100.0, "FAIR_SHARE", ""));
-    let planned = peers.operated(0, &["config", "plan", unlimited.path()]);
-    assert!(planned.contains("100 → unlimited") && !planned.contains("→ 0"), "{planned}");
-    peers.operated(0, &["config", "apply", unlimited.path()]);
-    let server = peers.grpc(0).to_string();
-    let status = eventually("it is in force", || {
-        let said = leaseway(&["status", "--server", &server]).stdout;
-        said.contains("(none)").then_some(said)
-    });
-    let row = status.lines().find(|line| line.starts_with("r ")).expect("a row");
-    assert_eq!(row.split_whitespace().nth(1), Some("unlimited"), "{status}");
-    assert_eq!(peers.status(0, &["r"])["resources"][0]["capacity"], Value::Null);
 }

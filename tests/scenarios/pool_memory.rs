@@ -92,46 +92,6 @@ fn balances_costs_and_the_total_outlive_a_master_that_is_killed() {
 }
 
 #[test]
-fn a_retired_pool_comes_back_with_its_balances_and_one_that_stops_sends_its_bills() {
-    let parameters = [("min_capacity", "10"), ("free_key", "client_id")];
-    let config = template("searches", 20.0, "PRIORITY_POOL", &parameters);
-    let mut peers = Peers::start(1, config, &["--idle-secs", "1"]);
-    let tom_client = client(&peers.endpoints(), "tom");
-    let tom = rate(&tom_client, "searches", 10.0);
-    gets(&tom, 10.0);
-    eventually("it has been served for a while", || {
-        (number(&stands(&peers, 0, "tom")?, "balance") > 6.0).then_some(())
-    });
-    drop(tom);
-    block_on(tom_client.close());
-    eventually("nothing is held, and the pool is gone", || {
-        peers.status(0, &[])["resources"].as_array().unwrap().is_empty().then_some(())
-    });
-    peers.operated(0, &["pool", "set", "acme", "searches", "10"]);
-    let (tom_client, acme) = (client(&peers.endpoints(), "tom"), client(&peers.endpoints(), "acme"));
-    let tom = rate(&tom_client, "searches", 10.0);
-    gets(&tom, 10.0);
-    let again = stands(&peers, 0, "tom").unwrap();
-    assert!(number(&again, "balance") > 6.0, "{again}");
-    // A peer that stops says what has been used of it.
-    let acme = rate(&acme, "searches", 10.0);
-    gets(&acme, 10.0);
-    let watch = Process::start(&["pool", "watch", "searches", "--admin", &peers.admin(0).to_string()], &[]);
-    eventually("it listens", || watch.stdout().contains("from here on nothing is missing").then_some(()));
-    eventually("it costs", || (number(&stands(&peers, 0, "acme")?, "time_cost") > 20.0).then_some(()));
-    peers.stop(0);
-    let (time, _) = eventually("the bill so far", || bill(&watch, "acme", "this server is going"));
-    assert!(time > 20.0, "{time}");
-    peers.run(0, &[]);
-    let after =
-        eventually("it goes on from there", || stands(&peers, 0, "acme").filter(|acme| acme["capacity"] == 10.0));
-    assert!(number(&after, "time_cost") >= time, "{after}");
-    // One may ask later than the other.
-    let tom = eventually("tom asks again, too", || stands(&peers, 0, "tom"));
-    assert!(number(&tom, "balance") > 6.0, "{tom}");
-}
-
-#[test]
 fn an_assignment_that_no_quorum_has_stored_is_not_read() {
     let peers = Peers::start(3, template("searches", 100.0, "PRIORITY_POOL", &[("min_capacity", "1")]), &[]);
     let holder = || Some(Holder { id: "acme".into(), ..Holder::default() });

@@ -1,9 +1,6 @@
 //! Pools with real clients, operators, and masters that are lost.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
 use leaseway_client::{Client, PoolStanding, Rate};
 use serde_json::Value;
@@ -13,7 +10,6 @@ use crate::harness::{
     doorman::Asks as _,
     peers::Peers,
     process::{Process, Said, leaseway},
-    prometheus::Scrape,
     server::{ANYWHERE, Server},
     wait::{eventually, runtime},
 };
@@ -133,45 +129,6 @@ pub(super) fn stands(peers: &Peers, at: usize, id: &str) -> Option<Value> {
 
 pub(super) fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name} of {value}"))
-}
-
-#[test]
-fn a_client_with_its_own_limiter_reports_use_and_a_rate_saves_up_what_the_pool_allows() {
-    let config = template("searches", 20.0, "PRIORITY_POOL", &[("min_capacity", "10"), ("burst_seconds", "2")]);
-    let managed = Managed::start(&config, &[]);
-    let endpoints = [managed.server.grpc().to_string()];
-    let (own_client, rate_client) = (client(&endpoints, "own"), client(&endpoints, "saver"));
-    let own = {
-        let _inside = runtime().enter();
-        own_client.resource("searches").wants(10.0).open().unwrap()
-    };
-    eventually("it has a place", || (own.capacity().get() == 10.0).then_some(()));
-    let used = || managed.shown()["recharging"].as_f64().unwrap();
-    eventually("one that says nothing uses all", || (used() == 10.0).then_some(()));
-    own.report_use(0, Duration::ZERO).unwrap();
-    eventually("one that says nothing was used uses nothing", || {
-        own.report_use(3, Duration::ZERO).unwrap();
-        (used() == 0.0).then_some(())
-    });
-    let cost =
-        || json(&managed.done(&["get", "own", "searches", "--json"]))["client"]["request_cost"].as_f64().unwrap();
-    eventually("what it has used is billed", || {
-        own.report_use(5, Duration::from_secs(10)).unwrap();
-        (cost() >= 20.0 && used() == 10.0).then_some(())
-    });
-    let saver = rate(&rate_client, "searches", 10.0);
-    gets(&saver, 10.0);
-    assert_eq!(saver.resource().pool().unwrap().burst, Some(Duration::from_secs(2)));
-    assert!(saver.resource().report_use(1, Duration::ZERO).unwrap_err().to_string().contains("has a limiter"));
-    eventually("what two seconds bring can be taken at once", || {
-        let began = Instant::now();
-        let taken = (0..1000).take_while(|_| saver.try_acquire(1).is_ok()).count();
-        // More comes while it takes them.
-        let most = 21.0 + 10.0 * began.elapsed().as_secs_f64();
-        assert!(taken as f64 <= most, "{taken} at once");
-        thread::sleep(Duration::from_millis(2500));
-        (taken >= 20).then_some(())
-    });
 }
 
 #[test]
@@ -317,66 +274,6 @@ fn what_makes_no_sense_is_refused_with_what_would() {
     assert_eq!(managed.done(&["get", "globex", "searches"]), "200\nnot connected, and does not wait\n");
     assert_eq!(managed.shown()["priority_assigned"], 210.0);
     assert_eq!(managed.shown()["memory"], "process");
-}
-
-#[test]
-fn without_a_data_directory_assignments_live_as_long_as_the_process_and_that_is_said() {
-    let managed = Managed::start(&two_places(), &["--idle-secs", "1"]);
-    let said = managed.pool(&["set", "acme", "searches", "50%"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "acme has 50% of searches assigned; before: nothing\n"));
-    assert!(said.stderr.contains("forgotten when the server ends"), "{}", said.stderr);
-    eventually("nothing is held, and the pool is gone", || {
-        managed.server.status(&[])["resources"].as_array().unwrap().is_empty().then_some(())
-    });
-    let stands = managed.done(&["get", "acme", "searches"]);
-    assert_eq!(stands, "50%\nnot connected, and does not wait\n", "it begins anew with what was said");
-    assert_eq!(managed.server.client("acme").ask("searches", 100.0), 10.0);
-    let assigned = json(&managed.done(&["clients", "searches", "--only", "priority-connected", "--json"]));
-    assert_eq!(
-        (&assigned["clients"][0]["id"], &assigned["clients"][0]["standing"]),
-        (&"acme".into(), &"priority".into())
-    );
-    // What has to do with configurations and peers there is not.
-    let said = leaseway(&["peers", "list", "--admin", &managed.admin]);
-    assert!(said.stderr.contains("started without --data"), "{said:?}");
-}
-
-#[test]
-fn a_client_tells_how_much_it_uses_and_one_that_does_not_counts_as_using_all() {
-    let managed = Managed::start(&two_places(), &[]);
-    let mut naive = managed.server.client("naive");
-    assert_eq!(naive.ask("searches", 10.0), 10.0);
-    let ours = client(&[managed.server.grpc().to_string()], "ours");
-    let ours = rate(&ours, "searches", 10.0);
-    gets(&ours, 10.0);
-    eventually("who does nothing uses nothing", || (managed.shown()["recharging"] == 10.0).then_some(()));
-    managed.done(&["alarm", "ours", "searches", "200"]);
-    let watch = Process::start(
-        &["pool", "watch", "searches", "--only", "alarm", "--events", "2", "--json", "--admin", &managed.admin],
-        &[],
-    );
-    let busy = runtime().spawn(async move { while ours.wait().await.is_ok() {} });
-    eventually("who does what it can uses all", || {
-        managed.shown()["recharging"].as_f64().filter(|used| *used > 19.0).map(drop)
-    });
-    let cost = || {
-        let clients = json(&managed.done(&["clients", "searches", "--json"]));
-        let all = clients["clients"].as_array().unwrap().clone();
-        all.into_iter().find(|client| client["id"] == "ours").unwrap()
-    };
-    eventually("what it has used is counted", || cost()["request_cost"].as_f64().filter(|cost| *cost > 20.0).map(drop));
-    let said = watch.finish();
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let [begin, alarm] = &said.stdout.lines().map(json).collect::<Vec<_>>()[..] else { panic!("{said:?}") };
-    assert_eq!((&begin["event"], &alarm["event"]), (&"begin".into(), &"alarm".into()));
-    assert_eq!(alarm["client"]["id"], "ours");
-    busy.abort();
-    let metrics = Scrape::parse(&managed.server.page("/metrics"));
-    for name in ["leaseway_pool_total", "leaseway_pool_connected", "leaseway_pool_recharging"] {
-        assert!(metrics.find(name, "resource", "searches").unwrap() > 0.0, "{name}");
-    }
-    assert!(managed.server.page("/debug/resources?resource=searches").contains("Overloads"));
-    assert_eq!(managed.server.status(&["searches"])["resources"][0]["pool"]["total"], 20.0);
 }
 
 #[test]

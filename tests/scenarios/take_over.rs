@@ -9,7 +9,6 @@ use crate::harness::{
     legacy_client::{build, entry, field, get, inner, list, number},
     peers::Peers,
     raw::Raw,
-    server::{ANYWHERE, Server},
     wait::eventually,
 };
 
@@ -120,38 +119,4 @@ fn peers_that_take_over_never_give_away_what_clients_hold_from_before_also_if_th
     let most = most_believed(servers, old, trouble);
     assert!(most <= CAPACITY, "{most} of {CAPACITY} were believed in");
     assert!(most > CAPACITY * 0.9, "only {most}");
-}
-
-#[test]
-fn that_nothing_was_promised_is_not_true_then() {
-    let peers = Peers::start_with(3, config(), &[], &["--bootstrap"]);
-    let servers = || peers.all().map(|peer| peers.raw(peer)).collect();
-    let most = most_believed(servers, ten_old(), || ());
-    assert!(most > CAPACITY, "what `--take-over` is for: only {most} of {CAPACITY} were believed in");
-}
-
-#[test]
-fn a_lone_server_takes_over_too_and_learns_for_as_long_as_it_is_told_regardless_of_its_templates() {
-    let data = tempfile::tempdir().unwrap();
-    let (config, data) = (config(), data.path().join("data"));
-    let start = |flags: &[&str]| {
-        let all = ["--config", config.path(), "--data", data.to_str().unwrap(), "--admin", ANYWHERE];
-        Server::with_flags(&[&all, flags].concat())
-    };
-    let old = ten_old();
-    let server = start(&["--take-over=7"]);
-    let most = most_believed(
-        || vec![server.raw()],
-        old,
-        || {
-            let learning = server.status(&["r"])["resources"][0]["learning_ms"].as_u64().unwrap();
-            assert!(learning > 0, "{learning}");
-        },
-    );
-    assert!(most <= CAPACITY, "{most} of {CAPACITY} were believed in");
-    server.stop();
-    // That it listened is over, and stays so.
-    let server = start(&["--take-over=7"]);
-    eventually("it is master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
-    assert!(server.log().contains("--take-over has no effect any more"), "{}", server.log());
 }

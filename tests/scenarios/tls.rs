@@ -335,29 +335,6 @@ fn peer_address(server: &Server) -> SocketAddr {
 }
 
 #[test]
-fn the_secret_of_peers_does_not_cross_the_network() {
-    use std::io::Read as _;
-    let secret = Authority::new("only for its directory").path("peer.secret");
-    fs::create_dir_all(secret.parent().unwrap()).unwrap();
-    fs::write(&secret, "a-secret-that-is-easy-to-find\n").unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (own, other) = (free_addresses(1)[0], listener.local_addr().unwrap());
-    let (named, data) = (format!("a={own},b={other}"), text(&secret.with_extension("data")));
-    let secret = text(&secret);
-    let flags = ["--id", "a", "--peers", &named, "--data", &data, "--bootstrap", "--peer-secret-file", &secret];
-    let _server = Server::with_flags(&[&flags[..], &["--admin", "127.0.0.1:0"]].concat());
-    let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    let mut heard = Vec::new();
-    let mut chunk = [0; 4096];
-    while let Ok(length @ 1..) = stream.read(&mut chunk) {
-        heard.extend_from_slice(&chunk[..length]);
-    }
-    assert!(heard.starts_with(b"PRI * HTTP/2.0"), "it has spoken");
-    assert!(!heard.windows(8).any(|window| window == b"a-secret"), "the secret was sent");
-}
-
-#[test]
 fn a_server_with_tls_says_so_to_who_asks_in_the_clear() {
     let ours = Authority::new("ours");
     let server = server(&of_server(&ours), &[]);

@@ -1,6 +1,6 @@
 //! The command line and the client library over TLS.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use leaseway_client::{Basis, Client, Resource};
 
@@ -129,43 +129,4 @@ fn the_client_library_asks_over_tls_and_says_why_it_has_no_lease() {
     let _waiting = tls.resource("r").wants(1.0).open().unwrap();
     says(&tls, "speak TLS");
     block_on(client.close());
-}
-
-#[test]
-fn a_certificate_that_was_renewed_is_used_by_new_connections_without_a_restart() {
-    let (certificates, others) = (Certificates::new(), Certificates::new());
-    let server = mutual(&certificates, &[]);
-    let place = tempfile::tempdir().unwrap();
-    let put = |from: &Certificates| {
-        for kind in ["key", "pem"] {
-            let name = format!("alice.{kind}");
-            let beside = place.path().join("new");
-            fs::copy(from.file(&name), &beside).unwrap();
-            fs::rename(beside, place.path().join(name)).unwrap();
-        }
-    };
-    put(&others);
-    let files = leaseway_client::Files {
-        certificate: Some(place.path().join("alice.pem")),
-        key: Some(place.path().join("alice.key")),
-        ca: Some(certificates.ca().into()),
-    };
-    let tls = leaseway_client::ClientTls::new(&leaseway_client::Credentials::load(files).unwrap(), None).unwrap();
-    let client = build(Client::builder().endpoint(server.grpc().to_string()).tls(&tls));
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    says(&client, "does not trust the CA");
-    put(&certificates);
-    has_lease(&resource);
-}
-
-#[test]
-fn a_token_says_who_asks_and_does_not_leave_this_machine_in_the_clear() {
-    let [right, wrong] = ["open sesame\n", "sesame\n"].map(ConfigFile::new);
-    let server = Server::with_flags(&["--admin", ANYWHERE, "--admin-token-file", right.path()]);
-    let admin = server.admin();
-    let ask = |file: &str| leaseway(&["pool", "load", "mysql", "50", "--admin", &admin, "--token-file", file]);
-    refused(&ask(right.path()), 1, "the capacity may not be moved by reports");
-    refused(&ask(wrong.path()), 77, "does not accept the token");
-    // No connection is made: nothing is sent there.
-    refused(&get("10.255.255.1:5100", &["--token-file", right.path()]), 69, "--insecure");
 }

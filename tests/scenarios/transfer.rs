@@ -56,10 +56,3 @@ fn leases_go_on_under_the_master_that_was_named() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.stdout.starts_with(&format!("{} is master now, after ", NAMES[asked])), "{said:?}");
 }
-
-#[test]
-fn a_lone_server_says_that_there_is_no_other() {
-    let peers = Peers::start(1, ConfigFile::of(&[Template::fair("*", 100.0)]), &[]);
-    let said = peers.operate(0, &["transfer"]);
-    assert!(said.code == Some(1) && said.stderr.contains("the only peer with a vote"), "{said:?}");
-}

@@ -6,7 +6,6 @@ use crate::harness::{
     config::{ConfigFile, Template, text},
     doorman::{Asks as _, Client},
     peers::Peers,
-    process::leaseway,
     tree::Tree,
     wait::eventually,
 };
@@ -91,17 +90,6 @@ fn a_leaf_with_its_data_goes_on_where_it_was() {
     eventually("they share", || (shared(ann.ask(&leaf, "r", 60.0)) & shared(ben.ask(&leaf, "r", 100.0))).then_some(()));
 }
 
-#[test]
-fn what_a_client_gives_back_is_free_for_others_elsewhere() {
-    let root = root(100.0);
-    let (x, y) = (root.child("x", 1), root.child("y", 1));
-    let mut ann = client(&x, "ann");
-    assert_eq!(ann.ask("r", 100.0), 100.0);
-    // Leases last for an hour: nothing else sets it free.
-    x.doorman(0).release("ann", &["r"]).unwrap();
-    settle(&mut [(&mut client(&y, "ben"), 100.0)], "r", &[100.0]);
-}
-
 /// Puts this configuration into force.
 fn apply(root: &Peers, text: &str) {
     let file = ConfigFile::new(text);
@@ -123,12 +111,4 @@ fn a_configuration_of_the_root_reaches_the_leaves() {
     });
     assert!(answer.gets.unwrap().remaining_ms.unwrap() <= 40_000);
     assert_eq!(leaf.status(0, &[])["resources"][0]["algorithm"], "PROPORTIONAL_SHARE");
-}
-
-#[test]
-fn a_node_with_a_parent_has_no_configuration_of_its_own() {
-    let config = ConfigFile::of(&[Template::fair("*", 1.0)]);
-    let flags = ["serve", "--parent", "127.0.0.1:1", "--node", "leaf", "--config", config.path()];
-    let said = leaseway(&flags);
-    assert!(said.code != Some(0) && said.stderr.contains("parent"), "{said:?}");
 }

@@ -51,18 +51,3 @@ fn the_roots_master_dies_and_all_go_on() {
     kill_masters(&mut tree.root, &mut crowd);
     crowd.assert_never_too_much(CAPACITY);
 }
-
-#[test]
-fn leaves_die_and_come_back_with_what_they_remember() {
-    let mut tree = tree();
-    let mut crowd = crowd(&tree);
-    for n in 0..2 {
-        crowd.stir(50);
-        tree.leaves[n].kill(0);
-        crowd.stir(50);
-        tree.leaves[n].run(0, &[]);
-        crowd.stir(100);
-    }
-    crowd.wait_until_all_is_out(CAPACITY);
-    crowd.assert_never_too_much(CAPACITY);
-}

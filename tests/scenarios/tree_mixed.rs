@@ -3,7 +3,7 @@
 use leaseway_proto::doorman::algorithm::Kind;
 
 use crate::harness::{
-    config::{ConfigFile, Template, text},
+    config::{ConfigFile, Template},
     doorman::{Asks as _, Client},
     go_child::GoChild,
     go_parent::{GoParent, ParentState, now},
@@ -72,16 +72,6 @@ fn below_a_static_go_parent_every_client_gets_as_much_as_one_may_have() {
 }
 
 #[test]
-fn a_go_parent_that_gives_less_is_obeyed() {
-    let parent = GoParent::start(ParentState::sharing(100.0));
-    let leaf = leaf(&parent.address());
-    let mut ann = client(&leaf, "ann");
-    gets(&mut ann, 80.0, 80.0);
-    parent.now(|standing| standing.capacity = 30.0);
-    gets(&mut ann, 80.0, 30.0);
-}
-
-#[test]
 fn a_go_parent_that_names_the_master_is_followed() {
     let master = GoParent::start(ParentState::sharing(100.0));
     let standby = GoParent::start(ParentState { master: Some(master.address()), ..ParentState::sharing(100.0) });
@@ -138,22 +128,6 @@ fn go_children_share_with_clients_and_with_each_other() {
     server.assert_alive();
 }
 
-/// It reports all of its clients at priority 1.
-#[test]
-fn a_go_child_does_not_go_before_clients_unless_it_is_told_to() {
-    let strict = "    - {name: priority, value: strict}\n";
-    for (parameter, due) in [("", [50.0, 50.0]), ("    - {name: doorman_priority, value: 1}\n", [20.0, 80.0])] {
-        let text = text(&[Template { refresh: 2, ..Template::fair("*", 100.0) }]) + strict + parameter;
-        let server = Server::with_config(&ConfigFile::new(&text));
-        let (mut ann, mut go) = (server.client("ann"), GoChild::new(server.raw(), "go"));
-        go.has_clients("r", &[80.0]);
-        eventually("each has what it is due", || {
-            let ann = ann.ask("r", 80.0);
-            ([ann, go.poll()["r"].capacity] == due).then_some(())
-        });
-    }
-}
-
 #[test]
 fn what_a_go_child_gives_up_is_free_when_its_lease_has_ended() {
     let server = Server::with_config(&ConfigFile::of(&[
@@ -169,20 +143,5 @@ fn what_a_go_child_gives_up_is_free_when_its_lease_has_ended() {
         let (east, west) = (east.poll()["r"].capacity, west.poll()["r"].capacity);
         let ann = ann.ask("r", 100.0);
         ([east, west, ann] == [72.0, 24.0, 24.0]).then_some(())
-    });
-}
-
-#[test]
-fn below_a_region_of_ours_a_go_child_shares_with_our_leaf() {
-    let template = Template { lease: 6, refresh: 1, ..Template::fair("*", 100.0) };
-    let root = Peers::start(1, ConfigFile::of(&[template]), &[]);
-    let region = root.child("region", 1);
-    let leaf = region.child("leaf", 1);
-    let mut go = GoChild::new(region.raw(0), "go");
-    go.has_clients("r", &[80.0]);
-    let mut ann = client(&leaf, "ann");
-    eventually("they share", || {
-        let (go, ann) = (go.poll().get("r")?.capacity, ann.ask("r", 80.0));
-        ((go - 50.0).abs() < 0.5 && (ann - 50.0).abs() < 0.5).then_some(())
     });
 }

@@ -5,7 +5,7 @@ use std::{net::TcpListener, path::Path};
 use rustix::process::Signal;
 
 use crate::harness::{
-    config::{ConfigFile, Template},
+    config::ConfigFile,
     process::{Process, leaseway},
     server::{ANYWHERE, addresses_of_its_own},
     slots::ServerSlot,
@@ -93,40 +93,6 @@ fn three_peers_answer_as_one_and_stop_together() {
 }
 
 #[test]
-fn what_was_backed_up_and_restored_is_gone_on_with() {
-    let three = Three::new();
-    let up = three.up();
-    let (directory, admin) = (Path::new(three.file.path()).parent().unwrap(), rows(&up)[0][3].clone());
-    let (data, file) = (directory.join("leaseway-data"), directory.join("backup.jsonl"));
-    let operate = |admin: &str, words: &[&str]| {
-        eventually(&format!("{words:?}"), || {
-            let said = leaseway(&[words, &["--admin", admin]].concat());
-            (said.code == Some(0)).then_some(said.stdout)
-        })
-    };
-    let changed = ConfigFile::of(&[Template::fair("*", 7.0)]);
-    operate(&admin, &["config", "apply", changed.path()]);
-    operate(&admin, &["backup", file.to_str().unwrap()]);
-    up.signal(Signal::TERM);
-    up.finish();
-    // Once with what `up` has noted beside the directories that are lost, once with nothing left at all.
-    for lost in [&["root/a", "root/b", "root/c"][..], &[""]] {
-        lost.iter().for_each(|lost| std::fs::remove_dir_all(data.join(lost)).unwrap());
-        for peer in ["a", "b", "c"] {
-            let place = data.join("root").join(peer);
-            let said = leaseway(&["restore", file.to_str().unwrap(), "--data", place.to_str().unwrap()]);
-            assert_eq!(said.code, Some(0), "{said:?}");
-        }
-        assert_eq!(three.commands().matches("--bootstrap").count(), 0, "they have something to begin with");
-        let up = three.up();
-        let config = operate(&rows(&up)[0][3], &["config", "show"]);
-        assert!(config.contains("capacity: 7"), "{config}");
-        up.signal(Signal::TERM);
-        assert_eq!(up.finish().code, Some(0));
-    }
-}
-
-#[test]
 fn with_tls_it_makes_certificates_and_says_what_a_client_needs() {
     let three = Three::new();
     let up = three.up_with(&["--tls"]);
@@ -163,58 +129,6 @@ fn a_server_that_was_started_by_up_does_not_outlive_it() {
     assert!(tied.ended().is_none(), "the other end of the pipe is there");
     tied.close_input();
     assert_eq!(tied.finish().code, Some(0), "it has stopped as if asked to");
-}
-
-#[test]
-fn the_commands_can_be_looked_at_and_run_by_hand() {
-    let said = leaseway(&["up", "--print", "--data", "/tmp/somewhere"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let lines: Vec<_> = said.stdout.lines().collect();
-    assert_eq!(lines.len(), 3, "{said:?}");
-    for (line, name) in lines.iter().zip(["a", "b", "c"]) {
-        assert!(line.contains(&format!("serve --id {name} ")) && line.contains("--bootstrap"), "{line}");
-        assert!(line.contains(&format!("--data /tmp/somewhere/root/{name} ")), "{line}");
-    }
-    assert!(!std::path::Path::new("/tmp/somewhere").exists(), "nothing is made");
-}
-
-#[test]
-fn the_example_is_what_runs_without_a_file() {
-    let example = ConfigFile::new(&leaseway(&["up", "--example"]).stdout);
-    let commands = |arguments: &[&str]| {
-        let said = leaseway(&[&["up", "--print", "--data", "d"], arguments].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
-        said.stdout
-    };
-    assert_eq!(commands(&[example.path()]), commands(&[]));
-}
-
-#[test]
-fn mistakes_are_told_with_their_places_and_nothing_is_started() {
-    let file = ConfigFile::new("nodes:\n  root:\n    options: {timing: never}\n    peers: {a: {grpc: x}}\n");
-    let said = leaseway(&["up", file.path()]);
-    assert_eq!(said.code, Some(78), "{said:?}");
-    for place in ["3:15", "4:13", "4:23"] {
-        assert!(said.stderr.contains(&format!("{}:{place}: ", file.path())), "{place} is not in {}", said.stderr);
-    }
-    assert_eq!(said.stdout, "");
-    assert_eq!(leaseway(&["up", "/no/such/file"]).code, Some(78));
-}
-
-#[test]
-fn a_port_that_is_taken_is_named_before_anything_is_made() {
-    let taken = TcpListener::bind(ANYWHERE).unwrap();
-    let address = taken.local_addr().unwrap();
-    let text = format!(
-        "nodes: {{root: {{peers: {{a: {{grpc: '{ANYWHERE}', http: '{ANYWHERE}', admin: '{ANYWHERE}', peer: '{address}'}}}}}}}}"
-    );
-    let file = ConfigFile::new(&text);
-    let data = tempfile::tempdir().unwrap();
-    let directory = data.path().join("data");
-    let said = leaseway(&["up", file.path(), "--data", directory.to_str().unwrap()]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains(&format!("peer of a: {address}: ")), "{said:?}");
-    assert!(!directory.exists());
 }
 
 #[test]

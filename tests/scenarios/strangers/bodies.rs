@@ -62,31 +62,6 @@ fn a_request_that_does_not_end_ends_in_time() {
 }
 
 #[test]
-fn many_empty_entries_are_refused_before_they_become_memory() {
-    let victim = Victim::with_flags(&[]);
-    let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
-    let empty = |tag: u8| [tag, 0].repeat((2 << 20) - 8);
-    // One entry with as many bands as fit.
-    let bands = [&[0x12, 0xf0, 0xff, 0xff, 0x01][..], &empty(0x1a)].concat();
-    for (path, message) in [
-        (GET_CAPACITY, empty(0x12)),
-        ("/doorman.Capacity/GetServerCapacity", empty(0x12)),
-        ("/doorman.Capacity/GetServerCapacity", bands),
-        ("/doorman.Capacity/ReleaseCapacity", empty(0x12)),
-    ] {
-        let mut call = stranger.begin(path, &[]);
-        call.send([&prefix(message.len() as u32)[..], &message].concat().into(), true);
-        let ended = call.ends();
-        assert_eq!(ended.code, Code::ResourceExhausted as i32, "{path}: {ended:?}");
-        assert!(ended.message.contains("entries so far"), "{path}: {ended:?}");
-    }
-    let grown = victim.grown();
-    assert!(grown < 40, "{grown} MiB");
-    victim.holds_nothing();
-    victim.serves_others();
-}
-
-#[test]
 fn long_requests_that_do_not_end_take_no_more_than_one_connection_may() {
     for path in [GET_CAPACITY, "/doorman.Capacity/ReleaseCapacity"] {
         let victim = Victim::with_flags(&["--request-secs", "5"]);

@@ -5,10 +5,10 @@ use std::{
     net::TcpStream,
 };
 
-use super::{ELSEWHERE, GET_CAPACITY, Victim};
+use super::{ELSEWHERE, Victim};
 use crate::harness::{
-    doorman::{Asks as _, entry, request},
-    http2::{Http2, dial_plainly, hangs_up},
+    doorman::Asks as _,
+    http2::{dial_plainly, hangs_up},
     prometheus::Scrape,
     push::watch,
     server::Server,
@@ -59,17 +59,6 @@ fn an_idle_connection_is_closed_and_its_client_does_not_notice() {
     assert_eq!(bob.ask("mysql", 100.0), 80.0);
     server.doorman().release("alice", &["mysql"]).unwrap();
     watching.is_told_of("mysql");
-}
-
-#[test]
-fn an_address_has_its_share_of_connections() {
-    let victim = Victim::with_flags(&["--max-connections", "40"]);
-    let _strangers: Vec<TcpStream> = (0..60).map(|_| dial_plainly(victim.server.grpc(), None)).collect();
-    let count = victim.metric("leaseway_connections");
-    assert!((30.0..=32.0).contains(&count), "{count} connections");
-    victim.serves_others();
-    let mut other = Http2::connect(victim.server.grpc(), Some(ELSEWHERE), 1 << 16);
-    assert_eq!(other.call(GET_CAPACITY, &request("c", vec![entry("r", 1.0)])).ends().code, 0);
 }
 
 #[test]

@@ -6,8 +6,9 @@ use tonic::Code;
 
 use super::{ELSEWHERE, THIRD};
 use crate::harness::{
-    bearer::{BearerClient, TokenFiles},
+    bearer::TokenFiles,
     config::{self, ConfigFile, Template},
+    doorman::Doorman,
     http,
     prometheus::Scrape,
     server::Server,
@@ -30,8 +31,8 @@ impl KnownCallers {
         KnownCallers { server, tokens }
     }
 
-    fn caller(&self, identity: &str, from: IpAddr) -> BearerClient {
-        BearerClient::new(self.server.channel_from(from), Some(&self.tokens.token(identity)))
+    fn caller(&self, identity: &str, from: IpAddr) -> Doorman {
+        Doorman::with_token(self.server.channel_from(from), &self.tokens.token(identity))
     }
 
     /// How many of so many clients get a lease.
@@ -60,35 +61,19 @@ fn an_identity_is_one_from_all_its_addresses_and_those_of_one_address_are_many()
 }
 
 #[test]
-fn an_identity_does_not_fill_the_table_of_watchers_from_many_addresses() {
-    let callers = KnownCallers::start(&["--max-watchers", "40"]);
-    let mut streams = Vec::new();
-    let mut watch = |identity: &str, from: IpAddr, number: usize| {
-        let caller = callers.caller(identity, from);
-        let begin = |n| caller.watch(&format!("{identity}-{from}-{n}"));
-        let before = streams.len();
-        streams.extend((0..number).filter_map(|n| begin(n).ok()));
-        streams.len() - before
-    };
-    let of_one = watch("web", THIRD, 20) + watch("web", ELSEWHERE, 20);
-    assert!((28..=32).contains(&of_one), "{of_one} of 40");
-    assert_eq!(watch("db", ELSEWHERE, 1), 1);
-}
-
-#[test]
 fn a_flood_of_bad_tokens_ends_its_connection_and_a_bad_token_alone_does_not() {
     let callers = KnownCallers::start(&[]);
     let honest = callers.caller("web", THIRD);
-    let refused = |caller: &BearerClient| caller.ask("web", "r", 1.0, None).unwrap_err().code();
+    let refused = |caller: &Doorman| caller.ask("web", "r", 1.0, None).unwrap_err().code();
     let channel = callers.server.channel();
     for _ in 0..10 {
-        assert_eq!(refused(&BearerClient::new(channel.clone(), Some("lwt_wrong"))), Code::Unauthenticated);
+        assert_eq!(refused(&Doorman::with_token(channel.clone(), "lwt_wrong")), Code::Unauthenticated);
     }
     assert!(honest.ask("web", "r", 1.0, None).is_ok());
     assert_eq!(callers.closed("refused"), 0.0);
     for n in 0..60 {
         // For its token, or because its connection is on its way out.
-        refused(&BearerClient::new(channel.clone(), Some(&format!("lwt_{n}"))));
+        refused(&Doorman::with_token(channel.clone(), &format!("lwt_{n}")));
     }
     eventually("it is closed", || (callers.closed("refused") >= 1.0).then_some(()));
     assert!(honest.ask("web", "r", 1.0, None).is_ok(), "others go on");

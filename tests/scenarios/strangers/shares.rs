@@ -40,21 +40,6 @@ fn an_address_does_not_fill_the_table_of_clients() {
 }
 
 #[test]
-fn an_address_does_not_fill_the_table_of_resources() {
-    let victim = Victim::with_flags(&["--max-resources", "100"]);
-    let stranger = Doorman::over(victim.server.channel());
-    let entries = |name: &str| (0..200).map(|n| entry(&format!("{name}-{n}"), 1.0)).collect();
-    let answer = stranger.get(request("stranger", entries("r"))).unwrap();
-    let taken = answer.response.len();
-    assert!((70..=76).contains(&taken), "{taken} of 100");
-    assert!(answer.problem[0].message().contains("--address-share"), "{:?}", answer.problem[0]);
-    assert_eq!(answer.problem[0].reason(), "too_many_resources");
-    let other = Doorman::over(victim.server.channel_from(THIRD));
-    let taken = other.get(request("other", entries("s"))).unwrap().response.len();
-    assert!((15..=20).contains(&taken), "{taken} of the rest");
-}
-
-#[test]
 fn an_address_does_not_fill_the_table_of_watchers() {
     let victim = Victim::with_flags(&["--max-watchers", "40"]);
     let stranger = victim.server.channel();

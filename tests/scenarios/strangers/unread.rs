@@ -68,22 +68,6 @@ fn connections_of_one_address_share_what_may_wait_for_it() {
 }
 
 #[test]
-fn answers_of_the_fast_path_are_counted_too() {
-    let victim = Victim::with_flags(&[]);
-    let mut stranger = Http2::connect(victim.server.grpc(), None, 0);
-    let entries = || (0..2000).map(|n| entry(&format!("{n:0250}"), 1.0)).collect();
-    let mut calls = Vec::new();
-    eventually("one is refused", || {
-        let name = calls.len().to_string();
-        calls.push(stranger.call(GET_CAPACITY, &request(&name, entries())));
-        refused(&mut calls).iter().any(|ended| ended.code == REFUSED).then_some(())
-    });
-    victim.serves_others();
-    drop((calls, stranger));
-    victim.holds_nothing();
-}
-
-#[test]
 fn a_connection_that_takes_nothing_of_its_answers_is_closed() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 0);
