@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::Asks as _,
     peers::Peers,
     preload,
     process::{Said, leaseway},

@@ -4,7 +4,6 @@ use std::{fs, path::Path};
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::Asks as _,
     http,
     peers::{Peers, granted},
     process::{Said, leaseway},
