@@ -147,8 +147,7 @@ fn without_a_policy_a_stranger_does_to_others_what_the_guide_says() {
 
 #[test]
 fn under_a_policy_neither_strangers_nor_clients_harm_others() {
-    let attacked = Attacked::new(true);
     for identity in ["stranger", "mallory"] {
-        assert_eq!(harmful(&attacked, identity), [""; 0], "{identity}");
+        assert_eq!(harmful(&Attacked::new(true), identity), [""; 0], "{identity}");
     }
 }

@@ -77,8 +77,8 @@ fn starts_that_would_go_wrong_are_refused_with_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let data = data.to_str().unwrap();
-    let [peer, other] = free_addresses(2)[..] else { unreachable!("two were requested") };
-    let (named, listen) = (format!("a={peer},b={other}"), other.to_string());
+    let [peer, other, listen] = free_addresses(3)[..] else { unreachable!("three were requested") };
+    let (named, listen) = (format!("a={peer},b={other}"), listen.to_string());
     let templates = ConfigFile::of(&[Template::fair("*", 100.0)]);
     let own = ["--data", data, "--admin", ANYWHERE];
     for (flags, says) in [
