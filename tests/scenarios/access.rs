@@ -341,25 +341,6 @@ fn a_child_node_proves_itself_at_its_parent_by_a_token() {
 }
 
 #[test]
-fn beyond_loopback_a_server_needs_a_policy_and_tls_or_insecure() {
-    let config = ConfigFile::new(&config_text(RULES));
-    let start = ["serve", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0"];
-    for (flags, says) in [
-        (vec![], "there is no TLS (--tls-cert, --tls-key) and no policy says who may do what"),
-        (vec!["--config", config.path()], "there is no TLS (--tls-cert, --tls-key); on a network"),
-    ] {
-        let said = leaseway(&[&start[..], &flags].concat());
-        assert_eq!(said.code, Some(78), "{said:?}");
-        assert!(said.stderr.contains(says) && said.stderr.contains("--insecure"), "{said:?}");
-    }
-    let server = Server::start(&[&start[1..], &["--insecure"]].concat(), &[]);
-    assert!(server.log().contains("--insecure: --listen 0.0.0.0:0 can be reached from other machines"));
-    let port = server.grpc().port();
-    let said = leaseway(&["status", "--server", &format!("127.0.0.1:{port}")]);
-    assert!(said.stdout.contains("access: open: there is no policy (--insecure"), "{said:?}");
-}
-
-#[test]
 fn rules_name_what_certificates_prove_and_a_token_wins_over_one() {
     let authority = Authority::new("ours");
     let issue = |name: &str, names: &[&str]| authority.issue(name, names, Valid::Now);

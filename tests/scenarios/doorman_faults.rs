@@ -1,10 +1,10 @@
 //! Defects of the Go server. Each test is named after the defect and shows that this server does not have it.
 
-use leaseway_proto::doorman::{Lease, ReleaseCapacityRequest, ResourceRequest};
+use leaseway_proto::doorman::ReleaseCapacityRequest;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    doorman::{Asks as _, assert_left_out, assert_problem, capacity, entry, node_request, request},
+    doorman::{Asks as _, assert_left_out, capacity, entry, node_request, request},
     process::leaseway,
     server::Server,
     wait::{block_on, eventually, runtime},
@@ -77,31 +77,6 @@ fn doorman_fault_4_nan_poisons_a_resource_for_ever() {
     assert_eq!(last, [30.0; 4]);
     let status = server.status(&["mysql"]);
     assert_eq!(status["resources"][0]["wants"], 400.0, "no sum is NaN");
-}
-
-#[test]
-fn a_doorman_in_learning_mode_grants_what_clients_say_they_have() {
-    let config = ConfigFile::of(&[Template { learning: 3600, ..Template::fair("*", 120.0) }]);
-    let server = Server::with_config(&config);
-    let has = |capacity| {
-        let lease = Lease {
-            capacity: Some(capacity),
-            expiry_time: Some(i64::MAX),
-            refresh_interval: Some(1),
-            ..Default::default()
-        };
-        ResourceRequest { has: Some(lease), ..entry("mysql", 10.0) }
-    };
-    let doorman = server.doorman();
-    let answer = doorman.get(request("mallory", vec![has(-5.0)])).unwrap();
-    assert_problem(&answer.problem, "bad_value", &["has.capacity"]);
-    assert_eq!(capacity(answer.response[0].gets), 0.0);
-    let mut sum = 0.0;
-    for client in ["greedy", "greedier"] {
-        let answer = doorman.get(request(client, vec![has(5000.0)])).unwrap();
-        sum += capacity(answer.response[0].gets);
-        assert!(sum <= 120.0, "{client} makes it {sum} of 120");
-    }
 }
 
 #[test]

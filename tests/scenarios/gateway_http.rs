@@ -106,28 +106,6 @@ fn what_is_reserved_is_settled_once_and_ends_by_itself() {
 }
 
 #[test]
-fn what_was_used_unasked_is_paid_back_before_any_other_permit() {
-    let server = server_with(50.0);
-    let gateway = gateway_to(&server);
-    let charge = |resource: &str, permits: u32| {
-        assert_eq!(gateway.acquire(resource, 1, 5.0).status, 200);
-        let charged = gateway.ask("POST", &format!("/v1/resources/{resource}/charge"), &json!({ "permits": permits }));
-        assert_eq!(charged.status, 200, "{charged:?}");
-        charged.json()["debt"].as_f64().unwrap()
-    };
-    let debt = charge("tokens", 100_000);
-    assert!(debt > 99_000.0 && debt <= 100_000.0, "{debt}");
-    let refused = gateway.acquire("tokens", 1, 0.0);
-    assert_eq!(refused.status, 429, "{refused:?}");
-    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
-    assert!(seconds > 100, "the debt comes first: {refused:?}");
-    let told = gateway.ask("POST", "/v1/resources/tokens/charge", &json!({ "permits": 1_000_000 }));
-    assert_eq!((told.status, told.problem().0), (429, "debt_exceeded".to_owned()), "{told:?}");
-    assert!(charge("others", 60) > 0.0);
-    assert_eq!(gateway.acquire("others", 1, 30.0).status, 200, "it is paid back");
-}
-
-#[test]
 fn wrong_requests_are_told_which_field_is_wrong_and_what_is_expected() {
     let server = server_with(100.0);
     let gateway = gateway_to(&server);

@@ -72,21 +72,6 @@ fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
 }
 
 #[test]
-fn a_reservation_is_settled_by_those_that_may_ask_for_its_resource() {
-    let server = Server::development();
-    let tokens = TokenFiles::of(&["web-1", "ops"]);
-    let policy = ConfigFile::new(POLICY);
-    let gateway =
-        Gateway::for_http(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
-    let [web, ops] = ["web-1", "ops"].map(|identity| tokens.token(identity));
-    let reserve = json!({ "permits": 2, "wait": 5 });
-    let reserved = ask(&gateway, Some(&web), "POST", "/v1/resources/db%2Fmain/reservations", &reserve);
-    let place = reserved.header("location").unwrap();
-    assert_eq!(ask(&gateway, Some(&ops), "POST", place, &json!({ "used": 0 })).status, 403);
-    assert_eq!(ask(&gateway, Some(&web), "POST", place, &json!({ "used": 0 })).status, 200, "it is still there");
-}
-
-#[test]
 fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
     let certificates = Certificates::new();
     let tls = certificates.flags("node");

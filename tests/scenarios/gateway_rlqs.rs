@@ -3,11 +3,11 @@
 use tonic::Code;
 
 use crate::harness::{
-    config::{self, ConfigFile, Template},
+    config::{ConfigFile, Template},
     gateway::Gateway,
-    peers::{Peers, channel},
-    quotas::{self, QuotaStream},
-    server::{ANYWHERE, Server},
+    peers::Peers,
+    quotas::QuotaStream,
+    server::Server,
     tree::Tree,
     wait::eventually,
 };
@@ -86,36 +86,6 @@ fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
         let granted = status["resources"].as_array()?.iter().find(|one| one["resource"] == "shop/route=cart")?;
         (granted["granted"].as_f64()? > 80.0).then_some(())
     });
-}
-
-#[test]
-fn an_envoy_may_ask_for_what_the_policy_permits_its_name() {
-    let server = server(100.0);
-    let rule = "- {name: envoys, who: anonymous, may: ask, resources: shop/route=cart, clients: envoy-1}\n";
-    let pages = "- {name: pages, who: anonymous, may: read}\n";
-    let policy = config::text(&[Template::fair("*", 1.0)]) + "access:\n" + rule + pages;
-    let policy = ConfigFile::new(&policy);
-    let gateway = gateway(&server, &["--config", policy.path()]);
-    let mut stream = gateway.stream(Some("envoy-1"));
-    stream.report("shop", "till", 0, 0, 1);
-    stream.report("shop", "cart", 0, 0, 1);
-    stream.assigned("cart");
-    let other = gateway.stream(Some("envoy-2"));
-    other.report("shop", "cart", 0, 0, 1);
-    eventually("both are refused", || {
-        gateway.metrics().contains("leaseway_rlqs_buckets_refused_total 2").then_some(())
-    });
-}
-
-#[test]
-fn a_server_runs_a_gateway_for_quotas_in_its_process() {
-    let template = ConfigFile::of(&[Template::fair("shop/*", 100.0)]);
-    let server =
-        Server::with_flags(&["--config", template.path(), "--gateway-rlqs", ANYWHERE, "--assignment-secs", "2"]);
-    let mut stream = quotas::stream(channel(server.gateway("RLQS")), Some("envoy-1"));
-    stream.report("shop", "cart", 0, 0, 1);
-    assert_eq!(stream.assigned("cart"), (10.0, 2));
-    assert_eq!(held(&server), 10.0);
 }
 
 #[test]

@@ -126,14 +126,3 @@ fn without_a_cluster_the_operator_says_what_passes() {
         );
     }
 }
-
-#[test]
-fn a_gateway_that_is_stopped_gives_everything_back() {
-    let server = server(FIVE);
-    let gateway = gateway(&server, &rules(), &[]);
-    assert_eq!(gateway.caller().count("shop", ANN, 2), 2);
-    let said = gateway.stop();
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let status = server.status(&["shop/user=ann"]);
-    assert_eq!(status["resources"][0]["holders"], 0, "{status}");
-}

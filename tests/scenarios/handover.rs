@@ -5,7 +5,6 @@ use rustix::process::Signal;
 use crate::harness::{
     config::{ConfigFile, Template},
     doorman::Asks as _,
-    peers::Peers,
     server::{ANYWHERE, Server},
     wait::eventually,
 };
@@ -13,21 +12,6 @@ use crate::harness::{
 /// Leases outlast every test, and learning lasts as long as leases.
 fn learning_file(capacity: f64) -> ConfigFile {
     ConfigFile::of(&[Template { learning: 3600, ..Template::fair("*", capacity) }])
-}
-
-#[test]
-fn with_handover_learning_clients_get_back_what_they_have_and_new_ones_nothing() {
-    let config = ConfigFile::of(&[Template { learning: 5, ..Template::fair("*", 100.0) }]);
-    let mut peers = Peers::start(3, config, &["--handover", "learning"]);
-    let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
-    eventually("the first master has learnt", || (alice.ask(&peers, "r", 40.0) == 40.0).then_some(()));
-    peers.kill(peers.master());
-    // "During learning mode it will return the capacity that the client has; new clients get zero."
-    assert_eq!(bob.ask(&peers, "r", 1000.0), 0.0);
-    assert_eq!(alice.ask(&peers, "r", 1000.0), 40.0);
-    // And then it divides, and all end up with a fair share.
-    eventually("it has learnt", || (alice.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
-    eventually("so has bob", || (bob.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
 }
 
 /// A server without peers that remembers.

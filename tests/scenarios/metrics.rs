@@ -1,9 +1,6 @@
 //! `/metrics`, as Prometheus reads it and Doorman's dashboards expect it. The parser fails if a metric has no HELP.
 
-use serde_json::Value;
-
 use crate::harness::{
-    config::{ConfigFile, Template, text},
     doorman::{Asks as _, entry, node_request, request},
     http, peers,
     prometheus::Scrape,
@@ -81,64 +78,6 @@ fn resources_have_gauges_under_any_id() {
     }
     assert_eq!((metrics.only("leaseway_is_master"), metrics.only("leaseway_resources")), (1.0, 2.0));
     assert!(metrics.only("leaseway_connections") >= 1.0);
-}
-
-/// Ten resources without competition, and two with the most pressure, which come last by name.
-fn ask_for_twelve(server: &Server) {
-    let mut client = server.client("alice");
-    for number in 0..10 {
-        client.ask(&format!("r{number}"), 1.0);
-    }
-    client.ask("z-contended", 500.0);
-    client.ask("z-cut", 80.0);
-}
-
-#[test]
-fn the_resources_under_most_pressure_have_series_and_a_history_and_the_rest_is_summed() {
-    let templates = |cut: f64| [Template::fair("z-cut", cut), Template::fair("*", 100.0)];
-    let config = ConfigFile::of(&templates(100.0));
-    let flags = ["--config", config.path(), "--metrics-resources", "2", "--history-resources", "2"];
-    let server = Server::with_flags(&flags);
-    ask_for_twelve(&server);
-    config.rewrite(&text(&templates(40.0)));
-    let has_series =
-        |metrics: &Scrape, resource| metrics.find("leaseway_resource_held", "resource", resource).is_some();
-    let metrics = eventually("both have series", || {
-        let metrics = scrape(&server);
-        (has_series(&metrics, "z-contended") && has_series(&metrics, "z-cut")).then_some(metrics)
-    });
-    assert_eq!(metrics.series("leaseway_resource_held").len(), 2);
-    let metrics = eventually("it is over its capacity", || {
-        let metrics = scrape(&server);
-        (metrics.only("leaseway_resources_over_capacity") == 1.0).then_some(metrics)
-    });
-    assert_eq!(metrics.find("leaseway_resource_held", "resource", "z-cut"), Some(80.0), "alerts name the resource");
-    assert_eq!(metrics.find("leaseway_resource_capacity", "resource", "z-cut"), Some(40.0), "alerts name the resource");
-    for (name, sum) in [
-        ("leaseway_metrics_resources_left_out", 10.0),
-        ("leaseway_left_out_capacity", 1000.0),
-        ("leaseway_left_out_wants", 10.0),
-        ("leaseway_left_out_has", 10.0),
-        ("leaseway_left_out_held", 10.0),
-        ("leaseway_left_out_subclients", 10.0),
-    ] {
-        assert_eq!(metrics.only(name), sum, "{name}");
-    }
-    let samples = |resource: &str| {
-        let answer: Value =
-            serde_json::from_str(&server.page(&format!("/api/v1/history?resource={resource}"))).unwrap();
-        answer["samples"].as_array().unwrap().len()
-    };
-    eventually("both have a history", || (samples("z-contended") > 0 && samples("z-cut") > 0).then_some(()));
-    eventually("no more than two have one", || {
-        let with = (0..10).filter(|number| samples(&format!("r{number}")) > 0).count();
-        (with == 0).then_some(())
-    });
-    let told = server.cli(&["check"]).stdout;
-    for part in ["12 resources, but --metrics-resources allows 2", "12 resources, but --history-resources allows 2"] {
-        assert!(told.contains(part), "{told}");
-    }
-    assert_eq!(server.log().matches("raise --metrics-resources").count(), 1, "{}", server.log());
 }
 
 #[test]

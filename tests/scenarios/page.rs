@@ -13,7 +13,6 @@ use crate::harness::{
     config::{ConfigFile, Template},
     doorman::Asks as _,
     foreign, http,
-    peers::Peers,
     server::Server,
     wait::{PATIENCE, eventually},
 };
@@ -171,41 +170,6 @@ fn a_stream_says_all_of_a_page_and_then_what_changes() {
     // It ends with the server, which is not kept waiting.
     let said = server.stop();
     assert_eq!(said.code, Some(0), "{said:?}");
-}
-
-#[test]
-fn streams_beyond_the_limit_are_refused_in_words_and_one_that_ends_makes_room() {
-    let server = Server::with_flags(&["--max-live-pages", "2"]);
-    let open = || Live::open(server.http(), "/live?view=%2F");
-    let (first, second) = (open(), open());
-    assert!(first.is_streaming() && second.is_streaming());
-    let refused = http::get(server.http(), "/live?view=%2F");
-    assert_eq!(refused.status, 503);
-    assert!(refused.body.contains("--max-live-pages"), "{}", refused.body);
-    drop(first);
-    eventually("the place is free", || open().is_streaming().then_some(()));
-    assert_eq!(http::get(server.http(), "/live?view=%2Fdebug").status, 400);
-    server.assert_alive();
-}
-
-#[test]
-fn a_peer_that_is_not_master_says_which_is_and_links_to_it() {
-    let peers = Peers::start(3, ConfigFile::of(&[Template::fair("*", 100.0)]), &[]);
-    let (master, other) = (peers.master(), peers.follower());
-    let page = http::get(peers.http(other), "/").body;
-    let link = format!("href=\"//{}/\"", peers.http(master));
-    assert!(page.contains("This peer is not the master") && page.contains(&link), "{link}: {page}");
-}
-
-#[test]
-fn a_node_links_to_the_page_of_its_parents_master() {
-    let root = Peers::start(1, ConfigFile::of(&[Template { refresh: 1, ..Template::fair("*", 100.0) }]), &[]);
-    let leaf = root.child("east", 1);
-    leaf.client("ann").ask(&leaf, "r", 10.0);
-    let link = format!("<a href=\"//{}/\">The parent's page</a>", root.http(0));
-    eventually("it links there", || http::get(leaf.http(0), "/").body.contains(&link).then_some(()));
-    let answer: Value = serde_json::from_str(&http::get(leaf.http(0), "/api/v1/peers").body).unwrap();
-    assert_eq!(answer["parent"]["http"], root.http(0).to_string());
 }
 
 /// Paths of fields, `[]` for elements of lists, and those that are objects.

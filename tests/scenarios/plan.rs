@@ -137,24 +137,6 @@ fn ten_changes_of_a_tree_that_lives_give_each_client_what_was_planned() {
 }
 
 #[test]
-fn a_pool_gets_the_total_that_was_planned_and_what_it_admits_is_said_not_to_be_foreseen() {
-    let pool =
-        |capacity| file(&template("searches", capacity, "PRIORITY_POOL", ", min_capacity: 10, free_key: client_id"));
-    let root = Peers::start(1, pool(20.0), &[]);
-    let mut guests = ["tom", "tim", "kim"].map(|id| root.client(id));
-    let mut ask = || guests.each_mut().map(|guest| guest.ask(&root, "searches", 10.0));
-    assert_eq!(ask(), [10.0, 10.0, 0.0]);
-    let larger = pool(30.0);
-    let said = root.operated(0, &["config", "plan", larger.path()]);
-    for part in ["20 → 30", "not foreseen", "a pool decides as requests come"] {
-        assert!(said.contains(part), "`{part}` is not in\n{said}");
-    }
-    let then = plan(&root, &larger)["resources"][0]["foreseen"]["capacity_after"].as_f64().unwrap();
-    root.operated(0, &["config", "apply", larger.path()]);
-    eventually("all that was planned is admitted", || (ask().iter().sum::<f64>() == then).then_some(()));
-}
-
-#[test]
 fn who_loses_and_what_has_to_end_first_is_said_in_words() {
     let root = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
     for (id, wants) in [("alice", 40.0), ("bob", 70.0)] {

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::harness::{
     config::ConfigFile,
-    doorman::Asks as _,
     peers::Peers,
     process::{Process, Said, leaseway},
     server::{ANYWHERE, Server},
@@ -121,16 +120,6 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     assert!(!watch.stdout().contains("DOWNGRADED"), "{}", watch.stdout());
 }
 
-/// A client as `pool clients --json` has it.
-pub(super) fn stands(peers: &Peers, at: usize, id: &str) -> Option<Value> {
-    let clients = json(&peers.operated(at, &["pool", "clients", "searches", "--json"]));
-    clients["clients"].as_array()?.iter().find(|client| client["id"] == id).cloned()
-}
-
-pub(super) fn number(value: &Value, name: &str) -> f64 {
-    value[name].as_f64().unwrap_or_else(|| panic!("{name} of {value}"))
-}
-
 #[test]
 fn reported_load_moves_the_capacity_of_any_algorithm_and_is_remembered() {
     let bounds = [("capacity_floor", "20"), ("capacity_ceiling", "150")];
@@ -163,59 +152,9 @@ fn reported_load_moves_the_capacity_of_any_algorithm_and_is_remembered() {
     gets(&alice, 30.0);
 }
 
-#[test]
-fn a_watch_that_knows_all_peers_goes_on_when_the_one_it_listens_to_is_gone() {
-    let mut peers = Peers::start(3, two_places(), &[]);
-    let master = peers.master();
-    // It listens at the master, which it asks first and which is lost.
-    let mut admins = vec![peers.admin(master).to_string()];
-    admins.extend(peers.all().filter(|peer| *peer != master).map(|peer| peers.admin(peer).to_string()));
-    let watch = |admins: &str| {
-        let watch = Process::start(&["pool", "watch", "searches", "--admin", admins], &[]);
-        let begins = || watch.stdout().contains("from here on nothing is missing").then_some(());
-        eventually("it listens", begins);
-        watch
-    };
-    let (of_all, of_one) = (watch(&admins.join(",")), watch(&admins[0]));
-    peers.kill(master);
-    let tom = client(&peers.endpoints(), "tom");
-    let tom = rate(&tom, "searches", 10.0);
-    gets(&tom, 10.0);
-    eventually("the watch is at the new master", || {
-        (of_all.stdout().matches("from here on nothing is missing").count() >= 2).then_some(())
-    });
-    let set = ["pool", "set", "acme", "searches", "10", "--admin", &admins.join(",")];
-    assert_eq!(leaseway(&set).stdout, "acme has 10 of searches assigned; before: nothing\n", "the first is not there");
-    assert!(of_one.stderr().contains("looking for the master"));
-    assert_eq!(of_one.stdout().matches("from here on nothing is missing").count(), 1, "it knows of no other");
-    let refused = leaseway(&["pool", "show", "searches", "--admin", "127.0.0.1:1,127.0.0.1:2"]);
-    assert!(refused.code != Some(0) && refused.stderr.contains("127.0.0.1:1"), "{refused:?}");
-}
-
-#[test]
-fn a_parent_knows_what_the_clients_of_its_nodes_use() {
-    let root = Managed::start(&two_places(), &[]);
-    let parent = root.server.grpc().to_string();
-    let leaf = Server::with_flags(&["--parent", &parent, "--node", "leaf"]);
-    let tom = client(&[leaf.grpc().to_string()], "tom");
-    let tom = rate(&tom, "searches", 10.0);
-    gets(&tom, 10.0);
-    let used = || root.shown()["recharging"].as_f64().unwrap();
-    eventually("who does nothing below uses nothing above", || (used() == 0.0).then_some(()));
-    let stands = root.done(&["get", "leaf", "searches", "--node"]);
-    assert!(stands.starts_with("nothing\nconnected (free) with 10; cost "), "{stands}");
-    let busy = runtime().spawn(async move { while tom.wait().await.is_ok() {} });
-    eventually("who does what it can uses all", || (used() > 9.0).then_some(()));
-    eventually("and what that has cost is known", || {
-        let stands = json(&root.done(&["get", "leaf", "searches", "--node", "--json"]));
-        stands["client"]["request_cost"].as_f64().filter(|cost| *cost > 20.0).map(drop)
-    });
-    busy.abort();
-}
-
 /// A server without peers, managed at an address of its own.
 struct Managed {
-    server: Server,
+    _server: Server,
     admin: String,
 }
 
@@ -223,7 +162,7 @@ impl Managed {
     fn start(config: &ConfigFile, flags: &[&str]) -> Managed {
         let server = Server::with_flags(&[&["--config", config.path(), "--admin", ANYWHERE], flags].concat());
         let admin = server.admin();
-        Managed { server, admin }
+        Managed { _server: server, admin }
     }
 
     fn pool(&self, arguments: &[&str]) -> Said {
@@ -235,45 +174,6 @@ impl Managed {
         assert_eq!(said.code, Some(0), "{said:?}");
         said.stdout
     }
-
-    fn refused(&self, arguments: &[&str]) -> String {
-        let said = self.pool(arguments);
-        assert_ne!(said.code, Some(0), "{said:?}");
-        said.stderr
-    }
-
-    fn shown(&self) -> Value {
-        json(&self.done(&["show", "searches", "--json"]))
-    }
-}
-
-#[test]
-fn what_makes_no_sense_is_refused_with_what_would() {
-    let managed = Managed::start(&two_places(), &[]);
-    let said = managed.refused(&["set", "acme", "searches", "5"]);
-    assert!(said.contains("5 is less than the least useful capacity, 10"), "{said}");
-    let said = managed.refused(&["set", "acme", "searches", "120%"]);
-    assert!(said.contains("assigned.share") && said.contains("at most 1"), "{said}");
-    let said = managed.refused(&["show", "mysql"]);
-    assert!(said.contains("`mysql` is no pool") && said.contains("PRIORITY_POOL"), "{said}");
-    let said = managed.refused(&["load", "searches", "10"]);
-    assert!(said.contains("capacity_floor"), "{said}");
-    let said = managed.refused(&["set", "", "searches", "10"]);
-    assert!(said.contains("holder.id") && said.contains("empty"), "{said}");
-    let said = managed.refused(&["watch", "mysql"]);
-    assert!(said.contains("`mysql` is no pool"), "{said}");
-    // Assigned may be more than there is, for those who are not here; who is here cannot have what is not.
-    managed.done(&["set", "globex", "searches", "200"]);
-    managed.done(&["set", "acme", "searches", "10"]);
-    let mut acme = managed.server.client("acme");
-    assert_eq!(acme.ask("searches", 100.0), 10.0);
-    let said = managed.refused(&["set", "acme", "searches", "30"]);
-    assert!(said.contains("30 does not fit"), "{said}");
-    let stands = managed.done(&["get", "acme", "searches"]);
-    assert!(stands.starts_with("10\nconnected (priority) with 10; cost "), "{stands}");
-    assert_eq!(managed.done(&["get", "globex", "searches"]), "200\nnot connected, and does not wait\n");
-    assert_eq!(managed.shown()["priority_assigned"], 210.0);
-    assert_eq!(managed.shown()["memory"], "process");
 }
 
 #[test]

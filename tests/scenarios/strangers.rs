@@ -5,7 +5,6 @@ mod bodies;
 mod connections;
 mod frames;
 mod identities;
-mod scrapes;
 mod shares;
 mod unread;
 

@@ -6,9 +6,8 @@ use leaseway_client::{Basis, Client, Resource};
 
 use crate::harness::{
     certificates::Certificates,
-    config::ConfigFile,
     process::{Process, Said, leaseway, leaseway_reading},
-    server::{ANYWHERE, Server},
+    server::Server,
     wait::{block_on, eventually, runtime},
 };
 
@@ -65,29 +64,6 @@ fn the_command_line_asks_over_tls_and_says_what_is_wrong() {
     refused(&get(&format!("http://{address}"), &["--tls-ca", &ca]), 2, "write https://");
     let http = server.http().to_string();
     refused(&get(&http, &["--tls-ca", &ca]), 69, "looks like the --http port");
-}
-
-#[test]
-fn a_certificate_that_is_asked_for_is_shown_and_one_that_is_missing_or_wrong_is_told() {
-    let certificates = Certificates::new();
-    // Of which operators may say how much there is.
-    let config = ConfigFile::new(
-        "resources:\n- identifier_glob: \"*\"\n  capacity: 100\n  algorithm:\n    kind: FAIR_SHARE\n    \
-         learning_mode_duration: 0\n    parameters: {capacity_floor: 10, capacity_ceiling: 100}\n",
-    );
-    let server = mutual(&certificates, &["--admin", ANYWHERE, "--config", config.path()]);
-    let (address, admin) = (server.grpc().to_string(), server.admin());
-    let alice = certificates.flags("alice");
-    granted(&get(&address, &words(&alice)));
-    refused(&get(&address, &["--tls-ca", &certificates.ca()]), 69, "--tls-cert and --tls-key");
-    let strangers = Certificates::new();
-    let mut stranger = strangers.flags("alice");
-    stranger[5] = certificates.ca();
-    refused(&get(&address, &words(&stranger)), 69, "does not trust the CA that has issued this client's certificate");
-
-    let pool = |flags: &[&str]| leaseway(&[&["pool", "load", "mysql", "50", "--admin", &admin], flags].concat());
-    assert_eq!(pool(&words(&alice)).code, Some(0), "{:?}", pool(&words(&alice)));
-    refused(&pool(&["--tls-ca", &certificates.ca()]), 69, "--tls-cert and --tls-key");
 }
 
 fn build(builder: leaseway_client::Builder) -> Client {

@@ -72,15 +72,6 @@ fn below_a_static_go_parent_every_client_gets_as_much_as_one_may_have() {
 }
 
 #[test]
-fn a_go_parent_that_names_the_master_is_followed() {
-    let master = GoParent::start(ParentState::sharing(100.0));
-    let standby = GoParent::start(ParentState { master: Some(master.address()), ..ParentState::sharing(100.0) });
-    let leaf = leaf(&standby.address());
-    gets(&mut client(&leaf, "ann"), 40.0, 40.0);
-    assert!(!master.asked().is_empty());
-}
-
-#[test]
 fn while_a_go_parent_learns_a_node_keeps_what_it_has() {
     let parent = GoParent::start(ParentState::sharing(100.0));
     let leaf = leaf(&parent.address());

@@ -102,16 +102,6 @@ fn modules_of_a_folder_form_no_circles() {
     complain("modules that use each other in a circle", &found);
 }
 
-#[test]
-fn circles_are_found() {
-    let edges = [("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("e", "e"), ("f", "a")];
-    let mut graph = BTreeMap::<&str, BTreeSet<&str>>::new();
-    for (from, to) in edges {
-        graph.entry(from).or_default().insert(to);
-    }
-    assert_eq!(circles(&graph), [BTreeSet::from(["b", "c"]), BTreeSet::from(["e"])]);
-}
-
 /// A crate on disk: `a` re-exports what `a/b` defines, `a/b` uses an item of `a`, and `c` uses `a/b` by way of `a`.
 #[test]
 fn reexports_are_followed_to_the_definition() {
@@ -136,24 +126,4 @@ fn reexports_are_followed_to_the_definition() {
     assert_uses(&c, &[&a, &b], "also in a macro");
     write("a.rs", "mod b;\npub(crate) use self::b::B;\npub(crate) struct A;\nfn a(_: B) {}\n");
     assert_uses(&a, &[&b], "it uses what it re-exports");
-}
-
-/// What `a` and its child have with each other, and `c` with the root, is a folder's own affair. That `c` uses `a`
-/// closes a circle of two children.
-#[test]
-fn circles_are_looked_for_between_the_children_of_a_folder() {
-    let folder = PathBuf::from("/crate");
-    let uses = [("lib.rs", "a.rs"), ("a.rs", "a/b.rs"), ("a/b.rs", "a.rs"), ("a/b/d.rs", "c.rs"), ("c.rs", "lib.rs")];
-    let graph_of = |uses: &[(&str, &str)]| {
-        let mut graph = Graph::new();
-        for (from, to) in uses {
-            let names = graph.entry(folder.join(from)).or_default().entry(folder.join(to)).or_default();
-            names.insert("Name".to_owned());
-        }
-        graph
-    };
-    let crate_root = folder.join("lib.rs");
-    assert!(complaints(&graph_of(&uses), &folder, &crate_root).is_empty());
-    let back = [&uses[..], &[("c.rs", "a.rs")]].concat();
-    assert_eq!(complaints(&graph_of(&back), &folder, &crate_root).len(), 3, "the circle, and its two uses");
 }

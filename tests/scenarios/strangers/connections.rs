@@ -29,20 +29,6 @@ fn silent_connections_lock_no_newcomer_out() {
 }
 
 #[test]
-fn a_connection_that_says_too_little_is_closed() {
-    let victim = Victim::with_flags(&["--request-secs", "2"]);
-    let mut silent = dial_plainly(victim.server.grpc(), None);
-    let mut slow = dial_plainly(victim.server.grpc(), None);
-    slow.write_all(b"PRI * HTTP/2.0\r\n\r\nSM").unwrap();
-    assert!(hangs_up(&mut silent) && hangs_up(&mut slow));
-    let metrics = Scrape::parse(&victim.server.page("/metrics"));
-    assert_eq!(metrics.find("leaseway_openings_failed_total", "listener", "clients"), Some(2.0));
-    let mut page = dial_plainly(victim.server.http(), None);
-    page.write_all(b"GET /metrics HTTP/1.1\r\nHost:").unwrap();
-    assert!(hangs_up(&mut page));
-}
-
-#[test]
 fn an_idle_connection_is_closed_and_its_client_does_not_notice() {
     let server = Server::with_flags(&["--idle-connection-secs", "1"]);
     let mut client = server.client("alice");

@@ -48,26 +48,6 @@ fn a_thousand_status_pages_that_are_not_read_take_no_more_than_one_connection_ma
 }
 
 #[test]
-fn connections_of_one_address_share_what_may_wait_for_it() {
-    let victim = Victim::with_flags(&["--max-waiting-bytes", "8388608", "--max-connection-bytes", "8388608"]);
-    fill(&victim);
-    let mut strangers: Vec<Http2> = (0..8).map(|_| Http2::connect(victim.server.grpc(), None, 0)).collect();
-    let page = GetStatusRequest { page_size: 1000, ..GetStatusRequest::default() };
-    let mut calls: Vec<Call> = Vec::new();
-    let of_address = |ended: &Ended| ended.message.contains("--address-share");
-    eventually("the address has its share", || {
-        calls.extend(strangers.iter_mut().map(|stranger| stranger.call(GET_STATUS, &page)));
-        refused(&mut calls).iter().any(of_address).then_some(())
-    });
-    let waiting = victim.metric("leaseway_waiting_bytes");
-    assert!(waiting <= 0.75 * 8_388_608.0, "{waiting} bytes");
-    // Another address has room for a page, and reads it.
-    let mut other = Http2::connect(victim.server.grpc(), Some(ELSEWHERE), 1 << 20);
-    assert_eq!(other.call(GET_STATUS, &page).ends().code, 0);
-    victim.serves_others();
-}
-
-#[test]
 fn a_connection_that_takes_nothing_of_its_answers_is_closed() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 0);
