@@ -1,10 +1,10 @@
 //! End-to-end tests of the `leaseway` binary with real processes, sockets on loopback, files and signals.
 //!
-//! Only what crosses a process boundary is tested here: flags, exit codes, bytes on the wire, what a restart forgets.
-//! Everything else belongs into the tests of the crates, which need no process.
+//! Only behaviour that crosses a process boundary is tested here: flags, exit codes, bytes on the wire, restarts. Other
+//! tests belong to the crates. Tests share servers and clusters where they can.
 //!
-//! No test depends on speed. Tests wait for conditions, with deadlines that only a hang exceeds. Where time is promised,
-//! as the end of a lease, tests assert only that it is not too early.
+//! No test depends on speed. Tests wait for conditions, with deadlines that only a hang exceeds. Of promised times,
+//! such as the end of a lease, tests assert only that they are not too early.
 #![allow(clippy::unwrap_used, reason = "everything here is test code")]
 
 mod harness {
@@ -119,14 +119,14 @@ mod scenarios {
     mod up;
 }
 
-/// A file that no list names is never compiled, and its tests never fail.
+/// A file that is not listed here is not compiled.
 #[test]
 fn no_file_is_forgotten() {
     let list = include_str!("main.rs");
     for folder in ["harness", "scenarios"] {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let entries = std::fs::read_dir(path).unwrap().map(Result::unwrap);
-        // What is in a folder is listed by the file of its name.
+        // Files in subfolders are listed by the file with the folder's name.
         for entry in entries.filter(|entry| entry.path().is_file()) {
             let name = entry.file_name().into_string().unwrap();
             let module = name.strip_suffix(".rs").unwrap_or_else(|| panic!("{folder}/{name} is no module"));

@@ -1,4 +1,4 @@
-//! Foreign programs. A variable says where each is; `build.rs` has the tests ignored without it.
+//! Foreign programs. A variable names each. Without it `build.rs` makes the tests ignored.
 
 use std::path::PathBuf;
 

@@ -25,7 +25,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// With rules of envoyproxy/ratelimit, at these servers. First requests wait as long as it takes.
+    /// Starts an RLS gateway with rules of envoyproxy/ratelimit. By default first requests wait up to 20 s.
     pub(crate) fn for_requests(servers: &[String], rules: &ConfigFile, flags: &[&str]) -> Gateway {
         let patient = ["--first-wait-ms", "20000"];
         let patient = if flags.contains(&"--first-wait-ms") { &[][..] } else { &patient };

@@ -41,7 +41,7 @@ impl Process {
         Process::run(Start::new(binary::path()), arguments, variables)
     }
 
-    /// Starts a server, of this binary, that stops when the test process ends, also if its value is never dropped.
+    /// Starts a server or gateway that stops when the test process ends, even if its value is never dropped.
     pub(crate) fn start_server(binary: &Path, arguments: &[&str], variables: Variables<'_>) -> Process {
         Process::run(Start::new(binary).tethered(), arguments, variables)
     }

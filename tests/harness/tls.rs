@@ -1,4 +1,4 @@
-//! Both sides of TLS without checks of their own: a client and a server with any certificate.
+//! TLS clients that use any certificate, valid or not.
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 

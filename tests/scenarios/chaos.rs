@@ -29,7 +29,7 @@ fn processes_naming(directory: &Path) -> Vec<String> {
     command_lines.filter(|line| line.contains(directory.to_str().unwrap())).collect()
 }
 
-/// Over TLS, as all even seeds are.
+/// Even seeds use TLS.
 #[test]
 fn no_promise_is_broken() {
     let directory = tempfile::tempdir().unwrap();

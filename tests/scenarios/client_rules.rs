@@ -25,7 +25,7 @@ fn a_minimum_a_weight_and_a_maximum_reach_clients_of_a_leaf() {
     eventually("all have their dues", || {
         let own = beside.ask("r", 100.0);
         let below = clients.each_mut().map(|client| client.ask("r", 100.0));
-        // Two share what the minimum and the maximum leave.
+        // The other two share the rest.
         (own == 20.0 && below == [70.0, 10.0, 20.0]).then_some(())
     });
     let said = leaseway(&["explain", "web-1", "r", "--server", &leaf.endpoints().join(",")]);

@@ -186,7 +186,7 @@ fn a_gateway_that_is_stopped_answers_what_waits_and_gives_its_leases_back() {
     let waits = thread::spawn(move || {
         waiting.ask("POST", "/v1/resources/mysql/acquire", &json!({ "permits": 250, "wait": 60 }))
     });
-    // Only those who stand in line keep what is there from others.
+    // Permits are refused to others only while a request waits.
     eventually("it stands in line", || {
         let standing = gateway.ask("GET", "/v1/resources/mysql", &Value::Null).json();
         let is_there = standing["remaining"].as_f64().unwrap() >= 1.0;

@@ -13,7 +13,7 @@ use crate::harness::{
 #[test]
 #[cfg_attr(not(schemathesis), ignore = "needs LEASEWAY_TEST_SCHEMATHESIS")]
 fn the_gateway_does_what_its_document_says_and_refuses_the_rest() {
-    // Enough that hardly any request waits.
+    // Requests rarely wait with this capacity.
     let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 1e9)]));
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let directory = tempfile::tempdir().unwrap();
@@ -23,7 +23,7 @@ fn the_gateway_does_what_its_document_says_and_refuses_the_rest() {
         .args(["run", &document, "--checks", "all", "--max-examples", "40", "--seed", "1", "--no-color"])
         // A request may ask to wait for a minute.
         .args(["--max-response-time", "90"])
-        // Ids are bounded in bytes, which no schema can say.
+        // Ids are limited in bytes, which a schema cannot express.
         .args(["--generation-codec", "ascii", "--suppress-health-check", "all", "--request-timeout", "90"])
         .output()
         .unwrap();

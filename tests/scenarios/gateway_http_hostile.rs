@@ -72,7 +72,7 @@ fn a_page_in_a_browser_can_ask_for_nothing() {
     let mut connection = gateway.connect();
     let told = connection.ask_with("POST", acquire, "Origin: http://evil.example\r\n", &json!({}));
     assert_eq!((told.status, told.problem().0), (403, "foreign_page".to_owned()));
-    // What a page may send without being asked: a form.
+    // A form, which browsers send without a preflight.
     connection.say(format!("{ACQUIRE}Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{{}}").as_bytes());
     let form = connection.answer().unwrap();
     assert_eq!((form.status, form.problem().0), (415, "not_json".to_owned()));

@@ -12,7 +12,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Leases outlast the test: what is free again was given back.
+/// Leases outlast the test, so free capacity was released.
 fn server(capacity: f64) -> Server {
     Server::with_config(&ConfigFile::of(&[Template::fair("shop/*", capacity)]))
 }
@@ -24,7 +24,7 @@ fn gateway(server: &Server, flags: &[&str]) -> Gateway {
     )
 }
 
-/// What is held by the Envoys of the only bucket.
+/// The capacity held for the only bucket.
 fn held(server: &Server) -> f64 {
     server.status(&["shop/route=cart"])["resources"][0]["held"].as_f64().unwrap_or_default()
 }
@@ -42,7 +42,7 @@ fn the_first_report_of_a_bucket_brings_an_assignment_and_what_is_offered_a_large
     assert!(gateway.metrics().contains("leaseway_rlqs_streams 1"), "{}", gateway.metrics());
 }
 
-/// A stream of an Envoy that is assigned nearly all of a capacity of 100, over a report that says so.
+/// A stream of an Envoy that reports enough requests to be assigned more than 80 of 100.
 fn with_most_of_it(gateway: &Gateway) -> QuotaStream {
     let mut stream = gateway.stream(Some("envoy-1"));
     stream.report("shop", "cart", 0, 0, 1);

@@ -1,4 +1,4 @@
-//! A gateway that is asked for each request (RLS), as envoyproxy/ratelimit is.
+//! A gateway that decides about each request (RLS), like envoyproxy/ratelimit.
 
 use leaseway_proto::envoy::ratelimit::rate_limit_response::rate_limit::Unit;
 
@@ -10,7 +10,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Five a day, of everything.
+/// Five a day, as a rate per second.
 const FIVE: f64 = 5.0 / 86_400.0;
 
 fn server(capacity: f64) -> Server {
@@ -21,7 +21,7 @@ fn gateway(server: &Server, rules: &ConfigFile, flags: &[&str]) -> Gateway {
     Gateway::for_requests(&[server.grpc().to_string()], rules, flags)
 }
 
-/// A day is long: within a test nothing comes back.
+/// With daily limits no permits come back within a test.
 fn rules() -> ConfigFile {
     ConfigFile::new(
         "domain: shop

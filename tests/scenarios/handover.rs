@@ -1,4 +1,4 @@
-//! What a new master knows: promises, or what holders report while it learns.
+//! What a restarted server without peers knows.
 
 use rustix::process::Signal;
 
@@ -14,7 +14,7 @@ fn learning_file(capacity: f64) -> ConfigFile {
     ConfigFile::of(&[Template { learning: 3600, ..Template::fair("*", capacity) }])
 }
 
-/// A server without peers that remembers.
+/// A server without peers, with a data directory.
 struct Lone {
     config: ConfigFile,
     data: tempfile::TempDir,
@@ -64,7 +64,7 @@ fn a_lone_server_with_a_data_directory_keeps_its_promises_over_a_restart() {
 fn an_empty_directory_does_not_pass_for_a_first_start() {
     let lone = Lone::new(learning_file(100.0));
     for _ in 0..2 {
-        // Also not when it is started again before all clients have asked.
+        // The second start happens before all clients have asked.
         let server = lone.start(&[]);
         assert_eq!(server.client("new").ask("r", 40.0), 0.0, "another client may have it all");
         let learning = server.status(&["r"])["resources"][0]["learning_ms"].as_u64().unwrap();

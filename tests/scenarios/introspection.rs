@@ -1,4 +1,4 @@
-//! Generic gRPC tools: health checks, and reflection.
+//! gRPC reflection.
 
 use prost_reflect::{DescriptorPool, prost_types::FileDescriptorProto};
 use tonic_reflection::pb::v1::{

@@ -8,8 +8,7 @@ use crate::harness::{
     server::Server,
 };
 
-/// Alice has 60 and bob 30 of the 90 of `mysql`; then the server crashes. The clients, and a server that takes its
-/// place.
+/// Alice has 60 and bob 30 of 90. The server crashes, and another takes its place.
 fn crash(learning: u64) -> (Client, Client, Server) {
     let before = ConfigFile::of(&[Template::fair("*", 90.0)]);
     let server = Server::with_config(&before);

@@ -81,9 +81,8 @@ fn requests_under_way_when_a_server_stops_are_answered_or_cleanly_refused() {
     assert!(!said.stderr.contains("panicked"), "{said:?}");
 }
 
-/// Refused by the server, or by the client's side for want of a connection; nothing half done, nothing hung. A
-/// connection that the server closes in order (GOAWAY, NO_ERROR) just as a request is sent is an internal error to the
-/// client's library.
+/// Refused by the server or for lack of a connection. If the server closes the connection (GOAWAY, NO_ERROR) just as a
+/// request is sent, the client library reports an internal error.
 fn is_clean_refusal(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::Unknown | Code::Cancelled => true,
@@ -92,7 +91,7 @@ fn is_clean_refusal(status: &Status) -> bool {
     }
 }
 
-/// What a supervisor that is told of its service hears, a line each.
+/// A supervisor that receives notifications of the service (sd_notify).
 struct Supervisor {
     socket: UnixDatagram,
     path: TempDir,
@@ -109,7 +108,7 @@ impl Supervisor {
         self.path.path().join("notify").to_str().unwrap().to_owned()
     }
 
-    /// Waits for a word.
+    /// Waits for this notification.
     fn hear(&self, word: &str) {
         self.socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let mut said = [0; 256];
@@ -119,7 +118,7 @@ impl Supervisor {
         });
     }
 
-    /// Whether it says anything else within that time than what it said before.
+    /// Discards earlier notifications, and returns whether no other arrives within this time.
     fn is_silent(&self, time: Duration) -> bool {
         self.socket.set_nonblocking(true).unwrap();
         let mut said = [0; 256];
@@ -138,7 +137,7 @@ fn a_supervisor_is_told_that_the_server_is_ready_alive_and_stopping() {
     supervisor.hear("READY=1");
     supervisor.hear("WATCHDOG=1");
     server.signal(Signal::STOP);
-    // What was sent before the signal took effect.
+    // Notifications may be sent until the signal takes effect.
     thread::sleep(Duration::from_millis(200));
     assert!(supervisor.is_silent(Duration::from_secs(3)), "a server that stands still says that it is alive");
     server.signal(Signal::CONT);

@@ -54,7 +54,7 @@ fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
     peers.run(victim, &[]);
     eventually("it counts", || (http::get(peers.http(victim), "/readyz").status == 200).then_some(()));
     assert_eq!(alice.ask(&peers, "r", 100.0), 100.0);
-    // Until the master has stored what the others have: each second, in one record after the other.
+    // Each second the master stores what the others have acknowledged, alternating between two records.
     for _ in 0..2 {
         let records = || fs::read(peers.data(master).join("floor")).unwrap();
         let before = records();
@@ -82,7 +82,7 @@ fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
         let told = said.stdout.contains(&what) && said.stdout.contains("empty its data directory");
         (said.code == Some(4) && told).then_some(())
     });
-    // As it says.
+    // Follow the advice.
     peers.kill(victim);
     fs::remove_dir_all(peers.data(victim)).unwrap();
     peers.run(victim, &[]);
@@ -92,7 +92,7 @@ fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
 #[test]
 fn a_peer_that_has_lost_its_log_gives_no_vote_to_one_that_knows_less() {
     let mut peers = Peers::start(3, config(), &[]);
-    // One that knows nothing of what follows.
+    // This peer misses all later entries.
     let behind = peers.follower();
     peers.kill(behind);
     let mut alice = peers.client("alice");
@@ -110,7 +110,8 @@ fn a_peer_that_has_lost_its_log_gives_no_vote_to_one_that_knows_less() {
         started.ended()
     });
     assert_refused(&started.finish(), &["the log is empty", "will join them as a new one"]);
-    // With the one that knows they are a majority, and as it says, the third joins them.
+    // With the former master there is a majority again. The third peer joins with an empty directory, as the error
+    // advises.
     peers.run(master, &[]);
     assert_eq!(alice.ask(&peers, "r", 100.0), 100.0);
     let bob = granted(peers.client("bob").try_ask(peers.doorman(peers.master()), "r", 100.0));

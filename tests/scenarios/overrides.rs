@@ -11,7 +11,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Leases that end while a test waits.
+/// Leases that are shorter than the test.
 fn config() -> ConfigFile {
     ConfigFile::of(&[Template { lease: 3, refresh: 1, learning: 0, ..Template::fair("*", 100.0) }])
 }

@@ -107,7 +107,7 @@ fn ids_with_html_and_controls_are_text_on_every_page_and_in_every_message() {
         "/changes".to_owned(),
     ] {
         let page = http::get(server.http(), &path).body;
-        // A hidden field has the id as it is, for the next question.
+        // Hidden fields of forms contain the raw id.
         let shown = |part: &&str| !part.starts_with("input type=\"hidden\"");
         let page: String = page.split_inclusive('<').filter(shown).collect();
         assert!(!page.contains("<script>") && !page.contains("<img"), "{path}: {page}");
@@ -148,7 +148,7 @@ impl Live {
         loop {
             let mut line = String::new();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the stream ended");
-            // A sign of life has no data.
+            // Keep-alive messages have no data.
             if let Some(data) = line.strip_prefix("data: ") {
                 return serde_json::from_str(data).unwrap();
             }
@@ -167,12 +167,12 @@ fn a_stream_says_all_of_a_page_and_then_what_changes() {
     let change = live.next();
     assert_eq!(change["rows"]["count"], 2, "{change}");
     assert!(change["rows"]["rows"]["1"].as_str().unwrap().contains("postgres"), "{change}");
-    // It ends with the server, which is not kept waiting.
+    // The open stream does not delay the end of the server.
     let said = server.stop();
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
-/// Paths of fields, `[]` for elements of lists, and those that are objects.
+/// Collects the paths of all fields, with `[]` for elements of lists.
 fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| {
@@ -215,7 +215,7 @@ fn the_fields_of_every_answer_are_those_that_are_documented() {
         paths(&answer, "", &mut answered);
         let unknown: Vec<_> = answered.difference(&documented).collect();
         assert!(unknown.is_empty(), "/api/v1/{path}: not documented: {unknown:?}");
-        // What is below something that is absent or empty here cannot be seen.
+        // Fields within an absent object or an empty list cannot be checked.
         let is_seen = |name: &&String| {
             let above = name.rsplit_once('.').map(|(above, _)| format!("{above}."));
             above.is_none_or(|above| answered.iter().any(|known| known.starts_with(&above)))

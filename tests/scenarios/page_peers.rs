@@ -28,7 +28,7 @@ fn link(peers: &Peers, peer: usize) -> String {
     format!("href=\"//{}/\"", peers.http(peer))
 }
 
-/// Reads changes until one part of the page is as it should be.
+/// Reads messages until a part of the page satisfies the condition.
 fn until(live: &mut Live, part: &str, is_so: impl Fn(&str) -> bool) -> String {
     loop {
         let message = live.next();
@@ -61,7 +61,7 @@ fn an_open_page_says_which_peer_is_master_now_and_shows_the_resources_once_its_o
     let (last, mut of_last) = others.remove(0);
     let notice = until(&mut of_last, "notice", |notice| notice.contains(&link(&peers, second)));
     assert!(!notice.contains(&link(&peers, first)), "{notice}");
-    // Without a majority no other becomes master: the last peer must not name the one that is gone as if it lived.
+    // Without a majority there is no master. The last peer must not name the dead one.
     peers.kill(second);
     let notice = until(&mut of_last, "notice", |notice| !notice.contains("The master is"));
     assert!(notice.contains("does not know the resources") && !notice.contains("href"), "{notice}");
@@ -98,7 +98,7 @@ fn leaseway_status(peers: &Peers, peer: usize) -> String {
     leaseway(&["status", "--here", "--server", &server]).stdout
 }
 
-/// A page in a real browser, which waits for what a test wants to see.
+/// A page in a real browser.
 struct OpenPage {
     process: Child,
     ask: ChildStdin,
@@ -120,7 +120,7 @@ impl OpenPage {
         OpenPage { process, ask, told }
     }
 
-    /// Until an expression is true in the page.
+    /// Waits until an expression is true in the page.
     fn until(&mut self, expression: &str) {
         writeln!(self.ask, "{expression}").unwrap();
         let mut told = String::new();
@@ -152,7 +152,7 @@ fn a_browser_shows_that_a_server_cannot_be_reached_and_follows_it_when_it_is_bac
     peers.operated(master, &["transfer", NAMES[follower]]);
     peers.client("ann").ask(&peers, "r", 10.0);
     page.until("document.querySelector('#rows') && document.querySelector('#rows').innerText.includes('ann')");
-    // One that hangs ends no connection.
+    // A stopped process keeps its connections open.
     peers.signal(follower, Signal::STOP);
     page.until(LOST);
     peers.signal(follower, Signal::CONT);

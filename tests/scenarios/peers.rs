@@ -177,7 +177,7 @@ fn requests_go_on_while_masters_are_asked_to_stop() {
             let master = peers.master();
             peers.stop(master);
             peers.run(master, &[]);
-            // As an operator would: the next one only when this one is back.
+            // Like an operator, it waits for the peer to be ready.
             eventually("it is ready", || (http::get(peers.http(master), "/readyz").status == 200).then_some(()));
         }
         stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `leaseway config plan` says what happens once a file is in force.
+//! `leaseway config plan` predicts the effect of a configuration.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,10 @@ use crate::harness::{
     wait::{eventually, runtime},
 };
 
-/// What is predicted may be off by so much of it.
+/// Relative tolerance of predictions.
 const OFF: f64 = 0.01;
 
-/// A file with one template for everything, and leases that are refreshed each second.
+/// A configuration of these templates.
 fn file(template: &str) -> ConfigFile {
     ConfigFile::new(&format!("resources:\n{template}"))
 }
@@ -57,7 +57,7 @@ impl Fleet {
     }
 }
 
-/// What the holders of `r` are due or have at the root, as `leaseway status` has it.
+/// A field of each holder of `r` at the root, from `leaseway status`.
 fn holders(root: &Peers, field: &str) -> BTreeMap<String, f64> {
     let said = leaseway(&["status", "r", "--all", "--json", "--server", &root.endpoints().join(",")]);
     let status: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
@@ -70,7 +70,7 @@ fn plan(root: &Peers, file: &ConfigFile) -> Value {
     serde_json::from_str(&root.operated(root.master(), &arguments)).unwrap()
 }
 
-/// What all holders will be due: as they are due now, but for what changes.
+/// The predicted due of each holder.
 fn predicted(root: &Peers, file: &ConfigFile) -> BTreeMap<String, f64> {
     let mut due = holders(root, "due");
     let plan = plan(root, file);

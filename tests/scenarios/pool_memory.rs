@@ -1,4 +1,4 @@
-//! What peers remember of pools.
+//! Linearizable reads of pool assignments.
 
 use std::{thread, time::Duration};
 
@@ -29,7 +29,7 @@ fn an_assignment_that_no_quorum_has_stored_is_not_read() {
     others.iter().for_each(|peer| peers.signal(*peer, Signal::STOP));
     let (mut writer, mut reader) = (pools.clone(), pools);
     let writing = thread::spawn(move || block_on(writer.set_client_capacity(set(20.0))).is_ok());
-    // Until the master knows that no quorum confirms it any more.
+    // Reads succeed until the master has lost its quorum.
     let mut read = 0;
     let get = || GetClientCapacityRequest { resource_id: "searches".into(), holder: holder() };
     while let Ok(found) = block_on(reader.get_client_capacity(get())) {

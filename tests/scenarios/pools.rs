@@ -1,4 +1,4 @@
-//! Pools with real clients, operators, and masters that are lost.
+//! Pools with real clients and operators, while masters are killed.
 
 use std::{thread, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::harness::{
     wait::{eventually, runtime},
 };
 
-/// A template of its own, with parameters as they are written.
+/// A configuration of one template with these parameters.
 pub(super) fn template(glob: &str, capacity: f64, kind: &str, parameters: &[(&str, &str)]) -> ConfigFile {
     let mut text = format!(
         "resources:
@@ -34,7 +34,7 @@ pub(super) fn template(glob: &str, capacity: f64, kind: &str, parameters: &[(&st
     ConfigFile::new(&text)
 }
 
-/// Two places for strangers, who are told apart by name: all of them come from here.
+/// A pool with two places for free clients, which are told apart by id because all have the same address.
 pub(super) fn two_places() -> ConfigFile {
     template("searches", 20.0, "PRIORITY_POOL", &[("min_capacity", "10"), ("free_key", "client_id")])
 }
@@ -70,7 +70,7 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     let watch = Process::start(&["pool", "watch", "searches", "--admin", &admin], &[]);
     let begun = || watch.stdout().matches("from here on nothing is missing").count();
     eventually("the watch is at a master", || (begun() > 0).then_some(()));
-    // What happens between two masters is not seen, and on a busy machine there may be more of them than are killed.
+    // Events between two masters are not seen. On a busy machine mastership may move without a kill.
     let seen = |what: &str, before: usize| {
         eventually(what, || (watch.stdout().contains(what) || begun() > before).then_some(()));
     };
@@ -152,7 +152,7 @@ fn reported_load_moves_the_capacity_of_any_algorithm_and_is_remembered() {
     gets(&alice, 30.0);
 }
 
-/// A server without peers, managed at an address of its own.
+/// A server without peers, with an admin address.
 struct Managed {
     _server: Server,
     admin: String,

@@ -1,5 +1,5 @@
-//! Capacity that a holder gives up goes to another once the holder has confirmed it. How old clients confirm depends on
-//! what their library does with unknown fields.
+//! Capacity that a holder gives up is granted to others after the holder has confirmed. How clients of 2016 confirm
+//! depends on whether their library keeps unknown fields.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! TLS of real processes: which connections are accepted, and the errors on both sides.
+//! TLS of real processes: accepted connections, and the errors on both sides.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// A server on loopback, with operators.
+/// A server on loopback with an admin address.
 fn server(files: &Files, more: &[&str]) -> Server {
     let flags = flags(files);
     let flags: Vec<&str> = flags.iter().map(String::as_str).chain(["--admin", "127.0.0.1:0"]).collect();
@@ -30,7 +30,7 @@ fn client(server: &Server, files: &Files) -> Client {
     Client::new(Doorman::over(channel(server.grpc(), files)), "c")
 }
 
-/// What a client is told that asks so.
+/// The error of a request over this channel.
 fn error_over(channel: Channel) -> String {
     let error = Doorman::over(channel).try_discovery().expect_err("it is refused");
     let causes = std::iter::successors(std::error::Error::source(&error), |error| error.source());
@@ -70,7 +70,7 @@ fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_
             eventually("the server says why", || {
                 let error = show(shown, protocol).ask(address, HTTP2).expect_err("it is refused");
                 assert!(error.contains(client_says), "{listener}: {error}");
-                // A line a second: others may have taken its place.
+                // At most one line a second is logged, so another error may have taken its place.
                 let log = server.log();
                 let said = log
                     .lines()
@@ -80,7 +80,7 @@ fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_
         }
     }
 
-    // None at all: pages are asked for one politely, and probes need none.
+    // Without a certificate pages are refused with a hint, and probes are answered.
     for address in [grpc, admin] {
         let error = show(&ours.trust(), b"h2").ask(address, HTTP2).expect_err("it is refused");
         assert!(error.contains("CertificateRequired"), "{error}");
@@ -96,7 +96,7 @@ fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_
         server.log().contains("it has shown no certificate").then_some(())
     });
 
-    // What our own client says.
+    // Errors of our own client.
     let error = error_of(&server, &ours.trust());
     assert!(error.contains("asks for a certificate, and this client has none"), "{error}");
     let error = error_of(&server, &Files { ca: ours.trust().ca, ..bad[0].0.clone() });
@@ -105,7 +105,7 @@ fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_
     assert!(metrics.contains("leaseway_tls_certificate_expires_seconds"), "{metrics}");
 }
 
-/// A child whose parent is at `parent`, with these files.
+/// A child of the server at `parent`, with these files.
 fn child(parent: &str, files: &Files) -> Server {
     server(files, &["--parent", parent, "--node", "leaf"])
 }
@@ -120,10 +120,10 @@ fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words()
     let mut asks = client(&good, &files);
     eventually("the parent lends", || (asks.ask("r", 10.0) == 10.0).then_some(()));
 
-    // The child shows a certificate of another CA, or none.
+    // The child has a certificate of another CA, or none.
     let stranger = other.issue("leaf", &["127.0.0.1"], Valid::Now);
-    let trusting = Files { ca: ours.trust().ca, ..stranger.clone() };
-    let of_stranger = Files { ca: other.trust().ca, ..files.clone() };
+    let trusting = Files { ca: ours.trust().ca, ..stranger };
+    let of_stranger = Files { ca: other.trust().ca, ..files };
     let bare = format!("https://{address}");
     let not_trusted = ("does not trust the CA that has issued this client's", "not issued by the CA");
     let not_shown = ("this client has none", "has shown no certificate");
@@ -138,8 +138,7 @@ fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words()
     }
 }
 
-/// A child asks its parent once it is asked itself; what it answers does not matter. Without files it is asked in the
-/// clear.
+/// Makes the child ask its parent. Its own answer does not matter. Without files the request is in the clear.
 fn ask_in_vain(child: &Server, files: Option<&Files>) {
     let channel = match files {
         Some(files) => channel(child.grpc(), files),
@@ -148,7 +147,7 @@ fn ask_in_vain(child: &Server, files: Option<&Files>) {
     let _ = Doorman::over(channel).get(one_of_ours("c", "r", 10.0, None));
 }
 
-/// Peers, each with files and flags of its own.
+/// Starts peers, each with its own files and flags.
 fn peers(names: &[(&str, &Files, &[&str])]) -> Vec<Server> {
     let addresses = free_addresses(names.len());
     let all: Vec<String> = names.iter().zip(&addresses).map(|((name, ..), at)| format!("{name}={at}")).collect();
@@ -163,7 +162,7 @@ fn peers(names: &[(&str, &Files, &[&str])]) -> Vec<Server> {
 }
 
 fn hosts() -> Vec<String> {
-    // Those of `free_addresses`.
+    // The addresses that `free_addresses` returns.
     (0..=255).map(|low| format!("127.0.0.{low}")).chain((0..=255).map(|low| format!("127.0.1.{low}"))).collect()
 }
 
@@ -175,7 +174,7 @@ fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
     let good = ours.issue("peer", &hosts, Valid::Now);
     let of_other = other.issue("peer", &hosts, Valid::Now);
     let _elsewhere = ours.issue("elsewhere", &["elsewhere", "127.0.0.1"], Valid::Now);
-    let stranger = Files { ca: ours.trust().ca, ..of_other.clone() };
+    let stranger = Files { ca: ours.trust().ca, ..of_other };
     let running = peers(&[("a", &good, &[]), ("b", &good, &[]), ("c", &good, &[])]);
     let reads = Stranger::new(&good, b"http/1.1");
     let ready = |server: &Server| {
@@ -184,7 +183,7 @@ fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
     };
     eventually("there is a master", || running.iter().find_map(&ready));
 
-    // A client's certificate of the same CA is no peer's.
+    // A client certificate of the same CA completes the handshake.
     let at: SocketAddr = peer_address(&running[0]);
     let web = ours.issue("web-1", &["web"], Valid::Now);
     assert!(Stranger::new(&web, b"h2").ask(at, HTTP2).is_ok(), "the handshake is fine");
@@ -218,7 +217,7 @@ fn a_server_with_tls_says_so_to_who_asks_in_the_clear() {
     assert!(error.contains("this server speaks TLS"), "{error}");
     let page = http::get(server.http(), "/metrics");
     assert_eq!((page.status, page.body.as_str()), (400, "this server speaks TLS: use https:// or --tls-ca FILE\n"));
-    // And the reverse.
+    // TLS to a server without TLS.
     let plain = Server::with_flags(&[]);
     let error = error_of(&plain, &ours.trust());
     assert!(error.contains("does not speak TLS on this port: leave TLS away"), "{error}");

@@ -11,7 +11,7 @@ use crate::harness::{
     wait::{block_on, eventually},
 };
 
-/// A trace of a caller: its id, and the span of which the request is a part.
+/// A `traceparent` header.
 fn traceparent(trace: u8, is_sampled: bool) -> String {
     format!("00-{}-{}-{}", format!("{trace:02x}").repeat(16), "5a".repeat(8), if is_sampled { "01" } else { "00" })
 }
@@ -43,7 +43,7 @@ fn a_request_is_a_span_of_the_trace_that_its_caller_names() {
     }
     assert_eq!(collector.attribute("service.name").as_deref(), Some("leaseway"));
     assert_eq!(collector.attribute("service.instance.id").as_deref(), Some("the one"));
-    // What a server still has when it stops, it sends.
+    // A server that stops sends its last spans.
     ask(4, true);
     assert_eq!(server.stop().code, Some(0));
     assert_eq!(of_trace(&collector, 4).len(), 1);

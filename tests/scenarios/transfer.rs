@@ -1,4 +1,4 @@
-//! `leaseway transfer`: mastership moves on purpose, with every promise.
+//! `leaseway transfer` moves mastership with every promise.
 
 use serde_json::Value;
 

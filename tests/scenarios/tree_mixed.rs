@@ -1,4 +1,4 @@
-//! Trees with Go Doormen above and below our nodes.
+//! Trees in which Go Doorman servers are parents or children of our nodes.
 
 use leaseway_proto::doorman::algorithm::Kind;
 
@@ -21,7 +21,7 @@ fn client(of: &Peers, id: &str) -> Client {
     Client::new(of.doorman(0).clone(), id)
 }
 
-/// Asks until it is given this much. A Go parent has no parameters, so that one who asks too soon is left out.
+/// Asks until it is given this much. Below a Go parent, requests that come too soon are left out of the answer.
 #[track_caller]
 fn gets(client: &mut Client, wants: f64, expected: f64) {
     eventually("it is given what it is due", || {
@@ -55,7 +55,7 @@ fn below_a_go_parent_a_node_shares_what_it_is_given() {
     assert!((0..asked.len()).any(|request| wants(request) == 100.0), "slices add up to what all want: {asked:?}");
 }
 
-/// To a Go parent and its own children a lease under STATIC is what each client may have.
+/// Under STATIC the lease of a Go parent is the amount for each client.
 #[test]
 fn below_a_static_go_parent_every_client_gets_as_much_as_one_may_have() {
     let parent = GoParent::start(ParentState { kind: Kind::Static, ..ParentState::sharing(50.0) });
@@ -84,7 +84,7 @@ fn while_a_go_parent_learns_a_node_keeps_what_it_has() {
     let has = parent.asked().last().and_then(|request| request.resource.first()?.has?.capacity);
     assert_eq!(has, Some(40.0), "unlike Go's own children it says what it has");
     gets(&mut ann, 40.0, 40.0);
-    // Nothing for a newcomer until that is over.
+    // Newcomers get nothing until learning is over.
     let mut ben = client(&leaf, "ben");
     assert_eq!(ben.ask("r", 50.0), 0.0);
     parent.now(|standing| standing.learning = false);
@@ -110,8 +110,7 @@ fn go_children_share_with_clients_and_with_each_other() {
     assert_eq!(lengths, [Some(3600), Some(2)], "its own clients are told this");
     assert!(first.expiry > now(), "{first:?}");
     west.has_clients("r", &[100.0]);
-    // It confirms nothing, so that what it gives up is free when its older lease has ended; leases last for an hour
-    // here.
+    // A Go child confirms nothing, so the capacity it gives up is free only when its older lease expires, in an hour.
     eventually("each has its part of what it is due", || {
         let (east, west) = (east.poll()["r"].capacity, west.poll()["r"].capacity);
         (east == 90.0).then(|| assert_eq!(west, 0.0, "the larger lease may still be believed"))

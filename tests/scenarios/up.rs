@@ -12,7 +12,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Three peers wherever there is room, with what they remember beside their file.
+/// A file with three peers on free ports. Their data is beside the file.
 struct Three {
     file: ConfigFile,
     peer_addresses: [String; 3],
@@ -32,7 +32,7 @@ impl Three {
         Three { file: ConfigFile::new(&text), peer_addresses, _slot: ServerSlot::take() }
     }
 
-    /// Until all serve and one of them is master.
+    /// Waits until all peers serve and one is master.
     fn up(&self) -> Process {
         self.up_with(&[])
     }
@@ -52,7 +52,7 @@ impl Three {
     }
 }
 
-/// The table that it prints, without its heading: name, gRPC, HTTP, admin.
+/// The rows of the table that it prints: name, gRPC, HTTP, admin.
 fn rows(up: &Process) -> Vec<Vec<String>> {
     let stdout = up.stdout();
     let table = stdout.lines().skip_while(|line| !line.starts_with("PEER")).skip(1).take_while(|line| !line.is_empty());
@@ -69,7 +69,7 @@ fn three_peers_answer_as_one_and_stop_together() {
     let rows = rows(&up);
     assert_eq!(rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
     for row in &rows {
-        // One peer has seen a master; the others, and its quorum, may need a moment more.
+        // The other peers may learn of the master a moment later.
         eventually(&format!("a grant through {}", row[0]), || {
             let said = leaseway(&["get", &row[0], "mysql", "20", "--server", &row[1]]);
             said.stdout.contains("may use 20 of `mysql`").then_some(())

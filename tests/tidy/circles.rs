@@ -1,9 +1,7 @@
-//! No circles: the modules of a folder do not use each other in one.
+//! Modules of a folder do not use each other in circles.
 //!
-//! A file `x.rs` and everything below `x/` are one folder: a child may `impl` a type of its parent, and the parent hold
-//! what the child defines. So a circle of files either goes through the file whose folder holds all of the others, and
-//! is that folder's own affair, or it lies in several children of the lowest folder that holds all of it, and is a
-//! circle of these. The latter are looked for in every folder; there is nothing else to look for between folders.
+//! A file `x.rs` and the files below `x/` are one module. A parent and its children may use each other, so only circles
+//! between the children of a folder are errors.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +13,7 @@ use crate::{
     modules::{Graph, graph},
 };
 
-/// Roots of all crates.
+/// The root files of all crates.
 fn crates() -> Vec<PathBuf> {
     let mut folders = vec![root().join("proto"), root().join("bench"), root().join("tests")];
     folders.extend(std::fs::read_dir(root().join("src")).unwrap().map(|entry| entry.unwrap().path()));
@@ -26,7 +24,7 @@ fn crates() -> Vec<PathBuf> {
     found
 }
 
-/// Sets of nodes that can all be reached from each other.
+/// The strongly connected components with a circle.
 fn circles<N: Ord + Clone>(edges: &BTreeMap<N, BTreeSet<N>>) -> Vec<BTreeSet<N>> {
     let reach = |from: &N| {
         let (mut seen, mut ahead) = (BTreeSet::new(), vec![from.clone()]);
@@ -87,7 +85,7 @@ fn complaints(graph: &Graph, folder: &Path, crate_root: &Path) -> Vec<String> {
     circles(&grouped(graph, module)).iter().flat_map(|circle| uses_within(graph, module, circle)).collect()
 }
 
-/// Folders whose modules may form circles, each with its reason; the list only shrinks.
+/// Folders whose modules may form circles, each with its reason.
 const AMONG_MODULES: [&str; 0] = [];
 
 #[test]

@@ -32,10 +32,10 @@ fn openraft_is_named_in_src_raft_only() {
     complain("openraft outside of src/raft", &named.map(|(path, _)| short(&path)).collect::<Vec<_>>());
 }
 
-/// Folders whose code gets time, seeds and everything else as arguments.
+/// Folders whose code takes time and seeds as arguments.
 const PURE: [&str; 6] = ["src/client/limiter", "src/client/session", "src/core", "src/uplink", "src/envoy", "src/sim"];
 
-/// Addresses may be parsed, and a generator may be given its seed.
+/// Parsing addresses and seeding generators is allowed.
 const IMPURE: [&str; 15] = [
     "Instant",
     "SystemTime",

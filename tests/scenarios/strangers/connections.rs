@@ -19,7 +19,7 @@ use crate::harness::{
 fn silent_connections_lock_no_newcomer_out() {
     let victim = Victim::with_flags(&["--max-connections", "50", "--address-share", "100"]);
     let strangers: Vec<TcpStream> = (0..60).map(|_| dial_plainly(victim.server.grpc(), None)).collect();
-    // All places are taken; one gives way to a newcomer from elsewhere, however often.
+    // All places are taken. Each newcomer from another address displaces an idle connection.
     for _ in 0..3 {
         victim.serves_others();
     }
@@ -40,7 +40,7 @@ fn an_idle_connection_is_closed_and_its_client_does_not_notice() {
     };
     eventually("it is closed", || (closed() >= 1.0).then_some(()));
     assert_eq!(client.ask("mysql", 20.0), 20.0, "it has connected again");
-    // A stream that waits for hints is use.
+    // A connection with a stream of hints is not idle.
     let mut bob = server.client("bob");
     assert_eq!(bob.ask("mysql", 100.0), 80.0);
     server.doorman().release("alice", &["mysql"]).unwrap();
@@ -54,7 +54,7 @@ fn the_listeners_of_pages_and_of_operators_have_limits_too() {
         let mut strangers: Vec<TcpStream> = (0..12).map(|_| dial_plainly(address, None)).collect();
         let refused = strangers.split_off(8);
         assert!(refused.into_iter().all(|mut stream| hangs_up(&mut stream)));
-        // From elsewhere there is still a way in.
+        // Another address can still connect.
         let mut other = dial_plainly(address, Some(ELSEWHERE));
         other.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         assert!(hangs_up(&mut other));

@@ -1,4 +1,4 @@
-//! Authenticated callers, and bad tokens: an identity is one stranger from any address.
+//! An identity is one principal from all of its addresses.
 
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ impl KnownCallers {
         Doorman::with_token(self.server.channel_from(from), &self.tokens.token(identity))
     }
 
-    /// How many of so many clients get a lease.
+    /// The number of clients, of this many, that get a lease.
     fn takes(&self, identity: &str, from: IpAddr, number: usize) -> usize {
         let caller = self.caller(identity, from);
         let ask = |n| caller.ask(&format!("{identity}-{from}-{n}"), "r", 1.0, None).unwrap();

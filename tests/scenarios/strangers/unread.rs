@@ -1,4 +1,4 @@
-//! Answers that are requested and not read.
+//! Callers that request answers and do not read them.
 
 use std::io::Write as _;
 
@@ -14,14 +14,14 @@ use crate::harness::{
 
 const REFUSED: i32 = Code::ResourceExhausted as i32;
 
-/// A thousand resources whose names are as long as they may be.
+/// Creates a thousand resources with names of the maximum length.
 fn fill(victim: &Victim) {
     let doorman = Doorman::over(victim.server.channel());
     let entries = (0..1000).map(|n| entry(&format!("{n:04}{}", "x".repeat(250)), 1.0)).collect();
     assert_eq!(doorman.get(request("a stranger", entries)).unwrap().response.len(), 1000);
 }
 
-/// Those of the calls that were refused.
+/// The refused calls.
 fn refused(calls: &mut [Call]) -> Vec<Ended> {
     let ended: Vec<Option<Ended>> = calls.iter_mut().map(Call::has_ended).collect();
     ended.into_iter().flatten().collect()
@@ -63,7 +63,7 @@ fn a_page_that_is_not_read_is_given_up() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     fill(&victim);
     let mut stranger = dial_plainly(victim.server.http(), Some(ELSEWHERE));
-    // So many that they do not fit into the buffers of the system.
+    // More than the socket buffers hold.
     for _ in 0..50 {
         let _ = stranger.write_all(b"GET /debug/resources HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
