@@ -146,7 +146,7 @@ fn a_browser_shows_that_a_server_cannot_be_reached_and_follows_it_when_it_is_bac
                         document.getElementById('live-said').textContent === 'Live'";
     let mut peers = three();
     let (master, follower) = (peers.master(), peers.follower());
-    let mut page = OpenPage::open(peers.http(follower), "/resource?resource=browser");
+    let mut page = OpenPage::open(peers.http(follower), "/resource?resource=r");
     page.until("document.body.innerText.includes('only the master knows')");
     page.until(BACK);
     peers.operated(master, &["transfer", NAMES[follower]]);

@@ -147,18 +147,17 @@ fn ask_in_vain(child: &Server, files: Option<&Files>) {
     let _ = Doorman::over(channel).get(one_of_ours("c", "r", 10.0, None));
 }
 
-/// Starts peers, each with its own files and flags.
-fn peers(names: &[(&str, &Files, &[&str])]) -> Vec<Server> {
-    let addresses = free_addresses(names.len());
-    let all: Vec<String> = names.iter().zip(&addresses).map(|((name, ..), at)| format!("{name}={at}")).collect();
-    let all = all.join(",");
+fn three_peers(files: &Files) -> Vec<Server> {
+    let names = ["a", "b", "c"];
+    let named = names.iter().zip(free_addresses(3)).map(|(name, at)| format!("{name}={at}"));
+    let named = named.collect::<Vec<_>>().join(",");
     let directory = tempfile::tempdir().unwrap().keep();
-    let start = |(name, files, more): &(&str, &Files, &[&str])| {
+    let start = |name: &str| {
         let data = text(&directory.join(name));
-        let own = ["--id", name, "--peers", &all, "--data", &data, "--bootstrap", "--timing", "100,500,900"];
-        server(files, &[&own, *more].concat())
+        let own = ["--id", name, "--peers", &named, "--data", &data, "--bootstrap", "--timing", "100,500,900"];
+        server(files, &own)
     };
-    names.iter().map(start).collect()
+    names.map(start).into()
 }
 
 fn hosts() -> Vec<String> {
@@ -173,9 +172,8 @@ fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
     let good = ours.issue("peer", &hosts, Valid::Now);
     let of_other = other.issue("peer", &hosts, Valid::Now);
-    let _elsewhere = ours.issue("elsewhere", &["elsewhere", "127.0.0.1"], Valid::Now);
     let stranger = Files { ca: ours.trust().ca, ..of_other };
-    let running = peers(&[("a", &good, &[]), ("b", &good, &[]), ("c", &good, &[])]);
+    let running = three_peers(&good);
     let reads = Stranger::new(&good, b"http/1.1");
     let ready = |server: &Server| {
         let page = reads.page(server.http(), "/readyz").ok()?;
@@ -199,7 +197,6 @@ fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
             running[0].log().contains(peer_says).then_some(())
         });
     }
-    drop(running);
 }
 
 fn peer_address(server: &Server) -> SocketAddr {

@@ -64,7 +64,7 @@ fn a_request_that_does_not_end_ends_in_time() {
 #[test]
 fn long_requests_that_do_not_end_take_no_more_than_one_connection_may() {
     for path in [GET_CAPACITY, "/doorman.Capacity/ReleaseCapacity"] {
-        let victim = Victim::with_flags(&["--request-secs", "2"]);
+        let victim = Victim::with_flags(&["--request-secs", "5"]);
         let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
         // One entry with one long name, because many entries would be refused for their number.
         let name = [0x12, 0xf0, 0xff, 0xff, 0x01, 0x0a, 0xf0, 0xff, 0xff, 0x01];
