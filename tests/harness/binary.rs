@@ -48,6 +48,13 @@ fn artifacts(package: &str, what: &[&str]) -> Vec<Value> {
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
+    // Variables of this package would make build scripts run again, and everything above them be built again.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix))
+        {
+            cargo.env_remove(name);
+        }
+    }
     cargo.arg("--target-dir").arg(target_directory());
     let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "the binary to be tested cannot be built");
