@@ -1,9 +1,8 @@
-//! Bytes that are made up, for every decoder that a stranger, a peer or a file reaches: none of them panics, and what
-//! each takes is what it should (the functions called here say that: `fuzzing` in the crates).
+//! Fuzz tests of every decoder of network and file input. None panics, and accepted input has the properties that the
+//! `fuzzing` modules of the crates check.
 //!
-//! `cargo test -p leaseway-fuzz` tries so many thousands for each; `BOLERO_RANDOM_ITERATIONS=1000000` as many as that.
-//! With `cargo bolero test --sanitizer NONE -p leaseway-fuzz NAME` libFuzzer looks for bytes that reach more code.
-//! What was found lies in `__fuzz__`, and is tried again each time.
+//! `cargo test -p leaseway-fuzz` tries 20,000 inputs each; `BOLERO_RANDOM_ITERATIONS` sets another number. `cargo
+//! bolero test --sanitizer NONE -p leaseway-fuzz NAME` runs libFuzzer. Inputs in `__fuzz__` are always tried.
 
 mod mutation;
 mod seeds;
@@ -13,7 +12,7 @@ use leaseway_core::{Glob, access::Identity, escaped, escaped_lines};
 
 use crate::mutation::mutated;
 
-/// A test of a function that takes bytes: those made from `seeds`.
+/// Defines a test that calls a function with mutated seeds.
 macro_rules! targets {
     ($($name:ident: $seeds:expr => $target:expr;)*) => {$(
         #[test]
@@ -24,7 +23,7 @@ macro_rules! targets {
     )*};
 }
 
-/// Of each, where nothing else is said.
+/// Inputs per target.
 const ITERATIONS: usize = 20_000;
 
 targets! {
@@ -52,7 +51,7 @@ targets! {
     shown: seeds::texts(&["\u{1b}[2J", "a\nb", "\u{202e}"]) => check_shown;
 }
 
-/// An address: read again, it is the same.
+/// A parsed address parses to itself.
 fn check_address(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     if let Ok(read) = endpoint::parse(text) {
@@ -60,7 +59,7 @@ fn check_address(bytes: &[u8]) {
     }
 }
 
-/// A pattern and what it may match: what matches a pattern without signs is the pattern.
+/// A pattern without wildcards matches only itself.
 fn check_glob(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (pattern, name) = text.split_once('\n').unwrap_or((text, text));
@@ -72,7 +71,7 @@ fn check_glob(bytes: &[u8]) {
     }
 }
 
-/// An identity: as it is written it is read again.
+/// An identity survives formatting and parsing.
 fn check_identity(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     if let Ok(identity) = Identity::parse(text) {
@@ -81,7 +80,7 @@ fn check_identity(bytes: &[u8]) {
     }
 }
 
-/// What is shown moves no cursor and begins no line.
+/// Escaped text contains no control characters.
 fn check_shown(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     assert!(!escaped(&text).contains(|letter: char| letter.is_control()), "{text:?}");

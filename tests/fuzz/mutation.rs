@@ -1,14 +1,13 @@
-//! Bytes from seeds: a script says what is changed in which.
+//! Applies a script of changes to a seed.
 //!
-//! Random bytes are hardly ever a message, and a fuzzer has to find its way to one. What begins with a right message
-//! and changes it a little reaches what comes after decoding.
+//! Random bytes are rarely a valid message. Small changes of a valid message reach the code behind the decoder.
 
-/// Numbers at which something changes.
+/// Boundary values.
 const NUMBERS: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'0', b'"', b'\n'];
-/// Longer results help no one.
+/// Maximum length of a result.
 const MOST: usize = 4096;
 
-/// What `script` makes of one of the seeds. An empty one leaves the first as it is.
+/// Applies the script to one of the seeds. An empty script returns the first seed.
 pub(crate) fn mutated(seeds: &[Vec<u8>], script: &[u8]) -> Vec<u8> {
     let Some((first, mut script)) = script.split_first() else { return seeds.first().cloned().unwrap_or_default() };
     if *first == u8::MAX || seeds.is_empty() {

@@ -1,4 +1,4 @@
-//! What is right, to begin with.
+//! Valid inputs that are mutated.
 
 use leaseway_proto::{
     doorman::{
@@ -20,7 +20,7 @@ fn framed(message: &impl Message) -> Vec<u8> {
     [&[0][..], &length.to_be_bytes(), &message.encode_to_vec()].concat()
 }
 
-/// Without what gRPC puts before a message.
+/// Removes the gRPC prefix.
 pub(crate) fn unframed(framed: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     framed.into_iter().map(|framed| framed[5..].to_vec()).collect()
 }

@@ -14,8 +14,6 @@ use tempfile::TempDir;
 #[derive(Clone, Copy)]
 pub(crate) enum Valid {
     Now,
-    /// Valid for this many seconds.
-    Seconds(u64),
     /// Expired.
     Past,
     Future,
@@ -56,7 +54,6 @@ impl Authority {
         let day = Duration::from_secs(86_400);
         let (from, until) = match valid {
             Valid::Now => (now - day, now + day),
-            Valid::Seconds(seconds) => (now - day, now + Duration::from_secs(seconds)),
             Valid::Past => (now - 2 * day, now - day),
             Valid::Future => (now + day, now + 2 * day),
         };

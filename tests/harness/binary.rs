@@ -21,11 +21,6 @@ pub(crate) fn bench() -> &'static Path {
     PATH.get_or_init(|| build("leaseway-bench", "--bin", "leaseway-bench"))
 }
 
-/// An example of the client library.
-pub(crate) fn example(name: &str) -> PathBuf {
-    build("leaseway-client", "--example", name)
-}
-
 fn build(package: &str, kind: &str, name: &str) -> PathBuf {
     let built = artifacts(package, &[kind, name]);
     let mut executables = built.iter().filter_map(|message| message["executable"].as_str().map(PathBuf::from));
@@ -52,6 +47,13 @@ fn artifacts(package: &str, what: &[&str]) -> Vec<Value> {
     cargo.args(["build", "--package", package, "--message-format", "json-render-diagnostics"]).args(what);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
+    }
+    // Variables of this package would make build scripts run again, and everything above them be built again.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix))
+        {
+            cargo.env_remove(name);
+        }
     }
     cargo.arg("--target-dir").arg(target_directory());
     let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().unwrap();

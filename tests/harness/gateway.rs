@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{
+    binary,
     config::ConfigFile,
     http,
     http_gateway::{Connected, HttpAnswer},
@@ -24,7 +25,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// With rules of envoyproxy/ratelimit, at these servers. First requests wait as long as it takes.
+    /// Starts an RLS gateway with rules of envoyproxy/ratelimit. By default first requests wait up to 20 s.
     pub(crate) fn for_requests(servers: &[String], rules: &ConfigFile, flags: &[&str]) -> Gateway {
         let patient = ["--first-wait-ms", "20000"];
         let patient = if flags.contains(&"--first-wait-ms") { &[][..] } else { &patient };
@@ -42,9 +43,9 @@ impl Gateway {
     }
 
     fn start(servers: &str, flags: &[&str]) -> Gateway {
-        let seat = ServerSlot::take();
-        let process = Process::start(&[&["gateway", "--server", servers], flags].concat(), &[]);
-        let gateway = Gateway { process, _slot: seat };
+        let slot = ServerSlot::take();
+        let flags_of_all = [&["gateway", "--server", servers], flags].concat();
+        let gateway = Gateway { process: Process::start_server(binary::path(), &flags_of_all, &[]), _slot: slot };
         // The last line it prints once it serves.
         gateway.serving(if flags.contains(&"--metrics") { "metrics" } else { "HTTP" });
         gateway

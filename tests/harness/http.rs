@@ -25,13 +25,6 @@ pub(crate) fn get(server: SocketAddr, path: &str) -> Response {
     response(&head, String::from_utf8(body).unwrap())
 }
 
-/// With this Host header.
-pub(crate) fn get_as(server: SocketAddr, path: &str, host: &str) -> Response {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    let (head, body) = exchange(server, &request);
-    response(&head, String::from_utf8(body).unwrap())
-}
-
 /// As from another machine.
 pub(crate) fn get_from(address: IpAddr, server: SocketAddr, path: &str) -> Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");
@@ -50,14 +43,6 @@ pub(crate) fn post(server: SocketAddr, path: &str, headers: &str, body: &str) ->
     let head = format!("POST {path} HTTP/1.1\r\nHost: {server}\r\n{headers}Content-Length: {}\r\n", body.len());
     let (head, body) = exchange(server, &format!("{head}Connection: close\r\n\r\n{body}"));
     response(&head, String::from_utf8(body).unwrap())
-}
-
-/// Accepts gzip.
-pub(crate) fn get_compressed(server: SocketAddr, path: &str) -> Response {
-    let (head, body) = ask(server, path, "Accept-Encoding: gzip\r\n");
-    let mut plain = String::new();
-    flate2::read::GzDecoder::new(body.as_slice()).read_to_string(&mut plain).expect("gzip");
-    response(&head, plain)
 }
 
 fn ask(server: SocketAddr, path: &str, headers: &str) -> (String, Vec<u8>) {

@@ -1,7 +1,11 @@
 //! A node of several peers: real processes with directories of their own, on links that can be cut. The timing is slow
 //! enough for busy machines.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
 
 use leaseway_process::link::Link;
 use leaseway_proto::doorman::{GetCapacityResponse, Lease};
@@ -12,8 +16,9 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{
     binary,
-    config::ConfigFile,
+    config::{ConfigFile, Template},
     doorman::{Doorman, one_of_ours},
+    http,
     process::{Process, Said, Variables, leaseway},
     raw::Raw,
     server::free_addresses,
@@ -21,7 +26,8 @@ use super::{
     wait::{eventually, runtime},
 };
 
-const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+/// The names of peers.
+pub(crate) const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 pub(crate) struct Peers {
     /// None: the node has a parent.
@@ -32,7 +38,7 @@ pub(crate) struct Peers {
     members: Vec<Member>,
     /// The address under which each peer knows each other.
     links: Vec<Vec<Link>>,
-    _slot: ServerSlot,
+    _slot: Option<ServerSlot>,
 }
 
 struct Member {
@@ -44,10 +50,45 @@ struct Member {
     doorman: Doorman,
 }
 
+/// Three peers that tests share, one test at a time: each uses resources and clients of its own. All peers run and no
+/// link is cut. The configuration is [`Template::fair`] with a capacity of 100.
+pub(crate) fn shared() -> MutexGuard<'static, Peers> {
+    static SHARED: OnceLock<Mutex<Peers>> = OnceLock::new();
+    let shared =
+        SHARED.get_or_init(|| Mutex::new(Peers::start_shared(3, ConfigFile::of(&[Template::fair("*", 100.0)]), &[])));
+    let mut peers = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    peers.recover();
+    peers
+}
+
 impl Peers {
+    /// Starts and reconnects what the test before has left stopped or cut off, and waits until every peer is ready.
+    fn recover(&mut self) {
+        for peer in self.all() {
+            self.heal(peer);
+            match &self.members[peer].process {
+                Some(process) if process.ended().is_none() => process.signal(Signal::CONT),
+                _ => self.run(peer, &[]),
+            }
+        }
+        for peer in self.all() {
+            eventually("the peer is ready", || (http::get(self.http(peer), "/readyz").status == 200).then_some(()));
+        }
+    }
+
     /// Bootstraps this many peers.
     pub(crate) fn start(number: usize, config: ConfigFile, flags: &[&str]) -> Peers {
         Peers::begin(number, Some(config), flags, &["--bootstrap"], Vec::new())
+    }
+
+    /// Like [`start`](Self::start), for a cluster that is never dropped.
+    pub(crate) fn start_shared(number: usize, config: ConfigFile, flags: &[&str]) -> Peers {
+        let mut peers = Peers::found(number, Some(config), flags, Vec::new());
+        // A slot that is never returned would keep other tests waiting.
+        peers._slot = None;
+        peers.all().for_each(|peer| peers.run(peer, &["--bootstrap"]));
+        peers.master();
+        peers
     }
 
     /// Like [`start`](Self::start), with environment variables.
@@ -107,10 +148,9 @@ impl Peers {
         let links = members.iter().map(|_| members.iter().map(link).collect()).collect();
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let directory = tempfile::tempdir().unwrap();
-        Peers { config, flags, variables, directory, members, links, _slot: ServerSlot::take() }
+        Peers { config, flags, variables, directory, members, links, _slot: Some(ServerSlot::take()) }
     }
 
-    /// Flags of all peers.
     pub(crate) fn config(&self) -> &ConfigFile {
         self.config.as_ref().expect("it has no parent")
     }
@@ -119,39 +159,61 @@ impl Peers {
         self.directory.path().join(NAMES[peer])
     }
 
-    /// The command line of a peer.
-    pub(crate) fn command(&self, peer: usize) -> Vec<String> {
+    /// The value of `--peers` with which this peer names others.
+    pub(crate) fn named(&self, peer: usize, others: &[usize]) -> String {
+        let named = others.iter().map(|other| format!("{}={}", NAMES[*other], self.links[peer][*other].address()));
+        named.collect::<Vec<_>>().join(",")
+    }
+
+    /// The command line of a peer that names these peers. It is a lone server if it names none.
+    pub(crate) fn command(&self, peer: usize, others: &[usize]) -> Vec<String> {
         let Member { grpc, http, admin, peer: listen, .. } = &self.members[peer];
-        let named = self.links[peer].iter().zip(NAMES).map(|(link, name)| format!("{name}={}", link.address()));
-        let values = [
+        let mut values = vec![
             ("--id", NAMES[peer].to_owned()),
             ("--listen", grpc.to_string()),
             ("--http", http.to_string()),
             ("--admin", admin.to_string()),
-            ("--peer-listen", listen.to_string()),
-            ("--peers", named.collect::<Vec<_>>().join(",")),
             ("--data", self.data(peer).display().to_string()),
             ("--timing", "100,500,900".to_owned()),
             ("--threads", "2".to_owned()),
         ];
+        if !others.is_empty() {
+            values.extend([("--peer-listen", listen.to_string()), ("--peers", self.named(peer, others))]);
+        }
+        values.extend(self.config.iter().map(|config| ("--config", config.path().to_owned())));
         let values = values.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-        let config = self.config.iter().flat_map(|config| ["--config".to_owned(), config.path().to_owned()]);
-        std::iter::once("serve".to_owned()).chain(values).chain(config).chain(self.flags.iter().cloned()).collect()
+        std::iter::once("serve".to_owned()).chain(values).chain(self.flags.iter().cloned()).collect()
     }
 
     /// Starts a peer that is not running.
     pub(crate) fn run(&mut self, peer: usize, flags: &[&str]) {
-        let variables = self.variables.clone();
-        let variables: Vec<_> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
-        self.run_by(peer, &[binary::path().to_str().unwrap()], &variables, flags);
+        let all: Vec<usize> = self.all().collect();
+        self.run_naming(peer, &all, flags);
     }
 
-    /// Starts a peer that is not running, by way of another program.
-    pub(crate) fn run_by(&mut self, peer: usize, program: &[&str], variables: Variables<'_>, flags: &[&str]) {
-        let command = self.command(peer);
-        let words = program[1..].iter().copied().chain(command.iter().map(String::as_str));
-        let arguments: Vec<&str> = words.chain(flags.iter().copied()).collect();
-        let process = Process::start_program(program[0].as_ref(), &arguments, variables);
+    /// Like [`run`](Self::run), with these peers in `--peers`.
+    pub(crate) fn run_naming(&mut self, peer: usize, others: &[usize], flags: &[&str]) {
+        let process = self.launch(peer, others, &[], flags);
+        self.serves(peer, process);
+    }
+
+    /// Like [`run`](Self::run), with environment variables.
+    pub(crate) fn run_within(&mut self, peer: usize, variables: Variables<'_>) {
+        let all: Vec<usize> = self.all().collect();
+        let process = self.launch(peer, &all, variables, &[]);
+        self.serves(peer, process);
+    }
+
+    /// Starts a peer that may refuse to start.
+    pub(crate) fn launch(&self, peer: usize, others: &[usize], variables: Variables<'_>, flags: &[&str]) -> Process {
+        let command = self.command(peer, others);
+        let arguments: Vec<&str> = command.iter().map(String::as_str).chain(flags.iter().copied()).collect();
+        let own = self.variables.iter().map(|(name, value)| (&**name, &**value));
+        let variables: Vec<_> = own.chain(variables.iter().copied()).collect();
+        Process::start_server(binary::path(), &arguments, &variables)
+    }
+
+    fn serves(&mut self, peer: usize, process: Process) {
         eventually("the peer serves", || {
             let ended = process.ended();
             assert!(ended.is_none(), "peer {} ended at once: {}", NAMES[peer], process.stderr());
@@ -212,6 +274,11 @@ impl Peers {
 
     pub(crate) fn admin(&self, peer: usize) -> SocketAddr {
         self.members[peer].admin
+    }
+
+    /// Where other peers reach it.
+    pub(crate) fn peer_address(&self, peer: usize) -> String {
+        self.members[peer].peer.to_string()
     }
 
     pub(crate) fn http(&self, peer: usize) -> SocketAddr {

@@ -41,12 +41,17 @@ impl Process {
         Process::run(Start::new(binary::path()), arguments, variables)
     }
 
+    /// Starts a server or gateway that stops when the test process ends, even if its value is never dropped.
+    pub(crate) fn start_server(binary: &Path, arguments: &[&str], variables: Variables<'_>) -> Process {
+        Process::run(Start::new(binary).tethered(), arguments, variables)
+    }
+
     /// Starts another program.
     pub(crate) fn start_program(path: &Path, arguments: &[&str], variables: Variables<'_>) -> Process {
         Process::run(Start::new(path), arguments, variables)
     }
 
-    /// Like [`start_program`](Self::start_program), with a pipe as standard input.
+    /// Like [`start_program`](Self::start_program), with a pipe as its standard input.
     pub(crate) fn start_program_reading(path: &Path, arguments: &[&str]) -> Process {
         Process::run(Start::new(path).reading(), arguments, &[])
     }

@@ -65,18 +65,8 @@ impl Scrape {
         family.samples.push(sample);
     }
 
-    /// The help text of a metric.
-    pub(crate) fn help(&self, name: &str) -> &str {
-        self.0.get(name).and_then(|family| family.help.as_deref()).unwrap_or_default()
-    }
-
     pub(crate) fn kind(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.kind.as_deref()
-    }
-
-    /// All metrics, without the suffixes of histograms.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
     }
 
     /// All series of a name.
@@ -178,25 +168,4 @@ fn quoted(text: &str) -> (String, &str) {
         }
     }
     panic!("a quote without an end: {text}");
-}
-
-#[test]
-fn what_is_wrong_with_a_scrape_is_noticed() {
-    let good = "# HELP a text\n# TYPE a gauge\na{x=\"1\\\"\\n\\\\\",y=\"\"} 2.5\na 1\n";
-    let scrape = Scrape::parse(good);
-    assert_eq!(scrape.find("a", "x", "1\"\n\\"), Some(2.5));
-    for bad in [
-        "a 1\n",
-        "# TYPE a gauge\na 1\n",
-        "# HELP a text\na 1\n",
-        "# HELP a text\n# TYPE a gauge\na 1\na 2\n",
-        "# HELP a text\n# TYPE a gauge\nb 1\n",
-        "# HELP a text\n# TYPE a gauge\na{x=\"1} 1\n",
-        "# HELP a text\n# TYPE a gauge\na one\n",
-        "# HELP a text\n# TYPE a gauge\na 1",
-        "# HELP h text\n# TYPE h histogram\nh_bucket{le=\"1\"} 2\nh_bucket{le=\"+Inf\"} 1\nh_sum 1\nh_count 1\n",
-        "# HELP h text\n# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_sum 1\nh_count 1\n",
-    ] {
-        assert!(std::panic::catch_unwind(|| Scrape::parse(bad)).is_err(), "{bad:?} passes");
-    }
 }

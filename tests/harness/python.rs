@@ -1,24 +1,8 @@
-//! Python with grpcio: a gRPC client that shares no code with ours, nor a TLS library.
+//! Python with grpcio: a gRPC client that shares no code with ours, and no TLS library.
 
-use std::{
-    io::Write as _,
-    path::PathBuf,
-    process::{Command, Stdio},
-};
+use std::process::{Command, Stdio};
 
-/// The Python that `.ci/run` names. Without one the test is skipped, and says so on standard error.
-pub(crate) fn with_grpcio() -> Option<PathBuf> {
-    let named = std::env::var_os("LEASEWAY_TEST_PYTHON").map(PathBuf::from);
-    let python = named.clone().unwrap_or_else(|| "python3".into());
-    let asked = Command::new(&python).args(["-c", "import grpc"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if asked.is_ok_and(|status| status.success()) {
-        return Some(python);
-    }
-    assert!(named.is_none(), "LEASEWAY_TEST_PYTHON has no grpcio");
-    let told = "SKIPPED: no python3 with grpcio (pip install grpcio; LEASEWAY_TEST_PYTHON names another)\n";
-    std::io::stderr().write_all(told.as_bytes()).unwrap();
-    None
-}
+use super::foreign;
 
 /// Prints the answer of a unary call, or the code and message of its failure. Arguments: address, method, request in
 /// hexadecimal, CA, and optionally key and certificate.
@@ -36,8 +20,9 @@ with grpc.secure_channel(address, credentials) as channel:
         print("failed", error.code().name, error.details())
 "#;
 
-pub(crate) fn call(python: &PathBuf, arguments: &[&str]) -> String {
-    let output = Command::new(python).arg("-c").arg(CALL).args(arguments).stderr(Stdio::inherit()).output().unwrap();
+pub(crate) fn call(arguments: &[&str]) -> String {
+    let mut python = Command::new(foreign::path("LEASEWAY_TEST_PYTHON"));
+    let output = python.arg("-c").arg(CALL).args(arguments).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().lines().next().unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Streams of Envoys (RLQS).
+//! A stream of an Envoy (RLQS).
 
 use std::{collections::HashMap, sync::Once, time::Duration};
 
@@ -58,7 +58,7 @@ impl QuotaStream {
     }
 
     pub(crate) fn send(&self, reports: RateLimitQuotaUsageReports) {
-        // The reason is in the stream.
+        // The stream has the reason if this fails.
         let _ = block_on(self.reports.send(reports));
         // Keeps the stream alive, as a real Envoy does.
         self.has_begun.call_once(|| {

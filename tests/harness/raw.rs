@@ -1,4 +1,4 @@
-//! gRPC without any idea of what is in the messages: bytes out, bytes in.
+//! gRPC calls with raw bytes as messages.
 
 use prost::bytes::{Buf as _, BufMut as _};
 use tonic::{
@@ -30,7 +30,7 @@ impl Raw {
     }
 }
 
-/// A codec that codes nothing.
+/// A codec of raw bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Bytes;
 

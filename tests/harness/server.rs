@@ -4,7 +4,10 @@ use std::{
     io::Write as _,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     path::Path,
-    sync::atomic::{AtomicU16, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU16, Ordering},
+    },
 };
 
 use rustix::process::Signal;
@@ -12,7 +15,8 @@ use serde_json::Value;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{
-    config::ConfigFile,
+    binary,
+    config::{self, ConfigFile, Template},
     doorman::{Asks as _, Client, Doorman},
     http,
     legacy_client::{LegacyClient, Unknown},
@@ -42,10 +46,21 @@ pub(crate) struct Server {
     process: Process,
     grpc: SocketAddr,
     http: SocketAddr,
-    _slot: ServerSlot,
+    _slot: Option<ServerSlot>,
 }
 
 impl Server {
+    /// The server that tests share: each uses resources and clients of its own. Every resource has a capacity of 100,
+    /// shared fairly, and leases of an hour: see [`Template::fair`].
+    pub(crate) fn shared() -> &'static Server {
+        static SHARED: OnceLock<Server> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let config = shared_config("fair.yaml", &config::text(&[Template::fair("*", 100.0)]));
+            let flags = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--threads", "2", "--config", &config];
+            Server::begin(None, || Process::start_server(binary::path(), &flags, &[]))
+        })
+    }
+
     /// Without a configuration file: every resource has a capacity of 100, shared fairly.
     pub(crate) fn development() -> Server {
         Server::with_flags(&[])
@@ -62,24 +77,24 @@ impl Server {
 
     /// With these flags only.
     pub(crate) fn start(flags: &[&str], variables: Variables<'_>) -> Server {
-        Server::begin(|| Process::start(&[&["serve"], flags].concat(), variables))
+        let flags = [&["serve"], flags].concat();
+        Server::begin(Some(ServerSlot::take()), || Process::start_server(binary::path(), &flags, variables))
     }
 
     /// Runs another binary.
     pub(crate) fn of(binary: &Path, flags: &[&str], variables: Variables<'_>) -> Server {
         let flags = [&["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--threads", "2"], flags].concat();
-        Server::begin(|| Process::start_program(binary, &flags, variables))
+        Server::begin(Some(ServerSlot::take()), || Process::start_server(binary, &flags, variables))
     }
 
-    fn begin(start: impl FnOnce() -> Process) -> Server {
-        let seat = ServerSlot::take();
+    fn begin(slot: Option<ServerSlot>, start: impl FnOnce() -> Process) -> Server {
         let process = start();
         let (grpc, http) = eventually("the server says where it serves", || {
             let ended = process.ended();
             assert!(ended.is_none(), "the server ended at once: {}", process.stderr());
             addresses(&process.stdout())
         });
-        Server { process, grpc, http, _slot: seat }
+        Server { process, grpc, http, _slot: slot }
     }
 
     pub(crate) fn grpc(&self) -> SocketAddr {
@@ -197,6 +212,13 @@ impl Server {
         let granted = self.client("still here").ask("still here", 0.0);
         assert_eq!(granted, 0.0);
     }
+}
+
+/// A configuration file of shared servers, which are never dropped: it is written again by each test process.
+pub(crate) fn shared_config(name: &str, text: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
 }
 
 fn addresses(stdout: &str) -> Option<(SocketAddr, SocketAddr)> {

@@ -16,8 +16,8 @@ thread_local! {
     static MINE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Held by the thread of a test while its server lives.
-pub(crate) struct ServerSlot(std::marker::PhantomData<*const ()>);
+/// Held by the thread of a test while its server lives. Shared servers have none.
+pub(crate) struct ServerSlot(());
 
 impl ServerSlot {
     pub(crate) fn take() -> ServerSlot {
@@ -27,7 +27,7 @@ impl ServerSlot {
             *free -= 1;
         }
         MINE.set(MINE.get() + 1);
-        ServerSlot(std::marker::PhantomData)
+        ServerSlot(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! A `leaseway` process at a terminal of its own: what stands on the screen, and what keys do.
+//! A `leaseway` process in a pseudo-terminal.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ use super::{binary, wait::eventually};
 
 pub(crate) struct Terminal {
     controller: File,
-    /// Held, so that what it was set to can be looked at when the process has ended.
+    /// Kept open, so that its modes can be read after the process has ended.
     user: OwnedFd,
     child: Child,
     said: Arc<Mutex<Vec<u8>>>,
@@ -26,7 +26,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// With so many columns and rows.
+    /// Starts it in a terminal of this size.
     pub(crate) fn start(arguments: &[&str], (columns, rows): (u16, u16)) -> Terminal {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&controller).unwrap();
@@ -56,22 +56,22 @@ impl Terminal {
         self.controller.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Everything that it was sent.
+    /// All output so far.
     pub(crate) fn said(&self) -> String {
         String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
     }
 
-    /// The lines that stand there now.
+    /// The lines on the screen.
     pub(crate) fn screen(&self) -> Vec<String> {
         drawn(&self.said(), self.size)
     }
 
-    /// The first line that has this in it, once there is one.
+    /// Waits for a line that contains this text.
     pub(crate) fn line(&self, with: &str) -> String {
         eventually(with, || self.screen().into_iter().find(|line| line.contains(with)))
     }
 
-    /// Keys go to a line editor, and are shown: what a shell expects.
+    /// The terminal is in cooked mode again.
     pub(crate) fn is_as_before(&self) -> bool {
         let modes = tcgetattr(&self.user).unwrap().local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO)
@@ -79,10 +79,6 @@ impl Terminal {
 
     pub(crate) fn ended(&mut self) -> ExitStatus {
         eventually("it ends", || self.child.try_wait().unwrap())
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
     }
 }
 
@@ -93,7 +89,7 @@ impl Drop for Terminal {
     }
 }
 
-/// As much of a terminal as a program needs that says where it writes.
+/// Interprets cursor positions and clearing.
 fn drawn(said: &str, (columns, rows): (usize, usize)) -> Vec<String> {
     let (mut cells, mut row, mut column) = (vec![vec![' '; columns]; rows], 0, 0);
     let mut rest = said.chars().peekable();

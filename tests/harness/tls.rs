@@ -1,16 +1,16 @@
-//! Both sides of TLS without checks of their own: a client and a server with any certificate.
+//! TLS clients that use any certificate, valid or not.
 
-use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_tls::{ClientTls, Credentials, Files};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
 };
 use tokio_rustls::{
-    TlsAcceptor, TlsConnector,
+    TlsConnector,
     rustls::{
-        ClientConfig, RootCertStore, ServerConfig,
+        ClientConfig, RootCertStore,
         crypto::ring::default_provider,
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
         version::{TLS12, TLS13},
@@ -91,30 +91,4 @@ impl Stranger {
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status line");
         Ok((status, answer))
     }
-}
-
-/// A server with this certificate, valid or not, that sends nothing.
-pub(crate) fn present(shown: &Files) -> SocketAddr {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[&TLS13, &TLS12])
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain(&shown.certificate), key(&shown.key))
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    runtime().spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let accepting = acceptor.accept(stream);
-            tokio::spawn(async move {
-                if let Ok(stream) = accepting.await {
-                    tokio::time::sleep(Duration::from_secs(60)).await;
-                    drop(stream);
-                }
-            });
-        }
-    });
-    address
 }

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::runtime::Runtime;
 
-/// Only a hang takes this long. Tests assert nothing about speed.
+/// Exceeded only by a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Polls until `probe` returns something. Fails with `what` after [`PATIENCE`].
@@ -19,7 +19,7 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
         if let Some(found) = probe() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -32,5 +32,5 @@ pub(crate) fn runtime() -> &'static Runtime {
 }
 
 pub(crate) fn block_on<F: Future>(work: F) -> F::Output {
-    runtime().block_on(async { tokio::time::timeout(PATIENCE, work).await.expect("waited in vain for an answer") })
+    runtime().block_on(async { tokio::time::timeout(PATIENCE, work).await.expect("timed out") })
 }

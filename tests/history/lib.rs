@@ -1,31 +1,30 @@
-//! Whether what was said of registers could have been said by one register each that is written and read at one moment:
-//! linearizability.
+//! A checker of linearizability for registers.
 //!
-//! At each end of a call all orders are kept in which it can have taken place among those that were under way
-//! (just-in-time linearization, Lowe 2017). No value is written twice, so few are.
+//! When a call ends, all possible orders of the concurrent calls are computed (just-in-time linearization, Lowe 2017).
+//! There are few, because no value is written twice.
 
 use std::{collections::HashSet, fmt};
 
-/// A value; none: nothing is written there.
+/// The value of a register. None: it is empty.
 pub type Value = Option<u64>;
 
-/// What is done to a register.
+/// An operation on a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// This is there from now on.
+    /// Stores the value.
     Write(Value),
     Read(Value),
-    /// The second is there from now on, in place of the first. Where another one is, it does not take place.
+    /// Compare and swap: replaces the first value by the second, or has no effect.
     Exchange(Value, Value),
 }
 
-/// What was asked of one register and when, in any unit. What was refused for certain is left out.
+/// A call and its times, in any unit. Calls that certainly had no effect are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct RegisterCall {
     pub register: usize,
     pub operation: Operation,
     pub asked: u64,
-    /// None: it may take place at any later time, or never.
+    /// None: the outcome is unknown, and the call may take effect later or never.
     pub answered: Option<u64>,
 }
 
@@ -36,10 +35,10 @@ impl fmt::Display for RegisterCall {
     }
 }
 
-/// What a register may be by now, and which of the calls under way have taken place then.
+/// A possible value, and the concurrent calls that have taken effect before it.
 type Possible = (Value, Vec<usize>);
 
-/// The first call whose answer no order explains.
+/// The first call whose answer no order explains. None: the history is linearizable.
 pub fn unexplained(calls: &[RegisterCall]) -> Option<RegisterCall> {
     let mut registers: Vec<usize> = calls.iter().map(|call| call.register).collect();
     registers.sort_unstable();
@@ -50,7 +49,7 @@ pub fn unexplained(calls: &[RegisterCall]) -> Option<RegisterCall> {
     })
 }
 
-/// Without writes of unknown outcome that no read has seen: they may never have taken place.
+/// Removes writes of unknown outcome that no read has seen, because they may never have taken effect.
 fn useful(calls: Vec<RegisterCall>) -> Vec<RegisterCall> {
     let seen: HashSet<Value> = calls.iter().filter_map(|call| read(call.operation)).collect();
     let is_useful = |call: &RegisterCall| match call.operation {
@@ -68,7 +67,7 @@ fn read(operation: Operation) -> Option<Value> {
 }
 
 fn unexplained_of_one(calls: &[RegisterCall]) -> Option<RegisterCall> {
-    // At one moment calls begin before others end: that allows more orders, not fewer.
+    // At equal times, calls begin before others end. This allows more orders.
     let begins = calls.iter().enumerate().map(|(place, call)| (call.asked, false, place));
     let ends = calls.iter().enumerate().filter_map(|(place, call)| Some((call.answered?, true, place)));
     let mut events: Vec<_> = begins.chain(ends).collect();
@@ -85,7 +84,7 @@ fn unexplained_of_one(calls: &[RegisterCall]) -> Option<RegisterCall> {
             return Some(calls[place]);
         }
         under_way.retain(|other| *other != place);
-        // One that has taken place in all of them is settled, though its answer never came.
+        // An unanswered call that has taken effect in every order is settled.
         let is_settled = |one: &usize| calls[*one].answered.is_none() && all.iter().all(|(_, done)| done.contains(one));
         let settled: Vec<usize> = under_way.iter().copied().filter(is_settled).collect();
         under_way.retain(|one| !settled.contains(one));
@@ -99,7 +98,7 @@ fn without(mut done: Vec<usize>, settled: &[usize], place: usize) -> Vec<usize> 
     done
 }
 
-/// All that is possible when `place` has taken place.
+/// All orders in which the call at `place` has taken effect.
 fn explained(calls: &[RegisterCall], under_way: &[usize], from: HashSet<Possible>, place: usize) -> HashSet<Possible> {
     let mut seen = from.clone();
     let mut left: Vec<Possible> = from.into_iter().collect();
@@ -147,12 +146,12 @@ mod tests {
     fn what_one_register_could_say_is_explained() {
         for calls in [
             vec![read(0, 0, 1), write(1, 2, 3), read(1, 4, 5)],
-            // While a write is under way both are right, in this order.
+            // During a write a read may return the old value and then the new one.
             vec![write(1, 0, 10), read(0, 1, 2), read(1, 3, 4)],
-            // Two at once, in either order.
+            // Two concurrent writes, in either order.
             vec![write(1, 0, 10), write(2, 0, 10), read(2, 11, 12)],
             vec![write(1, 0, 10), write(2, 0, 10), read(1, 11, 12)],
-            // An outcome that is unknown: later, or never.
+            // A write of unknown outcome takes effect later, or never.
             vec![write(1, 0, None), read(0, 5, 6), read(1, 7, 8)],
             vec![write(1, 0, None), read(0, 5, 6), write(2, 7, 8), read(2, 9, 10)],
             vec![write(1, 0, None), write(2, 3, 4), read(2, 5, 6), read(1, 7, 8)],

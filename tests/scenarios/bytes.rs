@@ -11,6 +11,7 @@ use crate::harness::{
     server::Server,
 };
 
+/// On a development server: a lease of a minute, refreshed every five seconds.
 #[test]
 fn a_request_written_by_hand_is_understood() {
     let server = Server::development();
@@ -34,26 +35,25 @@ fn a_request_written_by_hand_is_understood() {
 
 #[test]
 fn a_request_of_ours_is_one_of_the_original_protocol_with_fields_after_it() {
-    let plain = request("alice", vec![entry("mysql", 40.0)]);
+    let plain = request("alice", vec![entry("bytes", 40.0)]);
     let ours = GetCapacityRequest { drops_late: Some(true), ..plain.clone() }.encode_to_vec();
-    let entries = Value::List(vec![legacy_client::entry("mysql", 40.0, None)]);
+    let entries = Value::List(vec![legacy_client::entry("bytes", 40.0, None)]);
     let fields = [("client_id", Value::String("alice".into())), ("resource", entries)];
     let original = build("GetCapacityRequest", fields).encode_to_vec();
     assert_eq!(plain.encode_to_vec(), original);
     assert_eq!(ours, [&original[..], &[0xa0, 0x06, 1]].concat(), "100: drops_late");
 
-    let server = Server::development();
-    let answer = strict("GetCapacityResponse", &server.raw().call("GetCapacity", ours).unwrap());
+    let answer = strict("GetCapacityResponse", &Server::shared().raw().call("GetCapacity", ours).unwrap());
     let [response] = list(&answer, "response").try_into().expect("one answer");
     assert_eq!(number(&inner(&response, "gets"), "capacity"), 40.0);
 }
 
 #[test]
-fn answers_have_every_required_field_also_when_it_is_zero() {
+fn answers_have_every_required_field_even_if_it_is_zero() {
     let config = ConfigFile::of(&[Template { kind: "NO_ALGORITHM", ..Template::fair("*", 0.0) }]);
     let server = Server::with_config(&config);
     let raw = server.raw();
-    // `strict` fails when a zero was left out.
+    // `strict` fails if a required field is missing.
     let answer = legacy_client::get(&raw, "alice", vec![legacy_client::entry("nothing", 0.0, None)]).unwrap();
     let [response] = list(&answer, "response").try_into().expect("one answer");
     assert_eq!(number(&inner(&response, "gets"), "capacity"), 0.0);
@@ -76,7 +76,7 @@ fn answers_have_every_required_field_also_when_it_is_zero() {
 
 #[test]
 fn the_other_rpcs_speak_the_original_protocol_too() {
-    let server = Server::development();
+    let server = Server::shared();
     let raw = server.raw();
     let answer = strict("DiscoveryResponse", &raw.call("Discovery", Vec::new()).unwrap());
     assert_eq!(field(&answer, "is_master").as_bool(), Some(true));
@@ -94,16 +94,15 @@ fn the_other_rpcs_speak_the_original_protocol_too() {
 
 #[test]
 fn a_client_that_keeps_unknown_fields_echoes_the_token_without_knowing() {
-    let config = ConfigFile::of(&[Template::fair("*", 100.0)]);
-    let server = Server::with_config(&config);
+    let server = Server::shared();
     let mut keeps = server.legacy_client("go", Unknown::Kept);
     let mut drops = server.legacy_client("rust", Unknown::Dropped);
     for client in [&mut keeps, &mut drops] {
-        client.ask("mysql", 10.0);
+        client.ask("echo", 10.0);
     }
     let numbers = |lease: &prost_reflect::DynamicMessage| {
         lease.unknown_fields().map(prost_reflect::UnknownField::number).collect::<Vec<_>>()
     };
-    assert_eq!(numbers(keeps.lease("mysql")), [100, 101], "token and remaining_ms");
-    assert_eq!(numbers(drops.lease("mysql")), [0u32; 0]);
+    assert_eq!(numbers(keeps.lease("echo")), [100, 101], "token and remaining_ms");
+    assert_eq!(numbers(drops.lease("echo")), [0u32; 0]);
 }

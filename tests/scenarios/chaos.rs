@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    io::{self, Write as _},
     path::Path,
     process::{Command, Output},
 };
@@ -30,13 +29,13 @@ fn processes_naming(directory: &Path) -> Vec<String> {
     command_lines.filter(|line| line.contains(directory.to_str().unwrap())).collect()
 }
 
-/// Over TLS, as all even seeds are.
+/// Even seeds use TLS.
 #[test]
 fn no_promise_is_broken() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("report.json");
     let only = "kill,capacity,herd,crash,lost-answers,certificates,authority";
-    let flags = ["--seed", "2", "--for", "10", "--only", only, "--json", json.to_str().unwrap()];
+    let flags = ["--seed", "2", "--for", "6", "--only", only, "--json", json.to_str().unwrap()];
     let output = chaos(directory.path(), &flags);
     let said = text(&output);
     assert!(output.status.success() && said.contains("no promise was broken"), "{said}");
@@ -49,7 +48,7 @@ fn no_promise_is_broken() {
 #[test]
 fn an_auditor_that_assumes_too_little_capacity_fails_the_run() {
     let directory = tempfile::tempdir().unwrap();
-    let flags = ["--for", "6", "--only", "kill,capacity,herd,crash,lost-answers", "--audit-part", "0.1"];
+    let flags = ["--for", "4", "--only", "kill,capacity,herd,crash,lost-answers", "--audit-part", "0.1"];
     let output = chaos(directory.path(), &flags);
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -57,17 +56,13 @@ fn an_auditor_that_assumes_too_little_capacity_fails_the_run() {
     assert!(said.contains("requests too many of `asked/route="), "{said}");
 }
 
-/// In a network namespace, where one can be created. `.ci/run` sets LEASEWAY_TEST_NAMESPACES if it can.
+/// In a network namespace.
 #[test]
+#[cfg_attr(not(namespaces), ignore = "needs LEASEWAY_TEST_NAMESPACES")]
 fn no_promise_is_broken_when_packets_are_lost_and_reordered() {
     let directory = tempfile::tempdir().unwrap();
-    let output = chaos(directory.path(), &["--namespace", "--for", "10", "--only", "loss,reordering,cut-off"]);
+    let output = chaos(directory.path(), &["--namespace", "--for", "6", "--only", "loss,reordering,cut-off"]);
     let said = text(&output);
-    if said.contains("leave --namespace out") {
-        assert!(std::env::var_os("LEASEWAY_TEST_NAMESPACES").is_none(), "{said}");
-        io::stderr().write_all(format!("SKIPPED: {said}").as_bytes()).unwrap();
-        return;
-    }
     assert!(output.status.success() && said.contains("no promise was broken"), "{said}");
     let again = said.split_once("The kernel sent ").and_then(|(_, rest)| rest.split_once(" segments again")).unwrap().0;
     assert!(again.parse::<u64>().unwrap() > 0, "{said}");

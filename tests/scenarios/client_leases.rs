@@ -1,12 +1,11 @@
-//! The client library against a real server: leases that are kept, moved and released.
+//! The client library against a real server: releases, hints and priorities.
 
 use std::{thread, time::Duration};
 
-use leaseway_client::{Basis, BuildError, Client, Resource};
+use leaseway_client::{Basis, Client, Resource};
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    doorman::Asks as _,
     server::Server,
     wait::{eventually, runtime},
 };
@@ -14,12 +13,6 @@ use crate::harness::{
 fn client_of(server: &Server, id: &str) -> Client {
     let _inside = runtime().enter();
     Client::builder().endpoint(server.grpc().to_string()).id(id).build().unwrap()
-}
-
-fn holders(server: &Server, resource: &str) -> Vec<String> {
-    let status = server.status(&[resource]);
-    let Some(holders) = status["resources"][0]["holder"].as_array() else { return Vec::new() };
-    holders.iter().map(|holder| holder["id"].as_str().unwrap().to_owned()).collect()
 }
 
 fn leased(resource: &Resource) -> f64 {
@@ -30,95 +23,55 @@ fn leased(resource: &Resource) -> f64 {
 }
 
 #[test]
-fn when_the_client_and_its_handles_are_dropped_everything_is_given_back() {
-    let server = Server::development();
-    let client = client_of(&server, "alice");
-    let resource = client.resource("mysql").wants(1.0).open().unwrap();
+fn leases_are_released_when_the_client_and_its_handles_are_dropped() {
+    let server = Server::shared();
+    let holders = || server.status(&["dropped"])["resources"][0]["holders"].clone();
+    let client = client_of(server, "alice");
+    let resource = client.resource("dropped").wants(1.0).open().unwrap();
     leased(&resource);
     drop(client);
     thread::sleep(Duration::from_millis(50));
-    assert_eq!(holders(&server, "mysql"), ["alice"], "a handle keeps it alive");
+    assert_eq!(holders(), 1, "a handle keeps the client alive");
     drop(resource);
-    eventually("it is given back", || holders(&server, "mysql").is_empty().then_some(()));
+    eventually("the lease is released", || (holders() == 0).then_some(()));
 }
 
-#[test]
-fn clients_of_a_process_have_different_ids() {
-    let server = Server::development();
-    let _inside = runtime().enter();
-    let clients = [(); 3].map(|()| Client::connect(server.grpc().to_string()).unwrap());
-    let resources = clients.each_ref().map(|client| client.resource("mysql").wants(100.0).open().unwrap());
-    for resource in &resources {
-        leased(resource);
-    }
-    let mut ids = holders(&server, "mysql");
-    ids.sort();
-    ids.dedup();
-    assert_eq!(ids.len(), 3, "{ids:?}");
-    assert!(ids[0].contains(&format!(":{}:", std::process::id())), "{ids:?}");
-}
-
+/// The refresh interval is ten minutes: only hints can move leases.
 #[test]
 fn hints_move_leases_without_waiting_for_refreshes() {
-    let file = ConfigFile::new(&config::text(&[Template::fair("*", 100.0)]));
-    let server = Server::with_config(&file);
-    let clients = ["alice", "bob", "carol"].map(|id| client_of(&server, id));
-    let alice = clients[0].resource("mysql").wants(100.0).open().unwrap();
+    let clients = ["alice", "bob", "carol"].map(|id| client_of(Server::shared(), id));
+    let alice = clients[0].resource("hinted").wants(100.0).open().unwrap();
     assert_eq!(leased(&alice), 100.0);
-    let [bob, carol] = [1, 2].map(|n| clients[n].resource("mysql").wants(100.0).open().unwrap());
-    // The refresh interval is ten minutes: only hints can do it.
-    eventually("all have the same", || {
+    let [bob, carol] = [1, 2].map(|n| clients[n].resource("hinted").wants(100.0).open().unwrap());
+    eventually("all have a third", || {
         [&alice, &bob, &carol].iter().all(|one| (one.capacity().get() - 100.0 / 3.0).abs() < 0.5).then_some(())
     });
     drop((bob, carol));
-    eventually("alice has it all again", || (alice.capacity().get() > 99.0).then_some(()));
+    eventually("alice has everything again", || (alice.capacity().get() > 99.0).then_some(()));
 }
 
-#[test]
-fn a_client_without_hints_lives_by_its_refreshes() {
-    let file = ConfigFile::new(&config::text(&[Template { refresh: 1, lease: 30, ..Template::fair("*", 100.0) }]));
-    let server = Server::with_config(&file);
-    let client = {
-        let _inside = runtime().enter();
-        Client::builder().endpoint(server.grpc().to_string()).id("alice").hints(false).build().unwrap()
-    };
-    let resource = client.resource("mysql").wants(100.0).open().unwrap();
-    assert_eq!(leased(&resource), 100.0);
-    assert_eq!(server.client("bob").ask("mysql", 100.0), 0.0);
-    eventually("it makes room", || (resource.capacity().get() == 50.0).then_some(()));
-}
-
-#[test]
-fn a_client_needs_a_runtime_and_says_so() {
-    assert_eq!(Client::connect("127.0.0.1:1").unwrap_err(), BuildError::NoRuntime);
-}
-
-/// At what priority the server counts the first holder.
+/// The priority at which the server counts the first holder.
 fn counted_at(server: &Server) -> i64 {
     server.status(&["r"])["resources"][0]["holder"][0]["priority"].as_i64().unwrap()
 }
 
 #[test]
-fn the_priority_is_what_the_server_names_and_a_cap_that_is_lifted_is_gone() {
+fn a_client_has_the_priority_that_the_server_caps() {
     let template = config::text(&[Template::fair("*", 100.0)]);
     let with = |parameters: &str| {
-        let text = template.replace(
-            "    parameters:\n",
-            &format!("    parameters:\n    - {{name: priority, value: strict}}\n{parameters}"),
-        );
-        assert_ne!(text, template);
-        text
+        let strict = "    parameters:\n    - {name: priority, value: strict}\n";
+        template.replace("    parameters:\n", &format!("{strict}{parameters}"))
     };
     let file = ConfigFile::new(&with("    - {name: max_priority, value: 3}\n"));
     let server = Server::with_config(&file);
     let client = client_of(&server, "alice");
     let resource = client.resource("r").wants(10.0).priority(7).open().unwrap();
-    assert_eq!(resource.priority(), 7, "as claimed, until the server says");
+    assert_eq!(resource.priority(), 7, "before the first answer it is as claimed");
     eventually("the cap counts", || (resource.priority() == 3).then_some(()));
     assert_eq!(counted_at(&server), 3);
     let mut wants = [10.0, 20.0].into_iter().cycle();
     let mut counted = |priority| {
-        // Asks at once; the server reads its file a little later.
+        // Changed wants are sent at once; the server reads its file a little later.
         resource.set_wants(wants.next().unwrap()).unwrap();
         thread::sleep(Duration::from_millis(50));
         (resource.priority() == priority).then_some(())

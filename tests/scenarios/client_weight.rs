@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-/// `UPDATE_GOLDENFILES=1 cargo test -p leaseway-tests client_weight` writes it anew.
+/// `UPDATE_GOLDENFILES=1 cargo test -p leaseway-tests client_weight` rewrites the list.
 #[test]
 fn the_client_depends_on_what_is_written_down_and_on_nothing_of_the_server() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/client-dependencies.txt");
@@ -14,7 +14,7 @@ fn the_client_depends_on_what_is_written_down_and_on_nothing_of_the_server() {
         .output()
         .unwrap();
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    // Names only: versions are the lock file's business.
+    // Names only. Cargo.lock has the versions.
     let names: BTreeSet<_> = std::str::from_utf8(&said.stdout)
         .unwrap()
         .lines()

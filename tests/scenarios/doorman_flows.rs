@@ -1,35 +1,15 @@
-//! Requests as Doorman's clients and child servers send them.
+//! Requests as Doorman's clients and child servers send them, and what their answers say.
 
 use leaseway_proto::doorman::algorithm::Kind;
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::{Asks as _, capacity, entry, node_request, request},
+    doorman::{Asks as _, capacity, node_request},
     server::Server,
 };
 
 #[test]
-fn discovery_names_the_master() {
-    let server = Server::development();
-    let answer = server.doorman().discovery();
-    assert_eq!(answer.is_master, Some(true));
-    let mastership = answer.mastership.expect("always there");
-    assert_eq!(mastership.master_address, Some(server.grpc().to_string()));
-}
-
-#[test]
-fn several_resources_are_answered_in_the_order_of_the_request() {
-    let server = Server::development();
-    let names: Vec<String> = (0..50).rev().map(|n| format!("resource {n}")).collect();
-    let entries = names.iter().map(|name| entry(name, 7.0)).collect();
-    let answer = server.doorman().get(request("alice", entries)).unwrap();
-    let answered: Vec<_> = answer.response.iter().map(|response| response.resource_id.clone().unwrap()).collect();
-    assert_eq!(answered, names);
-    assert!(answer.response.iter().all(|response| capacity(response.gets) == 7.0));
-}
-
-#[test]
-fn every_answer_says_how_much_until_when_and_what_without_a_server() {
+fn every_answer_has_a_lease_and_a_safe_capacity() {
     let config = ConfigFile::of(&[
         Template { lease: 300, refresh: 16, ..Template::fair("shared", 90.0) },
         Template { kind: "STATIC", ..Template::fair("each", 8.0) },
@@ -42,7 +22,7 @@ fn every_answer_says_how_much_until_when_and_what_without_a_server() {
     let response = alice.try_ask("shared", 30.0).unwrap().unwrap();
     let lease = response.gets.unwrap();
     assert_eq!((lease.capacity, lease.refresh_interval), (Some(30.0), Some(16)));
-    assert!(lease.expiry_time.unwrap() >= now + 300, "a lease is as long as its template says");
+    assert!(lease.expiry_time.unwrap() >= now + 300, "the lease has the length of its template");
     assert_eq!(response.safe_capacity, Some(90.0), "the capacity by the number of clients");
     let response = server.client("bob").try_ask("shared", 30.0).unwrap().unwrap();
     assert_eq!(response.safe_capacity, Some(45.0));
@@ -83,15 +63,15 @@ fn a_child_node_is_given_capacity_with_the_algorithm_to_divide_it_by() {
 
 #[test]
 fn a_release_as_the_go_client_sends_it_frees_the_capacity() {
-    let server = Server::development();
+    let server = Server::shared();
     let doorman = server.doorman();
-    server.client("go").ask("mysql", 100.0);
-    assert_eq!(server.client("bob").ask("mysql", 100.0), 0.0);
-    // On closing it sends an empty id for each resource in front of the real ones.
-    doorman.release("go", &["", "mysql"]).unwrap();
-    assert_eq!(server.client("bob").ask("mysql", 100.0), 100.0);
-    for nothing in [&[][..], &[""], &["never heard of"], &["mysql"]] {
+    server.client("go").ask("released by go", 100.0);
+    assert_eq!(server.client("bob").ask("released by go", 100.0), 0.0);
+    // Before the ids it sends an empty id for each resource.
+    doorman.release("go", &["", "released by go"]).unwrap();
+    assert_eq!(server.client("bob").ask("released by go", 100.0), 100.0);
+    for nothing in [&[][..], &[""], &["unknown"], &["released by go"]] {
         doorman.release("go", nothing).unwrap();
     }
-    assert_eq!(server.status(&[])["resources_total"], 1, "nothing comes to life to be released");
+    assert_eq!(server.cli(&["status", "unknown"]).code, Some(1), "a release creates no resource");
 }

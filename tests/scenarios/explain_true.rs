@@ -1,4 +1,4 @@
-//! `leaseway explain`: what it says in each situation comes true. docs/guide/explain.md has the sentences.
+//! `leaseway explain`: its predictions come true in each situation of docs/guide/explain.md.
 
 use std::{thread::sleep, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Leases of 6 s that are asked for each second, without learning. `more` is in front of the algorithm.
+/// A template with leases of 6 s, refreshed each second, without learning. `more` precedes the algorithm.
 fn template(glob: &str, amount: f64, kind: &str, parameters: &str, more: &str) -> String {
     format!(
         "- identifier_glob: '{glob}'
@@ -34,7 +34,7 @@ fn file(templates: &[String]) -> ConfigFile {
     ConfigFile::new(&format!("resources:\n{}", templates.concat()))
 }
 
-/// A client of one resource, which says what it has.
+/// A client of one resource that names its lease.
 struct Asker<'a> {
     doorman: Doorman,
     id: &'a str,
@@ -64,7 +64,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// What was said of a client at one level of a tree.
+/// The explanation at one level of a tree.
 #[derive(Debug)]
 struct Level {
     rule: String,
@@ -89,12 +89,12 @@ fn levels(server: &str, resource: &str, client: &str) -> Vec<Level> {
     read["levels"].as_array().unwrap().iter().map(told).collect()
 }
 
-/// What is said where the client asks.
+/// The explanation at the lowest level.
 fn told(server: &str, resource: &str, client: &str) -> Level {
     levels(server, resource, client).swap_remove(0)
 }
 
-/// The rule and what blocks were as expected, and each of these parts was said.
+/// Checks rule, blocks, and parts of the text.
 #[track_caller]
 fn says(told: &Level, rule: &str, blocks: &[&str], parts: &[&str]) {
     assert_eq!(
@@ -122,7 +122,7 @@ fn the_rule_that_is_named_is_what_each_ends_up_with() {
         template("each", 10.0, "STATIC", "", ""),
         template("unlimited", 10.0, "NO_ALGORITHM", "", ""),
     ]));
-    // Resource, what ann wants, what bob wants and with which priority, the rule, and a part of what is said.
+    // Resource, wants of ann, wants and priority of bob, rule, and a part of the text.
     for (resource, ann, bob, priority, rule, part) in [
         ("satisfied", 40.0, 10.0, 0, "wants", "ann is due 40: all that it wants."),
         ("level", 80.0, 80.0, 0, "level", "no client that wants more is due more than 50"),
@@ -142,7 +142,7 @@ fn the_rule_that_is_named_is_what_each_ends_up_with() {
         let told = told(&server.grpc().to_string(), resource, "ann");
         assert_eq!(told.rule, rule, "{told:?}");
         assert!(told.text.contains(part), "`{part}` is not in: {}", told.text);
-        // Each names what it has twice: then no older lease counts.
+        // After each has named its lease twice, no older lease counts.
         for _ in 0..3 {
             ann.ask();
             bob.ask();
@@ -234,7 +234,7 @@ fn after_a_failover_what_was_promised_counts_until_it_was_said_to_end() {
     peers.kill(first);
     let next = peers.master();
     let mut ann = Asker::new(peers.doorman(next), "r", "ann", 50.0);
-    // More may have been promised than is held.
+    // More may have been promised than was held.
     assert!(ann.ask() <= 20.0);
     let told = told(&peers.grpc(next).to_string(), "r", "ann");
     says(

@@ -33,7 +33,7 @@ fn peers_that_are_not_the_master_name_it_in_every_answer() {
         assert_eq!((got.response.len(), got.mastership.unwrap().master_address), (0, expected.clone()));
         let got = peers.doorman(peer).get_server(node_request("child", "r", &[(1, 1.0)])).unwrap();
         assert_eq!((got.response.len(), got.mastership.unwrap().master_address), (0, expected.clone()));
-        let released = peers.doorman(peer).try_release("alice", &["r"]).unwrap();
+        let released = peers.doorman(peer).try_release("alice", &["r"], false).unwrap();
         assert_eq!(released.mastership.unwrap().master_address, expected);
         eventually("it counts", || (http::get(peers.http(peer), "/readyz").status == 200).then_some(()));
     }
@@ -45,7 +45,7 @@ fn a_new_master_serves_newcomers_at_once_and_takes_nothing_from_others() {
     let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
     peers.kill(peers.master());
-    // What alice may believe in is not given away, and the rest is, in the first answer.
+    // The first answer gives bob the capacity that alice cannot hold.
     let first = bob.ask(&peers, "r", 1000.0);
     assert!((45.0..=60.0).contains(&first), "{first} of what alice has left");
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
@@ -57,7 +57,7 @@ fn a_new_master_serves_newcomers_at_once_and_takes_nothing_from_others() {
 
 const CAPACITY: f64 = 100.0;
 
-/// In seconds.
+/// Lease length in seconds.
 const LEASE: u64 = 4;
 
 fn short_leases() -> Peers {
@@ -91,14 +91,14 @@ fn a_paused_master_decides_nothing_when_it_wakes() {
         let master = peers.master();
         peers.signal(master, Signal::STOP);
         let paused = unix_now();
-        // Asked before it paused, as far as it knows; and while another decides.
+        // This request arrives while it is paused and another master decides.
         let (doorman, late) = (peers.doorman(master).clone(), peers.client("late"));
         let asked = thread::spawn(move || late.try_ask(&doorman, "r", 5.0));
         crowd.stir(20);
         peers.master_but(&[master]);
         crowd.stir(50);
         peers.signal(master, Signal::CONT);
-        // A thread that was running may have decided this before the signal reached it, and said so only now.
+        // A thread may have decided this before the signal reached it.
         let late = granted(asked.join().unwrap()).map(|lease| lease.expiry_time() - LEASE as i64);
         assert!(late.is_none_or(|decided| decided <= paused), "another was master when this was decided: {late:?}");
         crowd.stir(100);

@@ -1,16 +1,8 @@
 //! The C interface, from programs in C and Node.
 
-use std::{
-    io::Write as _,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{path::Path, process::Command};
 
-use crate::harness::{
-    binary,
-    config::{ConfigFile, Template},
-    server::Server,
-};
+use crate::harness::{binary, foreign, server::Server};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -37,43 +29,22 @@ fn compile(directory: &Path, library: &Path) -> Command {
 
 #[test]
 fn programs_in_c_have_leases_wait_and_fork_linked_with_either_library() {
-    let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 100.0)]));
+    let server = Server::shared();
     for library in binary::c_libraries() {
         let directory = tempfile::tempdir().unwrap();
-        holds(&mut compile(directory.path(), &library), &server);
+        holds(&mut compile(directory.path(), &library), server);
     }
     server.assert_alive();
 }
 
-/// A Node that has koffi. `.ci/run` installs it and names where; elsewhere there may be none, and then it is said where
-/// no test runner keeps it to itself.
-fn node() -> Option<Command> {
-    let mut node = Command::new("node");
-    let named = std::env::var_os("LEASEWAY_TEST_KOFFI");
-    if let Some(modules) = &named {
-        node.env("NODE_PATH", modules);
-    }
-    let asked = Command::new("node")
-        .envs(node.get_envs().filter_map(|(key, value)| Some((key, value?))))
-        .args(["-e", "require('koffi')"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if asked.is_ok_and(|status| status.success()) {
-        return Some(node);
-    }
-    assert!(named.is_none(), "LEASEWAY_TEST_KOFFI has no koffi that node can load");
-    let told = "SKIPPED: no node with koffi (npm install koffi; LEASEWAY_TEST_KOFFI names its node_modules)\n";
-    std::io::stderr().write_all(told.as_bytes()).unwrap();
-    None
-}
-
 #[test]
+#[cfg_attr(not(koffi), ignore = "needs LEASEWAY_TEST_KOFFI")]
 fn programs_of_node_wait_while_their_loop_goes_on() {
-    let Some(mut node) = node() else { return };
-    let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 100.0)]));
+    let server = Server::shared();
     let [library, _] = binary::c_libraries();
+    let mut node = Command::new("node");
+    node.env("NODE_PATH", foreign::path("LEASEWAY_TEST_KOFFI"));
     node.args([format!("{ROOT}/tests/fixtures/ffi.js"), format!("{ROOT}/src/ffi/node/leaseway.js")]).arg(library);
-    holds(&mut node, &server);
+    holds(&mut node, server);
     server.assert_alive();
 }

@@ -3,7 +3,7 @@
 use crate::harness::{
     config::{ConfigFile, Template},
     process::{Process, leaseway},
-    server::{Server, addresses_of_its_own},
+    server::{ANYWHERE, Server, addresses_of_its_own, free_addresses},
 };
 
 #[test]
@@ -30,11 +30,10 @@ fn addresses_and_names_can_be_given_by_variables() {
 }
 
 #[test]
-fn clients_are_told_by_a_variable_where_the_server_is() {
-    let server = Server::development();
-    let address = server.grpc().to_string();
+fn clients_find_the_server_by_a_variable() {
+    let address = Server::shared().grpc().to_string();
     let ask = |flags: &[&str], server: &str| {
-        let arguments = [&["get", "alice", "mysql", "1"], flags].concat();
+        let arguments = [&["get", "alice", "by variable", "1"], flags].concat();
         Process::start(&arguments, &[("LEASEWAY_SERVER", server), ("LEASEWAY_TIMEOUT", "10")]).finish()
     };
     assert_eq!(ask(&[], &address).code, Some(0));
@@ -42,46 +41,60 @@ fn clients_are_told_by_a_variable_where_the_server_is() {
     assert_eq!(ask(&[], "127.0.0.1:1").code, Some(69));
 }
 
+/// A start that must be refused with this code and message.
+#[track_caller]
+fn refused(flags: &[&str], code: i32, says: &str) {
+    let said = leaseway(&[&["serve"], flags].concat());
+    assert!(said.code == Some(code) && said.stdout.is_empty(), "{flags:?}: {said:?}");
+    assert!(said.stderr.contains(says), "`{says}` is not in {}", said.stderr);
+}
+
 #[test]
-fn what_cannot_work_is_refused_in_words_before_anything_is_started() {
+fn flags_that_cannot_work_are_refused_before_anything_is_started() {
     let peers = |list: &'static str| ["--data", "/nowhere/at/all", "--id", "a", "--peers", list];
     for (flags, says) in [
-        (&["--log", "wat"][..], "`wat` is no level"),
-        (&["--log", "info,openraft=verbose"], "`verbose` is no level"),
-        (&["--clock-rate", "0"], "expected a number from 0.01 to 100"),
-        (&["--clock-rate", "-1"], "expected a number from 0.01 to 100"),
+        (&["--log", "info,openraft=verbose"][..], "`verbose` is no level"),
         (&["--clock-rate", "nan"], "expected a number from 0.01 to 100"),
         (&["--clock-offset-ms", "-9223372036854775808"], "a hundred years"),
-        (&["--advertise", "nowhere"], "there is no port"),
-        (&["--advertise", "https://a:1"], "TLS"),
         (&["--advertise", "0.0.0.0:5100"], "every address"),
-        (&["--advertise", "a:99999"], "from 1 to 65535"),
         (&["--threads", "5000"], "5000 is not in 1..=1024"),
-        (&["--threads", "0"], "0 is not in 1..=1024"),
-        (&["--id", ""], "--id"),
         (&["--max-resources", "0"], "0 is not in"),
-        (&["--max-clients", "0"], "0 is not in"),
-        (&["--max-clients-per-resource", "0"], "0 is not in"),
-        (&["--max-resources-per-request", "0"], "0 is not in"),
-        (&["--max-connections", "0"], "0 is not in"),
-        (&["--max-queue", "0"], "0 is not in"),
-        (&["--max-bands", "0"], "0 is not in"),
-        (&["--max-id-bytes", "0"], "0 is not in"),
-        (&["--max-message-bytes", "0"], "0 is not in"),
         (&["--max-message-bytes", "99999999999999"], "is not in 64..="),
-        (&["--idle-secs", "99999999999999999"], "is not in 0..="),
-        (&["--listen", "127.0.0.1:5901", "--http", "127.0.0.1:5901"], "--listen and --http are the same port"),
         (&["--listen", "0.0.0.0:5901", "--http", "127.0.0.1:5901"], "--listen and --http are the same port"),
         (&["--listen", "127.0.0.1:5160", "--data", "/nowhere/at/all"], "--listen and --admin are the same port"),
         (&peers("a=127.0.0.1:5901,b=127.0.0.1:5901"), "a and b have the same address, 127.0.0.1:5901"),
         (&peers("a=127.0.0.1:5901,b=127.0.0.1"), "there is no port"),
         (&peers("a=127.0.0.1:5100,b=127.0.0.1:5902"), "--listen and this peer's address in --peers are the same port"),
     ] {
-        let said = leaseway(&[&["serve"], flags].concat());
-        assert!(said.code == Some(2) && said.stdout.is_empty(), "{flags:?}: {said:?}");
-        assert!(said.stderr.contains(says), "`{says}` is not in {}", said.stderr);
+        refused(flags, 2, says);
     }
-    let everywhere = [&["serve", "--listen", "0.0.0.0:5901"], &peers("a=127.0.0.1:5902,b=127.0.0.1:5903")[..]].concat();
-    let said = leaseway(&everywhere);
-    assert!(said.code == Some(2) && said.stderr.contains("with --advertise HOST:PORT"), "{said:?}");
+    let everywhere = [&["--listen", "0.0.0.0:5901"], &peers("a=127.0.0.1:5902,b=127.0.0.1:5903")[..]].concat();
+    refused(&everywhere, 2, "with --advertise HOST:PORT");
+}
+
+#[test]
+fn starts_that_would_go_wrong_are_refused_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let data = data.to_str().unwrap();
+    let [peer, other, listen] = free_addresses(3)[..] else { unreachable!("three were requested") };
+    let (named, listen) = (format!("a={peer},b={other}"), listen.to_string());
+    let templates = ConfigFile::of(&[Template::fair("*", 100.0)]);
+    let own = ["--data", data, "--admin", ANYWHERE];
+    for (flags, says) in [
+        (&["--id", "c", "--peers", &named][..], "--id c is not among --peers (a, b)"),
+        (&["--id", "a", "--peers", &named, "--peer-listen", "0.0.0.0:0"], "secret"),
+        (&["--admin", "0.0.0.0:0"], "--admin-token-file"),
+        (&["--timing", "100,50,20"], "two heartbeats"),
+        (&["--parent", "127.0.0.1:1", "--config", templates.path()], "takes its templates from the parent"),
+        (&["--parent", &listen], "cannot be its own parent"),
+        (&["--node", "leaf"], "--parent"),
+        (&["--parent", "127.0.0.1:1", "--id", "b", "--peers", &named], "--node NAME"),
+    ] {
+        let own = if flags[0] == "--admin" { &own[..2] } else { &own };
+        let said = leaseway(&[&["serve", "--listen", &listen, "--http", ANYWHERE], own, flags].concat());
+        assert!(said.code != Some(0) && said.stderr.contains(says), "{flags:?}: {said:?}");
+    }
+    let said = leaseway(&["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--peers", &named]);
+    assert!(said.code != Some(0) && said.stderr.contains("--data"), "{said:?}");
 }

@@ -18,7 +18,7 @@ fn rules() -> ConfigFile {
     ConfigFile::new("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n")
 }
 
-/// A server and flags of a gateway, both with the certificate `node`, and the files of a client `alice`.
+/// A server, the TLS flags of a gateway, and the files of a client `alice`.
 fn with_tls(certificates: &Certificates, template: &ConfigFile) -> (Server, Vec<String>, Files) {
     let flags = certificates.flags("node");
     let words: Vec<&str> = flags.iter().map(String::as_str).chain(["--config", template.path()]).collect();

@@ -1,47 +1,75 @@
-//! A real Envoy with a gateway.
+//! Real Envoys in front of a backend that counts requests, with a gateway for RLS or RLQS.
 
 use std::{
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    envoy::{self, Envoy, cluster, socket},
+    envoy::{Envoy, cluster, cluster_of, socket},
     gateway::Gateway,
     http,
+    peers::Peers,
     server::Server,
     wait::eventually,
 };
 
-/// A backend that says "hello" to everything, for as long as the test runs.
-fn backend() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            std::thread::spawn(move || {
-                let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
-                while let Ok(read @ 1..) = stream.read(&mut buffer) {
-                    seen.extend_from_slice(&buffer[..read]);
-                    if seen.ends_with(b"\r\n\r\n") {
-                        seen.clear();
-                        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
-                        if stream.write_all(answer).is_err() {
-                            return;
-                        }
-                    }
-                }
-            });
-        }
-    });
-    address
+/// Answers every request, and records when each arrived.
+struct Backend {
+    address: SocketAddr,
+    arrivals: Arc<Mutex<Vec<Instant>>>,
 }
 
-/// The header `user` of a request is its descriptor.
-fn config(listener: SocketAddr, backend: SocketAddr, gateway: SocketAddr) -> String {
-    let (backend, gateway) = (cluster("backend", backend, false), cluster("gateway", gateway, true));
+impl Backend {
+    fn start() -> Backend {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let backend = Backend { address: listener.local_addr().unwrap(), arrivals: Arc::default() };
+        let arrivals = Arc::clone(&backend.arrivals);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let arrivals = Arc::clone(&arrivals);
+                thread::spawn(move || answer_all(stream, &arrivals));
+            }
+        });
+        backend
+    }
+
+    /// The largest excess of arrivals over `rate` per second, in any span of time.
+    fn excess(&self, rate: f64) -> f64 {
+        let arrivals = self.arrivals.lock().unwrap();
+        let (mut lowest, mut excess) = (f64::INFINITY, f64::NEG_INFINITY);
+        for (before, at) in arrivals.iter().enumerate() {
+            let due = at.duration_since(arrivals[0]).as_secs_f64() * rate;
+            lowest = lowest.min(before as f64 - due);
+            excess = excess.max(before as f64 + 1.0 - due - lowest);
+        }
+        excess
+    }
+}
+
+fn answer_all(mut stream: TcpStream, arrivals: &Mutex<Vec<Instant>>) {
+    let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        seen.extend_from_slice(&buffer[..read]);
+        if seen.ends_with(b"\r\n\r\n") {
+            seen.clear();
+            arrivals.lock().unwrap().push(Instant::now());
+            if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n").is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A listener with this filter, and a route to the backend with these rate limits.
+fn config(listener: SocketAddr, filter: &str, rate_limits: &str, clusters: &str) -> String {
     format!(
         "static_resources:
   listeners:
@@ -53,16 +81,7 @@ fn config(listener: SocketAddr, backend: SocketAddr, gateway: SocketAddr) -> Str
           \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: ingress
           http_filters:
-          - name: envoy.filters.http.ratelimit
-            typed_config:
-              \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
-              domain: shop
-              timeout: 20s
-              failure_mode_deny: true
-              enable_x_ratelimit_headers: DRAFT_VERSION_03
-              rate_limit_service:
-                transport_api_version: V3
-                grpc_service: {{envoy_grpc: {{cluster_name: gateway}}}}
+{filter}
           - name: envoy.filters.http.router
             typed_config:
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
@@ -72,26 +91,38 @@ fn config(listener: SocketAddr, backend: SocketAddr, gateway: SocketAddr) -> Str
               domains: [\"*\"]
               routes:
               - match: {{prefix: /}}
-                route:
-                  cluster: backend
-                  rate_limits:
-                  - actions: [{{request_headers: {{header_name: user, descriptor_key: user}}}}]
+                route: {{cluster: backend{rate_limits}}}
   clusters:
-{backend}{gateway}",
+{clusters}",
         socket(listener)
     )
 }
 
+/// The header `user` of a request is its descriptor.
+const RATE_LIMIT_FILTER: &str = "          - name: envoy.filters.http.ratelimit
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+              domain: shop
+              timeout: 20s
+              failure_mode_deny: true
+              enable_x_ratelimit_headers: DRAFT_VERSION_03
+              rate_limit_service:
+                transport_api_version: V3
+                grpc_service: {envoy_grpc: {cluster_name: gateway}}";
+
+const USER_HEADER: &str = ", rate_limits: [{actions: [{request_headers: {header_name: user, descriptor_key: user}}]}]";
+
 #[test]
+#[cfg_attr(not(envoy), ignore = "needs LEASEWAY_TEST_ENVOY")]
 fn envoy_lets_pass_what_the_gateway_does_and_tells_callers_the_limit() {
-    let Some(binary) = envoy::binary() else { return };
-    // A day is long: within a test nothing comes back.
+    // Within a test, no permits of a daily limit come back.
     let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 5.0 / 86_400.0)]));
     let rules =
         ConfigFile::new("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n");
     let gateway = Gateway::for_requests(&[server.grpc().to_string()], &rules, &[]);
-    let backend = backend();
-    let envoy = Envoy::start(&binary, |listener| config(listener, backend, gateway.rls()));
+    let backend = Backend::start();
+    let clusters = cluster("backend", backend.address, false) + &cluster("gateway", gateway.rls(), true);
+    let envoy = Envoy::start(|listener| config(listener, RATE_LIMIT_FILTER, USER_HEADER, &clusters));
     eventually("Envoy serves", || (http::get(envoy.listener, "/").status == 200).then_some(()));
     let ask = |user: &str| http::get_with(envoy.listener, "/", &format!("user: {user}\r\n"));
     for left in (0..5).rev() {
@@ -104,9 +135,112 @@ fn envoy_lets_pass_what_the_gateway_does_and_tells_callers_the_limit() {
     }
     for _ in 0..3 {
         let answer = ask("ann");
-        assert_eq!(answer.status, 429, "{answer:?}");
-        assert_eq!(answer.header("x-ratelimit-remaining"), Some("0"), "{answer:?}");
+        assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (429, Some("0")), "{answer:?}");
     }
     assert_eq!(ask("bob").status, 200);
     assert_eq!(http::get(envoy.listener, "/").status, 200, "without a descriptor there is no limit");
+}
+
+/// Sends requests to an Envoy at a rate, as far as the machine can, until it is dropped.
+struct Driver {
+    rate: Arc<AtomicU64>,
+    passed: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Driver {
+    fn start(envoy: SocketAddr, rate: u64) -> Driver {
+        let driver = Driver { rate: Arc::new(rate.into()), passed: Arc::default(), stop: Arc::default() };
+        let (rate, passed, stop) = (Arc::clone(&driver.rate), Arc::clone(&driver.passed), Arc::clone(&driver.stop));
+        thread::spawn(move || {
+            let mut stream = TcpStream::connect(envoy).unwrap();
+            let mut buffer = [0; 4096];
+            while !stop.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n").unwrap();
+                let read = stream.read(&mut buffer).unwrap();
+                passed.fetch_add(buffer[..read].starts_with(b"HTTP/1.1 200").into(), Ordering::Relaxed);
+                let pause = Duration::from_secs(1) / rate.load(Ordering::Relaxed) as u32;
+                thread::sleep(pause.saturating_sub(begun.elapsed()));
+            }
+        });
+        driver
+    }
+
+    fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// An Envoy configured as in docs/guide/envoy.md.
+fn quota_envoy(name: &str, backend: &Backend, gateways: &[&Gateway]) -> Envoy {
+    let gateways: Vec<SocketAddr> = gateways.iter().map(|gateway| gateway.rlqs()).collect();
+    let clusters = cluster("backend", backend.address, false) + &cluster_of("leaseway", &gateways, true);
+    let filter = format!(
+        "          - name: envoy.filters.http.rate_limit_quota
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig
+              domain: shop
+              rlqs_server:
+                envoy_grpc: {{cluster_name: leaseway}}
+                initial_metadata: [{{key: leaseway-client, value: {name}}}]
+              bucket_matchers:
+                on_no_match:
+                  action:
+                    name: quota
+                    typed_config:
+                      \"@type\": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings
+                      reporting_interval: 5s
+                      bucket_id_builder: {{bucket_id_builder: {{route: {{string_value: cart}}}}}}
+                      no_assignment_behavior: {{fallback_rate_limit: {{blanket_rule: DENY_ALL}}}}
+                      deny_response_settings: {{http_status: {{code: 429}}, http_body: {{value: \"\"}}}}"
+    );
+    Envoy::start(|listener| config(listener, &filter, "", &clusters))
+}
+
+/// Waits until this many more requests have passed each Envoy.
+fn pass(what: &str, drivers: &[Driver], more: u64) {
+    let before: Vec<u64> = drivers.iter().map(Driver::passed).collect();
+    eventually(what, || {
+        drivers.iter().zip(&before).all(|(driver, before)| driver.passed() >= before + more).then_some(())
+    });
+}
+
+/// Leases outlast the test, so that a killed gateway's leases cannot have expired.
+#[test]
+#[cfg_attr(not(envoy), ignore = "needs LEASEWAY_TEST_ENVOY")]
+fn three_envoys_share_a_capacity_while_the_master_and_a_gateway_are_killed() {
+    const CAPACITY: f64 = 90.0;
+    let template = Template { refresh: 2, ..Template::fair("shop/*", CAPACITY) };
+    let mut peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
+    let [first, second] = ["gateway-1", "gateway-2"]
+        .map(|id| Gateway::for_quotas(&peers.endpoints(), &["--assignment-secs", "4", "--id", id]));
+    let backend = Backend::start();
+    let envoys = ["envoy-1", "envoy-2", "envoy-3"].map(|name| quota_envoy(name, &backend, &[&first, &second]));
+    let offered = envoys.iter().zip([200, 50, 10]);
+    let drivers: Vec<Driver> = offered.map(|(envoy, rate)| Driver::start(envoy.listener, rate)).collect();
+    pass("each has a share", &drivers, 30);
+    eventually("the wants follow the offered load", || {
+        let status = peers.status(peers.master(), &["shop/route=cart"]);
+        (status["resources"][0]["wants"].as_f64()? > CAPACITY).then_some(())
+    });
+    drivers[2].rate.store(200, Ordering::Relaxed);
+    drivers[0].rate.store(10, Ordering::Relaxed);
+    pass("capacity moves to where requests are offered", &drivers, 60);
+    peers.kill(peers.master());
+    pass("leases live on without a master", &drivers, 10);
+    peers.master();
+    pass("the next master goes on", &drivers, 60);
+    first.kill();
+    pass("the other gateway has their leases", &drivers, 100);
+    drop(drivers);
+    let excess = backend.excess(CAPACITY);
+    // All token buckets together hold one second of the capacity.
+    assert!(excess <= CAPACITY, "{excess} more than {CAPACITY} a second arrived");
 }

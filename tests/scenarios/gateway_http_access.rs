@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     bearer::TokenFiles, certificates::Certificates, config::ConfigFile, gateway::Gateway, http_gateway::HttpAnswer,
-    server::Server, tls::Stranger, wait::eventually,
+    server::Server, tls::Stranger,
 };
 
 const POLICY: &str = "\
@@ -72,43 +72,6 @@ fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
 }
 
 #[test]
-fn a_reservation_is_settled_by_those_that_may_ask_for_its_resource() {
-    let server = Server::development();
-    let tokens = TokenFiles::of(&["web-1", "ops"]);
-    let policy = ConfigFile::new(POLICY);
-    let gateway =
-        Gateway::for_http(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
-    let [web, ops] = ["web-1", "ops"].map(|identity| tokens.token(identity));
-    let reserve = json!({ "permits": 2, "wait": 5 });
-    let reserved = ask(&gateway, Some(&web), "POST", "/v1/resources/db%2Fmain/reservations", &reserve);
-    let place = reserved.header("location").unwrap();
-    assert_eq!(ask(&gateway, Some(&ops), "POST", place, &json!({ "used": 0 })).status, 403);
-    assert_eq!(ask(&gateway, Some(&web), "POST", place, &json!({ "used": 0 })).status, 200, "it is still there");
-}
-
-#[test]
-fn a_policy_that_changes_is_obeyed_from_then_on() {
-    let server = Server::development();
-    let tokens = TokenFiles::of(&["web-1"]);
-    let policy = ConfigFile::new(POLICY);
-    let gateway =
-        Gateway::for_http(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
-    let web = tokens.token("web-1");
-    let asks = || ask(&gateway, Some(&web), "POST", "/v1/resources/mysql/acquire", &json!({ "wait": 5 })).status;
-    assert_eq!(asks(), 403);
-    policy.rewrite(&POLICY.replace("db/*", "*"));
-    eventually("the new rules count", || (asks() == 200).then_some(()));
-}
-
-#[test]
-fn a_gateway_that_others_reach_needs_tls_and_a_policy() {
-    use crate::harness::process::leaseway;
-    let said = leaseway(&["gateway", "--http", "0.0.0.0:0", "--server", "127.0.0.1:1"]);
-    assert_eq!(said.code, Some(78), "{said:?}");
-    assert!(said.stderr.contains("--http 0.0.0.0:0 can be reached from other machines"), "{said:?}");
-}
-
-#[test]
 fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
     let certificates = Certificates::new();
     let tls = certificates.flags("node");
@@ -131,16 +94,4 @@ fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
     for page in ["/healthz", "/readyz"] {
         assert_eq!(Stranger::new(&trust, b"http/1.1").page(gateway.http(), page).expect("it gets in").0, 200);
     }
-}
-
-/// As a gateway beside its callers has it, on loopback.
-#[test]
-fn a_ca_alone_is_for_the_servers_that_a_gateway_asks() {
-    let certificates = Certificates::new();
-    let flags = certificates.flags("node");
-    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(["--tls-client-auth", "optional"]).collect();
-    let server = Server::with_flags(&flags);
-    let gateway = Gateway::for_http(&server.grpc().to_string(), &["--tls-ca", &certificates.ca()]);
-    let acquired = gateway.acquire("mysql", 1, 5.0);
-    assert_eq!(acquired.status, 200, "{acquired:?}");
 }

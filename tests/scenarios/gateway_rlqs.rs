@@ -3,16 +3,16 @@
 use tonic::Code;
 
 use crate::harness::{
-    config::{self, ConfigFile, Template},
+    config::{ConfigFile, Template},
     gateway::Gateway,
-    peers::{Peers, channel},
-    quotas::{self, QuotaStream},
-    server::{ANYWHERE, Server},
+    peers::Peers,
+    quotas::QuotaStream,
+    server::Server,
     tree::Tree,
     wait::eventually,
 };
 
-/// Leases outlast the test: what is free again was given back.
+/// Leases outlast the test, so free capacity was released.
 fn server(capacity: f64) -> Server {
     Server::with_config(&ConfigFile::of(&[Template::fair("shop/*", capacity)]))
 }
@@ -24,7 +24,7 @@ fn gateway(server: &Server, flags: &[&str]) -> Gateway {
     )
 }
 
-/// What is held by the Envoys of the only bucket.
+/// The capacity held for the only bucket.
 fn held(server: &Server) -> f64 {
     server.status(&["shop/route=cart"])["resources"][0]["held"].as_f64().unwrap_or_default()
 }
@@ -42,7 +42,7 @@ fn the_first_report_of_a_bucket_brings_an_assignment_and_what_is_offered_a_large
     assert!(gateway.metrics().contains("leaseway_rlqs_streams 1"), "{}", gateway.metrics());
 }
 
-/// A stream of an Envoy that is assigned nearly all of a capacity of 100, over a report that says so.
+/// A stream of an Envoy that reports enough requests to be assigned more than 80 of 100.
 fn with_most_of_it(gateway: &Gateway) -> QuotaStream {
     let mut stream = gateway.stream(Some("envoy-1"));
     stream.report("shop", "cart", 0, 0, 1);
@@ -72,27 +72,6 @@ fn a_gateway_that_stops_ends_its_streams_and_another_goes_on_with_the_leases_of_
 }
 
 #[test]
-fn an_envoy_whose_gateway_is_killed_has_its_lease_at_another_at_once() {
-    let server = server(100.0);
-    let killed = gateway(&server, &[]);
-    let other = Gateway::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", "gateway-2"]);
-    with_most_of_it(&killed);
-    killed.kill();
-    let mut stream = other.stream(Some("envoy-1"));
-    stream.report("shop", "cart", 5, 425, 0);
-    let (rate, _) = stream.assigned("cart");
-    assert!(rate > 80.0, "it is first told {rate}");
-    assert!(held(&server) <= 100.0);
-    // Others have what the Envoy wants no longer, once it no longer believes in it.
-    stream.report("shop", "cart", 5, 5, 0);
-    stream.report("shop", "cart", 5, 5, 0);
-    eventually("it comes free", || {
-        stream.report("shop", "cart", 5, 5, 0);
-        (held(&server) < 10.0).then_some(())
-    });
-}
-
-#[test]
 fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
     let template = Template { refresh: 1, ..Template::fair("shop/*", 100.0) };
     let mut peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
@@ -107,50 +86,6 @@ fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
         let granted = status["resources"].as_array()?.iter().find(|one| one["resource"] == "shop/route=cart")?;
         (granted["granted"].as_f64()? > 80.0).then_some(())
     });
-}
-
-#[test]
-fn a_gateway_that_is_killed_and_started_again_under_its_name_goes_on_with_the_same_leases() {
-    let server = server(10.0);
-    let killed = gateway(&server, &[]);
-    let mut stream = killed.stream(Some("envoy-1"));
-    stream.report("shop", "cart", 0, 0, 1);
-    assert_eq!(stream.assigned("cart").0, 10.0, "all there is");
-    killed.kill();
-    let again = gateway(&server, &[]);
-    let mut stream = again.stream(Some("envoy-1"));
-    stream.report("shop", "cart", 5, 50, 50);
-    assert_eq!(stream.assigned("cart").0, 10.0, "it is the same Envoy");
-}
-
-#[test]
-fn an_envoy_may_ask_for_what_the_policy_permits_its_name() {
-    let server = server(100.0);
-    let rule = "- {name: envoys, who: anonymous, may: ask, resources: shop/route=cart, clients: envoy-1}\n";
-    let pages = "- {name: pages, who: anonymous, may: read}\n";
-    let policy = config::text(&[Template::fair("*", 1.0)]) + "access:\n" + rule + pages;
-    let policy = ConfigFile::new(&policy);
-    let gateway = gateway(&server, &["--config", policy.path()]);
-    let mut stream = gateway.stream(Some("envoy-1"));
-    stream.report("shop", "till", 0, 0, 1);
-    stream.report("shop", "cart", 0, 0, 1);
-    stream.assigned("cart");
-    let other = gateway.stream(Some("envoy-2"));
-    other.report("shop", "cart", 0, 0, 1);
-    eventually("both are refused", || {
-        gateway.metrics().contains("leaseway_rlqs_buckets_refused_total 2").then_some(())
-    });
-}
-
-#[test]
-fn a_server_runs_a_gateway_for_quotas_in_its_process() {
-    let template = ConfigFile::of(&[Template::fair("shop/*", 100.0)]);
-    let server =
-        Server::with_flags(&["--config", template.path(), "--gateway-rlqs", ANYWHERE, "--assignment-secs", "2"]);
-    let mut stream = quotas::stream(channel(server.gateway("RLQS")), Some("envoy-1"));
-    stream.report("shop", "cart", 0, 0, 1);
-    assert_eq!(stream.assigned("cart"), (10.0, 2));
-    assert_eq!(held(&server), 10.0);
 }
 
 #[test]

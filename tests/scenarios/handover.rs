@@ -1,11 +1,10 @@
-//! What a new master knows: promises, or what holders report while it learns.
+//! What a restarted server without peers knows.
 
 use rustix::process::Signal;
 
 use crate::harness::{
     config::{ConfigFile, Template},
     doorman::Asks as _,
-    peers::Peers,
     server::{ANYWHERE, Server},
     wait::eventually,
 };
@@ -15,22 +14,7 @@ fn learning_file(capacity: f64) -> ConfigFile {
     ConfigFile::of(&[Template { learning: 3600, ..Template::fair("*", capacity) }])
 }
 
-#[test]
-fn with_handover_learning_clients_get_back_what_they_have_and_new_ones_nothing() {
-    let config = ConfigFile::of(&[Template { learning: 5, ..Template::fair("*", 100.0) }]);
-    let mut peers = Peers::start(3, config, &["--handover", "learning"]);
-    let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
-    eventually("the first master has learnt", || (alice.ask(&peers, "r", 40.0) == 40.0).then_some(()));
-    peers.kill(peers.master());
-    // "During learning mode it will return the capacity that the client has; new clients get zero."
-    assert_eq!(bob.ask(&peers, "r", 1000.0), 0.0);
-    assert_eq!(alice.ask(&peers, "r", 1000.0), 40.0);
-    // And then it divides, and all end up with a fair share.
-    eventually("it has learnt", || (alice.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
-    eventually("so has bob", || (bob.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
-}
-
-/// A server without peers that remembers.
+/// A server without peers, with a data directory.
 struct Lone {
     config: ConfigFile,
     data: tempfile::TempDir,
@@ -80,24 +64,11 @@ fn a_lone_server_with_a_data_directory_keeps_its_promises_over_a_restart() {
 fn an_empty_directory_does_not_pass_for_a_first_start() {
     let lone = Lone::new(learning_file(100.0));
     for _ in 0..2 {
-        // Also not when it is started again before all clients have asked.
+        // The second start happens before all clients have asked.
         let server = lone.start(&[]);
         assert_eq!(server.client("new").ask("r", 40.0), 0.0, "another client may have it all");
         let learning = server.status(&["r"])["resources"][0]["learning_ms"].as_u64().unwrap();
         assert!(learning > 3_000_000, "{learning}");
         kill(server);
     }
-}
-
-#[test]
-fn what_was_listened_for_is_over_when_the_longest_lease_is() {
-    let config = ConfigFile::new(
-        &crate::harness::config::text(&[Template { lease: 2, refresh: 1, ..Template::fair("*", 100.0) }])
-            .replace("    learning_mode_duration: 0\n", ""),
-    );
-    let lone = Lone::new(config);
-    let server = lone.start(&[]);
-    let mut client = server.client("a");
-    assert_eq!(client.ask("r", 40.0), 0.0);
-    eventually("it has learnt", || (client.ask("r", 40.0) == 40.0).then_some(()));
 }

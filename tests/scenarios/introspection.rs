@@ -1,26 +1,12 @@
-//! Generic gRPC tools: health checks, and reflection.
+//! gRPC reflection.
 
 use prost_reflect::{DescriptorPool, prost_types::FileDescriptorProto};
-use tonic::Code;
-use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tonic_reflection::pb::v1::{
     ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
 
 use crate::harness::{legacy_client, server::Server, wait::block_on};
-
-#[test]
-fn the_health_service_says_that_it_serves() {
-    let server = Server::development();
-    let mut health = HealthClient::new(server.channel());
-    for service in ["", "doorman.Capacity"] {
-        let answer = block_on(health.check(HealthCheckRequest { service: service.into() })).unwrap().into_inner();
-        assert_eq!(answer.status(), ServingStatus::Serving, "{service}");
-    }
-    let unknown = block_on(health.check(HealthCheckRequest { service: "unheard.of".into() }));
-    assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
-}
 
 fn reflect(server: &Server, question: MessageRequest) -> MessageResponse {
     let mut reflection = ServerReflectionClient::new(server.channel());
@@ -38,8 +24,8 @@ fn reflect(server: &Server, question: MessageRequest) -> MessageResponse {
 
 #[test]
 fn reflection_lists_the_services() {
-    let server = Server::development();
-    let MessageResponse::ListServicesResponse(list) = reflect(&server, MessageRequest::ListServices(String::new()))
+    let server = Server::shared();
+    let MessageResponse::ListServicesResponse(list) = reflect(server, MessageRequest::ListServices(String::new()))
     else {
         panic!("a list was asked for");
     };
@@ -52,9 +38,9 @@ fn reflection_lists_the_services() {
 
 #[test]
 fn reflection_gives_the_protocol_with_everything_that_the_original_has() {
-    let server = Server::development();
+    let server = Server::shared();
     let question = MessageRequest::FileContainingSymbol("doorman.Capacity".into());
-    let MessageResponse::FileDescriptorResponse(files) = reflect(&server, question) else {
+    let MessageResponse::FileDescriptorResponse(files) = reflect(server, question) else {
         panic!("a file was asked for");
     };
     let mut pool = DescriptorPool::new();

@@ -33,7 +33,7 @@ const RULES: &str = "access:\n- {name: all, who: [alice, \"team/*\"], may: [ask]
 struct Printed(Fields);
 
 impl Printed {
-    /// Every line is an object, or a list of objects.
+    /// Records the fields of each line, which is an object or a list of objects.
     #[track_caller]
     fn note(&mut self, command: &str, said: &Said) -> Vec<Value> {
         let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{command}: {error}: {said:?}"));
@@ -44,7 +44,7 @@ impl Printed {
         lines
     }
 
-    /// Runs a command that needs no server; `command` says how many of the arguments name it.
+    /// Runs a command that needs no server.
     #[track_caller]
     fn run(&mut self, command: &str, arguments: &[&str]) -> Value {
         let words: Vec<&str> = command.split(' ').collect();
@@ -53,14 +53,14 @@ impl Printed {
         self.note(command, &said).remove(0)
     }
 
-    /// ... one that asks clients' ports.
+    /// Runs a command with `--server`.
     #[track_caller]
     fn ask(&mut self, peers: &Peers, command: &str, arguments: &[&str]) -> Value {
         let servers = peers.endpoints().join(",");
         self.run(command, &[arguments, &["--server", &servers]].concat())
     }
 
-    /// ... one that asks operators' ports.
+    /// Runs a command with `--admin`.
     #[track_caller]
     fn operate(&mut self, peers: &Peers, command: &str, arguments: &[&str]) -> Value {
         let admin = peers.admin(peers.master()).to_string();
@@ -82,7 +82,7 @@ fn collect(at: &str, value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// The first column of the tables; a field of something implies that.
+/// The fields in the first column of the tables, with the objects that contain them.
 fn documented() -> Fields {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
     let (mut found, mut command) = (Fields::new(), String::new());

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use crate::harness::{
-    doorman::{Asks as _, entry, request},
+    doorman::{entry, request},
     process::leaseway,
     server::{ANYWHERE, Server},
     wait::{block_on, eventually, runtime},
@@ -29,21 +29,6 @@ fn a_second_server_on_the_same_port_is_refused_and_the_first_goes_on() {
         }
     }
     server.assert_alive();
-}
-
-#[test]
-fn sigterm_and_sigint_end_a_server_cleanly() {
-    for signal in [Signal::TERM, Signal::INT] {
-        let server = Server::development();
-        let mut alice = server.client("alice");
-        alice.ask("mysql", 40.0);
-        server.signal(signal);
-        let said = server.finish();
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.stderr.contains("stopping"), "{said:?}");
-        assert!(!said.stderr.contains("panicked"), "{said:?}");
-        alice.try_ask("mysql", 40.0).expect_err("the server has stopped");
-    }
 }
 
 #[test]
@@ -96,9 +81,8 @@ fn requests_under_way_when_a_server_stops_are_answered_or_cleanly_refused() {
     assert!(!said.stderr.contains("panicked"), "{said:?}");
 }
 
-/// Refused by the server, or by the client's side for want of a connection; nothing half done, nothing hung. A
-/// connection that the server closes in order (GOAWAY, NO_ERROR) just as a request is sent is an internal error to the
-/// client's library.
+/// Refused by the server or for lack of a connection. If the server closes the connection (GOAWAY, NO_ERROR) just as a
+/// request is sent, the client library reports an internal error.
 fn is_clean_refusal(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::Unknown | Code::Cancelled => true,
@@ -107,7 +91,7 @@ fn is_clean_refusal(status: &Status) -> bool {
     }
 }
 
-/// What a supervisor that is told of its service hears, a line each.
+/// A supervisor that receives notifications of the service (sd_notify).
 struct Supervisor {
     socket: UnixDatagram,
     path: TempDir,
@@ -124,7 +108,7 @@ impl Supervisor {
         self.path.path().join("notify").to_str().unwrap().to_owned()
     }
 
-    /// Waits for a word.
+    /// Waits for this notification.
     fn hear(&self, word: &str) {
         self.socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let mut said = [0; 256];
@@ -134,7 +118,7 @@ impl Supervisor {
         });
     }
 
-    /// Whether it says anything else within that time than what it said before.
+    /// Discards earlier notifications, and returns whether no other arrives within this time.
     fn is_silent(&self, time: Duration) -> bool {
         self.socket.set_nonblocking(true).unwrap();
         let mut said = [0; 256];
@@ -153,7 +137,7 @@ fn a_supervisor_is_told_that_the_server_is_ready_alive_and_stopping() {
     supervisor.hear("READY=1");
     supervisor.hear("WATCHDOG=1");
     server.signal(Signal::STOP);
-    // What was sent before the signal took effect.
+    // Notifications may be sent until the signal takes effect.
     thread::sleep(Duration::from_millis(200));
     assert!(supervisor.is_silent(Duration::from_secs(3)), "a server that stands still says that it is alive");
     server.signal(Signal::CONT);

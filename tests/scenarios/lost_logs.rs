@@ -2,15 +2,11 @@
 
 use std::{fs, path::Path};
 
-use rustix::process::Signal;
-
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::Asks as _,
     http,
     peers::{Peers, granted},
-    process::{Process, Said, leaseway},
-    server::{ANYWHERE, Server},
+    process::{Said, leaseway},
     wait::eventually,
 };
 
@@ -39,52 +35,11 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The only segment of a log.
-fn segment(data: &Path) -> std::path::PathBuf {
-    data.join("log/00000000000000000001.log")
-}
-
 fn assert_refused(said: &Said, words: &[&str]) {
     assert_ne!(said.code, Some(0), "{said:?}");
     for word in words {
         assert!(said.stderr.contains(word), "`{word}` is not in: {}", said.stderr);
     }
-}
-
-#[test]
-fn a_lone_servers_directory_without_its_log_does_not_pass_for_a_first_start() {
-    let config = config();
-    let root = tempfile::tempdir().unwrap();
-    let data = root.path().join("data");
-    let given = ["--config", config.path(), "--data", data.to_str().unwrap(), "--admin", ANYWHERE, "--bootstrap"];
-    let server = Server::with_flags(&given);
-    eventually("it is its own master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
-    assert_eq!(server.client("alice").ask("r", 100.0), 100.0);
-    server.signal(Signal::KILL);
-    server.finish();
-    let whole = fs::read(segment(&data)).unwrap();
-    let start = || {
-        let listen = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE];
-        Process::start(&[&listen[..], &given[..]].concat(), &[]).finish()
-    };
-    // The last promise.
-    fs::write(segment(&data), &whole[..whole.len() - 1]).unwrap();
-    assert_refused(&start(), &["this server has acknowledged everything up to entry", "--take-over"]);
-    // Without what says so it is not known what is missing: 200 of 100 would be believed.
-    let floor = fs::read(data.join("floor")).unwrap();
-    fs::remove_file(data.join("floor")).unwrap();
-    assert_refused(&start(), &["the file floor is missing", "--take-over"]);
-    fs::write(data.join("floor"), floor).unwrap();
-    for kept in [&["identity", "vote", "floor"][..], &["identity", "vote"], &["identity", "floor"], &["identity"]] {
-        empty(&data, kept);
-        assert_refused(&start(), &["log", "--take-over"]);
-    }
-    // As it says.
-    empty(&data, &[]);
-    let flags = [&given[..6], &["--take-over"]].concat();
-    let server = Server::with_flags(&flags);
-    eventually("it is its own master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
-    assert_eq!(server.client("bob").ask("r", 100.0), 0.0, "alice may have it all");
 }
 
 #[test]
@@ -99,7 +54,7 @@ fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
     peers.run(victim, &[]);
     eventually("it counts", || (http::get(peers.http(victim), "/readyz").status == 200).then_some(()));
     assert_eq!(alice.ask(&peers, "r", 100.0), 100.0);
-    // Until the master has stored what the others have: each second, in one record after the other.
+    // Each second the master stores what the others have acknowledged, alternating between two records.
     for _ in 0..2 {
         let records = || fs::read(peers.data(master).join("floor")).unwrap();
         let before = records();
@@ -127,7 +82,7 @@ fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
         let told = said.stdout.contains(&what) && said.stdout.contains("empty its data directory");
         (said.code == Some(4) && told).then_some(())
     });
-    // As it says.
+    // Follow the advice.
     peers.kill(victim);
     fs::remove_dir_all(peers.data(victim)).unwrap();
     peers.run(victim, &[]);
@@ -137,7 +92,7 @@ fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
 #[test]
 fn a_peer_that_has_lost_its_log_gives_no_vote_to_one_that_knows_less() {
     let mut peers = Peers::start(3, config(), &[]);
-    // One that knows nothing of what follows.
+    // This peer misses all later entries.
     let behind = peers.follower();
     peers.kill(behind);
     let mut alice = peers.client("alice");
@@ -147,17 +102,16 @@ fn a_peer_that_has_lost_its_log_gives_no_vote_to_one_that_knows_less() {
     peers.kill(other);
     empty(&peers.data(other).join("log"), &[]);
     peers.run(behind, &[]);
-    let command = peers.command(other);
-    let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
-    let started = Process::start(&arguments, &[]);
-    // Either it goes on, and makes the one that knows nothing the master; or it is refused.
+    let started = peers.launch(other, &[0, 1, 2], &[], &[]);
+    // If it started, it would make the peer that knows nothing the master.
     eventually("it is refused", || {
         let bob = granted(peers.client("bob").try_ask(peers.doorman(behind), "r", 100.0));
         assert_eq!(bob, None, "alice has it all");
         started.ended()
     });
     assert_refused(&started.finish(), &["the log is empty", "will join them as a new one"]);
-    // With the one that knows they are a majority, and as it says, the third joins them.
+    // With the former master there is a majority again. The third peer joins with an empty directory, as the error
+    // advises.
     peers.run(master, &[]);
     assert_eq!(alice.ask(&peers, "r", 100.0), 100.0);
     let bob = granted(peers.client("bob").try_ask(peers.doorman(peers.master()), "r", 100.0));

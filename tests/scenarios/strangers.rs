@@ -1,11 +1,10 @@
-//! What a stranger on the network can cost: each attack is made on a real server, which stays within its bounds, and
-//! serves others meanwhile. docs/benchmarks.md has what each costs both sides.
+//! Attacks from the network: a real server stays within its limits and serves others meanwhile. docs/benchmarks.md has
+//! the costs of each attack.
 
 mod bodies;
 mod connections;
 mod frames;
 mod identities;
-mod scrapes;
 mod shares;
 mod unread;
 
@@ -24,14 +23,14 @@ use crate::harness::{
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
 const GET_STATUS: &str = "/leaseway.status.v1.Status/GetStatus";
 
-/// Another client on another machine, as far as the server can see.
+/// Addresses of other clients.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 9));
 const THIRD: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 10));
 const OPERATOR: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 11));
 
 const MIB: u64 = 1024;
 
-/// A server that is attacked, and a client of it that does no harm.
+/// A server under attack.
 struct Victim {
     server: Server,
     /// Resident memory before the attack, in KiB.
@@ -46,7 +45,7 @@ impl Victim {
         Victim { before: usage::memory(victim.server.id()).unwrap().now_kib, ..victim }
     }
 
-    /// It answers a newcomer from elsewhere.
+    /// Fails unless a new client from another address is answered.
     #[track_caller]
     fn serves_others(&self) {
         let doorman = Doorman::over(self.server.channel_from(ELSEWHERE));
@@ -54,12 +53,12 @@ impl Victim {
         assert!(answer.response.len() == 1 || answer.problem[0].reason() == "too_soon", "{answer:?}");
     }
 
-    /// By how many MiB its memory has grown at most.
+    /// The peak growth of its memory in MiB.
     fn grown(&self) -> u64 {
         usage::memory(self.server.id()).unwrap().peak_kib.saturating_sub(self.before) / MIB
     }
 
-    /// From an address of its own: a stranger's may have its share of what may wait.
+    /// Uses its own address, because an attacker's may have reached its share.
     fn scrape(&self) -> Scrape {
         let response = http::get_from(OPERATOR, self.server.http(), "/metrics");
         assert_eq!(response.status, 200, "{response:?}");
@@ -74,7 +73,7 @@ impl Victim {
         self.scrape().find("leaseway_connections_closed_total", "reason", why).unwrap()
     }
 
-    /// What waited is gone.
+    /// Waits until no bytes are buffered.
     fn holds_nothing(&self) {
         eventually("nothing waits any more", || (self.metric("leaseway_waiting_bytes") == 0.0).then_some(()));
     }

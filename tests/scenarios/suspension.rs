@@ -18,7 +18,7 @@ fn a_master_whose_machine_was_suspended_decides_nothing_when_it_wakes() {
     let (mut alice, bob) = (peers.client("alice"), peers.client("bob"));
     assert_eq!(alice.ask(&peers, "r", 90.0), 90.0);
     let suspended = suspension.suspend(peers.process(master));
-    // Nothing tells it what has happened: it has its clocks.
+    // It cannot hear from the others. It has only its clocks.
     peers.cut(master);
     let successor = peers.master_but(&[master]);
     eventually("alice's lease has ended", || {
@@ -26,7 +26,7 @@ fn a_master_whose_machine_was_suspended_decides_nothing_when_it_wakes() {
         (got == Some(90.0)).then_some(())
     });
     suspended.wake();
-    // For the master alice's lease was only just given, and what she asks for needs no further promise.
+    // By the master's clock alice's lease is still valid, and her request needs no further promise.
     for _ in 0..50 {
         let answer = alice.try_ask(peers.doorman(master), "r", 90.0);
         assert_eq!(granted(answer), None, "bob has it");

@@ -9,14 +9,13 @@ use crate::harness::{
     legacy_client::{build, entry, field, get, inner, list, number},
     peers::Peers,
     raw::Raw,
-    server::{ANYWHERE, Server},
     wait::eventually,
 };
 
 const CAPACITY: f64 = 1000.0;
 const LEASE: u64 = 6;
 
-/// A file that a Doorman server had: nothing about learning that would help.
+/// A configuration of a Doorman server, without a learning mode duration.
 fn config() -> ConfigFile {
     ConfigFile::of(&[Template { lease: LEASE, refresh: 1, ..Template::fair("*", CAPACITY) }])
 }
@@ -25,8 +24,7 @@ fn unix() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// A client of the original library: it sends its newest lease as it came, unknown fields too, and uses it until it has
-/// ended.
+/// A client of the original library: it echoes its newest lease with unknown fields, and uses it until it expires.
 struct Old {
     id: String,
     wants: f64,
@@ -35,7 +33,7 @@ struct Old {
 }
 
 impl Old {
-    /// One that a Doorman server has given this lease to just now.
+    /// A client that a Doorman server has just given this lease.
     fn holding(id: String, capacity: f64) -> Old {
         let fields = [
             ("expiry_time", Value::I64(unix() as i64 + LEASE as i64)),
@@ -54,7 +52,7 @@ impl Old {
         Old { id, wants, lease: None, next: Instant::now() }
     }
 
-    /// Refreshes when that is due, at whichever server answers; if none does, later.
+    /// Refreshes when that is due, at the first server that answers.
     fn refresh(&mut self, servers: &[Raw]) {
         if Instant::now() < self.next {
             return;
@@ -70,15 +68,15 @@ impl Old {
         self.next = Instant::now() + Duration::from_millis(300);
     }
 
-    /// What it believes that it may use.
+    /// The capacity that it believes it may use.
     fn usable(&self) -> f64 {
         let lease = self.lease.as_ref().filter(|lease| unix() < field(lease, "expiry_time").as_i64().unwrap() as f64);
         lease.map_or(0.0, |lease| number(lease, "capacity"))
     }
 }
 
-/// What clients believed at most together, from when new ones ask first until they have something. `trouble` is called
-/// once, in the middle of what must be listened for.
+/// The largest sum that clients believe in until newcomers have a share. `trouble` is called once, while the peers
+/// learn.
 fn most_believed(mut servers: impl FnMut() -> Vec<Raw>, old: Vec<Old>, mut trouble: impl FnMut()) -> f64 {
     let newcomers = 3;
     let mut clients: Vec<Old> = (0..newcomers).map(|n| Old::newcomer(format!("new {n}"), 100.0)).chain(old).collect();
@@ -120,38 +118,4 @@ fn peers_that_take_over_never_give_away_what_clients_hold_from_before_also_if_th
     let most = most_believed(servers, old, trouble);
     assert!(most <= CAPACITY, "{most} of {CAPACITY} were believed in");
     assert!(most > CAPACITY * 0.9, "only {most}");
-}
-
-#[test]
-fn that_nothing_was_promised_is_not_true_then() {
-    let peers = Peers::start_with(3, config(), &[], &["--bootstrap"]);
-    let servers = || peers.all().map(|peer| peers.raw(peer)).collect();
-    let most = most_believed(servers, ten_old(), || ());
-    assert!(most > CAPACITY, "what `--take-over` is for: only {most} of {CAPACITY} were believed in");
-}
-
-#[test]
-fn a_lone_server_takes_over_too_and_learns_for_as_long_as_it_is_told_regardless_of_its_templates() {
-    let data = tempfile::tempdir().unwrap();
-    let (config, data) = (config(), data.path().join("data"));
-    let start = |flags: &[&str]| {
-        let all = ["--config", config.path(), "--data", data.to_str().unwrap(), "--admin", ANYWHERE];
-        Server::with_flags(&[&all, flags].concat())
-    };
-    let old = ten_old();
-    let server = start(&["--take-over=7"]);
-    let most = most_believed(
-        || vec![server.raw()],
-        old,
-        || {
-            let learning = server.status(&["r"])["resources"][0]["learning_ms"].as_u64().unwrap();
-            assert!(learning > 0, "{learning}");
-        },
-    );
-    assert!(most <= CAPACITY, "{most} of {CAPACITY} were believed in");
-    server.stop();
-    // That it listened is over, and stays so.
-    let server = start(&["--take-over=7"]);
-    eventually("it is master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
-    assert!(server.log().contains("--take-over has no effect any more"), "{}", server.log());
 }

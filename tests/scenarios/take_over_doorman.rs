@@ -1,14 +1,11 @@
 //! A real Doorman server that is replaced while clients of Doorman's own library hold leases.
 
-use std::{
-    collections::BTreeMap,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use crate::harness::{
     binary,
     config::{ConfigFile, Template},
+    foreign,
     peers::Peers,
     process::Process,
     server::free_addresses,
@@ -16,16 +13,6 @@ use crate::harness::{
 };
 
 const CAPACITY: f64 = 500.0;
-
-/// Where `tests/go/doorman` has built them.
-fn programs() -> Option<PathBuf> {
-    let named = std::env::var_os("LEASEWAY_TEST_DOORMAN").map(PathBuf::from);
-    if named.is_none() {
-        let told = "SKIPPED: no Doorman server (`tests/go/doorman` builds one; LEASEWAY_TEST_DOORMAN says where)\n";
-        std::io::stderr().write_all(told.as_bytes()).unwrap();
-    }
-    named
-}
 
 /// What its clients believe now, and the most they believed together at any time: each keeps what it was told last.
 struct GoFleet(Process);
@@ -49,8 +36,9 @@ impl GoFleet {
 }
 
 #[test]
+#[cfg_attr(not(doorman), ignore = "needs LEASEWAY_TEST_DOORMAN")]
 fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_than_there_is() {
-    let Some(programs) = programs() else { return };
+    let programs = foreign::path("LEASEWAY_TEST_DOORMAN");
     // Built before leases run.
     binary::path();
     let template = Template { lease: 20, refresh: 1, ..Template::fair("*", CAPACITY) };
@@ -71,7 +59,6 @@ fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_t
         let (books, _) = fleet.books();
         (books.len() == 5 && books.values().all(|capacity| *capacity == 100.0)).then_some(())
     });
-    let before = fleet.0.stdout().lines().count();
     doorman.signal(leaseway_process::Signal::KILL);
     doorman.finish();
 
@@ -88,7 +75,6 @@ fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_t
         (given > 50.0).then_some(())
     });
     let (books, _) = fleet.books();
-    eprintln!("most {most} of {CAPACITY} afterwards, {books:?}, {before} lines before");
     assert!(most <= CAPACITY + 1e-6, "{most}");
     assert_eq!(books.len(), 5, "{books:?}");
     assert!(books.values().all(|capacity| *capacity > 50.0), "each has its part: {books:?}");

@@ -1,14 +1,13 @@
 //! The command line and the client library over TLS.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use leaseway_client::{Basis, Client, Resource};
 
 use crate::harness::{
     certificates::Certificates,
-    config::ConfigFile,
     process::{Process, Said, leaseway, leaseway_reading},
-    server::{ANYWHERE, Server},
+    server::Server,
     wait::{block_on, eventually, runtime},
 };
 
@@ -67,29 +66,6 @@ fn the_command_line_asks_over_tls_and_says_what_is_wrong() {
     refused(&get(&http, &["--tls-ca", &ca]), 69, "looks like the --http port");
 }
 
-#[test]
-fn a_certificate_that_is_asked_for_is_shown_and_one_that_is_missing_or_wrong_is_told() {
-    let certificates = Certificates::new();
-    // Of which operators may say how much there is.
-    let config = ConfigFile::new(
-        "resources:\n- identifier_glob: \"*\"\n  capacity: 100\n  algorithm:\n    kind: FAIR_SHARE\n    \
-         learning_mode_duration: 0\n    parameters: {capacity_floor: 10, capacity_ceiling: 100}\n",
-    );
-    let server = mutual(&certificates, &["--admin", ANYWHERE, "--config", config.path()]);
-    let (address, admin) = (server.grpc().to_string(), server.admin());
-    let alice = certificates.flags("alice");
-    granted(&get(&address, &words(&alice)));
-    refused(&get(&address, &["--tls-ca", &certificates.ca()]), 69, "--tls-cert and --tls-key");
-    let strangers = Certificates::new();
-    let mut stranger = strangers.flags("alice");
-    stranger[5] = certificates.ca();
-    refused(&get(&address, &words(&stranger)), 69, "does not trust the CA that has issued this client's certificate");
-
-    let pool = |flags: &[&str]| leaseway(&[&["pool", "load", "mysql", "50", "--admin", &admin], flags].concat());
-    assert_eq!(pool(&words(&alice)).code, Some(0), "{:?}", pool(&words(&alice)));
-    refused(&pool(&["--tls-ca", &certificates.ca()]), 69, "--tls-cert and --tls-key");
-}
-
 fn build(builder: leaseway_client::Builder) -> Client {
     let _inside = runtime().enter();
     builder.deadline(Duration::from_secs(2)).backoff_max(Duration::from_millis(100)).build().unwrap()
@@ -129,43 +105,4 @@ fn the_client_library_asks_over_tls_and_says_why_it_has_no_lease() {
     let _waiting = tls.resource("r").wants(1.0).open().unwrap();
     says(&tls, "speak TLS");
     block_on(client.close());
-}
-
-#[test]
-fn a_certificate_that_was_renewed_is_used_by_new_connections_without_a_restart() {
-    let (certificates, others) = (Certificates::new(), Certificates::new());
-    let server = mutual(&certificates, &[]);
-    let place = tempfile::tempdir().unwrap();
-    let put = |from: &Certificates| {
-        for kind in ["key", "pem"] {
-            let name = format!("alice.{kind}");
-            let beside = place.path().join("new");
-            fs::copy(from.file(&name), &beside).unwrap();
-            fs::rename(beside, place.path().join(name)).unwrap();
-        }
-    };
-    put(&others);
-    let files = leaseway_client::Files {
-        certificate: Some(place.path().join("alice.pem")),
-        key: Some(place.path().join("alice.key")),
-        ca: Some(certificates.ca().into()),
-    };
-    let tls = leaseway_client::ClientTls::new(&leaseway_client::Credentials::load(files).unwrap(), None).unwrap();
-    let client = build(Client::builder().endpoint(server.grpc().to_string()).tls(&tls));
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    says(&client, "does not trust the CA");
-    put(&certificates);
-    has_lease(&resource);
-}
-
-#[test]
-fn a_token_says_who_asks_and_does_not_leave_this_machine_in_the_clear() {
-    let [right, wrong] = ["open sesame\n", "sesame\n"].map(ConfigFile::new);
-    let server = Server::with_flags(&["--admin", ANYWHERE, "--admin-token-file", right.path()]);
-    let admin = server.admin();
-    let ask = |file: &str| leaseway(&["pool", "load", "mysql", "50", "--admin", &admin, "--token-file", file]);
-    refused(&ask(right.path()), 1, "the capacity may not be moved by reports");
-    refused(&ask(wrong.path()), 77, "does not accept the token");
-    // No connection is made: nothing is sent there.
-    refused(&get("10.255.255.1:5100", &["--token-file", right.path()]), 69, "--insecure");
 }

@@ -1,4 +1,4 @@
-//! Clients over TLS that share no code with ours.
+//! Clients over TLS that share no code with ours: Python and Go.
 
 use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, ResourceRequest};
 use prost::Message as _;
@@ -15,8 +15,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 #[test]
+#[cfg_attr(not(python), ignore = "needs LEASEWAY_TEST_PYTHON")]
 fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
-    let Some(python) = python::with_grpcio() else { return };
     let certificates = Certificates::new();
     let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| certificates.file(file));
     let entry = ResourceRequest {
@@ -31,7 +31,7 @@ fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
     let ask = |server: &Server, own: &[&str]| {
         let address = format!("localhost:{}", server.grpc().port());
         let arguments = [&[&address[..], "/doorman.Capacity/GetCapacity", &request, &ca], own].concat();
-        python::call(&python, &arguments)
+        python::call(&arguments)
     };
     let granted = |said: &str| {
         let answer = said.strip_prefix("ok ").unwrap_or_else(|| panic!("{said}"));
@@ -49,15 +49,14 @@ fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
 }
 
 #[test]
+#[cfg_attr(not(go_client), ignore = "needs LEASEWAY_TEST_GO_CLIENT")]
 fn go_with_grpc_has_a_lease_over_tls_and_mutual_tls_and_is_told_why_not() {
-    let place = tempfile::tempdir().unwrap();
-    let Some(program) = golang::client(place.path()) else { return };
     let (certificates, others) = (Certificates::new(), Certificates::new());
     let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| certificates.file(file));
     let [own, own_key] = ["alice.pem", "alice.key"].map(|file| certificates.file(file));
     let ask = |server: &Server, more: &[&str]| {
         let address = format!("localhost:{}", server.grpc().port());
-        golang::call(&program, &[&[&address[..], "alice", "mysql", "40"], more].concat())
+        golang::call(&[&[&address[..], "alice", "mysql", "40"], more].concat())
     };
     let all = "asked 40\nrefreshed 20\nreleased\n";
 

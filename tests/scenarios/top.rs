@@ -1,11 +1,8 @@
 //! `leaseway top`, in a pseudo-terminal.
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use crate::harness::{
     config::{ConfigFile, Template},
     peers::Peers,
-    process::leaseway,
     terminal::Terminal,
     wait::eventually,
 };
@@ -48,30 +45,4 @@ fn it_shows_the_worst_first_follows_the_master_and_leaves_the_terminal_as_it_was
     assert_eq!(top.ended().code(), Some(0));
     eventually("the screen of before", || top.said().contains("\u{1b}[?1049l").then_some(()));
     assert!(top.is_as_before());
-}
-
-#[test]
-fn a_narrow_window_has_the_columns_that_fit_and_signals_end_it_in_good_order() {
-    let peers = Peers::start(1, ConfigFile::of(&[Template::fair("*", 100.0)]), &[]);
-    peers.client("alice").ask(&peers, "mysql", 50.0);
-    let mut top = Terminal::start(&["top", "--server", &peers.endpoints()[0]], (30, 8));
-    assert_eq!(words(&top.line("RESOURCE")), ["RESOURCE", "PRESSURE"]);
-    assert_eq!(words(&top.line("mysql")), ["mysql", "50", "%"]);
-    kill_process(Pid::from_raw(top.pid() as i32).unwrap(), Signal::TERM).unwrap();
-    assert_eq!(top.ended().code(), Some(0));
-    assert!(top.is_as_before());
-    for signal in [Signal::INT, Signal::HUP, Signal::QUIT] {
-        let mut top = Terminal::start(&["top", "--server", &peers.endpoints()[0]], (30, 8));
-        top.line("mysql");
-        assert!(!top.is_as_before());
-        kill_process(Pid::from_raw(top.pid() as i32).unwrap(), signal).unwrap();
-        assert_eq!(top.ended().code(), Some(0), "{signal:?}");
-        assert!(top.is_as_before(), "{signal:?}");
-    }
-}
-
-#[test]
-fn without_a_terminal_it_says_what_to_do_instead() {
-    let said = leaseway(&["top"]);
-    assert!(said.code == Some(2) && said.stderr.contains("leaseway status -o json"), "{said:?}");
 }

@@ -1,30 +1,17 @@
 //! Traces, of a binary with the feature `otlp`.
 
-use std::{io::Write as _, path::PathBuf};
-
 use leaseway_proto::doorman::GetCapacityRequest;
 use tonic::Request;
 
 use crate::harness::{
     collector::{Collector, Span},
     doorman::{entry, request},
-    http,
+    foreign, http,
     server::Server,
     wait::{block_on, eventually},
 };
 
-/// `.ci/run` builds one.
-fn binary() -> Option<PathBuf> {
-    let named = std::env::var_os("LEASEWAY_TEST_OTLP").map(PathBuf::from);
-    if named.is_none() {
-        let told = "SKIPPED: no binary that sends traces (LEASEWAY_TEST_OTLP names one: `cargo build -p leaseway \
-                    --features otlp`)\n";
-        std::io::stderr().write_all(told.as_bytes()).unwrap();
-    }
-    named
-}
-
-/// A trace of a caller: its id, and the span of which the request is a part.
+/// A `traceparent` header.
 fn traceparent(trace: u8, is_sampled: bool) -> String {
     format!("00-{}-{}-{}", format!("{trace:02x}").repeat(16), "5a".repeat(8), if is_sampled { "01" } else { "00" })
 }
@@ -34,12 +21,12 @@ fn of_trace(collector: &Collector, trace: u8) -> Vec<Span> {
 }
 
 #[test]
+#[cfg_attr(not(otlp), ignore = "needs LEASEWAY_TEST_OTLP")]
 fn a_request_is_a_span_of_the_trace_that_its_caller_names() {
-    let Some(binary) = binary() else { return };
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address());
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
-    let server = Server::of(&binary, &["--id", "the one"], &variables);
+    let server = Server::of(&foreign::path("LEASEWAY_TEST_OTLP"), &["--id", "the one"], &variables);
     let ask = |trace, is_sampled| {
         let mut asked: Request<GetCapacityRequest> = Request::new(request("alice", vec![entry("r", 1.0)]));
         asked.metadata_mut().insert("traceparent", traceparent(trace, is_sampled).parse().unwrap());
@@ -56,19 +43,9 @@ fn a_request_is_a_span_of_the_trace_that_its_caller_names() {
     }
     assert_eq!(collector.attribute("service.name").as_deref(), Some("leaseway"));
     assert_eq!(collector.attribute("service.instance.id").as_deref(), Some("the one"));
-    // What a server still has when it stops, it sends.
+    // A server that stops sends its last spans.
     ask(4, true);
     assert_eq!(server.stop().code, Some(0));
     assert_eq!(of_trace(&collector, 4).len(), 1);
     assert_eq!(of_trace(&collector, 1), [], "its caller does not want it to be kept");
-}
-
-#[test]
-fn a_collector_that_is_away_keeps_no_request_waiting() {
-    let Some(binary) = binary() else { return };
-    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
-    let server = Server::of(&binary, &[], &variables);
-    for _ in 0..200 {
-        server.assert_alive();
-    }
 }

@@ -1,4 +1,4 @@
-//! A node with a parent: what its clients get, and what it reports.
+//! A node with a parent: what its clients get.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,11 @@ use crate::harness::{
     config::{ConfigFile, Template, text},
     doorman::{Asks as _, Client},
     peers::Peers,
-    process::leaseway,
     tree::Tree,
     wait::eventually,
 };
 
-/// A root of one peer with so much of everything.
+/// A root of one peer with this capacity.
 fn root(capacity: f64) -> Peers {
     Peers::start(1, ConfigFile::of(&[Template { refresh: 1, ..Template::fair("*", capacity) }]), &[])
 }
@@ -20,7 +19,7 @@ fn client(of: &Peers, id: &str) -> Client {
     Client::new(of.doorman(0).clone(), id)
 }
 
-/// They ask on until each has what it is due.
+/// Asks until each client has what it is due.
 #[track_caller]
 fn settle(clients: &mut [(&mut Client, f64)], resource: &str, due: &[f64]) {
     eventually("all have what they are due", || {
@@ -61,7 +60,7 @@ fn while_the_parent_is_away_leases_run_to_their_end_and_when_it_is_back_all_is_a
     let mut ann = client(&leaf, "ann");
     assert_eq!(ann.ask("r", 40.0), 40.0);
     root.kill(0);
-    // All that it was lent, it was lent before; the thousandth is for clocks that run fast.
+    // The parent lent everything before it was killed. A thousandth is added for clocks that run fast.
     let most = Instant::now() + lease + lease / 1000;
     assert_eq!(ann.ask("r", 40.0), 40.0, "the node still has it");
     eventually("the node's lease ends", || {
@@ -86,23 +85,12 @@ fn a_leaf_with_its_data_goes_on_where_it_was() {
     let mut ben = leaf.client("ben");
     let first = ben.ask(&leaf, "r", 100.0);
     assert!(first <= 40.0, "{first} of what ann has left");
-    // What was promised beyond what ann had, an eighth of that, is free when her lease from before has ended.
+    // An eighth more was promised than ann had. It is free when her former lease has expired.
     let shared = |of: f64| (42.0..=50.5).contains(&of);
     eventually("they share", || (shared(ann.ask(&leaf, "r", 60.0)) & shared(ben.ask(&leaf, "r", 100.0))).then_some(()));
 }
 
-#[test]
-fn what_a_client_gives_back_is_free_for_others_elsewhere() {
-    let root = root(100.0);
-    let (x, y) = (root.child("x", 1), root.child("y", 1));
-    let mut ann = client(&x, "ann");
-    assert_eq!(ann.ask("r", 100.0), 100.0);
-    // Leases last for an hour: nothing else sets it free.
-    x.doorman(0).release("ann", &["r"]).unwrap();
-    settle(&mut [(&mut client(&y, "ben"), 100.0)], "r", &[100.0]);
-}
-
-/// Puts this configuration into force.
+/// Applies this configuration.
 fn apply(root: &Peers, text: &str) {
     let file = ConfigFile::new(text);
     root.operated(0, &["config", "apply", file.path()]);
@@ -123,12 +111,4 @@ fn a_configuration_of_the_root_reaches_the_leaves() {
     });
     assert!(answer.gets.unwrap().remaining_ms.unwrap() <= 40_000);
     assert_eq!(leaf.status(0, &[])["resources"][0]["algorithm"], "PROPORTIONAL_SHARE");
-}
-
-#[test]
-fn a_node_with_a_parent_has_no_configuration_of_its_own() {
-    let config = ConfigFile::of(&[Template::fair("*", 1.0)]);
-    let flags = ["serve", "--parent", "127.0.0.1:1", "--node", "leaf", "--config", config.path()];
-    let said = leaseway(&flags);
-    assert!(said.code != Some(0) && said.stderr.contains("parent"), "{said:?}");
 }

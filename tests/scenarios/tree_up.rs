@@ -10,7 +10,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// The file that comes along, with other addresses.
+/// `cluster/tree.yaml` with other addresses.
 fn file() -> ConfigFile {
     let tree = include_str!("../../cluster/tree.yaml");
     let mut parts = tree.split("127.0.0.1:");
@@ -22,7 +22,7 @@ fn file() -> ConfigFile {
     ConfigFile::new(&text)
 }
 
-/// Where a peer serves its clients, as the table that `up` prints has it.
+/// The gRPC address of a peer in the table that `up` prints.
 fn grpc(stdout: &str, peer: &str) -> String {
     let mut table = stdout.lines().skip_while(|line| !line.starts_with("PEER "));
     let row = table.find_map(|line| line.strip_prefix(&format!("{peer} ")));

@@ -5,14 +5,14 @@ use std::{net::TcpListener, path::Path};
 use rustix::process::Signal;
 
 use crate::harness::{
-    config::{ConfigFile, Template},
+    config::ConfigFile,
     process::{Process, leaseway},
     server::{ANYWHERE, addresses_of_its_own},
     slots::ServerSlot,
     wait::eventually,
 };
 
-/// Three peers wherever there is room, with what they remember beside their file.
+/// A file with three peers on free ports. Their data is beside the file.
 struct Three {
     file: ConfigFile,
     peer_addresses: [String; 3],
@@ -32,7 +32,7 @@ impl Three {
         Three { file: ConfigFile::new(&text), peer_addresses, _slot: ServerSlot::take() }
     }
 
-    /// Until all serve and one of them is master.
+    /// Waits until all peers serve and one is master.
     fn up(&self) -> Process {
         self.up_with(&[])
     }
@@ -52,7 +52,7 @@ impl Three {
     }
 }
 
-/// The table that it prints, without its heading: name, gRPC, HTTP, admin.
+/// The rows of the table that it prints: name, gRPC, HTTP, admin.
 fn rows(up: &Process) -> Vec<Vec<String>> {
     let stdout = up.stdout();
     let table = stdout.lines().skip_while(|line| !line.starts_with("PEER")).skip(1).take_while(|line| !line.is_empty());
@@ -69,7 +69,7 @@ fn three_peers_answer_as_one_and_stop_together() {
     let rows = rows(&up);
     assert_eq!(rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
     for row in &rows {
-        // One peer has seen a master; the others, and its quorum, may need a moment more.
+        // The other peers may learn of the master a moment later.
         eventually(&format!("a grant through {}", row[0]), || {
             let said = leaseway(&["get", &row[0], "mysql", "20", "--server", &row[1]]);
             said.stdout.contains("may use 20 of `mysql`").then_some(())
@@ -93,69 +93,6 @@ fn three_peers_answer_as_one_and_stop_together() {
 }
 
 #[test]
-fn what_was_backed_up_and_restored_is_gone_on_with() {
-    let three = Three::new();
-    let up = three.up();
-    let (directory, admin) = (Path::new(three.file.path()).parent().unwrap(), rows(&up)[0][3].clone());
-    let (data, file) = (directory.join("leaseway-data"), directory.join("backup.jsonl"));
-    let operate = |admin: &str, words: &[&str]| {
-        eventually(&format!("{words:?}"), || {
-            let said = leaseway(&[words, &["--admin", admin]].concat());
-            (said.code == Some(0)).then_some(said.stdout)
-        })
-    };
-    let changed = ConfigFile::of(&[Template::fair("*", 7.0)]);
-    operate(&admin, &["config", "apply", changed.path()]);
-    operate(&admin, &["backup", file.to_str().unwrap()]);
-    up.signal(Signal::TERM);
-    up.finish();
-    // Once with what `up` has noted beside the directories that are lost, once with nothing left at all.
-    for lost in [&["root/a", "root/b", "root/c"][..], &[""]] {
-        lost.iter().for_each(|lost| std::fs::remove_dir_all(data.join(lost)).unwrap());
-        for peer in ["a", "b", "c"] {
-            let place = data.join("root").join(peer);
-            let said = leaseway(&["restore", file.to_str().unwrap(), "--data", place.to_str().unwrap()]);
-            assert_eq!(said.code, Some(0), "{said:?}");
-        }
-        assert_eq!(three.commands().matches("--bootstrap").count(), 0, "they have something to begin with");
-        let up = three.up();
-        let config = operate(&rows(&up)[0][3], &["config", "show"]);
-        assert!(config.contains("capacity: 7"), "{config}");
-        up.signal(Signal::TERM);
-        assert_eq!(up.finish().code, Some(0));
-    }
-}
-
-#[test]
-fn with_tls_it_makes_certificates_and_says_what_a_client_needs() {
-    let three = Three::new();
-    let up = three.up_with(&["--tls"]);
-    let line = eventually("it says what a client needs", || {
-        let stdout = up.stdout();
-        let line = stdout.lines().find_map(|line| line.trim().strip_prefix("export "))?;
-        stdout.contains("Ctrl-C stops").then(|| line.to_owned())
-    });
-    let variables: Vec<_> = line.split_whitespace().map(|word| word.split_once('=').unwrap()).collect();
-    assert_eq!(
-        variables.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
-        ["LEASEWAY_TLS_CA", "LEASEWAY_TLS_CERT", "LEASEWAY_TLS_KEY"]
-    );
-    let row = &rows(&up)[0];
-    assert!(row[2].starts_with("https://"), "{row:?}");
-    let asked = |arguments: &[&str]| Process::start(arguments, &variables).finish();
-    eventually("a grant over TLS", || {
-        let said = asked(&["get", "alice", "mysql", "20", "--server", &row[1]]);
-        said.stdout.contains("may use 20 of `mysql`").then_some(())
-    });
-    let list = asked(&["peers", "list", "--admin", &row[3]]);
-    assert!(list.code == Some(0) && list.stdout.contains("follower"), "{list:?}");
-    let without = leaseway(&["get", "bob", "mysql", "20", "--server", &row[1]]);
-    assert!(without.code == Some(69) && without.stderr.contains("--tls-ca"), "{without:?}");
-    up.signal(Signal::TERM);
-    assert_eq!(up.finish().code, Some(0));
-}
-
-#[test]
 fn a_server_that_was_started_by_up_does_not_outlive_it() {
     let flags = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE];
     let mut tied = Process::start_reading(&flags, &[("LEASEWAY_UP_TETHER", "stdin")]);
@@ -163,132 +100,4 @@ fn a_server_that_was_started_by_up_does_not_outlive_it() {
     assert!(tied.ended().is_none(), "the other end of the pipe is there");
     tied.close_input();
     assert_eq!(tied.finish().code, Some(0), "it has stopped as if asked to");
-}
-
-#[test]
-fn the_commands_can_be_looked_at_and_run_by_hand() {
-    let said = leaseway(&["up", "--print", "--data", "/tmp/somewhere"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let lines: Vec<_> = said.stdout.lines().collect();
-    assert_eq!(lines.len(), 3, "{said:?}");
-    for (line, name) in lines.iter().zip(["a", "b", "c"]) {
-        assert!(line.contains(&format!("serve --id {name} ")) && line.contains("--bootstrap"), "{line}");
-        assert!(line.contains(&format!("--data /tmp/somewhere/root/{name} ")), "{line}");
-    }
-    assert!(!std::path::Path::new("/tmp/somewhere").exists(), "nothing is made");
-}
-
-#[test]
-fn the_example_is_what_runs_without_a_file() {
-    let example = ConfigFile::new(&leaseway(&["up", "--example"]).stdout);
-    let commands = |arguments: &[&str]| {
-        let said = leaseway(&[&["up", "--print", "--data", "d"], arguments].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
-        said.stdout
-    };
-    assert_eq!(commands(&[example.path()]), commands(&[]));
-}
-
-#[test]
-fn mistakes_are_told_with_their_places_and_nothing_is_started() {
-    let file = ConfigFile::new("nodes:\n  root:\n    options: {timing: never}\n    peers: {a: {grpc: x}}\n");
-    let said = leaseway(&["up", file.path()]);
-    assert_eq!(said.code, Some(78), "{said:?}");
-    for place in ["3:15", "4:13", "4:23"] {
-        assert!(said.stderr.contains(&format!("{}:{place}: ", file.path())), "{place} is not in {}", said.stderr);
-    }
-    assert_eq!(said.stdout, "");
-    assert_eq!(leaseway(&["up", "/no/such/file"]).code, Some(78));
-}
-
-#[test]
-fn a_port_that_is_taken_is_named_before_anything_is_made() {
-    let taken = TcpListener::bind(ANYWHERE).unwrap();
-    let address = taken.local_addr().unwrap();
-    let text = format!(
-        "nodes: {{root: {{peers: {{a: {{grpc: '{ANYWHERE}', http: '{ANYWHERE}', admin: '{ANYWHERE}', peer: '{address}'}}}}}}}}"
-    );
-    let file = ConfigFile::new(&text);
-    let data = tempfile::tempdir().unwrap();
-    let directory = data.path().join("data");
-    let said = leaseway(&["up", file.path(), "--data", directory.to_str().unwrap()]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains(&format!("peer of a: {address}: ")), "{said:?}");
-    assert!(!directory.exists());
-}
-
-#[test]
-fn a_policy_in_the_file_is_in_force_and_the_masters_are_found_under_it() {
-    let _slot = ServerSlot::take();
-    let [parent, root, leaf] = [(); 3].map(|()| addresses_of_its_own()[0].clone());
-    let peer = |grpc: &str, peer: &str| {
-        format!("{{a: {{grpc: '{grpc}', http: '{ANYWHERE}', admin: '{ANYWHERE}', peer: '{peer}'}}}}")
-    };
-    let file = ConfigFile::new(&format!(
-        "nodes:\n  root:\n    resources: [{{identifier_glob: '*', capacity: 50, algorithm: {{kind: FAIR_SHARE}}}}]\n    \
-         access: [{{who: ops, may: [read, configure]}}]\n    peers: {}\n  leaf:\n    parent: root\n    \
-         access: [{{who: anonymous, may: ask, resources: x, clients: guest}}]\n    peers: {}\n",
-        peer(&parent, &root),
-        peer(ANYWHERE, &leaf)
-    ));
-    let up = Process::start(&["up", file.path()], &[]);
-    eventually("both nodes have a master", || {
-        let ended = up.ended();
-        assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
-        let stdout = up.stdout();
-        ["root/a is master", "leaf/a is master"].iter().all(|says| stdout.contains(says)).then_some(())
-    });
-    let at = |name: &str| rows(&up).iter().find(|row| row[0] == name).expect("it is in the table")[1].clone();
-    for name in ["root/a", "leaf/a"] {
-        let refused = leaseway(&["get", "guest", "y", "5", "--server", &at(name)]);
-        let says = "`anonymous` may not ask for `y` as client `guest`";
-        assert!(refused.code != Some(0) && refused.stderr.contains(says), "{name}: {refused:?}");
-    }
-}
-
-/// The first peer is not started again, which is to commands as if it had been killed.
-#[test]
-fn commands_find_the_peers_of_a_running_up_also_when_the_first_of_them_is_down() {
-    let _slot = ServerSlot::take();
-    let [grpc, admin, peer] = [(); 3].map(|()| [(); 3].map(|()| addresses_of_its_own()[0].clone()));
-    let peers = (0..3).map(|n| {
-        let (name, grpc, admin, peer) = (["a", "b", "c"][n], &grpc[n], &admin[n], &peer[n]);
-        format!("      {name}: {{grpc: '{grpc}', http: '{ANYWHERE}', admin: '{admin}', peer: '{peer}'}}\n")
-    });
-    let peers: String = peers.collect();
-    let file = ConfigFile::new(&format!(
-        "nodes:\n  root:\n    options: {{threads: 1, timing: several-sites}}\n    peers:\n{peers}"
-    ));
-    let directory = tempfile::tempdir().unwrap();
-    let run_directory = [("LEASEWAY_RUN_DIR", directory.path().to_str().unwrap())];
-    let asked = |command: &[&str]| Process::start(command, &run_directory).finish();
-    let granted = |up: &Process| {
-        eventually("a grant without a word on where to ask", || {
-            let ended = up.ended();
-            assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
-            let serves = up.stdout().contains("Ctrl-C stops");
-            let said = serves.then(|| asked(&["get", "alice", "mysql", "40"]))?;
-            said.stdout.contains("may use 40 of `mysql`").then_some(())
-        });
-    };
-    let all = Process::start(&["up", file.path()], &run_directory);
-    granted(&all);
-    all.signal(Signal::TERM);
-    assert_eq!(all.finish().code, Some(0));
-    let up = Process::start(&["up", file.path(), "--only", "b,c"], &run_directory);
-    granted(&up);
-    for command in [&["status", "mysql"][..], &["peers", "list"], &["config", "show"], &["check"]] {
-        let process = format!("asking the peers of `leaseway up`, process {}", up.id());
-        eventually(&format!("{command:?} finds them"), || {
-            let said = asked(command);
-            assert!(said.stderr.contains(&process), "{command:?}: {said:?}");
-            // A peer is missing, which `check` warns of.
-            matches!(said.code, Some(0 | 3)).then_some(())
-        });
-    }
-    let flag = asked(&["status", "--server", "127.0.0.1:1"]);
-    assert!(flag.code == Some(69) && flag.stderr.contains("cannot reach a server at 127.0.0.1:1"), "{flag:?}");
-    up.signal(Signal::TERM);
-    up.finish();
-    assert_eq!(directory.path().read_dir().unwrap().count(), 0, "the file of an orderly end is removed");
 }

@@ -1,9 +1,7 @@
-//! No circles: the modules of a folder do not use each other in one.
+//! Modules of a folder do not use each other in circles.
 //!
-//! A file `x.rs` and everything below `x/` are one folder: a child may `impl` a type of its parent, and the parent hold
-//! what the child defines. So a circle of files either goes through the file whose folder holds all of the others, and
-//! is that folder's own affair, or it lies in several children of the lowest folder that holds all of it, and is a
-//! circle of these. The latter are looked for in every folder; there is nothing else to look for between folders.
+//! A file `x.rs` and the files below `x/` are one module. A parent and its children may use each other, so only circles
+//! between the children of a folder are errors.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +13,7 @@ use crate::{
     modules::{Graph, graph},
 };
 
-/// Roots of all crates.
+/// The root files of all crates.
 fn crates() -> Vec<PathBuf> {
     let mut folders = vec![root().join("proto"), root().join("bench"), root().join("tests")];
     folders.extend(std::fs::read_dir(root().join("src")).unwrap().map(|entry| entry.unwrap().path()));
@@ -26,7 +24,7 @@ fn crates() -> Vec<PathBuf> {
     found
 }
 
-/// Sets of nodes that can all be reached from each other.
+/// The strongly connected components with a circle.
 fn circles<N: Ord + Clone>(edges: &BTreeMap<N, BTreeSet<N>>) -> Vec<BTreeSet<N>> {
     let reach = |from: &N| {
         let (mut seen, mut ahead) = (BTreeSet::new(), vec![from.clone()]);
@@ -87,7 +85,7 @@ fn complaints(graph: &Graph, folder: &Path, crate_root: &Path) -> Vec<String> {
     circles(&grouped(graph, module)).iter().flat_map(|circle| uses_within(graph, module, circle)).collect()
 }
 
-/// Folders whose modules may form circles, each with its reason; the list only shrinks.
+/// Folders whose modules may form circles, each with its reason.
 const AMONG_MODULES: [&str; 0] = [];
 
 #[test]
@@ -100,16 +98,6 @@ fn modules_of_a_folder_form_no_circles() {
         found.extend(folders.flat_map(|folder| complaints(&graph, folder, &crate_root)));
     }
     complain("modules that use each other in a circle", &found);
-}
-
-#[test]
-fn circles_are_found() {
-    let edges = [("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("e", "e"), ("f", "a")];
-    let mut graph = BTreeMap::<&str, BTreeSet<&str>>::new();
-    for (from, to) in edges {
-        graph.entry(from).or_default().insert(to);
-    }
-    assert_eq!(circles(&graph), [BTreeSet::from(["b", "c"]), BTreeSet::from(["e"])]);
 }
 
 /// A crate on disk: `a` re-exports what `a/b` defines, `a/b` uses an item of `a`, and `c` uses `a/b` by way of `a`.
@@ -136,24 +124,4 @@ fn reexports_are_followed_to_the_definition() {
     assert_uses(&c, &[&a, &b], "also in a macro");
     write("a.rs", "mod b;\npub(crate) use self::b::B;\npub(crate) struct A;\nfn a(_: B) {}\n");
     assert_uses(&a, &[&b], "it uses what it re-exports");
-}
-
-/// What `a` and its child have with each other, and `c` with the root, is a folder's own affair. That `c` uses `a`
-/// closes a circle of two children.
-#[test]
-fn circles_are_looked_for_between_the_children_of_a_folder() {
-    let folder = PathBuf::from("/crate");
-    let uses = [("lib.rs", "a.rs"), ("a.rs", "a/b.rs"), ("a/b.rs", "a.rs"), ("a/b/d.rs", "c.rs"), ("c.rs", "lib.rs")];
-    let graph_of = |uses: &[(&str, &str)]| {
-        let mut graph = Graph::new();
-        for (from, to) in uses {
-            let names = graph.entry(folder.join(from)).or_default().entry(folder.join(to)).or_default();
-            names.insert("Name".to_owned());
-        }
-        graph
-    };
-    let crate_root = folder.join("lib.rs");
-    assert!(complaints(&graph_of(&uses), &folder, &crate_root).is_empty());
-    let back = [&uses[..], &[("c.rs", "a.rs")]].concat();
-    assert_eq!(complaints(&graph_of(&back), &folder, &crate_root).len(), 3, "the circle, and its two uses");
 }

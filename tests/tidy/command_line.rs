@@ -1,4 +1,4 @@
-//! The command line as the binary itself tells it, command by command.
+//! The command line, read from the binary's `--help`.
 
 use crate::binary;
 
@@ -31,7 +31,7 @@ pub(crate) fn leaseway(arguments: &[&str]) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// Every command that does something, and its help.
+/// Every command without subcommands, and its help.
 pub(crate) fn commands() -> Vec<(String, String)> {
     let (mut ahead, mut found) = (vec![Vec::<String>::new()], Vec::new());
     while let Some(command) = ahead.pop() {

@@ -1,4 +1,4 @@
-//! What `cluster/` says to supervisors, containers and Prometheus names only what there is.
+//! Files in `cluster/` name only variables, metrics and sections that exist.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -10,13 +10,13 @@ fn deployment() -> Vec<(PathBuf, String)> {
     files_below(&root().join("cluster"), &EXTENSIONS)
 }
 
-/// Words that begin so, of these characters.
+/// Words with this prefix.
 fn words(text: &str, prefix: &str, is_of_word: impl Fn(char) -> bool) -> BTreeSet<String> {
     let words = text.split(|char| !is_of_word(char)).filter(|word| word.starts_with(prefix));
     words.map(str::to_owned).collect()
 }
 
-/// What files of `cluster/` name and a page does not.
+/// Words in `cluster/` that a page does not have.
 fn unknown(page: &str, words: impl Fn(&str) -> BTreeSet<String>, known: impl Fn(&str) -> bool) -> Vec<String> {
     let documented = words(&read(page));
     let named = deployment().into_iter().flat_map(|(path, text)| {
@@ -33,7 +33,7 @@ fn unknown(page: &str, words: impl Fn(&str) -> BTreeSet<String>, known: impl Fn(
 fn variables_are_those_of_flags() {
     let variables =
         |text: &str| words(text, "LEASEWAY_", |char| char.is_ascii_uppercase() || "_0123456789".contains(char));
-    // Of commands that ask, and of the compose file itself.
+    // Variables of client commands and of the compose file.
     let others = ["LEASEWAY_TLS_SERVER_NAME", "LEASEWAY_PEER_SECRET"];
     let unknown = unknown("docs/reference/flags.md", variables, |name| others.contains(&name));
     complain("variables that no flag has", &unknown);

@@ -1,10 +1,10 @@
-//! Documents: links, the book, and words.
+//! Links, the book, and names in documents.
 
 use std::{collections::HashSet, fs};
 
 use crate::files::{complain, files, files_below, read, root, short};
 
-/// What a link of Markdown points at, without those that leave the repository.
+/// The targets of links within the repository.
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut code = false;
@@ -20,7 +20,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// The anchor that readers of Markdown make of a heading.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading
         .trim()
@@ -62,7 +62,7 @@ fn every_page_is_in_the_book() {
     complain("pages that docs/SUMMARY.md does not list", &forgotten.collect::<Vec<_>>());
 }
 
-/// What stands in backticks outside of fenced blocks.
+/// The text in backticks outside of fenced blocks.
 fn quoted(text: &str) -> Vec<String> {
     let mut is_block = false;
     let prose = text.lines().filter(|line| {
@@ -119,7 +119,7 @@ fn paths_and_names_in_contributing_exist() {
     complain("named in CONTRIBUTING.md, and not there", &missing);
 }
 
-/// Files, and tests: names that are long or say their module.
+/// Checks names of files, and names that look like tests: long ones or with a module.
 #[test]
 fn files_and_tests_in_internals_exist() {
     let code = Code::read();

@@ -49,7 +49,7 @@ pub(crate) fn complain(what: &str, complaints: &[String]) {
     assert!(complaints.is_empty(), "{what}:\n{}", complaints.join("\n"));
 }
 
-/// What is in one set and not in the other, in both directions.
+/// Fails unless both sets are equal.
 #[track_caller]
 pub(crate) fn assert_same<'a>(
     (one, ones): (&str, impl IntoIterator<Item = &'a String>),

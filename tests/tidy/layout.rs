@@ -36,7 +36,7 @@ fn openraft_is_named_in_src_raft_only() {
 const PURE: [&str; 6] =
     ["src/client/limiter", "src/client/session", "src/core", "src/uplink", "src/gateway/envoy", "src/sim"];
 
-/// Addresses may be parsed, and a generator may be given its seed.
+/// Parsing addresses and seeding generators is allowed.
 const IMPURE: [&str; 15] = [
     "Instant",
     "SystemTime",

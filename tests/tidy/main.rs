@@ -1,4 +1,4 @@
-//! What CONTRIBUTING.md says about code and documents, held against the files.
+//! Checks the rules of CONTRIBUTING.md for code and documents.
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 #[path = "../harness/binary.rs"]

@@ -1,4 +1,4 @@
-//! Every metric is in docs/reference/metrics.md, and every one there is in the code.
+//! docs/reference/metrics.md has every metric of the code and no other.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn is_name(text: &str) -> bool {
         && !text.ends_with('_')
 }
 
-/// Names in quotes that look like those of metrics; crates have such names too.
+/// Quoted names with a prefix of metrics, without names of crates.
 fn in_code() -> BTreeSet<String> {
     let src = root().join("src");
     let crates = std::fs::read_dir(&src).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());

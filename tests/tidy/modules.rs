@@ -46,7 +46,7 @@ struct Import {
     target: Vec<String>,
 }
 
-/// What a path leads to.
+/// The definition that a path leads to.
 enum Target {
     Module(usize),
     Item { module: usize, name: String },
@@ -217,7 +217,7 @@ impl Visit<'_> for Names<'_> {
 
     fn visit_visibility(&mut self, _: &Visibility) {}
 
-    /// What a macro is given is no syntax yet: paths are found by their shape.
+    /// The arguments of macros are tokens, so paths are found by their shape.
     fn visit_macro(&mut self, call: &syn::Macro) {
         let text = call.tokens.to_string().replace(" :: ", "::");
         let is_of_path = |char: char| char.is_alphanumeric() || char == '_' || char == ':';

@@ -1,4 +1,4 @@
-//! The pages of docs/reference against the binary and the code that they tell of.
+//! Compares docs/reference with the binary and the code.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::{
     files::{assert_same, complain, files_below, read, root},
 };
 
-/// Cells of the tables of a page, each with the heading that it stands under; heads of tables left out.
+/// The cells of each table row, without heads of tables, with the heading above it.
 fn rows(page: &str) -> Vec<(String, Vec<String>)> {
     let (mut heading, mut found, mut is_head) = (String::new(), Vec::new(), true);
     for line in page.lines() {
@@ -31,7 +31,7 @@ fn rows(page: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// What stands in backticks.
+/// The text in backticks.
 fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -137,7 +137,7 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
     assert_same(("leaseway serve --help", &told), ("docs/reference/limits.md", &documented));
 }
 
-/// Constants that are limits: name, value as in the code, and how the page says it.
+/// Constants that are limits: name, value in the code, and text of the page.
 const FIXED: [(&str, &str, &str); 48] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
     ("PASTED_BYTES", "1 << 20", "| fixed | 1 MiB, within 10 s |"),
@@ -213,7 +213,7 @@ fn limits_that_are_fixed_are_documented() {
     complain("limits that differ", &wrong);
 }
 
-/// What the reader of configurations knows, from its own complaints about a file full of unknown words.
+/// The known words, from the errors about a file of unknown words.
 fn known_in_configurations() -> BTreeSet<String> {
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     let text = "\
@@ -258,7 +258,7 @@ fn http_paths_are_documented() {
         [root().join("src/server"), root().join("src/gateway")].map(|folder| files_below(&folder, &["rs"])).concat();
     let routes = code.iter().flat_map(|(_, text)| text.split(".route(\"").skip(1));
     let mut routes: BTreeSet<String> = routes.map(|rest| rest.split('"').next().unwrap().to_owned()).collect();
-    // Those of the gateway stand in a table of operations, and beside its document.
+    // The gateway's paths are in its table of operations and beside its OpenAPI document.
     let tables = [read("src/gateway/http/operation.rs"), read("src/gateway/http/openapi.rs")];
     let is_path = |text: &&str| text.starts_with("/v1/") || text.ends_with(".json");
     routes.extend(tables.iter().flat_map(|text| text.split('"')).filter(is_path).map(str::to_owned));

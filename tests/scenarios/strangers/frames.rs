@@ -12,14 +12,14 @@ use crate::harness::{
 
 const CONNECTIONS: u64 = 400;
 
-/// With this a client begins.
+/// The connection preface of a client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const CONTINUATION: u8 = 9;
-/// One more than there are.
+/// One more than the number of frame types.
 const KINDS: u8 = 11;
 
 const END_STREAM: u8 = 1;
@@ -30,7 +30,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The headers of a call: each name and value as it is.
+/// The headers of a call as literals.
 fn headers(path: &str) -> Vec<u8> {
     // `:method: POST`, `:scheme: http`.
     let mut block = vec![0x83, 0x86];
@@ -44,7 +44,7 @@ fn headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// What one connection sends: calls, in part as they should be, among frames of any kind.
+/// The bytes of one connection: valid calls among random frames.
 fn conversation(random: &mut fastrand::Rng, asks: &GetCapacityRequest) -> Vec<u8> {
     let mut sent = Vec::new();
     if random.u8(..8) > 0 {
@@ -76,10 +76,10 @@ fn made_up_frames_end_no_more_than_their_connection() {
     let asks = request("a stranger", vec![entry("mysql", 1.0)]);
     for seed in 0..CONNECTIONS {
         let mut random = fastrand::Rng::with_seed(seed);
-        // Each from an address of its own: one may not come so fast.
+        // Each has its own address, because the rate of connections is limited by address.
         let from = Ipv4Addr::new(127, 8, random.u8(..), random.u8(1..255));
         let mut stream = dial_plainly(victim.server.grpc(), Some(from.into()));
-        // It may have hung up already.
+        // The server may have hung up already.
         let _ = stream.write_all(&conversation(&mut random, &asks));
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();

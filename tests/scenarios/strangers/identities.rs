@@ -1,17 +1,13 @@
-//! Authenticated callers, and bad tokens: an identity is one stranger from any address.
+//! An identity is one principal from all of its addresses.
 
 use std::net::IpAddr;
 
-use tonic::Code;
-
 use super::{ELSEWHERE, THIRD};
 use crate::harness::{
-    bearer::{BearerClient, TokenFiles},
+    bearer::TokenFiles,
     config::{self, ConfigFile, Template},
-    http,
-    prometheus::Scrape,
+    doorman::Doorman,
     server::Server,
-    wait::eventually,
 };
 
 const RULES: &str = "access:\n- {name: all, who: '*', may: [ask, read], clients: '*'}\n";
@@ -30,21 +26,15 @@ impl KnownCallers {
         KnownCallers { server, tokens }
     }
 
-    fn caller(&self, identity: &str, from: IpAddr) -> BearerClient {
-        BearerClient::new(self.server.channel_from(from), Some(&self.tokens.token(identity)))
+    fn caller(&self, identity: &str, from: IpAddr) -> Doorman {
+        Doorman::with_token(self.server.channel_from(from), &self.tokens.token(identity))
     }
 
-    /// How many of so many clients get a lease.
+    /// The number of clients, of this many, that get a lease.
     fn takes(&self, identity: &str, from: IpAddr, number: usize) -> usize {
         let caller = self.caller(identity, from);
         let ask = |n| caller.ask(&format!("{identity}-{from}-{n}"), "r", 1.0, None).unwrap();
         (0..number).filter_map(ask).count()
-    }
-
-    fn closed(&self, why: &str) -> f64 {
-        let header = format!("Authorization: Bearer {}\r\n", self.tokens.token("db"));
-        let metrics = Scrape::parse(&http::get_with(self.server.http(), "/metrics", &header).body);
-        metrics.find("leaseway_connections_closed_total", "reason", why).unwrap()
     }
 }
 
@@ -57,39 +47,4 @@ fn an_identity_is_one_from_all_its_addresses_and_those_of_one_address_are_many()
     assert!((70..=76).contains(&(first + second)), "{second} more than {first}, of 100");
     let other = callers.takes("db", ELSEWHERE, 60);
     assert!((15..=20).contains(&other), "{other} of the rest, from an address that has some already");
-}
-
-#[test]
-fn an_identity_does_not_fill_the_table_of_watchers_from_many_addresses() {
-    let callers = KnownCallers::start(&["--max-watchers", "40"]);
-    let mut streams = Vec::new();
-    let mut watch = |identity: &str, from: IpAddr, number: usize| {
-        let caller = callers.caller(identity, from);
-        let begin = |n| caller.watch(&format!("{identity}-{from}-{n}"));
-        let before = streams.len();
-        streams.extend((0..number).filter_map(|n| begin(n).ok()));
-        streams.len() - before
-    };
-    let of_one = watch("web", THIRD, 20) + watch("web", ELSEWHERE, 20);
-    assert!((28..=32).contains(&of_one), "{of_one} of 40");
-    assert_eq!(watch("db", ELSEWHERE, 1), 1);
-}
-
-#[test]
-fn a_flood_of_bad_tokens_ends_its_connection_and_a_bad_token_alone_does_not() {
-    let callers = KnownCallers::start(&[]);
-    let honest = callers.caller("web", THIRD);
-    let refused = |caller: &BearerClient| caller.ask("web", "r", 1.0, None).unwrap_err().code();
-    let channel = callers.server.channel();
-    for _ in 0..10 {
-        assert_eq!(refused(&BearerClient::new(channel.clone(), Some("lwt_wrong"))), Code::Unauthenticated);
-    }
-    assert!(honest.ask("web", "r", 1.0, None).is_ok());
-    assert_eq!(callers.closed("refused"), 0.0);
-    for n in 0..60 {
-        // For its token, or because its connection is on its way out.
-        refused(&BearerClient::new(channel.clone(), Some(&format!("lwt_{n}"))));
-    }
-    eventually("it is closed", || (callers.closed("refused") >= 1.0).then_some(()));
-    assert!(honest.ask("web", "r", 1.0, None).is_ok(), "others go on");
 }

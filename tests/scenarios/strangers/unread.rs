@@ -1,4 +1,4 @@
-//! Answers that are requested and not read.
+//! Callers that request answers and do not read them.
 
 use std::io::Write as _;
 
@@ -14,14 +14,14 @@ use crate::harness::{
 
 const REFUSED: i32 = Code::ResourceExhausted as i32;
 
-/// A thousand resources whose names are as long as they may be.
+/// Creates a thousand resources with names of the maximum length.
 fn fill(victim: &Victim) {
     let doorman = Doorman::over(victim.server.channel());
     let entries = (0..1000).map(|n| entry(&format!("{n:04}{}", "x".repeat(250)), 1.0)).collect();
     assert_eq!(doorman.get(request("a stranger", entries)).unwrap().response.len(), 1000);
 }
 
-/// Those of the calls that were refused.
+/// The refused calls.
 fn refused(calls: &mut [Call]) -> Vec<Ended> {
     let ended: Vec<Option<Ended>> = calls.iter_mut().map(Call::has_ended).collect();
     ended.into_iter().flatten().collect()
@@ -48,42 +48,6 @@ fn a_thousand_status_pages_that_are_not_read_take_no_more_than_one_connection_ma
 }
 
 #[test]
-fn connections_of_one_address_share_what_may_wait_for_it() {
-    let victim = Victim::with_flags(&["--max-waiting-bytes", "8388608", "--max-connection-bytes", "8388608"]);
-    fill(&victim);
-    let mut strangers: Vec<Http2> = (0..8).map(|_| Http2::connect(victim.server.grpc(), None, 0)).collect();
-    let page = GetStatusRequest { page_size: 1000, ..GetStatusRequest::default() };
-    let mut calls: Vec<Call> = Vec::new();
-    let of_address = |ended: &Ended| ended.message.contains("--address-share");
-    eventually("the address has its share", || {
-        calls.extend(strangers.iter_mut().map(|stranger| stranger.call(GET_STATUS, &page)));
-        refused(&mut calls).iter().any(of_address).then_some(())
-    });
-    let waiting = victim.metric("leaseway_waiting_bytes");
-    assert!(waiting <= 0.75 * 8_388_608.0, "{waiting} bytes");
-    // Another address has room for a page, and reads it.
-    let mut other = Http2::connect(victim.server.grpc(), Some(ELSEWHERE), 1 << 20);
-    assert_eq!(other.call(GET_STATUS, &page).ends().code, 0);
-    victim.serves_others();
-}
-
-#[test]
-fn answers_of_the_fast_path_are_counted_too() {
-    let victim = Victim::with_flags(&[]);
-    let mut stranger = Http2::connect(victim.server.grpc(), None, 0);
-    let entries = || (0..2000).map(|n| entry(&format!("{n:0250}"), 1.0)).collect();
-    let mut calls = Vec::new();
-    eventually("one is refused", || {
-        let name = calls.len().to_string();
-        calls.push(stranger.call(GET_CAPACITY, &request(&name, entries())));
-        refused(&mut calls).iter().any(|ended| ended.code == REFUSED).then_some(())
-    });
-    victim.serves_others();
-    drop((calls, stranger));
-    victim.holds_nothing();
-}
-
-#[test]
 fn a_connection_that_takes_nothing_of_its_answers_is_closed() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 0);
@@ -99,7 +63,7 @@ fn a_page_that_is_not_read_is_given_up() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     fill(&victim);
     let mut stranger = dial_plainly(victim.server.http(), Some(ELSEWHERE));
-    // So many that they do not fit into the buffers of the system.
+    // More than the socket buffers hold.
     for _ in 0..50 {
         let _ = stranger.write_all(b"GET /debug/resources HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }

@@ -1,0 +1,17 @@
+//! Tests of foreign programs run if a variable says where the program is: `LEASEWAY_TEST_ENVOY` sets `cfg(envoy)`, and
+//! without it the test is reported as ignored. `.ci/run` sets all of them.
+
+const GATES: [&str; 9] =
+    ["chromium", "doorman", "envoy", "go_client", "koffi", "namespaces", "otlp", "python", "schemathesis"];
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    for gate in GATES {
+        let variable = format!("LEASEWAY_TEST_{}", gate.to_uppercase());
+        println!("cargo::rerun-if-env-changed={variable}");
+        println!("cargo::rustc-check-cfg=cfg({gate})");
+        if std::env::var_os(&variable).is_some() {
+            println!("cargo::rustc-cfg={gate}");
+        }
+    }
+}
