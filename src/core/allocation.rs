@@ -34,7 +34,7 @@ use crate::{
         settlement::without_dust,
         units::{Rotation, UnitPart, left_over, whole},
     },
-    policy::{client_rules::ClientRule, settings::Settings},
+    policy::settings::Settings,
     types::{
         amount::{Amount, Sum},
         claim::{Claim, Claims},
@@ -47,7 +47,7 @@ const HAND_OVER: Millis = Millis(1000);
 
 /// How the capacity of one resource is allocated to its holders, each known by its slot in the ledger.
 pub(crate) struct Allocation {
-    division: Division,
+    pub(crate) division: Division,
     /// Present if units are whole.
     rotation: Option<Box<Rotation>>,
     /// Rises when left-over units pass to other holders.
@@ -73,7 +73,7 @@ impl Allocation {
         } else {
             self.division.reset(settings);
         }
-        self.set_capacity(settings.capacity);
+        self.division.set_capacity(settings.capacity);
         match (settings.whole_units, &self.rotation) {
             (true, None) => self.rotation = Some(Box::default()),
             (false, Some(_)) => self.rotation = None,
@@ -82,65 +82,12 @@ impl Allocation {
         !keeps_claims
     }
 
-    pub(crate) fn set_capacity(&mut self, capacity: Amount) {
-        self.division.set_capacity(capacity);
-    }
-
-    /// Sets the parent's terms; impossible ones are ignored. Returns whether they have changed.
-    pub(crate) fn set_parent_terms(&mut self, terms: Vec<(i16, Terms)>) -> bool {
-        self.division.set_parent_terms(terms)
-    }
-
-    /// The parent's terms, by priority.
-    pub(crate) fn parent_terms(&self) -> &[(i16, Terms)] {
-        self.division.parent_terms()
-    }
-
-    /// Inserts the claims of the holder in `slot`.
-    pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
-        self.division.insert(slot, claims);
-    }
-
-    pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
-        self.division.remove(slot, claims);
-    }
-
-    /// Puts a claim of the holder in `slot` in place of another.
-    pub(crate) fn replace(&mut self, slot: u32, ordinal: usize, old: &Claim, new: &Claim) {
-        self.division.replace(slot, ordinal, old, new);
-    }
-
     /// The holder in `slot` has gone: removes its claims and its credit for left-over units.
     pub(crate) fn forget(&mut self, slot: u32, claims: &[Claim]) {
         self.division.remove(slot, claims);
         if let Some(rotation) = &mut self.rotation {
             rotation.forget(slot);
         }
-    }
-
-    /// A claim as the rule for its client has it.
-    pub(crate) fn ruled(&self, claim: &Claim) -> Claim {
-        self.division.ruled(claim)
-    }
-
-    /// The rule for the client of a claim.
-    pub(crate) fn rule(&self, claim: &Claim) -> Option<&ClientRule> {
-        self.division.rule(claim)
-    }
-
-    /// The band that claims of this priority are divided in.
-    pub(crate) fn band(&self, priority: i16) -> i16 {
-        self.division.band(priority)
-    }
-
-    /// What claims of higher bands want together, which go first.
-    pub(crate) fn wanted_above(&self, band: i16) -> Sum {
-        self.division.wanted_above(band)
-    }
-
-    /// What claims would be due without their minimums.
-    pub(crate) fn due_without_minimums(&self, terms: &Terms, claims: &[Claim]) -> Amount {
-        self.division.share_of(terms, claims)
     }
 
     /// The terms for claims of this priority.
@@ -227,11 +174,6 @@ impl Allocation {
         self.rounded_up(self.division.summarize(), wants)
     }
 
-    /// All minimums, in the same way.
-    pub(crate) fn summarize_minimums(&self) -> Claims {
-        self.division.summarize_minimums()
-    }
-
     /// Raises slices to no less than what all want. If they were rounded down, a parent that has enough would lend too
     /// little, and a client that wants 7 whole units would get 6.
     fn rounded_up(&self, mut slices: Claims, wants: Sum) -> Claims {
@@ -246,10 +188,5 @@ impl Allocation {
             last.wants = wants.ceil();
         }
         slices
-    }
-
-    /// Bytes in use, for the benchmarks.
-    pub(crate) fn bytes(&self) -> usize {
-        self.division.bytes()
     }
 }

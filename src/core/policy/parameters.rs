@@ -18,31 +18,14 @@ pub struct NamedParameter {
     pub value: Option<String>,
 }
 
-/// What is wrong with a parameter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
-    /// There is no such parameter.
     #[error("unknown parameter `{name}`{}; known: {}", suggest(name), known(*.kind))]
-    Unknown {
-        name: String,
-        /// The algorithm that it was to be a parameter of.
-        kind: AlgorithmKind,
-    },
-    /// It is of another algorithm.
+    Unknown { name: String, kind: AlgorithmKind },
     #[error("parameter `{name}` is for PRIORITY_POOL only; the algorithm here is {}", kind.name())]
-    OfPools {
-        name: &'static str,
-        /// The algorithm it was written for.
-        kind: AlgorithmKind,
-    },
-    /// Its value cannot be used.
+    OfPools { name: &'static str, kind: AlgorithmKind },
     #[error("parameter `{name}` is `{value}`, expected {expected}")]
-    BadValue {
-        name: &'static str,
-        value: String,
-        /// What would be right.
-        expected: &'static str,
-    },
+    BadValue { name: &'static str, value: String, expected: &'static str },
 }
 
 /// The length of leases in Doorman's design document. Only the configuration reader uses it; child nodes are told the
@@ -63,7 +46,6 @@ struct Parameter {
     write: fn(&Settings) -> Option<String>,
 }
 
-/// Every parameter there is.
 const PARAMETERS: [Parameter; 13] = [
     Parameter {
         name: "priority",
@@ -233,7 +215,6 @@ impl Settings {
     }
 }
 
-/// All names, those of pools last.
 fn names() -> impl Iterator<Item = &'static str> {
     let of_pools = pool_parameters::PARAMETERS.iter().map(|parameter| parameter.name);
     PARAMETERS.iter().map(|parameter| parameter.name).chain(of_pools)

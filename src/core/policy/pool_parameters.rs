@@ -90,7 +90,6 @@ macro_rules! words {
     };
 }
 
-/// Every parameter of a pool.
 pub(crate) const PARAMETERS: [PoolParameter; 20] = [
     parameter!("min_capacity", AMOUNT, min_capacity, positive, |value: Amount| value.to_string()),
     parameter!("max_capacity", AMOUNT, max_capacity, |value| positive(value).map(Some), |value: Option<Amount>| value

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{EPOCH, has};
+use super::{EPOCH, ask, has};
 use crate::{
     lease::leases::Has,
     resource::{Ask, Lease},
     types::{
         amount::Amount,
         claim::{Claims, HolderKind},
-        principal::ChargedTo,
         time::Millis,
     },
 };
@@ -75,23 +74,8 @@ impl Actor {
         };
         let had = self.lease.filter(|_| live.is_none() && self.echo == Echo::Token).map(|(lease, _)| has(&lease));
         let outstanding = Some(self.outstanding(now));
-        let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
-        let drops_late = self.echo == Echo::Token;
-        let charged_to = ChargedTo::default();
-        Ask {
-            kind,
-            id,
-            claims,
-            has: live,
-            had,
-            drops_late,
-            is_gateway: false,
-            outstanding,
-            learning: false,
-            instance: None,
-            news: None,
-            charged_to,
-        }
+        let (kind, claims, drops_late) = (self.kind, self.claims.clone(), self.echo == Echo::Token);
+        Ask { kind, claims, had, drops_late, outstanding, ..ask(&self.id, 0.0, live) }
     }
 
     pub(super) fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {
