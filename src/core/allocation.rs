@@ -11,14 +11,25 @@
 //! to which every client gets what it wants. What one claim is due follows from the terms and the claim alone. A child
 //! node gets the terms of its parent with its lease, and applies them to its own clients.
 //!
-//! For example, the capacity is 100 and three clients want 20, 50 and 60. The level is 40: the first gets the 20 that it
-//! wants, the others get 40 each. If a fourth client comes and wants 10, the level falls to 35.
+//! For example, the capacity is 100 and clients a, b and c want 20, 50 and 60. The level is 40. Then d comes and wants
+//! 10, and the level falls to 35, for 20 + 35 + 35 + 10 = 100:
+//!
+//! | client | wants | due before | due with d |
+//! |---|---|---|---|
+//! | a | 20 | 20 | 20 |
+//! | b | 50 | 40 | 35 |
+//! | c | 60 | 40 | 35 |
+//! | d | 10 | | 10 |
 //!
 //! # Settlement
 //! [`settlement`] turns dues into grants. A holder that has more than its due shrinks at once. One that has less grows
 //! by what is free, which is the capacity minus everything that is held ([`crate::lease`]). Settlement knows nothing
 //! about fairness: if several holders lack something and not all of it is free, each gets the same part of what it
 //! lacks.
+//!
+//! In the example, d gets nothing at first: 20 + 40 + 40 is held and nothing is free. When b has asked and is known to
+//! use no more than 35, 5 is free, and d gets 5 at its next request. When c has done the same, d gets its 10. At no
+//! moment was more than 100 in use.
 //!
 //! # Whole units
 //! Some capacities come in [whole units](units). Then dues are rounded down, and the units that are left over rotate

@@ -26,6 +26,7 @@ mod free;
 mod law;
 mod member;
 mod memory;
+mod note_pacing;
 mod notes;
 mod priority;
 mod report;

@@ -16,7 +16,7 @@ use slab::Slab;
 
 use super::{
     memory::{NotedBalance, PoolClock},
-    notes::{MAX_NOTE_AGE, MUCH, NoteBudget, until_much},
+    note_pacing::{MAX_NOTE_AGE, MUCH, NoteBudget, until_much},
 };
 use crate::types::time::Millis;
 

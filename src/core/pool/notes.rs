@@ -14,58 +14,14 @@ use super::{
     events::{Cause, PoolClient, PoolEventKind},
     member::{Costs, Member, Note},
     memory::{NotedCost, PoolNotes},
+    note_pacing::{MAX_NOTE_AGE, MUCH, NoteBudget, until_much},
 };
 use crate::types::{amount::Amount, claim::HolderKind, time::Millis};
-
-/// A change of less than a sixteenth is due after this time.
-pub(super) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);
-/// A larger change is due at once.
-pub(super) const MUCH: f64 = 1.0 / 16.0;
-/// The size of an entry without its names.
-const ENTRY_BYTES: usize = 48;
 
 /// A larger change of the total is due at once.
 const MUCH_OF_TOTAL: f64 = 0.01;
 /// The most priority clients that get an event of their own when the master leaves.
 const MAX_LEAVE_EVENTS: usize = 1000;
-
-/// After what time a value that departs from its note by `speed` a second has changed much; at most the time after
-/// which any change is due.
-pub(super) fn until_much(value: f64, speed: f64) -> Millis {
-    Millis((value * MUCH / speed * 1000.0) as u64).min(MAX_NOTE_AGE)
-}
-
-/// What still fits into a batch of notes.
-pub(super) struct NoteBudget {
-    now: Millis,
-    /// Everything, due or not.
-    all: bool,
-    /// The most entries that may be remembered of each kind.
-    pub(super) most: usize,
-    entries: usize,
-    bytes: usize,
-}
-
-impl NoteBudget {
-    /// At most this number of entries and bytes, or one entry more.
-    pub(super) fn new(now: Millis, all: bool, most: usize, entries: usize, bytes: usize) -> NoteBudget {
-        NoteBudget { now, all, most, entries, bytes }
-    }
-
-    /// Whether an entry that is due then fits into this batch.
-    pub(super) fn takes(&self, due: Millis) -> bool {
-        (self.all || due <= self.now) && self.entries > 0 && self.bytes > 0
-    }
-
-    pub(super) fn is_left(&self) -> bool {
-        self.entries > 0 && self.bytes > 0
-    }
-
-    pub(super) fn take(&mut self, id: &str) {
-        self.entries = self.entries.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(id.len() + ENTRY_BYTES);
-    }
-}
 
 /// A client or a child node, by name.
 type HolderName = (HolderKind, Arc<str>);

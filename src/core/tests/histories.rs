@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-pub(super) fn event(capacities: bool) -> impl Strategy<Value = Event> {
+pub(in crate::tests) fn event(capacities: bool) -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => any::<usize>().prop_map(Event::Send),
         8 => (1..6usize, any::<usize>()).prop_map(|(most, pick)| Event::Arrive { most, pick }),
