@@ -12,10 +12,9 @@ use crate::{
 };
 
 pub(crate) fn search(name: &str, args: &SimulateArgs, interrupt: &Interrupt) -> Result<(), Error> {
-    let faults: Vec<Fault> =
-        Fault::SIMULATED.into_iter().filter(|fault| name == "all" || fault.name() == name).collect();
+    let faults: Vec<Fault> = Fault::simulated().filter(|fault| name == "all" || fault.name() == name).collect();
     if faults.is_empty() {
-        let known: Vec<_> = Fault::SIMULATED.iter().map(|fault| fault.name()).collect();
+        let known: Vec<_> = Fault::simulated().map(|fault| fault.name()).collect();
         return Err(Error::Usage(format!("there is no fault `{name}`; known: all, {}", known.join(", "))));
     }
     let search = if args.scenarios.is_empty() {

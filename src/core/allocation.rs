@@ -11,14 +11,25 @@
 //! to which every client gets what it wants. What one claim is due follows from the terms and the claim alone. A child
 //! node gets the terms of its parent with its lease, and applies them to its own clients.
 //!
-//! For example, the capacity is 100 and three clients want 20, 50 and 60. The level is 40: the first gets the 20 that it
-//! wants, the others get 40 each. If a fourth client comes and wants 10, the level falls to 35.
+//! For example, the capacity is 100 and clients a, b and c want 20, 50 and 60. The level is 40. Then d comes and wants
+//! 10, and the level falls to 35, for 20 + 35 + 35 + 10 = 100:
+//!
+//! | client | wants | due before | due with d |
+//! |---|---|---|---|
+//! | a | 20 | 20 | 20 |
+//! | b | 50 | 40 | 35 |
+//! | c | 60 | 40 | 35 |
+//! | d | 10 | | 10 |
 //!
 //! # Settlement
 //! [`settlement`] turns dues into grants. A holder that has more than its due shrinks at once. One that has less grows
 //! by what is free, which is the capacity minus everything that is held ([`crate::lease`]). Settlement knows nothing
 //! about fairness: if several holders lack something and not all of it is free, each gets the same part of what it
 //! lacks.
+//!
+//! In the example, d gets nothing at first: 20 + 40 + 40 is held and nothing is free. When b has asked and is known to
+//! use no more than 35, 5 is free, and d gets 5 at its next request. When c has done the same, d gets its 10. At no
+//! moment was more than 100 in use.
 //!
 //! # Whole units
 //! Some capacities come in [whole units](units). Then dues are rounded down, and the units that are left over rotate
@@ -34,7 +45,7 @@ use crate::{
         settlement::without_dust,
         units::{Rotation, UnitPart, left_over, whole},
     },
-    policy::{client_rules::ClientRule, settings::Settings},
+    policy::settings::Settings,
     types::{
         amount::{Amount, Sum},
         claim::{Claim, Claims},
@@ -47,7 +58,7 @@ const HAND_OVER: Millis = Millis(1000);
 
 /// How the capacity of one resource is allocated to its holders, each known by its slot in the ledger.
 pub(crate) struct Allocation {
-    division: Division,
+    pub(crate) division: Division,
     /// Present if units are whole.
     rotation: Option<Box<Rotation>>,
     /// Rises when left-over units pass to other holders.
@@ -73,7 +84,7 @@ impl Allocation {
         } else {
             self.division.reset(settings);
         }
-        self.set_capacity(settings.capacity);
+        self.division.set_capacity(settings.capacity);
         match (settings.whole_units, &self.rotation) {
             (true, None) => self.rotation = Some(Box::default()),
             (false, Some(_)) => self.rotation = None,
@@ -82,65 +93,12 @@ impl Allocation {
         !keeps_claims
     }
 
-    pub(crate) fn set_capacity(&mut self, capacity: Amount) {
-        self.division.set_capacity(capacity);
-    }
-
-    /// Sets the parent's terms; impossible ones are ignored. Returns whether they have changed.
-    pub(crate) fn set_parent_terms(&mut self, terms: Vec<(i16, Terms)>) -> bool {
-        self.division.set_parent_terms(terms)
-    }
-
-    /// The parent's terms, by priority.
-    pub(crate) fn parent_terms(&self) -> &[(i16, Terms)] {
-        self.division.parent_terms()
-    }
-
-    /// Inserts the claims of the holder in `slot`.
-    pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
-        self.division.insert(slot, claims);
-    }
-
-    pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
-        self.division.remove(slot, claims);
-    }
-
-    /// Puts a claim of the holder in `slot` in place of another.
-    pub(crate) fn replace(&mut self, slot: u32, ordinal: usize, old: &Claim, new: &Claim) {
-        self.division.replace(slot, ordinal, old, new);
-    }
-
     /// The holder in `slot` has gone: removes its claims and its credit for left-over units.
     pub(crate) fn forget(&mut self, slot: u32, claims: &[Claim]) {
         self.division.remove(slot, claims);
         if let Some(rotation) = &mut self.rotation {
             rotation.forget(slot);
         }
-    }
-
-    /// A claim as the rule for its client has it.
-    pub(crate) fn ruled(&self, claim: &Claim) -> Claim {
-        self.division.ruled(claim)
-    }
-
-    /// The rule for the client of a claim.
-    pub(crate) fn rule(&self, claim: &Claim) -> Option<&ClientRule> {
-        self.division.rule(claim)
-    }
-
-    /// The band that claims of this priority are divided in.
-    pub(crate) fn band(&self, priority: i16) -> i16 {
-        self.division.band(priority)
-    }
-
-    /// What claims of higher bands want together, which go first.
-    pub(crate) fn wanted_above(&self, band: i16) -> Sum {
-        self.division.wanted_above(band)
-    }
-
-    /// What claims would be due without their minimums.
-    pub(crate) fn due_without_minimums(&self, terms: &Terms, claims: &[Claim]) -> Amount {
-        self.division.share_of(terms, claims)
     }
 
     /// The terms for claims of this priority.
@@ -227,11 +185,6 @@ impl Allocation {
         self.rounded_up(self.division.summarize(), wants)
     }
 
-    /// All minimums, in the same way.
-    pub(crate) fn summarize_minimums(&self) -> Claims {
-        self.division.summarize_minimums()
-    }
-
     /// Raises slices to no less than what all want. If they were rounded down, a parent that has enough would lend too
     /// little, and a client that wants 7 whole units would get 6.
     fn rounded_up(&self, mut slices: Claims, wants: Sum) -> Claims {
@@ -246,10 +199,5 @@ impl Allocation {
             last.wants = wants.ceil();
         }
         slices
-    }
-
-    /// Bytes in use, for the benchmarks.
-    pub(crate) fn bytes(&self) -> usize {
-        self.division.bytes()
     }
 }

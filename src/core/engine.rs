@@ -43,7 +43,6 @@ pub use self::{
     waiting::Predecessor,
 };
 
-/// What an engine begins with.
 #[derive(Debug)]
 pub struct Setup {
     /// The resource. If it inherits anything, promises are kept: answers wait for commits.
@@ -103,7 +102,6 @@ impl Pacing {
 }
 
 impl<T> ResourceEngine<T> {
-    /// A resource that begins now.
     pub fn new(setup: Setup, moment: Moment<'_>, effects: &mut Effects<T>) -> ResourceEngine<T> {
         let Setup { birth, keeps_notes, predecessor, idle_after } = setup;
         let mut engine = ResourceEngine {
@@ -123,7 +121,6 @@ impl<T> ResourceEngine<T> {
         engine
     }
 
-    /// The resource, for reports.
     pub fn resource(&self) -> &Resource {
         &self.resource
     }
@@ -138,7 +135,6 @@ impl<T> ResourceEngine<T> {
         self.resource.set_place_share(share);
     }
 
-    /// Whether it is a pool.
     pub fn is_pool(&self) -> bool {
         self.is_pool
     }

@@ -97,7 +97,7 @@ use crate::{
         leases::Grant,
         ledger::Ledger,
         promises::Inherited,
-        proposer::{PromiseReport, Proposal, Proposer, RoundDetail, RoundSummary, begin_epoch},
+        proposer::{PromiseReport, Proposal, Proposer, RoundState, begin_epoch},
     },
     planted::{self, Fault},
     policy::settings::Reuse,
@@ -112,7 +112,6 @@ use crate::{
 /// The leases of one incarnation of a resource: those that it gave, those that it inherited, and what peers know of
 /// both.
 pub(crate) struct LeaseBook {
-    /// The records of all holders.
     pub(crate) ledger: Ledger,
     pub(crate) tokens: Tokens,
     /// What earlier masters promised and nobody has claimed, until the last of those leases ends.
@@ -125,7 +124,6 @@ pub(crate) struct LeaseBook {
     learning_until: Millis,
 }
 
-/// A lease that is about to be given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewLease {
     pub(crate) capacity: Amount,
@@ -221,22 +219,19 @@ impl LeaseBook {
         wants: impl FnOnce(&LeaseBook) -> Claims,
     ) -> Proposal {
         let Some(mut proposer) = self.proposer.take() else { return Proposal::default() };
-        let (held, lapsed) = (self.ledger.sums().held, self.ledger.lapsed());
-        let summary = RoundSummary { held, lease, lapsed, parts: self.inherited_parts(now), now };
-        let clock = proposer.clock();
-        let detail = || RoundDetail {
-            held,
+        let sums = self.ledger.sums();
+        let round = RoundState {
+            held: sums.held,
             unclaimed: self.unclaimed(),
-            wants: self.ledger.sums().wants,
+            wants: sums.wants,
             capacity,
             lease,
             next: self.tokens.next(),
-            lapsed,
+            lapsed: self.ledger.lapsed(),
             parts: self.inherited_parts(now),
-            clock,
             now,
         };
-        let proposal = proposer.take(summary, detail, || wants(self));
+        let proposal = proposer.take(round, || wants(self));
         self.proposer = Some(proposer);
         proposal
     }

@@ -4,6 +4,5 @@ pub mod access;
 pub(crate) mod client_rules;
 pub(crate) mod overrides;
 pub(crate) mod parameters;
-mod pool_parameters;
 pub(crate) mod settings;
 pub(crate) mod template;

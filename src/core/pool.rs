@@ -71,7 +71,6 @@ pub(crate) const MOVES_PER_REQUEST: usize = 32;
 /// The maximum number of holders that one tick moves.
 pub(crate) const MOVES_PER_TICK: usize = 4096;
 
-/// The state of a pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
     settings: PoolSettings,
@@ -123,7 +122,6 @@ pub(crate) struct Pool {
     /// An underrun has ended, but members still have more than the total: [`PoolEventKind::Relieved`] is to come.
     awaits_relief: bool,
     events: Events,
-    /// The total of the last event.
     told_total: Amount,
     /// The claims for a parent, by priority.
     bands: BTreeMap<i16, (u64, Sum)>,
@@ -199,7 +197,6 @@ impl Pool {
         Amount::clamped(self.settings.min_capacity.get() * (1.0 - 1e-9))
     }
 
-    /// What a holder is due.
     pub(crate) fn due(&self, slot: u32) -> Amount {
         let Some(member) = self.member(slot) else { return Amount::ZERO };
         let places = match member.free {
@@ -220,7 +217,6 @@ impl Pool {
         self.member(slot).map_or(Amount::ZERO, Member::owed)
     }
 
-    /// Whether it is a priority client.
     pub(crate) fn is_priority(&self, slot: u32) -> bool {
         self.member(slot).is_some_and(Member::is_priority)
     }
@@ -325,7 +321,6 @@ impl Pool {
         self.tell_relief();
     }
 
-    /// A holder was removed.
     pub(crate) fn gone(&mut self, slot: u32, held: Sum, cause: Cause) {
         if self.member(slot).is_some_and(Member::is_connected) {
             self.granted(slot, Amount::ZERO, held, cause);
@@ -434,7 +429,6 @@ impl Pool {
         }
     }
 
-    /// Other parameters, or another capacity.
     pub(crate) fn configure(&mut self, settings: &Settings) {
         (self.settings, self.refresh, self.lease) = (settings.pool, settings.refresh, settings.lease);
         self.set_base(settings.capacity);
@@ -467,7 +461,6 @@ impl Pool {
         UsageBelow { used: (held - self.idle).ceil(), spent: self.spent }
     }
 
-    /// Bytes in use, for the benchmarks.
     pub(crate) fn bytes(&self) -> usize {
         let members = self.members.iter().flatten().count() * size_of::<Member>();
         let list = self.members.capacity() * size_of::<Option<Box<Member>>>();

@@ -62,7 +62,6 @@ pub use crate::lease::proposer::PromiseReport;
 #[derive(Debug, Clone)]
 pub struct Birth {
     pub settings: Settings,
-    /// Where its capacity comes from.
     pub source: Source,
     /// Where its tokens start, unless it inherits later ones.
     pub epoch: Epoch,
@@ -190,7 +189,7 @@ impl Resource {
             }
             self.forget_told();
             for (slot, holder) in self.book.ledger.iter_from(0) {
-                self.allocation.insert(slot, &holder.claims);
+                self.allocation.division.insert(slot, &holder.claims);
             }
         }
         let before = std::mem::replace(&mut self.settings, settings).capacity;
@@ -205,7 +204,7 @@ impl Resource {
     fn set_capacity(&mut self, capacity: Amount) {
         self.reforms += u64::from(capacity != self.settings.capacity);
         self.settings.capacity = capacity;
-        self.allocation.set_capacity(capacity);
+        self.allocation.division.set_capacity(capacity);
         if let Some(pool) = &mut self.pool {
             pool.set_base(capacity);
         }
@@ -220,7 +219,6 @@ impl Resource {
         &self.settings
     }
 
-    /// Sums over all holders.
     pub fn sums(&self) -> Sums {
         self.book.ledger.sums()
     }
@@ -242,12 +240,10 @@ impl Resource {
         &self.last_round.short
     }
 
-    /// The number of holders.
     pub fn holders(&self) -> usize {
         self.book.ledger.len()
     }
 
-    /// Counters of what has happened so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -259,10 +255,9 @@ impl Resource {
         self.book.ledger.next_expiry().into_iter().chain(others).min()
     }
 
-    /// Bytes in use, for the benchmarks.
     pub fn bytes(&self) -> usize {
         let pool = self.pool.as_ref().map_or(0, |pool| pool.bytes());
-        size_of::<Self>() + pool + self.book.ledger.bytes() + self.allocation.bytes() + self.watch_list.bytes()
+        size_of::<Self>() + pool + self.book.ledger.bytes() + self.allocation.division.bytes() + self.watch_list.bytes()
     }
 
     /// Whether holders share one capacity: dividing algorithms, and everything that is cut from a parent's lease unless
@@ -323,7 +318,6 @@ impl Resource {
         }
     }
 
-    /// A holder has gone.
     fn forget(&mut self, slot: u32, claims: &Claims, watch: u32) {
         self.allocation.forget(slot, claims);
         self.watch_list.remove(watch);
@@ -377,7 +371,7 @@ impl Resource {
     fn end_inherited(&mut self, now: Millis) {
         self.end_parts(now);
         let Some((slot, wants)) = self.book.end_inherited(now, self.settings.lease) else { return };
-        self.allocation.remove(slot, &wants);
+        self.allocation.division.remove(slot, &wants);
         if let Some(pool) = &mut self.pool {
             pool.remove_inherited(slot, self.book.ledger.sums().held);
         }
@@ -386,7 +380,7 @@ impl Resource {
     /// Tells the allocation and the pool what has become of the unclaimed leases.
     fn after(&mut self, change: InheritedChange) {
         if let InheritedChange::Begun(slot) = change {
-            self.allocation.insert(slot, &self.book.ledger.holder(slot).claims);
+            self.allocation.division.insert(slot, &self.book.ledger.holder(slot).claims);
         }
         let Some(pool) = self.pool.as_mut().filter(|_| change != InheritedChange::None) else { return };
         if let Some((slot, unclaimed)) = self.book.unclaimed_record() {
@@ -398,7 +392,7 @@ impl Resource {
     }
 
     fn replace_inherited_wants(&mut self, change: &WantsChange) {
-        self.allocation.replace(change.slot, change.ordinal, &change.old, &change.new);
+        self.allocation.division.replace(change.slot, change.ordinal, &change.old, &change.new);
     }
 }
 

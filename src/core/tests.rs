@@ -1,10 +1,8 @@
-//! The core as a whole: the documents' examples, the Go server's vectors, random histories, hints that are followed,
-//! transcripts.
+//! Tests of the core as a whole: rules, random histories, recorded vectors of the Go server, transcripts.
 
 mod churn;
-mod documents;
 mod failovers;
-mod harness;
+pub(crate) mod harness;
 mod hints;
 mod histories;
 mod peers;

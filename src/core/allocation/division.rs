@@ -7,7 +7,6 @@
 
 mod index;
 mod minimums;
-mod order;
 mod priorities;
 mod reserve;
 mod slices;
@@ -17,8 +16,7 @@ pub(crate) mod tests;
 use self::{
     index::{ClaimKey, Index, Totals},
     minimums::{Members, level_above},
-    order::ClaimOrder,
-    priorities::Priorities,
+    priorities::{ClaimOrder, Priorities},
     reserve::Reserve,
 };
 use crate::{
@@ -204,7 +202,7 @@ impl Division {
         self.minimums = settings.heeds_minimums().then(|| Box::new(Index::new()));
     }
 
-    /// Inserts the claims of the holder in `slot`. A claim without subclients does not count.
+    /// Inserts the claims of the holder in `slot`.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
         for (ordinal, claim) in claims.iter().enumerate() {
             self.insert_one(slot, ordinal, claim);
@@ -223,18 +221,22 @@ impl Division {
         self.insert_one(slot, ordinal, new);
     }
 
-    fn insert_one(&mut self, slot: u32, ordinal: usize, claim: &Claim) {
+    /// The entries of a claim in the index of claims and in that of minimums. A claim without subclients has none.
+    fn entries(&self, slot: u32, ordinal: usize, claim: &Claim) -> [Option<(ClaimKey, u32)>; 2] {
         if !self.is_indexed() || claim.subclients == 0 {
-            return;
+            return [None; 2];
         }
         let (claim, minimum) = self.apart(claim);
-        if let (Some(minimums), Some((key, weight))) =
-            (&mut self.minimums, minimum.map(|claim| self.order.entry(slot, ordinal, &claim)))
-        {
+        let minimum = minimum.filter(|_| self.minimums.is_some());
+        [claim, minimum].map(|claim| claim.map(|claim| self.order.entry(slot, ordinal, &claim)))
+    }
+
+    fn insert_one(&mut self, slot: u32, ordinal: usize, claim: &Claim) {
+        let [entry, minimum] = self.entries(slot, ordinal, claim);
+        if let (Some(minimums), Some((key, weight))) = (&mut self.minimums, minimum) {
             minimums.insert(key, weight);
         }
-        let Some(claim) = claim else { return };
-        let (key, weight) = self.order.entry(slot, ordinal, &claim);
+        let Some((key, weight)) = entry else { return };
         if let Some(priorities) = &mut self.priorities {
             priorities.insert(claim.priority, key, weight, &self.index);
         }
@@ -245,17 +247,11 @@ impl Division {
     }
 
     fn remove_one(&mut self, slot: u32, ordinal: usize, claim: &Claim) {
-        if !self.is_indexed() || claim.subclients == 0 {
-            return;
-        }
-        let (claim, minimum) = self.apart(claim);
-        if let (Some(minimums), Some((key, weight))) =
-            (&mut self.minimums, minimum.map(|claim| self.order.entry(slot, ordinal, &claim)))
-        {
+        let [entry, minimum] = self.entries(slot, ordinal, claim);
+        if let (Some(minimums), Some((key, weight))) = (&mut self.minimums, minimum) {
             minimums.remove(key, weight);
         }
-        let Some(claim) = claim else { return };
-        let (key, weight) = self.order.entry(slot, ordinal, &claim);
+        let Some((key, weight)) = entry else { return };
         self.index.remove(key, weight);
         if let Some(priorities) = &mut self.priorities {
             priorities.remove(claim.priority, key, weight);
@@ -456,7 +452,6 @@ impl Division {
         Terms::Share { equal, top_up }
     }
 
-    /// Bytes in use, for the benchmarks.
     pub(crate) fn bytes(&self) -> usize {
         let reserve = self.reserve.as_ref().map_or(0, |reserve| reserve.bytes());
         self.index.bytes() + reserve + self.priorities.as_ref().map_or(0, |priorities| priorities.bytes())

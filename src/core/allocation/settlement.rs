@@ -21,7 +21,6 @@ pub(crate) fn without_dust(grant: Amount, due: Amount, capacity: Amount) -> Amou
     if left_over || grant.get() < DUST { Amount::ZERO } else { grant }
 }
 
-/// A holder that takes part in a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Participant {
     /// What its allocation is.

@@ -48,7 +48,6 @@ pub(crate) struct UnitPart {
 const DEAL_PAUSE: Millis = Millis(1000);
 
 impl Rotation {
-    /// The end of the current rotation.
     pub(crate) fn ends(&self) -> Millis {
         self.ends
     }

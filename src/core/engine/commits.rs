@@ -49,28 +49,3 @@ impl<T> Commits<T> {
         std::mem::replace(&mut self.held, later).into_values().flatten()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_leave_when_what_they_wait_for_is_stored_and_not_before() {
-        let mut commits = Commits::default();
-        for (ticket, number) in [(0, 1), (3, 3), (1, 2), (2, 2)] {
-            commits.hold(number, ticket, Answer::Released);
-        }
-        commits.propose(3);
-        let mut left = |number| {
-            commits.store(number);
-            commits.release().map(|(ticket, _)| ticket).collect::<Vec<_>>()
-        };
-        assert_eq!(left(0), Vec::<i32>::new());
-        assert_eq!(left(1), [0]);
-        assert_eq!(left(2), [1, 2]);
-        assert!(commits.are_under_way());
-        assert!(!commits.store(1), "what is stored stays stored");
-        assert!(commits.store(3));
-        assert!(!commits.are_under_way());
-    }
-}

@@ -17,7 +17,6 @@ pub struct Moment<'a> {
     pub now: Now,
     /// Whether this node may decide: it is the master, and its master lease is valid.
     pub may_decide: bool,
-    /// The maximum number of holders.
     pub max_holders: usize,
     pub environment: &'a dyn Environment,
 }
@@ -26,7 +25,6 @@ pub struct Moment<'a> {
 pub trait Environment {
     /// Whether a holder has an open stream of hints.
     fn is_watched(&self, kind: HolderKind, id: &str) -> bool;
-    /// The assignments of a pool.
     fn assignments(&self) -> Vec<(HolderKind, std::sync::Arc<str>, Assigned)>;
     /// The stored notes of a pool, if an earlier master or incarnation wrote any.
     fn notes(&self, now: Millis) -> Option<PoolNotes>;
@@ -54,7 +52,6 @@ impl<T> Default for Batch<T> {
 }
 
 impl<T> Batch<T> {
-    /// Adds a request.
     pub fn push(&mut self, request: Request, ticket: T) {
         self.requests.push(request);
         self.tickets.push(ticket);
@@ -73,12 +70,10 @@ impl<T> Batch<T> {
         &mut self.requests
     }
 
-    /// How many requests it holds.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty() && self.tickets.is_empty() && self.answers.is_empty()
     }
@@ -93,11 +88,9 @@ pub struct Effects<T> {
     /// Notes of the pool for the quorum, with their number. No answer waits for them. Then call
     /// [`notes_stored`](super::ResourceEngine::notes_stored) or [`notes_lost`](super::ResourceEngine::notes_lost).
     pub notes: Option<(u64, PoolNotes)>,
-    /// Answers, each to its ticket.
     pub replies: Vec<(T, Result<Answer, LostMastership>)>,
     /// Hints for watched holders. [Unwatch](super::ResourceEngine::unwatch) a holder that cannot be reached any more.
     pub hints: Vec<Hint>,
-    /// Events of the pool.
     pub pool_events: Vec<PoolEvent>,
     /// The parent should be told of this resource now: the uplink should
     /// [`summarize`](super::ResourceEngine::summarize) it.

@@ -13,7 +13,6 @@ const MAX_BYTES: usize = 16 << 10;
 const MAX_LAST_ENTRIES: usize = 1024;
 const MAX_LAST_BYTES: usize = 128 << 10;
 
-/// The progress of the notes of a pool.
 #[derive(Debug, Default)]
 pub(super) struct NoteWriter {
     /// The number of the newest notes.
@@ -22,7 +21,6 @@ pub(super) struct NoteWriter {
     lost: bool,
 }
 
-/// Which notes to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoteScope {
     /// Those that are due.

@@ -1,9 +1,5 @@
 //! The engine on a clock that the tests move: what waits for what, and how often anything happens.
 
-mod commits;
-mod hints;
-mod waiting;
-
 use std::collections::HashSet;
 
 use crate::{
@@ -14,13 +10,12 @@ use crate::{
         settings::{AlgorithmKind, Settings},
     },
     pool::{Assigned, PoolNotes},
-    resource::{Answer, Ask, Birth, Release, Request, supply::Source},
+    resource::{Answer, Birth, Release, Request, supply::Source},
+    tests::harness::{ask, birth},
     types::{
         amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        principal::ChargedTo,
+        claim::HolderKind,
         time::{Millis, Now},
-        token::Epoch,
     },
 };
 
@@ -62,16 +57,8 @@ struct Harness {
 
 impl Harness {
     fn new(source: Source, inherited: Option<Inherited>) -> Harness {
-        let birth = Birth {
-            settings: Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0)),
-            source,
-            epoch: Epoch(1),
-            since: Millis(0),
-            learning_until: Millis(0),
-            inherited,
-            max_holders: usize::MAX,
-            seed: 1,
-        };
+        let settings = Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0));
+        let birth = Birth { source, inherited, ..birth(settings) };
         let idle_after = Millis::from_secs(10);
         let setup = Setup { birth, keeps_notes: false, predecessor: None, idle_after };
         let (listeners, mut effects) = (Listeners::default(), Effects::default());
@@ -100,22 +87,7 @@ impl Harness {
 
     /// A round of one request. Tickets count from 1.
     fn asks(&mut self, id: &str, wants: f64) -> Effects<u32> {
-        let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]);
-        let ask = Ask {
-            kind: CLIENT,
-            id: id.into(),
-            claims,
-            has: None,
-            had: None,
-            outstanding: None,
-            learning: false,
-            drops_late: true,
-            is_gateway: false,
-            instance: None,
-            news: None,
-            charged_to: ChargedTo::default(),
-        };
-        self.request(Request::Ask(ask))
+        self.request(Request::Ask(ask(id, wants, None)))
     }
 
     fn releases(&mut self, id: &str) -> Effects<u32> {
@@ -171,4 +143,251 @@ fn a_resource_that_is_held_by_no_one_for_long_enough_retires() {
         harness.pass(1_000);
     }
     assert_eq!(harness.tick().ended, Some(Ended::Retired));
+}
+
+// Commits.
+
+fn promising() -> Harness {
+    Harness::new(Source::Own, Some(Inherited::default()))
+}
+
+#[test]
+fn an_answer_that_promises_more_leaves_with_its_commit_and_others_at_once() {
+    let mut harness = promising();
+    let effects = harness.asks("a", 10.0);
+    let number = effects.changes.as_ref().expect("it is to be written").number;
+    assert_eq!(answered(&effects), [0; 0], "not stored yet");
+    assert!(harness.engine.awaits_commit());
+    let effects = harness.step(|engine, _, effects| engine.committed(number, effects));
+    assert_eq!((answered(&effects), granted(&effects)), (vec![1], vec![10.0]));
+    assert!(!harness.engine.awaits_commit());
+    assert_eq!(answered(&harness.releases("a")), [2], "a release promises nothing");
+}
+
+#[test]
+fn rounds_go_on_while_a_commit_is_under_way() {
+    let mut harness = promising();
+    let first = harness.asks("a", 10.0).changes.expect("changes").number;
+    let second = harness.asks("b", 40.0).changes.expect("changes").number;
+    assert!(second > first);
+    let effects = harness.step(|engine, _, effects| engine.committed(second, effects));
+    assert_eq!(answered(&effects), [1, 2], "all up to a number are stored");
+    let effects = harness.step(|engine, _, effects| engine.committed(second, effects));
+    assert!(effects.is_empty(), "told twice");
+}
+
+#[test]
+fn a_lost_commit_ends_the_incarnation() {
+    let mut harness = promising();
+    harness.asks("a", 10.0);
+    let effects = harness.step(|engine, _, effects| engine.commit_lost(effects));
+    assert_eq!((effects.ended, effects.replies.len()), (Some(Ended::CommitLost), 0));
+}
+
+// Hints.
+
+fn hinted(effects: &Effects<u32>) -> Vec<&str> {
+    effects.hints.iter().map(|hint| &*hint.id).collect()
+}
+
+impl Harness {
+    fn listens(&mut self, id: &str) {
+        self.listeners.0.insert(id.into());
+        self.engine.watch(CLIENT, id);
+    }
+}
+
+#[test]
+fn it_looks_with_the_round_that_changed_something_unless_it_has_just_looked() {
+    let mut harness = Harness::own();
+    harness.listens("a");
+    harness.listens("b");
+    harness.asks("a", 100.0);
+    harness.pass(50);
+    let effects = harness.asks("b", 100.0);
+    assert_eq!(hinted(&effects), ["a"], "at once");
+    assert!(effects.wake_at.is_some(), "its hint may have to be repeated");
+    harness.pass(49);
+    let steps = [harness.asks("a", 100.0), harness.asks("c", 100.0), harness.releases("a")];
+    assert!(steps.iter().all(|effects| effects.hints.is_empty()), "49 ms after the last look");
+    let woken_at = steps.iter().filter_map(|effects| effects.wake_at).min();
+    assert_eq!(woken_at, Some(harness.now.plus(Millis(1))));
+    harness.pass(1);
+    assert_eq!(hinted(&harness.wake()), ["b"]);
+}
+
+#[test]
+fn a_resource_without_listeners_or_changes_is_not_woken() {
+    let mut harness = Harness::own();
+    assert_eq!(harness.asks("a", 100.0).wake_at, None);
+    assert_eq!(harness.asks("b", 100.0).wake_at, None);
+    harness.listens("b");
+    assert_eq!(harness.tick().wake_at, None, "b waits, but nothing is free");
+    harness.pass(50);
+    harness.listens("a");
+    assert!(harness.tick().wake_at.is_some());
+}
+
+#[test]
+fn a_wake_up_is_asked_for_once() {
+    let mut harness = Harness::own();
+    harness.listens("a");
+    harness.asks("a", 100.0);
+    harness.pass(50);
+    let at = harness.asks("b", 100.0).wake_at.expect("the hint is to be repeated");
+    harness.pass(10);
+    assert_eq!(harness.asks("b", 100.0).wake_at.filter(|again| *again >= at), None);
+}
+
+#[test]
+fn a_holder_that_does_not_listen_any_more_is_hinted_once_and_never_again() {
+    let mut harness = Harness::own();
+    harness.listens("a");
+    harness.asks("a", 100.0);
+    harness.listeners.0.clear();
+    harness.pass(50);
+    assert_eq!(hinted(&harness.asks("b", 100.0)), ["a"]);
+    harness.engine.unwatch(CLIENT, "a");
+    harness.pass(50);
+    let effects = harness.asks("c", 100.0);
+    assert_eq!((hinted(&effects), effects.wake_at), (vec![], None));
+}
+
+#[test]
+fn a_holder_that_has_come_and_listens_is_watched() {
+    let mut harness = Harness::own();
+    harness.listeners.0.insert("a".into());
+    harness.asks("a", 100.0);
+    harness.pass(50);
+    assert_eq!(hinted(&harness.asks("b", 100.0)), ["a"]);
+}
+
+// Requests that wait for a supply.
+
+fn child() -> Harness {
+    Harness::new(Source::Parent, None)
+}
+
+impl Harness {
+    fn supplied(&mut self, capacity: f64) -> Effects<u32> {
+        self.supplied_by(capacity, Terms::Wants)
+    }
+
+    fn supplied_by(&mut self, capacity: f64, terms: Terms) -> Effects<u32> {
+        let supply = Supply {
+            capacity: Amount::clamped(capacity),
+            until: self.now.plus(Millis::from_secs(300)),
+            version: 1,
+            terms: vec![(0, terms)],
+        };
+        let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+        let mut batch = std::mem::take(&mut self.batch);
+        let effects = self.step(|engine, moment, effects| engine.supply(moment, supply, settings, &mut batch, effects));
+        self.batch = batch;
+        effects
+    }
+
+    fn summarizes(&mut self) {
+        self.step(|engine, moment, _| assert!(engine.summarize(moment).is_some()));
+    }
+
+    /// A client has all that was lent.
+    fn lent_out() -> Harness {
+        let mut harness = child();
+        harness.asks("a", 8.0);
+        harness.summarizes();
+        assert_eq!(granted(&harness.supplied(8.0)), [8.0]);
+        harness
+    }
+}
+
+#[test]
+fn requests_wait_for_the_supply_and_are_answered_together() {
+    let mut harness = child();
+    let effects = harness.asks("a", 60.0);
+    assert!(answered(&effects).is_empty() && effects.asks_parent);
+    let effects = harness.asks("b", 60.0);
+    assert!(answered(&effects).is_empty() && !effects.asks_parent, "it has asked");
+    let effects = harness.supplied_by(100.0, Terms::Level(50.0));
+    assert_eq!((answered(&effects), granted(&effects)), (vec![1, 2], vec![50.0, 50.0]));
+    assert_eq!(answered(&harness.asks("c", 1.0)), [3], "the parent has no more to lend");
+}
+
+#[test]
+fn a_request_that_has_waited_for_long_enough_goes_without() {
+    let mut harness = child();
+    let at = harness.asks("a", 60.0).wake_at.expect("it will not wait for ever");
+    harness.pass(500);
+    harness.asks("b", 60.0);
+    harness.now = at;
+    let effects = harness.wake();
+    assert_eq!(effects.replies, [(1, Ok(Answer::NotYet))]);
+    assert_eq!(effects.wake_at, Some(at.plus(Millis(500))), "for the other");
+    assert_eq!(answered(&harness.supplied(100.0)), [2], "it is not answered again");
+}
+
+#[test]
+fn without_mastership_no_request_waits() {
+    let mut harness = child();
+    harness.asks("a", 60.0);
+    harness.may_decide = false;
+    assert_eq!(harness.tick().replies, [(1, Err(LostMastership))]);
+    let summary = harness.step(|engine, moment, _| assert_eq!(engine.summarize(moment), None));
+    assert!(summary.is_empty());
+}
+
+#[test]
+fn once_summarized_the_parent_is_asked_again_only_when_something_changes() {
+    let mut harness = child();
+    assert!(harness.asks("a", 60.0).asks_parent);
+    harness.step(|engine, moment, _| assert!(engine.summarize(moment).is_some()));
+    harness.supplied(100.0);
+    assert!(!harness.asks("a", 60.0).asks_parent);
+    assert!(harness.asks("b", 60.0).asks_parent);
+}
+
+#[test]
+fn a_client_that_has_nothing_is_answered_with_what_the_parent_lends_once_it_knows_of_it() {
+    let mut harness = Harness::lent_out();
+    let effects = harness.asks("b", 20.0);
+    assert!(answered(&effects).is_empty() && effects.asks_parent);
+    assert!(answered(&harness.supplied(8.0)).is_empty(), "this answers what the parent was told before");
+    harness.summarizes();
+    let effects = harness.supplied(28.0);
+    assert_eq!((answered(&effects), granted(&effects)), (vec![2], vec![20.0]));
+}
+
+#[test]
+fn few_among_many_are_told_to_the_parent_at_once_too() {
+    let mut harness = Harness::lent_out();
+    let effects = harness.asks("b", 0.01);
+    assert!(answered(&effects).is_empty() && effects.asks_parent, "it is less than what is told at once otherwise");
+}
+
+#[test]
+fn it_waits_a_second_at_most_and_no_other_waits_until_the_parent_has_answered() {
+    let mut harness = Harness::lent_out();
+    harness.asks("b", 20.0);
+    harness.pass(1000);
+    let effects = harness.wake();
+    assert_eq!((answered(&effects), granted(&effects)), (vec![2], vec![0.0]), "what there is");
+    assert_eq!(granted(&harness.asks("c", 20.0)), [0.0]);
+    harness.summarizes();
+    harness.supplied(8.0);
+    assert!(answered(&harness.asks("d", 20.0)).is_empty());
+}
+
+#[test]
+fn a_client_that_has_something_does_not_wait() {
+    let mut harness = Harness::lent_out();
+    assert_eq!(granted(&harness.asks("a", 20.0)), [8.0]);
+}
+
+#[test]
+fn no_client_waits_for_a_parent_that_had_to_divide() {
+    let mut harness = child();
+    harness.asks("a", 60.0);
+    harness.summarizes();
+    harness.supplied_by(50.0, Terms::Level(50.0));
+    assert_eq!(granted(&harness.asks("b", 60.0)), [0.0]);
 }

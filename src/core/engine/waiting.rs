@@ -36,15 +36,12 @@ impl Predecessor {
     }
 }
 
-/// The waiting requests of a resource.
 pub(super) struct WaitingForSupply<T> {
     /// Present if not all earlier promises are known.
     predecessor: Option<Predecessor>,
-    /// When this master began.
     since: Millis,
     /// The uplink was told to report this resource, and has not done so since.
     pub(super) has_asked: bool,
-    /// The number of reports so far.
     pub(super) reports: u64,
     /// A request has waited in vain, and the parent has lent nothing since.
     pub(super) gave_up: bool,
@@ -52,7 +49,6 @@ pub(super) struct WaitingForSupply<T> {
     pub(super) requests: VecDeque<WaitingRequest<T>>,
 }
 
-/// A request that waits for a supply.
 pub(super) struct WaitingRequest<T> {
     pub(super) until: Millis,
     /// It waits for a supply that follows a later report than this.

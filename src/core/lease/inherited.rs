@@ -30,7 +30,6 @@ use crate::{
     },
 };
 
-/// The unclaimed leases of one incarnation of a resource.
 #[derive(Debug)]
 pub(super) struct InheritedLeases {
     /// The anonymous record in the ledger that stands for them.

@@ -24,7 +24,6 @@ use crate::{
     types::{amount::Amount, claim::HolderKind, time::Millis, token::Token},
 };
 
-/// A lease as the server remembers it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Grant {
     pub token: Token,
@@ -43,7 +42,6 @@ pub struct Has {
     pub expiry_time: i64,
 }
 
-/// The effect of a `has`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Confirmation {
     /// It names a lease of this record, at least as new as the confirmed one.
@@ -61,7 +59,6 @@ pub(crate) enum Confirmation {
 /// with each refresh that shrinks it. Beyond this many the two oldest are merged into one that covers both.
 const MAX_GRANTS: usize = 16;
 
-/// The leases of one holder.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leases {
     /// Oldest first. Each newer one is smaller or ends earlier, otherwise it would have replaced the older one. An
@@ -193,7 +190,6 @@ impl Leases {
         self.grants.iter().filter(move |grant| now < grant.end)
     }
 
-    /// The end of the newest lease, for display.
     pub(crate) fn newest_end(&self) -> Millis {
         self.grants.last().map_or(Millis::default(), |grant| grant.end)
     }
@@ -302,7 +298,6 @@ impl Leases {
         self.newest().is_some() && self.identify(has) == self.newest()
     }
 
-    /// The newest lease of this master.
     pub(crate) fn newest(&self) -> Option<Token> {
         self.grants.last().map(|newest| newest.token).filter(|token| *token != Token::INHERITED)
     }

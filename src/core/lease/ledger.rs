@@ -122,11 +122,9 @@ struct Counted {
     granted: Amount,
 }
 
-/// Sums over all holders.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sums {
     pub wants: Sum,
-    /// What may be in use.
     pub held: Sum,
     pub granted: Sum,
     /// The number of clients that the holders stand for.
@@ -219,7 +217,6 @@ impl Ledger {
         self.lapsed = self.lapsed.max(token);
     }
 
-    /// Notes which leases of a holder have ended.
     fn note_lapsed(&mut self, slot: u32, now: Millis) {
         self.lapse(self.holders[slot].leases.newest_ended(now));
     }
@@ -234,7 +231,6 @@ impl Ledger {
         self.claims_changes
     }
 
-    /// Records whether a holder waits for more.
     pub(crate) fn set_waits(&mut self, slot: u32, waits: bool) {
         let before = self.waiting;
         let holder = &mut self.holders[slot];
@@ -280,7 +276,6 @@ impl Ledger {
         u64::from(id) ^ holder.leases.touch() ^ u64::from(holder.bucket) ^ holder.counted.held.get().to_bits()
     }
 
-    /// Adds a record for a holder that has none.
     pub(crate) fn insert(&mut self, kind: HolderKind, id: Arc<str>, principal: Principal) -> u32 {
         let hash = self.hash(kind, &id);
         let slot = self.holders.insert(Holder::new(kind, id));
@@ -322,7 +317,6 @@ impl Ledger {
         self.slot_deltas.drain()
     }
 
-    /// Removes a holder and all it held.
     pub(crate) fn remove(&mut self, slot: u32) -> Holder {
         self.set_mode(slot, HolderMode::Plain);
         let holder = self.holders.remove(slot);
@@ -383,7 +377,6 @@ impl Ledger {
         self.recount(slot, now);
     }
 
-    /// Adds a lease.
     pub(crate) fn grant(&mut self, slot: u32, now: Millis, grant: Grant, expiry_time: i64, reuse: Reuse) {
         self.note_lapsed(slot, now);
         let Holder { kind, leases, .. } = &mut self.holders[slot];
@@ -505,7 +498,6 @@ impl Holder {
 }
 
 impl Ledger {
-    /// Sets the mode of a holder.
     pub(crate) fn set_mode(&mut self, slot: u32, mode: HolderMode) {
         let holder = &mut self.holders[slot];
         let before = std::mem::replace(&mut holder.mode, mode);

@@ -102,25 +102,16 @@ impl Inherited {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Refused {
-    /// They come from an earlier master that does not know yet that there is a newer one.
     #[error("promises of epoch {} come too late, epoch {} has promised since", got.0, newest.0)]
     OlderEpoch {
         /// The newest epoch that has promised anything.
         newest: Epoch,
-        /// The epoch of the change.
         got: Epoch,
     },
     /// Changes are applied in order. If the number is later, changes are missing, and the promises cannot be relied on
     /// without them. If it is earlier, the changes were applied already.
     #[error("change {got} of epoch {} is out of order, {expected} would be next", epoch.0)]
-    Gap {
-        /// The epoch of the change.
-        epoch: Epoch,
-        /// The number that would have been applied.
-        expected: u64,
-        /// The number of the change.
-        got: u64,
-    },
+    Gap { epoch: Epoch, expected: u64, got: u64 },
 }
 
 /// The promises of one resource, as a peer keeps them.
@@ -202,7 +193,6 @@ impl Promises {
         self.newest
     }
 
-    /// All that may be in use before the horizon.
     pub fn total(&self) -> Amount {
         self.total
     }
@@ -231,7 +221,6 @@ impl Promises {
         Changes { epoch, number, total, horizon, lease, counted_from, wants, parts: self.parts.clone() }
     }
 
-    /// From a snapshot.
     pub fn restore(record: &Changes) -> Promises {
         let mut promises = Promises::default();
         promises.take(record, ClusterTime::default());

@@ -26,7 +26,7 @@ use crate::{
     types::{
         amount::{Amount, Sum},
         claim::Claims,
-        cluster_clock::ClusterClock,
+        cluster_clock::{ClusterClock, ClusterTime},
         time::Millis,
         token::{Epoch, Token},
     },
@@ -54,12 +54,10 @@ pub(crate) struct Proposal {
     pub awaits: Option<u64>,
 }
 
-/// Promises at a glance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PromiseReport {
     /// The bound on all leases, whether the quorum has acknowledged it or not.
     pub total: Amount,
-    /// What earlier masters promised and no holder has claimed yet.
     pub unclaimed: Amount,
     /// When the last lease of earlier masters ends.
     pub inherited_until: Millis,
@@ -81,7 +79,6 @@ pub(super) fn begin_epoch(epoch: Epoch, inherited: Option<&Inherited>) -> Epoch 
     Epoch(epoch.0.max(least))
 }
 
-/// The promises of one incarnation of a resource.
 pub(super) struct Proposer {
     epoch: Epoch,
     clock: ClusterClock,
@@ -120,17 +117,12 @@ struct Bound {
 }
 
 impl Bound {
-    fn covers(&self, detail: &RoundDetail, end: Millis) -> bool {
-        detail.held <= Sum::from(self.total_at(detail))
+    fn covers(&self, round: &RoundState, end: Millis, moment: ClusterTime) -> bool {
+        round.held <= Sum::from(total_at(self.total, &self.parts, moment))
             && end <= self.until
-            && detail.lease <= self.lease
-            && self.is_above(detail.lapsed)
-            && told::are_left(&self.parts, &detail.parts)
-    }
-
-    /// The total without the parts that have ended.
-    fn total_at(&self, detail: &RoundDetail) -> Amount {
-        total_at(self.total, &self.parts, detail.clock.at(detail.now))
+            && round.lease <= self.lease
+            && self.is_above(round.lapsed)
+            && told::are_left(&self.parts, &round.parts)
     }
 
     /// Whether the capacity of leases that have ended may be given to others.
@@ -150,13 +142,19 @@ fn ahead_of(end: Millis, lease: Millis) -> Millis {
     end.plus(Millis(lease.0 / 8))
 }
 
-/// The state of a resource at the end of a round, as far as it is cheap to compute.
+/// The state of a resource at the end of a round.
 #[derive(Debug)]
-pub(super) struct RoundSummary {
-    /// All that may be in use, inherited leases included.
+pub(super) struct RoundState {
+    /// The amount that may be in use, inherited leases included.
     pub(super) held: Sum,
-    /// How long leases last.
+    /// The part of it that no holder has claimed.
+    pub(super) unclaimed: Amount,
+    pub(super) wants: Sum,
+    /// Absent if holders share no capacity.
+    pub(super) capacity: Option<Amount>,
     pub(super) lease: Millis,
+    /// The token of the next lease.
+    pub(super) next: Token,
     /// The newest lease that has ended.
     pub(super) lapsed: Option<Token>,
     /// The parts of the inherited leases.
@@ -164,28 +162,7 @@ pub(super) struct RoundSummary {
     pub(super) now: Millis,
 }
 
-/// The state of a resource at the end of a round, with the settings that promises depend on.
-#[derive(Debug, Clone)]
-pub(super) struct RoundDetail {
-    /// All that may be believed, what earlier masters promised included.
-    pub(super) held: Sum,
-    /// The part of it that no holder has claimed.
-    pub(super) unclaimed: Amount,
-    pub(super) wants: Sum,
-    /// Absent if holders share no capacity.
-    pub(super) capacity: Option<Amount>,
-    /// How long leases last.
-    pub(super) lease: Millis,
-    /// The token of the next lease, and the newest lease that has ended.
-    pub(super) next: Token,
-    pub(super) lapsed: Option<Token>,
-    /// The parts of the inherited leases.
-    pub(super) parts: Vec<Part>,
-    pub(super) clock: ClusterClock,
-    pub(super) now: Millis,
-}
-
-impl RoundDetail {
+impl RoundState {
     /// No lower than `counted_from`, and above every lease that has ended.
     fn raised(&self, counted_from: Token) -> Token {
         self.lapsed.map_or(counted_from, |lapsed| counted_from.max(lapsed.next()))
@@ -265,36 +242,27 @@ impl Proposer {
         }
     }
 
-    /// The clock of the cluster.
-    pub(super) fn clock(&self) -> ClusterClock {
-        self.clock
-    }
-
     /// The changes to propose, and the changes that answers since the last call wait for. In most rounds there are
-    /// neither, which `summary` alone shows.
-    pub(super) fn take(
-        &mut self,
-        round: RoundSummary,
-        detail: impl FnOnce() -> RoundDetail,
-        wants: impl FnOnce() -> Claims,
-    ) -> Proposal {
-        let RoundSummary { held, lease, lapsed, parts, now } = round;
+    /// neither.
+    pub(super) fn take(&mut self, mut round: RoundState, wants: impl FnOnce() -> Claims) -> Proposal {
+        let (held, lease, now) = (round.held, round.lease, round.now);
+        let moment = self.clock.at(now);
         self.swing = self.swing.map(|(least, most)| (least.min(held), most.max(held)));
-        self.told.see(&parts, now);
-        let is_stored = self.under_way.is_empty() && self.stored.is_above(lapsed);
-        let is_told = self.told.is_quiet(&self.stored.parts, &parts, self.clock.at(now));
+        self.told.see(&round.parts, now);
+        let is_stored = self.under_way.is_empty() && self.stored.is_above(round.lapsed);
+        let is_told = self.told.is_quiet(&self.stored.parts, &round.parts, moment);
         if held <= self.quiet_to && is_stored && is_told && !self.stored.needs_horizon(self.furthest, lease, now) {
             self.furthest = Millis(0);
             return Proposal::default();
         }
         let furthest = std::mem::take(&mut self.furthest);
         // If holders share no capacity, more may be held than an amount can express.
-        let detail = RoundDetail { held: held.min(Amount::MAX.into()), ..detail() };
-        let changes = self.next(&detail, furthest).map(|(bound, moves_on)| {
+        round.held = held.min(Amount::MAX.into());
+        let changes = self.next(&round, furthest, moment).map(|(bound, moves_on)| {
             self.taken += 1;
-            let have_doubled = detail.wants.get() > self.told_wants.get() * 2.0;
+            let have_doubled = round.wants.get() > self.told_wants.get() * 2.0;
             let wants = (moves_on || have_doubled).then(|| {
-                self.told_wants = detail.wants;
+                self.told_wants = round.wants;
                 wants()
             });
             let horizon = moves_on.then(|| self.clock.end(bound.until, now));
@@ -303,38 +271,39 @@ impl Proposer {
             self.under_way.push_back((self.taken, bound));
             Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, counted_from, wants, parts }
         });
-        self.quiet_to = detail.quiet_to(self.newest().total_at(&detail));
-        Proposal { changes, awaits: if furthest > now { self.awaited(&detail, furthest) } else { None } }
+        let newest = self.newest();
+        self.quiet_to = round.quiet_to(total_at(newest.total, &newest.parts, moment));
+        Proposal { changes, awaits: if furthest > now { self.awaited(&round, furthest, moment) } else { None } }
     }
 
     /// The bound to propose now, if any, and whether its horizon moves on.
-    fn next(&mut self, detail: &RoundDetail, furthest: Millis) -> Option<(Bound, bool)> {
-        let (newest, now) = (self.newest().clone(), detail.now);
-        let (lease, held) = (detail.lease, detail.held);
-        let room = |total: Amount| Amount::clamped(total.get() - held.get());
+    fn next(&mut self, round: &RoundState, furthest: Millis, moment: ClusterTime) -> Option<(Bound, bool)> {
+        let (newest, now) = (self.newest().clone(), round.now);
+        let (lease, held) = (round.lease, round.held);
+        let spare = |total: Amount| Amount::clamped(total.get() - held.get());
         if newest.needs_horizon(furthest, lease, now) {
             let until = ahead_of(furthest, lease).plus(Millis(lease.0 / 2)).max(self.inherited_until).max(newest.until);
-            let counted_from = detail.raised(std::mem::replace(&mut self.mark, detail.next));
+            let counted_from = round.raised(std::mem::replace(&mut self.mark, round.next));
             let swing = self.swing.replace((held, held));
-            let total = detail.total(swing.map(|(least, most)| (most - least).get()));
-            let parts = self.told.tell(&newest.parts, &detail.parts, now);
-            return Some((Bound { total, room: room(total), until, lease, counted_from, parts }, true));
+            let total = round.total(swing.map(|(least, most)| (most - least).get()));
+            let parts = self.told.tell(&newest.parts, &round.parts, now);
+            return Some((Bound { total, room: spare(total), until, lease, counted_from, parts }, true));
         }
         let counted_from =
-            if newest.is_above(detail.lapsed) { newest.counted_from } else { detail.raised(newest.counted_from) };
-        let (known, foreseen) = (newest.total_at(detail), detail.total(None));
+            if newest.is_above(round.lapsed) { newest.counted_from } else { round.raised(newest.counted_from) };
+        let (known, foreseen) = (total_at(newest.total, &newest.parts, moment), round.total(None));
         let is_short = held > Sum::from(known);
         // The total is raised before it is needed, when most of its room is used up.
-        let is_foreseen = room(known).get() < room(foreseen).min(newest.room).get() * RAISE_BELOW;
+        let is_foreseen = spare(known).get() < spare(foreseen).min(newest.room).get() * RAISE_BELOW;
         let has_given = furthest > now;
         let is_given_over = has_given && counted_from != newest.counted_from;
-        let is_claimed = has_given && !told::are_left(&newest.parts, &detail.parts);
-        let is_loose = self.taken > 0 && self.told.is_loose(&newest.parts, &detail.parts);
+        let is_claimed = has_given && !told::are_left(&newest.parts, &round.parts);
+        let is_loose = self.taken > 0 && self.told.is_loose(&newest.parts, &round.parts);
         if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
             return None;
         }
-        let (total, given) = if is_short || is_foreseen { (foreseen, room(foreseen)) } else { (known, newest.room) };
-        let parts = self.told.tell(&newest.parts, &detail.parts, now);
+        let (total, given) = if is_short || is_foreseen { (foreseen, spare(foreseen)) } else { (known, newest.room) };
+        let parts = self.told.tell(&newest.parts, &round.parts, now);
         Some((Bound { total, room: given, counted_from, parts, ..newest }, false))
     }
 
@@ -345,8 +314,8 @@ impl Proposer {
 
     /// The number of the changes that must be stored before leases may be sent: from these on, no later change that is
     /// under way takes back what covers them.
-    fn awaited(&self, detail: &RoundDetail, end: Millis) -> Option<u64> {
-        let covers = |bound: &Bound| bound.covers(detail, end);
+    fn awaited(&self, round: &RoundState, end: Millis, moment: ClusterTime) -> Option<u64> {
+        let covers = |bound: &Bound| bound.covers(round, end, moment);
         if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {
             return None;
         }

@@ -12,6 +12,7 @@ mod tests;
 
 use std::fmt;
 
+use self::permissions::Granted;
 use crate::types::{claim::HolderKind, escape::escaped};
 
 pub use self::{
@@ -43,7 +44,6 @@ impl Action {
     pub const ALL: [Action; 7] =
         [Action::Ask, Action::Lend, Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
 
-    /// The word in configurations.
     pub fn name(self) -> &'static str {
         match self {
             Action::Ask => "ask",
@@ -56,7 +56,6 @@ impl Action {
         }
     }
 
-    /// The action of this name.
     pub fn named(name: &str) -> Option<Action> {
         Action::ALL.into_iter().find(|action| action.name() == name)
     }
@@ -84,12 +83,10 @@ impl Action {
     }
 }
 
-/// A set of actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Actions(u8);
 
 impl Actions {
-    /// Whether the action is among them.
     pub fn has(self, action: Action) -> bool {
         self.0 & action.bit() != 0
     }
@@ -98,7 +95,6 @@ impl Actions {
         Actions(self.0 | other.0)
     }
 
-    /// Those that are in the set.
     pub fn iter(self) -> impl Iterator<Item = Action> {
         Action::ALL.into_iter().filter(move |action| self.has(*action))
     }
@@ -123,7 +119,6 @@ pub struct Rule {
     pub name: String,
     /// Whom it is for; `{identity}` means nothing here.
     pub who: Vec<Pattern>,
-    /// What they may do.
     pub may: Actions,
     pub resources: Vec<Pattern>,
     /// As which clients they may ask.
@@ -145,22 +140,14 @@ impl Rule {
         };
         self.who.iter().any(is_meant)
     }
-
-    /// The names that a holder may have who does this.
-    fn holders(&self, action: Action) -> &[Pattern] {
-        if action == Action::Lend { &self.nodes } else { &self.clients }
-    }
 }
 
 /// What an identity asks for. What is `None` is not looked at: the answer is whether some value of it is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessRequest<'a> {
-    /// What it wants to do.
     pub action: Action,
     pub resource: Option<&'a str>,
-    /// As which client or child node.
     pub holder: Option<&'a str>,
-    /// At which priority.
     pub priority: Option<i16>,
 }
 
@@ -169,7 +156,6 @@ impl<'a> AccessRequest<'a> {
         AccessRequest { action, resource: None, holder: None, priority: None }
     }
 
-    /// The action, to a resource.
     pub fn on(action: Action, resource: &'a str) -> AccessRequest<'a> {
         AccessRequest { resource: Some(resource), ..AccessRequest::to(action) }
     }
@@ -230,49 +216,30 @@ pub enum Condition {
     Priority,
 }
 
-/// All rules of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     rules: Vec<Rule>,
 }
 
 impl Policy {
-    /// A policy of these rules.
     pub fn new(rules: Vec<Rule>) -> Policy {
         Policy { rules }
     }
 
-    /// Its rules, in the order of the configuration.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// What this identity may do.
     pub fn of(&self, identity: &Identity) -> Permissions {
         Permissions::new(self, identity)
     }
 
     /// For each rule the conditions that the request does not meet; empty for a rule that allows it.
     pub fn explain(&self, identity: &Identity, request: &AccessRequest<'_>) -> Vec<(&Rule, Vec<Condition>)> {
-        self.rules.iter().map(|rule| (rule, unmet(rule, identity, request))).collect()
+        let unmet = |rule: &Rule| {
+            let who = (!rule.is_for(identity)).then_some(Condition::Who);
+            who.into_iter().chain(Granted::of(rule, identity).unmet(request)).collect()
+        };
+        self.rules.iter().map(|rule| (rule, unmet(rule))).collect()
     }
-}
-
-/// The conditions of a rule that a request does not meet.
-fn unmet(rule: &Rule, identity: &Identity, request: &AccessRequest<'_>) -> Vec<Condition> {
-    let some = |patterns: &[Pattern], text: Option<&str>| {
-        text.is_none_or(|text| {
-            let mut globs = patterns.iter().filter_map(|pattern| pattern.glob_for(identity));
-            globs.any(|glob| glob.matches(text))
-        })
-    };
-    let action = request.action;
-    let conditions = [
-        (Condition::Who, rule.is_for(identity)),
-        (Condition::May, rule.may.has(action)),
-        (Condition::Resource, !action.is_of_resources() || some(&rule.resources, request.resource)),
-        (Condition::Holder, !action.is_of_holders() || some(rule.holders(action), request.holder)),
-        (Condition::Priority, !action.is_of_holders() || request.priority <= rule.max_priority.or(Some(i16::MAX))),
-    ];
-    conditions.into_iter().filter_map(|(condition, is_met)| (!is_met).then_some(condition)).collect()
 }

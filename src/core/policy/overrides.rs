@@ -95,17 +95,14 @@ impl Overrides {
         exact.or_else(matching).map(|(one, _)| one)
     }
 
-    /// All of them, the newest last.
     pub fn iter(&self) -> impl Iterator<Item = &Override> {
         self.0.iter().map(|(one, _)| &**one)
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -129,17 +126,6 @@ mod tests {
         assert_eq!(found("db2").as_deref(), Some("d*"), "the newer of two");
         assert_eq!(found("[").as_deref(), Some("["), "what is no pattern is an id");
         assert_eq!((found("x"), overrides.len()), (None, 4));
-    }
-
-    #[test]
-    fn it_lowers_and_raises_only_when_that_was_meant() {
-        let template = Amount::clamped(100.0);
-        let half = set("a", Load::Factor(0.5));
-        assert_eq!(half.instead_of(template).get(), 50.0);
-        assert_eq!(half.instead_of(Amount::clamped(30.0)).get(), 15.0, "of what the template says now");
-        let more = set("a", Load::Capacity(Amount::clamped(120.0)));
-        assert_eq!(more.instead_of(template), template);
-        assert_eq!(Override { above: true, ..more }.instead_of(template).get(), 120.0);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 mod algorithm;
 mod check;
-mod clients;
 mod pool;
 mod words;
 
@@ -39,25 +38,20 @@ pub enum SafeCapacity {
     /// The capacity divided by the clients that are known now.
     #[default]
     Dynamic,
-    /// A fixed amount.
     Fixed(Amount),
     /// No limit: −1 on the wire.
     Unlimited,
 }
 
-/// How a resource is run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// How much there is. For a node with a parent: what the parent's lease says.
     pub capacity: Amount,
     pub kind: AlgorithmKind,
-    /// How long leases last.
     pub lease: Millis,
-    /// The refresh interval of all holders.
     pub refresh: Millis,
     /// How long a new master listens before it divides; absent: one lease length.
     pub learning: Option<Millis>,
-    /// What to use when the server is gone.
     pub safe_capacity: SafeCapacity,
     /// Whether bands of higher priority go first, or count for more.
     pub priority: Priority,
@@ -84,22 +78,16 @@ pub struct Settings {
     pub min_request_interval: Millis,
     /// Between what reports of load may move the capacity; absent: the capacity itself.
     pub load_bounds: (Option<Amount>, Option<Amount>),
-    /// PRIORITY_POOL: how the pool is run.
     pub pool: PoolSettings,
-    /// What is said of clients by their ids.
     pub clients: ClientRules,
 }
 
 impl Settings {
-    /// The lease length where a template gives none.
     pub const DEFAULT_LEASE: Millis = Millis::from_secs(60);
-    /// The refresh interval where a template gives none.
     pub const DEFAULT_REFRESH: Millis = Millis::from_secs(5);
-    /// The decay factor where a template gives none.
     pub const DEFAULT_DECAY_FACTOR: f64 = 0.5;
     /// The refresh interval decays no further.
     const MIN_REFRESH: Millis = Millis::from_secs(1);
-    /// The minimum request interval where a template gives none.
     pub const DEFAULT_MIN_REQUEST_INTERVAL: Millis = Millis::from_secs(5);
 
     /// The design document's defaults for an algorithm and a capacity.
@@ -141,7 +129,6 @@ impl Settings {
         self.rotation_period.unwrap_or(Millis(self.refresh.0.saturating_mul(8))).max(Millis(1000))
     }
 
-    /// Whether holders share the capacity.
     pub fn shares(&self) -> bool {
         self.kind.divides() && !self.shadow
     }

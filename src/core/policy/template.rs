@@ -5,7 +5,6 @@ use crate::{
     types::glob::Glob,
 };
 
-/// Settings for all resources whose id it matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     /// The id or pattern, as written.
@@ -13,18 +12,15 @@ pub struct Template {
     pub settings: Settings,
     /// The algorithm's parameters as written, for child nodes; `settings` has them applied.
     pub parameters: Vec<NamedParameter>,
-    /// A description for people.
     pub description: Option<String>,
 }
 
-/// All templates of a configuration.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Repository {
     templates: Vec<(Template, Glob)>,
 }
 
 impl Repository {
-    /// Templates in their order, with their patterns checked.
     pub fn new(templates: Vec<(Template, Glob)>) -> Repository {
         Repository { templates }
     }
@@ -35,7 +31,6 @@ impl Repository {
         exact.or_else(|| self.templates.iter().find(|(_, glob)| glob.matches(id))).map(|(template, _)| template)
     }
 
-    /// All of them, in order.
     pub fn templates(&self) -> impl ExactSizeIterator<Item = &Template> {
         self.templates.iter().map(|(template, _)| template)
     }

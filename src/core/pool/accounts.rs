@@ -20,7 +20,6 @@ use super::{
 };
 use crate::types::time::Millis;
 
-/// A number to sort by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct BalanceKey(pub(super) f64);
 
@@ -60,7 +59,6 @@ impl Clock {
         self.at = self.at.max(now);
     }
 
-    /// Continues from what peers remember.
     pub(super) fn restore(&mut self, now: Millis, noted: &PoolClock) {
         let PoolClock { lived, grown, decayed, .. } = *noted;
         *self = Clock { at: now, grown, decayed, lived };
@@ -426,25 +424,5 @@ mod tests {
         assert!((accounts.balance(at, &clock) - 127.0).abs() < 1e-9);
         accounts.disconnect(at, &first, &clock);
         assert!((accounts.balance(at, &clock) - 127.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn the_smallest_balances_are_forgotten_first() {
-        let (mut clock, mut accounts) = (Clock::default(), Accounts::new(1));
-        for (id, seconds) in [("long", 100), ("short", 10), ("middle", 50), ("never", 0)] {
-            let at = accounts.join(&id.into());
-            let tab = accounts.connect(at, &clock);
-            pass(&mut clock, seconds);
-            accounts.disconnect(at, &tab, &clock);
-            accounts.leave(at, 2);
-        }
-        assert_eq!(accounts.remembered(), 2);
-        let mut balance = |id: &str| {
-            let at = accounts.join(&id.into());
-            accounts.balance(at, &clock)
-        };
-        assert_eq!(balance("short"), 0.0);
-        assert_eq!(balance("never"), 0.0);
-        assert!(balance("long") > 90.0 && balance("middle") > 40.0);
     }
 }

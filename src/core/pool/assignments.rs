@@ -36,38 +36,20 @@ impl Assigned {
 /// Why an assignment is refused.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum AssignError {
-    /// The resource is run by another algorithm.
     #[error("the resource is no PRIORITY_POOL, so nothing can be assigned in it")]
     NoPool,
-    /// Less than the least useful capacity.
     #[error("{capacity} is less than the least useful capacity, {least}; 0 takes the assignment away")]
-    BelowMinimum {
-        /// What was to be assigned.
-        capacity: Amount,
-        /// `min_capacity`.
-        least: Amount,
-    },
-    /// The share is not a part of the total.
+    BelowMinimum { capacity: Amount, least: Amount },
     #[error("{share} is no part of the total, expected more than 0 and at most 1")]
     BadShare { share: f64 },
-    /// The holder is connected, and priority clients would have more than the total.
     #[error("{capacity} does not fit: priority clients would have {connected} of {total} together")]
-    OverTotal {
-        /// What was to be assigned.
-        capacity: Amount,
-        /// What priority clients would have.
-        connected: f64,
-        total: Amount,
-    },
-    /// There are too many.
+    OverTotal { capacity: Amount, connected: f64, total: Amount },
     #[error("there are {MAX_ASSIGNMENTS} assignments already, that is the limit")]
     TooMany,
-    /// There are too many marks.
     #[error("{MAX_MARKS} marks wait to be passed already, that is the limit")]
     TooManyMarks,
 }
 
-/// All that is assigned, and the marks that were set.
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
     by_id: [BTreeMap<Arc<str>, Assigned>; 2],

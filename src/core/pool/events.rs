@@ -36,7 +36,6 @@ pub enum PoolEventKind {
 }
 
 impl PoolEventKind {
-    /// Its name, for display.
     pub fn name(self) -> &'static str {
         match self {
             PoolEventKind::Connected => "connected",
@@ -80,7 +79,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Its name, for display.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Asked => "asked",
@@ -99,15 +97,11 @@ impl Cause {
     }
 }
 
-/// The client that an event is about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolClient {
-    /// Client or child node.
     pub kind: HolderKind,
     pub id: Arc<str>,
-    /// What it has now.
     pub capacity: Amount,
-    /// Whether it is a priority client.
     pub is_priority: bool,
     /// Capacity times seconds since it was connected.
     pub time_cost: f64,
@@ -115,7 +109,6 @@ pub struct PoolClient {
     pub request_cost: f64,
 }
 
-/// Something that happened in a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolEvent {
     /// Rises by one with each event of this incarnation of the resource.
@@ -130,7 +123,6 @@ pub struct PoolEvent {
     pub priority_connected: Sum,
     /// The client, if the event is about one.
     pub client: Option<PoolClient>,
-    /// Why, if the event is about a client.
     pub cause: Option<Cause>,
     /// [`PoolEventKind::Underrun`], and [`PoolEventKind::Gap`] while that is so: when the pool will choose itself.
     pub deadline: Option<Millis>,
@@ -159,7 +151,6 @@ impl PoolEventFilter {
     }
 }
 
-/// The queue of events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     waiting: VecDeque<PoolEvent>,

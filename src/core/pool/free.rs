@@ -24,7 +24,6 @@ use crate::types::{
     principal::{Principal, PrincipalShare},
 };
 
-/// Free clients in order.
 #[derive(Debug, Default)]
 pub(super) struct FreeClients {
     waiting: Grouped<QueueKey>,

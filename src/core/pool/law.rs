@@ -22,7 +22,6 @@ pub(super) struct Gauge {
     pub(super) connected: f64,
     /// The wants of clients that wait because the total is too small.
     pub(super) waiting: f64,
-    /// The least useful capacity.
     pub(super) least: f64,
 }
 

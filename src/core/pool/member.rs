@@ -19,12 +19,10 @@ pub(super) type Rank = (Reverse<i16>, u64, u32);
 /// The sort key of a free client: the smaller balance first, then the one that came first.
 pub(super) type QueueKey = (BalanceKey, u64, u32);
 
-/// The state of a free client.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Free {
     /// No free client, or it wants nothing.
     No,
-    /// Waits for a place.
     Waiting(BalanceKey),
     /// It has a place, and waits for the capacity to come free.
     Pending(BalanceKey),
@@ -44,7 +42,6 @@ pub(super) struct Demand {
     pub(super) reckoned_by: Option<Amount>,
     /// As free clients: so many places.
     pub(super) seats: u64,
-    /// The claims for a parent.
     pub(super) told: Claims,
 }
 
@@ -72,7 +69,6 @@ pub(super) struct Member {
     pub(super) fraction: f64,
     /// Child nodes: the lease that this is a part of. (Theirs change all the time, those of clients hardly ever.)
     pub(super) fraction_of: Option<Amount>,
-    /// When it asked last.
     pub(super) asked: Millis,
     /// Until when a report of that counts.
     pub(super) reported_until: Option<Millis>,
@@ -172,7 +168,6 @@ impl Member {
         matches!(self.free, Free::Pending(_) | Free::Served(_))
     }
 
-    /// Whether it is a priority client.
     pub(super) fn is_priority(&self) -> bool {
         self.demand.wanted > Amount::ZERO
     }

@@ -135,7 +135,6 @@ impl PoolMemory {
         }
     }
 
-    /// The number of entries.
     pub fn len(&self) -> usize {
         self.balances.len() + self.costs.len()
     }
@@ -145,7 +144,6 @@ impl PoolMemory {
         self.len() == 0
     }
 
-    /// The time since the last notes.
     pub fn age(&self, now: Millis) -> Millis {
         now.since(self.learnt)
     }

@@ -23,7 +23,6 @@ use crate::types::{
 /// The most waiting clients that are tried in search of one that fits.
 const MAX_TRIED: usize = 16;
 
-/// Priority clients in order.
 #[derive(Debug, Default)]
 pub(super) struct PriorityClients {
     /// Members that want more than they may have, and how much more.

@@ -34,9 +34,7 @@ pub struct PoolReport {
     pub priority_assigned: Sum,
     /// What is used (sumRecharge).
     pub used: Sum,
-    /// The number of overloads so far.
     pub overloads: u64,
-    /// Whether there is an overload now.
     pub is_overloaded: bool,
     /// When the pool will choose itself which priority clients to lower, if it has to.
     pub deadline: Option<Millis>,
@@ -68,7 +66,6 @@ pub enum PoolStanding {
 }
 
 impl PoolStanding {
-    /// Its name, for display.
     pub fn name(self) -> &'static str {
         match self {
             PoolStanding::Waiting => "waiting",
@@ -85,7 +82,6 @@ pub struct PoolState {
     pub standing: PoolStanding,
     /// Its assignment, if it is a priority client.
     pub assigned: Amount,
-    /// The least useful capacity.
     pub min_capacity: Amount,
     /// Why it has no more, if it has nothing.
     pub reason: Option<Cause>,
@@ -93,7 +89,6 @@ pub struct PoolState {
     pub burst: Millis,
 }
 
-/// Which holders to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolFilter {
     /// All that are known here.
@@ -118,13 +113,10 @@ pub enum PoolCursor {
 /// A holder, or one that something is assigned to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolMember {
-    /// Client or child node.
     pub kind: HolderKind,
     pub id: Arc<str>,
     pub capacity: Amount,
-    /// What it is due.
     pub due: Amount,
-    /// What is assigned to it.
     pub assigned: Option<Assigned>,
     pub standing: PoolStanding,
     /// The balance of a free client.
@@ -135,7 +127,6 @@ pub struct PoolMember {
     pub request_cost: f64,
 }
 
-/// A page of a list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolPage {
     pub members: Vec<PoolMember>,
@@ -169,7 +160,6 @@ impl Pool {
         }
     }
 
-    /// What a client is told.
     pub(crate) fn state(&self, slot: u32) -> Option<PoolState> {
         let member = self.member(slot)?;
         let assigned = self.assignments.get(member.kind, &member.id);

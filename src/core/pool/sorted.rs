@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use crate::types::principal::Principal;
 
-/// Members in an order.
 #[derive(Debug)]
 pub(super) struct Crowd<P> {
     busy: BTreeSet<P>,

@@ -26,25 +26,20 @@ pub struct LoadReport {
 /// Why a report of load is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// The template does not allow reports to move the capacity.
     #[error(
         "the capacity may not be moved by reports; the parameters `capacity_floor` and `capacity_ceiling` allow it"
     )]
     NotAllowed,
-    /// The capacity comes from a parent.
     #[error("the capacity of this resource is lent by a parent; report its load where the tree begins")]
     HasParent,
-    /// The factor is not finite or negative.
     #[error("the factor must be finite and not negative")]
     BadFactor,
 }
 
-/// The inputs that determine the capacity.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CapacityInputs {
     /// Below a parent: what it lends.
     pub(super) template: Amount,
-    /// The override of an operator.
     pub(super) overridden: Option<Arc<Override>>,
     report: Option<LoadReport>,
 }
@@ -84,14 +79,12 @@ impl CapacityInputs {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overridden {
     pub by: Arc<Override>,
-    /// The capacity with it.
     pub capacity: Amount,
     /// The capacity without it: what the template says or the parent lends.
     pub template: Amount,
 }
 
 impl Overridden {
-    /// As a sentence.
     pub fn sentence(&self, now: Millis) -> String {
         self.by.sentence(self.capacity, self.template, now)
     }
@@ -171,7 +164,6 @@ impl Resource {
         }
     }
 
-    /// The override in force.
     pub fn overridden(&self) -> Option<Overridden> {
         let by = Arc::clone(self.capacity_inputs.overridden.as_ref()?);
         Some(Overridden { by, capacity: self.available(), template: self.capacity_inputs.template })

@@ -309,8 +309,8 @@ impl Resource {
             only.wants = only.wants.max(amount);
         }
         for claim in wanted(&claims) {
-            let ruled = self.allocation.ruled(claim);
-            let change = self.book.lower_inherited_wants(&ruled, |priority| self.allocation.band(priority));
+            let ruled = self.allocation.division.ruled(claim);
+            let change = self.book.lower_inherited_wants(&ruled, |priority| self.allocation.division.band(priority));
             if let Some(change) = change {
                 self.replace_inherited_wants(&change);
             }

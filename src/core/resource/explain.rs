@@ -18,10 +18,8 @@ use crate::{
 
 /// The maximum number of holders visited for one explanation, about ten milliseconds of work.
 const MAX_VISITED: usize = 100_000;
-/// The number of holders that are named.
 const MAX_NAMED: usize = 5;
 
-/// Why one holder has what it has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
     pub holder: HolderReport,
@@ -44,7 +42,6 @@ pub struct Explanation {
     pub overridden: Option<Overridden>,
 }
 
-/// What a due follows from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DueRule {
     /// All that it wants.
@@ -126,7 +123,6 @@ pub struct Others {
 }
 
 impl DueRule {
-    /// Its name, for programs.
     pub fn name(&self) -> &'static str {
         match self {
             DueRule::Wants => "wants",
@@ -147,7 +143,6 @@ impl DueRule {
 }
 
 impl Block {
-    /// Its name, for programs.
     pub fn name(&self) -> &'static str {
         match self {
             Block::Asks => "asks",
@@ -207,13 +202,12 @@ impl Resource {
             return DueRule::Minimums(level);
         }
         let min = rule.map_or(Amount::ZERO, |rule| rule.min.min(holder.wants));
-        if min > Amount::ZERO
-            && self.allocation.due_without_minimums(&share, &self.book.ledger.holder(slot).claims) < min
+        if min > Amount::ZERO && self.allocation.division.share_of(&share, &self.book.ledger.holder(slot).claims) < min
         {
             return DueRule::Min(min);
         }
-        let band = self.allocation.band(holder.priority);
-        let above = self.allocation.wanted_above(band);
+        let band = self.allocation.division.band(holder.priority);
+        let above = self.allocation.division.wanted_above(band);
         if holder.due == Amount::ZERO && above > Sum::ZERO && above >= Sum::from(self.settings.capacity) {
             return DueRule::Band { band, above };
         }
@@ -230,7 +224,7 @@ impl Resource {
     }
 
     fn client_rule(&self, slot: u32) -> Option<&ClientRule> {
-        self.allocation.rule(self.book.ledger.holder(slot).claims.first()?)
+        self.allocation.division.rule(self.book.ledger.holder(slot).claims.first()?)
     }
 
     fn blocks(&self, slot: u32, holder: &HolderReport, free: Sum, now: Millis, terms: &mut KnownTerms) -> Vec<Block> {
@@ -282,7 +276,6 @@ impl Resource {
         (holder.granted < holder.due && self.book.has_unproven_claim(slot)).then_some(Block::Unshown(until))
     }
 
-    /// Who else has more than it is due.
     fn others(&self, slot: u32, now: Millis, terms: &mut KnownTerms) -> Others {
         let mut others = Others { incomplete: self.book.ledger.len() > MAX_VISITED, ..Others::default() };
         let records = self.book.ledger.iter_from(0).take(MAX_VISITED);

@@ -24,7 +24,6 @@ use crate::{
     },
 };
 
-/// A holder's record, and what it is due now.
 #[derive(Debug)]
 pub struct HolderCopy {
     id: Arc<str>,
@@ -51,16 +50,12 @@ pub struct Foreseen {
     pub capacity: (Amount, Amount),
     /// Holders, and the clients that they stand for.
     pub holders: usize,
-    /// See `holders`.
     pub subclients: u64,
     pub wants: Sum,
-    /// What may be in use.
     pub held: Sum,
     /// The sum of all dues, before and after. What a pool will admit is not foreseen.
     pub due: (Sum, Option<Sum>),
-    /// Those that gain.
     pub gains: Moved,
-    /// Those that lose.
     pub losses: Moved,
     /// The amount held beyond the new capacity. No holder gets more before this has ended.
     pub over: Sum,
@@ -76,27 +71,21 @@ pub struct Foreseen {
     pub changes: Vec<DueChange>,
 }
 
-/// Holders, and how much their dues change together.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Moved {
     pub holders: usize,
     pub amount: Sum,
 }
 
-/// One holder whose due changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueChange {
     pub id: Arc<str>,
-    /// Client or child node.
     pub kind: HolderKind,
     /// Clients it stands for.
     pub subclients: u64,
     pub wants: Amount,
-    /// What must be assumed in use.
     pub held: Amount,
-    /// What it is due now.
     pub before: Amount,
-    /// What it will be due.
     pub after: Amount,
 }
 
@@ -168,7 +157,7 @@ impl Forecast {
         let slot = resource.book.ledger.insert(kind, id, Principal::NONE);
         resource.book.ledger.set_mode(slot, mode);
         resource.book.ledger.holder_mut(slot).leases = leases;
-        resource.allocation.insert(slot, &claims);
+        resource.allocation.division.insert(slot, &claims);
         resource.book.ledger.set_claims(slot, claims);
         resource.book.ledger.recount(slot, self.at);
         self.due_before.push((slot, due));

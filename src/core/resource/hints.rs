@@ -21,7 +21,6 @@ impl Resource {
         true
     }
 
-    /// Stops watching a holder.
     pub fn unwatch(&mut self, kind: HolderKind, id: &str) {
         if let Some(slot) = self.book.ledger.find(kind, id) {
             let holder = self.book.ledger.holder_mut(slot);

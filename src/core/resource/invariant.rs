@@ -20,11 +20,9 @@ use crate::{
     },
 };
 
-/// A promise that was not kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{invariant} violated: {detail}")]
 pub struct Violation {
-    /// Which one: `I1` and so on.
     pub invariant: &'static str,
     pub detail: String,
 }

@@ -18,7 +18,6 @@ use crate::{
     },
 };
 
-/// A request for capacity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
     /// Client or child node. The two have separate ids.
@@ -78,10 +77,8 @@ impl NodeInstance {
     }
 }
 
-/// Gives leases back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Release {
-    /// Client or child node.
     pub kind: HolderKind,
     pub id: Arc<str>,
     /// The newest lease to give back. Absent (Doorman clients): all that the holder has.
@@ -92,12 +89,10 @@ pub struct Release {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Asks for capacity.
     Ask(Ask),
     /// The same, but its wants could not be read: the last known wants stay. If the holder is not known but has a
     /// lease, the claims count. If it has none, it gets nothing.
     Renew(Ask),
-    /// Gives leases back.
     Release(Release),
 }
 
@@ -106,7 +101,6 @@ pub enum Request {
 pub struct Lease {
     pub token: Token,
     pub capacity: Amount,
-    /// Its length, from when the request was sent.
     pub length: Millis,
     /// The refresh interval.
     pub refresh: Millis,
@@ -126,16 +120,13 @@ pub struct Supplied {
     pub lease: Lease,
     /// The terms for each priority in its request.
     pub terms: Vec<(i16, Terms)>,
-    /// The settings of the resource.
     pub settings: Settings,
 }
 
-/// The answer to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// A lease, possibly of nothing.
     Granted(Lease),
-    /// The same for a child node.
     Supplied(Box<Supplied>),
     /// It cannot be decided yet: the holder keeps what it has, and asks again in a second.
     NotYet,
@@ -156,7 +147,6 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The lease, if it is one.
     pub fn lease(&self) -> Option<&Lease> {
         match self {
             Answer::Granted(lease) => Some(lease),
@@ -167,14 +157,11 @@ impl Answer {
     }
 }
 
-/// Counters since the resource was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     pub rounds: u64,
     pub granted: u64,
-    /// Requests that came too soon.
     pub too_soon: u64,
-    /// Stale requests that were dropped.
     pub stale: u64,
     /// Requests refused because of the maximum number of holders.
     pub full: u64,

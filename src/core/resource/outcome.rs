@@ -20,7 +20,6 @@ pub struct Outcome {
     pub changes: Option<Changes>,
     /// The leases given by the last round must wait for the changes of this number.
     pub awaits: Option<u64>,
-    /// Events of the pool.
     pub pool_events: Vec<PoolEvent>,
     /// Whether the parent should be told of this resource before the next refresh.
     pub asks_parent: bool,

@@ -17,17 +17,13 @@ use crate::{
 /// A resource at a glance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceReport {
-    /// Its settings.
     pub settings: Settings,
-    /// Sums over its holders.
     pub sums: Sums,
-    /// The number of its holders.
     pub holders: usize,
     /// The rest of learning mode; zero when it divides.
     pub learning: Millis,
     /// The supply from the parent; `None` at a root.
     pub supply: Option<SupplyReport>,
-    /// The override in force.
     pub overridden: Option<Overridden>,
 }
 
@@ -51,11 +47,9 @@ pub struct SupplyReport {
     pub terms: Vec<(i16, Terms)>,
 }
 
-/// One of its holders.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HolderReport {
     pub id: Arc<str>,
-    /// Client or child node.
     pub kind: HolderKind,
     /// A client that limits others with what it has.
     pub is_gateway: bool,
@@ -64,7 +58,6 @@ pub struct HolderReport {
     /// Clients it stands for.
     pub subclients: u64,
     pub wants: Amount,
-    /// What it is due.
     pub due: Amount,
     pub granted: Amount,
     /// What it may be using.
@@ -74,7 +67,6 @@ pub struct HolderReport {
 }
 
 impl Resource {
-    /// The resource as a whole.
     pub fn report(&self, now: Millis) -> ResourceReport {
         let learning = if self.is_learning(now) { self.book.learning_until().since(now) } else { Millis(0) };
         let supply = self.supply_report(now);

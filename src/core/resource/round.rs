@@ -275,8 +275,8 @@ impl Resource {
             None => self.settings.put_rule(ask.kind, &ask.id, &mut claims),
         }
         if *old != claims {
-            self.allocation.remove(slot, old);
-            self.allocation.insert(slot, &claims);
+            self.allocation.division.remove(slot, old);
+            self.allocation.division.insert(slot, &claims);
             self.book.ledger.set_claims(slot, claims);
         }
     }
@@ -421,7 +421,7 @@ impl Resource {
             return Amount::ZERO;
         }
         let claims = wanted(&self.book.ledger.holder(pending.slot).claims);
-        let wants: Sum = claims.map(|claim| self.allocation.ruled(claim).wants).collect();
+        let wants: Sum = claims.map(|claim| self.allocation.division.ruled(claim).wants).collect();
         pending.restores.min(wants.floor())
     }
 

@@ -66,7 +66,6 @@ pub struct DemandSummary {
 /// If wants or leases changed by less than this part, they are reported with the next refresh.
 const REPORT_THRESHOLD: f64 = 0.005;
 
-/// The last report to the parent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct LastReport {
     pub(crate) wants: Sum,
@@ -84,7 +83,6 @@ impl LastReport {
     }
 }
 
-/// The state of the supply.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum SupplyState {
     Own,
@@ -118,7 +116,7 @@ impl Resource {
         if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
             *current = Some((supply.until, supply.version));
             // Dues may change even if the capacity does not.
-            self.reforms += u64::from(self.allocation.set_parent_terms(supply.terms));
+            self.reforms += u64::from(self.allocation.division.set_parent_terms(supply.terms));
             self.capacity_inputs.template = supply.capacity;
         }
         if self.is_learning(now) {
@@ -133,14 +131,13 @@ impl Resource {
         matches!(self.supply_state, SupplyState::Parent { supply: None, .. })
     }
 
-    /// The supply from the parent; `None` for a root.
     pub(super) fn supply_report(&self, now: Millis) -> Option<SupplyReport> {
         let SupplyState::Parent { supply, told } = self.supply_state else { return None };
         Some(SupplyReport {
             version: supply.map_or(0, |(_, version)| version),
             remaining: supply.map_or(Millis(0), |(until, _)| until.since(now)),
             told: told.map(|told| told.held.ceil()),
-            terms: self.allocation.parent_terms().to_vec(),
+            terms: self.allocation.division.parent_terms().to_vec(),
         })
     }
 
@@ -161,7 +158,7 @@ impl Resource {
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let mut claims = summarized_claims(&self.allocation, self.pool.as_deref(), sums.wants);
-        claims.extend(self.allocation.summarize_minimums());
+        claims.extend(self.allocation.division.summarize_minimums());
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
         DemandSummary { claims, outstanding, usage, learning, version }
     }
@@ -179,7 +176,7 @@ impl Resource {
     /// of *each* client, as Doorman's own child servers understand it. A parent that sends terms lends a sum for all.
     pub(super) fn is_supplied_per_client(&self) -> bool {
         let is_supplied = matches!(self.supply_state, SupplyState::Parent { supply: Some(_), .. });
-        self.settings.kind == AlgorithmKind::Static && is_supplied && self.allocation.parent_terms().is_empty()
+        self.settings.kind == AlgorithmKind::Static && is_supplied && self.allocation.division.parent_terms().is_empty()
     }
 
     pub(super) fn has_parent(&self) -> bool {
@@ -193,7 +190,6 @@ impl Resource {
         }
     }
 
-    /// The end of the parent's lease.
     pub(crate) fn supply_until(&self) -> Option<Millis> {
         match self.supply_state {
             SupplyState::Parent { supply, .. } => supply.map(|(until, _)| until),
@@ -236,7 +232,8 @@ impl Resource {
             return false;
         }
         let divides = |(_, terms): &(i16, Terms)| !matches!(terms, Terms::Wants | Terms::Each(_));
-        if self.allocation.parent_terms().iter().any(divides) || self.settings.capacity < self.capacity_inputs.template
+        if self.allocation.division.parent_terms().iter().any(divides)
+            || self.settings.capacity < self.capacity_inputs.template
         {
             return false;
         }
@@ -246,7 +243,7 @@ impl Resource {
             Some(_) if grant > Amount::ZERO || holder.leases.is_live(now) => return false,
             Some(_) => holder.wants().floor(),
             None if self.settings.shares() => {
-                wanted(&holder.claims).map(|claim| self.allocation.ruled(claim).wants).collect::<Sum>().floor()
+                wanted(&holder.claims).map(|claim| self.allocation.division.ruled(claim).wants).collect::<Sum>().floor()
             }
             None => due,
         };

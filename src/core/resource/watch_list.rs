@@ -39,7 +39,6 @@ impl Why {
     /// All of them, in the order in which hints are given.
     pub const ALL: [Why; 3] = [Why::Shrink, Why::Confirm, Why::Grow];
 
-    /// For metrics and transcripts.
     pub fn name(self) -> &'static str {
         match self {
             Why::Shrink => "shrink",
@@ -49,10 +48,8 @@ impl Why {
     }
 }
 
-/// A holder that should ask again now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
-    /// Client or child node.
     pub kind: HolderKind,
     pub id: Arc<str>,
     pub why: Why,
@@ -77,7 +74,6 @@ pub(crate) fn waits(due: Amount, current: Amount) -> bool {
     due > current && apart(due, current)
 }
 
-/// A holder that is considered for a hint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HintCandidate {
     pub(crate) due: Amount,
@@ -141,14 +137,12 @@ impl HintContext {
     }
 }
 
-/// The state of a watched holder.
 #[derive(Debug)]
 struct Watched {
     slot: u32,
     last: Option<Last>,
 }
 
-/// The last hint to a holder.
 #[derive(Debug)]
 struct Last {
     at: Millis,
@@ -218,7 +212,6 @@ impl WatchList {
         watched.and_then(|watched| watched.last.as_ref()).is_some_and(|last| !last.answered)
     }
 
-    /// The holder has been answered.
     pub(crate) fn answered(&mut self, place: u32) {
         if let Some(last) = self.last(place) {
             last.answered = true;
@@ -304,13 +297,11 @@ impl WatchList {
         Some(why)
     }
 
-    /// Bytes in use, for the benchmarks.
     pub(crate) fn bytes(&self) -> usize {
         self.watched.capacity() * size_of::<(usize, Watched)>()
     }
 }
 
-/// A place to visit, and its holder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) place: u32,
@@ -324,27 +315,4 @@ fn pause(repeated: u8) -> Millis {
 
 fn earlier(one: Option<Millis>, other: Millis) -> Option<Millis> {
     Some(one.map_or(other, |one| one.min(other)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lease::ledger::NOT_WATCHED;
-
-    #[test]
-    fn places_of_removed_holders_are_reused() {
-        let mut list = WatchList::default();
-        let stays = list.insert(7);
-        let mut places = (0..1000).map(|slot| {
-            let place = list.insert(slot);
-            list.remove(place);
-            place
-        });
-        let first = places.next().expect("a thousand");
-        assert!(first != stays && places.all(|place| place == first));
-        list.remove(NOT_WATCHED);
-        assert!(!list.is_empty());
-        list.remove(stays);
-        assert_eq!(list.next_look((1, 1), Millis(0)), None, "there is no holder to visit");
-    }
 }

@@ -52,43 +52,21 @@ fn unbounded() -> impl Strategy<Value = Settings> {
 }
 
 proptest! {
-    #![proptest_config(cases(250))]
+    #![proptest_config(cases(1000))]
 
+    /// With `confirmed` and `prompt`, with algorithms that share the capacity and others, with and without cuts.
     #[test]
     fn no_chain_of_masters_lets_holders_believe_in_more_than_there_is(
-        settings in settings(Reuse::Confirmed),
+        settings in prop_oneof![2 => settings(Reuse::Confirmed), 1 => settings(Reuse::Prompt), 1 => unbounded()],
         actors in actors(),
-        events in events(false, 300),
+        events in prop_oneof![events(false, 300), events(true, 300)],
     ) {
         run(settings, actors, &events)?;
     }
+}
 
-    #[test]
-    fn after_capacity_cuts_every_master_knows_what_is_believed(
-        settings in settings(Reuse::Confirmed),
-        actors in actors(),
-        events in events(true, 300),
-    ) {
-        run(settings, actors, &events)?;
-    }
-
-    #[test]
-    fn prompt_promises_within_capacity_and_within_horizons(
-        settings in settings(Reuse::Prompt),
-        actors in actors(),
-        events in events(true, 300),
-    ) {
-        run(settings, actors, &events)?;
-    }
-
-    #[test]
-    fn what_is_not_shared_is_promised_too(
-        settings in unbounded(),
-        actors in actors(),
-        events in events(true, 200),
-    ) {
-        run(settings, actors, &events)?;
-    }
+proptest! {
+    #![proptest_config(cases(250))]
 
     /// Each master asks the parent anew. Until it has been lent something it decides nothing, and no client loses
     /// anything.

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::lease::proposer::Proposal;
 use crate::{
     lease::leases::Has,
-    policy::settings::{Priority, Settings},
+    policy::settings::{AlgorithmKind, Priority, Settings},
     resource::{
         Answer, Ask, Birth, Lease, Release, Request, Resource, RoundScratch,
         invariant::{self, Violation},
@@ -129,8 +129,8 @@ impl Harness {
     pub(crate) fn new(birth: Birth, actors: Vec<Actor>) -> Harness {
         let audited = birth.settings.reuse == crate::policy::settings::Reuse::Confirmed;
         let peers = birth.inherited.as_ref().map(|_| Peers::new());
-        // What a parent lends is cut whenever it ends.
-        let cut = birth.source == Source::Parent;
+        // The supply of a parent is cut when it ends, and a pool may be overbooked.
+        let cut = birth.source == Source::Parent || birth.settings.kind == AlgorithmKind::PriorityPool;
         Harness {
             resource: Resource::new(birth),
             actors,
@@ -171,6 +171,12 @@ impl Harness {
                 for claim in &mut actor.claims {
                     claim.wants = Amount::clamped(wants * f64::from(claim.subclients));
                 }
+            }
+            Event::Use(n, usage) => self.nth(n).usage = usage,
+            Event::Assign(n, assigned) => {
+                let (at, actor) = (self.at(), self.nth(n));
+                let (kind, id) = (actor.kind, Arc::clone(&actor.id));
+                let _ = self.resource.assign(at, kind, &id, assigned);
             }
             Event::Drain(n) => self.drain(n),
             Event::Release(n) => self.release(n)?,
@@ -301,7 +307,7 @@ impl Harness {
         let mut ids: Vec<_> = batch.iter().map(|request| Arc::clone(&request.ask.id)).collect();
         ids.sort();
         ids.dedup();
-        let told = ids.len() == batch.len() && !self.resource.is_learning(at);
+        let told = ids.len() == batch.len() && !self.resource.is_learning(at) && self.resource.pool().is_none();
         let dues: BTreeMap<_, _> =
             self.resource.report_holders(at, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
         for (request, answer) in batch.into_iter().zip(answers) {
@@ -417,6 +423,12 @@ impl Harness {
         self.resource = Resource::new(birth);
         self.supply_until = None;
         Ok(())
+    }
+
+    /// A master that knows nothing of earlier leases takes over. What it does not know is not audited.
+    pub(crate) fn replace(&mut self, birth: Birth) {
+        self.resource = Resource::new(birth);
+        self.audited = false;
     }
 
     /// What holders may believe is covered by the books, and by the capacity.

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-pub(super) fn event(capacities: bool) -> impl Strategy<Value = Event> {
+pub(in crate::tests) fn event(capacities: bool) -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => any::<usize>().prop_map(Event::Send),
         8 => (1..6usize, any::<usize>()).prop_map(|(most, pick)| Event::Arrive { most, pick }),
@@ -103,34 +103,24 @@ fn run(birth: Birth, actors: Vec<Actor>, events: &[Event]) -> Result<Harness, Te
 }
 
 proptest! {
+    #![proptest_config(cases(1200))]
+
+    /// With `prompt` clients may use an old lease until the answer arrives, so only what the server counts is bounded.
+    #[test]
+    fn no_history_lets_holders_believe_in_more_than_there_is(
+        settings in prop_oneof![2 => settings(Reuse::Confirmed), 1 => settings(Reuse::Prompt)],
+        actors in actors(),
+        events in prop_oneof![
+            proptest::collection::vec(event(false), 1..250),
+            proptest::collection::vec(event(true), 1..250),
+        ],
+    ) {
+        run(birth(settings), actors, &events)?;
+    }
+}
+
+proptest! {
     #![proptest_config(cases(400))]
-
-    #[test]
-    fn confirmed_never_lets_holders_believe_in_more_than_there_is(
-        settings in settings(Reuse::Confirmed),
-        actors in actors(),
-        events in proptest::collection::vec(event(false), 1..250),
-    ) {
-        run(birth(settings), actors, &events)?;
-    }
-
-    #[test]
-    fn after_a_capacity_cut_the_books_still_cover_what_is_believed(
-        settings in settings(Reuse::Confirmed),
-        actors in actors(),
-        events in proptest::collection::vec(event(true), 1..250),
-    ) {
-        run(birth(settings), actors, &events)?;
-    }
-
-    #[test]
-    fn prompt_keeps_the_servers_own_books_within_capacity(
-        settings in settings(Reuse::Prompt),
-        actors in actors(),
-        events in proptest::collection::vec(event(true), 1..250),
-    ) {
-        run(birth(settings), actors, &events)?;
-    }
 
     #[test]
     fn learning_hands_back_no_more_than_there_is(

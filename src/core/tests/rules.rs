@@ -3,14 +3,9 @@
 //! The random histories of [`super::histories`] say *that* the promises hold; these tests say which rule keeps which
 //! promise, so that a broken rule fails with its name and its reason, not with the seed of a history.
 
-mod capacity_changes;
 mod clients;
-mod configure;
-mod elsewhere;
-mod expiry;
 mod explain;
 mod forecast;
-mod haste;
 mod hints;
 mod inherited;
 mod learning;
@@ -21,15 +16,9 @@ mod numbers;
 mod overrides;
 mod priorities;
 mod promises;
-mod renew;
-mod reuse;
 mod rounds;
-mod safe_capacity;
-mod shadow;
 mod shares;
-mod supply;
 mod tokens;
-mod too_soon;
 mod tree;
 mod units;
 

@@ -45,8 +45,7 @@
 //! own books say (*believed*): the newest lease that reached each, while it is live. Rounds and blocks are checked for
 //! the invariants.
 
-mod parent;
-mod peer;
+mod others;
 mod pool;
 mod words;
 

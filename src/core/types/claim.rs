@@ -30,12 +30,10 @@ impl Claim {
     /// The maximum number of clients that one claim may stand for.
     pub const MAX_SUBCLIENTS: u32 = 1_000_000_000;
 
-    /// The claim of several clients.
     pub const fn new(wants: Amount, subclients: u32, priority: i16) -> Claim {
         Claim { wants, subclients, priority, rule: None, is_minimum: false }
     }
 
-    /// The claim of a plain client.
     pub fn of_client(wants: Amount, priority: i64) -> Claim {
         Claim::new(wants, 1, clamp_priority(priority))
     }

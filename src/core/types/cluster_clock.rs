@@ -28,7 +28,6 @@ const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 pub struct ClusterTime(pub u64);
 
 impl ClusterTime {
-    /// Later by `span`.
     #[must_use]
     pub const fn plus(self, span: Millis) -> ClusterTime {
         ClusterTime(self.0.saturating_add(span.0))

@@ -25,24 +25,19 @@ enum GlobPart {
     },
 }
 
-/// Why a pattern is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
-    /// `[` without `]`.
     #[error("`[` is never closed by `]`")]
     UnclosedClass,
-    /// `[]`, `[a-]` or `[-a]`.
     #[error(
         "a character class needs characters or ranges like `a-z`; write `\\-` or `\\]` for these characters themselves"
     )]
     BadClass,
-    /// `\` at the very end.
     #[error("`\\` at the end takes nothing literally; write `\\\\` for a backslash")]
     TrailingBackslash,
 }
 
 impl Glob {
-    /// Checks a pattern.
     pub fn new(pattern: &str) -> Result<Glob, GlobError> {
         let mut parts = Vec::new();
         let mut chars = pattern.chars().peekable();

@@ -95,7 +95,6 @@ impl SlotDeltas {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use proptest::prelude::*;
 
@@ -125,28 +124,6 @@ mod tests {
         assert_eq!(greedy(share, 4, 1), [4]);
     }
 
-    #[test]
-    fn principals_that_come_and_go_together_have_about_the_same() {
-        let share = PrincipalShare::default();
-        let mut own = [0_usize; 5];
-        for turn in 0..100_000 {
-            let at = turn % own.len();
-            if share.allows(own[at], 1, own.iter().sum(), 1_000) {
-                own[at] += 1;
-            }
-        }
-        let (least, largest) = (own.iter().min().copied(), own.iter().max().copied());
-        assert!(own.iter().sum::<usize>() > 900 && largest.zip(least).is_some_and(|(l, s)| l - s <= 1), "{own:?}");
-    }
-
-    #[test]
-    fn a_part_is_above_nothing_and_at_most_everything() {
-        for wrong in [0.0, -0.5, 1.001, f64::NAN, f64::INFINITY] {
-            assert_eq!(PrincipalShare::new(wrong), None, "{wrong}");
-        }
-        assert_eq!(PrincipalShare::new(1.0), Some(PrincipalShare::ALL));
-    }
-
     proptest! {
         #[test]
         fn a_newcomer_is_refused_only_by_a_table_that_is_full(
@@ -170,22 +147,6 @@ mod tests {
             let share = PrincipalShare::new(part).expect("a part");
             let used = own + other;
             prop_assert!(!share.cannot_bind(used, most) || share.allows(own, 1, used, most));
-        }
-
-        #[test]
-        fn deltas_are_the_sum_of_what_was_noted(notes in prop::collection::vec((0_u32..4, -3_isize..4), 0..50)) {
-            let (mut slot_deltas, mut sums) = (SlotDeltas::default(), BTreeMap::new());
-            for (principal, places) in notes {
-                slot_deltas.note(Principal(principal), places);
-                *sums.entry(principal).or_insert(0) += places;
-            }
-            let mut told = BTreeMap::new();
-            for delta in slot_deltas.drain() {
-                *told.entry(delta.principal.0).or_insert(0) += delta.places;
-            }
-            for (principal, sum) in sums {
-                prop_assert_eq!(told.get(&principal).copied().unwrap_or(0), if principal == 0 { 0 } else { sum });
-            }
         }
     }
 }

@@ -13,12 +13,10 @@ use crate::planted::{self, Fault};
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// From whole seconds.
     pub const fn from_secs(secs: u64) -> Millis {
         Millis(secs * 1000)
     }
 
-    /// Later by `span`.
     #[must_use]
     pub const fn plus(self, span: Millis) -> Millis {
         Millis(self.0.saturating_add(span.0))

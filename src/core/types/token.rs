@@ -24,7 +24,6 @@ impl Token {
         self.0.get()
     }
 
-    /// The first of an epoch.
     pub fn first(epoch: Epoch) -> Token {
         Token(NonZeroU64::MIN.saturating_add(epoch.0))
     }
@@ -34,7 +33,6 @@ impl Token {
         Token::new(epoch.0)
     }
 
-    /// The one after it.
     pub(crate) fn next(self) -> Token {
         Token(self.0.saturating_add(1))
     }
@@ -62,7 +60,6 @@ impl Tokens {
         Epoch(self.first.get() - 1)
     }
 
-    /// The one that is issued next.
     pub(crate) fn next(&self) -> Token {
         self.next
     }

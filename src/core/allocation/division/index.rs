@@ -22,9 +22,7 @@ use slab::Slab;
 
 pub(crate) use self::key::{ClaimKey, Totals};
 
-/// Entries of a leaf.
 const LEAF: usize = 128;
-/// Children of a branch.
 const FAN: usize = 32;
 
 /// Unordered claims. Their fields are kept in separate arrays: a search reads owners only.
@@ -220,7 +218,6 @@ impl Index {
         index
     }
 
-    /// The sums over everything.
     pub(crate) fn totals(&self) -> Totals {
         self.totals
     }
@@ -419,7 +416,6 @@ impl Index {
         key.ratio()
     }
 
-    /// Bytes in use, for the benchmarks.
     pub(crate) fn bytes(&self) -> usize {
         self.leaves.capacity() * size_of::<Leaf>() + self.branches.capacity() * size_of::<Branch>()
     }

@@ -1,14 +1,70 @@
-//! Claims by priority for reports to a parent, where the division itself ignores priorities.
+//! What priorities do to claims.
 //!
-//! The parent decides how priorities take effect, and its configuration may change: so they are reported even if they
-//! mean nothing here. Mostly all clients have the same priority, and then nothing else is kept. From the second
-//! priority on a second index has all claims by priority, so that a report to the parent never visits each of them.
+//! [`ClaimOrder`] says in which band a claim is divided, and how much it weighs there.
+//!
+//! [`Priorities`] keeps the priorities of claims that are divided in one band, for reports to a parent: the parent
+//! decides what priorities mean, and its configuration may change. Usually all clients have the same priority, and
+//! nothing else is kept. With a second priority a second index holds all claims by priority, so a report visits few of
+//! them.
 
 use super::{
     index::{ClaimKey, Index},
-    slices,
+    reserve, slices,
 };
-use crate::types::claim::Claims;
+use crate::{
+    policy::settings::{Priority, Settings},
+    types::claim::{Claim, Claims},
+};
+
+/// How claims have to be sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClaimOrder {
+    OneBand,
+    /// One band too, by wants per weight.
+    Weighted,
+    Bands,
+    /// Bands that share a reserve.
+    ReservedBands,
+}
+
+impl ClaimOrder {
+    pub(super) fn of(settings: &Settings) -> ClaimOrder {
+        match settings.priority {
+            Priority::Strict if settings.reserve > 0.0 && settings.kind.is_indexed() => ClaimOrder::ReservedBands,
+            Priority::Strict => ClaimOrder::Bands,
+            // STATIC gives every client the same, and has to know the number of clients.
+            Priority::Weighted if settings.kind.is_indexed() => ClaimOrder::Weighted,
+            Priority::Ignore | Priority::Weighted => ClaimOrder::OneBand,
+        }
+    }
+
+    /// The band of claims of this priority.
+    pub(super) fn band(self, priority: i16) -> i16 {
+        match self {
+            ClaimOrder::OneBand => 0,
+            // Weights are part of the number of clients already: a parent must not weight them again.
+            ClaimOrder::Weighted => 1,
+            ClaimOrder::Bands => priority,
+            ClaimOrder::ReservedBands => priority.clamp(*reserve::BANDS.start(), *reserve::BANDS.end()),
+        }
+    }
+
+    /// Where a claim stands in an index, and how much it counts there.
+    pub(super) fn entry(self, slot: u32, ordinal: usize, claim: &Claim) -> (ClaimKey, u32) {
+        let claim = self.weighed(claim);
+        let ratio = claim.wants.get() / f64::from(claim.subclients);
+        (ClaimKey::new(self.band(claim.priority), ratio, slot, ordinal as u16), claim.subclients)
+    }
+
+    /// The claim with its subclients multiplied by its weight.
+    pub(super) fn weighed(self, claim: &Claim) -> Claim {
+        if self != ClaimOrder::Weighted {
+            return *claim;
+        }
+        let weight = claim.priority.max(1).unsigned_abs().into();
+        Claim { subclients: claim.subclients.saturating_mul(weight), ..*claim }
+    }
+}
 
 /// The priorities of the claims in an index of one band.
 #[derive(Default)]

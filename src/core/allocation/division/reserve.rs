@@ -30,7 +30,6 @@ use crate::types::amount::{Amount, Sum};
 /// With a reserve, priorities beyond these count as the nearest.
 pub(super) const BANDS: RangeInclusive<i16> = -128..=127;
 
-/// The reserve of one resource.
 pub(super) struct Reserve {
     /// As a part of the capacity, from 0 to 1.
     part: f64,

@@ -48,7 +48,6 @@ impl Records {
         self.blocks.get_mut(slot as usize / BLOCK)?.get_mut(slot as usize % BLOCK)
     }
 
-    /// The number of records.
     pub(super) fn len(&self) -> usize {
         self.end() - self.vacant.len()
     }
@@ -58,7 +57,6 @@ impl Records {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
 
-    /// The records from a slot on.
     pub(super) fn iter_from(&self, from: usize) -> impl Iterator<Item = (u32, &Holder)> {
         (from as u32..self.end() as u32).filter_map(|slot| Some((slot, self.get(slot)?)))
     }

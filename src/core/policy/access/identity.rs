@@ -20,16 +20,12 @@ pub enum Identity {
 /// Why a text is no name of an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// It has no characters.
     #[error("an identity is not empty")]
     Empty,
-    /// It is longer than any that is meant.
     #[error("an identity has at most {MAX_BYTES} bytes")]
     TooLong,
-    /// It could forge a line of a log, or move a cursor.
     #[error("an identity has no control or invisible characters")]
     Unseen,
-    /// Rules mean something else by it.
     #[error(
         "`anonymous` and `operator` are no names: rules mean callers without one by it, and the holder of the server's \
          admin token"
@@ -38,7 +34,6 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// The identity of this name.
     pub fn named(name: &str) -> Result<Identity, IdentityError> {
         match name {
             "" => Err(IdentityError::Empty),
@@ -58,7 +53,6 @@ impl Identity {
         }
     }
 
-    /// Its name, as in rules.
     pub fn text(&self) -> &str {
         match self {
             Identity::Anonymous => "anonymous",

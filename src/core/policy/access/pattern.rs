@@ -21,13 +21,10 @@ pub struct Pattern {
     glob: Option<Glob>,
 }
 
-/// Why a pattern is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It is no pattern of resource templates either.
     #[error(transparent)]
     Glob(#[from] GlobError),
-    /// `{…}` that is not `{identity}`.
     #[error("unknown placeholder `{found}`{}; known: {PLACEHOLDER} (write `\\{{` for a brace itself)", near(.found))]
     Placeholder {
         /// As it is written.
@@ -40,7 +37,6 @@ fn near(found: &str) -> String {
 }
 
 impl Pattern {
-    /// Checks a pattern.
     pub fn new(text: &str) -> Result<Pattern, PatternError> {
         let mut differs = false;
         let mut rest = text;

@@ -4,7 +4,6 @@ use crate::types::glob::Glob;
 
 use super::{AccessRequest, Action, Actions, Condition, Identity, Pattern, Policy, Rule};
 
-/// What one identity may do.
 #[derive(Debug, Clone)]
 pub struct Permissions {
     identity: Identity,
@@ -13,7 +12,7 @@ pub struct Permissions {
 
 /// A rule that is for the identity.
 #[derive(Debug, Clone)]
-struct Granted {
+pub(super) struct Granted {
     name: String,
     may: Actions,
     all_resources: bool,
@@ -37,7 +36,7 @@ pub struct Decision<'p> {
 const OPERATORS: [Action; 5] = [Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
 
 impl Granted {
-    fn of(rule: &Rule, identity: &Identity) -> Granted {
+    pub(super) fn of(rule: &Rule, identity: &Identity) -> Granted {
         let globs =
             |patterns: &[Pattern]| patterns.iter().filter_map(|pattern| pattern.glob_for(identity)).collect::<Vec<_>>();
         Granted {
@@ -64,8 +63,8 @@ impl Granted {
         !action.is_of_holders() || priority.is_none_or(|priority| priority <= self.max_priority)
     }
 
-    /// How many conditions are not met, and the first of them.
-    fn unmet(&self, request: &AccessRequest<'_>) -> (usize, Option<Condition>) {
+    /// The conditions that a request does not meet.
+    pub(super) fn unmet(&self, request: &AccessRequest<'_>) -> impl Iterator<Item = Condition> + use<> {
         let AccessRequest { action, resource, holder, priority } = *request;
         let unmet = [
             (Condition::May, self.may.has(action)),
@@ -73,9 +72,7 @@ impl Granted {
             (Condition::Holder, self.has_holder(action, holder)),
             (Condition::Priority, self.has_priority(action, priority)),
         ];
-        let mut unmet = unmet.into_iter().filter(|(_, is_met)| !is_met).map(|(condition, _)| condition);
-        let first = unmet.next();
-        (usize::from(first.is_some()) + unmet.count(), first)
+        unmet.into_iter().filter(|(_, is_met)| !is_met).map(|(condition, _)| condition)
     }
 }
 
@@ -123,10 +120,14 @@ impl Permissions {
         if self.is_operators(request.action) {
             return Decision { allowed: true, rule: None, unmet: None };
         }
-        let nearest = self.granted.iter().map(|granted| (granted.unmet(request), granted));
-        // Of several that come as near the first one, as it is written.
-        match nearest.min_by_key(|((count, _), _)| *count) {
-            Some(((_, unmet), granted)) => Decision { allowed: unmet.is_none(), rule: Some(&granted.name), unmet },
+        let judged = self.granted.iter().map(|granted| {
+            let mut unmet = granted.unmet(request);
+            let first = unmet.next();
+            (usize::from(first.is_some()) + unmet.count(), first, granted)
+        });
+        // The rule with the fewest unmet conditions; of several the first.
+        match judged.min_by_key(|(count, ..)| *count) {
+            Some((_, unmet, granted)) => Decision { allowed: unmet.is_none(), rule: Some(&granted.name), unmet },
             None => Decision { allowed: false, rule: None, unmet: Some(Condition::Who) },
         }
     }

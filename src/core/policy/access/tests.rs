@@ -33,47 +33,6 @@ fn allows(policy: &Policy, identity: &Identity, request: &AccessRequest<'_>) -> 
 }
 
 #[test]
-fn a_client_may_ask_as_itself_and_below_itself_only() {
-    let policy = Policy::new(vec![rule("web", &["web-*"], &[Action::Ask])]);
-    let web = named("web-1");
-    for (client, allowed) in [("web-1", true), ("web-1/a", true), ("web-1/a/b", false), ("web-2", false), ("", false)] {
-        assert_eq!(allows(&policy, &web, &asks("db", client, 0)), allowed, "{client}");
-    }
-    assert!(!allows(&policy, &named("db-1"), &asks("db", "db-1", 0)));
-    assert!(!allows(&policy, &Identity::Anonymous, &asks("db", "web-1", 0)));
-}
-
-#[test]
-fn an_identity_that_looks_like_a_pattern_is_taken_literally() {
-    let policy = Policy::new(vec![rule("all", &["*"], &[Action::Ask])]);
-    for (identity, client, allowed) in [
-        ("*", "*", true),
-        ("*", "bob", false),
-        ("[a-z]", "b", false),
-        ("[a-z]", "[a-z]", true),
-        ("a\\", "a\\", true),
-        ("a\\", "a\\/x", true),
-        ("?", "x", false),
-        ("{identity}", "{identity}", true),
-    ] {
-        assert_eq!(allows(&policy, &named(identity), &asks("db", client, 0)), allowed, "{identity} as {client}");
-    }
-}
-
-#[test]
-fn a_lone_star_is_every_identity_that_is_known() {
-    let policy = Policy::new(vec![rule("known", &["*"], &[Action::Read])]);
-    let request = AccessRequest::to(Action::Read);
-    assert!(allows(&policy, &named("spiffe://acme/web/1"), &request));
-    assert!(!allows(&policy, &Identity::Anonymous, &request));
-    let all = Policy::new(vec![rule("all", &["anonymous"], &[Action::Read])]);
-    assert!(allows(&all, &Identity::Anonymous, &request));
-    assert!(!allows(&all, &named("web"), &request));
-    let near = Policy::new(vec![rule("near", &["anon*"], &[Action::Read])]);
-    assert!(!allows(&near, &Identity::Anonymous, &request), "only the word itself");
-}
-
-#[test]
 fn names_that_rules_use_for_others_are_no_identities() {
     for (text, error) in [
         ("", IdentityError::Empty),
@@ -85,34 +44,6 @@ fn names_that_rules_use_for_others_are_no_identities() {
         assert_eq!(Identity::named(text), Err(error), "{text:?}");
     }
     assert_eq!(Identity::named(&"a".repeat(513)), Err(IdentityError::TooLong));
-}
-
-#[test]
-fn an_operator_may_do_what_operators_do_whatever_rules_say() {
-    let nothing = Policy::default().of(&Identity::Operator);
-    for action in Action::ALL {
-        let is_operators = !matches!(action, Action::Ask | Action::Lend);
-        assert_eq!(nothing.decide(&AccessRequest::to(action)).allowed, is_operators, "{}", action.name());
-    }
-}
-
-#[test]
-fn rules_add_up_and_the_highest_priority_counts() {
-    let low = Rule { max_priority: Some(3), ..rule("low", &["*"], &[Action::Ask]) };
-    let high = Rule { max_priority: Some(7), resources: patterns(&["db/*"]), ..rule("high", &["web"], &[Action::Ask]) };
-    let policy = Policy::new(vec![low, high]);
-    let web = policy.of(&named("web"));
-    assert_eq!(web.ceiling(Action::Ask, "db/x", "web"), Some(7));
-    assert_eq!(web.ceiling(Action::Ask, "cache", "web"), Some(3));
-    assert_eq!(web.ceiling(Action::Ask, "cache", "other"), None);
-    assert_eq!(web.ceiling(Action::Lend, "cache", "web"), None);
-    assert!(web.decide(&asks("db/x", "web", 7)).allowed);
-    let denied = web.check(&asks("db/x", "web", 8)).expect_err("too high");
-    assert_eq!(
-        denied,
-        "`web` may not ask for `db/x` as client `web` at priority 8: no rule allows it; the nearest, `low`, has a \
-         lower max_priority"
-    );
 }
 
 #[test]

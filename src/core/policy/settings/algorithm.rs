@@ -37,12 +37,10 @@ impl AlgorithmKind {
         }
     }
 
-    /// The algorithm of a number.
     pub fn from_number(number: i32) -> Option<AlgorithmKind> {
         AlgorithmKind::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// The name it has in configuration files.
     pub fn name(self) -> &'static str {
         match self {
             AlgorithmKind::NoAlgorithm => "NO_ALGORITHM",
@@ -77,10 +75,8 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All of them, in documentation order.
     pub const ALL: [Priority; 3] = [Priority::Ignore, Priority::Strict, Priority::Weighted];
 
-    /// The name it has in configuration files.
     pub fn name(self) -> &'static str {
         match self {
             Priority::Ignore => "ignore",

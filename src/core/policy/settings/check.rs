@@ -1,21 +1,20 @@
 //! Whether the parameters and the capacity go together.
 
+use std::sync::Arc;
+
 use super::{AlgorithmKind, Priority, Settings};
-use crate::{policy::client_rules::ClientRuleError, types::amount::Amount};
+use crate::{
+    policy::client_rules::{ClientRule, ClientRuleError},
+    types::amount::Amount,
+};
 
 /// Why settings cannot be used, though each value alone could.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SettingsError {
-    /// Not even one client would fit.
     #[error(
         "parameter `min_capacity` is {min}, more than the capacity, {capacity}: no client would ever fit; at most the capacity"
     )]
-    MinOverCapacity {
-        /// The least useful capacity.
-        min: Amount,
-        capacity: Amount,
-    },
-    /// The most that the total may be is less than what there is.
+    MinOverCapacity { min: Amount, capacity: Amount },
     #[error(
         "parameter `max_capacity` is {max}, less than the capacity, {capacity}; at least the capacity, or leave it out"
     )]
@@ -24,10 +23,8 @@ pub enum SettingsError {
         max: Amount,
         capacity: Amount,
     },
-    /// A pool has a unit of its own.
     #[error("parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out")]
     WholeUnits,
-    /// Only strict bands can starve.
     #[error(
         "parameter `reserve` is {reserve}, but `priority` is `{}`: the reserve is for bands that others go before; \
          set `priority` to `strict`, or leave it out", priority.name()
@@ -38,10 +35,8 @@ pub enum SettingsError {
         /// How priorities take effect.
         priority: Priority,
     },
-    /// Rules for clients that cannot be kept.
     #[error(transparent)]
     Clients(#[from] ClientRuleError),
-    /// The capacity lies outside the bounds that reports of load may move it in.
     #[error(
         "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between"
     )]
@@ -79,6 +74,72 @@ impl Settings {
         match self.pool.max_capacity.filter(|max| *max < capacity) {
             Some(max) => Err(SettingsError::MaxUnderCapacity { max, capacity }),
             None => Ok(()),
+        }
+    }
+
+    fn check_clients(&self) -> Result<(), ClientRuleError> {
+        if !self.clients.is_empty() && self.kind == AlgorithmKind::PriorityPool {
+            return Err(ClientRuleError::OfPool);
+        }
+        self.clients.iter().try_for_each(|rule| self.check_rule(rule))
+    }
+
+    fn check_rule(&self, rule: &ClientRule) -> Result<(), ClientRuleError> {
+        let pattern = || Arc::clone(&rule.pattern);
+        let has_min = rule.min > Amount::ZERO;
+        let shared = [("weight", rule.weight != 1), ("min", has_min)];
+        if let Some((field, _)) = shared.into_iter().find(|(_, given)| *given && !self.kind.is_indexed()) {
+            return Err(ClientRuleError::NotShared { pattern: pattern(), field, kind: self.kind.name() });
+        }
+        if has_min && self.reserve > 0.0 {
+            return Err(ClientRuleError::WithReserve(pattern()));
+        }
+        let (min, capacity) = (rule.min, self.capacity);
+        for (what, most) in [("its `max`", rule.max), ("the capacity", Some(capacity))] {
+            if let Some(most) = most.filter(|most| *most < min) {
+                return Err(ClientRuleError::TooMuch { pattern: pattern(), min, what, most });
+            }
+        }
+        let amounts =
+            [("min", Some(min)), ("max", rule.max)].map(|(field, amount)| (field, amount.unwrap_or_default()));
+        match amounts.into_iter().find(|(_, amount)| self.whole_units && *amount != amount.floor()) {
+            Some((field, amount)) => Err(ClientRuleError::NotWhole { pattern: pattern(), field, amount }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_cannot_be_kept_are_refused() {
+        let check = |kind, text: &str, change: fn(&mut Settings)| {
+            let mut settings = Settings::new(kind, Amount::clamped(100.0));
+            assert!(settings.clients.push(ClientRule::read(text).expect(text)));
+            change(&mut settings);
+            settings.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(check(AlgorithmKind::FairShare, "3 20 40 a", |_| {}), Ok(()));
+        assert_eq!(check(AlgorithmKind::Static, "1 0 40 a", |_| {}), Ok(()));
+        for (kind, text, change, says) in [
+            (AlgorithmKind::PriorityPool, "1 0 4 a", (|_| {}) as fn(&mut Settings), "PRIORITY_POOL"),
+            (AlgorithmKind::Static, "2 0 - a", |_| {}, "`weight`, but STATIC"),
+            (AlgorithmKind::NoAlgorithm, "1 1 - a", |_| {}, "`min`, but NO_ALGORITHM"),
+            (AlgorithmKind::FairShare, "1 50 40 a", |_| {}, "more than its `max`, 40"),
+            (AlgorithmKind::FairShare, "1 101 - a", |_| {}, "more than the capacity, 100"),
+            (AlgorithmKind::FairShare, "1 2.5 - a", |settings| settings.whole_units = true, "`min` of 2.5"),
+            (AlgorithmKind::FairShare, "1 0 2.5 a", |settings| settings.whole_units = true, "`max` of 2.5"),
+            (
+                AlgorithmKind::FairShare,
+                "1 2 - a",
+                |settings| (settings.priority, settings.reserve) = (Priority::Strict, 0.1),
+                "`reserve`",
+            ),
+        ] {
+            let error = check(kind, text, change).expect_err(text);
+            assert!(error.contains(says) && error.contains("`clients`"), "{error}");
         }
     }
 }

@@ -66,7 +66,6 @@ pub struct PoolSettings {
     pub raise_tc: Millis,
     /// It grows only while more than this part of it is connected.
     pub raise_threshold: f64,
-    /// When it grows.
     pub raise_mode: RaiseMode,
     pub drop_mode: DropMode,
     /// With [`DropMode::Exp`]: the exponent of the fall if all clients were victims.
@@ -81,13 +80,11 @@ pub struct PoolSettings {
     pub time_factor: f64,
     /// What a unit of reported use adds to it.
     pub request_factor: f64,
-    /// Whether the two are weighed.
     pub cost_weights: CostWeights,
     /// With [`CostWeights::Auto`]: for how long little must have been used.
     pub calm: Millis,
     /// With [`CostWeights::Auto`]: little is this part of the base.
     pub calm_ratio: f64,
-    /// What balances are kept under.
     pub free_key: FreeKey,
     /// So many balances of clients that are away are remembered; the smallest go first.
     pub max_remembered: usize,

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{EPOCH, has};
+use super::{EPOCH, ask, has};
 use crate::{
     lease::leases::Has,
+    pool::{News, Usage},
     resource::{Ask, Lease},
     types::{
         amount::Amount,
         claim::{Claims, HolderKind},
-        principal::ChargedTo,
         time::Millis,
     },
 };
@@ -34,19 +34,34 @@ pub(crate) struct Actor {
     pub(crate) kind: HolderKind,
     pub(crate) echo: Echo,
     pub(crate) claims: Claims,
-    pub(super) lease: Option<(Lease, Millis)>,
+    pub(crate) lease: Option<(Lease, Millis)>,
     /// Child nodes: what its own clients may still use, by the lease it was cut from, and when that ends.
     pub(super) below: Vec<(Amount, Millis)>,
     pub(super) sent: u64,
     /// The newest request that was answered.
     pub(super) answered: u64,
     pub(super) lives: u32,
+    /// In a pool: the account of a free client, and the use that it reports: the part of its capacity, and the cost.
+    pub(crate) account: Option<Arc<str>>,
+    pub(crate) usage: Option<(f64, f64)>,
 }
 
 impl Actor {
     pub(crate) fn new(n: usize, kind: HolderKind, echo: Echo, claims: Claims) -> Actor {
         let id = format!("holder-{n}").into();
-        Actor { id, kind, echo, claims, lease: None, below: Vec::new(), sent: 0, answered: 0, lives: 0 }
+        Actor {
+            id,
+            kind,
+            echo,
+            claims,
+            lease: None,
+            below: Vec::new(),
+            sent: 0,
+            answered: 0,
+            lives: 0,
+            account: None,
+            usage: None,
+        }
     }
 
     /// What it, or any client below it, may be using.
@@ -75,23 +90,12 @@ impl Actor {
         };
         let had = self.lease.filter(|_| live.is_none() && self.echo == Echo::Token).map(|(lease, _)| has(&lease));
         let outstanding = Some(self.outstanding(now));
-        let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
-        let drops_late = self.echo == Echo::Token;
-        let charged_to = ChargedTo::default();
-        Ask {
-            kind,
-            id,
-            claims,
-            has: live,
-            had,
-            drops_late,
-            is_gateway: false,
-            outstanding,
-            learning: false,
-            instance: None,
-            news: None,
-            charged_to,
-        }
+        let (kind, claims, drops_late) = (self.kind, self.claims.clone(), self.echo == Echo::Token);
+        let news = self.usage.map(|(recharging, cost)| {
+            let usage = Usage { recharging, request_cost: Amount::clamped(cost), interval: None };
+            Box::new(News { key: self.account.clone(), usage: Some(usage) })
+        });
+        Ask { kind, claims, had, drops_late, outstanding, news, ..ask(&self.id, 0.0, live) }
     }
 
     pub(super) fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {

@@ -1,5 +1,7 @@
 //! What may happen in a history.
 
+use crate::pool::Assigned;
+
 /// Something that can happen.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
@@ -26,6 +28,10 @@ pub(crate) enum Event {
     /// A holder dies; its successor has another id.
     Die(usize),
     Capacity(f64),
+    /// A member of a pool reports this use from now on: the part of its capacity, and the cost.
+    Use(usize, Option<(f64, f64)>),
+    /// The manager of a pool assigns capacity to a holder, if it fits.
+    Assign(usize, Option<Assigned>),
     /// The parent has lent so much for so long.
     Supply {
         capacity: f64,

@@ -17,16 +17,6 @@ fn all_quantities_of_the_proposal_can_be_asked() {
 }
 
 #[test]
-fn another_algorithm_has_no_pool() {
-    let mut resource = Resource::new(birth(Settings::new(AlgorithmKind::FairShare, Amount::clamped(10.0))));
-    let id = "p".into();
-    let assigned = Some(Assigned::Capacity(Amount::clamped(1.0)));
-    assert_eq!(resource.assign(Millis(0), HolderKind::Client, &id, assigned), Err(AssignError::NoPool));
-    assert_eq!(resource.pool(), None);
-    assert!(resource.take_pool_events().is_empty());
-}
-
-#[test]
 fn assignments_are_checked() {
     let mut pond = Pond::new(10.0, &[("min_capacity", "2")]);
     let least = Amount::clamped(2.0);
@@ -115,15 +105,6 @@ fn reports_of_load_move_the_capacity_within_bounds_under_any_algorithm() {
         pond.tick();
         assert_eq!(pond.resource.settings().capacity.get(), 20.0, "{kind:?}: no report has said so since");
     }
-}
-
-#[test]
-fn reports_of_load_need_to_be_allowed() {
-    let report = LoadReport { load: Load::Capacity(Amount::clamped(7.0)), until: None };
-    assert_eq!(Pond::new(10.0, &[]).resource.report_load(Millis(0), report), Err(LoadError::NotAllowed));
-    let settings = settings(10.0, &[("capacity_floor", "1")]);
-    let below = Birth { source: Source::Parent, ..birth(settings) };
-    assert_eq!(Pond::born(below).resource.report_load(Millis(0), report), Err(LoadError::HasParent));
 }
 
 #[test]
@@ -217,14 +198,6 @@ fn the_algorithm_can_change_to_a_pool_and_back_while_it_runs() {
     pond.resource.configure(fair);
     assert_eq!(pond.resource.pool(), None);
     assert_eq!(pond.asks("a", 6.0), 6.0);
-}
-
-#[test]
-fn the_wire_knows_algorithms_by_their_numbers() {
-    let numbers = AlgorithmKind::ALL.map(AlgorithmKind::number);
-    assert_eq!(numbers, [0, 1, 2, 3, 100]);
-    assert_eq!(numbers.map(AlgorithmKind::from_number), AlgorithmKind::ALL.map(Some));
-    assert_eq!(AlgorithmKind::from_number(4), None);
 }
 
 /// A hint goes to a client whose assignment has changed, up or down: what it has too much it should not use until it

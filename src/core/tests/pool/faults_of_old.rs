@@ -14,15 +14,6 @@ fn underrun() -> Pond {
     pond
 }
 
-/// T1: the map of subscribers was never made, and the first to subscribe would have crashed.
-#[test]
-fn a_pool_can_be_asked_for_events_before_anything_has_happened() {
-    let mut pond = Pond::new(10.0, &[]);
-    assert!(pond.happened().is_empty());
-    pond.tick();
-    assert!(pond.happened().is_empty());
-}
-
 /// T2: a second fall while the first was pending was written to a copy, and lost.
 #[test]
 fn a_second_fall_keeps_the_earlier_deadline_and_the_lower_value() {
@@ -73,16 +64,4 @@ fn victims_of_a_fall_are_priority_clients_and_the_sums_stay_right() {
     let report = pond.pool();
     assert_eq!((report.priority_connected.get(), report.priority_waiting, report.used.get()), (0.0, 0, 0.0));
     assert_eq!((report.free_waiting, report.revoking), (0, 0));
-}
-
-/// T5: all that is assigned may be more than the total; what is connected never is.
-#[test]
-fn what_is_assigned_may_be_more_than_the_total_what_is_connected_is_not() {
-    let mut pond = Pond::new(10.0, &[]);
-    for n in 0..5 {
-        pond.assign(&format!("p{n}"), 4.0).expect("none of them is connected");
-    }
-    let given: Vec<f64> = (0..5).map(|n| pond.asks(&format!("p{n}"), 4.0)).collect();
-    assert_eq!(given, [4.0, 4.0, 0.0, 0.0, 0.0]);
-    assert_eq!(pond.pool().priority_assigned.get(), 20.0);
 }

@@ -14,26 +14,17 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{tests::cases, types::amount::Sum};
+use crate::{
+    resource::Answer,
+    tests::{
+        cases,
+        harness::{Actor, Echo, Event, Harness},
+        histories,
+    },
+    types::{amount::Sum, token::Epoch},
+};
 
-#[derive(Debug, Clone)]
-enum PoolStep {
-    Send(usize),
-    Arrive(usize),
-    ArriveTwice(usize),
-    Answer(usize),
-    LoseRequest(usize),
-    LoseAnswer(usize),
-    Pass(u64),
-    Want(usize, f64),
-    Use(usize, Option<(f64, f64)>),
-    Release(usize),
-    Assign(usize, Option<Assigned>),
-    Base(f64),
-    Tick,
-}
-
-fn event() -> impl Strategy<Value = PoolStep> {
+fn event() -> impl Strategy<Value = Event> {
     let fraction = prop_oneof![0.0..1.0, Just(0.0), Just(1.0)];
     let usage = prop_oneof![
         3 => (fraction.clone(), 0.0..10.0).prop_map(Some),
@@ -46,200 +37,71 @@ fn event() -> impl Strategy<Value = PoolStep> {
         1 => Just(None),
     ];
     prop_oneof![
-        10 => any::<usize>().prop_map(PoolStep::Send),
-        10 => any::<usize>().prop_map(PoolStep::Arrive),
-        2 => any::<usize>().prop_map(PoolStep::ArriveTwice),
-        10 => any::<usize>().prop_map(PoolStep::Answer),
-        1 => any::<usize>().prop_map(PoolStep::LoseRequest),
-        1 => any::<usize>().prop_map(PoolStep::LoseAnswer),
-        5 => prop_oneof![Just(1u64), 100..3_000u64, 3_000..30_000u64].prop_map(PoolStep::Pass),
-        2 => (any::<usize>(), prop_oneof![0.0..20.0, Just(0.0)]).prop_map(|(n, wants)| PoolStep::Want(n, wants)),
-        3 => (any::<usize>(), usage).prop_map(|(n, usage)| PoolStep::Use(n, usage)),
-        1 => any::<usize>().prop_map(PoolStep::Release),
-        2 => (any::<usize>(), assigned).prop_map(|(n, assigned)| PoolStep::Assign(n, assigned)),
-        1 => (1.0..20.0).prop_map(PoolStep::Base),
-        2 => Just(PoolStep::Tick),
+        40 => histories::event(false),
+        3 => (any::<usize>(), usage).prop_map(|(n, usage)| Event::Use(n, usage)),
+        2 => (any::<usize>(), assigned).prop_map(|(n, assigned)| Event::Assign(n, assigned)),
+        1 => (1.0..20.0).prop_map(Event::Capacity),
+        2 => Just(Event::Tick),
     ]
 }
 
-struct PoolTestClient {
-    kind: HolderKind,
-    id: Arc<str>,
-    wants: f64,
-    usage: Option<(f64, f64)>,
-    /// The newest lease that reached it, and its end as it counts.
-    lease: Option<(Lease, Millis)>,
-    sent: u64,
-    answered: u64,
-}
-
-struct History {
-    resource: Resource,
-    now: Millis,
-    clients: Vec<PoolTestClient>,
-    requests: Vec<(usize, u64, Millis, Ask)>,
-    answers: Vec<(usize, u64, Millis, Lease)>,
-    log: Vec<crate::resource::Answer>,
+struct PoolHistory {
+    harness: Harness,
+    /// The most that the total could be so far, and whether that has fallen.
     most: Amount,
     has_fallen: bool,
 }
 
-impl History {
-    fn new(birth: Birth, clients: usize) -> History {
-        let client = |n: usize| PoolTestClient {
-            kind: if n % 5 == 4 { HolderKind::Node } else { HolderKind::Client },
-            id: format!("h{n}").into(),
-            wants: 3.0,
-            usage: Some((0.5, 1.0)),
-            lease: None,
-            sent: 0,
-            answered: 0,
+impl PoolHistory {
+    fn new(birth: Birth, members: usize) -> PoolHistory {
+        let actor = |n: usize| {
+            let claim = |subclients, priority| Claim::new(Amount::clamped(3.0), subclients, priority);
+            let (kind, claims) = match n % 5 {
+                4 => (HolderKind::Node, Claims::from_slice(&[claim(2, 1), claim(3, 0)])),
+                _ => (HolderKind::Client, Claims::from_slice(&[claim(1, (n % 3) as i16)])),
+            };
+            let (account, usage) = (Some(format!("address-{}", n % 3).into()), Some((0.5, 1.0)));
+            let mut actor = Actor::new(n, kind, Echo::Token, claims);
+            (actor.account, actor.usage) = (account, usage);
+            actor
         };
-        let resource = Resource::new(birth);
-        let most = resource.pool().expect("a pool").max;
-        let clients = (0..clients).map(client).collect();
-        let (requests, answers, log) = (Vec::new(), Vec::new(), Vec::new());
-        History { resource, now: Millis(1000), clients, requests, answers, log, most, has_fallen: false }
+        let harness = Harness::new(birth, (0..members).map(actor).collect());
+        let most = harness.resource.pool().expect("a pool").max;
+        PoolHistory { harness, most, has_fallen: false }
     }
 
-    fn send(&mut self, n: usize) {
-        let now = self.now;
-        let client = &mut self.clients[n];
-        client.sent += 1;
-        let lease = client.lease.filter(|(_, end)| now < *end).map(|(lease, _)| has(&lease));
-        let claim = |subclients: u32, priority| Claim::new(Amount::clamped(client.wants), subclients, priority);
-        let claims = match client.kind {
-            HolderKind::Client => Claims::from_slice(&[claim(1, (n % 3) as i16)]),
-            HolderKind::Node => Claims::from_slice(&[claim(2, 1), claim(3, 0)]),
-        };
-        let news = client.usage.map(|(recharging, cost)| {
-            let usage = Usage { recharging, request_cost: Amount::clamped(cost), interval: None };
-            Box::new(News { key: Some(format!("address-{}", n % 3).into()), usage: Some(usage) })
-        });
-        let outstanding = Some(Amount::ZERO);
-        let ask = Ask { kind: client.kind, claims, news, outstanding, ..ask(&client.id, 0.0, lease) };
-        self.requests.push((n, client.sent, now, ask));
-    }
-
-    fn arrive(&mut self, pick: usize, stays: bool) -> Result<(), TestCaseError> {
-        if self.requests.is_empty() {
-            return Ok(());
-        }
-        let at = pick % self.requests.len();
-        let (n, number, sent_at, ask) = if stays { self.requests[at].clone() } else { self.requests.swap_remove(at) };
-        let before = self.resource.sums().held;
-        let answer = one(&mut self.resource, now_at(self.now), Request::Ask(ask));
-        invariant::held_within_capacity(&self.resource, before)?; // S1
-        if let Some(lease) = answer.lease() {
-            let useful = lease.capacity == Amount::ZERO || lease.capacity >= Amount::clamped(1.0 - 1e-6);
-            let is_client = self.clients[n].kind == HolderKind::Client;
-            prop_assert!(useful || !is_client || self.resource.is_learning(self.now), "{lease:?}");
-            self.answers.push((n, number, sent_at, *lease));
-        }
-        self.log.push(answer);
-        Ok(())
-    }
-
-    fn answer(&mut self, pick: usize) {
-        if self.answers.is_empty() {
-            return;
-        }
-        let (n, number, sent_at, lease) = self.answers.swap_remove(pick % self.answers.len());
-        let client = &mut self.clients[n];
-        // Only the answer to the newest request counts.
-        if number == client.sent && number > client.answered {
-            client.answered = number;
-            client.lease = Some((lease, sent_at.plus(lease.length)));
-        }
-    }
-
-    fn step(&mut self, event: &PoolStep) -> Result<(), TestCaseError> {
-        let before = self.resource.sums().held;
-        let n = |pick: usize| pick % self.clients.len();
-        match *event {
-            PoolStep::Send(pick) => self.send(n(pick)),
-            PoolStep::Arrive(pick) => self.arrive(pick, false)?,
-            PoolStep::ArriveTwice(pick) => self.arrive(pick, true)?,
-            PoolStep::Answer(pick) => self.answer(pick),
-            PoolStep::LoseRequest(pick) if !self.requests.is_empty() => {
-                drop(self.requests.swap_remove(pick % self.requests.len()));
-            }
-            PoolStep::LoseAnswer(pick) if !self.answers.is_empty() => {
-                self.answers.swap_remove(pick % self.answers.len());
-            }
-            PoolStep::LoseRequest(_) | PoolStep::LoseAnswer(_) => {}
-            PoolStep::Pass(ms) => self.now = self.now.plus(Millis(ms)),
-            PoolStep::Want(pick, wants) => {
-                let at = n(pick);
-                self.clients[at].wants = wants;
-            }
-            PoolStep::Use(pick, usage) => {
-                let at = n(pick);
-                self.clients[at].usage = usage;
-            }
-            PoolStep::Release(pick) => {
-                let at = n(pick);
-                let client = &mut self.clients[at];
-                let (kind, id) = (client.kind, Arc::clone(&client.id));
-                let token = client.lease.take().map(|(lease, _)| lease.token);
-                // It is waiting for nothing any more.
-                client.answered = client.sent;
-                if token.is_some() {
-                    one(
-                        &mut self.resource,
-                        now_at(self.now),
-                        Request::Release(Release { kind, id, token, instance: None }),
-                    );
-                }
-            }
-            PoolStep::Assign(pick, assigned) => {
-                let client = &self.clients[n(pick)];
-                let (kind, id) = (client.kind, Arc::clone(&client.id));
-                // Some do not fit.
-                let _ = self.resource.assign(self.now, kind, &id, assigned);
-            }
-            PoolStep::Base(base) => {
-                let mut settings = self.resource.settings().clone();
-                settings.capacity = Amount::clamped(base);
-                self.resource.configure(settings);
-            }
-            PoolStep::Tick => {
-                self.resource.tick(self.now);
+    /// The harness checks S1 and S3.
+    fn step(&mut self, event: &Event) -> Result<(), TestCaseError> {
+        let answered = self.harness.log.len();
+        self.harness.step(event)?;
+        let resource = &self.harness.resource;
+        let learns = resource.is_learning(self.harness.now);
+        for answer in &self.harness.log[answered..] {
+            if let Answer::Granted(Lease { capacity, .. }) = answer {
+                let is_useful = *capacity == Amount::ZERO || *capacity >= Amount::clamped(1.0 - 1e-6);
+                prop_assert!(is_useful || learns, "{answer:?}");
             }
         }
-        self.check(before)
-    }
-
-    fn check(&mut self, before: Sum) -> Result<(), TestCaseError> {
-        let report = self.resource.pool().expect("a pool");
+        let (report, held) = (resource.pool().expect("a pool"), resource.sums().held);
         self.has_fallen |= report.max < self.most;
         self.most = report.max;
-        let held = self.resource.sums().held;
-        invariant::held_within_capacity(&self.resource, before)?; // S1
         prop_assert!(self.has_fallen || held <= Sum::from(report.max), "S2: {held:?} of {report:?}");
         prop_assert!(report.base <= report.total && report.total <= report.max, "{report:?}");
-        let now = self.now;
-        if self.resource.is_learning(now) {
-            return Ok(()); // It does not know what others have given.
-        }
-        let live = self.clients.iter().filter_map(|client| client.lease.filter(|(_, end)| now < *end));
-        invariant::believed_within_capacity(live.map(|(lease, _)| lease.capacity), held)?; // S3
-        self.resource.audit_pool().map_err(TestCaseError::fail)
+        if learns { Ok(()) } else { resource.audit_pool().map_err(TestCaseError::fail) }
     }
 
-    /// All ask, and get the answer.
+    fn steps(&mut self, events: &[Event]) -> Result<(), TestCaseError> {
+        events.iter().try_for_each(|event| self.step(event))
+    }
+
+    /// All members ask after a refresh interval, and get the answer.
     fn refresh(&mut self) -> Result<(), TestCaseError> {
-        self.requests.clear();
-        self.answers.clear();
-        self.now = self.now.plus(Millis::from_secs(5));
-        self.resource.tick(self.now);
-        for n in 0..self.clients.len() {
-            self.send(n);
-            self.arrive(0, false)?;
-            self.answer(0);
-            self.check(self.resource.sums().held)?;
-        }
-        Ok(())
+        self.harness.refresh_all()?;
+        self.step(&Event::Tick)
+    }
+
+    fn capacities(&self) -> Vec<Amount> {
+        self.harness.actors.iter().map(|actor| actor.lease.expect("it has asked").0.capacity).collect()
     }
 }
 
@@ -260,41 +122,34 @@ proptest! {
     #[test]
     fn no_history_lets_clients_believe_in_more_than_there_is(
         settings in parameters(),
-        clients in 1..12usize,
+        members in 1..12usize,
         events in proptest::collection::vec(event(), 1..250),
     ) {
-        let mut history = History::new(birth(settings), clients);
-        for event in &events {
-            history.step(event)?;
-        }
+        PoolHistory::new(birth(settings), members).steps(&events)?;
     }
 
     #[test]
     fn after_a_fall_all_fit_again_in_time(
         settings in parameters(),
-        clients in 1..12usize,
+        members in 1..12usize,
         events in proptest::collection::vec(event(), 1..150),
         base in 1.0..20.0,
     ) {
-        let mut history = History::new(birth(settings), clients);
-        for event in &events {
-            history.step(event)?;
-        }
-        history.step(&PoolStep::Base(base))?;
-        for client in &mut history.clients {
-            client.usage = Some((0.0, 0.0));
+        let mut history = PoolHistory::new(birth(settings), members);
+        history.steps(&events)?;
+        history.step(&Event::Capacity(base))?;
+        for actor in &mut history.harness.actors {
+            actor.usage = Some((0.0, 0.0));
         }
         // Leases of clients that have forgotten them end first.
-        history.now = history.now.plus(Millis::from_secs(70));
-        history.step(&PoolStep::Base(base * 0.8))?;
-        history.step(&PoolStep::Tick)?;
-        // What is used meanwhile may let it fall again.
-        let falls = |history: &History| history.resource.pool().expect("a pool").overloads;
+        history.steps(&[Event::Pass(70_000), Event::Capacity(base * 0.8), Event::Tick])?;
+        // The use in the meantime may let the total fall again.
+        let falls = |history: &PoolHistory| history.harness.resource.pool().expect("a pool").overloads;
         let mut since_fall = 0;
         for _ in 0..20 {
-            let before = (falls(&history), history.resource.total());
+            let before = (falls(&history), history.harness.resource.total());
             history.refresh()?;
-            let (held, total) = (history.resource.sums().held, history.resource.total());
+            let (held, total) = (history.harness.resource.sums().held, history.harness.resource.total());
             since_fall = if falls(&history) > before.0 || total < before.1 { 0 } else { since_fall + 1 };
             // The reduction window is one refresh.
             if since_fall > 3 {
@@ -302,42 +157,41 @@ proptest! {
                 return Ok(());
             }
         }
-        // What is granted counts as used until its holder reports. Where that is more than a small base, a pool that is
-        // overbooked many times falls at each grant: S4 says nothing of it.
+        // A grant counts as used until its holder reports. If that is more than a small base, a pool that is
+        // overbooked many times falls with each grant, and S4 does not apply.
         prop_assume!(false, "it falls again and again");
     }
 
     #[test]
     fn a_new_master_gives_back_what_holders_have_and_kicks_none_out(
         settings in parameters(),
-        clients in 1..12usize,
+        members in 1..12usize,
         assigned in 0..4usize,
     ) {
-        // Without a bias all go in turn, also now.
+        // Without a bias members take turns, also now.
         let mut settings = settings;
         settings.pool.connected_bias = 180.0;
-        let mut history = History::new(birth(settings.clone()), clients);
-        let facts: Vec<_> = history.clients.iter().filter(|client| client.kind == HolderKind::Client).take(assigned)
-            .map(|client| (HolderKind::Client, Arc::clone(&client.id), Assigned::Capacity(Amount::clamped(3.0))))
+        let mut history = PoolHistory::new(birth(settings.clone()), members);
+        let clients = history.harness.actors.iter().filter(|actor| actor.kind == HolderKind::Client);
+        let assignments: Vec<_> = clients
+            .take(assigned)
+            .map(|actor| (actor.kind, Arc::clone(&actor.id), Assigned::Capacity(Amount::clamped(3.0))))
             .collect();
-        history.resource.remember_assignments(facts.clone());
+        history.harness.resource.remember_assignments(assignments.clone());
         for _ in 0..4 {
             history.refresh()?;
         }
-        let had: Vec<Amount> = history.clients.iter().map(|client| client.lease.expect("one").0.capacity).collect();
-        let learning_until = history.now.plus(Millis::from_secs(6));
-        let (since, epoch) = (history.now, crate::types::token::Epoch(1 << 50));
-        history.resource = Resource::new(Birth { learning_until, since, epoch, ..birth(settings) });
-        history.resource.remember_assignments(facts);
+        let had = history.capacities();
+        let (since, epoch) = (history.harness.now, Epoch(1 << 50));
+        let learning_until = since.plus(Millis::from_secs(6));
+        history.harness.replace(Birth { learning_until, since, epoch, ..birth(settings) });
+        history.harness.resource.remember_assignments(assignments);
         history.refresh()?;
-        let has = |history: &History| {
-            history.clients.iter().map(|client| client.lease.expect("one").0.capacity).collect::<Vec<_>>()
-        };
-        prop_assert_eq!(&has(&history), &had, "S6, while it listens");
+        prop_assert_eq!(&history.capacities(), &had, "S6, in learning mode");
         history.refresh()?;
-        let now: Vec<Amount> = has(&history);
+        let now = history.capacities();
         let kept = had.iter().zip(&now).all(|(had, now)| now.get() >= had.get() * (1.0 - 1e-9));
-        prop_assert!(kept, "S6, when it has listened: {:?} {:?}", had, now);
+        prop_assert!(kept, "S6, after learning mode: {:?} {:?}", had, now);
     }
 
     #[test]
@@ -345,13 +199,12 @@ proptest! {
         settings in parameters(),
         events in proptest::collection::vec(event(), 1..150),
     ) {
-        let mut first = History::new(birth(settings.clone()), 8);
-        let mut again = History::new(Birth { seed: 1234, ..birth(settings) }, 8);
-        for event in &events {
-            first.step(event)?;
-            again.step(event)?;
-        }
-        invariant::replayed(&first.log, &again.log)?;
-        prop_assert_eq!(first.resource.take_pool_events(), again.resource.take_pool_events());
+        let mut first = PoolHistory::new(birth(settings.clone()), 8);
+        let mut again = PoolHistory::new(Birth { seed: 1234, ..birth(settings) }, 8);
+        first.steps(&events)?;
+        again.steps(&events)?;
+        invariant::replayed(&first.harness.log, &again.harness.log)?;
+        let (first, again) = (&mut first.harness.resource, &mut again.harness.resource);
+        prop_assert_eq!(first.take_pool_events(), again.take_pool_events());
     }
 }

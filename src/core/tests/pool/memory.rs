@@ -92,20 +92,6 @@ fn near(found: f64, expected: f64, error: f64) {
 }
 
 #[test]
-fn a_client_that_was_served_for_long_does_not_look_new_to_the_next_master() {
-    let mut pool = Remembered::new(2.0, &[]);
-    pool.serve(&["long"], 900, 0.0, 0.0);
-    pool.serve(&["long", "short"], 100, 0.0, 0.0);
-    pool.fails_over(3);
-    pool.come_back(&["long", "short"]);
-    near(pool.member("long").balance, 1003.0, 1.0);
-    near(pool.member("short").balance, 103.0, 2.0);
-    pool.serve(&["long", "short", "new"], 20, 0.0, 0.0);
-    let has = |id: &str| pool.member(id).capacity.get();
-    assert_eq!((has("long"), has("short"), has("new")), (0.0, 1.0, 1.0));
-}
-
-#[test]
 fn a_client_that_was_away_returns_to_its_balance() {
     let mut pool = Remembered::new(2.0, &[]);
     pool.serve(&["a"], 600, 0.0, 0.0);
@@ -184,27 +170,6 @@ fn the_total_is_what_it_was() {
     pool.say(true);
     pool.fails_over(3600);
     near(pool.pond.pool().total.get(), before, before / 100.0);
-}
-
-#[test]
-fn no_client_is_kicked_out_for_a_hundredth_of_the_total() {
-    let mut pool = Remembered::new(10.0, &[("max_capacity", "20")]);
-    let notes = |total| PoolNotes { total: Amount::clamped(total), ..PoolNotes::default() };
-    for (noted, begins) in [(12.0, 12.0), (10.95, 11.0), (10.0, 10.0), (19.0, 19.0), (50.0, 20.0)] {
-        pool.memory = PoolMemory::default();
-        pool.memory.apply(&notes(noted), pool.pond.now, ROOM);
-        let (total, newest) = (Amount::clamped(11.0), Some(crate::types::token::Epoch(1 << 41)));
-        let inherited = Inherited { total, newest, until: Millis::from_secs(60), ..Inherited::default() };
-        let settings = pool.pond.resource.settings().clone();
-        let mut next = Resource::new(Birth {
-            inherited: Some(inherited),
-            epoch: crate::types::token::Epoch(1 << 42),
-            ..birth(settings)
-        });
-        next.restore_pool(Millis(0), pool.memory.notes(Millis(0)));
-        next.tick(Millis(0));
-        assert_eq!(next.pool().expect("a pool").total.get(), begins, "{noted}");
-    }
 }
 
 #[test]
@@ -331,29 +296,4 @@ fn what_is_remembered_is_right_but_for_the_newest() {
             assert!((found - member.balance).abs() <= error, "{round}: {found} of {member:?}");
         }
     }
-}
-
-#[test]
-fn a_client_that_waited_for_a_place_is_remembered_as_well() {
-    let parameters = [("min_capacity", "10"), ("max_capacity", "80"), ("raise_tc_s", "10")];
-    let mut pool = Remembered::new(20.0, &parameters);
-    pool.pond.assign("acme", 20.0).expect("fits");
-    pool.serve(&["acme", "tom"], 60, 0.0, 0.0);
-    let before = pool.member("tom");
-    assert!(before.capacity.get() == 10.0 && before.balance > 20.0, "{before:?}");
-    pool.fails_over(1);
-    pool.come_back(&["tom"]);
-    near(pool.member("tom").balance, before.balance + 1.0, 2.0);
-}
-
-#[test]
-fn a_return_is_noted_before_it_matters() {
-    let mut pool = Remembered::new(10.0, &[]);
-    pool.serve(&["a"], 2, 0.0, 0.0);
-    pool.pond.release("a");
-    pool.serve(&[], 3, 0.0, 0.0);
-    pool.serve(&["a"], 12, 0.0, 0.0);
-    pool.fails_over(1);
-    pool.come_back(&["a"]);
-    near(pool.member("a").balance, 15.0, 1.0);
 }

@@ -176,40 +176,6 @@ fn nodes_that_wait_to_shrink_are_not_cut_again_for_the_same_overload() {
 }
 
 #[test]
-fn nodes_and_clients_bear_an_overload_by_what_they_use() {
-    let mut pond = overbooked(&[("n", 10)]);
-    pond.capacity(20.0);
-    for n in 0..5 {
-        pond.reports(&format!("c{n}"), 1.0, 0.0, 0.0);
-    }
-    pond.capacity(10.0);
-    let before = pond.pool().total.get();
-    assert!((10.0..15.0).contains(&before), "{before}");
-    node_reports(&mut pond, "n", &[slice(10, 10.0, 0)], 1.0);
-    for n in 0..5 {
-        pond.reports(&format!("c{n}"), 1.0, 1.0, 0.0);
-    }
-    let clients: f64 = (0..5).map(|n| pond.due(&format!("c{n}"))).sum();
-    let pool = pond.pool();
-    assert_eq!(pool.total.get(), 10.0);
-    assert!(pool.used.get() <= 10.0 + 1e-9, "{pool:?}");
-    assert!((2.0..=4.0).contains(&clients) && pond.due("n") >= 6.0, "{clients} {}", pond.due("n"));
-}
-
-#[test]
-fn the_total_rises_on_what_nodes_report() {
-    for (part, rises) in [(0.2, true), (1.0, false)] {
-        let mut pond = Pond::new(10.0, &[("max_capacity", "20")]);
-        for _ in 0..20 {
-            node_reports(&mut pond, "n", &[slice(30, 30.0, 0)], part);
-            pond.pass(5);
-        }
-        pond.tick();
-        assert_eq!(pond.pool().total.get() > 10.0, rises, "{part} of it is used");
-    }
-}
-
-#[test]
 fn a_child_tells_what_those_below_use_of_what_they_hold() {
     let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &[])) });
     let until = Millis::from_secs(600);

@@ -71,34 +71,6 @@ fn clients_that_use_nothing_are_not_cut_off_for_those_that_do() {
 }
 
 #[test]
-fn who_was_cut_off_comes_last() {
-    let mut pond = crowded(10.0, 12, 0.8, &[("connected_bias_s", "0")]);
-    for n in 0..12 {
-        pond.reports(&format!("c{n:03}"), 1.0, 1.0, 0.0);
-    }
-    let waiting: Vec<String> = (0..12).map(|n| format!("c{n:03}")).filter(|id| pond.due(id) == 0.0).collect();
-    assert_eq!(waiting.len(), 2);
-    pond.release("c000");
-    pond.tick();
-    pond.asks("new", 1.0);
-    assert_eq!(pond.due("new"), 1.0, "{waiting:?} were connected as long as all others, and used no more");
-}
-
-#[test]
-fn a_victim_does_not_displace_others() {
-    let mut pond = crowded(10.0, 12, 0.8, &[]);
-    // It has been served much, and uses nothing now.
-    pond.reports("c000", 1.0, 0.0, 300.0);
-    for n in 1..12 {
-        pond.reports(&format!("c{n:03}"), 1.0, 1.0, 0.0);
-    }
-    pond.pass(1);
-    pond.tick();
-    assert_eq!(pond.pool().used.get(), 10.0);
-    assert_eq!(pond.due("c000"), 1.0);
-}
-
-#[test]
 fn priority_clients_that_overload_are_not_cut_off_without_a_word() {
     let mut pond = Pond::new(10.0, &[("max_capacity", "20"), ("raise_tc_s", "1")]);
     for id in ["p", "q"] {
@@ -131,51 +103,6 @@ fn priority_clients_that_overload_are_not_cut_off_without_a_word() {
     assert_eq!(pond.pool().used.get(), 10.0);
 }
 
-/// A pool of a hundred, overbooked: one priority client has 150, and has just reported that it uses four fifths.
-fn one_uses_too_much(assigned: Assigned) -> Pond {
-    let settings = settings(100.0, &[("max_capacity", "200")]);
-    let mut pond = Pond::born(Birth { learning_until: Millis(1000), ..birth(settings) });
-    pond.resource.remember_assignments([(HolderKind::Client, "acme".into(), assigned)]);
-    let capacity = Amount::clamped(150.0);
-    let has = Some(crate::lease::leases::Has { token: None, capacity, expiry_time: now_at(pond.now).unix + 60 });
-    let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
-    pond.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask("acme", 150.0, None) });
-    pond.pass(1);
-    pond.tick();
-    pond.reports("acme", 150.0, 0.8, 0.0);
-    pond
-}
-
-#[test]
-fn a_share_falls_until_what_it_keeps_can_be_served_and_no_further() {
-    let mut pond = one_uses_too_much(Assigned::Share(1.0));
-    for _ in 0..100 {
-        pond.tick();
-    }
-    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, expected {expected}");
-    near(pond.due("acme"), 125.0);
-    near(pond.pool().used.get(), 100.0);
-    assert_eq!((pond.pool().is_overloaded, pond.pool().overloads), (false, 1), "it was told with the answer");
-    pond.pass(5);
-    near(pond.reports("acme", 150.0, 0.8, 0.0), 125.0);
-    pond.tick();
-    near(pond.pool().total.get(), 125.0);
-}
-
-#[test]
-fn who_has_been_told_to_keep_less_counts_for_what_it_keeps() {
-    let mut pond = one_uses_too_much(Assigned::Capacity(Amount::clamped(150.0)));
-    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, expected {expected}");
-    near(pond.pool().total.get(), 125.0);
-    assert_eq!(pond.due("acme"), 150.0, "there is time to choose");
-    pond.pass(5);
-    pond.tick();
-    near(pond.due("acme"), 125.0);
-    near(pond.pool().used.get(), 100.0);
-    pond.tick();
-    assert_eq!((pond.pool().total.get(), pond.pool().deadline), (125.0, None), "one window was enough");
-}
-
 /// With `exp` the total falls by less than what the victims had, so that some of their places stay open.
 #[test]
 fn who_was_cut_off_is_not_called_back_before_it_has_asked() {
@@ -197,19 +124,6 @@ fn who_was_cut_off_is_not_called_back_before_it_has_asked() {
     assert_eq!(pond.asks("c010", 1.0), 0.0);
     pond.tick();
     assert_eq!(pond.due("c010"), 1.0, "it waits like others from then on");
-}
-
-#[test]
-fn a_late_report_raises_nothing_and_cuts_no_client_off() {
-    for mode in ["slots", "exp", "rate"] {
-        let mut pond = crowded(10.0, 12, 0.5, &[("drop_mode", mode)]);
-        pond.pass(50);
-        pond.tick();
-        pond.pass(5);
-        pond.tick();
-        let pool = pond.pool();
-        assert_eq!((pool.total.get(), pool.overloads, pool.revoking), (12.0, 0, 0), "{mode}");
-    }
 }
 
 #[test]
@@ -339,20 +253,6 @@ fn each_report_within_the_window_lowers_the_total_and_one_window_is_enough() {
 }
 
 #[test]
-fn a_part_of_what_is_used_is_cut_with_as_much_of_the_capacity_as_it_takes() {
-    let mut pond = three_use_half(&[]);
-    for id in ["p", "q", "r"] {
-        pond.reports(id, 60.0, 0.75, 0.0);
-    }
-    assert_eq!(pond.pool().used.get(), 135.0);
-    pond.pass(5);
-    pond.tick();
-    let due = ["p", "q", "r"].map(|id| pond.due(id));
-    assert!((pond.pool().used.get() - 100.0).abs() < 1e-6, "35 too much are cut in one window: {due:?}");
-    assert!((due[2] - (60.0 - 35.0 / 0.75)).abs() < 1e-6, "{due:?}");
-}
-
-#[test]
 fn what_the_manager_takes_from_others_counts_for_what_the_pool_would_have_taken() {
     let mut pond = three_use_half(&[]);
     pond.reports("p", 60.0, 1.0, 0.0);
@@ -365,33 +265,6 @@ fn what_the_manager_takes_from_others_counts_for_what_the_pool_would_have_taken(
     pond.pass(10);
     pond.tick();
     assert_eq!(["p", "q", "r"].map(|id| pond.due(id)), [40.0, 60.0, 60.0]);
-}
-
-#[test]
-fn an_overload_that_ends_by_itself_costs_the_total_what_was_too_much() {
-    let mut pond = three_use_half(&[]);
-    pond.reports("p", 60.0, 1.0, 0.0);
-    pond.pass(1);
-    pond.reports("p", 60.0, 0.0, 0.0);
-    assert_eq!(pond.pool().total.get(), 160.0);
-    pond.pass(4);
-    pond.tick();
-    let due = ["p", "q", "r"].map(|id| pond.due(id));
-    // It has begun to rise again.
-    assert!(due[..2] == [60.0; 2] && (40.0..40.2).contains(&due[2]), "{due:?}");
-}
-
-#[test]
-fn a_raise_within_the_window_of_an_overload_ends_it() {
-    let mut pond = three_use_half(&[]);
-    pond.reports("p", 60.0, 1.0, 0.0);
-    assert!(pond.pool().deadline.is_some());
-    pond.pass(2);
-    pond.capacity(190.0);
-    assert_eq!(pond.pool().deadline, None);
-    pond.pass(10);
-    pond.tick();
-    assert_eq!(["p", "q", "r"].map(|id| pond.due(id)), [60.0; 3]);
 }
 
 /// As long as more is used than can be served it is one overload, however many are cut off for it.
@@ -416,41 +289,6 @@ fn an_overload_is_counted_once_until_it_is_over() {
         }
     }
     panic!("no overload");
-}
-
-/// The total rises the slower the closer what is connected is to the threshold, and would never reach what one waits
-/// for.
-#[test]
-fn a_waiting_client_is_not_starved_by_the_threshold() {
-    for mode in ["idle", "demand"] {
-        let mut pond = Pond::new(10.0, &[("max_capacity", "20"), ("raise_tc_s", "60"), ("raise_mode", mode)]);
-        for n in 0..4 {
-            pond.assign(&format!("p{n}"), 3.0).expect("it is not connected");
-        }
-        for _ in 0..240 {
-            for n in 0..4 {
-                pond.reports(&format!("p{n}"), 3.0, 0.0, 0.0);
-            }
-            pond.pass(5);
-        }
-        let pool = pond.pool();
-        assert_eq!(pond.leases["p3"].capacity.get(), 3.0, "{mode}: 9 of {} are connected, and it waits", pool.total);
-        let risen = pool.total.get();
-        assert!(risen < 20.0, "{mode}: no client waits any more: {risen}");
-    }
-}
-
-#[test]
-fn who_waits_does_not_make_the_total_rise_while_much_is_used() {
-    let parameters = [("max_capacity", "20"), ("raise_tc_s", "60"), ("connected_bias_s", "1000000")];
-    let mut pond = Pond::new(10.0, &parameters);
-    for _ in 0..240 {
-        for n in 0..12 {
-            pond.reports(&format!("c{n:02}"), 1.0, 1.0, 0.0);
-        }
-        pond.pass(5);
-    }
-    assert_eq!(pond.pool().total.get(), 10.0);
 }
 
 /// How often more is used than can be served in eight hours, if the total rises by a factor of e in this time at most.

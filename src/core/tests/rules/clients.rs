@@ -34,18 +34,6 @@ impl Server {
 const ALL: [(&str, f64); 3] = [("web-1", 100.0), ("web-2", 100.0), ("batch-1", 100.0)];
 
 #[test]
-fn a_weight_of_three_is_three_clients() {
-    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
-        let mut server = ruled(kind, &["3 0 - web-*"]);
-        let dues = server.due_of(&ALL);
-        for (due, expected) in dues.iter().zip([3.0, 3.0, 1.0]) {
-            assert!((due - expected * 100.0 / 7.0).abs() < 1e-9, "{kind:?}: {dues:?}");
-        }
-        assert_eq!(server.resource.sums().subclients, 3, "they stay three clients");
-    }
-}
-
-#[test]
 fn a_maximum_is_a_cap_and_what_it_leaves_is_for_the_others() {
     let mut server = ruled(AlgorithmKind::FairShare, &["1 0 10 batch-*"]);
     assert_eq!(server.due_of(&ALL), [45.0, 45.0, 10.0]);
@@ -79,18 +67,6 @@ fn a_minimum_is_due_whatever_the_share_is_and_is_no_more_than_is_wanted() {
 }
 
 #[test]
-fn a_minimum_is_set_aside_from_higher_bands() {
-    let mut server = ruled(AlgorithmKind::FairShare, &["1 30 - web-*"]);
-    server.change(|settings| settings.priority = Priority::Strict);
-    let mut urgent = server.request("urgent", 500.0);
-    urgent.claims[0].priority = 5;
-    server.send(urgent);
-    server.asks("web-1", 100.0);
-    server.asks("other", 100.0);
-    assert_eq!(["urgent", "web-1", "other"].map(|id| server.report(id).due.get()), [70.0, 30.0, 0.0]);
-}
-
-#[test]
 fn where_minimums_are_more_than_there_is_only_they_are_divided() {
     let mut server = ruled(AlgorithmKind::FairShare, &["1 80 - web-1", "1 30 - web-2"]);
     assert_eq!(server.due_of(&ALL), [70.0, 30.0, 0.0]);
@@ -106,14 +82,6 @@ fn rules_that_change_are_for_the_clients_that_are_there() {
     assert_eq!(["web-1", "batch-1"].map(|id| server.report(id).due.get()), [40.0, 20.0]);
     server.change(|settings| settings.clients = ClientRules::default());
     assert_eq!(server.report("batch-1").due.get(), 100.0 / 3.0);
-}
-
-#[test]
-fn units_stay_whole() {
-    let mut server = ruled(AlgorithmKind::FairShare, &["2 0 - web-1", "1 0 7 batch-*", "1 40 - web-2"]);
-    server.change(|settings| settings.whole_units = true);
-    let dues = server.due_of(&ALL);
-    assert_eq!(dues, [53.0, 40.0, 7.0]);
 }
 
 #[test]

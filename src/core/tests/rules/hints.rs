@@ -1,6 +1,4 @@
-//! Hints go to those whose request would change something, and to no other holder.
-
-use std::sync::Arc;
+//! When holders ask: hints, shorter refresh intervals, and requests that come too soon.
 
 use super::*;
 use crate::{resource::watch_list::Why, types::amount::Sum};
@@ -60,18 +58,6 @@ fn a_holder_that_must_shrink_is_hinted_only_while_another_waits() {
 }
 
 #[test]
-fn a_holder_that_must_shrink_is_hinted_while_more_is_held_than_there_is() {
-    for (capacity, hinted) in [(99.8, false), (99.7, true)] {
-        let mut server = Server::new(fair(100.0));
-        server.round(&[("a", 100.0), ("b", 60.0), ("c", 10.0)]);
-        server.listens("b");
-        let capacity = Amount::clamped(capacity);
-        server.change(|settings| (settings.kind, settings.capacity) = (AlgorithmKind::ProportionalShare, capacity));
-        assert_eq!(server.hinted("b"), hinted.then_some(Why::Shrink), "100 are held of {capacity}");
-    }
-}
-
-#[test]
 fn other_wants_are_a_reason_to_look_also_if_they_change_no_lease() {
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 100.0), ("b", 100.0)]);
@@ -81,44 +67,6 @@ fn other_wants_are_a_reason_to_look_also_if_they_change_no_lease() {
     assert_eq!(server.looks_again_in(), None);
     assert_eq!(server.asks("c", 30.0), 0.0);
     assert_eq!(server.hints(), [hint("a", Why::Shrink)]);
-}
-
-#[test]
-fn only_listeners_are_hinted() {
-    let mut server = contended(&[]);
-    assert_eq!(server.hints(), []);
-    assert_eq!(server.looks_again_in(), None);
-    server.listens("a");
-    server.resource.unwatch(HolderKind::Client, "a");
-    assert_eq!(server.hints(), []);
-    assert!(!server.resource.watch(HolderKind::Client, "unheard of"));
-    assert!(!server.resource.watch(HolderKind::Node, "a"), "nodes have names of their own");
-    assert_eq!(server.looks_again_in(), None);
-}
-
-#[test]
-fn an_older_lease_that_blocks_others_is_to_be_confirmed_away() {
-    let mut server = contended(&["a"]);
-    server.pass(16_000);
-    assert_eq!((server.asks("a", 100.0), server.held()), (50.0, 100.0));
-    assert_eq!(server.hints(), [hint("a", Why::Confirm)]);
-    server.asks("a", 100.0);
-    assert_eq!(server.held(), 50.0);
-    server.pass(10_000);
-    assert_eq!(server.hints(), []);
-}
-
-#[test]
-fn an_older_lease_that_blocks_no_other_stays() {
-    let mut server = contended(&["a", "b"]);
-    server.pass(16_000);
-    server.asks("a", 100.0);
-    server.release(HolderKind::Client, "b", None);
-    // a itself is due more than it has by now, and its own older lease is what it would get.
-    assert_eq!(server.hints(), [hint("a", Why::Confirm)]);
-    server.asks("a", 50.0);
-    server.pass(10_000);
-    assert_eq!(server.hints(), []);
 }
 
 #[test]
@@ -134,29 +82,6 @@ fn a_waiting_holder_is_hinted_when_a_quarter_of_a_per_cent_is_free_or_enough_to_
         server.release(HolderKind::Client, "filler", None);
         assert_eq!(server.hinted("b").is_some(), hinted, "{} is free, it wants {wants}", 100.0 - keeps);
     }
-}
-
-#[test]
-fn half_a_per_cent_is_not_worth_a_request() {
-    for (capacity, hinted) in [(100.4, false), (100.6, true), (99.6, false), (99.4, true)] {
-        let mut server = Server::new(Settings::new(AlgorithmKind::Static, Amount::clamped(100.0)));
-        server.asks("a", 1000.0);
-        server.listens("a");
-        server.change(|settings| settings.capacity = Amount::clamped(capacity));
-        assert_eq!(server.hinted("a").is_some(), hinted, "from 100 to {capacity}");
-    }
-}
-
-#[test]
-fn a_holder_is_hinted_once_in_200_ms() {
-    let mut server = contended(&["a"]);
-    assert_eq!(server.hinted("a"), Some(Why::Shrink));
-    server.pass(199);
-    // Its answer to the first is here, and it has something to confirm.
-    server.asks("a", 100.0);
-    assert_eq!((server.hinted("a"), server.looks_again_in()), (None, Some(1)));
-    server.pass(1);
-    assert_eq!(server.hinted("a"), Some(Why::Confirm));
 }
 
 #[test]
@@ -269,21 +194,6 @@ fn where_nothing_is_shared_only_a_change_of_configuration_hints() {
 }
 
 #[test]
-fn a_change_of_capacity_hints_those_whose_due_it_changes() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("a", 100.0);
-    server.listens("a");
-    assert_eq!(server.hints(), []);
-    server.change(|settings| settings.capacity = Amount::clamped(50.0));
-    assert_eq!(server.hints(), [hint("a", Why::Shrink)], "more is held than there is");
-    server.change(|settings| settings.capacity = Amount::clamped(200.0));
-    server.asks("a", 300.0);
-    server.change(|settings| settings.capacity = Amount::clamped(300.0));
-    server.pass(200);
-    assert_eq!(server.hints(), [hint("a", Why::Grow)]);
-}
-
-#[test]
 fn a_parents_lease_that_rises_hints_and_one_that_only_lasts_longer_does_not() {
     let mut server = Server::below(fair(100.0));
     server.supply(100.0, Millis(60_000));
@@ -294,34 +204,6 @@ fn a_parents_lease_that_rises_hints_and_one_that_only_lasts_longer_does_not() {
     assert_eq!(server.looks_again_in(), None);
     server.supply(150.0, Millis(70_000));
     assert_eq!(server.hints(), [hint("a", Why::Grow)]);
-}
-
-#[test]
-fn leases_that_end_cause_hints_to_waiting_holders() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("dead", 100.0);
-    server.pass(30_000);
-    server.asks("b", 100.0);
-    server.listens("b");
-    assert_eq!(server.hints(), []);
-    server.pass(32_000);
-    server.resource.tick(server.now);
-    assert_eq!(server.hints(), [hint("b", Why::Grow)]);
-}
-
-#[test]
-fn newcomers_are_named_once_with_the_round_they_came_in() {
-    let mut server = Server::new(fair(100.0));
-    let newcomers = |server: &Server| server.resource.newcomers().map(|(_, id)| Arc::clone(id)).collect::<Vec<_>>();
-    server.round(&[("a", 1.0), ("b", 1.0)]);
-    assert_eq!(newcomers(&server), [Arc::from("a"), Arc::from("b")]);
-    server.listens("a");
-    assert_eq!(newcomers(&server), [Arc::from("b")]);
-    server.round(&[("c", 1.0)]);
-    assert_eq!(newcomers(&server), [Arc::from("c")]);
-    server.pass(16_000);
-    server.round(&[("a", 1.0)]);
-    assert_eq!(newcomers(&server), []);
 }
 
 #[test]
@@ -346,4 +228,193 @@ fn a_pass_goes_on_from_where_it_stopped_and_misses_no_holder() {
     seen.sort();
     assert_eq!(seen, ids);
     assert!(server.resource.sums().held <= Sum::from(Amount::clamped(100.0)));
+}
+
+// Holders without hints get a shorter refresh interval while they wait, or while others wait for them.
+
+/// Two that share, and one that comes and gets nothing yet.
+fn with_a_newcomer(reuse: Reuse) -> Server {
+    let mut server = Server::new(Settings { reuse, ..fair(100.0) });
+    server.round(&[("a", 100.0), ("b", 100.0)]);
+    server.pass(16_000);
+    assert_eq!(server.asks("c", 100.0), 0.0);
+    server
+}
+
+fn refresh(server: &Server, id: &str) -> u64 {
+    server.leases[id].refresh.0
+}
+
+#[test]
+fn one_that_was_cut_is_to_confirm_soon_and_then_as_usual() {
+    let mut server = with_a_newcomer(Reuse::Confirmed);
+    server.asks("a", 100.0);
+    assert_eq!(refresh(&server, "a"), 1_000);
+    server.pass(1_000);
+    server.asks("a", 100.0);
+    assert_eq!(refresh(&server, "a"), 16_000, "it has confirmed, and is not too soon");
+    server.pass(4_000);
+    assert!(server.asks("c", 100.0) > 16.0, "what it gave up is used");
+}
+
+#[test]
+fn one_that_waits_asks_again_when_there_may_be_room() {
+    for reuse in [Reuse::Confirmed, Reuse::Prompt] {
+        let mut server = with_a_newcomer(reuse);
+        assert_eq!(refresh(&server, "c"), 5_000);
+        for _ in 0..2 {
+            server.pass(5_000);
+            server.round(&[("a", 100.0), ("b", 100.0), ("c", 100.0)]);
+        }
+        assert!((server.leases["c"].capacity.get() - 100.0 / 3.0).abs() < 1e-9);
+        assert_eq!(refresh(&server, "c"), 16_000);
+    }
+}
+
+#[test]
+fn no_refresh_is_hastened_where_no_holder_waits() {
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 80.0);
+    server.pass(16_000);
+    server.asks("a", 80.0);
+    server.pass(16_000);
+    server.asks("a", 10.0);
+    assert_eq!(refresh(&server, "a"), 16_000);
+}
+
+#[test]
+fn one_that_never_says_what_it_has_would_hurry_in_vain() {
+    let mut server = Server::new(fair(100.0));
+    server.deliver(ask("a", 100.0, None));
+    server.pass(16_000);
+    server.asks("b", 100.0);
+    server.deliver(ask("a", 100.0, None));
+    assert_eq!((server.leases["a"].capacity.get(), refresh(&server, "a")), (50.0, 16_000));
+}
+
+#[test]
+fn one_that_listens_for_hints_needs_no_haste() {
+    let mut server = with_a_newcomer(Reuse::Confirmed);
+    for id in ["a", "c"] {
+        server.resource.watch(HolderKind::Client, id);
+    }
+    server.asks("a", 100.0);
+    server.pass(5_000);
+    server.asks("c", 100.0);
+    assert_eq!((refresh(&server, "a"), refresh(&server, "c")), (16_000, 16_000));
+}
+
+#[test]
+fn a_negligible_cut_is_confirmed_as_usual() {
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 1_000.0);
+    server.pass(16_000);
+    server.asks("a", 1_000.0);
+    server.asks("b", 0.1);
+    server.pass(16_000);
+    server.asks("a", 1_000.0);
+    assert_eq!((server.leases["a"].capacity.get(), refresh(&server, "a")), (99.9, 16_000));
+}
+
+// A holder that asks too often costs no rounds, but a request with news is heard.
+
+#[test]
+fn what_an_ignored_request_confirms_is_heard() {
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 100.0);
+    server.asks("b", 100.0);
+    server.pass(16_000);
+    assert_eq!((server.asks("a", 100.0), server.held()), (50.0, 100.0), "its lease of 100 may still be believed");
+    server.pass(400);
+    assert_eq!(server.send(server.request("a", 100.0)), Answer::TooSoon);
+    assert_eq!(server.held(), 50.0, "it has shown that it knows of the 50");
+    assert_eq!(server.asks("b", 100.0), 50.0, "so another client may have the rest");
+}
+
+#[test]
+fn a_request_without_a_lease_is_never_too_soon() {
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 10.0);
+    server.pass(1);
+    granted(server.send(ask("a", 10.0, None)));
+}
+
+#[test]
+fn a_request_that_echoes_an_older_lease_is_never_too_soon_for_its_answer_was_lost() {
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 10.0);
+    server.pass(16_000);
+    granted(server.send(server.request("a", 10.0)));
+    server.pass(1);
+    granted(server.send(server.request("a", 10.0)));
+    assert_eq!(server.counters().too_soon, 0);
+}
+
+#[test]
+fn a_request_that_changes_wants_by_more_than_a_tenth_is_never_too_soon() {
+    for (was, is, ignored) in [
+        (10.0, 11.0, true), // exactly a tenth is not more
+        (10.0, 9.0, true),
+        (10.0, 11.001, false),
+        (10.0, 8.999, false),
+        (0.0, 0.0, true),
+        (0.0, 1e-9, false), // a client that wanted nothing wants something now
+        (10.0, 0.0, false),
+    ] {
+        let mut server = Server::new(fair(100.0));
+        server.asks("a", was);
+        server.pass(1);
+        let answer = server.send(server.request("a", is));
+        assert_eq!(answer == Answer::TooSoon, ignored, "from {was} to {is}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_request_with_another_priority_is_never_too_soon() {
+    let mut settings = fair(100.0);
+    settings.max_priority = Some(3);
+    let mut server = Server::new(settings);
+    let with = |server: &Server, priority| Ask {
+        claims: Claims::from_slice(&[slice(1, 10.0, priority)]),
+        ..server.request("a", 10.0)
+    };
+    server.deliver(with(&server, 2));
+    server.pass(1);
+    server.deliver(with(&server, 9));
+    server.pass(1);
+    assert_eq!(server.send(with(&server, 7)), Answer::TooSoon, "both count as 3");
+}
+
+#[test]
+fn a_node_with_more_clients_is_never_too_soon() {
+    let mut server = Server::new(fair(100.0));
+    server.node_asks("n", &[slice(2, 10.0, 0)]);
+    server.pass(1);
+    assert_eq!(server.send(server.node_request("n", &[slice(2, 10.5, 0)])), Answer::TooSoon);
+    granted(server.send(server.node_request("n", &[slice(3, 10.0, 0)])));
+}
+
+#[test]
+fn the_interval_is_at_most_half_of_the_refresh_interval_handed_out() {
+    let mut settings = fair(100.0);
+    settings.refresh = Millis(4_000);
+    let mut server = Server::new(settings);
+    server.asks("a", 10.0);
+    // A longer one configured since does not bind a holder that was told another.
+    server.change(|settings| settings.refresh = Millis::from_secs(16));
+    server.pass(1_999);
+    assert_eq!(server.send(server.request("a", 10.0)), Answer::TooSoon);
+    server.pass(1);
+    server.asks("a", 10.0);
+}
+
+#[test]
+fn a_refresh_interval_cut_short_by_the_nodes_own_lease_counts_as_handed_out() {
+    let mut server = Server::below(fair(100.0));
+    server.supply(100.0, Millis(3_000));
+    server.asks("a", 10.0);
+    assert_eq!(server.leases["a"].refresh, Millis(2_000));
+    server.supply(100.0, Millis(60_000));
+    server.pass(2_000);
+    assert_eq!(server.asks("a", 10.0), 10.0, "it asks when it was told to, and its lease is about to end");
 }

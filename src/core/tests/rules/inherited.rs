@@ -54,17 +54,6 @@ fn what_was_promised_is_held_and_the_rest_is_free_at_once() {
 }
 
 #[test]
-fn many_masters_in_a_row_leave_something_for_newcomers() {
-    let mut total = 20.0;
-    for master in 0..10 {
-        let mut server = heir(total);
-        assert_eq!(server.asks(&format!("newcomer-{master}"), 1.0), 1.0, "{total} is promised");
-        total = server.resource.take_changes(server.now).changes.map_or(total, |changes| changes.total.get());
-    }
-    assert!(total < 50.0, "{total} is promised for what is at most 30");
-}
-
-#[test]
 fn a_holder_keeps_what_it_names_and_what_it_gives_up_is_free_as_soon_as_it_says_so() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(names("a", 10.0, 17, 30.0)), 10.0);
@@ -125,13 +114,6 @@ fn below_a_parent_what_has_ended_gives_no_more_than_what_is_free() {
 }
 
 #[test]
-fn where_no_floor_is_known_what_has_ended_names_nothing() {
-    let mut server = heir(100.0);
-    assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 0.0);
-    assert_eq!(server.unclaimed(), 100.0);
-}
-
-#[test]
 fn no_more_is_kept_than_is_unclaimed() {
     let mut server = heir(50.0);
     server.asks("new", 50.0);
@@ -174,30 +156,6 @@ fn it_ends_at_the_horizon() {
 }
 
 #[test]
-fn a_claim_is_forgotten_when_inherited_leases_end() {
-    let mut server = heir(100.0);
-    server.pass(80_000);
-    server.deliver(names("a", 40.0, 17, 40.0));
-    server.pass(UNTIL - 80_000);
-    server.asks("b", 100.0);
-    server.send(names("a", 10.0, 19, 30.0));
-    assert_eq!(server.held(), 100.0, "long under way, it drops no lease of this master");
-    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
-    assert_eq!((server.held(), server.resource.holders()), (70.0, 2), "the 10");
-}
-
-#[test]
-fn a_release_after_it_gives_back_all_though_its_holder_has_confirmed_nothing() {
-    let mut server = heir(100.0);
-    server.pass(80_000);
-    let has_40 = Has { token: None, expiry_time: now_at(Millis(UNTIL)).unix, ..former(0, 40.0) };
-    server.deliver(plain(ask("a", 40.0, Some(has_40))));
-    server.pass(UNTIL - 80_000);
-    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
-    assert_eq!((server.held(), server.resource.holders()), (0.0, 0));
-}
-
-#[test]
 fn a_request_that_names_an_older_lease_than_was_named_before_is_dropped() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
@@ -215,54 +173,6 @@ fn what_was_claimed_for_an_older_lease_goes_back() {
     assert_eq!(server.unclaimed(), 20.0);
     assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
     assert_eq!((server.unclaimed(), server.held()), (70.0, 100.0), "it may be another holder's");
-}
-
-/// It stays unclaimed even if its holder claims less next.
-#[test]
-fn what_a_client_reports_that_names_nothing_counts_once_when_less_is_named_later() {
-    let mut server = heir(100.0);
-    server.send(names("a", 90.0, 17, 80.0));
-    let unnamed = Ask { outstanding: Some(Amount::clamped(80.0)), ..ask("a", 90.0, None) };
-    assert_eq!(server.send(unnamed), Answer::NotYet);
-    server.deliver(names("a", 90.0, 19, 30.0));
-    assert_eq!((server.unclaimed(), server.held()), (70.0, 100.0));
-}
-
-#[test]
-fn an_echo_of_the_answer_to_an_older_name_gives_it_back_too() {
-    let mut server = heir(100.0);
-    let old = granted(server.send(names("a", 90.0, 17, 80.0)));
-    server.send(names("a", 90.0, 19, 80.0));
-    server.send(ask("a", 90.0, Some(has(&old))));
-    assert_eq!((server.unclaimed(), server.held()), (100.0, 100.0));
-}
-
-#[test]
-fn a_learning_child_gives_back_what_was_moved_for_a_late_name_of_its_former_master() {
-    let mut server = heir(100.0);
-    assert_eq!(server.node_asks("n", &[slice(1, 0.0, 0)]), 0.0);
-    assert_eq!(granted(server.send(Ask { kind: HolderKind::Node, ..names("n", 40.0, 17, 40.0) })).capacity.get(), 40.0);
-    let echo =
-        Ask { learning: true, outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(1, 40.0, 0)]) };
-    assert_eq!((server.deliver(echo), server.unclaimed(), server.held()), (0.0, 100.0, 100.0), "it is another's");
-}
-
-/// Rule 2, beyond the unclaimed amount: it may have lent on what it named until it hears of the smaller lease, for as long as
-/// that.
-#[test]
-fn what_a_child_that_was_cut_has_claimed_counts_until_it_reports() {
-    let mut server = heir(100.0);
-    let named = |outstanding: f64| Ask {
-        kind: HolderKind::Node,
-        outstanding: Some(Amount::clamped(outstanding)),
-        ..names("n", 80.0, 17, 80.0)
-    };
-    server.now = Millis(UNTIL - 20_000);
-    server.asks("a", 80.0);
-    assert_eq!(granted(server.send(named(80.0))).capacity.get(), 50.0);
-    server.now = Millis(UNTIL + 1_000);
-    server.resource.tick(server.now);
-    assert_eq!((server.unclaimed(), server.report("n").held.get(), server.asks("a", 80.0)), (0.0, 80.0, 20.0));
 }
 
 #[test]
@@ -345,16 +255,6 @@ fn without_a_token_a_client_is_answered_when_its_lease_will_show_that_it_is_of_t
     assert_eq!(server.deliver(without_token(ask("a", 10.0, Some(ends_soon)))), 10.0, "it could not wait");
 }
 
-/// Under `prompt` what a holder gives up is free at once, but one that is left out gives up nothing.
-#[test]
-fn what_a_client_keeps_that_is_left_out_is_given_to_no_other_in_its_round() {
-    let mut server = heir_of(Settings { reuse: Reuse::Prompt, ..fair(100.0) }, 100.0, &[]);
-    server.pass(28_000);
-    let [other, left_out] = server.send_all([ask("b", 90.0, None), without_token(names("a", 10.0, 17, 100.0))]);
-    assert_eq!((granted(other).capacity, left_out), (Amount::ZERO, Answer::NotYet));
-    assert_eq!(server.held(), 100.0);
-}
-
 #[test]
 fn a_client_without_tokens_that_was_cut_is_to_show_its_lease_soon_if_others_wait() {
     let mut server = heir(100.0);
@@ -366,20 +266,6 @@ fn a_client_without_tokens_that_was_cut_is_to_show_its_lease_soon_if_others_wait
     server.asks("new", 50.0);
     let lease = granted(server.send(without_token(names("a", 10.0, 17, 40.0))));
     assert_eq!(lease.refresh, Millis(16_000), "that would confirm nothing");
-}
-
-/// Part of what a late request has moved is another holder's.
-#[test]
-fn without_a_token_no_more_is_freed_than_was_named_for_the_lease_that_is_shown() {
-    let mut server = heir(100.0);
-    server.pass(31_000);
-    server.send(without_token(names("a", 10.0, 15, 70.0)));
-    server.pass(1_000);
-    assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 20.0))), 10.0);
-    assert_eq!((server.held(), server.unclaimed()), (100.0, 30.0));
-    server.pass(5_000);
-    assert_eq!(server.deliver(without_token(server.request("a", 10.0))), 10.0);
-    assert_eq!((server.held(), server.unclaimed()), (90.0, 80.0), "10 of the 20 are free");
 }
 
 #[test]
@@ -398,43 +284,6 @@ fn it_is_explained_why_a_client_without_tokens_cannot_grow_yet_or_is_not_answere
     assert_eq!(server.deliver(plain(ask("silent", 50.0, None))), 50.0);
 }
 
-#[test]
-fn what_was_named_for_a_lease_is_freed_once() {
-    let mut server = heir(100.0);
-    server.pass(31_000);
-    assert_eq!(server.deliver(without_token(names("a", 0.0, 17, 40.0))), 0.0);
-    server.pass(5_000);
-    server.deliver(without_token(server.request("a", 0.0)));
-    assert_eq!((server.held(), server.unclaimed()), (60.0, 60.0));
-    server.send(without_token(names("a", 0.0, 17, 40.0)));
-    assert_eq!((server.held(), server.unclaimed()), (60.0, 20.0), "late, and it is another's");
-    server.pass(5_000);
-    server.deliver(without_token(server.request("a", 0.0)));
-    server.pass(5_000);
-    server.deliver(without_token(server.request("a", 0.0)));
-    assert_eq!((server.held(), server.unclaimed()), (60.0, 60.0));
-}
-
-#[test]
-fn a_client_that_echoes_tokens_without_knowing_names_and_confirms_like_ours() {
-    let mut server = heir(100.0);
-    assert_eq!(server.deliver(plain(names("a", 10.0, 17, 40.0))), 10.0);
-    server.pass(5_000);
-    assert_eq!(server.deliver(plain(server.request("a", 90.0))), 40.0);
-    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
-    assert_eq!(server.send(plain(names("a", 90.0, 16, 60.0))), Answer::Stale);
-}
-
-/// It may take the answer although its lease ended before, and what it had is another's by then.
-#[test]
-fn a_token_of_an_earlier_master_whose_lease_has_ended_names_nothing_at_a_client_that_takes_late_answers() {
-    let mut server = heir(100.0);
-    server.pass(81_000);
-    assert_eq!(server.deliver(plain(names("a", 90.0, 17, 40.0))), 0.0);
-    assert_eq!(server.unclaimed(), 100.0);
-    assert_eq!(server.deliver(names("b", 90.0, 17, 40.0)), 40.0, "one of ours would drop the answer");
-}
-
 /// It may be one of those that had something.
 #[test]
 fn a_client_that_says_nothing_keeps_what_it_may_have_as_long_as_some_of_those_before_are_missing() {
@@ -448,15 +297,6 @@ fn a_client_that_says_nothing_keeps_what_it_may_have_as_long_as_some_of_those_be
     assert_eq!(server.send(silent("a", 50.0)), Answer::NotYet);
     server.pass(UNTIL);
     assert_eq!(server.deliver(silent("a", 50.0)), 50.0);
-}
-
-#[test]
-fn a_lease_that_has_ended_names_nothing_without_a_token() {
-    let mut server = heir(100.0);
-    let ended = Has { token: None, expiry_time: now_at(Millis(0)).unix, ..former(0, 40.0) };
-    server.pass(1_000);
-    assert_eq!(server.deliver(plain(ask("a", 90.0, Some(ended)))), 0.0);
-    assert_eq!(server.unclaimed(), 100.0);
 }
 
 #[test]
@@ -497,19 +337,4 @@ fn what_is_outstanding_stays_unclaimed() {
         server.deliver(report(Ask { kind, ..server.request("a", 90.0) }));
         assert_eq!((server.held(), server.unclaimed()), (held, 60.0), "of a node it counts twice until the horizon");
     }
-}
-
-#[test]
-fn under_prompt_an_answer_replaces_what_was_moved() {
-    let mut server = heir_of(Settings { reuse: Reuse::Prompt, ..fair(100.0) }, 100.0, &[]);
-    assert_eq!(server.deliver(names("a", 40.0, 17, 100.0)), 40.0);
-    assert_eq!(server.asks("b", 60.0), 60.0);
-}
-
-#[test]
-fn inherited_leases_take_no_place() {
-    let mut server = heir_of(fair(100.0), 80.0, &[1.0, 2.0, 3.0]);
-    server.resource.set_max_holders(1);
-    server.asks("a", 1.0);
-    assert_eq!(server.send(ask("b", 1.0, None)), Answer::Full);
 }

@@ -91,17 +91,6 @@ fn a_claim_gives_no_more_than_is_wanted_nor_than_a_rule_allows() {
 }
 
 #[test]
-fn one_that_goes_leaves_its_part_to_the_others_at_once() {
-    let mut server = learner(fair(100.0));
-    for (id, had) in [("a", 70.0), ("b", 50.0)] {
-        server.deliver(ask(id, 90.0, Some(inherited(had, 50))));
-    }
-    server.pass(5_000);
-    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
-    assert_eq!(server.asks("b", 90.0), 90.0);
-}
-
-#[test]
 fn it_ends_on_time_and_then_divides() {
     let mut server = learner(fair(100.0));
     server.deliver(ask("a", 90.0, Some(inherited(40.0, 50))));
@@ -128,15 +117,6 @@ fn where_capacity_is_not_shared_there_is_nothing_to_learn() {
 }
 
 #[test]
-fn a_lease_that_has_ended_counts_as_none() {
-    let mut server = learner(fair(100.0));
-    let plain = |id, has| Ask { drops_late: false, ..ask(id, 90.0, Some(has)) };
-    assert_eq!(server.deliver(plain("a", inherited(40.0, -1))), 0.0);
-    assert_eq!(server.deliver(plain("b", inherited(40.0, 0))), 40.0, "whole seconds: it may be live");
-    assert_eq!(server.deliver(ask("c", 30.0, Some(inherited(40.0, -1)))), 30.0, "clocks differ; it would not use it");
-}
-
-#[test]
 fn outside_learning_an_unknown_lease_is_counted_but_gives_no_right() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
@@ -145,15 +125,6 @@ fn outside_learning_an_unknown_lease_is_counted_but_gives_no_right() {
     let mut server = learner(fair(100.0));
     server.deliver(ask("b", 90.0, Some(inherited(40.0, 50))));
     assert_eq!(server.counters().unaccounted, 0, "this is what learning is for");
-}
-
-#[test]
-fn nothing_is_given_back_once_the_nodes_own_lease_has_ended() {
-    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(30_000), ..birth(fair(0.0)) });
-    server.supply(100.0, Millis(20_000));
-    assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
-    server.pass(20_000);
-    assert_eq!(server.asks("a", 90.0), 0.0);
 }
 
 /// The leak when left out: 669 of 500, without any loss or delay.
@@ -170,22 +141,6 @@ fn a_learning_child_confirms_nothing_for_it_does_not_know_all_its_clients() {
     assert_eq!((server.deliver(learning), server.held()), (50.0, 100.0), "clients below may still use the 100");
     server.pass(16_000);
     assert_eq!((server.node_asks("n", &all), server.held()), (50.0, 50.0));
-}
-
-#[test]
-fn a_learning_child_may_only_raise_what_is_outstanding() {
-    let mut server = Server::new(fair(100.0));
-    let half = [slice(1, 50.0, 0)];
-    server.node_asks("n", &half);
-    let report = |server: &mut Server, outstanding, learning| {
-        server.pass(16_000);
-        let outstanding = Some(Amount::clamped(outstanding));
-        server.deliver(Ask { outstanding, learning, ..server.node_request("n", &half) });
-        server.held()
-    };
-    assert_eq!(report(&mut server, 80.0, true), 80.0);
-    assert_eq!(report(&mut server, 60.0, true), 80.0, "it may not know all of it");
-    assert_eq!(report(&mut server, 60.0, false), 60.0);
 }
 
 /// The leak when left out: 505 of 500. The lease that was cut from the parent's older, larger one would outlive that
@@ -227,48 +182,6 @@ fn a_learning_child_lends_no_more_to_a_node_that_has_more_outstanding_than_it_na
     assert_eq!(lent(Source::Own, 29_999), 90.0, "no more than there is was ever lent");
 }
 
-/// It was lent more while some of what is out was counted twice, so all of it seemed to be known.
-#[test]
-fn what_a_learning_child_counted_twice_is_not_free_when_it_is_no_more() {
-    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
-    server.supply(50.0, Millis(90_000));
-    let wants = [slice(1, 40.0, 0)];
-    let node = |server: &Server, outstanding: f64| Ask {
-        outstanding: Some(Amount::clamped(outstanding)),
-        ..server.node_request("n", &wants)
-    };
-    let from_before = Ask { has: Some(inherited(40.0, 50)), ..node(&server, 40.0) };
-    assert_eq!(server.deliver(from_before), 40.0);
-    let echo = node(&server, 90.0);
-    assert_eq!(server.deliver(echo), 40.0);
-    assert_eq!(server.held(), 100.0);
-    server.supply(100.0, Millis(90_000));
-    let echo = node(&server, 40.0);
-    assert_eq!(server.deliver(echo), 40.0);
-    assert_eq!(server.asks("b", 50.0), 0.0, "former masters may have lent it to one that is not heard yet");
-    assert_eq!(server.deliver(ask("c", 30.0, Some(inherited(30.0, 50)))), 30.0, "this one");
-    server.release(HolderKind::Client, "c", Some(server.leases["c"].token));
-    server.pass(60_000);
-    assert_eq!(server.asks("b", 50.0), 50.0);
-}
-
-/// The leak when left out: 10.2 of 10. What is outstanding below one node was told late, and is another's by now.
-#[test]
-fn a_learning_child_gives_no_more_than_is_named_though_more_is_counted() {
-    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
-    let wants = [slice(1, 90.0, 0)];
-    server.supply(0.0, Millis(90_000));
-    let late = Ask { outstanding: Some(Amount::clamped(60.0)), ..server.node_request("n", &wants) };
-    assert_eq!(server.deliver(late), 0.0);
-    server.supply(100.0, Millis(90_000));
-    let outstanding = Some(Amount::clamped(40.0));
-    let from_before = Ask { has: Some(inherited(40.0, 50)), outstanding, ..server.node_request("n", &wants) };
-    assert_eq!(server.deliver(from_before), 40.0);
-    server.pass(60_000);
-    let echo = Ask { outstanding, ..server.node_request("n", &wants) };
-    assert_eq!(server.deliver(echo), 90.0, "it has learnt");
-}
-
 #[test]
 fn below_a_learning_child_a_node_that_never_says_what_it_has_keeps_it() {
     let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
@@ -293,13 +206,4 @@ fn of_two_requests_from_before_it_the_one_with_the_newer_lease_counts() {
     assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0);
     assert_eq!(server.send(ask("a", 90.0, Some(former(17, 80.0)))), Answer::Stale);
     assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0, "it has not heard of any answer");
-}
-
-#[test]
-fn what_was_given_here_is_older_than_no_lease_from_before() {
-    let mut server = learner(fair(100.0));
-    assert_eq!(server.deliver(ask("a", 90.0, Some(former(17, 30.0)))), 30.0);
-    server.pass(16_000);
-    assert_eq!(server.asks("a", 90.0), 30.0);
-    assert_eq!(server.send(ask("a", 90.0, Some(former(19, 80.0)))), Answer::Stale);
 }

@@ -164,27 +164,6 @@ fn what_is_given_under_a_name_of_an_earlier_master_is_in_no_part_that_ends_soone
     assert_eq!((masters.unclaimed(), masters.asks("new", 100.0)), (0.0, 100.0));
 }
 
-#[test]
-fn a_lease_of_a_part_that_is_over_moves_nothing() {
-    let mut masters = Masters::new(minute(100.0));
-    masters.asks("late", 50.0);
-    masters.asks("other", 50.0);
-    let late = masters.server.request("late", 50.0);
-    masters.second();
-    masters.change();
-    for _ in 0..30 {
-        masters.second();
-    }
-    masters.asks("other", 50.0);
-    masters.change();
-    for _ in 0..40 {
-        masters.second();
-    }
-    assert_eq!(masters.unclaimed(), 50.0, "the other one's");
-    masters.server.send(late);
-    assert_eq!(masters.unclaimed(), 50.0);
-}
-
 /// So much of the capacity is missing after a failover at a resource where nothing has moved for a minute.
 #[test]
 fn a_quiet_resource_has_nearly_all_after_a_failover() {

@@ -1,4 +1,4 @@
-//! A node stands for the clients below it.
+//! A child node stands for the clients below it, and divides what its parent lends.
 
 use super::*;
 
@@ -34,18 +34,6 @@ fn a_node_gets_what_its_clients_would_get_if_they_asked_themselves() {
             assert!(near(alone, direct.leases["c5"].capacity.get()), "{kind:?} of {capacity}");
         }
     }
-}
-
-#[test]
-fn one_sum_for_clients_of_different_wants_is_not_the_same() {
-    let mut server = Server::new(fair(120.0));
-    let lump = [slice(5, 140.0, 0)];
-    server.node_asks("n", &lump);
-    server.asks("c5", 300.0);
-    assert_eq!(server.report("n").due.get(), 100.0, "28 each looks like more than the level of 20");
-    let sliced = [slice(3, 120.0, 0), slice(2, 20.0, 0)];
-    server.node_asks("n", &sliced);
-    assert_eq!(server.report("n").due.get(), 95.0, "three at the level of 25, two at their 10");
 }
 
 #[test]
@@ -91,4 +79,79 @@ fn every_band_of_a_node_takes_a_place() {
     server.deliver(server.node_request("node", &bands(2)));
     assert_eq!(server.resource.places(), 3, "what it no longer needs is free");
     assert_eq!(server.asks("b", 10.0), 10.0);
+}
+
+// A node with a parent gives no more, and for no longer, than its own lease says.
+
+fn lent(kind: AlgorithmKind, capacity: f64, until: u64) -> Server {
+    let mut server = Server::below(Settings::new(kind, Amount::ZERO));
+    supply(&mut server, capacity, until);
+    server
+}
+
+/// By a parent of ours: under STATIC it says what each client may have.
+fn supply(server: &mut Server, capacity: f64, until: u64) {
+    let each = (0, Terms::Each(Amount::clamped(100.0)));
+    let is_static = server.resource.settings().kind == AlgorithmKind::Static;
+    server.supply_with(capacity, Millis(until), is_static.then_some(each).into_iter().collect());
+}
+
+#[test]
+fn no_lease_outlives_the_nodes_own_and_all_ask_again_before_it_ends() {
+    for kind in &AlgorithmKind::ALL[..4] {
+        for (left, length, refresh) in
+            [(90_000, 60_000, 5_000), (60_000, 60_000, 5_000), (30_000, 30_000, 5_000), (5_000, 5_000, 4_000)]
+        {
+            let mut server = lent(*kind, 100.0, left);
+            server.asks("a", 10.0);
+            let lease = server.leases["a"];
+            assert_eq!((lease.length, lease.refresh), (Millis(length), Millis(refresh)), "{kind:?}");
+            invariant::lease_within_bounds(&lease, None, server.now, Some(Millis(left))).expect("within");
+        }
+    }
+}
+
+#[test]
+fn when_it_ends_the_capacity_is_zero() {
+    for kind in &AlgorithmKind::ALL[..4] {
+        let mut server = lent(*kind, 100.0, 30_000);
+        assert_eq!(server.asks("a", 10.0), 10.0);
+        server.pass(30_000);
+        // The server still believes in the lease of `a`, by the allowance; that must not renew it.
+        assert_eq!(server.asks("a", 10.0), 0.0, "{kind:?}");
+        assert_eq!(server.asks("b", 10.0), 0.0, "{kind:?}");
+        assert_eq!(server.resource.settings().capacity, Amount::ZERO);
+        server.supply(100.0, Millis(90_000));
+        server.pass(5_000);
+        assert_eq!(server.asks("a", 10.0), 10.0, "{kind:?}: a new lease brings it back");
+    }
+}
+
+#[test]
+fn how_long_it_listens_is_decided_when_the_parent_has_said_how_long_leases_are() {
+    let mut server = Server::below(Settings::new(AlgorithmKind::FairShare, Amount::ZERO));
+    assert!(!server.resource.is_learning(Millis(0)), "nothing can be granted yet");
+    server.resource.listen_until(Millis(30_000));
+    server.supply(100.0, Millis(90_000));
+    assert_eq!(server.asks("a", 10.0), 0.0, "another client may have had it all");
+    assert!(server.resource.summarize(server.now).learning);
+    server.pass(30_000);
+    assert_eq!(server.asks("a", 10.0), 10.0);
+}
+
+#[test]
+fn how_it_stands_with_the_parent_is_reported() {
+    let root = Server::new(Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0)));
+    assert_eq!(root.resource.report(root.now).supply, None);
+    let mut server = Server::below(Settings::new(AlgorithmKind::FairShare, Amount::ZERO));
+    let report = |server: &Server| server.resource.report(server.now).supply.expect("it has a parent");
+    assert_eq!((report(&server).version, report(&server).told), (0, None));
+    let terms = vec![(0, Terms::Level(7.0))];
+    let (capacity, until) = (Amount::clamped(50.0), server.now.plus(Millis(30_000)));
+    server.resource.supply(server.now, Supply { capacity, until, terms: terms.clone(), version: 3 });
+    server.asks("a", 10.0);
+    server.resource.summarize(server.now);
+    let said = report(&server);
+    assert_eq!((said.version, said.remaining, said.terms), (3, Millis(30_000), terms));
+    assert_eq!(said.told.map(Amount::get), Some(10.0));
 }

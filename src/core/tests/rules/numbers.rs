@@ -14,12 +14,6 @@ fn the_largest_and_the_smallest_wants_are_granted_exactly() {
 }
 
 #[test]
-fn the_largest_shares_are_exact() {
-    let mut server = Server::new(fair(1e15));
-    assert_eq!(server.round(&[("a", 1e15), ("b", 1e15)]), [5e14, 5e14]);
-}
-
-#[test]
 fn very_different_amounts_never_add_up_to_more_than_there_is() {
     let mut server = Server::new(fair(1e15));
     assert_eq!(server.round(&[("a", 1e-9), ("b", 1e15)])[0], 1e-9);
@@ -49,38 +43,9 @@ fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
     }
 }
 
-#[test]
-fn a_client_that_wants_nothing_is_a_holder_of_nothing() {
-    let mut server = Server::new(fair(100.0));
-    assert_eq!(server.asks("a", 0.0), 0.0);
-    assert_eq!((server.resource.holders(), server.held()), (1, 0.0));
-    assert_eq!(server.asks("b", 1000.0), 100.0, "and takes nothing from the others");
-}
-
 /// What a holder has if it has anything. To Doorman's Go limiter 3.55e-15 was no limit at all.
 fn is_of_use(given: f64) -> bool {
     given == 0.0 || given >= 1e-9
-}
-
-#[test]
-fn what_rounding_leaves_is_not_granted() {
-    let mut server = Server::new(fair(100.0));
-    for round in 0..8 {
-        for n in 0..10 {
-            let given = server.asks(&format!("client {n}"), 7.0 + 3.1 * f64::from(n));
-            assert!(is_of_use(given), "{given} to client {n} in round {round}");
-        }
-        server.pass(16_000);
-    }
-    assert!((server.resource.sums().granted.get() - 100.0).abs() < 1e-9);
-}
-
-#[test]
-fn a_remainder_is_none_of_a_large_capacity_either_but_small_wants_are_met() {
-    let mut server = Server::new(fair(1e12));
-    assert_eq!(server.asks("small", 0.001), 0.001, "all that it wants is not dust");
-    assert_eq!(server.asks("large", 1e12 - 0.5), 1e12 - 0.5);
-    assert_eq!(server.asks("late", 1e12), 0.0, "0.499 is what is left, and less than 1e-12 of what there is");
 }
 
 #[test]
@@ -91,38 +56,6 @@ fn wants_that_are_dust_get_nothing_and_affect_no_other() {
         assert!(server.asks("one", 100.0) >= 100.0 - 1e-9, "{kind:?}");
         assert_eq!(server.report("tiny").due.get(), 0.0, "so no client shrinks for it");
     }
-}
-
-#[test]
-fn a_lease_that_shrinks_to_dust_becomes_nothing() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("a", 50.0);
-    server.pass(16_000);
-    server.change(|settings| settings.capacity = Amount::clamped(1e-10));
-    assert_eq!(server.asks("a", 50.0), 0.0);
-}
-
-#[test]
-fn learning_gives_no_dust_back() {
-    let mut server = Server::born(Birth { learning_until: Millis(30_000), ..birth(fair(100.0)) });
-    let had = |capacity| Has {
-        token: Token::new(17),
-        capacity: Amount::clamped(capacity),
-        expiry_time: now_at(Millis(0)).unix + 50,
-    };
-    assert_eq!(server.deliver(ask("a", 90.0, Some(had(3.5e-15)))), 0.0);
-    assert_eq!(server.deliver(ask("b", 190.0, Some(had(100.0 - 1e-12)))), 100.0 - 1e-12);
-    assert_eq!(server.deliver(ask("c", 90.0, Some(had(1.0)))), 0.0);
-}
-
-#[test]
-fn a_node_is_lent_no_dust_and_its_clients_get_none() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("a", 100.0 - 1e-13);
-    assert_eq!(server.node_asks("n", &[slice(3, 90.0, 0)]), 0.0);
-    let mut below = Server::below(fair(0.0));
-    below.supply(3.5e-15, Millis(60_000));
-    assert_eq!((below.asks("a", 1.0), below.asks("b", 1.0)), (0.0, 0.0));
 }
 
 proptest::proptest! {

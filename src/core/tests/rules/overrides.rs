@@ -127,13 +127,3 @@ fn a_new_master_that_learns_counts_what_may_have_been_given_under_a_higher_one()
     assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
     assert_eq!(server.held(), 150.0);
 }
-
-#[test]
-fn an_explanation_says_who_and_why() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("a", 1000.0);
-    server.overrides(half());
-    let said = server.resource.explain(server.now, HolderKind::Client, "a").expect("it is known").sentences();
-    let told = "The capacity is 50 in place of 100: ada has set `*` to 50 % for another 600 s, because: a test.";
-    assert!(said.iter().any(|sentence| sentence == told), "{said:?}");
-}

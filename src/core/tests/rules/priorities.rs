@@ -13,21 +13,6 @@ fn with(id: &str, wants: f64, priority: i16) -> Ask {
 }
 
 #[test]
-fn a_band_gets_what_the_bands_above_leave() {
-    let mut server = Server::new(strict(100.0));
-    let asks = [with("low", 50.0, -1), with("mid-1", 60.0, 0), with("high", 40.0, 5), with("mid-2", 60.0, 0)];
-    let got = server.send_all(asks).map(|answer| granted(answer).capacity.get());
-    assert_eq!(got, [0.0, 30.0, 40.0, 30.0]);
-}
-
-#[test]
-fn by_default_priorities_mean_nothing() {
-    let mut server = Server::new(fair(100.0));
-    let asks = [with("low", 100.0, -1), with("high", 100.0, 5)];
-    assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [50.0, 50.0]);
-}
-
-#[test]
 fn a_client_may_not_claim_more_than_the_template_allows_but_a_node_reports_what_was_capped_below() {
     let mut settings = strict(100.0);
     settings.max_priority = Some(3);
@@ -56,27 +41,10 @@ fn a_client_of_priority_three_counts_as_three_and_none_as_less_than_one() {
 }
 
 #[test]
-fn what_a_client_leaves_of_its_weight_goes_to_all_by_their_weights() {
-    let mut server = Server::new(weighted(AlgorithmKind::FairShare, 100.0));
-    let asks = [with("modest", 10.0, 9), with("light", 90.0, 1), with("heavy", 90.0, 2)];
-    assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [10.0, 30.0, 60.0]);
-}
-
-#[test]
 fn a_client_may_not_weigh_more_than_the_template_allows() {
     let mut server = Server::new(Settings { max_priority: Some(3), ..weighted(AlgorithmKind::FairShare, 80.0) });
     let asks = [with("boaster", 80.0, 100), with("plain", 80.0, 0)];
     assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [60.0, 20.0]);
-}
-
-#[test]
-fn with_a_reserve_a_band_below_never_gets_nothing() {
-    let mut server = Server::new(Settings { reserve: 0.3, ..strict(100.0) });
-    let asks = [with("high", 200.0, 5), with("low", 50.0, -1)];
-    let got = server.send_all(asks).map(|answer| granted(answer).capacity.get());
-    assert_eq!(got, [85.0, 15.0], "30 for both, 70 from the top");
-    server.deliver(with("low", 10.0, -1));
-    assert_eq!(server.report("high").due.get(), 90.0, "what is not needed of a reserve is not idle");
 }
 
 #[test]
@@ -139,19 +107,6 @@ fn priorities_go_up_also_where_they_mean_nothing() {
         claiming(&mut server, "c", 5.0, 0);
         server.release(HolderKind::Client, "a", None);
         assert_eq!(told(&mut server), [(0, 1, 5.0), (7, 1, 20.0)], "{kind:?}");
-    }
-}
-
-#[test]
-fn where_priorities_have_no_effect_all_share_at_any_priority() {
-    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
-        let mut server = lent(kind, 90.0);
-        for (id, priority) in [("a", 5), ("b", 0), ("c", -1)] {
-            claiming(&mut server, id, 60.0, priority);
-        }
-        for id in ["a", "b", "c"] {
-            assert_eq!(server.report(id).due.get(), 30.0, "{kind:?} {id}");
-        }
     }
 }
 

@@ -214,11 +214,3 @@ fn what_is_not_shared_is_promised_too() {
         assert_eq!(server.settle(), None, "more is held than an amount can say");
     }
 }
-
-#[test]
-fn without_promises_there_is_never_anything_to_say() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("a", 40.0);
-    assert_eq!(server.take(), Proposal::default());
-    assert_eq!(server.resource.promises(), None);
-}

@@ -1,7 +1,5 @@
 //! Records are counted to principals, and one that has its share gets no new ones.
 
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::types::principal::{ChargedTo, Principal};
 

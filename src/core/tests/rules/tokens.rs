@@ -25,80 +25,6 @@ fn a_lost_answer_leaves_the_older_lease_held() {
     assert_eq!(server.asks("b", 100.0), 50.0);
 }
 
-/// The leak when left out: 542 of 500.
-#[test]
-fn has_drops_older_leases_only_what_was_given_since_counts() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("a", 20.0);
-    server.pass(16_000);
-    granted(server.send(server.request("a", 50.0))); // its answer is still on its way
-    server.pass(16_000);
-    granted(server.send(server.request("a", 20.0)));
-    assert_eq!(server.held(), 50.0);
-}
-
-#[test]
-fn has_may_lower_the_lease_it_names_but_not_raise_it() {
-    let (mut server, known, _) = cut_and_lost();
-    server.pass(16_000);
-    let says = |capacity: f64| Some(Has { capacity: Amount::clamped(capacity), ..has(&known) });
-    server.send(Ask { has: says(140.0), ..server.request("a", 100.0) });
-    assert_eq!(server.held(), 100.0);
-    server.send(Ask { has: says(70.0), ..server.request("a", 100.0) });
-    assert_eq!(server.held(), 70.0);
-    server.send(Ask { has: says(90.0), ..server.request("a", 100.0) });
-    assert_eq!(server.held(), 70.0);
-}
-
-/// The leak when left out: 522 of 500.
-#[test]
-fn a_request_without_has_confirms_nothing() {
-    let (mut server, ..) = cut_and_lost();
-    server.pass(1_000);
-    server.send(ask("a", 100.0, None));
-    assert_eq!(server.held(), 100.0);
-}
-
-#[test]
-fn without_a_token_only_the_newest_lease_is_confirmed_by_its_expiry_and_capacity() {
-    let (mut server, known, lost) = cut_and_lost();
-    server.pass(1_000);
-    let plain = |lease: &Lease| Some(Has { token: None, ..has(lease) });
-    server.send(ask("a", 100.0, plain(&known)));
-    assert_eq!(server.held(), 100.0);
-    // That request got an answer too, so the lost one is no longer the newest.
-    server.send(ask("a", 100.0, plain(&lost)));
-    assert_eq!(server.held(), 100.0);
-    server.pass(16_000);
-    let newest = granted(server.send(ask("a", 100.0, None)));
-    server.pass(16_000);
-    server.send(ask("a", 100.0, plain(&newest)));
-    assert_eq!(server.held(), 50.0);
-}
-
-/// Found by a random history: three leases of one second, of 0, 40 and 0; the first was taken for the third.
-#[test]
-fn without_a_token_two_leases_that_look_the_same_confirm_nothing() {
-    let mut server = Server::new(fair(100.0));
-    let plain = |lease: Lease, wants| ask("a", wants, Some(Has { token: None, ..has(&lease) }));
-    let known = granted(server.send(ask("a", 0.0, None)));
-    granted(server.send(plain(known, 40.0))); // its answer arrives last
-    granted(server.send(ask("a", 0.0, None))); // the first request once more
-    granted(server.send(plain(known, 20.0))); // sent before the 40 were asked for
-    assert_eq!(server.held(), 40.0);
-}
-
-#[test]
-fn a_token_of_another_epoch_confirms_nothing() {
-    let (mut server, ..) = cut_and_lost();
-    server.pass(1_000);
-    for token in [3, u64::MAX].map(|number| Token::new(number).expect("not zero")) {
-        let foreign = Has { token: Some(token), ..has(&server.leases["a"]) };
-        server.send(Ask { has: Some(foreign), ..server.request("a", 100.0) });
-        assert_eq!(server.held(), 100.0);
-    }
-}
-
 #[test]
 fn a_delayed_request_that_names_an_older_lease_is_dropped_whole() {
     let mut server = Server::new(fair(100.0));
@@ -128,25 +54,6 @@ fn so_is_one_that_names_an_older_lease_as_one_that_has_ended() {
     let before = server.report("a");
     assert_eq!(server.send(delayed), Answer::Stale);
     assert_eq!(server.report("a"), before);
-}
-
-/// The leak when left out: 524 of 500.
-#[test]
-fn a_report_of_outstanding_that_proves_nothing_only_raises() {
-    let mut server = Server::new(fair(100.0));
-    let all = [slice(1, 50.0, 0)];
-    server.node_asks("n", &all);
-    let mut held = |has_lease: bool, outstanding| {
-        server.pass(16_000);
-        let known = server.leases["n"];
-        let outstanding = Amount::clamped(outstanding);
-        let has = has_lease.then(|| has(&known));
-        server.deliver(Ask { has, outstanding: Some(outstanding), ..server.node_request("n", &all) });
-        server.held()
-    };
-    assert_eq!(held(true, 80.0), 80.0);
-    assert_eq!(held(false, 10.0), 80.0, "late, or from an incarnation before this one");
-    assert_eq!(held(true, 10.0), 50.0);
 }
 
 #[test]
@@ -231,29 +138,6 @@ fn a_release_without_a_token_gives_back_everything_as_doorman_clients_mean_it() 
     assert_eq!((server.held(), server.resource.holders()), (0.0, 1), "`b` waits with a lease of nothing");
     server.pass(5_000);
     assert_eq!(server.asks("b", 100.0), 100.0);
-}
-
-#[test]
-fn a_release_with_a_token_of_another_epoch_gives_back_nothing() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("a", 30.0);
-    for token in [3, u64::MAX].map(|number| Token::new(number).expect("not zero")) {
-        server.release(HolderKind::Client, "a", Some(token));
-        assert_eq!(server.held(), 30.0);
-    }
-}
-
-#[test]
-fn releasing_twice_or_what_one_never_had_does_no_harm() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("a", 30.0);
-    server.asks("b", 30.0);
-    for _ in 0..2 {
-        server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
-        server.release(HolderKind::Client, "a", None);
-        server.release(HolderKind::Client, "stranger", None);
-        assert_eq!((server.held(), server.resource.holders()), (30.0, 1));
-    }
 }
 
 #[test]

@@ -41,90 +41,6 @@ fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() 
     assert_eq!(server.asks("b", 60.0), 50.0);
 }
 
-/// All that a request could bring is "not yet".
-#[test]
-fn before_its_first_lease_a_node_hints_no_client() {
-    let mut server = child(AlgorithmKind::FairShare);
-    assert_eq!(server.send(ask("a", 100.0, None)), Answer::NotYet);
-    assert!(server.resource.watch(HolderKind::Client, "a"));
-    let hints = |server: &mut Server| {
-        let mut hints = Vec::new();
-        server.resource.hints(server.now, 10, &mut hints);
-        hints.len()
-    };
-    assert_eq!((server.resource.next_hints(server.now), hints(&mut server)), (None, 0));
-    server.supply(100.0, LONG);
-    assert_eq!(
-        (server.resource.next_hints(server.now), hints(&mut server)),
-        (Some(server.now), 1),
-        "now it brings something"
-    );
-}
-
-#[test]
-fn who_was_put_off_and_asks_no_more_is_forgotten() {
-    let mut server = child(AlgorithmKind::FairShare);
-    assert_eq!(server.send(ask("a", 100.0, None)), Answer::NotYet);
-    assert_eq!(server.resource.holders(), 1);
-    server.pass(70_000);
-    assert!(server.resource.tick(server.now), "one lease length later no holder is left");
-}
-
-/// Rule 8.
-#[test]
-fn a_node_that_is_learning_says_so() {
-    let birth = Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) };
-    let mut server = Server::born(birth);
-    for (now, learning) in [(0, true), (59_999, true), (60_000, false)] {
-        assert_eq!(server.resource.summarize(Millis(now)).learning, learning, "at {now}");
-    }
-}
-
-#[test]
-fn outstanding_is_all_that_is_held_below() {
-    let mut server = with(AlgorithmKind::FairShare, 100.0);
-    server.asks("a", 100.0);
-    server.supply(30.0, LONG);
-    assert_eq!(server.resource.summarize(server.now).outstanding.get(), 100.0, "`a` knows nothing of the cut");
-    server.pass(16_000);
-    assert_eq!((server.asks("a", 100.0), server.held()), (30.0, 100.0));
-    assert_eq!(server.resource.summarize(server.now).outstanding.get(), 100.0, "the answer may be lost");
-    server.pass(16_000);
-    server.asks("a", 100.0);
-    assert_eq!(server.resource.summarize(server.now).outstanding.get(), 30.0);
-}
-
-/// A third of a unit is no `f64`: what is told must not be less than what is counted.
-#[test]
-fn outstanding_is_never_rounded_down() {
-    let mut server = with(AlgorithmKind::FairShare, 1.0);
-    for id in ["a", "b", "c"] {
-        server.asks(id, 1.0);
-    }
-    let told = server.resource.summarize(server.now).outstanding;
-    assert!(crate::types::amount::Sum::from(told) >= server.resource.sums().held);
-}
-
-/// What a client is due may fall when another wants more. Of those that were cut, the first to ask was due more than it
-/// is when the second asks, and while more is held than there is both get what they are due then.
-#[test]
-fn after_a_cut_more_than_the_lease_may_be_lent_on_and_is_told() {
-    let mut server = with(AlgorithmKind::ProportionalShare, 105.0);
-    for (id, wants) in [("a", 50.0), ("b", 50.0), ("c", 5.0)] {
-        assert_eq!(server.asks(id, wants), wants);
-    }
-    server.supply(30.0, Millis(90_000));
-    server.pass(16_000);
-    assert_eq!((server.asks("a", 50.0), server.asks("c", 5.0)), (12.5, 5.0));
-    let second = server.asks("b", 100.0);
-    assert!(second > 12.5, "{second}");
-    // The leases of before the cut have ended.
-    server.pass(50_000);
-    server.resource.tick(server.now);
-    assert!(server.held() > 30.0);
-    assert!(server.resource.summarize(server.now).outstanding.get() >= server.held());
-}
-
 /// Rule 2: the node may have lent on more than its new lease, for longer than the old one lasts.
 #[test]
 fn what_a_node_may_have_lent_on_counts_until_it_says_under_its_newest_lease_what_it_has() {
@@ -147,19 +63,6 @@ fn what_a_node_may_have_lent_on_counts_until_it_says_under_its_newest_lease_what
     assert_eq!(server.report("n").held.get(), 50.0);
     server.pass(6_000);
     assert_eq!(server.asks("a", 100.0), 50.0);
-}
-
-#[test]
-fn a_version_names_what_was_told_to_be_in_force() {
-    let mut server = child(AlgorithmKind::FairShare);
-    assert_eq!(server.resource.summarize(server.now).version, 0, "there is none before the first");
-    for version in [4, 9] {
-        let (capacity, until) = (Amount::clamped(50.0), Millis(20_000));
-        server.resource.supply(server.now, Supply { capacity, until, version, ..Supply::default() });
-        assert_eq!(server.resource.summarize(server.now).version, version);
-    }
-    server.resource.tick(Millis(30_000));
-    assert_eq!(server.resource.summarize(Millis(30_000)).version, 9, "also when it has ended");
 }
 
 /// Rule 10.
@@ -199,20 +102,6 @@ fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
 }
 
 #[test]
-fn the_parent_is_not_asked_early_for_what_it_does_not_wait_for() {
-    let mut server = with(AlgorithmKind::FairShare, 100.0);
-    server.round(&[("a", 80.0), ("b", 80.0)]);
-    server.resource.summarize(server.now);
-    server.pass(16_000);
-    server.round(&[("a", 79.9), ("b", 80.0)]);
-    server.supply(300.0, LONG);
-    server.pass(16_000);
-    server.round(&[("a", 79.9), ("b", 80.0)]);
-    assert!(server.held() > 150.0);
-    assert!(!server.resource.asks_early(), "more is held, which is its own affair");
-}
-
-#[test]
 fn headroom_lends_unclaimed_capacity_to_nodes_and_not_to_clients() {
     let mut server = Server::new(Settings { headroom: 0.5, ..fair(100.0) });
     server.asks("a", 20.0);
@@ -239,16 +128,6 @@ fn all_holders_of_a_node_ask_as_often_and_those_of_its_child_sooner() {
     }
 }
 
-#[test]
-fn a_decayed_interval_comes_before_the_end_of_the_nodes_own_lease() {
-    for (left, refresh) in [(60_000, 8_000), (9_000, 8_000), (5_000, 4_000), (1_500, 1_000)] {
-        let mut server = Server::below(Settings { refresh: Millis(16_000), ..fair(100.0) }.of_child());
-        server.supply(100.0, Millis(left));
-        server.asks("a", 10.0);
-        assert_eq!(server.leases["a"].refresh.0, refresh, "{left} ms are left");
-    }
-}
-
 /// The border refuses them too; but nothing that a parent says may stop a node.
 #[test]
 fn terms_that_cannot_be_are_not_followed() {
@@ -272,16 +151,6 @@ fn an_equal_share_is_the_trees_and_the_lease_covers_what_is_beyond() {
         (10.0, 14.0),
         "not even the shares are paid for"
     );
-}
-
-#[test]
-fn terms_of_another_priority_are_not_its() {
-    let mut server = child(AlgorithmKind::ProportionalShare);
-    server.change(|settings| settings.priority = Priority::Strict);
-    server.supply_with(60.0, LONG, vec![(3, Terms::Share { equal: 5.0, top_up: 0.0 })]);
-    server.asks("a", 10.0);
-    server.asks("b", 140.0);
-    assert_eq!(server.report("b").due.get(), 50.0);
 }
 
 /// The settings come with the same answer as the terms; whichever is put in force first.
@@ -373,16 +242,6 @@ fn weights_are_told_as_numbers_of_clients() {
     assert_eq!(region.resource.summarize(region.now).claims[..], [slice(8, 400.0, 1), slice(4, 240.0, 1)]);
 }
 
-#[test]
-fn an_equal_share_is_for_each_weight() {
-    let mut server = child(AlgorithmKind::ProportionalShare);
-    server.change(|settings| settings.priority = Priority::Weighted);
-    server.supply_with(90.0, LONG, vec![(1, Terms::Share { equal: 20.0, top_up: 0.1 })]);
-    server.deliver(of_priority(&server, "light", 10.0, 0));
-    server.deliver(of_priority(&server, "heavy", 260.0, 3));
-    assert_eq!(server.report("heavy").due.get(), 80.0, "60, and a tenth of what is beyond");
-}
-
 /// Two of a band that gets no more than its reserve, one above them.
 fn with_reserve(reserve: f64, high: f64) -> Server {
     let mut server = child(AlgorithmKind::FairShare);
@@ -412,28 +271,6 @@ fn what_a_band_is_due_by_the_parents_terms_is_its_reserve() {
     assert_eq!(dues(&server), [60.0, 10.0, 10.0]);
     server.supply_with(80.0, LONG, Vec::new());
     assert_eq!(dues(&server), [53.333333, 13.333333, 13.333333], "without terms its own reserve is all it knows");
-}
-
-#[test]
-fn a_lease_that_does_not_pay_for_all_reserves_is_shared_and_its_own_reserve_kept() {
-    let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
-    let mut server = with_reserve(0.5, 60.0);
-    server.supply_with(40.0, LONG, terms());
-    // Its own: half of 40, a third of that for each. What is left of the 40, for the 60 and 20 that were promised.
-    let part = 20.0 / (80.0 - 20.0);
-    let [high, low] = [(60.0, 1.0), (20.0, 2.0)].map(|(promised, clients): (f64, f64)| {
-        let kept = clients * 20.0 / 3.0;
-        kept + (promised - kept) * part
-    });
-    let rounded = |due: f64| (due * 1e6).round() / 1e6;
-    assert_eq!(dues(&server), [rounded(high), rounded(low / 2.0), rounded(low / 2.0)]);
-    let mut server = with_reserve(0.5, 1e9);
-    server.supply_with(80.0, LONG, terms());
-    let [high, a, b] = dues(&server);
-    assert!(
-        (10.0..10.001).contains(&a) && a == b && (high - 60.0).abs() < 0.01,
-        "{high}, {a}: no client starves at a step"
-    );
 }
 
 #[test]
@@ -483,11 +320,4 @@ fn static_without_terms_is_for_each_client() {
     assert_eq!([server.asks("a", 40.0), server.asks("b", 80.0)], [30.0, 30.0], "never more than the lease");
     server.pass(LONG.0);
     assert_eq!(server.asks("a", 40.0), 0.0, "and nothing when it has ended");
-}
-
-#[test]
-fn static_with_terms_comes_out_of_the_lease() {
-    let mut server = child(AlgorithmKind::Static);
-    server.supply_with(60.0, LONG, vec![(0, Terms::Each(Amount::clamped(50.0)))]);
-    assert_eq!([server.asks("a", 80.0), server.asks("b", 80.0)], [50.0, 10.0]);
 }

@@ -81,13 +81,6 @@ fn a_unit_that_is_free_goes_to_one_instead_of_halves_to_two() {
 }
 
 #[test]
-fn a_capacity_that_is_not_whole_is_cut_down() {
-    let mut server = Server::new(whole(3.9));
-    live(&mut server, &TEN, 120, |server| assert!(server.held() <= 3.0));
-    assert_eq!(server.held(), 3.0);
-}
-
-#[test]
 fn refreshes_come_at_the_end_of_a_round() {
     let mut server = Server::new(whole(1.0));
     server.round(&[("a", 1.0), ("b", 1.0)]);

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    allocation::division::tests::water_filling,
     tests::cases,
     types::amount::{Amount, Sum},
 };
@@ -158,111 +157,4 @@ fn of_too_many_priorities_the_lowest_are_told_as_one() {
         (0..16).flat_map(|n| (0..40).map(move |w| Claim { priority: n, ..of_client(f64::from(w)) })).collect();
     assert!(summarize(&index(&few)).iter().all(|slice| slice.priority >= 0));
     assert_eq!(summarize(&index(&few)).len(), 16 * 16, "of many priorities each gets fewer");
-}
-
-/// The same numbers on every machine; good enough to draw demands from.
-struct Draws(u64);
-
-impl Draws {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-    }
-
-    fn pareto(&mut self) -> f64 {
-        self.unit().powf(-1.0 / 1.1)
-    }
-
-    fn lognormal(&mut self) -> f64 {
-        let normal = (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
-        (2.0 * normal).exp()
-    }
-}
-
-/// Regions of leaves of clients' wants.
-type WantsByNode = Vec<Vec<Vec<f64>>>;
-
-fn tree(mut wants: impl FnMut(usize, usize) -> Vec<f64>) -> WantsByNode {
-    (0..3).map(|region| (0..3).map(|leaf| wants(region, leaf)).collect()).collect()
-}
-
-type Draw = fn(&mut Draws) -> WantsByNode;
-
-/// A greedy one alone, hundreds of small ones, and everything between.
-fn lopsided(draws: &mut Draws) -> WantsByNode {
-    tree(|region, leaf| match (region, leaf) {
-        (0, 0) => vec![50_000.0],
-        (0, _) => (0..20).map(|_| 100.0 * draws.unit()).collect(),
-        (1, _) => (0..500).map(|_| draws.unit()).collect(),
-        _ => (0..100).map(|_| draws.pareto()).collect(),
-    })
-}
-
-fn water(capacity: f64, wants: &[f64]) -> Vec<f64> {
-    water_filling(capacity, &wants.iter().copied().map(of_client).collect::<Vec<_>>())
-}
-
-fn divided(capacity: f64, claims: &[Vec<Claim>]) -> Vec<f64> {
-    let mut due = water_filling(capacity, &claims.concat()).into_iter();
-    claims.iter().map(|claims| due.by_ref().take(claims.len()).sum()).collect()
-}
-
-/// The error of the client that is worst off, as a part of what it should have: clients' wants go up as slices, and
-/// down comes nothing but a sum for each node, which it divides by itself.
-fn worst(tree: &WantsByNode, capacity: f64, summarize: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
-    let leaves: Vec<Vec<Vec<Claim>>> = tree
-        .iter()
-        .map(|leaves| {
-            leaves.iter().map(|wants| summarize(&wants.iter().copied().map(of_client).collect::<Vec<_>>())).collect()
-        })
-        .collect();
-    let regions: Vec<Vec<Claim>> = leaves.iter().map(|leaves| summarize(&leaves.concat())).collect();
-    let all: Vec<f64> = tree.concat().concat();
-    let mut fair = water(capacity, &all).into_iter();
-    let mut worst: f64 = 0.0;
-    for (region, lent) in divided(capacity, &regions).into_iter().enumerate() {
-        for (wants, lent) in tree[region].iter().zip(divided(lent, &leaves[region])) {
-            for has in water(lent, wants) {
-                let due = fair.next().expect("one due for each");
-                worst = worst.max((has - due).abs() / due.max(1e-9));
-            }
-        }
-    }
-    worst
-}
-
-/// Over levels from where hardly any client is satisfied to where nearly all are.
-fn worst_of_all(tree: &WantsByNode, summarize: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
-    let wants: f64 = tree.concat().concat().iter().sum();
-    (1..10).map(|part| worst(tree, wants * f64::from(2 * part - 1) / 20.0, summarize)).fold(0.0, f64::max)
-}
-
-/// `cargo test -p leaseway-core in_a_slice -- --nocapture` prints the table.
-#[test]
-#[expect(clippy::print_stdout, reason = "the figures are the output")]
-fn a_client_at_the_end_of_a_tree_is_hardly_worse_off_for_being_in_a_slice() {
-    let sum = |claims: &[Claim]| {
-        let wants = claims.iter().map(|claim| claim.wants).collect::<Sum>().floor();
-        vec![Claim::new(wants, claims.iter().map(|claim| claim.subclients).sum(), 0)]
-    };
-    let trees: [(&str, Draw); 3] = [
-        ("lopsided", lopsided),
-        ("Pareto 1.1", |draws| tree(|_, _| (0..200).map(|_| draws.pareto()).collect())),
-        ("lognormal", |draws| tree(|_, _| (0..200).map(|_| draws.lognormal()).collect())),
-    ];
-    let mut table = String::new();
-    for (name, draw) in trees {
-        let trees: Vec<WantsByNode> = (1..=5).map(|seed| draw(&mut Draws(seed))).collect();
-        let error = |summarize: &dyn Fn(&[Claim]) -> Vec<Claim>| {
-            trees.iter().map(|tree| worst_of_all(tree, &|claims: &[Claim]| summarize(claims))).fold(0.0, f64::max)
-                * 100.0
-        };
-        let merged = [8, 16, 32].map(|most| error(&|claims| slices(&index(claims), 0, most).to_vec()));
-        table += &format!("{name:<12}{:>10.1} %", error(&sum));
-        table += &merged.map(|error| format!("{error:>10.2} %")).concat();
-        table += "\n";
-        assert!(merged[2] <= 0.75 && merged[2] < merged[0], "{name}: {merged:?} % with 8, 16 and 32 slices");
-        assert!(error(&sum) > 20.0, "{name} would not show that slices are needed");
-    }
-    println!("{:<12}{:>12}{:>12}{:>12}{:>12}\n{table}", "", "sums", "8", "16", "32");
 }

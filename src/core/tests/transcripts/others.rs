@@ -1,4 +1,4 @@
-//! The parent of a node, in transcripts: it lends, and is told.
+//! The parent of a node and the peers of its master, in transcripts. All peers store at once what the master promises.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,21 @@ use goldenscript::ArgumentConsumer;
 
 use super::{
     Failure, Transcript,
-    words::{amount, duration, number},
+    words::{amount, duration, number, time},
 };
 use crate::{
     allocation::division::Terms,
-    resource::supply::{DemandSummary, Supply},
+    lease::{promises::Changes, proposer::Proposal},
+    resource::{
+        Birth, Resource,
+        supply::{DemandSummary, Supply},
+    },
+    tests::harness::birth,
+    types::{
+        cluster_clock::{ClusterClock, ClusterTime},
+        time::Millis,
+        token::Epoch,
+    },
 };
 
 impl Transcript {
@@ -68,4 +78,39 @@ impl Transcript {
         let early = self.resource()?.asks_early();
         Ok(if early { "the parent should hear of this now\n" } else { "the next refresh is soon enough\n" }.to_owned())
     }
+}
+
+impl Transcript {
+    /// What the log is told before the answers leave, or besides.
+    pub(super) fn promise(&mut self) -> Result<String, Failure> {
+        let now = self.now;
+        let Proposal { changes, awaits } = self.resource()?.take_changes(now);
+        let mut output = String::new();
+        if let Some(changes) = changes {
+            write!(output, "log: {}", told(&changes, now))?;
+            output += if awaits == Some(changes.number) { " (first)\n" } else { "\n" };
+            self.peer.apply(&changes, ClusterTime(now.0))?;
+            self.resource()?.acknowledge(changes.number);
+        }
+        Ok(output)
+    }
+
+    /// The master dies, and its successor begins with what the peers know.
+    pub(super) fn fail(&mut self) -> Result<(), Failure> {
+        let inherited = self.peer.inherited(ClusterClock::default(), self.now, self.now);
+        let (settings, source) = (self.resource()?.settings().clone(), self.resource()?.source());
+        let epoch = inherited.newest.ok_or("nothing was promised yet")?;
+        let birth =
+            Birth { epoch: Epoch(epoch.0), since: self.now, inherited: Some(inherited), source, ..birth(settings) };
+        self.resource = Some(Resource::new(birth));
+        Ok(())
+    }
+}
+
+fn told(changes: &Changes, now: Millis) -> String {
+    let mut told = format!("at most {}", number(changes.total.get()));
+    if let Some(horizon) = changes.horizon {
+        told += &format!(", nothing beyond {}", time(horizon.since(ClusterTime(now.0))));
+    }
+    told
 }
