@@ -7,17 +7,17 @@ use std::{
 
 /// All metrics of this crate with a description.
 pub const METRICS: [(&str, &str); 11] = [
-    ("leaseway_reign", "Term of the newest master lease that this peer knows of."),
-    ("leaseway_quorum_is_master", "1 while this peer is master, 0 otherwise."),
-    ("leaseway_quorum_log_entries", "Log entries that no snapshot has replaced yet."),
-    ("leaseway_quorum_log_bytes", "Bytes of those entries."),
-    ("leaseway_quorum_appended_total", "Entries written to the log on disk."),
-    ("leaseway_quorum_commit_seconds", "How long a batch of proposals took until a quorum held it and it was applied."),
-    ("leaseway_quorum_proposals_total", "Proposals, by result."),
+    ("leaseway_raft_term", "Term of the newest master lease that this peer knows of."),
+    ("leaseway_raft_is_master", "1 while this peer is master, 0 otherwise."),
+    ("leaseway_raft_log_entries", "Log entries that no snapshot has replaced yet."),
+    ("leaseway_raft_log_bytes", "Bytes of those entries."),
+    ("leaseway_raft_appended_total", "Entries written to the log on disk."),
+    ("leaseway_raft_commit_seconds", "How long a batch of proposals took until a quorum held it and it was applied."),
+    ("leaseway_raft_proposals_total", "Proposals, by result."),
     ("leaseway_promise_entries_total", "Entries of the log that carry promises."),
     ("leaseway_promise_changes_total", "Changes of promises, several of which may be in one entry."),
-    ("leaseway_quorum_snapshots_total", "Snapshots written, own ones and received ones."),
-    ("leaseway_quorum_snapshot_bytes", "Size of the newest snapshot."),
+    ("leaseway_raft_snapshots_total", "Snapshots written, own ones and received ones."),
+    ("leaseway_raft_snapshot_bytes", "Size of the newest snapshot."),
 ];
 
 /// The last values of gauges that rarely change.
@@ -28,39 +28,39 @@ static SNAPSHOT_BYTES: AtomicU64 = AtomicU64::new(0);
 /// Sets the gauges that rarely change. Call it before each scrape if the recorder drops gauges that are not set for a
 /// while.
 pub fn repeat_gauges() {
-    metrics::gauge!("leaseway_reign").set(TERM.load(Relaxed) as f64);
-    metrics::gauge!("leaseway_quorum_is_master").set(IS_MASTER.load(Relaxed) as f64);
-    metrics::gauge!("leaseway_quorum_snapshot_bytes").set(SNAPSHOT_BYTES.load(Relaxed) as f64);
+    metrics::gauge!("leaseway_raft_term").set(TERM.load(Relaxed) as f64);
+    metrics::gauge!("leaseway_raft_is_master").set(IS_MASTER.load(Relaxed) as f64);
+    metrics::gauge!("leaseway_raft_snapshot_bytes").set(SNAPSHOT_BYTES.load(Relaxed) as f64);
 }
 
 /// Registers all counters at zero, so that a rate over them includes the first event.
 pub fn begin_counters() {
     for name in [
-        "leaseway_quorum_appended_total",
-        "leaseway_quorum_snapshots_total",
+        "leaseway_raft_appended_total",
+        "leaseway_raft_snapshots_total",
         "leaseway_promise_entries_total",
         "leaseway_promise_changes_total",
     ] {
         metrics::counter!(name).absolute(0);
     }
     for result in ["stored", "refused", "uncertain"] {
-        metrics::counter!("leaseway_quorum_proposals_total", "result" => result).absolute(0);
+        metrics::counter!("leaseway_raft_proposals_total", "result" => result).absolute(0);
     }
 }
 
 pub(crate) fn appended(entries: u64) {
-    metrics::counter!("leaseway_quorum_appended_total").increment(entries);
+    metrics::counter!("leaseway_raft_appended_total").increment(entries);
 }
 
 pub(crate) fn snapshot(bytes: usize) {
-    metrics::counter!("leaseway_quorum_snapshots_total").increment(1);
+    metrics::counter!("leaseway_raft_snapshots_total").increment(1);
     SNAPSHOT_BYTES.store(bytes as u64, Relaxed);
     repeat_gauges();
 }
 
 pub(crate) fn log(entries: usize, bytes: u64) {
-    metrics::gauge!("leaseway_quorum_log_entries").set(entries as f64);
-    metrics::gauge!("leaseway_quorum_log_bytes").set(bytes as f64);
+    metrics::gauge!("leaseway_raft_log_entries").set(entries as f64);
+    metrics::gauge!("leaseway_raft_log_bytes").set(bytes as f64);
 }
 
 pub(crate) fn mastership(term: u64, is_master: bool) {
@@ -70,11 +70,11 @@ pub(crate) fn mastership(term: u64, is_master: bool) {
 }
 
 pub(crate) fn committed(took: Duration) {
-    metrics::histogram!("leaseway_quorum_commit_seconds").record(took.as_secs_f64());
+    metrics::histogram!("leaseway_raft_commit_seconds").record(took.as_secs_f64());
 }
 
 pub(crate) fn proposed(result: &'static str, count: usize) {
-    metrics::counter!("leaseway_quorum_proposals_total", "result" => result).increment(count as u64);
+    metrics::counter!("leaseway_raft_proposals_total", "result" => result).increment(count as u64);
 }
 
 /// Counts an entry with changes of promises.

@@ -95,7 +95,7 @@ fn peers_and_their_data_have_gauges() {
         assert_eq!(metrics.only("leaseway_peers"), 3.0);
         assert_eq!(metrics.only("leaseway_data_failed"), 0.0);
         assert!(metrics.only("leaseway_data_free_bytes") > 0.0);
-        assert_eq!(metrics.only("leaseway_quorum_is_master"), f64::from(u8::from(peer == master)));
+        assert_eq!(metrics.only("leaseway_raft_is_master"), f64::from(u8::from(peer == master)));
         let heard = metrics.series("leaseway_peer_last_contact_seconds").len();
         assert!(peer != master || heard == 2, "the master hears from all others: {heard}");
     }

@@ -30,7 +30,7 @@ const GAUGE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("leaseway_uplink_seconds".into()), &SECONDS)?
-        .set_buckets_for_metric(Matcher::Prefix("leaseway_quorum_".into()), &COMMIT_SECONDS)?
+        .set_buckets_for_metric(Matcher::Prefix("leaseway_raft_".into()), &COMMIT_SECONDS)?
         .idle_timeout(MetricKindMask::GAUGE, Some(GAUGE_TIMEOUT))
         .build_recorder();
     let handle = recorder.handle();
