@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_of_different_nodes_and_reigns_of_one_peer_are_not_compared() {
+    fn peers_of_different_nodes_and_terms_of_one_peer_are_not_compared() {
         let long = [(0, 1), (100, 101)];
         assert_eq!(found(&[claims(0, 1, &long), claims(4, 1, &long)]), []);
         assert_eq!(found(&[claims(0, 1, &long), claims(0, 2, &long)]), []);

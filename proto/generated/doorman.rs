@@ -228,7 +228,7 @@ pub struct GetServerCapacityRequest {
     pub node: ::core::option::Option<u64>,
     /// ... which of its masters asks: later ones have higher numbers.
     #[prost(uint64, optional, tag = "102")]
-    pub reign: ::core::option::Option<u64>,
+    pub term: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerCapacityResourceResponse {
@@ -294,7 +294,7 @@ pub struct ReleaseCapacityRequest {
     #[prost(fixed64, optional, tag = "102")]
     pub node: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "103")]
-    pub reign: ::core::option::Option<u64>,
+    pub term: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReleaseCapacityResponse {
@@ -319,7 +319,7 @@ pub struct DiscoveryResponse {
     /// Which of the node's masters answers: later ones have higher numbers. Two answers with the same number are of one
     /// master that has decided all the time between them. Nothing from a server that is not master, or has no peers.
     #[prost(uint64, optional, tag = "101")]
-    pub reign: ::core::option::Option<u64>,
+    pub term: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedParameter {

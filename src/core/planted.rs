@@ -116,7 +116,7 @@ pub enum Fault {
     PartIgnoresGrants,
     /// A master that no quorum confirms any more goes on. In real processes only: the simulation has no elections.
     OldMasterGoesOn,
-    /// A request to take over counts in a later reign of the same master. In real processes only, too.
+    /// A request to take over counts in a later term of the same master. In real processes only, too.
     StaleHandOver,
 }
 
@@ -179,11 +179,11 @@ const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::ClusterClockIsFast, "cluster-clock-is-fast", "the clock of the cluster is never early"),
     (Fault::ClusterClockJumps, "cluster-clock-jumps", "the clock of the cluster is never early"),
     (Fault::PartIgnoresGrants, "part-ignores-grants", "E13"),
-    (Fault::OldMasterGoesOn, "old-master-goes-on", "a reign that no quorum confirms lapses"),
+    (Fault::OldMasterGoesOn, "old-master-goes-on", "a term that no quorum confirms lapses"),
     (
         Fault::StaleHandOver,
         "stale-hand-over",
-        "a request to take over counts only for the reign that has ended with it",
+        "a request to take over counts only for the term that has ended with it",
     ),
 ];
 

@@ -7,7 +7,7 @@ use std::{
 
 /// All metrics of this crate with a description.
 pub const METRICS: [(&str, &str); 11] = [
-    ("leaseway_raft_term", "Term of the newest master lease that this peer knows of."),
+    ("leaseway_master_lease_term", "Term of the newest master lease that this peer knows of."),
     ("leaseway_raft_is_master", "1 while this peer is master, 0 otherwise."),
     ("leaseway_raft_log_entries", "Log entries that no snapshot has replaced yet."),
     ("leaseway_raft_log_bytes", "Bytes of those entries."),
@@ -28,7 +28,7 @@ static SNAPSHOT_BYTES: AtomicU64 = AtomicU64::new(0);
 /// Sets the gauges that rarely change. Call it before each scrape if the recorder drops gauges that are not set for a
 /// while.
 pub fn repeat_gauges() {
-    metrics::gauge!("leaseway_raft_term").set(TERM.load(Relaxed) as f64);
+    metrics::gauge!("leaseway_master_lease_term").set(TERM.load(Relaxed) as f64);
     metrics::gauge!("leaseway_raft_is_master").set(IS_MASTER.load(Relaxed) as f64);
     metrics::gauge!("leaseway_raft_snapshot_bytes").set(SNAPSHOT_BYTES.load(Relaxed) as f64);
 }

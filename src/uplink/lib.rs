@@ -8,7 +8,7 @@
 //! that does not answer is asked about later. If a resource has forgotten its supply, because it is a new incarnation,
 //! the uplink forgets the lease, too (rule 7).
 //!
-//! An uplink belongs to one reign of one master. The next begins anew.
+//! An uplink belongs to one term of one master. The next begins anew.
 
 mod aggregate;
 mod messages;
@@ -189,7 +189,7 @@ impl UplinkEngine {
         Some(Lent { id, supply, settings: settings.of_child() })
     }
 
-    /// What a planted fault keeps of the uplink of an earlier reign: what it was lent is used again by the next (rule
+    /// What a planted fault keeps of the uplink of an earlier term: what it was lent is used again by the next (rule
     /// 7).
     #[cfg(feature = "planted")]
     pub fn remembered(&self, now: Millis) -> Vec<(Arc<str>, Supply)> {

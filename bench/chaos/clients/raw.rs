@@ -66,7 +66,7 @@ impl RawClient {
         let answer = timeout(DEADLINE, self.0.discovery(DiscoveryRequest {})).await.ok()?.ok()?.into_inner();
         let address = answer.mastership.and_then(|mastership| mastership.master_address).unwrap_or_default();
         Some(match (answer.is_master, address.is_empty()) {
-            (Some(true), _) => NamedMaster::Itself { term: answer.reign },
+            (Some(true), _) => NamedMaster::Itself { term: answer.term },
             (_, false) => NamedMaster::Other,
             (_, true) => NamedMaster::Unknown,
         })

@@ -89,7 +89,7 @@ pub struct Inherited {
     pub counted_from: Option<Token>,
     /// The parts of the total that end sooner, in the order of their ends, including those that are over.
     pub parts: Vec<Part>,
-    /// The clock of the cluster in this reign.
+    /// The clock of the cluster in this term.
     pub clock: ClusterClock,
 }
 

@@ -66,14 +66,14 @@ impl Ask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeInstance {
     pub node: NonZeroU64,
-    /// The reign of the node's master. Later masters have higher numbers.
-    pub reign: u64,
+    /// The term of the node's master. Later masters have higher numbers.
+    pub term: u64,
 }
 
 impl NodeInstance {
     /// From the wire. A node of zero means that none was sent.
-    pub fn new(node: u64, reign: u64) -> Option<NodeInstance> {
-        NonZeroU64::new(node).map(|node| NodeInstance { node, reign })
+    pub fn new(node: u64, term: u64) -> Option<NodeInstance> {
+        NonZeroU64::new(node).map(|node| NodeInstance { node, term })
     }
 }
 

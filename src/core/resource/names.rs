@@ -4,7 +4,7 @@
 //! processes with the same name use one lease each. So a node says which [`NodeInstance`] it is, and what another
 //! instance has is counted separately:
 //!
-//! - A new master of the same node has a higher reign. It continues with the record, and requests of earlier masters
+//! - A new master of the same node has a higher term. It continues with the record, and requests of earlier masters
 //!   are dropped as stale.
 //! - Another node finds leases in use under its name. It may be the same node that lost its data, or a second one. The
 //!   record is *displaced*: it has no claims any more and its leases run out. The new instance begins with nothing and
@@ -75,7 +75,7 @@ impl NameOwner {
             Some(displaced) if displaced.instance.node == instance.node => Some(displaced.instance),
             _ => None,
         };
-        if known.is_some_and(|known| instance.reign < known.reign) {
+        if known.is_some_and(|known| instance.term < known.term) {
             return NameDecision::Stale;
         }
         match &self.displaced {

@@ -1,6 +1,6 @@
 //! The clock of a cluster: elapsed time that outlives masters.
 //!
-//! The log stores a moment, and each master counts on from it with its own monotonic clock, from when its reign began.
+//! The log stores a moment, and each master counts on from it with its own monotonic clock, from when its term began.
 //! While anything stored has an end in the future, the master stores the advance about once a second
 //! ([`ClusterClock::advance`]). So the end of a promise is a moment that all masters agree on, and a change of master
 //! loses at most the time since the last advance.
@@ -43,20 +43,20 @@ impl ClusterTime {
 /// The clock of the cluster as one master counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClusterClock {
-    /// The moment in the log when the reign began.
+    /// The moment in the log when the term began.
     base: ClusterTime,
     /// When that was, on the master's own clock.
     since: Millis,
 }
 
 impl ClusterClock {
-    /// Of a reign that begins at `since`, on the master's own clock; `stored`: the moment in the log then.
+    /// Of a term that begins at `since`, on the master's own clock; `stored`: the moment in the log then.
     pub fn new(stored: ClusterTime, since: Millis) -> ClusterClock {
         let jump = if planted::is(Fault::ClusterClockJumps) { Millis::from_secs(60) } else { Millis(0) };
         ClusterClock { base: stored.plus(jump), since }
     }
 
-    /// When the reign began, on the master's own clock.
+    /// When the term began, on the master's own clock.
     pub fn begun(&self) -> Millis {
         self.since
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_before_the_reign_are_in_the_past() {
+    fn moments_before_the_term_are_in_the_past() {
         let clock = ClusterClock::new(ClusterTime(5_000), Millis(3_000));
         assert_eq!((clock.local(ClusterTime(4_000)), clock.local(ClusterTime(1_000))), (Millis(2_000), Millis(0)));
         assert_eq!(clock.at(Millis(1_000)), ClusterTime(5_000), "it never runs backwards");

@@ -53,10 +53,10 @@ impl CommitProgress {
         let (guard, term) = (self.guard(number), master_lease.term());
         quorum.submit(master_lease, vec![command], move |result| match result {
             Ok(()) => guard.confirm(),
-            Err(ProposeError::Deposed) => tracing::debug!(reign = term, "what was to be stored comes too late"),
+            Err(ProposeError::Deposed) => tracing::debug!(term, "what was to be stored comes too late"),
             Err(error) => {
                 if let Some(unsaid) = LOGGED.turn() {
-                    tracing::warn!(reign = term, unsaid, %error, "the peers did not store what they were to");
+                    tracing::warn!(term, unsaid, %error, "the peers did not store what they were to");
                 }
             }
         });

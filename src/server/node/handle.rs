@@ -276,7 +276,7 @@ impl NodeHandle {
     }
 
     /// The lease of this master. `None` for a server without peers.
-    pub(crate) fn reign(&self) -> Result<Option<MasterLease>, NotMaster> {
+    pub(crate) fn master_lease(&self) -> Result<Option<MasterLease>, NotMaster> {
         let role = self.shared.directory.role();
         role.check(self.clock.at())?;
         match role {

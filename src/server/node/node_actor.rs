@@ -444,11 +444,11 @@ impl NodeActor {
     fn instance(&self) -> NodeInstance {
         let cluster = self.shared.membership.as_ref().and_then(|membership| membership.quorum.cluster_number());
         let node = cluster.and_then(|cluster| NonZeroU64::new((cluster >> 64) as u64 ^ cluster as u64));
-        let reign = match self.shared.directory.role() {
+        let term = match self.shared.directory.role() {
             Role::Master(Some(master_lease)) => master_lease.term(),
             Role::Master(None) | Role::Elsewhere(_) => 0,
         };
-        NodeInstance { node: node.unwrap_or(self.drawn), reign }
+        NodeInstance { node: node.unwrap_or(self.drawn), term }
     }
 
     fn end_uplink(&mut self) {

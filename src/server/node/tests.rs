@@ -149,7 +149,7 @@ fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
             let quorum = leaseway_raft::start(settings).await.expect("a quorum of one");
             let mut mastership = quorum.mastership();
             let is_master = mastership.wait_for(|now| matches!(now, Mastership::Master(_))).await.expect("it runs");
-            let Mastership::Master(reign) = is_master.clone() else { unreachable!("just seen") };
+            let Mastership::Master(lease) = is_master.clone() else { unreachable!("just seen") };
             drop(is_master);
             let changes = Changes {
                 epoch: Epoch(1),
@@ -162,7 +162,7 @@ fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
                 parts: Vec::new(),
             };
             let promised = Command::Promises { resource: "r".into(), changes };
-            quorum.propose(&reign, vec![promised]).await.expect("it is stored");
+            quorum.propose(&lease, vec![promised]).await.expect("it is stored");
             of_join.set(clock.at()).expect("once");
             Some(Membership { quorum, handover: Handover::Promises, initial })
         };

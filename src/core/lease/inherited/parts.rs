@@ -42,7 +42,7 @@ impl Parts {
         let mut parts = self.earlier.clone();
         let amount = self.rest(left).max(Sum::ZERO).floor();
         if amount > Amount::ZERO && now < until {
-            // The same moment each time, because `until` is no earlier than the start of the reign.
+            // The same moment each time, because `until` is no earlier than the start of the term.
             let until = self.clock.end(until, self.clock.begun());
             parts.push(Part { until, before: first, amount });
         }

@@ -10,8 +10,8 @@ struct Namesake {
 }
 
 impl Namesake {
-    fn new(node: u64, reign: u64) -> Namesake {
-        Namesake { instance: NodeInstance::new(node, reign), lease: None }
+    fn new(node: u64, term: u64) -> Namesake {
+        Namesake { instance: NodeInstance::new(node, term), lease: None }
     }
 
     fn request(&self, server: &Server, wants: f64) -> Ask {

@@ -171,7 +171,7 @@ impl AdminService {
     }
 
     fn master_lease(&self) -> Result<MasterLease, Status> {
-        let lease = self.node.reign().map_err(|why| elsewhere(&why))?;
+        let lease = self.node.master_lease().map_err(|why| elsewhere(&why))?;
         Ok(lease.expect("with peers, a master has a lease"))
     }
 

@@ -368,11 +368,11 @@ impl Capacity for CapacityService {
     async fn discovery(&self, request: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
         let admitted = admitted(&request, self.node.authorizer());
         admitted.check_known(CallKind::Discovery)?;
-        let (is_master, mastership, reign) = match self.node.reign() {
-            Ok(reign) => (
+        let (is_master, mastership, term) = match self.node.master_lease() {
+            Ok(lease) => (
                 true,
                 Mastership { master_address: Some(self.info.advertise.to_string()) },
-                reign.map(|one| one.term()),
+                lease.map(|lease| lease.term()),
             ),
             Err(why) => (false, mastership(&why), None),
         };
@@ -380,7 +380,7 @@ impl Capacity for CapacityService {
             mastership: Some(mastership),
             is_master: Some(is_master),
             endpoint: self.endpoints(),
-            reign,
+            term,
         };
         metered(RequestMethod::Discovery, Instant::now(), Ok(response)).map(Response::new)
     }

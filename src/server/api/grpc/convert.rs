@@ -229,7 +229,7 @@ fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<
 
 pub(crate) fn get_server_capacity(request: wire::GetServerCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let node = id(request.server_id, limits, || "server_id".into())?.into();
-    let instance = NodeInstance::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
+    let instance = NodeInstance::new(request.node.unwrap_or_default(), request.term.unwrap_or_default());
     let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default(), is_gateway: false, instance };
     let mut problems = Problems::default();
     let mut requests = Vec::with_capacity(request.resource.len());
@@ -322,7 +322,7 @@ fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> R
 pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
     let kind = if request.is_server.unwrap_or_default() { HolderKind::Node } else { HolderKind::Client };
-    let instance = NodeInstance::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
+    let instance = NodeInstance::new(request.node.unwrap_or_default(), request.term.unwrap_or_default());
     let tokens = request.token;
     let named = request.resource_id.into_iter().enumerate().filter(|(_, resource)| !resource.is_empty());
     let mut parsed = Parsed::default();

@@ -73,7 +73,7 @@ impl PoolService {
     }
 
     fn master_lease(&self) -> Result<Option<MasterLease>, Status> {
-        self.node.reign().map_err(|why| elsewhere(&why))
+        self.node.master_lease().map_err(|why| elsewhere(&why))
     }
 
     /// Runs `work` on a resource.

@@ -37,7 +37,7 @@ pub(super) async fn follow(quorum: RaftHandle, node: Addr<NodeActor>) {
 
 fn in_words(mastership: &Mastership) -> String {
     match mastership {
-        Mastership::Master(master_lease) => format!("this peer is the master, reign {}", master_lease.term()),
+        Mastership::Master(master_lease) => format!("this peer is the master, term {}", master_lease.term()),
         Mastership::Follower { of: Some(master) } => format!("{} is the master", master.name),
         Mastership::Follower { of: None } | Mastership::Unknown => "no master is known".to_owned(),
     }
@@ -75,7 +75,7 @@ impl NodeActor {
         {
             return;
         }
-        tracing::info!(reign = master_lease.term(), "this peer is the master now");
+        tracing::info!(term = master_lease.term(), "this peer is the master now");
         self.set_role(Role::Master(Some(master_lease)));
     }
 

@@ -34,7 +34,7 @@ pub(super) fn get_server_capacity(
         // The session drops late answers.
         drops_late: Some(true),
         node: Some(instance.node.get()),
-        reign: Some(instance.reign),
+        term: Some(instance.term),
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) fn release_capacity(
     wire::ReleaseCapacityRequest {
         is_server: Some(true),
         node: Some(instance.node.get()),
-        reign: Some(instance.reign),
+        term: Some(instance.term),
         ..shared::release_capacity(node, releases)
     }
 }
@@ -191,7 +191,7 @@ mod tests {
         let instance = NodeInstance::new(5, 3).expect("a node");
         let request = release_capacity("leaf", instance, vec![Release { id: "r".into(), token: Some(7) }]);
         assert_eq!((request.client_id.as_deref(), request.is_server), (Some("leaf"), Some(true)));
-        assert_eq!((request.node, request.reign), (Some(5), Some(3)));
+        assert_eq!((request.node, request.term), (Some(5), Some(3)));
         assert_eq!((request.resource_id, request.token), (vec!["r".to_owned()], vec![7]));
     }
 }
