@@ -27,7 +27,7 @@ pub struct ExplainResponse {
     /// nothing_lent.
     #[prost(string, tag = "6")]
     pub rule: ::prost::alloc::string::String,
-    /// What keeps it from having just that: asks, awaits_supply, estate, learning, unshown, left_out, others, over,
+    /// What keeps it from having just that: asks, awaits_supply, unclaimed, learning, unshown, left_out, others, over,
     /// unconfirmed.
     #[prost(string, repeated, tag = "7")]
     pub blocks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
@@ -267,7 +267,7 @@ pub struct Promises {
     pub total: f64,
     /// What former masters promised and no holder has named yet; 0 once that is over.
     #[prost(double, tag = "2")]
-    pub estate: f64,
+    pub unclaimed: f64,
     /// For how long leases of former masters may still be in use; 0: all have ended.
     #[prost(uint64, tag = "3")]
     pub inherited_ms: u64,

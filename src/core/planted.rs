@@ -35,11 +35,11 @@ pub enum Fault {
     /// A total that falls counts only when that is stored, not when it is proposed.
     LoweringCountsLate,
     /// Inherited leases that nobody has claimed count as free.
-    EstateIsFree,
+    UnclaimedIsFree,
     /// Inherited leases are forgotten before the last lease of earlier masters has ended.
-    EstateEndsEarly,
+    UnclaimedEndsEarly,
     /// A holder may claim more than is unclaimed.
-    MovesBeyondEstate,
+    ClaimsBeyondUnclaimed,
     /// `counted_from` stays when the capacity of ended leases is given to others, so the next master lets them be
     /// claimed.
     FloorStays,
@@ -93,7 +93,7 @@ pub enum Fault {
     /// A lease is forgotten when half of its length is over.
     ForgetsEarly,
     /// A cut by an operator lowers the unclaimed amount.
-    CutLowersEstate,
+    CutLowersUnclaimed,
     /// An override raises what a parent lends.
     OverrideRaisesLent,
     /// A raise by an override is free although it is not known who may have it.
@@ -136,9 +136,9 @@ const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::ReplacesEnd, "replaces-end", "an end is never taken back"),
     (Fault::ReleasesEverything, "releases-everything", "a release names its lease"),
     (Fault::LoweringCountsLate, "lowering-counts-late", "E1"),
-    (Fault::EstateIsFree, "estate-is-free", "E1"),
-    (Fault::EstateEndsEarly, "estate-ends-early", "E2"),
-    (Fault::MovesBeyondEstate, "moves-beyond-estate", "E4"),
+    (Fault::UnclaimedIsFree, "unclaimed-is-free", "E1"),
+    (Fault::UnclaimedEndsEarly, "unclaimed-ends-early", "E2"),
+    (Fault::ClaimsBeyondUnclaimed, "claims-beyond-unclaimed", "E4"),
     (Fault::FloorStays, "floor-stays", "E12"),
     (Fault::FloorIsNothing, "floor-is-nothing", "E12"),
     (Fault::KeepsWhatLapsed, "keeps-what-lapsed", "E12"),
@@ -164,9 +164,9 @@ const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::OutlivesParent, "outlives-parent", "a lease ends before the node's own does"),
     (Fault::FreesUnconfirmed, "frees-unconfirmed", "1"),
     (Fault::ForgetsEarly, "forgets-early", "a lease counts until it has certainly ended"),
-    (Fault::CutLowersEstate, "cut-lowers-estate", "a cut lowers no total"),
+    (Fault::CutLowersUnclaimed, "cut-lowers-unclaimed", "a cut lowers no total"),
     (Fault::OverrideRaisesLent, "override-raises-lent", "an override only lowers what is lent"),
-    (Fault::RaiseIsFree, "raise-is-free", "what there is more while a resource learns goes to its estate"),
+    (Fault::RaiseIsFree, "raise-is-free", "capacity added while a resource learns counts as unclaimed"),
     (Fault::ForgetsAssignments, "forgets-assignments", "any assignment may be the one that is believed"),
     (Fault::AssignmentOutlastsLease, "assignment-outlasts-lease", "no assignment outlasts its lease"),
     (Fault::ForgetsOtherGateways, "forgets-other-gateways", "what another gateway has told an Envoy counts"),

@@ -240,7 +240,7 @@ fn after_a_failover_what_was_promised_counts_until_it_was_said_to_end() {
     says(
         &told,
         "wants",
-        &["estate"],
+        &["unclaimed"],
         &["of what earlier masters promised has not been named by its holders yet, and counts as held for"],
     );
     sleep(told.latest.unwrap());

@@ -213,22 +213,22 @@ fn lent(supply: &Supply) -> String {
 
 /// The capacity promised by the quorum, and the part of it that clients have not yet reported to the master.
 fn promised(promises: &Promises) -> String {
-    let Promises { total, estate, inherited_ms, horizon_ms, under_way } = *promises;
+    let Promises { total, unclaimed, inherited_ms, horizon_ms, under_way } = *promises;
     let (total, horizon) = (number(total), seconds(horizon_ms));
     let under_way = if under_way > 0 { format!(", {under_way} changes under way") } else { String::new() };
-    let estate = if estate > 0.0 {
-        let (estate, most) = (number(estate), seconds(inherited_ms));
-        format!("; {estate} of it by former masters and not heard of yet, at most {most}")
+    let unclaimed = if unclaimed > 0.0 {
+        let (unclaimed, most) = (number(unclaimed), seconds(inherited_ms));
+        format!("; {unclaimed} of it by former masters and not heard of yet, at most {most}")
     } else {
         String::new()
     };
-    format!("promised {total} in all, for at most {horizon}{under_way}{estate}")
+    format!("promised {total} in all, for at most {horizon}{under_way}{unclaimed}")
 }
 
 fn promises_as_json(promises: &Promises) -> Value {
-    let Promises { total, estate, inherited_ms, horizon_ms, under_way } = *promises;
+    let Promises { total, unclaimed, inherited_ms, horizon_ms, under_way } = *promises;
     json!({
-        "total": total, "estate": estate, "inherited_ms": inherited_ms, "horizon_ms": horizon_ms,
+        "total": total, "unclaimed": unclaimed, "inherited_ms": inherited_ms, "horizon_ms": horizon_ms,
         "under_way": under_way,
     })
 }

@@ -111,7 +111,7 @@ impl LeaseBook {
         }
     }
 
-    /// What [`Fault::CutLowersEstate`] does.
+    /// What [`Fault::CutLowersUnclaimed`] does.
     pub(crate) fn cap_unclaimed(&mut self, capacity: Amount) -> InheritedChange {
         self.set_unclaimed(self.unclaimed_sum().min(capacity.into()))
     }
@@ -128,7 +128,7 @@ impl LeaseBook {
     fn set_unclaimed(&mut self, unclaimed: Sum) -> InheritedChange {
         let Some(inherited) = &mut self.inherited else { return InheritedChange::None };
         inherited.unclaimed = unclaimed;
-        self.ledger.set_unclaimed(if planted::is(Fault::EstateIsFree) { Sum::ZERO } else { unclaimed });
+        self.ledger.set_unclaimed(if planted::is(Fault::UnclaimedIsFree) { Sum::ZERO } else { unclaimed });
         InheritedChange::Amount
     }
 
@@ -150,7 +150,7 @@ impl LeaseBook {
     /// Ends all of them if the last lease of earlier masters has ended (rule E2). Returns the record that stood for them
     /// and the wants that are left of it.
     pub(crate) fn end_inherited(&mut self, now: Millis, lease: Millis) -> Option<(u32, Claims)> {
-        let early = if planted::is(Fault::EstateEndsEarly) { lease } else { Millis(0) };
+        let early = if planted::is(Fault::UnclaimedEndsEarly) { lease } else { Millis(0) };
         let inherited = self.inherited.take_if(|inherited| inherited.until <= now.plus(early))?;
         let wants = self.ledger.remove_inherited();
         self.ledger.lapse(Token::last_before(self.tokens.epoch()));
@@ -172,7 +172,7 @@ impl LeaseBook {
         let amount = if self.inherited.as_deref().is_some_and(is_over) { amount.min(claimed) } else { amount };
         let mut both = self.unclaimed_sum();
         both += claimed;
-        let beyond = planted::is(Fault::MovesBeyondEstate) && self.has_inherited();
+        let beyond = planted::is(Fault::ClaimsBeyondUnclaimed) && self.has_inherited();
         let amount = if Sum::from(amount) <= both || beyond { amount } else { both.floor() };
         let Some(inherited) = &mut self.inherited else { return (amount, InheritedChange::None) };
         inherited.parts.take(inherited.unclaimed, amount.saturating_sub(claimed), token);

@@ -154,7 +154,7 @@ impl Resource {
         self.capacity_inputs.overridden = overridden;
         let before = self.settings.capacity;
         self.measure();
-        if planted::is(Fault::CutLowersEstate) {
+        if planted::is(Fault::CutLowersUnclaimed) {
             let change = self.book.cap_unclaimed(self.settings.capacity);
             self.after(change);
         }

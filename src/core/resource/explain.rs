@@ -147,7 +147,7 @@ impl Block {
         match self {
             Block::Asks => "asks",
             Block::AwaitsSupply => "awaits_supply",
-            Block::Unclaimed(..) => "estate",
+            Block::Unclaimed(..) => "unclaimed",
             Block::Learning(_) => "learning",
             Block::Unshown(_) => "unshown",
             Block::LeftOut(_) => "left_out",

@@ -113,7 +113,7 @@ const GAUGES: [(&str, &str); 42] = [
     ("leaseway_resource_held", "Capacity that must be assumed in use, by resource."),
     ("leaseway_resource_learning", "1 while the resource learns what was lent before, by resource."),
     ("leaseway_resource_promised", "The most that all holders together may have, as the peers keep it, by resource."),
-    ("leaseway_resource_estate", "What earlier masters promised and no holder has named yet, by resource."),
+    ("leaseway_resource_unclaimed", "What earlier masters promised and no holder has named yet, by resource."),
     ("leaseway_resource_lent_seconds", "For how long the parent has lent the capacity, by resource."),
     ("leaseway_resource_awaits_supply", "1 while the parent has not lent anything yet, by resource."),
     (

@@ -26,7 +26,7 @@ impl Simulation<'_> {
             let knows = keeps_promises || index == ROOT;
             if let Some(master) = node.master.as_ref().filter(|_| knows) {
                 let held = master.engine.resource().sums().held;
-                self.check_counted(index, "Σ held + estate ≥ Σ believed", held, *believed)?;
+                self.check_counted(index, "Σ held + unclaimed ≥ Σ believed", held, *believed)?;
             }
             if keeps_promises {
                 for total in survivors(node, self.now) {

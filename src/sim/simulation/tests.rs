@@ -292,7 +292,7 @@ fn capacity_that_no_node_counts_is_found() {
     simulation.start().and_then(|()| simulation.run()).expect("no violation");
     simulation.audit().expect("no violation");
     simulation.clients[0].believes = Amount::clamped(501.0);
-    assert_eq!(simulation.audit().expect_err("there are 500").invariant, "Σ held + estate ≥ Σ believed");
+    assert_eq!(simulation.audit().expect_err("there are 500").invariant, "Σ held + unclaimed ≥ Σ believed");
     simulation.nodes[0].master = None;
     assert_eq!(simulation.audit().expect_err("there are 500").invariant, "T ≥ Σ believed");
 }

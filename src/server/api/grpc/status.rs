@@ -135,7 +135,7 @@ fn pool(pool: &PoolReport) -> Pool {
 fn promises(report: &PromiseReport, at: Millis) -> Promises {
     Promises {
         total: report.total.get(),
-        estate: report.unclaimed.get(),
+        unclaimed: report.unclaimed.get(),
         inherited_ms: report.unclaimed_until.since(at).0,
         horizon_ms: report.horizon.since(at).0,
         under_way: report.under_way,

@@ -197,7 +197,7 @@ fn put_resource_gauges(series: &mut GaugeText, status: &Status) {
     }
     if let Some(promises) = status.promises {
         set("leaseway_resource_promised", promises.total.get());
-        set("leaseway_resource_estate", promises.unclaimed.get());
+        set("leaseway_resource_unclaimed", promises.unclaimed.get());
     }
     if let Some(pool) = &status.pool {
         put_pool_gauges(series, &resource, pool);

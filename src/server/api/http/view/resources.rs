@@ -242,8 +242,8 @@ impl ResourceDetail {
         })));
         value["promised"] = json!(promises.as_ref().map(|promises| json!({
             "total": promises.total.get(),
-            "estate": promises.unclaimed.get(),
-            "estate_ms": promises.unclaimed_until.since(*at).0,
+            "unclaimed": promises.unclaimed.get(),
+            "unclaimed_ms": promises.unclaimed_until.since(*at).0,
             "horizon_ms": promises.horizon.since(*at).0,
         })));
         value["pool"] = json!(pool.as_ref().map(|pool| json!({
