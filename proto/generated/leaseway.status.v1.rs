@@ -283,7 +283,7 @@ pub struct Promises {
 pub struct Supply {
     /// Which it is, counted since this peer is master; 0 while the first is awaited.
     #[prost(uint64, tag = "1")]
-    pub edition: u64,
+    pub version: u64,
     /// For how long it is lent; 0: it has ended, and so has all capacity.
     #[prost(uint64, tag = "2")]
     pub remaining_ms: u64,

@@ -201,7 +201,7 @@ fn seconds(ms: u64) -> String {
 /// The capacity that the parent lends.
 fn lent(supply: &Supply) -> String {
     let state = match supply {
-        Supply { edition: 0, .. } => "the parent has lent nothing yet".to_owned(),
+        Supply { version: 0, .. } => "the parent has lent nothing yet".to_owned(),
         Supply { remaining_ms: 0, .. } => "what the parent lent has ended".to_owned(),
         supply => format!("lent by the parent for another {}", seconds(supply.remaining_ms)),
     };
@@ -347,7 +347,7 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
     };
     let supply = |supply: &Supply| {
         json!({
-            "edition": supply.edition, "remaining_ms": supply.remaining_ms, "outstanding": supply.outstanding,
+            "version": supply.version, "remaining_ms": supply.remaining_ms, "outstanding": supply.outstanding,
             "terms": supply.terms.iter().map(terms).collect::<Vec<_>>(),
         })
     };

@@ -265,7 +265,7 @@ impl Harness {
         if complete && fits && !self.resource.asks_early() {
             return Ok(());
         }
-        super::peers::violated(format!("told {claims:?}, {outstanding:?} of edition {version}, of {sums:?}"))
+        super::peers::violated(format!("told {claims:?}, {outstanding:?} of version {version}, of {sums:?}"))
     }
 
     fn nth(&mut self, n: usize) -> &mut Actor {

@@ -144,7 +144,7 @@ fn promises(report: &PromiseReport, at: Millis) -> Promises {
 
 fn supply(supply: &SupplyReport) -> Supply {
     Supply {
-        edition: supply.version,
+        version: supply.version,
         remaining_ms: supply.remaining.0,
         outstanding: supply.told.map(Amount::get),
         terms: supply.terms.iter().map(|(priority, terms)| self::terms(*priority, terms)).collect(),

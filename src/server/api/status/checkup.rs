@@ -465,13 +465,13 @@ fn resources(node: &NodeObservation) -> Vec<Outcome> {
         "add a template with `identifier_glob: \"*\"` to bound what no other matches",
     );
     report(
-        |resource| resource.supply.as_ref().is_some_and(|supply| supply.edition > 0 && supply.remaining_ms == 0),
+        |resource| resource.supply.as_ref().is_some_and(|supply| supply.version > 0 && supply.remaining_ms == 0),
         "without capacity: what the parent lent has ended",
         bad,
         "see `parent`",
     );
     report(
-        |resource| resource.supply.as_ref().is_some_and(|supply| supply.edition == 0),
+        |resource| resource.supply.as_ref().is_some_and(|supply| supply.version == 0),
         "without capacity: the parent has lent nothing yet",
         warn,
         "check again in some seconds, then see `parent`",

@@ -68,7 +68,7 @@ impl ResourceRow {
 
     /// The fields that checks need.
     pub(crate) fn to_status(&self) -> Resource {
-        let supply = self.supply.map(|(edition, remaining_ms)| Supply { edition, remaining_ms, ..Supply::default() });
+        let supply = self.supply.map(|(version, remaining_ms)| Supply { version, remaining_ms, ..Supply::default() });
         Resource {
             resource_id: self.resource.to_string(),
             template: self.template.clone().unwrap_or_default(),
@@ -235,7 +235,7 @@ impl ResourceDetail {
         value["lease_ms"] = json!(report.settings.lease.0);
         value["refresh_ms"] = json!(report.settings.refresh.0);
         value["lent"] = json!(report.supply.as_ref().map(|supply| json!({
-            "edition": supply.version,
+            "version": supply.version,
             "remaining_ms": supply.remaining.0,
             "outstanding": supply.told.map(Amount::get),
             "terms": self.terms(),

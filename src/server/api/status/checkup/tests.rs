@@ -162,7 +162,7 @@ fn faults_of_resources_and_parents_are_found() {
     assert_eq!(found(told(|resource| (resource.held, resource.unbounded) = (120.0, true))), []);
     finds(Warn, "resources", "learning", told(|resource| resource.learning_ms = 1));
     finds(Warn, "resources", "no template matches", told(|resource| resource.template.clear()));
-    let ended = |resource: &mut Resource| resource.supply = Some(Supply { edition: 1, ..Supply::default() });
+    let ended = |resource: &mut Resource| resource.supply = Some(Supply { version: 1, ..Supply::default() });
     finds(Bad, "resources", "what the parent lent has ended", told(ended));
     finds(Warn, "resources", "nothing yet", told(|resource| resource.supply = Some(Supply::default())));
     finds(Bad, "parent", "never answered", |node| status(node, 0).uplink = uplink(2, None));
