@@ -1,5 +1,5 @@
 // Opens a page in Chromium and leaves it open. Each line of standard input is an expression: waits until it is true in
-// the page, and prints "true", or else what was wrong. Argument: a URL.
+// the page, and prints "true", or else what was wrong. Closes the browser at the end of the input. Argument: a URL.
 "use strict";
 const puppeteer = require("puppeteer-core");
 const readline = require("readline");
@@ -19,8 +19,10 @@ const readline = require("readline");
     }
     return `${last}: ${await page.evaluate("document.body.innerText").catch(String)}`.replaceAll("\n", " ");
   };
-  // Made before something is awaited, it would drop the lines that come meanwhile.
   const lines = readline.createInterface({ input: process.stdin });
-  for await (const line of lines) console.log(await isTrue(line));
-  await browser.close();
+  lines.on("line", async (line) => console.log(await isTrue(line)));
+  lines.on("close", async () => {
+    await browser.close();
+    process.exit();
+  });
 })();

@@ -101,7 +101,7 @@ fn leaseway_status(peers: &Peers, peer: usize) -> String {
 /// A page in a real browser.
 struct OpenPage {
     process: Child,
-    ask: ChildStdin,
+    ask: Option<ChildStdin>,
     told: BufReader<ChildStdout>,
 }
 
@@ -116,13 +116,13 @@ impl OpenPage {
             .stdout(Stdio::piped())
             .spawn()
             .expect("node runs");
-        let (ask, told) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        let (ask, told) = (process.stdin.take(), BufReader::new(process.stdout.take().unwrap()));
         OpenPage { process, ask, told }
     }
 
     /// Waits until an expression is true in the page.
     fn until(&mut self, expression: &str) {
-        writeln!(self.ask, "{expression}").unwrap();
+        writeln!(self.ask.as_mut().unwrap(), "{expression}").unwrap();
         let mut told = String::new();
         self.told.read_line(&mut told).unwrap();
         assert_eq!(told, "true\n", "{expression}");
@@ -131,7 +131,8 @@ impl OpenPage {
 
 impl Drop for OpenPage {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        // It closes its browser at the end of its input. If killed, it would leave the browser behind.
+        drop(self.ask.take());
         let _ = self.process.wait();
     }
 }
