@@ -7,7 +7,7 @@
 //!
 //! # The protocol
 //! Every lease has a [`Token`](crate::types::token::Token), a number that only rises. A request says which lease its
-//! holder has: the token, the amount and the expiry time ([`leases::Has`]). The server concludes from that, and from
+//! holder has: the token, the amount and the expiry time ([`holder::Has`]). The server concludes from that, and from
 //! nothing else, which older leases the holder has stopped using.
 //!
 //! For each holder the server keeps all leases it may be acting on, from the newest that it has confirmed to the newest
@@ -60,23 +60,23 @@
 //!
 //! | rule | says | kept in |
 //! |---|---|---|
-//! | 1 | a confirmation drops older leases only; a stale request is ignored | [`leases`] |
-//! | 2 | an outstanding amount may lower what is held only if its sender proves that it knows a recent lease | [`leases`] |
-//! | 3 | a holder may keep its newest live lease, not what is held for it | [`leases`] |
-//! | 4 | a grant drops older leases that it covers, and no others | [`leases`] |
+//! | 1 | a confirmation drops older leases only; a stale request is ignored | [`holder`] |
+//! | 2 | an outstanding amount may lower what is held only if its sender proves that it knows a recent lease | [`holder`] |
+//! | 3 | a holder may keep its newest live lease, not what is held for it | [`holder`] |
+//! | 4 | a grant drops older leases that it covers, and no others | [`holder`] |
 //! | 5 | without a supply of its own a node gives nothing | [`crate::resource`] |
 //! | 6 | a client has one request in flight, and only the answer to the latest counts | the session |
 //! | 7 | a new master uses only what a quorum has stored | [`promises`] |
-//! | 8 | a child node in learning mode confirms nothing | [`leases`], [`crate::resource`] |
+//! | 8 | a child node in learning mode confirms nothing | [`holder`], [`crate::resource`] |
 //! | 9, 10 | who is hinted; who asks early | [`crate::resource`] |
 //! | E1 | an answer leaves when the stored total covers everything that is held | [`proposer`] |
 //! | E2 | inherited leases count until the last of them has ended | [`inherited`] |
-//! | E3 | a request that claims an older lease than the last one is stale | [`leases`] |
+//! | E3 | a request that claims an older lease than the last one is stale | [`holder`] |
 //! | E4 | a claim takes from the unclaimed amount, and a smaller claim gives back | [`inherited`] |
-//! | E5 | nothing is claimed in addition to a fresh lease | [`leases`] |
-//! | E6 | a holder may keep what it has claimed until it has a lease of this master | [`leases`] |
-//! | E7 | the echo of a lease that answers the last claim frees what was claimed | [`leases`] |
-//! | E8 | a release of a lease of this master frees it and older ones, and nothing else | [`leases`] |
+//! | E5 | nothing is claimed in addition to a fresh lease | [`holder`] |
+//! | E6 | a holder may keep what it has claimed until it has a lease of this master | [`holder`] |
+//! | E7 | the echo of a lease that answers the last claim frees what was claimed | [`holder`] |
+//! | E8 | a release of a lease of this master frees it and older ones, and nothing else | [`holder`] |
 //! | E9 | rule 6, at the client | the session |
 //! | E10 | a holder without tokens gets back what it claims, and grows after it has shown a lease of this master | [`crate::resource`] |
 //! | E11 | a holder that may have an unknown lease is left out of the answer rather than given less | [`crate::resource`] |
@@ -85,16 +85,16 @@
 //!
 //! What a request says about leases is applied in [`crate::resource`], by the methods of [`LeaseBook`].
 
+pub(crate) mod holder;
 pub(crate) mod inherited;
-pub(crate) mod leases;
 pub(crate) mod ledger;
 pub(crate) mod promises;
 pub(crate) mod proposer;
 
 use crate::{
     lease::{
+        holder::Grant,
         inherited::InheritedLeases,
-        leases::Grant,
         ledger::Ledger,
         promises::Inherited,
         proposer::{PromiseReport, Proposal, Proposer, RoundState, begin_epoch},

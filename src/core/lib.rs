@@ -31,7 +31,7 @@ pub(crate) mod types;
 // What other crates use. Modules of this crate name each other by path.
 pub use allocation::division::Terms;
 pub use lease::{
-    leases::Has,
+    holder::Has,
     ledger::Sums,
     promises::{Changes, Inherited, Part, Promises, Refused},
 };

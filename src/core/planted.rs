@@ -180,11 +180,7 @@ const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::ClusterClockJumps, "cluster-clock-jumps", "the clock of the cluster is never early"),
     (Fault::PartIgnoresGrants, "part-ignores-grants", "E13"),
     (Fault::OldMasterGoesOn, "old-master-goes-on", "a term that no quorum confirms lapses"),
-    (
-        Fault::StaleHandOver,
-        "stale-hand-over",
-        "a request to take over counts only for the term that has ended with it",
-    ),
+    (Fault::StaleHandOver, "stale-hand-over", "a request to take over counts only for the term that has ended with it"),
 ];
 
 impl Fault {

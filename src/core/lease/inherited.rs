@@ -18,7 +18,7 @@ use parts::Parts;
 use crate::{
     lease::{
         LeaseBook,
-        leases::Has,
+        holder::Has,
         promises::{Inherited, Part},
     },
     planted::{self, Fault},

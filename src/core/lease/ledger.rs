@@ -20,7 +20,7 @@ use hashbrown::HashTable;
 
 use self::records::Records;
 use crate::{
-    lease::leases::{Grant, Leases},
+    lease::holder::{Grant, Leases},
     policy::settings::Reuse,
     types::{
         amount::{Amount, Sum},

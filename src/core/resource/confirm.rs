@@ -17,7 +17,7 @@ use super::{
     round::{LeftOut, PendingGrant},
 };
 use crate::{
-    lease::leases::{Confirmation, Has},
+    lease::holder::{Confirmation, Has},
     planted::{self, Fault},
     policy::settings::Reuse,
     resource::{Answer, Ask},

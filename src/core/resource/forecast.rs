@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{Birth, Resource};
 use crate::{
     lease::{
-        leases::Leases,
+        holder::Leases,
         ledger::{BUCKET_MS, HolderMode},
         promises::Inherited,
     },

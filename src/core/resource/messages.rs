@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, sync::Arc};
 
 use crate::{
     allocation::division::Terms,
-    lease::{leases::Has, ledger::HolderMode},
+    lease::{holder::Has, ledger::HolderMode},
     planted::{self, Fault},
     policy::access::{AccessRequest, Action},
     policy::settings::Settings,

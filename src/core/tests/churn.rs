@@ -3,7 +3,7 @@
 
 use super::harness::{ask, birth, has, now_at, one};
 use crate::{
-    lease::leases::Has,
+    lease::holder::Has,
     policy::settings::{AlgorithmKind, Reuse, Settings},
     resource::{Answer, Release, Request, Resource},
     types::{amount::Amount, claim::HolderKind, time::Millis},

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::lease::proposer::Proposal;
 use crate::{
-    lease::leases::Has,
+    lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Settings},
     resource::{
         Answer, Ask, Birth, Lease, Release, Request, Resource, RoundScratch,

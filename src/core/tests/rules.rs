@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use super::harness::{ask, birth, has, now_at, one};
 use crate::{
     allocation::division::Terms,
-    lease::leases::Has,
+    lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Reuse, SafeCapacity, Settings},
     resource::{
         Answer, Ask, Birth, Counters, HolderReport, Lease, Release, Request, Resource, RoundScratch, invariant,

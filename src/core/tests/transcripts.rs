@@ -64,7 +64,7 @@ use self::words::{amount, claim, duration, number, time, told};
 use super::harness::{ask, birth, has, now_at};
 use crate::{
     lease::{
-        leases::Has,
+        holder::Has,
         promises::{Inherited, Promises},
     },
     policy::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{EPOCH, ask, has};
 use crate::{
-    lease::leases::Has,
+    lease::holder::Has,
     pool::{News, Usage},
     resource::{Ask, Lease},
     types::{

@@ -35,7 +35,7 @@ fn overbooked(nodes: &[(&str, u32)]) -> Pond {
     for (id, places) in nodes {
         let has = Amount::clamped(f64::from(*places));
         let has =
-            Some(crate::lease::leases::Has { token: None, capacity: has, expiry_time: now_at(pond.now).unix + 60 });
+            Some(crate::lease::holder::Has { token: None, capacity: has, expiry_time: now_at(pond.now).unix + 60 });
         let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
         let claims = Claims::from_slice(&[slice(*places, f64::from(*places), 0)]);
         let news = Some(Box::new(News { key: None, usage: Some(usage) }));

@@ -10,7 +10,7 @@ fn crowded(base: f64, clients: usize, fraction: f64, parameters: &[(&str, &str)]
     let mut pond = Pond::born(Birth { learning_until, ..birth(settings) });
     for n in 0..clients {
         let id = format!("c{n:03}");
-        let has = Some(crate::lease::leases::Has {
+        let has = Some(crate::lease::holder::Has {
             token: None,
             capacity: Amount::clamped(1.0),
             expiry_time: now_at(pond.now).unix + 60,
@@ -219,7 +219,7 @@ fn three_use_half(parameters: &[(&str, &str)]) -> Pond {
     pond.resource.remember_assignments(all.map(|id| (HolderKind::Client, id.into(), sixty)));
     for id in all {
         let capacity = Amount::clamped(60.0);
-        let has = Some(crate::lease::leases::Has { token: None, capacity, expiry_time: now_at(pond.now).unix + 60 });
+        let has = Some(crate::lease::holder::Has { token: None, capacity, expiry_time: now_at(pond.now).unix + 60 });
         let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
         pond.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask(id, 60.0, None) });
     }
