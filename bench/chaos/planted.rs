@@ -37,7 +37,7 @@ const ALL: [Suited; 13] = [
     suited("answers-before-commit", ClusterShape::Three, &[Fault::Kill, Fault::SlowDisks], 5),
     suited("unclaimed-ends-early", ClusterShape::Three, MASTERS, 5),
     suited("unclaimed-is-free", ClusterShape::Three, MASTERS, 5),
-    suited("first-name-frees", ClusterShape::Three, MASTERS, 5),
+    suited("first-claim-frees", ClusterShape::Three, MASTERS, 5),
     suited("old-master-goes-on", ClusterShape::Three, &[Fault::CutOff], 10),
     suited("stale-hand-over", ClusterShape::Three, &[Fault::HandOver], 5),
     suited("hides-outstanding", ClusterShape::Tree, BELOW, 5),

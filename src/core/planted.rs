@@ -1,122 +1,119 @@
 //! Faults that can be planted on purpose, to show that the simulation finds them.
 //!
-//! Each leaves out one rule of the lease protocol, at the one place that keeps it. Without the feature `planted`,
-//! [`is`] returns a constant, and nothing of this is left in the program.
-//!
-//! Not here: two live processes under one id. Nothing could keep that rule, and nothing can leave it out.
+//! Each disables one rule of the lease protocol, at the one place that keeps it. Without the feature `planted`, [`is`]
+//! is a constant `false`, and the compiler removes the faults.
 
-/// A rule that is left out.
+/// A disabled rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A holder may keep all that is held for it: an inflated record, or what is outstanding, becomes an entitlement.
+    /// A holder may keep everything held for it, so an inflated record becomes an entitlement.
     KeepsWhatIsHeld,
-    /// A child node that is learning confirms, though it does not know all its clients.
+    /// A child node in learning mode confirms leases, although it does not know all its clients.
     LearningConfirms,
-    /// What a request says it has replaces all that is known, also what was given since.
+    /// The lease that a request shows replaces the whole record, newer grants included.
     HasReplaces,
-    /// A request that does not say what it has is taken to have nothing.
+    /// A request that shows no lease clears the record of its sender.
     AbsentHasClears,
-    /// A delayed request lowers what is outstanding.
+    /// A delayed request lowers the outstanding amount.
     LateReportLowers,
-    /// A new master of a child node uses what it remembers of the node's lease.
+    /// A new master of a child node uses a remembered lease of the node.
     RemembersLease,
-    /// The first request that claims a lease of an earlier master frees what it has claimed.
-    FirstNameFrees,
-    /// A client takes answers that it does not wait for any more.
+    /// The first request that claims a lease of an earlier master frees the rest of that lease.
+    FirstClaimFrees,
+    /// A client accepts the answer to a request that it has given up.
     TakesLateAnswers,
-    /// A client takes an answer that comes after the end of the lease that its request named.
+    /// A client accepts an answer that arrives after the end of the lease that its request showed.
     AnswerAfterEnd,
-    /// A client uses a lease that has ended.
+    /// A client uses a lease after its end.
     UsesEndedLease,
-    /// A lease that ends sooner than the one before it replaces its end.
+    /// A lease that ends earlier than the one before moves the end of both.
     ReplacesEnd,
-    /// A delayed release counts for all that its sender has by now.
+    /// A delayed release frees everything that its sender holds now.
     ReleasesEverything,
-    /// A total that falls counts only when that is stored, not when it is proposed.
+    /// A lower total counts from when it is stored, not from when it is proposed.
     LoweringCountsLate,
-    /// Inherited leases that nobody has claimed count as free.
+    /// Unclaimed capacity counts as free.
     UnclaimedIsFree,
-    /// Inherited leases are forgotten before the last lease of earlier masters has ended.
+    /// Unclaimed capacity is freed before the last lease of earlier masters has ended.
     UnclaimedEndsEarly,
     /// A holder may claim more than is unclaimed.
     ClaimsBeyondUnclaimed,
-    /// `counted_from` stays when the capacity of ended leases is given to others, so the next master lets them be
-    /// claimed.
-    FloorStays,
-    /// A lease that has ended may be claimed although it is below `counted_from`.
-    FloorIsNothing,
-    /// Below a parent a holder may keep a lease that has ended, although the parent may have lent that to others.
-    KeepsWhatLapsed,
-    /// What a holder says it has counts although it could not be claimed.
-    KeepsWhatIsNamed,
-    /// A stale request counts.
-    TakesStaleNames,
-    /// What was claimed by mistake is free.
-    ReturnsToFree,
+    /// `counted_from` does not rise when the capacity of ended leases is given to others, so holders can claim those
+    /// leases from the next master.
+    CountedFromStays,
+    /// An ended lease can be claimed although it is older than `counted_from`.
+    IgnoresCountedFrom,
+    /// Below a parent, a holder may keep an ended lease, although the parent may have lent that capacity to others.
+    KeepsLapsed,
+    /// The lease that a holder shows counts even if it could not be claimed.
+    KeepsFailedClaims,
+    /// A stale request is applied.
+    AppliesStaleClaims,
+    /// Capacity that was claimed by mistake becomes free instead of unclaimed.
+    MistakenClaimIsFree,
     /// Leases that answer an earlier claim still count after the holder has claimed a newer lease.
     KeepsOlderAnswers,
     /// An echo frees the claimed amount even if it answers an earlier claim.
     EchoFreesAll,
-    /// Leases that an echo shows to be of an earlier claim still count.
+    /// Leases that an echo shows to belong to an earlier claim still count.
     EchoKeepsCovered,
     /// A claim is added to a record with a fresh lease.
-    MovesOntoFresh,
-    /// A holder that has claimed something and now says nothing is given something.
-    FreshWhileMoved,
-    /// A child node in learning mode keeps what its former master claimed late.
-    LearningKeepsMoved,
-    /// A child node that is learning gives holders more than they have, though more may be out than it counts.
+    ClaimsOntoFresh,
+    /// A holder with a claimed lease gets a fresh one although its request shows no lease.
+    FreshWhileClaimed,
+    /// A child node in learning mode keeps capacity that its former master claimed late.
+    LearningKeepsClaims,
+    /// A child node in learning mode increases leases, although more may be in use than it counts.
     LearningGivesMore,
     /// A holder that echoes no tokens grows before the inherited leases have ended.
     PlainGrows,
-    /// A lease without a token counts as one of this master though it may be one of an earlier.
+    /// A lease without a token counts as one of this master, although an earlier master may have given it.
     TakesLookalikes,
-    /// A holder without tokens that shows a lease of this master frees all that it has claimed.
+    /// A holder without tokens frees its whole claim when it shows a lease of this master.
     ShownFreesAll,
-    /// A release that names a lease of an earlier master frees what its holder has here.
+    /// The release of a lease of an earlier master frees what its holder has here.
     OldReleaseFrees,
-    /// What a client reports as outstanding counts, also beyond what it was given.
+    /// A reported outstanding amount is believed even beyond what the client was given.
     BelievesClients,
-    /// A child node does not say what is outstanding below it.
+    /// A child node does not report the outstanding amount of its holders.
     HidesOutstanding,
-    /// An answer leaves before a quorum has stored what it promises.
+    /// An answer leaves before a quorum has stored the total that covers it.
     AnswersBeforeCommit,
-    /// A request that waits for the first supply is answered when it has waited for long enough, and again with the
-    /// supply.
+    /// A request that waits for the first supply is answered when its wait ends, and again with the supply.
     AnswersParkedTwice,
-    /// Hints are not paced: watched holders are looked at with every change.
+    /// Hints are not paced: each change visits all watched holders.
     HintStorm,
-    /// A lease of a node with a parent may end after the parent's.
+    /// A lease ends after the node's own lease of its parent.
     OutlivesParent,
-    /// What a holder no longer should have goes to others before it has shown that it knows.
+    /// Capacity taken from one holder is given to another before the first has confirmed its smaller lease.
     FreesUnconfirmed,
-    /// A lease is forgotten when half of its length is over.
+    /// A lease is forgotten after half of its length.
     ForgetsEarly,
     /// A cut by an operator lowers the unclaimed amount.
     CutLowersUnclaimed,
     /// An override raises what a parent lends.
     OverrideRaisesLent,
-    /// A raise by an override is free although it is not known who may have it.
+    /// Capacity added by an override is free although earlier masters may have given it.
     RaiseIsFree,
-    /// What an Envoy was told last is all that it may believe.
+    /// Only the last assignment sent to an Envoy counts as possibly in use.
     ForgetsAssignments,
-    /// An assignment may be believed for longer than the lease that it is made of.
+    /// An assignment ends after the lease that backs it.
     AssignmentOutlastsLease,
-    /// What another gateway has told an Envoy does not count.
+    /// Assignments that another gateway sent to an Envoy do not count.
     ForgetsOtherGateways,
-    /// A gateway goes on asking for an Envoy that may have gone to another.
+    /// A gateway still requests capacity for an Envoy that may have moved to another gateway.
     AsksForEnvoysElsewhere,
-    /// What may be a client at all may release the leases of any.
+    /// A client that may not ask under a name can release the leases of that name.
     ReleasesUnasked,
-    /// The master stores an advance of the clock of the cluster that is more than has passed.
+    /// The master advances the cluster clock by more time than has passed.
     ClusterClockIsFast,
-    /// A new master begins with the clock of the cluster ahead of what is stored.
+    /// A new master starts with the cluster clock ahead of the stored moment.
     ClusterClockJumps,
-    /// What earlier masters promised ends as if the last one had given no lease under its own name.
+    /// A part of the unclaimed amount ends as if the last master had given no lease from it.
     PartIgnoresGrants,
-    /// A master that no quorum confirms any more goes on. In real processes only: the simulation has no elections.
+    /// A master continues although no quorum confirms it. Real processes only: the simulation has no elections.
     OldMasterGoesOn,
-    /// A request to take over counts in a later term of the same master. In real processes only, too.
+    /// A request to take over is obeyed in a later term of the same master. Real processes only, too.
     StaleHandOver,
 }
 
@@ -129,28 +126,28 @@ const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::AbsentHasClears, "absent-has-clears", "1"),
     (Fault::LateReportLowers, "late-report-lowers", "2"),
     (Fault::RemembersLease, "remembers-lease", "7"),
-    (Fault::FirstNameFrees, "first-name-frees", "E7"),
+    (Fault::FirstClaimFrees, "first-claim-frees", "E7"),
     (Fault::TakesLateAnswers, "takes-late-answers", "6"),
     (Fault::AnswerAfterEnd, "answer-after-end", "6"),
-    (Fault::UsesEndedLease, "uses-ended-lease", "a lease that has ended is not used"),
-    (Fault::ReplacesEnd, "replaces-end", "an end is never taken back"),
+    (Fault::UsesEndedLease, "uses-ended-lease", "an ended lease is not used"),
+    (Fault::ReplacesEnd, "replaces-end", "a lease never ends earlier than announced"),
     (Fault::ReleasesEverything, "releases-everything", "a release names its lease"),
     (Fault::LoweringCountsLate, "lowering-counts-late", "E1"),
     (Fault::UnclaimedIsFree, "unclaimed-is-free", "E1"),
     (Fault::UnclaimedEndsEarly, "unclaimed-ends-early", "E2"),
     (Fault::ClaimsBeyondUnclaimed, "claims-beyond-unclaimed", "E4"),
-    (Fault::FloorStays, "floor-stays", "E12"),
-    (Fault::FloorIsNothing, "floor-is-nothing", "E12"),
-    (Fault::KeepsWhatLapsed, "keeps-what-lapsed", "E12"),
-    (Fault::KeepsWhatIsNamed, "keeps-what-is-named", "E6"),
-    (Fault::TakesStaleNames, "takes-stale-names", "E3"),
-    (Fault::ReturnsToFree, "returns-to-free", "E4"),
+    (Fault::CountedFromStays, "counted-from-stays", "E12"),
+    (Fault::IgnoresCountedFrom, "ignores-counted-from", "E12"),
+    (Fault::KeepsLapsed, "keeps-lapsed", "E12"),
+    (Fault::KeepsFailedClaims, "keeps-failed-claims", "E6"),
+    (Fault::AppliesStaleClaims, "applies-stale-claims", "E3"),
+    (Fault::MistakenClaimIsFree, "mistaken-claim-is-free", "E4"),
     (Fault::KeepsOlderAnswers, "keeps-older-answers", "E4"),
     (Fault::EchoFreesAll, "echo-frees-all", "E7"),
     (Fault::EchoKeepsCovered, "echo-keeps-covered", "E7"),
-    (Fault::MovesOntoFresh, "moves-onto-fresh", "E5"),
-    (Fault::FreshWhileMoved, "fresh-while-moved", "E5"),
-    (Fault::LearningKeepsMoved, "learning-keeps-moved", "E7"),
+    (Fault::ClaimsOntoFresh, "claims-onto-fresh", "E5"),
+    (Fault::FreshWhileClaimed, "fresh-while-claimed", "E5"),
+    (Fault::LearningKeepsClaims, "learning-keeps-claims", "E7"),
     (Fault::LearningGivesMore, "learning-gives-more", "8"),
     (Fault::PlainGrows, "plain-grows", "E10"),
     (Fault::TakesLookalikes, "takes-lookalikes", "E10"),
@@ -160,27 +157,23 @@ const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::HidesOutstanding, "hides-outstanding", "2"),
     (Fault::AnswersBeforeCommit, "answers-before-commit", "7"),
     (Fault::AnswersParkedTwice, "answers-parked-twice", "a request has one answer"),
-    (Fault::HintStorm, "hint-storm", "looks are paced"),
+    (Fault::HintStorm, "hint-storm", "hints are paced"),
     (Fault::OutlivesParent, "outlives-parent", "a lease ends before the node's own does"),
     (Fault::FreesUnconfirmed, "frees-unconfirmed", "1"),
     (Fault::ForgetsEarly, "forgets-early", "a lease counts until it has certainly ended"),
     (Fault::CutLowersUnclaimed, "cut-lowers-unclaimed", "a cut lowers no total"),
     (Fault::OverrideRaisesLent, "override-raises-lent", "an override only lowers what is lent"),
     (Fault::RaiseIsFree, "raise-is-free", "capacity added while a resource learns counts as unclaimed"),
-    (Fault::ForgetsAssignments, "forgets-assignments", "any assignment may be the one that is believed"),
+    (Fault::ForgetsAssignments, "forgets-assignments", "an Envoy may be using any live assignment"),
     (Fault::AssignmentOutlastsLease, "assignment-outlasts-lease", "no assignment outlasts its lease"),
-    (Fault::ForgetsOtherGateways, "forgets-other-gateways", "what another gateway has told an Envoy counts"),
-    (
-        Fault::AsksForEnvoysElsewhere,
-        "asks-for-envoys-elsewhere",
-        "a gateway asks for an Envoy only while that is certainly there",
-    ),
-    (Fault::ReleasesUnasked, "releases-unasked", "a release is as much as asking"),
-    (Fault::ClusterClockIsFast, "cluster-clock-is-fast", "the clock of the cluster is never early"),
-    (Fault::ClusterClockJumps, "cluster-clock-jumps", "the clock of the cluster is never early"),
+    (Fault::ForgetsOtherGateways, "forgets-other-gateways", "assignments of other gateways count"),
+    (Fault::AsksForEnvoysElsewhere, "asks-for-envoys-elsewhere", "a gateway requests capacity only for its own Envoys"),
+    (Fault::ReleasesUnasked, "releases-unasked", "releasing needs the right to ask"),
+    (Fault::ClusterClockIsFast, "cluster-clock-is-fast", "the cluster clock is never fast"),
+    (Fault::ClusterClockJumps, "cluster-clock-jumps", "the cluster clock is never fast"),
     (Fault::PartIgnoresGrants, "part-ignores-grants", "E13"),
     (Fault::OldMasterGoesOn, "old-master-goes-on", "a term that no quorum confirms lapses"),
-    (Fault::StaleHandOver, "stale-hand-over", "a request to take over counts only for the term that has ended with it"),
+    (Fault::StaleHandOver, "stale-hand-over", "a request to take over is valid in its own term only"),
 ];
 
 impl Fault {

@@ -53,6 +53,25 @@
 //! earlier term is ignored when it is applied. This term is not the Raft term, which also counts elections that led to
 //! no lease.
 //!
+//! # An example
+//!
+//! Peers `a`, `b` and `c`; `a` is master in term 7. Clients of `mysql` may hold 100 in all, as the last entry says.
+//!
+//! | | event | log of a | log of b | log of c |
+//! |---|---|---|---|---|
+//! | 1 | a client shall get a lease that raises the total to 150: `a` proposes `Promises` | 41 | 40 | 40 |
+//! | 2 | `b` has entry 41 on disk. That is a majority: the entry is committed, and `a` applies it | 41 | 41 | 40 |
+//! | 3 | `propose` returns, and only now the client gets its answer | 41 | 41 | 40 |
+//! | 4 | `a` proposes a total of 170, and is cut off from the others before they have it | 42 | 41 | 40 |
+//! | 5 | no quorum answers heartbeats: the lease of `a` lapses, and `a` answers no client | 42 | 41 | 40 |
+//! | 6 | the vote leases of `b` and `c` end. `c` asks for votes; `b` refuses, because it has entry 41 | 42 | 41 | 40 |
+//! | 7 | `b` asks, `c` agrees. `b` appends an entry that begins term 8, and gets a master lease | 42 | 42 | 42 |
+//! | 8 | `b` starts `mysql` with a total of 150, all of it unclaimed | 42 | 42 | 42 |
+//! | 9 | `a` is back and follows. The entry 42 of `b` replaces its own | 42 | 42 | 42 |
+//!
+//! Nobody was ever told of the total of 170, so losing it is safe. Had entry 42 of `a` reached a majority after all, its
+//! term 7 would be lower than 8, and applying it would have no effect.
+//!
 //! # Elections and leadership transfer
 //!
 //! If a master dies, its followers' vote leases end, and one of them starts an election (`election/timer.rs`). First it

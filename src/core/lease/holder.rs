@@ -97,7 +97,7 @@ impl Leases {
     /// lease of this master (rule 3).
     pub(crate) fn kept(&self, amount: Amount, now: Millis) -> Amount {
         match self.grants.last() {
-            Some(last) if last.token == Token::INHERITED && planted::is(Fault::KeepsWhatIsNamed) => amount,
+            Some(last) if last.token == Token::INHERITED && planted::is(Fault::KeepsFailedClaims) => amount,
             Some(last) if last.token == Token::INHERITED && now < last.end => amount.min(last.capacity),
             _ => self.current(now),
         }
@@ -127,7 +127,7 @@ impl Leases {
         let before = self.claimed();
         self.grants.retain(|grant| grant.token != Token::INHERITED);
         if claimed > Amount::ZERO {
-            if before == Amount::ZERO && !planted::is(Fault::MovesOntoFresh) {
+            if before == Amount::ZERO && !planted::is(Fault::ClaimsOntoFresh) {
                 // These leases are of nothing. What is given from now on is covered.
                 self.forget_given();
             }
@@ -214,7 +214,7 @@ impl Leases {
     /// claimed amount is, and it goes back. `learning`: the holder is a child node in learning mode, which confirms
     /// nothing (rule 8).
     pub(crate) fn confirm(&mut self, has: &Has, learning: bool, issued: impl Fn(Token) -> bool) -> Confirmation {
-        let ignored = learning && planted::is(Fault::LearningKeepsMoved);
+        let ignored = learning && planted::is(Fault::LearningKeepsClaims);
         let Some(token) = self.identify(has).filter(|token| issued(*token) && !ignored) else {
             return Confirmation::Nothing;
         };
@@ -247,7 +247,7 @@ impl Leases {
 
     /// Whether a request that names this lease is older than one that was processed already.
     pub(crate) fn is_stale(&self, token: Token) -> bool {
-        self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames)
+        self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::AppliesStaleClaims)
     }
 
     /// Drops the claimed amount and the leases that it covers. Returns the amount.

@@ -182,7 +182,7 @@ impl LeaseBook {
     /// Returns an amount that was claimed by mistake (rules E4 and E7): it may be another holder's.
     pub(crate) fn give_back(&mut self, claimed: impl Into<Sum>) -> InheritedChange {
         let claimed = claimed.into();
-        if claimed <= Sum::ZERO || planted::is(Fault::ReturnsToFree) {
+        if claimed <= Sum::ZERO || planted::is(Fault::MistakenClaimIsFree) {
             return InheritedChange::None;
         }
         let mut unclaimed = self.unclaimed_sum();
@@ -276,7 +276,7 @@ impl LeaseBook {
         let from = self.inherited.as_ref()?.counted_from?;
         let had = had?;
         let token = had.token.filter(|token| self.tokens.is_former(*token))?;
-        (from <= token || planted::is(Fault::FloorIsNothing)).then_some((token, had.capacity))
+        (from <= token || planted::is(Fault::IgnoresCountedFrom)).then_some((token, had.capacity))
     }
 
     /// Whether some holders of earlier masters have not asked this one yet.

@@ -127,7 +127,7 @@ impl Bound {
 
     /// Whether the capacity of leases that have ended may be given to others.
     fn is_above(&self, lapsed: Option<Token>) -> bool {
-        Some(self.counted_from) > lapsed || planted::is(Fault::FloorStays)
+        Some(self.counted_from) > lapsed || planted::is(Fault::CountedFromStays)
     }
 
     /// Whether leases were given that end at `furthest` at the latest, and this bound does not cover that, or soon will

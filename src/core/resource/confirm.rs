@@ -111,12 +111,12 @@ impl Resource {
             self.counters.stale += 1;
             return Err(Answer::Stale);
         };
-        let is_fresh = leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh);
+        let is_fresh = leases.is_fresh(now) && !planted::is(Fault::ClaimsOntoFresh);
         if !is_fresh && (amount > leases.claimed() || is_another) {
             self.claim_inherited(slot, amount, Some(token));
         }
         let leases = &mut self.book.ledger.holder_mut(slot).leases;
-        if planted::is(Fault::FirstNameFrees) {
+        if planted::is(Fault::FirstClaimFrees) {
             leases.set_claimed(Amount::ZERO, now);
         }
         let keep = leases.kept(amount, now);
@@ -136,7 +136,7 @@ impl Resource {
         now: Millis,
     ) -> Result<PendingGrant, Answer> {
         let pending = self.apply_claim(slot, token, had, outstanding, now)?;
-        let keeps = !self.has_parent() || planted::is(Fault::KeepsWhatLapsed);
+        let keeps = !self.has_parent() || planted::is(Fault::KeepsLapsed);
         let keep = if keeps { pending.keep } else { self.book.ledger.holder(slot).leases.current(now) };
         Ok(PendingGrant { keep, restores: keep.min(pending.restores), ..pending })
     }
@@ -149,7 +149,7 @@ impl Resource {
             return self.apply_proof(slot, ask, now.at);
         }
         let leases = &self.book.ledger.holder(slot).leases;
-        if leases.is_fresh(now.at) && !planted::is(Fault::MovesOntoFresh) {
+        if leases.is_fresh(now.at) && !planted::is(Fault::ClaimsOntoFresh) {
             return Ok(PendingGrant { keep: leases.current(now.at), ..PendingGrant::of(slot) });
         }
         if has.capacity > leases.claimed() {
@@ -203,7 +203,7 @@ impl Resource {
     fn apply_silence(&mut self, slot: u32, now: Millis) -> Result<PendingGrant, Answer> {
         let leases = &self.book.ledger.holder(slot).leases;
         let is_claimed = self.book.has_inherited() && self.is_bounded() && leases.claimed() > Amount::ZERO;
-        if is_claimed && !planted::is(Fault::FreshWhileMoved) {
+        if is_claimed && !planted::is(Fault::FreshWhileClaimed) {
             return Err(Answer::NotYet);
         }
         Ok(PendingGrant { keep: leases.current(now), ..PendingGrant::of(slot) })
