@@ -135,7 +135,7 @@ async fn ask(answers: Arc<Mutex<Answers>>, peer: usize, mut client: RawClient) {
 /// The claims for one term.
 struct Span {
     claims: Vec<Claim>,
-    /// Between the two the peer was master all the time. Empty if the first is not before the second.
+    /// The span in which the peer was provably master. Empty if it ends before it starts.
     from_us: u64,
     until_us: u64,
 }

@@ -77,7 +77,7 @@
 //! | E6 | a holder may keep what it has claimed until it has a lease of this master | [`holder`] |
 //! | E7 | the echo of a lease that answers the last claim frees what was claimed | [`holder`] |
 //! | E8 | a release of a lease of this master frees it and older ones, and nothing else | [`holder`] |
-//! | E9 | rule 6, at the client | the session |
+//! | E9 | rule 6, for a client of several masters | the session |
 //! | E10 | a holder without tokens gets back what it claims, and grows after it has shown a lease of this master | [`crate::resource`] |
 //! | E11 | a holder that may have an unknown lease is left out of the answer rather than given less | [`crate::resource`] |
 //! | E12 | leases that ended while there was no master can be claimed, too | [`inherited`], [`proposer`] |

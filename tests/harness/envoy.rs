@@ -20,7 +20,7 @@ pub(crate) struct Envoy {
 }
 
 impl Envoy {
-    /// Runs until its listener serves. `config` makes the `static_resources:` for an address; an admin page is added.
+    /// Starts Envoy and waits until its listener serves. `config` renders `static_resources:` for an address.
     pub(crate) fn start(config: impl FnOnce(SocketAddr) -> String) -> Envoy {
         let addresses = free_addresses(2);
         let [listener, admin] = addresses[..] else { unreachable!("two were requested") };

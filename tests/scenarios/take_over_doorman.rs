@@ -39,7 +39,7 @@ impl GoFleet {
 #[cfg_attr(not(doorman), ignore = "needs LEASEWAY_TEST_DOORMAN")]
 fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_than_there_is() {
     let programs = foreign::path("LEASEWAY_TEST_DOORMAN");
-    // Built before leases run.
+    // Compile first, so that no lease runs meanwhile.
     binary::path();
     let template = Template { lease: 20, refresh: 1, ..Template::fair("*", CAPACITY) };
     let config = ConfigFile::of(&[template]);

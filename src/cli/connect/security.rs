@@ -64,7 +64,7 @@ impl Security {
         Ok(Pages { tls, token, insecure: self.insecure })
     }
 
-    /// The same flags, with TLS if these servers use it.
+    /// The same flags, with TLS enabled if `servers` use it.
     pub(crate) fn as_secured_as(&self, servers: &[Endpoint]) -> Security {
         // Contradictions are reported when the servers are asked.
         Security { tls: self.is_secured(servers).unwrap_or(self.tls), ..self.clone() }

@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::inspect::status::overridden_as_json;
 use crate::output::{Output, print, print_json};
 
-/// The maximum depth of a tree, in case parents name each other.
+/// Maximum depth of a tree. Guards against parents that form a cycle.
 const LEVELS: usize = 16;
 
 #[derive(Args)]

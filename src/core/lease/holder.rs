@@ -94,7 +94,7 @@ impl Leases {
     }
 
     /// What the holder may keep if it claims `amount` of an inherited lease: the claimed amount counts until there is a
-    /// lease of this master (rule 3).
+    /// lease of this master (rule E6).
     pub(crate) fn kept(&self, amount: Amount, now: Millis) -> Amount {
         match self.grants.last() {
             Some(last) if last.token == Token::INHERITED && planted::is(Fault::KeepsFailedClaims) => amount,
@@ -345,7 +345,7 @@ impl Leases {
             Reuse::Prompt => self.grants.clear(),
             Reuse::Confirmed if planted::is(Fault::FreesUnconfirmed) => self.grants.clear(),
             Reuse::Confirmed => {
-                // If a lease is no larger and ends no later than a newer one, it can never be the largest again.
+                // If a lease is no larger and ends no later than a newer one, it can never be the largest again (rule 4).
                 let claimed = usize::from(self.claimed() > Amount::ZERO);
                 let outlasts = |old: &Grant| old.capacity > grant.capacity || old.end > grant.end;
                 while self.grants.len() > claimed && self.grants.last().is_some_and(|old| !outlasts(old)) {

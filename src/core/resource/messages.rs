@@ -47,7 +47,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Whether it comes from a child node that knows terms, an addition to the original protocol.
+    /// Whether the sender is a child node that understands `Terms`, a Leaseway extension.
     pub(crate) fn heeds_terms(&self) -> bool {
         self.mode() == HolderMode::HeedsTerms
     }

@@ -425,7 +425,7 @@ impl Harness {
         Ok(())
     }
 
-    /// A master that knows nothing of earlier leases takes over. What it does not know is not audited.
+    /// Replaces the master by one that knows no earlier leases. From then on, nothing is audited.
     pub(crate) fn replace(&mut self, birth: Birth) {
         self.resource = Resource::new(birth);
         self.audited = false;

@@ -12,7 +12,7 @@ use crate::resource_id;
 struct Template {
     glob: String,
     comment: String,
-    /// One for each entry.
+    /// Parallel to the entries of the descriptor.
     openness: Vec<Openness>,
     capacity: f64,
 }

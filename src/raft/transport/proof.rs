@@ -92,7 +92,7 @@ impl Prover {
         if is_genuine && challenge.admits(proof.counter) { ProofCheck::Valid } else { ProofCheck::Invalid }
     }
 
-    /// The proof of an answer to the request whose proof is `asked`.
+    /// Proves an answer. `asked` is the proof of its request.
     pub(super) fn prove_answer(&self, answer: &PeerResponse, asked: Option<&Proof>) -> Option<Proof> {
         let (key, asked) = (self.key.as_ref()?, asked?);
         let mac = over_answer(key, answer, asked).sign().as_ref().to_vec();

@@ -235,7 +235,7 @@ impl Admitted {
         self.subject().is_none_or(|subject| subject.permissions().decide(request).allowed)
     }
 
-    /// Whether the call may do any of these. A denial names the first.
+    /// Succeeds if the policy allows any of the requests. The error names the first.
     pub(crate) fn check_any(&self, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
         let Some(subject) = self.subject() else { return Ok(()) };
         self.caller_cache.authorizer.check_any(subject, call, requests)

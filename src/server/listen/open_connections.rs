@@ -165,7 +165,7 @@ impl OpenConnection {
     }
 
     fn forget_refused(&self) {
-        // A connection that was told to end has one more.
+        // A connection that was asked to close has `MAX_REFUSED + 1`, and keeps it.
         let forget = |refused: u32| if refused > MAX_REFUSED { None } else { refused.checked_sub(1) };
         let _ = self.refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, forget);
     }

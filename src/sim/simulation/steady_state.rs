@@ -78,7 +78,7 @@ impl LimiterAverages {
         let passed = (self.served.passed - self.before.passed) as f64;
         self.check_wants(arrived / seconds, self.asked / seconds)?;
         let least = arrived.min(due);
-        // Some of few callers arrive when there is no permit.
+        // Random arrivals can miss permits. With few callers that is visible, so √least of them may.
         if passed + least.sqrt() < least * (1.0 - TOLERANCE) || passed > due * (1.0 + TOLERANCE) + self.burst {
             return Err(format!("let {passed} through of {arrived}, and was due {due:.1}"));
         }

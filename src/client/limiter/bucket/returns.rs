@@ -30,7 +30,7 @@ impl Returns {
         self.spent += units;
     }
 
-    /// Turns credit that was just taken into a promise. Returns the era.
+    /// Reserves credit that was just spent for a waiter. Returns the era of the reservation.
     pub(super) fn promise(&mut self, units: u128) -> u64 {
         let part = units.min(self.spent);
         self.spent -= part;
