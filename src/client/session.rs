@@ -81,8 +81,8 @@
 //!
 //! The numbers are those of docs/internals/lease-protocol.md.
 //!
-//! - **One request in flight** (rules 6 and E9). Only the answer to the latest request counts, and releases are requests, too.
-//!   A lease starts when its request was *sent*, so the client never uses it for longer than the server counts it.
+//! - **One request in flight** (rules 6 and E9). Only the answer to the latest request counts, and releases are requests,
+//!   too. A lease starts when its request was *sent*, so the client never uses it for longer than the server counts it.
 //! - **Late answers** (rule 6). A request names the lease that the client has. If that lease expires before the answer
 //!   arrives, the answer is dropped and the resource is asked for again at once, because a new master may have given
 //!   part of that lease to others. Requests announce this with `drops_late`. An expired lease is named as such (`had`)

@@ -66,7 +66,7 @@
 //! | 4 | a grant drops older leases that it covers, and no others | [`holder`] |
 //! | 5 | without a supply of its own a node gives nothing | [`crate::resource`] |
 //! | 6 | a client has one request in flight, and only the answer to the latest counts | the session |
-//! | 7 | a new master uses only what a quorum has stored | [`promises`] |
+//! | 7 | a new master uses only what a quorum has stored | [`promises`], the uplink |
 //! | 8 | a child node in learning mode confirms nothing | [`holder`], [`crate::resource`] |
 //! | 9, 10 | who is hinted; who asks early | [`crate::resource`] |
 //! | E1 | an answer leaves when the stored total covers everything that is held | [`proposer`] |

@@ -345,7 +345,7 @@ impl Leases {
             Reuse::Prompt => self.grants.clear(),
             Reuse::Confirmed if planted::is(Fault::FreesUnconfirmed) => self.grants.clear(),
             Reuse::Confirmed => {
-                // If a lease is no larger and ends no later than a newer one, it can never be the largest again (rule 4).
+                // A lease that is no larger and ends no later than a newer one can never be the largest again (rule 4).
                 let claimed = usize::from(self.claimed() > Amount::ZERO);
                 let outlasts = |old: &Grant| old.capacity > grant.capacity || old.end > grant.end;
                 while self.grants.len() > claimed && self.grants.last().is_some_and(|old| !outlasts(old)) {
