@@ -68,7 +68,7 @@ pub(crate) struct Holder {
 pub(crate) enum HolderMode {
     Plain,
     /// A child node that knows terms.
-    HeedsTerms,
+    UnderstandsTerms,
     /// A client that limits others with its lease.
     Gateway,
 }
@@ -488,8 +488,8 @@ impl Ledger {
 }
 
 impl Holder {
-    pub(crate) fn heeds_terms(&self) -> bool {
-        self.mode == HolderMode::HeedsTerms
+    pub(crate) fn understands_terms(&self) -> bool {
+        self.mode == HolderMode::UnderstandsTerms
     }
 
     pub(crate) fn mode(&self) -> HolderMode {

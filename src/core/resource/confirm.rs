@@ -53,7 +53,7 @@ impl Resource {
         let has = ask.has.filter(|has| ask.drops_late || has.expiry_time >= now.unix).map(|has| has.capacity);
         let amount = has.or(self.lapsed_claim(ask).map(|(_, had)| had));
         if is_new && (amount.is_some() || may_have_more) {
-            let mut claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone());
+            let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims.clone());
             self.settings.put_rule(ask.kind, &ask.id, &mut claims);
             self.take_over_wants(claims, amount.unwrap_or_default());
         }

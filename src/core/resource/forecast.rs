@@ -148,7 +148,7 @@ impl Forecast {
         if resource.book.ledger.find(kind, &id).is_some() {
             return;
         }
-        let mut claims = resource.counted(kind, mode == HolderMode::HeedsTerms, claims);
+        let mut claims = resource.counted(kind, mode == HolderMode::UnderstandsTerms, claims);
         resource.settings.put_rule(kind, &id, &mut claims);
         if let Some(most) = resource.settings.max_priority {
             // A child node is told, and caps what its own clients claim.

@@ -48,13 +48,13 @@ pub struct Ask {
 
 impl Ask {
     /// Whether the sender is a child node that understands `Terms`, a Leaseway extension.
-    pub(crate) fn heeds_terms(&self) -> bool {
-        self.mode() == HolderMode::HeedsTerms
+    pub(crate) fn understands_terms(&self) -> bool {
+        self.mode() == HolderMode::UnderstandsTerms
     }
 
     pub(crate) fn mode(&self) -> HolderMode {
         match self.kind {
-            HolderKind::Node if self.outstanding.is_some() => HolderMode::HeedsTerms,
+            HolderKind::Node if self.outstanding.is_some() => HolderMode::UnderstandsTerms,
             HolderKind::Client if self.is_gateway => HolderMode::Gateway,
             HolderKind::Node | HolderKind::Client => HolderMode::Plain,
         }

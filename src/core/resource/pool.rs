@@ -206,7 +206,7 @@ impl Resource {
         if self.pool.is_none() {
             return;
         }
-        let claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone());
+        let claims = self.counted(ask.kind, ask.understands_terms(), ask.claims.clone());
         let (kind, id, lease) = (ask.kind, &ask.id, ask.has.and_then(|has| has.token));
         let principal = self.book.ledger.principal(slot);
         let news = ask.news.as_deref();

@@ -256,7 +256,7 @@ impl Resource {
 
     fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {
         let Some(asked) = holder.asked else { return false };
-        if ask.heeds_terms() {
+        if ask.understands_terms() {
             // A child node asks early only if that matters to its own holders.
             return false;
         }
@@ -264,11 +264,11 @@ impl Resource {
         now.since(asked.at) < least
             && !self.watch_list.is_hinted(holder.watch)
             && ask.has.is_some_and(|has| holder.leases.echoes_newest(&has))
-            && !changed(&holder.claims, &self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone()))
+            && !changed(&holder.claims, &self.counted(ask.kind, ask.understands_terms(), ask.claims.clone()))
     }
 
     fn put_claims(&mut self, slot: u32, ask: Ask) {
-        let mut claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims);
+        let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims);
         let old = &self.book.ledger.holder(slot).claims;
         match old.first() {
             Some(old) => claims.iter_mut().for_each(|claim| claim.rule = old.rule),
@@ -292,7 +292,7 @@ impl Resource {
 
     /// The claims as they count here. The priority of a client is capped by the template; a child node has capped the
     /// priorities of its own clients. Doorman's servers report no priorities. Wants are whole if units are whole.
-    pub(super) fn counted(&self, kind: HolderKind, heeds_terms: bool, mut claims: Claims) -> Claims {
+    pub(super) fn counted(&self, kind: HolderKind, understands_terms: bool, mut claims: Claims) -> Claims {
         let (most, of_doorman) = (self.settings.max_priority, self.settings.doorman_priority);
         match kind {
             HolderKind::Client => {
@@ -305,7 +305,7 @@ impl Resource {
                 claims.retain(|claim| !claim.is_minimum);
             }
             // Child nodes that do not know pools take no part in one.
-            HolderKind::Node if heeds_terms || self.pool.is_some() => {}
+            HolderKind::Node if understands_terms || self.pool.is_some() => {}
             HolderKind::Node => {
                 let reported = claims.iter_mut().filter(|claim| claim.priority == DOORMAN_PRIORITY);
                 reported.for_each(|claim| claim.priority = of_doorman);
@@ -452,7 +452,7 @@ impl Resource {
 
     /// The sum of what the claims of a holder are due. `known` keeps the terms of bands that were asked about.
     fn divided(&self, holder: &Holder, known: &mut KnownTerms) -> Amount {
-        let divided = self.allocation.divided(&holder.claims, holder.heeds_terms(), || holder.wants(), known);
+        let divided = self.allocation.divided(&holder.claims, holder.understands_terms(), || holder.wants(), known);
         divided.saturating_add(self.headroom(holder))
     }
 

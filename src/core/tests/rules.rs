@@ -95,7 +95,7 @@ impl Server {
     /// A round of one request whose answer is lost.
     fn send(&mut self, ask: Ask) -> Answer {
         let before = self.resource.sums().held;
-        let news = ask.heeds_terms();
+        let news = ask.understands_terms();
         let answer = one(&mut self.resource, now_at(self.now), Request::Ask(ask));
         if !news {
             invariant::held_within_capacity(&self.resource, before).expect("never over");

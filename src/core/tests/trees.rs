@@ -210,9 +210,9 @@ impl Tree {
 /// What is made of priorities, and the reserve.
 type Order = (Priority, f64);
 
-const UNHEEDED: Order = (Priority::Ignore, 0.0);
+const IGNORED: Order = (Priority::Ignore, 0.0);
 
-const ORDERS: [Order; 4] = [UNHEEDED, (Priority::Strict, 0.0), (Priority::Strict, 0.3), (Priority::Weighted, 0.0)];
+const ORDERS: [Order; 4] = [IGNORED, (Priority::Strict, 0.0), (Priority::Strict, 0.3), (Priority::Weighted, 0.0)];
 
 fn settings(kind: AlgorithmKind, (priority, reserve): Order, capacity: f64) -> Settings {
     let settings = Settings::new(kind, Amount::clamped(capacity));
@@ -266,7 +266,7 @@ fn all_in_a_tree_get_what_they_want_where_there_is_enough() {
     for kind in SHARING {
         let mut demands = lopsided(|n| (n % 3) as i16);
         demands.iter_mut().flatten().for_each(|clients| clients.push((7.0, 0)));
-        let mut tree = Tree::new(settings(kind, UNHEEDED, wanted(&demands) * 1.5), &demands);
+        let mut tree = Tree::new(settings(kind, IGNORED, wanted(&demands) * 1.5), &demands);
         tree.refresh(SETTLED);
         let wants: Vec<f64> = demands.concat().concat().iter().map(|(wants, _)| *wants).collect();
         assert_eq!(tree.root.granted(), wants, "{kind:?}");
@@ -277,7 +277,7 @@ fn all_in_a_tree_get_what_they_want_where_there_is_enough() {
 #[test]
 fn rules_for_clients_are_kept_wherever_they_ask() {
     for kind in SHARING {
-        for order in [UNHEEDED, (Priority::Strict, 0.0), (Priority::Weighted, 0.0)] {
+        for order in [IGNORED, (Priority::Strict, 0.0), (Priority::Weighted, 0.0)] {
             let demands = lopsided(|n| (n % 3) as i16);
             for part in [0.1, 0.25, 0.5, 0.8] {
                 let mut settings = settings(kind, order, wanted(&demands) * part);
@@ -300,7 +300,7 @@ fn what_is_for_each_client_is_for_each_client_wherever_it_asks() {
         (AlgorithmKind::Static, [3.0, 10.0, 10.0, 10.0, 8.0, 0.0]),
         (AlgorithmKind::NoAlgorithm, [3.0, 50.0, 10.0, 80.0, 8.0, 0.0]),
     ] {
-        let mut tree = Tree::new(settings(kind, UNHEEDED, 10.0), &demands);
+        let mut tree = Tree::new(settings(kind, IGNORED, 10.0), &demands);
         tree.refresh(6);
         assert_eq!(tree.root.granted(), expected, "{kind:?}");
     }
@@ -312,7 +312,7 @@ fn without_slices_and_terms_they_do_not_get_that() {
     let demands = lopsided(|_| 0);
     let worst = |kind, protocol| {
         let errors = [0.1, 0.25, 0.5].map(|part| {
-            let mut tree = Tree::new(settings(kind, UNHEEDED, wanted(&demands) * part), &demands);
+            let mut tree = Tree::new(settings(kind, IGNORED, wanted(&demands) * part), &demands);
             tree.protocol = protocol;
             tree.refresh(SETTLED);
             tree.error()
