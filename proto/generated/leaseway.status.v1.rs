@@ -92,9 +92,9 @@ pub struct GetStatusResponse {
     /// The place of this node in a tree; absent at a root.
     #[prost(message, optional, tag = "12")]
     pub uplink: ::core::option::Option<Uplink>,
-    /// Why this peer takes no part in its node; absent if it does.
+    /// Why this peer neither votes nor serves. Absent if it does both.
     #[prost(message, optional, tag = "13")]
-    pub takes_no_part: ::core::option::Option<Absence>,
+    pub ineligible: ::core::option::Option<Ineligible>,
     /// What else tells whether the server is well; absent for callers that may not read all resources.
     #[prost(message, optional, tag = "14")]
     pub health: ::core::option::Option<Health>,
@@ -154,7 +154,7 @@ pub struct LimitUse {
 }
 /// A problem that an operator has to solve.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Absence {
+pub struct Ineligible {
     /// failed, removed, replaced or other_cluster.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,

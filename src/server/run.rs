@@ -484,12 +484,12 @@ async fn serves(health: &HealthReporter, serves: bool) {
     }
 }
 
-/// Reports a peer that takes no part in the quorum as not serving.
+/// Reports a peer that is ineligible as not serving.
 async fn watch_absence(node: NodeHandle, health: HealthReporter) {
     let (mut interval, mut takes_part) = (tokio::time::interval(TICK), true);
     loop {
         interval.tick().await;
-        if std::mem::replace(&mut takes_part, node.absence().is_none()) != takes_part {
+        if std::mem::replace(&mut takes_part, node.ineligible().is_none()) != takes_part {
             serves(&health, takes_part).await;
         }
     }

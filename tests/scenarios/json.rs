@@ -227,11 +227,11 @@ fn of_members(printed: &mut Printed, peers: &mut Peers) {
     let listed = list["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == name).unwrap();
     let address = listed["peer_address"].as_str().unwrap().to_owned();
     printed.operate(peers, "peers remove", &[name]);
-    eventually("it says that it takes no part", || {
+    eventually("it says that it is ineligible", || {
         let status = peers.status(removed, &[]);
         let said = leaseway(&["status", "--here", "-o", "json", "--server", &peers.grpc(removed).to_string()]);
         printed.note("status", &said);
-        (status["takes_no_part"]["reason"] == "removed").then_some(())
+        (status["ineligible"]["reason"] == "removed").then_some(())
     });
     peers.kill(removed);
     fs::remove_dir_all(peers.data(removed)).unwrap();

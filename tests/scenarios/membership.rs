@@ -49,8 +49,8 @@ fn is_added(peers: &Peers, at: usize, new: usize) {
     });
 }
 
-/// Waits until the peer reports everywhere that it takes no part for this reason, in words that contain `says`.
-fn takes_no_part(peers: &Peers, peer: usize, reason: &str, says: &str) {
+/// Waits until the peer reports everywhere that it is ineligible for this reason, in words that contain `says`.
+fn is_ineligible(peers: &Peers, peer: usize, reason: &str, says: &str) {
     let http = peers.http(peer);
     let health = eventually("it is not healthy", || {
         let health = http::get(http, "/healthz");
@@ -60,8 +60,8 @@ fn takes_no_part(peers: &Peers, peer: usize, reason: &str, says: &str) {
     let ready = http::get(http, "/readyz");
     assert!(ready.status == 503 && ready.body.contains(says), "{ready:?}");
     let metrics = Scrape::parse(&http::get(http, "/metrics").body);
-    assert_eq!(metrics.find("leaseway_peer_takes_no_part", "reason", reason), Some(1.0));
-    let reasons = metrics.series("leaseway_peer_takes_no_part").iter().filter(|series| series.value != 0.0).count();
+    assert_eq!(metrics.find("leaseway_peer_ineligible", "reason", reason), Some(1.0));
+    let reasons = metrics.series("leaseway_peer_ineligible").iter().filter(|series| series.value != 0.0).count();
     assert_eq!(reasons, 1, "one reason at a time");
     assert!(http::get(http, "/debug/status").body.contains(says));
     let mut health = HealthClient::new(channel(peers.grpc(peer)));
@@ -71,7 +71,7 @@ fn takes_no_part(peers: &Peers, peer: usize, reason: &str, says: &str) {
     });
     let status = leaseway(&["status", "--here", "--server", &peers.grpc(peer).to_string()]);
     assert!(status.stdout.contains(says), "{status:?}");
-    assert_eq!(peers.status(peer, &[])["takes_no_part"]["reason"], Value::from(reason));
+    assert_eq!(peers.status(peer, &[])["ineligible"]["reason"], Value::from(reason));
     let log = peers.log(peer);
     let errors = log.lines().filter(|line| line.contains("ERROR")).filter(|line| line.contains(says));
     assert_eq!(errors.count(), 1, "logged once: {log}");
@@ -83,7 +83,7 @@ fn takes_part(peers: &Peers, peer: usize) {
         (well("/healthz") && well("/readyz")).then_some(())
     });
     let metrics = Scrape::parse(&http::get(peers.http(peer), "/metrics").body);
-    let series = metrics.series("leaseway_peer_takes_no_part");
+    let series = metrics.series("leaseway_peer_ineligible");
     assert!(series.len() == 4 && series.iter().all(|series| series.value == 0.0));
 }
 
@@ -186,10 +186,10 @@ fn a_peer_that_was_removed_says_so() {
     eventually("it is removed", || {
         (peers.operate(master, &["peers", "remove", NAMES[removed]]).code == Some(0)).then_some(())
     });
-    takes_no_part(&peers, removed, "removed", "was removed");
+    is_ineligible(&peers, removed, "removed", "was removed");
     peers.kill(removed);
     peers.run(removed, &[]);
-    takes_no_part(&peers, removed, "removed", "was removed");
+    is_ineligible(&peers, removed, "removed", "was removed");
     // It is added again with an empty directory.
     peers.kill(removed);
     fs::remove_dir_all(peers.data(removed)).unwrap();
@@ -213,7 +213,7 @@ fn a_peer_whose_old_directory_comes_back_says_that_it_was_replaced() {
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&old, &data).unwrap();
     peers.run(C, &[]);
-    takes_no_part(&peers, C, "replaced", "a newer directory");
+    is_ineligible(&peers, C, "replaced", "a newer directory");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_peer_whose_disk_has_failed_says_so() {
     // A vote is first written to this file, which is now a directory.
     fs::create_dir(peers.data(failing).join("vote.new")).unwrap();
     peers.kill(master);
-    takes_no_part(&peers, failing, "failed", "vote.new");
+    is_ineligible(&peers, failing, "failed", "vote.new");
 }
 
 #[test]

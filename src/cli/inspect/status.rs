@@ -107,8 +107,8 @@ fn print_server(status: &GetStatusResponse) -> Outcome {
         standing(status),
         status.uptime_ms / 1000
     ))?;
-    if let Some(absence) = &status.takes_no_part {
-        print(escaped(&absence.why))?;
+    if let Some(ineligible) = &status.ineligible {
+        print(escaped(&ineligible.why))?;
     }
     for loss in &status.losses {
         print(escaped(loss))?;
@@ -371,8 +371,8 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
             "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
         })
     };
-    let absence = status.takes_no_part.as_ref();
-    let absence = absence.map(|absence| json!({ "reason": absence.reason, "why": absence.why }));
+    let ineligible = status.ineligible.as_ref();
+    let ineligible = ineligible.map(|ineligible| json!({ "reason": ineligible.reason, "why": ineligible.why }));
     json!({
         "version": status.version, "server_id": status.server_id, "is_master": status.is_master,
         "master_address": status.master_address, "uptime_ms": status.uptime_ms,
@@ -382,7 +382,7 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
         "next_page_token": status.next_page_token,
         "uplink": status.uplink.as_ref().map(uplink),
         "access": status.access,
-        "takes_no_part": absence,
+        "ineligible": ineligible,
         "losses": status.losses,
     })
 }

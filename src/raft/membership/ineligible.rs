@@ -37,7 +37,7 @@ impl Ineligible {
 
 impl fmt::Display for Ineligible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this peer takes no part: ")?;
+        f.write_str("this peer is ineligible: ")?;
         match self {
             Ineligible::Failed(failure) => write!(f, "{failure}. See to the cause, and start it again"),
             Ineligible::Removed { by } => write!(

@@ -93,9 +93,9 @@ pub(crate) fn router(pages: Pages) -> Router {
 
 /// The liveness probe: whether the node actor answers, and this peer is eligible.
 async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
-    match (pages.node.ping().await, pages.node.absence()) {
+    match (pages.node.ping().await, pages.node.ineligible()) {
         (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "the node is gone\n".to_owned()),
-        (Ok(()), Some(absence)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{absence}\n")),
+        (Ok(()), Some(ineligible)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{ineligible}\n")),
         (Ok(()), None) => (StatusCode::OK, "ok\n".to_owned()),
     }
 }
@@ -113,8 +113,8 @@ async fn readyz(
     if pages.node.ping().await.is_err() {
         return (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n".to_owned());
     }
-    if let Some(absence) = pages.node.absence() {
-        return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {absence}\n"));
+    if let Some(ineligible) = pages.node.ineligible() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {ineligible}\n"));
     }
     let has_contact = pages.node.has_heard_itself();
     let status = if has_contact { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -13,7 +13,7 @@ use std::{
 use leaseway_core::Millis;
 use leaseway_proto::{
     admin::{ListPeersResponse, PeerReport, Role},
-    status::{Absence, GetStatusResponse, Health, LimitUse, Uplink},
+    status::{GetStatusResponse, Health, Ineligible, LimitUse, Uplink},
 };
 use leaseway_raft::{Mastership, RaftHandle};
 
@@ -107,7 +107,7 @@ pub(crate) fn own_status(node: &NodeHandle, info: &ServerInfo, health: Option<He
         Ok(()) => (true, info.advertise.to_string()),
         Err(why) => (false, why.master.map(|master| master.grpc).unwrap_or_default()),
     };
-    let absence = node.absence();
+    let ineligible = node.ineligible();
     GetStatusResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         server_id: info.id.to_string(),
@@ -119,7 +119,8 @@ pub(crate) fn own_status(node: &NodeHandle, info: &ServerInfo, health: Option<He
         config_error: config.rejected.clone().unwrap_or_default(),
         resources_total: node.resources() as u64,
         uplink: uplink(node),
-        takes_no_part: absence.map(|absence| Absence { reason: absence.reason().to_owned(), why: absence.to_string() }),
+        ineligible: ineligible
+            .map(|ineligible| Ineligible { reason: ineligible.reason().to_owned(), why: ineligible.to_string() }),
         losses: if health.is_some() { node.losses() } else { Vec::new() },
         health,
         access: node.authorizer().in_words(),

@@ -270,8 +270,8 @@ impl NodeHandle {
         self.quorum().is_none_or(RaftHandle::hears_master)
     }
 
-    /// Why this peer takes no part in the quorum, if it does not.
-    pub(crate) fn absence(&self) -> Option<Ineligible> {
+    /// Why this peer neither votes nor serves, if so.
+    pub(crate) fn ineligible(&self) -> Option<Ineligible> {
         self.quorum().and_then(RaftHandle::ineligible)
     }
 

@@ -129,7 +129,7 @@ const GAUGES: [(&str, &str); 42] = [
     ("leaseway_pool_subscribers", "Streams of events of pools."),
     ("leaseway_uplink_resources", "Resources that the parent is asked for."),
     ("leaseway_uplink_failures", "Requests to the parent that have failed since it last answered."),
-    ("leaseway_peer_takes_no_part", "1 while this peer takes no part in its node, by reason."),
+    ("leaseway_peer_ineligible", "1 while this peer neither votes nor serves, by reason."),
     ("leaseway_is_master", "1 if this server answers for its node."),
     ("leaseway_resources", "Resources alive."),
     (

@@ -37,8 +37,8 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
             tr { th { "version" } td { (env!("CARGO_PKG_VERSION")) } }
             tr { th { "up for" } td { (pages.node.clock.at().0 / 1000) " s" } }
             tr { th { "mastership" } td { (mastership(&pages)) } }
-            @if let Some(absence) = pages.node.absence() {
-                tr { th { "takes no part" } td.bad { (absence) } }
+            @if let Some(ineligible) = pages.node.ineligible() {
+                tr { th { "ineligible" } td.bad { (ineligible) } }
             }
             @if !pages.node.authorizer().in_words().is_empty() {
                 tr { th { "access" } td { (pages.node.authorizer().in_words()) } }

@@ -60,7 +60,7 @@ pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
         set_uplink_gauges(&uplink);
     }
     if let Some((quorum, data)) = &pages.health.stored {
-        set_absence(pages.node.absence().as_ref());
+        set_ineligible(pages.node.ineligible().as_ref());
         set_quorum_gauges(quorum, free_bytes(data).await);
     }
     let prometheus = pages.prometheus.clone();
@@ -125,10 +125,10 @@ fn set_certificate_expires(at: SystemTime) {
 }
 
 /// Sets one gauge per reason, so that all series exist.
-fn set_absence(absence: Option<&Ineligible>) {
+fn set_ineligible(ineligible: Option<&Ineligible>) {
     for reason in Ineligible::REASONS {
-        let is_so = absence.is_some_and(|absence| absence.reason() == reason);
-        gauge!("leaseway_peer_takes_no_part", "reason" => reason).set(f64::from(u8::from(is_so)));
+        let is_so = ineligible.is_some_and(|ineligible| ineligible.reason() == reason);
+        gauge!("leaseway_peer_ineligible", "reason" => reason).set(f64::from(u8::from(is_so)));
     }
 }
 

@@ -19,7 +19,7 @@ const MAX_LAG: u64 = 1_000;
 const START: &str = "start it again, or replace it (`leaseway peers add`, then `leaseway peers remove`)";
 const REJOIN: &str = "leases may have been given twice: stop that peer, empty its data directory and start it again, so \
                       that it rejoins; see the runbook, `a data directory was put back to an older copy`";
-const RUNBOOK: &str = "see the runbook, `a peer takes no part`; the others go on without it";
+const RUNBOOK: &str = "see the runbook, `a peer is ineligible`; the others go on without it";
 /// Maximum number of resources listed in a message.
 const MAX_LISTED: usize = 3;
 /// Maximum offset of a clock, beyond the uncertainty of its measurement.
@@ -241,7 +241,7 @@ fn versions(node: &NodeObservation) -> Vec<Outcome> {
 /// The values of a field, with the servers that report each.
 fn by_value(node: &NodeObservation, of: impl Fn(&GetStatusResponse) -> String) -> Vec<(String, Vec<String>)> {
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
-    for (_, status) in node.statuses().filter(|(_, status)| status.takes_no_part.is_none()) {
+    for (_, status) in node.statuses().filter(|(_, status)| status.ineligible.is_none()) {
         let value = of(status);
         match all.iter_mut().find(|(known, _)| *known == value) {
             Some((_, servers)) => servers.push(status.server_id.clone()),
@@ -351,8 +351,8 @@ fn server<'a>(node: &'a NodeObservation, peer: &PeerReport) -> Option<&'a Server
 fn peers(node: &NodeObservation) -> Vec<Outcome> {
     let mut found: Vec<Outcome> = node
         .statuses()
-        .filter_map(|(_, status)| Some((&status.server_id, status.takes_no_part.as_ref()?)))
-        .map(|(server, absence)| bad(format!("{server} takes no part: {}", absence.why), RUNBOOK))
+        .filter_map(|(_, status)| Some((&status.server_id, status.ineligible.as_ref()?)))
+        .map(|(server, ineligible)| bad(format!("{server} is ineligible: {}", ineligible.why), RUNBOOK))
         .collect();
     // Several servers may report the same loss.
     let losses: BTreeSet<&String> = node.statuses().flat_map(|(_, status)| &status.losses).collect();
@@ -393,7 +393,7 @@ fn peer_fault(
     votes: (usize, usize),
 ) -> Option<Outcome> {
     let (name, server) = (&peer.name, server(node, peer));
-    if server.and_then(ServerObservation::status).is_some_and(|status| status.takes_no_part.is_some()) {
+    if server.and_then(ServerObservation::status).is_some_and(|status| status.ineligible.is_some()) {
         return None;
     }
     let answers = server.is_some_and(|server| server.answer.is_ok());
@@ -550,7 +550,7 @@ fn disks(node: &NodeObservation) -> Vec<Outcome> {
         }
         if let Some(free) = health.free_bytes.filter(|free| *free < MIN_FREE_BYTES) {
             let text = format!("{} MiB are free where {server} has its data", free >> 20);
-            found.push(warn(text, "make room: a peer whose disk is full takes no part"));
+            found.push(warn(text, "make room: a peer whose disk is full is ineligible"));
         }
         if let Some(took) = health.slowest_flush_ms.filter(|took| *took > MAX_FLUSH_MS) {
             let text = format!("the disk of {server} is slow: it took {took} ms to store something in the last minute");

@@ -129,7 +129,7 @@ fn literal(pattern: &str) -> &str {
 
 fn role(view: &NodeView) -> &'static str {
     match (view.is_master, view.peers.is_empty()) {
-        _ if view.absence.is_some() => "takes no part",
+        _ if view.ineligible.is_some() => "ineligible",
         (true, true) => "master, alone",
         (true, false) => "master",
         (false, _) => "follower",

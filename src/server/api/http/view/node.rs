@@ -27,7 +27,7 @@ pub(crate) struct NodeView {
     pub(crate) is_master: bool,
     pub(crate) master: Option<MasterView>,
     /// Why this peer is ineligible.
-    pub(crate) absence: Option<String>,
+    pub(crate) ineligible: Option<String>,
     pub(crate) config_source: String,
     pub(crate) config_version: u64,
     /// Why the newest configuration was refused.
@@ -146,7 +146,7 @@ pub(crate) async fn node(pages: &Pages) -> NodeView {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: at.0,
         is_master,
-        absence: pages.node.absence().map(|absence| absence.to_string()),
+        ineligible: pages.node.ineligible().map(|ineligible| ineligible.to_string()),
         config_source: config.source.clone(),
         config_version: config.version,
         config_rejected: config.rejected.clone(),

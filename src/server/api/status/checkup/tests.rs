@@ -1,6 +1,6 @@
 use leaseway_proto::{
     admin::{ListPeersResponse, PeerReport, Role},
-    status::{Absence, Health, LimitUse, Resource, Supply},
+    status::{Health, Ineligible, LimitUse, Resource, Supply},
 };
 
 use super::*;
@@ -105,9 +105,9 @@ fn faults_of_peers_are_found() {
     finds(Warn, "peers", "does not answer here at c:1", |node| node.servers[2].answer = Err("refused".into()));
     finds(Warn, "peers", "c learns", |node| list(node).peer[2].role = Role::Learner.into());
     finds(Warn, "peers", "c lags behind: it lacks 1001 entries", |node| list(node).peer[2].lag = Some(1001));
-    finds(Bad, "peers", "c takes no part: removed by an operator", |node| {
+    finds(Bad, "peers", "c is ineligible: removed by an operator", |node| {
         let why = "removed by an operator".into();
-        status(node, 2).takes_no_part = Some(Absence { reason: "removed".into(), why });
+        status(node, 2).ineligible = Some(Ineligible { reason: "removed".into(), why });
     });
     finds(Bad, "peers", "c has lost entries", |node| {
         for server in [0, 1] {
