@@ -29,7 +29,7 @@ fn compile(directory: &Path, library: &Path) -> Command {
 
 #[test]
 fn programs_in_c_have_leases_wait_and_fork_linked_with_either_library() {
-    let server = Server::shared();
+    let server = &Server::development();
     for library in binary::c_libraries() {
         let directory = tempfile::tempdir().unwrap();
         holds(&mut compile(directory.path(), &library), server);
@@ -40,7 +40,7 @@ fn programs_in_c_have_leases_wait_and_fork_linked_with_either_library() {
 #[test]
 #[cfg_attr(not(koffi), ignore = "needs LEASEWAY_TEST_KOFFI")]
 fn programs_of_node_wait_while_their_loop_goes_on() {
-    let server = Server::shared();
+    let server = &Server::development();
     let [library, _] = binary::c_libraries();
     let mut node = Command::new("node");
     node.env("NODE_PATH", foreign::path("LEASEWAY_TEST_KOFFI"));
