@@ -410,7 +410,7 @@ async fn bytes(attacker: Rc<Attacker>) {
             [opening(0), frame(HEADERS, END_HEADERS, 1, &vec![0x82; 20_000])].concat(),
         ];
         for (n, beginning) in beginnings.into_iter().enumerate() {
-            let wire = if n < 3 { attacker.connect_barely().await } else { attacker.connect().await };
+            let wire = if n < 3 { attacker.connect_plain().await } else { attacker.connect().await };
             let Some(mut wire) = wire else { continue };
             let _ = wire.write_all(&beginning).await;
             let _ = wire.flush().await;
@@ -487,7 +487,7 @@ pub(crate) async fn half_headers(attacker: Rc<Attacker>) {
 /// Sends this, and waits until the server hangs up.
 async fn say(attacker: Rc<Attacker>, barely: bool, said: Vec<u8>) {
     loop {
-        let wire = if barely { attacker.connect_barely().await } else { attacker.connect().await };
+        let wire = if barely { attacker.connect_plain().await } else { attacker.connect().await };
         let Some(mut wire) = wire else { continue };
         let mut buffer = [0; 256];
         if wire.write_all(&said).await.is_ok() && wire.flush().await.is_ok() {

@@ -96,8 +96,8 @@ impl Attacker {
         self.wire(self.plan.grpc, &self.plan.dialer).await
     }
 
-    /// A TCP connection.
-    pub(crate) async fn connect_barely(&self) -> Option<CountedWire> {
+    /// Opens a connection without the TLS of the plan.
+    pub(crate) async fn connect_plain(&self) -> Option<CountedWire> {
         self.wire(self.plan.grpc, &Dialer::default()).await
     }
 

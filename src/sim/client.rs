@@ -25,16 +25,16 @@ pub(crate) struct Client {
     pub(crate) machine: ClientMachine,
     pub(crate) speaks: ClientKind,
     pub(crate) name: Arc<str>,
-    /// The number of names that it has had before.
+    /// How many names it has had before.
     pub(crate) names: u32,
-    /// The number of its processes so far, under any name.
+    /// How many times it has started, under any name.
     pub(crate) incarnation: u32,
     pub(crate) wants: Amount,
     /// False after it has left, until it returns.
     pub(crate) is_here: bool,
-    /// What it believes that it may use.
+    /// The capacity that it believes it may use.
     pub(crate) believes: Amount,
-    /// How it uses that, if it reports usage.
+    /// How it uses its capacity, if it reports usage.
     pub(crate) usage_pattern: Option<UsagePattern>,
     /// Its next scheduled wake-up.
     pub(crate) woken_at: Option<Millis>,

@@ -8,11 +8,11 @@ use leaseway_core::{Amount, Claim, Claims, DemandSummary, Usage};
 pub struct Aggregate {
     /// What they want, as slices of similar wants.
     pub claims: Claims,
-    /// What they may still be using.
+    /// Capacity that the holders may still be using.
     pub outstanding: Amount,
     /// The node does not know all holders yet.
     pub learning: bool,
-    /// PRIORITY_POOL: what they use of the lease that is confirmed with it.
+    /// Usage of the confirmed lease (PRIORITY_POOL only).
     pub usage: Option<Usage>,
 }
 

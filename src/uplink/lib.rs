@@ -172,7 +172,7 @@ impl UplinkEngine {
         granted.into_iter().filter_map(|granted| self.lend(now, granted)).collect()
     }
 
-    /// The supply of a resource, unless the session has not taken the lease.
+    /// The supply of a resource, if the session accepted this lease.
     fn lend(&mut self, now: Millis, Granted { given, terms, settings }: Granted) -> Option<Lent> {
         let id = given.id;
         let lease = self.session.lease(now, &id)?;

@@ -7,7 +7,6 @@ use leaseway_core::{DemandSummary, Millis, Settings, Supply, Terms};
 
 use super::aggregate::Aggregate;
 
-/// Something that has happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UplinkInput {
     /// A notice from a resource of this node.

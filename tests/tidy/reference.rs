@@ -105,7 +105,7 @@ fn variables_are_documented() {
     assert_same(("the code", &in_code), ("docs/reference/flags.md", &in_page.collect::<BTreeSet<_>>()));
 }
 
-/// `10,000` and `4 MiB` are how people write them.
+/// Converts numbers as people write them, such as `10,000` and `4 MiB`.
 fn number(text: &str) -> String {
     let text = plain(text).replace(',', "");
     let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));

@@ -52,7 +52,7 @@ impl List {
     }
 }
 
-/// The peers as the master lists them, because it hears from all; else as the given peer does.
+/// Asks the master for the list, because all peers report to it. Without a master, asks the given peer.
 async fn ask(target: &AdminTarget) -> Result<ListPeersResponse, CliError> {
     let list = async |mut client: Client| client.list_peers(ListPeersRequest {}).await;
     let answer = target.ask(list).await?;

@@ -108,8 +108,8 @@ impl Leases {
         self.grants.first().filter(|first| first.token == Token::INHERITED).map_or(Amount::ZERO, |first| first.capacity)
     }
 
-    /// Drops the claimed amount when the last lease of earlier masters has ended: every lease of this master is fresh
-    /// then. A child node that was cut since and has not reported since may have lent as much of its newest lease
+    /// Drops the claimed amount when the last lease of earlier masters has ended. If a child node was cut and has not
+    /// reported since, the amount stays outstanding, because the child may have lent it
     /// ([`await_report`](Self::await_report)).
     pub(crate) fn end_claimed(&mut self, kind: HolderKind, now: Millis) {
         let Some(claimed) = self.grants.first().filter(|first| first.token == Token::INHERITED && first.end <= now)

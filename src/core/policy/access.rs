@@ -115,13 +115,13 @@ impl fmt::Display for Actions {
 /// What some identities may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// What denials and explanations call it.
+    /// Its name in denials and explanations.
     pub name: String,
-    /// Whom it is for; `{identity}` means nothing here.
+    /// Patterns of the identities that the rule applies to. `{identity}` is not expanded here.
     pub who: Vec<Pattern>,
     pub may: Actions,
     pub resources: Vec<Pattern>,
-    /// As which clients they may ask.
+    /// The client ids under which they may ask.
     pub clients: Vec<Pattern>,
     /// As which child nodes.
     pub nodes: Vec<Pattern>,

@@ -106,7 +106,7 @@ pub struct Lease {
     pub refresh: Millis,
     /// The end in Unix seconds.
     pub expiry_time: i64,
-    /// What the holder may use after it has ended unrenewed; negative: no limit.
+    /// Capacity that the holder may use after the lease has ended without a new one. Negative: unlimited.
     pub safe_capacity: f64,
     /// The priority of its first claim.
     pub priority: i16,

@@ -142,12 +142,12 @@ impl Node {
     }
 }
 
-/// What nodes tell each other.
+/// What child nodes send to their parents.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Protocol {
     Ours,
     WithoutTerms,
-    /// Without slices either: a number of clients, and what they want.
+    /// Neither terms nor slices: the number of clients and their total wants only.
     Sums,
 }
 

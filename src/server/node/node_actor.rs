@@ -384,7 +384,7 @@ impl NodeActor {
         NodeActor::create(|ctx: &mut Context<NodeActor>| {
             ctx.set_mailbox_capacity(MAILBOX);
             if actor.shared.membership.is_none() {
-                // Before the first resource is created, which notifies the uplink.
+                // The uplink must exist before the first resource, because resources notify it when they are created.
                 actor.begin_uplink();
             }
             actor

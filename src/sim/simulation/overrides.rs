@@ -88,8 +88,8 @@ impl Simulation<'_> {
         self.accounting.set_capacity(self.now, capacity);
     }
 
-    /// Checks an override below the root: once a child node counts less as held, its holders must not believe more, as
-    /// long as neither the override nor its supply grows.
+    /// Checks an override below the root. When the held total of a child node has fallen, the leases that its holders
+    /// believe in must not grow until the override or the supply of the node grows.
     pub(crate) fn check_set(&mut self, index: usize, believed: Sum) -> Result<(), Violation> {
         let now = self.now;
         let node = &mut self.nodes[index];
