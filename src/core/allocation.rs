@@ -112,7 +112,7 @@ impl Allocation {
         terms
     }
 
-    /// What the claims of a holder are due together. `per_client`: STATIC applies to each client of the holder, which is
+    /// The total due of a holder's claims. `per_client`: STATIC applies to each client of the holder, which is
     /// a child node that knows terms.
     pub(crate) fn divided(
         &self,

@@ -114,7 +114,7 @@ use crate::{
 pub(crate) struct LeaseBook {
     pub(crate) ledger: Ledger,
     pub(crate) tokens: Tokens,
-    /// What earlier masters promised and nobody has claimed, until the last of those leases ends.
+    /// Unclaimed leases of earlier masters, until the last of them ends.
     inherited: Option<Box<InheritedLeases>>,
     /// Absent if no promises are kept: then this master forgets its leases when it ends.
     proposer: Option<Box<Proposer>>,
@@ -130,7 +130,7 @@ pub(crate) struct NewLease {
     pub(crate) length: Millis,
     /// In Unix seconds, as the holder is told.
     pub(crate) expiry_time: i64,
-    /// What its holder has claimed of earlier masters in this request, without a token.
+    /// The amount that its holder claimed in this request without a token.
     pub(crate) claimed: Amount,
 }
 

@@ -28,7 +28,7 @@ pub(crate) mod resource;
 mod tests;
 pub(crate) mod types;
 
-// What other crates use. Modules of this crate name each other by path.
+// The public interface. Modules of this crate name each other by path.
 pub use allocation::division::Terms;
 pub use lease::{
     holder::Has,

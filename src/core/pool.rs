@@ -78,7 +78,7 @@ pub(crate) struct Pool {
     share: PrincipalShare,
     refresh: Millis,
     lease: Millis,
-    /// What a parent lends is never overbooked.
+    /// Capacity lent by a parent is never overbooked.
     is_lent: bool,
     base: Amount,
     total: Amount,
@@ -95,22 +95,22 @@ pub(crate) struct Pool {
     accounts: Accounts,
     notes: Notes,
     assignments: Assignments,
-    /// What is used, as far as it counts.
+    /// Usage that counts.
     used: Sum,
-    /// What is used, also of what will be lost.
+    /// All usage, including that of capacity about to be lost.
     uses: Sum,
-    /// What members report as unused of what they have.
+    /// Capacity that members report as unused.
     idle: Sum,
     /// Units that members have reported as used.
     spent: f64,
-    /// What clients whose reports are old may use in addition. It keeps the total from rising, but cuts no client off:
+    /// Additional usage by clients whose reports are old. It keeps the total from rising, but cuts no client off:
     /// a late message is no overload.
     doubt: Sum,
     /// The number of holders with capacity that have not asked this master yet.
     unheard: usize,
     /// Inherited leases that nobody has claimed yet.
     unclaimed: Amount,
-    /// What connected clients hold.
+    /// Capacity held by connected clients.
     connected: Sum,
     /// Reports of use, by the time when they expire.
     reports: BTreeSet<(Millis, u32)>,
@@ -177,12 +177,12 @@ impl Pool {
         }
     }
 
-    /// What part of the places one principal keeps while clients of others wait.
+    /// The part of the places that one principal keeps while clients of others wait.
     pub(crate) fn set_share(&mut self, share: PrincipalShare) {
         self.share = share;
     }
 
-    /// What settlement may grant in all.
+    /// The total that settlement may grant.
     pub(crate) fn limit(&self) -> Amount {
         if self.learning { self.most() } else { self.total }
     }
@@ -207,7 +207,7 @@ impl Pool {
         member.target.saturating_add(places)
     }
 
-    /// What priority clients are due and do not have yet.
+    /// The amount that priority clients are due and do not have yet.
     pub(crate) fn owed(&self) -> Sum {
         self.priority.owed()
     }

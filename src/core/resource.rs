@@ -83,9 +83,9 @@ const EXPIRE_PER_TICK: usize = 4096;
 
 pub struct Resource {
     settings: Settings,
-    /// What is fair.
+    /// Decides what is fair.
     allocation: Allocation,
-    /// What is safe.
+    /// Decides what is safe.
     book: LeaseBook,
     /// PRIORITY_POOL: decides what is due in place of the allocation.
     pool: Option<Box<Pool>>,
@@ -223,7 +223,7 @@ impl Resource {
         self.book.ledger.sums()
     }
 
-    /// What counts against the limit: holders, and every band of a child node beyond its first.
+    /// Entries that count against the limit: holders, and each band of a child node beyond its first.
     pub fn places(&self) -> usize {
         self.book.ledger.places()
     }

@@ -3,10 +3,10 @@
 use leaseway_client::session::{Ask, Body, Lease, Outgoing};
 use leaseway_core::{Amount, Claim, Claims, DemandSummary, Usage};
 
-/// What the holders of a resource want and have together.
+/// The total wants and leases of the holders of a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aggregate {
-    /// What they want, as slices of similar wants.
+    /// Their wants, in slices of similar wants.
     pub claims: Claims,
     /// Capacity that the holders may still be using.
     pub outstanding: Amount,

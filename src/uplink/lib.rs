@@ -114,7 +114,7 @@ impl UplinkEngine {
         self.session.is_due(now).then(|| self.session.due_resources(now))
     }
 
-    /// What to send, if anything.
+    /// The request to send, if one is due.
     fn send(&mut self, now: Millis, says: Vec<(Arc<str>, DemandSummary)>) -> Option<Outgoing<Aggregate>> {
         let due = self.due(now).unwrap_or_default();
         let mut said = BTreeSet::new();

@@ -20,7 +20,7 @@ pub enum UplinkInput {
     Summaries(Vec<(Arc<str>, DemandSummary)>),
 }
 
-/// What a resource tells the uplink.
+/// A message from a resource to the uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// It was created, perhaps again, or the parent should be told before the next refresh.
@@ -49,7 +49,7 @@ pub struct Granted {
     pub settings: Settings,
 }
 
-/// What to do after a run, in this order.
+/// Actions after a run, in this order.
 #[derive(Debug)]
 pub struct UplinkEffects {
     /// Supplies for the resources, to be delivered before any of them is summarized.

@@ -62,7 +62,7 @@ impl Terms {
         numbers.iter().all(|number| number.is_finite() && number.is_sign_positive())
     }
 
-    /// What a claim is due if each of its subclients counts as one. Never more than it wants.
+    /// The due of a claim if each of its subclients counts as one. Never more than its wants.
     pub fn due(&self, claim: &Claim) -> Amount {
         self.due_at_least(Amount::ZERO, claim)
     }
@@ -82,7 +82,7 @@ impl Terms {
         }
     }
 
-    /// What the minimum of a child node adds to what its claims are due.
+    /// The amount that a child node's minimum adds to the due of its claims.
     fn secured(&self, minimum: &Claim) -> Amount {
         let (least, subclients) = (minimum.wants.get(), f64::from(minimum.subclients));
         match *self {
@@ -310,7 +310,7 @@ impl Division {
         }
     }
 
-    /// What a claim is due by the terms of its band.
+    /// The due of a claim by the terms of its band.
     pub(crate) fn due(&self, terms: &Terms, claim: &Claim) -> Amount {
         if claim.is_minimum {
             return if self.minimums.is_some() { terms.secured(&self.order.weighed(claim)) } else { Amount::ZERO };
@@ -319,7 +319,7 @@ impl Division {
         terms.due_at_least(self.minimum(claim, &ruled), &self.order.weighed(&ruled))
     }
 
-    /// What claims would be due without minimums.
+    /// The dues without minimums.
     pub(crate) fn share_of(&self, terms: &Terms, claims: &[Claim]) -> Amount {
         let due = |claim: &Claim| terms.due(&self.order.weighed(&self.ruled(claim)));
         claims.iter().map(due).fold(Amount::ZERO, Amount::saturating_add)
@@ -393,7 +393,7 @@ impl Division {
         };
         let minimums = minimums.map(|minimums| Members::of(minimums, band));
         if let Some(minimums) = &minimums {
-            // What bands above leave, minus the minimums of bands below, but no less than the minimums of this band.
+            // The remainder of the bands above minus the minimums of bands below, but at least the minimums of this band.
             capacity = (capacity - minimums.below.wants).max(minimums.all.wants);
         }
         if members.wants <= capacity {

@@ -23,10 +23,10 @@ pub(crate) fn without_dust(grant: Amount, due: Amount, capacity: Amount) -> Amou
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Participant {
-    /// What its allocation is.
+    /// Its due.
     pub(crate) due: Amount,
     pub(crate) current: Amount,
-    /// What stays held for it even if it is given nothing, because its older leases may still be in use.
+    /// The amount that stays held even if it gets nothing, because its older leases may still be in use.
     pub(crate) retained: Amount,
 }
 

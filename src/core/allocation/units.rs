@@ -107,7 +107,7 @@ pub(crate) fn part_of(due: Amount) -> i64 {
     apart(due).1
 }
 
-/// What is due in whole units; `extra`: whether this holder has one of those left over.
+/// The due in whole units. `extra`: whether this holder gets one of the remaining units.
 pub(crate) fn whole(due: Amount, extra: bool) -> Amount {
     let (whole, part) = apart(due);
     Amount::clamped(whole + if extra && part > 0 { 1.0 } else { 0.0 })

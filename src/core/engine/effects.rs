@@ -21,7 +21,7 @@ pub struct Moment<'a> {
     pub environment: &'a dyn Environment,
 }
 
-/// What an engine may ask the node about. The answers do not change during an input.
+/// The facts about the node that an engine may query. They do not change while an input is processed.
 pub trait Environment {
     /// Whether a holder has an open stream of hints.
     fn is_watched(&self, kind: HolderKind, id: &str) -> bool;

@@ -87,7 +87,7 @@ impl Leases {
         self.live(now).fold(self.outstanding(now), |held, grant| held.max(grant.capacity))
     }
 
-    /// What the holder may keep: its newest lease of this master, if that has not ended.
+    /// The amount that the holder may keep: its newest lease of this master, if that has not ended.
     pub(crate) fn current(&self, now: Millis) -> Amount {
         let given = self.grants.last().filter(|grant| now < grant.end && grant.token != Token::INHERITED);
         given.map_or(Amount::ZERO, |grant| grant.capacity)

@@ -46,7 +46,7 @@ pub(super) struct InheritedLeases {
     unproven: HashMap<u32, (Token, Amount)>,
 }
 
-/// What a step did to the unclaimed leases.
+/// How a step changed the unclaimed leases.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InheritedChange {
@@ -261,7 +261,7 @@ impl LeaseBook {
         self.inherited.as_ref().map(|inherited| (inherited.slot, inherited.unclaimed.floor()))
     }
 
-    /// What no holder has claimed yet, rounded up.
+    /// The unclaimed amount, rounded up.
     pub(crate) fn unclaimed(&self) -> Amount {
         self.unclaimed_sum().ceil()
     }

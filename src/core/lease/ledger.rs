@@ -63,7 +63,7 @@ pub(crate) struct Holder {
     bucket: u32,
 }
 
-/// What a holder says about itself besides its kind. One byte, because records are full.
+/// Properties that a holder reports besides its kind. One byte, because records are full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HolderMode {
     Plain,
@@ -104,7 +104,7 @@ impl Holder {
         self.waits
     }
 
-    /// What all its clients want together.
+    /// The total wants of its clients.
     pub(crate) fn wants(&self) -> Sum {
         wanted(&self.claims).map(|claim| claim.wants).collect()
     }
@@ -115,7 +115,7 @@ impl Holder {
     }
 }
 
-/// What the sums contain of a holder.
+/// A holder's contribution to the sums.
 #[derive(Default, PartialEq)]
 struct Counted {
     held: Amount,
@@ -131,7 +131,7 @@ pub struct Sums {
     pub subclients: u64,
     /// The number of holders that are gateways.
     pub gateways: u64,
-    /// What gateways may be using.
+    /// Capacity that gateways may be using.
     pub held_by_gateways: Sum,
 }
 
@@ -193,7 +193,7 @@ impl Ledger {
         self.holders.len() - usize::from(self.inherited.is_some())
     }
 
-    /// What counts against limits: holders, and every band of a child node beyond its first, because each takes memory.
+    /// Entries that count against limits: holders, and each band of a child node beyond its first.
     pub(crate) fn places(&self) -> usize {
         self.len() + self.further_claims
     }

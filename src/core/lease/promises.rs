@@ -60,7 +60,7 @@ pub struct Changes {
     /// Leases from this one on are in the total even if they have ended. Absent: only those that are in force. Of an
     /// earlier epoch: stays as it is.
     pub counted_from: Option<Token>,
-    /// What the holders want, in slices of similar wants; `None`: not much has changed.
+    /// The wants of the holders, in slices of similar wants. `None` if they have hardly changed.
     pub wants: Option<Claims>,
     /// The parts of the total that end before the horizon, in the order of their ends. They replace the parts before.
     pub parts: Vec<Part>,
@@ -73,12 +73,12 @@ impl Changes {
     }
 }
 
-/// What a new incarnation of a resource starts from.
+/// The state from which a new incarnation of a resource starts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inherited {
     /// All leases of earlier incarnations that may be in use.
     pub total: Amount,
-    /// What its holders want.
+    /// The wants of its holders.
     pub wants: Claims,
     /// The newest epoch that promised anything. The tokens of the new incarnation must be above all of that epoch, so
     /// its own epoch must be at least [`Inherited::EPOCHS_APART`] more.

@@ -112,7 +112,7 @@ impl fmt::Display for Actions {
     }
 }
 
-/// What some identities may do.
+/// Grants actions to identities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Its name in denials and explanations.
@@ -142,7 +142,7 @@ impl Rule {
     }
 }
 
-/// What an identity asks for. What is `None` is not looked at: the answer is whether some value of it is allowed.
+/// A request for permission. A field that is `None` is not checked: the answer is whether any value would be allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessRequest<'a> {
     pub action: Action,
@@ -201,7 +201,7 @@ fn shown(id: &str) -> String {
     format!("{}{more}", escaped(&cut))
 }
 
-/// What a rule asks of a request.
+/// The conditions of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
     /// The identity is one of those under `who`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::types::{amount::Amount, claim::RuleNumber, glob::Glob};
 
-/// What is said of some clients of a resource.
+/// A rule for some clients of a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientRule {
     /// The id of the client, or a pattern of ids, as written.
@@ -15,9 +15,9 @@ pub struct ClientRule {
     glob: Glob,
     /// The number of clients that it counts as when capacity is shared.
     pub weight: u32,
-    /// What it is due at least, if it wants that.
+    /// Minimum due of a client that wants as much.
     pub min: Amount,
-    /// What it is due at most.
+    /// Maximum due of a client.
     pub max: Option<Amount>,
 }
 

@@ -41,7 +41,7 @@ pub struct Override {
 }
 
 impl Override {
-    /// What there is in place of `template`.
+    /// The capacity that replaces `template`.
     pub fn instead_of(&self, template: Amount) -> Amount {
         let capacity = match self.capacity {
             Load::Capacity(capacity) => capacity,
@@ -58,7 +58,7 @@ impl Override {
         }
     }
 
-    /// What it does to a resource, in a sentence.
+    /// Describes its effect on a resource in a sentence.
     pub fn sentence(&self, capacity: Amount, template: Amount, now: Millis) -> String {
         format!(
             "The capacity is {} in place of {}: {} has set `{}` to {} for another {} s, because: {}.",

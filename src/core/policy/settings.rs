@@ -32,7 +32,7 @@ pub enum Reuse {
     Prompt,
 }
 
-/// What a holder may use once its lease has ended unrenewed and the server cannot be reached.
+/// Capacity that a holder may use after its lease has ended and no server can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum SafeCapacity {
     /// The capacity divided by the clients that are known now.
@@ -116,7 +116,7 @@ impl Settings {
         }
     }
 
-    /// What a resource that no template matches gets: its requests are honoured as they come.
+    /// The settings of a resource that no template matches: every request is granted.
     pub fn unmatched() -> Settings {
         let unmatched = Settings::new(AlgorithmKind::NoAlgorithm, Amount::ZERO);
         // Clients that get what they want while the server is there are not cut off when it is gone.

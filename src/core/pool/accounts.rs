@@ -41,7 +41,7 @@ impl Ord for BalanceKey {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Clock {
     pub(super) at: Millis,
-    /// What a balance has grown by that was connected all the time.
+    /// Growth of a balance whose client was always connected.
     grown: f64,
     /// By what power of e balances have decayed.
     decayed: f64,
@@ -108,7 +108,7 @@ struct Account {
     moved: f64,
 }
 
-/// What a connected client's balance is computed from.
+/// The inputs of a connected client's balance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Tab {
     pub(super) key: BalanceKey,

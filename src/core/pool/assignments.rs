@@ -12,7 +12,7 @@ const MAX_ASSIGNMENTS: usize = 100_000;
 /// The most cost marks that wait to be passed.
 const MAX_MARKS: usize = 10_000;
 
-/// What is assigned to a holder.
+/// The assignment of a holder.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Assigned {

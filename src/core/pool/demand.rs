@@ -42,7 +42,7 @@ pub struct Usage {
     /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of its lease that
     /// is in use below it.
     pub recharging: f64,
-    /// What it has used, in units of the resource.
+    /// Usage, in units of the resource.
     pub request_cost: Amount,
     /// How long that was; absent: since its last request.
     pub interval: Option<Millis>,
@@ -63,7 +63,7 @@ impl Usage {
 pub struct News {
     /// The account of a free client: the address that the request came from, as the caller knows it.
     pub key: Option<Arc<str>>,
-    /// What it has used. Without a report it counts as using all it has.
+    /// Its usage. Without a report, everything it has counts as used.
     pub usage: Option<Usage>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct PoolRequest<'a> {
     pub(crate) claims: &'a Claims,
     /// The lease that it has shown.
     pub(crate) lease: Option<Token>,
-    /// What it says it has.
+    /// The lease that it shows.
     pub(crate) claimed: Amount,
     pub(crate) news: Option<&'a News>,
 }

@@ -70,7 +70,7 @@ pub enum Cause {
     Overload,
     /// The total has fallen below what priority clients have.
     Underrun,
-    /// What is assigned to it has changed.
+    /// Its assignment has changed.
     Assigned,
     /// Its cost has grown by the configured step.
     Used,
@@ -105,7 +105,7 @@ pub struct PoolClient {
     pub is_priority: bool,
     /// Capacity times seconds since it was connected.
     pub time_cost: f64,
-    /// What it says it has used since then.
+    /// Reported usage since then.
     pub request_cost: f64,
 }
 
@@ -115,9 +115,9 @@ pub struct PoolEvent {
     pub seq: u64,
     pub at: Millis,
     pub kind: PoolEventKind,
-    /// What may be connected.
+    /// Maximum capacity of connected clients.
     pub total: Amount,
-    /// What connected clients hold.
+    /// Capacity held by connected clients.
     pub connected: Sum,
     /// The part of it that priority clients have.
     pub priority_connected: Sum,

@@ -211,19 +211,19 @@ impl Pool {
         Parted { direct, level: level.clamp(0.0, 1.0) }
     }
 
-    /// What a child node with this number of free clients is due.
+    /// The due of a child node with this number of free clients.
     pub(super) fn due_to_node(&self, seats: u64) -> Amount {
         Amount::clamped(self.settings.min_capacity.get() * seats as f64 * self.parted().level)
     }
 
-    /// What child nodes with places have and will keep. They use the rest until they ask next, but no other client has
-    /// to go for that.
+    /// Capacity that child nodes with places have and will keep. They use the rest until they ask next, but no other
+    /// client has to be disconnected for that.
     fn kept_by_nodes(&self) -> f64 {
         let places = self.settings.min_capacity.get() * self.free.node_seats as f64 * self.parted().level;
         self.free.node_granted.get().min(self.free.node_targets.get() + places)
     }
 
-    /// What such nodes use of that.
+    /// Usage of that capacity.
     fn used_by_nodes(&self) -> Sum {
         let (used, granted) = (self.free.node_used, self.free.node_granted.get());
         if used == Sum::ZERO {
@@ -233,13 +233,13 @@ impl Pool {
         if kept >= granted { used } else { Amount::clamped(used.get() * kept / granted).into() }
     }
 
-    /// What free clients would have in the places that they wait for, here and below child nodes.
+    /// Capacity of the places that free clients wait for, here and below child nodes.
     pub(super) fn wanted_places(&self) -> f64 {
         let of_nodes = self.free.node_seats as f64 * (1.0 - self.parted().level);
         self.settings.min_capacity.get() * (self.free.waiting() as f64 + of_nodes)
     }
 
-    /// What is used by clients that may go on using it.
+    /// Usage by clients that keep their capacity.
     pub(super) fn used(&self) -> Sum {
         let mut used = self.used - self.free.node_used;
         used += self.used_by_nodes();
@@ -262,7 +262,7 @@ impl Pool {
         self.set_total(self.total.get().min(self.priority.placed().get() + room));
     }
 
-    /// What part of all that is used child nodes with places use.
+    /// The share of all usage that is due to child nodes with places.
     pub(super) fn part_of_nodes(&self) -> f64 {
         let used = self.used().get();
         if used > 0.0 { self.used_by_nodes().get() / used } else { 0.0 }

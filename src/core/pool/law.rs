@@ -8,17 +8,17 @@ use crate::policy::settings::{DropMode, PoolSettings, RaiseMode};
 /// The input of the laws.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Gauge {
-    /// What can really be served.
+    /// The load that can be served.
     pub(super) base: f64,
     /// The total never falls below.
     pub(super) floor: f64,
     /// Nor rises above.
     pub(super) ceiling: f64,
-    /// What connected clients use.
+    /// Usage of connected clients.
     pub(super) used: f64,
-    /// What clients with late reports may use in addition: a reason not to rise, but none to fall.
+    /// Additional usage by clients with late reports. It keeps the total from rising, but does not lower it.
     pub(super) doubt: f64,
-    /// What connected clients hold.
+    /// Capacity held by connected clients.
     pub(super) connected: f64,
     /// The wants of clients that wait because the total is too small.
     pub(super) waiting: f64,

@@ -32,7 +32,7 @@ pub(super) enum Free {
     Revoking(Tab),
 }
 
-/// What a member wants, as the pool counts it.
+/// A member's wants, as the pool counts them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Demand {
     /// As a priority client.
@@ -55,13 +55,13 @@ pub(super) struct Member {
     pub(super) seq: u64,
     pub(super) claims: Claims,
     pub(super) demand: Demand,
-    /// What it may have as a priority client.
+    /// Capacity that it may have as a priority client.
     pub(super) target: Amount,
     pub(super) free: Free,
     /// Its account, while it is a free client.
     pub(super) account: Option<u32>,
     pub(super) granted: Amount,
-    /// What it has was promised by an earlier master; it has not asked yet.
+    /// An earlier master gave it its capacity, and it has not asked this master yet.
     pub(super) inherited: bool,
     /// Why it has no more than it has.
     pub(super) cause: Cause,
@@ -74,11 +74,11 @@ pub(super) struct Member {
     pub(super) reported_until: Option<Millis>,
     /// Its report is old: what it has beyond that may be used as well.
     pub(super) is_silent: bool,
-    /// What is counted as used by it, and what may be used besides.
+    /// Its counted usage, and its possible additional usage.
     pub(super) used: Amount,
-    /// What it uses, also of what it will lose.
+    /// All its usage, including that of capacity about to be lost.
     pub(super) uses: Amount,
-    /// What it says that it does not use.
+    /// Capacity that it reports as unused.
     pub(super) idle: Amount,
     pub(super) doubt: Amount,
     pub(super) costs: Costs,
@@ -87,7 +87,7 @@ pub(super) struct Member {
     pub(super) note: Note,
 }
 
-/// What peers know of its costs.
+/// Its costs as the peers have stored them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Note {
     pub(super) is_noted: bool,
@@ -97,7 +97,7 @@ pub(super) struct Note {
     pub(super) moved: f64,
 }
 
-/// What it has cost since it was connected.
+/// Its cost since it was connected.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Costs {
     pub(super) time: f64,
@@ -106,7 +106,7 @@ pub(super) struct Costs {
     pub(super) until: Millis,
     /// The costs of the last event.
     pub(super) told: f64,
-    /// What has been counted of the use since this lease, so that a request that is repeated is not paid twice.
+    /// Usage counted since this lease, so that a repeated request is not charged twice.
     pub(super) reported: Option<(Option<Token>, f64)>,
 }
 
@@ -158,7 +158,7 @@ impl Member {
         self.granted > Amount::ZERO
     }
 
-    /// What it may have as a priority client beyond its lease.
+    /// Capacity that it may have as a priority client beyond its lease.
     pub(super) fn owed(&self) -> Amount {
         self.target.saturating_sub(self.granted)
     }
@@ -239,14 +239,14 @@ impl Member {
 }
 
 impl Demand {
-    /// What a priority client wants: what it asks for, but at least the least useful capacity, up to its assignment.
+    /// The wants of a priority client: as requested, at least the least useful capacity, at most its assignment.
     pub(super) fn of_assigned_client(claim: &Claim, assigned: Amount, least: Amount) -> Demand {
         let wanted = assigned.min(claim.wants.max(least));
         let rank = claim.priority.max(1);
         Demand { wanted, rank, told: told(Claim::new(wanted, 1, rank)), ..Demand::default() }
     }
 
-    /// What a free client wants: a place, at any priority it claims.
+    /// The wants of a free client: one place, whatever priority it claims.
     pub(super) fn of_free_client(least: Amount) -> Demand {
         Demand { seats: 1, told: told(Claim::new(least, 1, 0)), ..Demand::default() }
     }

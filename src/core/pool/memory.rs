@@ -18,7 +18,7 @@ pub struct PoolClock {
     /// Seconds in which it had a master, or in which peers remembered one.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub lived: f64,
-    /// What a balance has grown by that was connected all the time.
+    /// Growth of a balance whose client was always connected.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub grown: f64,
     /// By what power of e balances have decayed.
@@ -57,7 +57,7 @@ pub enum NotedBalance {
     Connected(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))] f64, u32),
 }
 
-/// What a client that is connected has cost.
+/// The cost of a connected client.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NotedCost {
@@ -65,7 +65,7 @@ pub struct NotedCost {
     /// Capacity times seconds, less what that is for all the time that the pool has lived.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub time: f64,
-    /// What it has said it has used.
+    /// Its reported usage.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub request: f64,
     /// Its account, if it is a free client.
@@ -74,7 +74,7 @@ pub struct NotedCost {
     pub counted: Option<(Option<Token>, f64)>,
 }
 
-/// What has changed about a pool, for peers to remember.
+/// Changes of a pool that the peers store.
 ///
 /// What a pool remembers is complete but for changes that are younger than half a minute and, of a balance or a cost,
 /// less than a sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be said at
@@ -86,7 +86,7 @@ pub struct PoolNotes {
     pub anew: bool,
     /// The time at which this is so.
     pub clock: PoolClock,
-    /// What may be connected.
+    /// Maximum capacity of connected clients.
     pub total: Amount,
     /// Balances that have changed.
     pub balances: Vec<(Arc<str>, NotedBalance)>,
@@ -94,7 +94,7 @@ pub struct PoolNotes {
     pub costs: Vec<(HolderKind, Arc<str>, Option<NotedCost>)>,
 }
 
-/// What a peer remembers of a pool.
+/// A pool as the peers store it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PoolMemory {
     clock: PoolClock,

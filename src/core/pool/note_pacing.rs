@@ -15,7 +15,7 @@ pub(super) fn until_much(value: f64, speed: f64) -> Millis {
     Millis((value * MUCH / speed * 1000.0) as u64).min(MAX_NOTE_AGE)
 }
 
-/// What still fits into a batch of notes.
+/// The remaining size of a batch of notes.
 pub(super) struct NoteBudget {
     now: Millis,
     /// Everything, due or not.

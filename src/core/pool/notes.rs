@@ -41,7 +41,7 @@ pub(super) struct Notes {
     restored: BTreeMap<HolderName, Costs>,
     /// When the leases of those clients are over.
     restored_until: Millis,
-    /// What the total was.
+    /// The total before.
     pub(super) total: Option<f64>,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct PriorityClients {
     pending_sum: Sum,
     connected_sum: Sum,
     granted: Sum,
-    /// What members may have beyond their leases: it is due to them before a free client gets anything.
+    /// Capacity that members may have beyond their leases. They get it before any free client gets something.
     owed: Sum,
     /// Members with a share of the total, by the total it was computed from.
     shares: BTreeSet<(BalanceKey, u32)>,
@@ -88,24 +88,24 @@ impl PriorityClients {
         }
     }
 
-    /// What all of them may have.
+    /// Total capacity that they may have.
     pub(super) fn placed(&self) -> Sum {
         let mut placed = self.connected_sum;
         placed += self.pending_sum;
         placed
     }
 
-    /// What connected members may have.
+    /// Capacity that connected members may have.
     pub(super) fn connected(&self) -> Sum {
         self.connected_sum
     }
 
-    /// What connected members have.
+    /// Capacity that connected members have.
     pub(super) fn granted(&self) -> Sum {
         self.granted
     }
 
-    /// What they may have and do not have yet.
+    /// Capacity that they may have and do not have yet.
     pub(super) fn owed(&self) -> Sum {
         self.owed
     }
@@ -114,7 +114,7 @@ impl PriorityClients {
         self.wanting.len()
     }
 
-    /// What they want beyond what they may have.
+    /// Wants beyond the capacity that they may have.
     pub(super) fn wanted(&self) -> Sum {
         self.wanting_sum
     }

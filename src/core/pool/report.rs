@@ -18,21 +18,21 @@ use crate::types::{
 pub struct PoolReport {
     /// The minimum capacity (minCapacity).
     pub min_capacity: Amount,
-    /// What free clients get (freeCapacity).
+    /// Capacity of a free client (freeCapacity).
     pub free_capacity: Amount,
-    /// What may be connected (totalCapacity).
+    /// Maximum capacity of connected clients (totalCapacity).
     pub total: Amount,
-    /// What can be served at once (totalRecharge).
+    /// Load that can be served at once (totalRecharge).
     pub base: Amount,
     /// The most that the total may be (maxCapacity).
     pub max: Amount,
-    /// What connected clients hold, also those that will have to go (totalConnCap).
+    /// Capacity held by connected clients, including those about to be disconnected (totalConnCap).
     pub connected: Sum,
     /// The part of it that priority clients have (totalPriConnCap).
     pub priority_connected: Sum,
     /// All that is assigned, connected or not (totalPriCap).
     pub priority_assigned: Sum,
-    /// What is used (sumRecharge).
+    /// Usage (sumRecharge).
     pub used: Sum,
     pub overloads: u64,
     pub is_overloaded: bool,
@@ -123,7 +123,7 @@ pub struct PoolMember {
     pub balance: f64,
     /// Capacity times seconds since it was connected.
     pub time_cost: f64,
-    /// What it says it has used since then.
+    /// Reported usage since then.
     pub request_cost: f64,
 }
 

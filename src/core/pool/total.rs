@@ -158,7 +158,7 @@ impl Pool {
         }
     }
 
-    /// What a member has cost since it was connected, both kinds together.
+    /// The cost of a member since it was connected, both kinds together.
     pub(super) fn cost(&self, member: &Member) -> f64 {
         member.costs.time * self.settings.time_factor + member.costs.request * self.settings.request_factor
     }
@@ -227,7 +227,7 @@ impl Pool {
         }
     }
 
-    /// What has happened since the last call.
+    /// Events since the last call.
     pub(crate) fn take_events(&mut self) -> Vec<PoolEvent> {
         self.events.take()
     }

@@ -235,7 +235,7 @@ impl Resource {
         let until = certain_end(now, self.settings.lease);
         let outstanding = match (ask.kind, self.settings.reuse) {
             _ if planted::is(Fault::BelievesClients) => reported,
-            // What earlier masters of the node gave below it is not known here.
+            // This master does not know the leases that earlier masters of the node gave.
             (HolderKind::Node, _) => reported,
             // The client does not know what is in use, except that it is no more than was held for it.
             (HolderKind::Client, Reuse::Prompt) if reported == Amount::MAX => held,

@@ -28,17 +28,17 @@ pub struct Explanation {
     pub capacity: Amount,
     /// The part of it that nobody holds; negative while more is held than the capacity.
     pub free: Sum,
-    /// What its due follows from.
+    /// The reason for its due.
     pub rule: DueRule,
     /// The client rule that applies to it.
     pub client: Option<ClientRule>,
-    /// What keeps it from having just its due.
+    /// The reasons why it does not have its due.
     pub blocks: Vec<Block>,
     /// When it should ask again; none if it has not asked this master.
     pub asks: Option<Millis>,
     /// When all blocks have ended at the latest; none if there are none, or if that depends on the wants of others.
     pub latest: Option<Millis>,
-    /// What an operator has set in place of the template's capacity.
+    /// An operator's override of the template's capacity.
     pub overridden: Option<Overridden>,
 }
 
@@ -68,7 +68,7 @@ pub enum DueRule {
     Band {
         /// The band of the holder.
         band: i16,
-        /// What is wanted above it.
+        /// Wants of the bands above.
         above: Sum,
     },
     /// Only whole units are given. The left-over units pass on at this time.

@@ -23,7 +23,7 @@ pub struct Ask {
     /// Client or child node. The two have separate ids.
     pub kind: HolderKind,
     pub id: Arc<str>,
-    /// What it wants, by priority.
+    /// Its wants, by priority.
     pub claims: Claims,
     /// The newest lease that it knows.
     pub has: Option<Has>,

@@ -51,7 +51,7 @@ struct Displaced {
     asked_at: Millis,
 }
 
-/// What to do with a request.
+/// How to treat a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameDecision {
     /// It continues with the record of its name.

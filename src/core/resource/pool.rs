@@ -29,7 +29,7 @@ impl Resource {
         }
     }
 
-    /// What all holders may hold together: the capacity, or the total of a pool.
+    /// The maximum that all holders may hold together: the capacity, or the total of a pool.
     pub fn total(&self) -> Amount {
         self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.limit())
     }

@@ -60,7 +60,7 @@ pub struct HolderReport {
     pub wants: Amount,
     pub due: Amount,
     pub granted: Amount,
-    /// What it may be using.
+    /// Capacity that it may be using.
     pub held: Amount,
     /// The end of its newest lease.
     pub end: Millis,

@@ -70,7 +70,7 @@ pub(super) struct PendingGrant {
     pub(super) slot: u32,
     /// The index of its answer.
     pub(super) answer: usize,
-    /// What its holder may keep even if nothing is free.
+    /// The amount that its holder may keep even if nothing is free.
     pub(super) keep: Amount,
     /// The most that its holder may be given.
     pub(super) most: Amount,
@@ -431,7 +431,7 @@ impl Resource {
         !self.may_have_lent_more(now) || planted::is(Fault::LearningGivesMore)
     }
 
-    /// What a holder is due now. Nothing if the supply of the node has ended.
+    /// The due of a holder. Zero if the supply of the node has ended.
     pub(super) fn due_now(&self, slot: u32, now: Millis, known: &mut KnownTerms) -> Amount {
         if self.supply_has_ended(now) {
             return Amount::ZERO;
@@ -441,7 +441,7 @@ impl Resource {
         due.min(self.bound(holder))
     }
 
-    /// What the pool or the allocation gives a holder, in whole units if units are whole.
+    /// The due by the pool or the allocation, in whole units if units are whole.
     pub(super) fn due(&self, slot: u32, known: &mut KnownTerms) -> Amount {
         if let Some(pool) = &self.pool {
             return pool.due(slot);

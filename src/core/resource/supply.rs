@@ -41,18 +41,18 @@ pub enum Source {
 pub struct Supply {
     pub capacity: Amount,
     pub until: Millis,
-    /// What the parent divided by, for each priority; empty if it does not say.
+    /// The terms of the parent's division, by priority. Empty if the parent does not send them.
     pub terms: Vec<(i16, Terms)>,
     /// Numbers the supplies of this node from one.
     pub version: u64,
 }
 
-/// What a node tells its parent about one resource.
+/// A node's report to its parent about one resource.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DemandSummary {
     /// The wants of all holders, as slices of similar wants; then their minimums.
     pub claims: Claims,
-    /// What holders may still believe in.
+    /// Capacity that holders may still believe in.
     pub outstanding: Amount,
     /// PRIORITY_POOL: the use of this node's capacity.
     pub usage: Option<UsageBelow>,
@@ -89,7 +89,7 @@ pub(super) enum SupplyState {
     Parent {
         /// The end of the parent's lease and the version of the supply; absent before the first.
         supply: Option<(Millis, u64)>,
-        /// What the parent was told last.
+        /// The last report to the parent.
         told: Option<LastReport>,
     },
 }
@@ -103,7 +103,7 @@ impl From<Source> for SupplyState {
     }
 }
 
-/// What all holders want, in few slices. A pool summarizes what its members want.
+/// The wants of all holders, in few slices. A pool summarizes the wants of its members.
 pub(super) fn summarized_claims(allocation: &Allocation, pool: Option<&Pool>, wants: Sum) -> Claims {
     pool.map_or_else(|| allocation.summarize(wants), Pool::summarize)
 }
@@ -251,7 +251,7 @@ impl Resource {
         (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(pending.most), grant)
     }
 
-    /// What a child node is told with its lease.
+    /// The terms that a child node gets with its lease.
     pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut KnownTerms) -> Supplied {
         let mut terms: Vec<(i16, Terms)> = Vec::new();
         for claim in wanted(&self.book.ledger.holder(slot).claims) {

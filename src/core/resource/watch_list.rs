@@ -105,7 +105,7 @@ pub(crate) struct HintContext {
     /// Whether any holder waits, watched or not.
     pub(crate) any_waits: bool,
     pub(crate) capacity: Amount,
-    /// What no holder holds.
+    /// Capacity that no holder holds.
     pub(crate) free: Sum,
     /// The part of it that holders hinted in this pass will take.
     pub(crate) spoken_for: Sum,
@@ -147,7 +147,7 @@ struct Watched {
 struct Last {
     at: Millis,
     why: Why,
-    /// What was held then: a hint to confirm has helped if this falls.
+    /// The held amount at that time. If it falls, the hint to confirm has helped.
     held: Amount,
     /// Whether the holder was answered since.
     answered: bool,

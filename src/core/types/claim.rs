@@ -9,7 +9,7 @@ use crate::types::amount::Amount;
 /// The number of the client rule that applies to a claim: its place in the list, from one.
 pub type RuleNumber = NonZeroU8;
 
-/// What similar clients want together. A plain client has one claim of one subclient, a child node has several.
+/// The total wants of similar clients. A plain client has one claim of one subclient; a child node has several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Claim {

@@ -30,7 +30,7 @@ pub(crate) struct RequestOrigin {
     pub(crate) principal: Principal,
 }
 
-/// What one principal uses.
+/// The usage of one principal.
 #[derive(Debug)]
 pub(crate) struct Account {
     principal: Principal,

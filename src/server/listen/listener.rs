@@ -200,7 +200,7 @@ fn is_right(opening: Opening, service: Service) -> bool {
     }
 }
 
-/// What to tell a client with another protocol, and what to log.
+/// The answer to a client with another protocol, and the log text.
 fn mismatch(opening: Opening, has_tls: bool) -> (&'static str, &'static str) {
     match opening {
         Opening::Tls => {

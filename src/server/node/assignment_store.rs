@@ -26,7 +26,7 @@ pub(crate) enum AssignmentStore {
 /// A client or a child node, by name.
 pub(crate) type HolderName = (HolderKind, Arc<str>);
 
-/// What operators have set for one resource.
+/// The settings of operators for one resource.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Override {
     assignments: BTreeMap<HolderName, Assigned>,

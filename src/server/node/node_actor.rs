@@ -58,7 +58,7 @@ pub(crate) struct Membership {
     pub(crate) initial: Arc<InitialConfiguration>,
 }
 
-/// What a new master starts from.
+/// The state from which a new master starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Handover {
     /// The stored promises of earlier masters.
@@ -89,7 +89,7 @@ pub(crate) struct NodeStart {
     pub(crate) accounts: Arc<Accounts>,
 }
 
-/// What the node actor and its handles share.
+/// State shared by the node actor and its handles.
 pub(super) struct NodeShared {
     pub(super) directory: Directory,
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,

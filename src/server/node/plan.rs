@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) in_force: u64,
     /// The errors in the text. If there are any, the rest is empty.
     pub(crate) mistakes: Vec<String>,
-    /// What is valid but probably a mistake.
+    /// Valid settings that are probably mistakes.
     pub(crate) warnings: Vec<String>,
     /// The resources that would change, sorted by the fraction that would be redistributed.
     pub(crate) resources: Vec<ResourcePlan>,
@@ -57,7 +57,7 @@ pub(crate) struct ResourcePlan {
     pub(crate) algorithm: (AlgorithmKind, AlgorithmKind),
     /// The changed settings. Empty if only the name of the template changes.
     pub(crate) changes: Vec<FieldChange>,
-    /// What holders would be due. `None` if the settings do not change, or if the resource is busy or gone.
+    /// The dues of holders. `None` if the settings do not change, or if the resource is busy or gone.
     pub(crate) foreseen: Option<Foreseen>,
 }
 

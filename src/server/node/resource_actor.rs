@@ -77,7 +77,7 @@ struct Notes {
     newest: u64,
 }
 
-/// What an incarnation shares with its handles.
+/// State shared by an incarnation and its handles.
 struct IncarnationShared {
     queue: Arc<RequestQueue>,
     wakeup: Arc<Wakeup>,

@@ -83,7 +83,7 @@ pub(crate) struct Parent {
     pub(crate) token: Option<Token>,
 }
 
-/// What an uplink works with.
+/// The dependencies of an uplink.
 #[derive(Clone)]
 pub(super) struct UplinkContext {
     pub(super) parent: Parent,

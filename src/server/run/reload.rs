@@ -88,7 +88,7 @@ impl Reload {
     }
 }
 
-/// What has to be reloaded.
+/// Files that have to be reloaded.
 pub(crate) struct Changed {
     /// Files of tokens and keys.
     pub(crate) credentials: bool,

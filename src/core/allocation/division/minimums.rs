@@ -30,7 +30,7 @@ impl Members<'_> {
         Members { index, band, below, all: index.before(ClaimKey::band_end(band)).minus(below) }
     }
 
-    /// What they are due together up to `level` for each weight.
+    /// Their total due up to `level` per weight.
     fn due(&self, level: f64) -> f64 {
         let modest = self.index.before(ClaimKey::after(self.band, level)).minus(self.below);
         modest.wants.get() + level * (self.all.weight - modest.weight) as f64

@@ -37,7 +37,7 @@ pub(super) struct Reserve {
     all_claims: Index,
     /// The sums over the claims of each band.
     bands: BTreeMap<i16, Totals>,
-    /// What each band has to divide; empty when it has to be computed again.
+    /// The capacity of each band. Empty if it has to be recomputed.
     shares: RefCell<Vec<Share>>,
 }
 
@@ -58,7 +58,7 @@ struct Claimant {
     members: Totals,
     /// Its part of this node's own reserve.
     reserved: f64,
-    /// What it is due by the parent's terms, or else its part of the reserve.
+    /// Its due by the parent's terms. Without such terms, its part of the reserve.
     promised: f64,
 }
 
@@ -96,7 +96,7 @@ impl Reserve {
         self.reset();
     }
 
-    /// What the claims of `band` have to divide. `index` has the claims in their bands; `parent_terms` are the
+    /// The capacity of the claims of `band`. `index` has the claims in their bands; `parent_terms` are the
     /// parent's.
     pub(super) fn share(
         &self,
@@ -139,7 +139,7 @@ impl Reserve {
     }
 }
 
-/// What all claims of a band are due by these terms, together.
+/// The total due of a band's claims by these terms.
 fn due_together(terms: &Terms, index: &Index, band: i16, below: Totals, members: Totals) -> f64 {
     let (each, top_up) = match *terms {
         Terms::Wants | Terms::Each(_) | Terms::Minimums(_) => return members.wants.get(),
@@ -153,7 +153,7 @@ fn due_together(terms: &Terms, index: &Index, band: i16, below: Totals, members:
     (modest.wants.get() + shares + beyond * top_up).clamp(0.0, members.wants.get())
 }
 
-/// What each of the bands has to divide, the highest first.
+/// The capacity of each band, the highest first.
 fn shared(claimants: Vec<Claimant>, capacity: f64) -> Vec<Share> {
     let promised: f64 = claimants.iter().map(|claimant| claimant.promised).sum();
     let shares = if promised > capacity {

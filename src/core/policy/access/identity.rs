@@ -13,7 +13,7 @@ pub enum Identity {
     /// The holder of the server's own admin token. It may read, configure, manage pools and peers, and override,
     /// also where no rule lets it: a policy by which no identity may change it could not be mended otherwise.
     Operator,
-    /// What a certificate or a token names.
+    /// The name in a certificate or a token.
     Named(Arc<str>),
 }
 

@@ -7,7 +7,7 @@ use crate::{
 
 use super::Identity;
 
-/// What stands for the caller's identity.
+/// The placeholder for the caller's identity.
 pub const PLACEHOLDER: &str = "{identity}";
 
 /// Characters of an identity that would mean something in a pattern.

@@ -44,7 +44,7 @@ pub enum SettingsError {
         floor: Amount,
         /// The upper bound.
         ceiling: Amount,
-        /// What the template says.
+        /// The value in the template.
         capacity: Amount,
     },
 }

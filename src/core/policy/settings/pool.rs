@@ -24,7 +24,7 @@ pub enum RaiseMode {
     Demand,
 }
 
-/// What the balance of free clients is kept under.
+/// Upper limit of the balance of free clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum FreeKey {
     /// The address that the request came from, which the caller provides ([`News::key`](crate::pool::News::key)).
@@ -76,9 +76,9 @@ pub struct PoolSettings {
     pub negative_tc: Millis,
     /// A connected free client keeps its place unless its balance is more than this above that of a waiting one.
     pub connected_bias: f64,
-    /// What a second of being connected adds to the balance of a free client.
+    /// Added to the balance of a free client per second of being connected.
     pub time_factor: f64,
-    /// What a unit of reported use adds to it.
+    /// Added to it per unit of reported usage.
     pub request_factor: f64,
     pub cost_weights: CostWeights,
     /// With [`CostWeights::Auto`]: for how long little must have been used.

@@ -181,7 +181,7 @@ impl Explanation {
         }
     }
 
-    /// What it could do to have more.
+    /// How it could get more.
     fn advice(&self) -> Option<String> {
         let could = match &self.rule {
             _ if self.holder.due >= self.holder.wants && self.holder.granted >= self.holder.due => return None,

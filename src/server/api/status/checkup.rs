@@ -139,7 +139,7 @@ pub struct Check {
     /// The subject.
     pub about: &'static str,
     pub found: String,
-    /// What to do; empty if all is well.
+    /// Advice. Empty if all is well.
     pub next: &'static str,
 }
 

@@ -7,7 +7,7 @@ use leaseway_proto::doorman as wire;
 /// The longest lease that a configuration may ask for.
 const LONGEST_SECS: i64 = 31 * 86_400;
 
-/// What is wrong with the settings of a resource.
+/// The error in the settings of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Complaint {
     /// The algorithm cannot be run: each holder gets what it wants, within the node's own lease.
