@@ -11,7 +11,7 @@ use std::ops::Range;
 /// The resource that all clients share.
 pub(crate) const SCARCE: &str = "chaos";
 
-/// What a client wants of it, at random.
+/// Random wants of a client.
 const WANTS: Range<f64> = 1.0..100.0;
 
 pub(crate) fn draw(random: &mut fastrand::Rng) -> f64 {

@@ -52,7 +52,7 @@ pub(crate) struct Applied {
     pub(crate) capacity: f64,
 }
 
-/// What became of a scheduled fault.
+/// The outcome of a scheduled fault.
 pub(crate) struct FaultOutcome {
     pub(crate) fault: ScheduledFault,
     /// The peer that it hit, or `clients`. None: it was skipped, because another fault was active.

@@ -78,7 +78,7 @@ impl fmt::Display for FaultRecord {
     }
 }
 
-/// What `--json` writes.
+/// The output of `--json`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ChaosReport {
     pub(crate) arguments: Vec<String>,

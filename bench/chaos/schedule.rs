@@ -78,7 +78,7 @@ pub(crate) enum Fault {
     Reordering,
 }
 
-/// What a fault affects, which decides what it may overlap with.
+/// The targets of a fault, which decide which other faults it may overlap with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// The process of one peer. No other fault of the process may overlap.
@@ -222,7 +222,7 @@ const AT_MASTER: f64 = 0.5;
 /// The fraction of the length without faults, at the end.
 const CALM: f64 = 0.1;
 
-/// What a schedule depends on.
+/// The parameters of a schedule.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan<'a> {
     pub(crate) shape: ClusterShape,

@@ -26,7 +26,7 @@ pub(crate) struct HostileReport {
 pub(crate) struct AttackPair {
     pub(crate) undisturbed: Measurement,
     pub(crate) attacked: Measurement,
-    /// What the attacker sent in this many seconds, and the cores that it used.
+    /// The attacker's traffic in this many seconds, and the cores that it used.
     pub(crate) sent: SentCount,
     pub(crate) sent_in_s: f64,
     pub(crate) attacker_cores: Option<f64>,

@@ -430,7 +430,7 @@ impl<'p> Simulation<'p> {
         oracle::dues(&Settings { capacity: self.capacity, ..self.settings.clone() }, &demands)
     }
 
-    /// What each client has. Assignments of Envoys are whole requests, so a difference of one is ignored.
+    /// The capacity of each client. Assignments of Envoys are whole requests, so a difference of one is ignored.
     fn has<'d>(&'d self, dues: &'d [Amount]) -> impl Iterator<Item = Amount> + 'd {
         self.clients.iter().zip(dues).map(|(client, due)| {
             let is_close =

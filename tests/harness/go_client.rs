@@ -59,7 +59,7 @@ impl GoClient {
         self.resources.iter_mut().find(|resource| resource.id == id).unwrap().wants = wants;
     }
 
-    /// What it may use; nothing before the first lease.
+    /// The capacity that it may use. `None` before the first lease.
     pub(crate) fn capacity(&self, id: &str) -> Option<f64> {
         let resource = self.resources.iter().find(|resource| resource.id == id).unwrap();
         resource.lease.as_ref().map(|lease| number(lease, "capacity"))

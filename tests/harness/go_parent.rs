@@ -184,7 +184,7 @@ impl Capacity for GoParentService {
         request: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let request = request.into_inner();
-        // What Go could not decode would be an error there.
+        // A message that Go cannot decode would be an error there.
         strict("GetServerCapacityRequest", &request.encode_to_vec());
         let mut state = self.0.lock().unwrap();
         state.asked.push(request.clone());

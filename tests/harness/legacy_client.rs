@@ -78,7 +78,7 @@ pub(crate) fn list(message: &DynamicMessage, name: &str) -> Vec<DynamicMessage> 
     field(message, name).as_list().unwrap().iter().map(|item| item.as_message().unwrap().clone()).collect()
 }
 
-/// What a library does with unknown fields.
+/// How a library treats unknown fields.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Unknown {
     Kept,

@@ -19,7 +19,7 @@ use crate::chaos::clients::raw::{CapacityRequest, Grant, RawClient};
 const COMES: Duration = Duration::from_millis(200);
 const ASKS: Duration = Duration::from_millis(150);
 
-/// What the first client does with its lease.
+/// How the first client ends.
 #[derive(Clone, Copy)]
 enum HolderMode {
     /// It sends nothing more.

@@ -22,7 +22,7 @@ pub(crate) struct RouteHistory<'a> {
     pub(crate) passes: &'a [Pass],
     /// When the gateway was started.
     pub(crate) starts_us: &'a [u64],
-    /// What the other client believes in. Nothing at first.
+    /// The capacity that the other client believes in. Zero at first.
     pub(crate) believed: &'a [(u64, f64)],
     pub(crate) limits: &'a [(u64, f64)],
 }
@@ -117,7 +117,7 @@ impl RouteHistory<'_> {
         self.starts_us.iter().copied().min().unwrap_or(0)
     }
 
-    /// What the gateway can be lent at this time.
+    /// The capacity that the gateway can have at this time.
     fn free(&self, at: u64) -> f64 {
         level(self.limits, at) - level(self.believed, at)
     }
@@ -129,7 +129,7 @@ impl RouteHistory<'_> {
         within.map(|at| saved(self.free(at))).fold(0.0, f64::max)
     }
 
-    /// What late timers may let pass.
+    /// Extra permits because of late timers.
     fn late(&self) -> f64 {
         self.limits.iter().map(|(_, limit)| limit * LATE).fold(0.0, f64::max)
     }

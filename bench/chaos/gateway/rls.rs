@@ -65,7 +65,7 @@ pub(crate) struct RouteTally {
     /// When requests that passed were sent and answered.
     pub(crate) passed: Vec<(Instant, Instant)>,
     pub(crate) denied: usize,
-    /// What the competitor believed in, and from when on.
+    /// The capacity that the competitor believed in, and since when.
     pub(crate) believed: Vec<(Instant, f64)>,
     last: String,
 }

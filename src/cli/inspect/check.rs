@@ -39,7 +39,7 @@ Examples:
 
 Exit codes: 0 all is well, 3 something should be looked at, 4 clients may not get what they should, 69 no server answers.";
 
-/// What was observed of the node that was asked, and the verdicts on it and the nodes above it.
+/// The observations of a node, and the verdicts on it and the nodes above it.
 pub(crate) struct CheckedCluster {
     pub(crate) verdicts: Vec<checkup::Check>,
     /// Each address with its status, or why there is none.

@@ -340,7 +340,7 @@ impl Serve {
     }
 }
 
-/// What the server prints once it serves.
+/// The lines that the server prints when it is ready.
 struct Announcement {
     is_tls: bool,
     /// There is a data directory.

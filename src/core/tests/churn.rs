@@ -19,14 +19,14 @@ struct GoClient {
     id: String,
     wants: f64,
     lease: Option<Has>,
-    /// What it was told last, and until when it may believe that.
+    /// Its last lease, and the end of that lease.
     told: (f64, u64),
     refresh: u64,
     asks: u64,
     leaves: u64,
 }
 
-/// What came of an hour.
+/// The result of an hour.
 #[derive(Debug)]
 struct Hour {
     /// The part of what could have been in use that was.
@@ -117,7 +117,7 @@ fn hour(reuse: Reuse, refresh: u64, seed: u64) -> Hour {
     Hour { used: used / could, most, requests: f64::from(requests) / 60.0 / CLIENTS as f64 }
 }
 
-/// What it measures is printed with `--nocapture`.
+/// Prints its measurements with `--nocapture`.
 #[test]
 #[allow(clippy::print_stdout, reason = "the figures of docs/decisions/hints.md")]
 fn clients_that_come_and_go_use_most_of_the_capacity_and_never_more() {

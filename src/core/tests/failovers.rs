@@ -92,7 +92,7 @@ proptest! {
         let reuse = settings.reuse;
         let mut harness = run(settings, actors, &events)?;
         harness.lose_what_is_under_way();
-        // What dead clients hold, and those that never confirm: at most a horizon.
+        // Leases of dead clients and of those that never confirm last at most until the horizon.
         harness.step(&Event::Pass(110_000))?;
         harness.step(&Event::Tick)?;
         for actor in &mut harness.actors {

@@ -245,7 +245,7 @@ impl Harness {
         self.supply_until = self.resource.supply_until();
     }
 
-    /// What a parent would be told covers all that is held.
+    /// The report to a parent covers everything that is held.
     fn audit_summary(&mut self) -> Result<(), Violation> {
         if self.resource.source() == Source::Own {
             return Ok(());
@@ -363,7 +363,7 @@ impl Harness {
         self.propose().map(|_| ())
     }
 
-    /// What the master's clock says.
+    /// The time on the master's clock.
     pub(crate) fn at(&self) -> Millis {
         self.peers.as_ref().map_or(self.now, |peers| peers.clock(peers.master, self.now))
     }
@@ -372,7 +372,7 @@ impl Harness {
         Now { at: self.at(), ..now_at(self.now) }
     }
 
-    /// What has changed goes into the log. Returns what the answers wait for.
+    /// Appends changes to the log. Returns the entry that the answers wait for.
     fn propose(&mut self) -> Result<Option<u64>, Violation> {
         let at = self.at();
         let Some(peers) = &mut self.peers else { return Ok(None) };
@@ -431,7 +431,7 @@ impl Harness {
         self.audited = false;
     }
 
-    /// What holders may believe is covered by the books, and by the capacity.
+    /// The leases that holders may believe in are covered by the ledger and by the capacity.
     fn audit(&self) -> Result<(), Violation> {
         if !self.audited || !self.resource.is_bounded() {
             return Ok(());

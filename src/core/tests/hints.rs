@@ -126,7 +126,7 @@ fn honest(mut actors: Vec<Actor>) -> Vec<Actor> {
     actors
 }
 
-/// What changes a due while leases last: other wants, a release, another capacity.
+/// Events that change a due while leases last: other wants, a release, another capacity.
 fn news() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => (any::<usize>(), prop_oneof![0.0..200.0, Just(0.0), Just(1000.0)]).prop_map(|(n, w)| Event::Want(n, w)),

@@ -33,7 +33,7 @@ pub(in crate::tests) fn event(capacities: bool) -> impl Strategy<Value = Event> 
     ]
 }
 
-/// What a parent does: it lends more, or less, for longer or for a moment only.
+/// Actions of a parent: it lends more or less, for long or for a moment.
 pub(super) fn supply() -> impl Strategy<Value = Event> {
     let length = prop_oneof![3 => 20_000..90_000u64, 2 => 1_000..20_000u64, 1 => 0..1_000u64, 1 => Just(600_000u64)];
     let capacity = prop_oneof![4 => 0.0..500.0, 1 => Just(0.0)];

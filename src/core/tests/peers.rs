@@ -65,7 +65,7 @@ impl Peers {
         }
     }
 
-    /// What a peer's clock says.
+    /// The time on a peer's clock.
     pub(crate) fn clock(&self, peer: usize, now: Millis) -> Millis {
         now.plus(Millis(CLOCKS[peer]))
     }

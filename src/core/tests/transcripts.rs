@@ -101,7 +101,7 @@ struct Transcript {
     losing: BTreeSet<String>,
     /// The listeners for hints.
     listening: BTreeSet<String>,
-    /// What the peers know.
+    /// The stored promises.
     peer: Promises,
     /// How often the parent has lent something.
     supplies: u64,
@@ -109,7 +109,7 @@ struct Transcript {
 
 /// A holder, as it knows itself.
 struct Known {
-    /// What it last asked for.
+    /// Its last wants.
     ask: Ask,
     /// The newest lease that reached it, and its end as the holder counts.
     lease: Option<(Has, Millis)>,

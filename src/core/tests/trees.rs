@@ -58,7 +58,7 @@ fn node(id: &str, settings: Settings, source: Source, nodes: Vec<Node>, clients:
 
 impl Node {
     fn tree(settings: &Settings, demands: &Demands) -> Node {
-        // What a node starts with does not matter: its parent says how it is run.
+        // The initial settings of a node do not matter, because its parent replaces them.
         let unknown = || Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
         let clients = |demands: &[(f64, i16)]| {
             demands
@@ -157,7 +157,7 @@ fn sum(claims: &[Claim]) -> Claims {
     claims.first().map(|claim| Claim { wants, subclients, ..*claim }).into_iter().collect()
 }
 
-/// What one server that knows all clients gives.
+/// The leases that one server with all clients gives.
 fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
     let mut resource = Resource::new(birth(settings.clone()));
     let ask = |(n, (wants, priority)): (usize, &(f64, i16))| {
@@ -207,7 +207,7 @@ impl Tree {
     }
 }
 
-/// What is made of priorities, and the reserve.
+/// How priorities are treated, and the reserve.
 type Order = (Priority, f64);
 
 const IGNORED: Order = (Priority::Ignore, 0.0);
@@ -236,7 +236,7 @@ fn lopsided(priority: impl Fn(usize) -> i16) -> Demands {
     ]
 }
 
-/// What was cut is passed on, and confirmed, at each of three levels, before others may have it at each of three.
+/// A cut is passed on and confirmed at each of three levels before others get that capacity.
 const SETTLED: usize = 12;
 
 const SHARING: [AlgorithmKind; 2] = [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare];
@@ -306,7 +306,7 @@ fn what_is_for_each_client_is_for_each_client_wherever_it_asks() {
     }
 }
 
-/// What slices and terms are for.
+/// Why nodes send slices and terms.
 #[test]
 fn without_slices_and_terms_they_do_not_get_that() {
     let demands = lopsided(|_| 0);

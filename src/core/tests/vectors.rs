@@ -52,7 +52,7 @@ fn vectors(algorithm: &str) -> Vec<Vector> {
 }
 
 fn kind(algorithm: &str) -> AlgorithmKind {
-    // What was recorded in learning mode was recorded with this algorithm behind it.
+    // Vectors of learning mode were recorded with this algorithm.
     AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == algorithm).unwrap_or(AlgorithmKind::FairShare)
 }
 

@@ -51,7 +51,7 @@ impl LocalPeer {
     }
 }
 
-/// What other peers say about the master, for a peer that does not hear it.
+/// The master as other peers name it, for a peer that does not hear it.
 #[derive(Debug, Default)]
 pub(crate) struct DiscoveredMaster {
     named: Mutex<Option<PeerAddress>>,

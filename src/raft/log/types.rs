@@ -31,7 +31,7 @@ pub(crate) type StorageError = openraft::StorageError<PeerId>;
 pub(crate) type Membership = openraft::Membership<PeerId, Member>;
 pub(crate) type StoredMembership = openraft::StoredMembership<PeerId, Member>;
 
-/// What the membership stores about a peer.
+/// A peer in the stored membership.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
     pub(crate) name: String,

@@ -59,7 +59,7 @@ impl fmt::Display for Ineligible {
     }
 }
 
-/// What [`discovery`](crate::membership::discovery) has concluded.
+/// The conclusion of [`discovery`](crate::membership::discovery).
 #[derive(Debug, Default)]
 pub(crate) struct Eligibility(Mutex<Option<Ineligible>>);
 

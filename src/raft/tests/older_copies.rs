@@ -105,7 +105,7 @@ impl Copied {
         until("it is stored", || self.others.iter().any(has_stored)).await;
     }
 
-    /// What the other peers say about the victim.
+    /// The reports of the other peers about the restored peer.
     fn noticed(&self) -> Vec<String> {
         let running = self.cluster.running().filter(|(name, _)| **name != self.victim);
         running.flat_map(|(_, peer)| peer.losses()).collect()

@@ -36,7 +36,7 @@ const CASES: [(&str, Handover); 19] = [
 
 pub struct Found {
     pub scenario: String,
-    /// What new masters know in it.
+    /// The knowledge of new masters.
     pub handover: Handover,
     pub broken: RunFailure,
     /// Peak usage in percent of the capacity, if the run continues after the violation.

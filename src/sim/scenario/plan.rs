@@ -44,7 +44,7 @@ impl Plan {
         &self.settings
     }
 
-    /// What a new master of this node knows.
+    /// The knowledge of a new master of this node.
     pub(crate) fn handover(&self, node: usize) -> Handover {
         self.spec(node).handover.unwrap_or(self.scenario.handover)
     }

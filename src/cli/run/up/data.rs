@@ -82,7 +82,7 @@ mod tests {
         a: {grpc: '127.0.0.1:1', http: '127.0.0.1:2', admin: '127.0.0.1:3', peer: '127.0.0.1:4'},
         b: {grpc: '127.0.0.1:5', http: '127.0.0.1:6', admin: '127.0.0.1:7', peer: '127.0.0.1:8'}}}}";
 
-    /// What `up` does, without processes. Returns each peer's label, and whether it is bootstrapped.
+    /// Prepares the data as `up` does, without processes. Returns each peer's label, and whether it is bootstrapped.
     fn up(data: &Path, only: Option<&str>, fresh: bool) -> Result<Vec<(String, bool)>, String> {
         let set = file::parse("f", SET.as_bytes(), data).expect("a good file");
         let only = only.map(|only| only.split(',').map(str::to_owned).collect::<Vec<_>>());

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// What holders do about tokens.
+/// How holders treat tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Echo {
     /// Names its lease by the token, and drops answers that come after the end of what it named.
@@ -64,7 +64,7 @@ impl Actor {
         }
     }
 
-    /// What it, or any client below it, may be using.
+    /// The capacity that it, or any client below it, may be using.
     pub(super) fn believes(&self, now: Millis) -> Amount {
         let own = self.lease.filter(|(_, end)| now < *end).map_or(Amount::ZERO, |(lease, _)| lease.capacity);
         own.max(self.outstanding(now))

@@ -55,6 +55,6 @@ pub(crate) enum Event {
         gap: u64,
         next: usize,
     },
-    /// What has ended is forgotten, even without requests.
+    /// The clock advances without requests, and ended leases are forgotten.
     Tick,
 }

@@ -263,7 +263,7 @@ fn who_does_nothing_costs_nothing_to_remember() {
     near(pool.member("b").balance, 3611.0, 1.0);
 }
 
-/// What is remembered is always within a sixteenth, or half a minute, of the truth.
+/// Stored values are always within a sixteenth, or half a minute, of the true ones.
 #[test]
 fn what_is_remembered_is_right_but_for_the_newest() {
     let mut pool = Remembered::new(20.0, &[]);

@@ -17,7 +17,7 @@ fn ruled(kind: AlgorithmKind, texts: &[&str]) -> Server {
 }
 
 impl Server {
-    /// What each is due that wants so much.
+    /// The due of each of these wants.
     fn due_of(&mut self, wants: &[(&str, f64)]) -> Vec<f64> {
         for (id, wants) in wants {
             self.asks(id, *wants);

@@ -240,7 +240,7 @@ fn without_a_token_the_newest_lease_frees_what_was_named_for_it_once_it_can_be_o
     assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like any other");
 }
 
-/// What it would shrink by could not come free before the inherited leases end.
+/// Shrinking it would free nothing before the inherited leases end.
 #[test]
 fn without_a_token_a_client_is_answered_when_its_lease_will_show_that_it_is_of_this_master() {
     let mut server = heir(100.0);

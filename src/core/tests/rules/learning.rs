@@ -160,7 +160,7 @@ fn a_learning_child_renews_no_more_than_it_has_been_lent() {
     assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (0.0, 0.0));
 }
 
-/// What its parent lends it may be less than former masters lent on: what looks free may still be used below others.
+/// Its supply may be less than former masters lent on, so capacity that looks free may still be in use.
 #[test]
 fn a_learning_child_lends_no_more_to_a_node_that_has_more_outstanding_than_it_names() {
     let lent = |source, learns_for| {

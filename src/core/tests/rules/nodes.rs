@@ -4,7 +4,7 @@ use super::*;
 
 const CLIENTS: [f64; 6] = [40.0, 40.0, 40.0, 10.0, 10.0, 300.0];
 
-/// What each client has once all have refreshed often enough.
+/// The leases of the clients once all have refreshed often enough.
 fn settled(kind: AlgorithmKind, capacity: f64, asks: impl Fn(&Server) -> Vec<Ask>) -> Server {
     let mut server = Server::new(Settings::new(kind, Amount::clamped(capacity)));
     for _ in 0..4 {

@@ -43,7 +43,7 @@ fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
     }
 }
 
-/// What a holder has if it has anything. To Doorman's Go limiter 3.55e-15 was no limit at all.
+/// A lease is zero or large enough to use. Doorman's Go limiter treated 3.55e-15 as unlimited.
 fn is_of_use(given: f64) -> bool {
     given == 0.0 || given >= 1e-9
 }

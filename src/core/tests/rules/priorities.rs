@@ -92,7 +92,7 @@ fn claiming(server: &mut Server, id: &str, wants: f64, priority: i16) -> f64 {
     server.deliver(Ask { claims: with(id, wants, priority).claims, ..server.request(id, wants) })
 }
 
-/// What they mean is for the parent to say.
+/// The parent decides what they mean.
 #[test]
 fn priorities_go_up_also_where_they_mean_nothing() {
     for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {

@@ -296,7 +296,7 @@ fn of_one_that_is_not_known_only_a_lease_that_lives_says_anything() {
     assert_eq!(server.report("a").wants.get(), 40.0, "what it goes by");
 }
 
-// What a holder may use once its lease has ended and the server cannot be reached.
+// Capacity that a holder may use after its lease has ended and no server can be reached.
 
 fn safe(server: &Server, id: &str) -> f64 {
     server.leases[id].safe_capacity

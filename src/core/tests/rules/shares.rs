@@ -7,7 +7,7 @@ fn charged_to(ask: Ask, principal: u32, is_full: bool) -> Ask {
     Ask { charged_to: ChargedTo { principal: Principal(principal), is_full }, ..ask }
 }
 
-/// What each principal has by now, as a caller that adds up all passages knows it.
+/// The entries of each principal, as a caller that adds up all slot deltas counts them.
 struct Books(BTreeMap<u32, isize>);
 
 impl Books {

@@ -48,7 +48,7 @@ impl Transcript {
         Ok(())
     }
 
-    /// What it is told.
+    /// Its lease.
     pub(super) fn summarize(&mut self) -> Result<String, Failure> {
         let now = self.now;
         let DemandSummary { claims, outstanding, learning, version, .. } = self.resource()?.summarize(now);
@@ -81,7 +81,7 @@ impl Transcript {
 }
 
 impl Transcript {
-    /// What the log is told before the answers leave, or besides.
+    /// The proposals that answers wait for, and those they do not.
     pub(super) fn promise(&mut self) -> Result<String, Failure> {
         let now = self.now;
         let Proposal { changes, awaits } = self.resource()?.take_changes(now);

@@ -15,7 +15,7 @@ use crate::{
     types::claim::HolderKind,
 };
 
-/// What a request says besides.
+/// The pool fields of a request.
 pub(super) fn news(args: &mut ArgumentConsumer<'_>) -> Result<Option<Box<News>>, Failure> {
     let key = args.take_key("key").map(Into::into);
     let cost = args.take_key("cost").map(amount).transpose()?.unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) fn news(args: &mut ArgumentConsumer<'_>) -> Result<Option<Box<News>>,
     Ok((news != News::default()).then(|| Box::new(news)))
 }
 
-/// What an answer says of the standing.
+/// The pool fields of an answer.
 pub(super) fn told(state: &PoolState) -> String {
     match (state.standing, state.reason) {
         (PoolStanding::Priority, _) => format!(", priority: {} assigned", number(state.assigned.get())),

@@ -36,7 +36,7 @@ fn moving(who: Who, back: Between) -> Plan {
     })
 }
 
-/// What clients have at these times, relative to the half minute before the change; mean over the seeds.
+/// The leases of clients at these times, relative to the half minute before the change; mean over the seeds.
 fn had(who: Who, back: Between) -> [f64; AFTER.len()] {
     let plan = moving(who, back);
     let mut sums = [0.0; AFTER.len()];
