@@ -190,7 +190,7 @@ impl Allocation {
     fn rounded_up(&self, mut slices: Claims, wants: Sum) -> Claims {
         let told: Sum = slices.iter().map(|claim| claim.wants).collect();
         let wanted = self.division.wanted();
-        // Rules for clients bound what is told of their wants.
+        // Client rules limit the reported wants.
         let all = if self.division.has_rules() { wanted } else { wanted.max(wants) };
         let all = Sum::from(all.ceil());
         if let Some(last) = slices.last_mut().filter(|_| told < all) {

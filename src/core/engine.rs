@@ -310,7 +310,7 @@ impl<T> ResourceEngine<T> {
         Some(done)
     }
 
-    /// This master leaves: listeners are told the costs of clients, and the quorum gets the notes that it does not have
+    /// This master leaves: listeners get the costs of clients, and the quorum gets the notes that it does not have
     /// yet.
     pub fn part(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         if !moment.may_decide || !self.is_pool {

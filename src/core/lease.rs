@@ -128,7 +128,7 @@ pub(crate) struct LeaseBook {
 pub(crate) struct NewLease {
     pub(crate) capacity: Amount,
     pub(crate) length: Millis,
-    /// In Unix seconds, as the holder is told.
+    /// In Unix seconds, as sent to the holder.
     pub(crate) expiry_time: i64,
     /// The amount that its holder claimed in this request without a token.
     pub(crate) claimed: Amount,

@@ -15,7 +15,7 @@
 //! request moves a bounded number of them. A sudden change for a million clients is carried out by the requests that
 //! follow, while settlement keeps it safe at every step.
 //!
-//! Not here: payment (the manager of a pool is told the cost of each client), the identity of the manager, and where
+//! Not here: payment (the manager of a pool gets the cost of each client), the identity of the manager, and where
 //! assignments are stored.
 
 mod accounts;

@@ -337,7 +337,7 @@ impl Resource {
         self.book.ledger.remember(slot, now, until);
     }
 
-    /// A master that knows nothing of earlier leases assumes that the whole capacity was lent until then.
+    /// A master without knowledge of earlier leases assumes that the whole capacity was lent until then.
     fn assume_lent(&mut self, until: Millis) {
         if !self.is_bounded() {
             return;

@@ -2,7 +2,7 @@
 //!
 //! A gateway is a client of the cluster: it holds leases, and decides by them in its own process. Each protocol has a
 //! module of its own ([`rls`], [`rlqs`], [`http`]). They share the [`lease_table`]: the open resources, and whose they
-//! are. A gateway divides nothing, and knows nothing of other holders.
+//! are. A gateway does not divide capacity, and does not know other holders.
 //!
 //! Without the feature `serve` there is only [`envoy`], which is pure.
 

@@ -112,7 +112,7 @@ impl State {
         self.last_end
     }
 
-    /// The end of the learning period; `None` if there is none.
+    /// The end of the learning period, if any.
     pub fn listen_until(&self) -> Option<ClusterTime> {
         self.listening.map(|(until, _)| until)
     }

@@ -377,7 +377,7 @@ impl<'p> Simulation<'p> {
         self.queue.put(self.now.plus(SAMPLE_INTERVAL), Event::Sample);
     }
 
-    /// Records the waiting times of newcomers that are served by now.
+    /// Records the waiting times of newcomers that have been served.
     fn note_served_newcomers(&mut self) {
         if self.pools.is_some() || self.clients.iter().all(|client| client.waits_since.is_none()) {
             return;

@@ -1,4 +1,4 @@
-//! The demand that the parent is told.
+//! The demand reported to the parent.
 
 use leaseway_client::session::{Ask, Body, Lease, Outgoing};
 use leaseway_core::{Amount, Claim, Claims, DemandSummary, Usage};

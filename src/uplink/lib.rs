@@ -34,7 +34,7 @@ pub struct UplinkEngine {
     /// The version of the newest supply of each resource.
     supplied: BTreeMap<Arc<str>, u64>,
     versions: u64,
-    /// Pools: the use that the parent was told.
+    /// Pools: the usage reported to the parent.
     spent: BTreeMap<Arc<str>, Spent>,
 }
 

@@ -199,7 +199,7 @@ impl LibraryClients {
             entries.extend(client.await.expect("a client of ours does not panic"));
         }
         for one in leaving {
-            // A client that cannot release its lease stops all the same.
+            // A client stops even if it cannot release its lease.
             let _ = one.await;
         }
         entries

@@ -141,7 +141,7 @@ impl Refreshers {
         self.shuffle();
     }
 
-    /// Runs so many refreshes, each the first of its client at a new master.
+    /// Runs this number of refreshes, each the first of its client at a new master.
     fn measure_returns(&mut self, refreshes: u64, remembers: bool) -> Duration {
         let mut spent = Duration::ZERO;
         let mut left = refreshes;
@@ -170,7 +170,7 @@ impl Refreshers {
         mixed ^ (mixed >> 31)
     }
 
-    /// Runs so many refreshes, and returns how long the core worked on them.
+    /// Runs this number of refreshes. Returns the time spent in the core.
     fn measure(&mut self, refreshes: u64) -> Duration {
         let mut spent = Duration::ZERO;
         let mut left = refreshes as usize;

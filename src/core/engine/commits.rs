@@ -43,7 +43,7 @@ impl<T> Commits<T> {
         self.held.entry(number).or_default().push((ticket, answer));
     }
 
-    /// The answers whose changes are stored by now.
+    /// The answers whose changes have been stored.
     pub(super) fn release(&mut self) -> impl Iterator<Item = (T, Answer)> + use<T> {
         let later = self.held.split_off(&(self.stored + 1));
         std::mem::replace(&mut self.held, later).into_values().flatten()

@@ -67,7 +67,7 @@ pub(crate) struct WantsChange {
 }
 
 impl LeaseBook {
-    /// Starts with the promises of earlier masters. Parts that are over by now are ended by
+    /// Starts with the promises of earlier masters. Parts that have already ended are removed by
     /// [`end_parts`](Self::end_parts).
     pub(crate) fn inherit(&mut self, inherited: Inherited) -> InheritedChange {
         let Inherited { total, wants, until, counted_from, parts, clock, .. } = inherited;

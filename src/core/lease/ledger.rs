@@ -339,7 +339,7 @@ impl Ledger {
         &self.holders[slot]
     }
 
-    /// The holder in a slot that may be vacant by now.
+    /// The holder in a slot that may have become vacant.
     pub(crate) fn get(&self, slot: u32) -> Option<&Holder> {
         self.holders.get(slot)
     }

@@ -12,7 +12,7 @@
 //!
 //! A horizon is a moment on the clock of the cluster ([`ClusterClock`]), which the log keeps. So machines need not
 //! agree on the time, and a change of master does not restart the clock. Leases that a master inherited itself, and
-//! nobody has claimed, end before the leases that it gives. The log is told their amount ([`Part`]), so that the
+//! nobody has claimed, end before the leases that it gives. The log has their amount ([`Part`]), so that the
 //! successor can tell them apart.
 //!
 //! Not here: how changes reach peers and in which order (the log of the quorum), and how a record is stored.

@@ -12,9 +12,9 @@
 //!
 //! `counted_from` moves on with each horizon, to the first lease given since the one before it was proposed. Leases of
 //! the last half lease length are above it, and so is every lease whose holder keeps to its refresh interval. If a
-//! lease above it ends all the same, `counted_from` rises above that lease before anything else is given (rule E12).
+//! lease above it ends anyway, `counted_from` rises above that lease before anything else is given (rule E12).
 //!
-//! While there are inherited leases, the quorum is told of their parts, too ([`ToldParts`]).
+//! While there are inherited leases, the quorum stores their parts, too ([`ToldParts`]).
 
 mod told;
 

@@ -44,7 +44,7 @@ pub enum ClientRuleError {
 impl ClientRule {
     /// Weights are at most this.
     pub const MAX_WEIGHT: u32 = 1_000;
-    /// The format of a rule as child nodes are told.
+    /// The format in which child nodes get a rule.
     pub(crate) const EXPECTED: &str = "a weight from 1 to 1000, a minimum, a maximum or `-`, and a pattern";
 
     /// A rule that says nothing yet.
@@ -52,7 +52,7 @@ impl ClientRule {
         ClientRule { pattern: pattern.into(), glob, weight: 1, min: Amount::ZERO, max: None }
     }
 
-    /// The text that child nodes are told: numbers first, because patterns may contain anything.
+    /// The text for child nodes: numbers first, because patterns may contain anything.
     pub fn written(&self) -> String {
         let max = self.max.map_or_else(|| "-".to_owned(), |max| max.to_string());
         format!("{} {} {max} {}", self.weight, self.min, self.pattern)

@@ -33,7 +33,7 @@ pub const LEASE_PARAMETER: &str = "lease_duration_secs";
 /// The same for the time after which clients ask again.
 pub const REFRESH_PARAMETER: &str = "refresh_interval";
 
-/// A rule for clients, once for each. Only child nodes are told rules so.
+/// A rule for clients, one parameter each. Only child nodes get rules this way.
 pub const CLIENT_PARAMETER: &str = "client";
 
 /// A parameter that stands for a field of `S`, which is [`Settings`] or [`PoolSettings`].

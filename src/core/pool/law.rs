@@ -1,4 +1,4 @@
-//! How the total moves: down at once when there is an overload, up slowly while there is none. Pure functions.
+//! How the total moves: down at once under overload, otherwise slowly up. Pure functions.
 //!
 //! The slow rise makes overloads rare: with each overload the total falls by what its victims had, and regains it in a
 //! time that `raise_tc` sets, so overloads come about once in that time for any demand.

@@ -40,7 +40,7 @@ pub(super) struct Demand {
     pub(super) rank: i16,
     /// The total that a share was computed from.
     pub(super) reckoned_by: Option<Amount>,
-    /// As free clients: so many places.
+    /// As free clients: this number of places.
     pub(super) seats: u64,
     pub(super) told: Claims,
 }

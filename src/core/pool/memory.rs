@@ -122,7 +122,7 @@ impl PoolMemory {
         }
     }
 
-    /// All of it, as it is by now.
+    /// The complete current state.
     pub fn notes(&self, now: Millis) -> PoolNotes {
         let balances = self.balances.iter().map(|(id, balance)| (Arc::clone(id), *balance));
         let costs = self.costs.iter().map(|((kind, id), cost)| (*kind, Arc::clone(id), Some(cost.clone())));

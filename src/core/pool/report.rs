@@ -76,7 +76,7 @@ impl PoolStanding {
     }
 }
 
-/// The standing of a client, as it is told.
+/// The state of a client, as reported to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolState {
     pub standing: PoolStanding,

@@ -163,7 +163,7 @@ impl Pool {
         member.costs.time * self.settings.time_factor + member.costs.request * self.settings.request_factor
     }
 
-    /// Reports that are too old: their clients may be using all they have by now.
+    /// Members with old reports: they may be using all their capacity.
     pub(super) fn forget_reports(&mut self, now: Millis, budget: usize) {
         for _ in 0..budget {
             let Some((_, slot)) = self.reports.first().copied().filter(|(until, _)| *until <= now) else { return };

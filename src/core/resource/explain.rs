@@ -36,7 +36,7 @@ pub struct Explanation {
     pub blocks: Vec<Block>,
     /// When it should ask again; none if it has not asked this master.
     pub asks: Option<Millis>,
-    /// When all blocks have ended at the latest; none if there are none, or if that depends on the wants of others.
+    /// The latest end of all blocks. `None` without blocks, or if it depends on the wants of others.
     pub latest: Option<Millis>,
     /// An operator's override of the template's capacity.
     pub overridden: Option<Overridden>,
@@ -77,7 +77,7 @@ pub enum DueRule {
     Pool(PoolState),
     /// The lease of the node from its parent has ended.
     LoanEnded,
-    /// The parent has lent nothing of it to the node.
+    /// The parent has lent the node none of it.
     NothingLent,
 }
 

@@ -151,7 +151,7 @@ impl Forecast {
         let mut claims = resource.counted(kind, mode == HolderMode::UnderstandsTerms, claims);
         resource.settings.put_rule(kind, &id, &mut claims);
         if let Some(most) = resource.settings.max_priority {
-            // A child node is told, and caps what its own clients claim.
+            // A child node gets the rules, and caps the claims of its own clients.
             claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
         }
         let slot = resource.book.ledger.insert(kind, id, Principal::NONE);

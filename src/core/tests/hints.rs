@@ -22,7 +22,7 @@ enum Step {
     /// A holder begins to listen, or ends it.
     Listen(usize),
     Deafen(usize),
-    /// The shell asks for hints, and visits at most so many holders.
+    /// The shell asks for hints and visits at most this many holders.
     Look(usize),
 }
 

@@ -90,14 +90,14 @@ impl Peers {
         Ok(())
     }
 
-    /// A quorum stores so many more entries. Returns the number of the last one of the present epoch.
+    /// A quorum stores this many more entries. Returns the number of the last one of the present epoch.
     pub(crate) fn store(&mut self, entries: usize) -> Option<u64> {
         self.stored = self.log.len().min(self.stored.saturating_add(entries));
         let of_this_epoch = self.stored.checked_sub(self.log.len() - self.written)?;
         (of_this_epoch > 0).then_some(of_this_epoch as u64)
     }
 
-    /// A peer learns of what has been stored, up to so many entries.
+    /// A peer gets up to this many of the stored entries.
     pub(crate) fn catch_up(&mut self, peer: usize, entries: usize) -> Result<(), Violation> {
         let Peer { book, applied, stored } = &mut self.peers[peer];
         let until = self.stored.min(applied.saturating_add(entries));

@@ -1,5 +1,5 @@
-//! PRIORITY_POOL, one sentence each. What it is like to live with is told by the transcripts `pool_l01` to `pool_l12`;
-//! that it is safe in all cases, by [`histories`].
+//! The rules of PRIORITY_POOL, one sentence each. The transcripts `pool_l01` to `pool_l12` show its behaviour over time,
+//! and [`histories`] that it is safe in all cases.
 //!
 //! What the proposal of the light protocol demands, and which test would fail without it (`e2e`:
 //! `tests/scenarios/pools.rs`; `L`: a transcript):

@@ -33,13 +33,13 @@
 //! assign ID 4 | 50pct | none    PRIORITY_POOL: assigns so much, or such a part of the total, to this client
 //! alarm ID 100                an event is due when it has cost so much
 //! load 7 | 50pct | ... 60s      the protected resource can serve so much, or such a part of the template's
-//! facts ID 4                  a new master is told what was assigned before
+//! facts ID 4                  a new master gets earlier assignments
 //! pool                        the pool at a glance
 //! events                      what has happened there since the last time
 //! list FILTER [limit=2]       the members that are known, connected, assigned or priority-connected
 //! tick                        what has ended is forgotten, even without requests
 //! ```
-//! `log:` says what peers are told, `(first)` that the answers of the round wait until they know.
+//! `log:` is a proposal, `(first)` means that the answers of the round wait until it is stored.
 //!
 //! After each block come the books: what must be assumed in use (*held*), what is left (*free*), and what the holders'
 //! own books say (*believed*): the newest lease that reached each, while it is live. Rounds and blocks are checked for

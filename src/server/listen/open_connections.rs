@@ -72,7 +72,7 @@ struct ConnectionEntry {
     /// Its state at the last check, and since when that is unchanged.
     activity: Activity,
     quiet_since: Instant,
-    /// It was told to end, and takes no place.
+    /// It was asked to close, and no longer counts.
     is_leaving: bool,
 }
 
@@ -170,7 +170,7 @@ impl OpenConnection {
         let _ = self.refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, forget);
     }
 
-    /// Waits until it is told to end.
+    /// Waits until it is asked to close.
     pub(crate) async fn told_to_end(&self) -> Ending {
         let mut ending = self.ending.subscribe();
         let told = ending.wait_for(Option::is_some).await.ok().and_then(|told| *told);

@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 
 use crate::{listen::accounts::PlacesTaken, observe::metrics};
 
-/// Maximum number of resources in a hint. Beyond it the holder is told to ask for everything.
+/// Maximum number of resources in a hint. With more, the hint asks the holder to refresh everything.
 const MAX_PENDING: usize = 64;
 /// Maximum number of entries in the log: as many streams as may start in a second, because every resource reads the
 /// log with each tick. A resource that is further behind gets all watched holders.
@@ -257,7 +257,7 @@ impl Drop for Watch {
         let mut listening = self.watchers.listening();
         listening.by_principal.give_back(self.principal);
         let map = listening.of(self.kind);
-        // Another stream may have replaced it by now.
+        // Another stream may have replaced it.
         if map.get(&self.id).is_some_and(|watcher| Arc::ptr_eq(watcher, &self.watcher)) {
             map.remove(&self.id);
         }

@@ -249,7 +249,7 @@ proptest! {
         }
     }
 
-    /// What a band has is worked out once and kept; nothing of that may be out of date.
+    /// The capacity of a band is cached. The cache must never be out of date.
     #[test]
     fn claims_come_and_go_and_so_does_capacity(
         kind in shared_kind(),

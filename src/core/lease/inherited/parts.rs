@@ -37,7 +37,7 @@ impl Parts {
         Parts { clock, earlier: parts, over: None }
     }
 
-    /// What the log is told: these, and the rest, which is all that was given before `first`.
+    /// The content for the log: these parts and the rest, which contains everything given before `first`.
     pub(super) fn told(&self, left: Sum, until: Millis, first: Token, now: Millis) -> Vec<Part> {
         let mut parts = self.earlier.clone();
         let amount = self.rest(left).max(Sum::ZERO).floor();

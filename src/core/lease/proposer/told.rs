@@ -1,9 +1,9 @@
-//! What the quorum is told of the parts of inherited leases.
+//! The parts of inherited leases that the quorum stores.
 //!
 //! A part in the log must not be larger than the unclaimed amount of that part when an answer leaves: what a holder has
 //! claimed is its own by then, and it may hold it for longer (rule E13). So a claim that takes from a part waits for
-//! the log, unless the log was told less than was left. The difference is the *slack*. It is nothing while nobody
-//! claims from a part, and doubles each time that it was too small. When a part has been at rest, the log is told all
+//! the log, unless the log has less than was left. The difference is the *slack*. It is zero while nobody
+//! claims from a part, and doubles each time that it was too small. When a part has been at rest, the log gets all
 //! of it.
 
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
 
 /// A part that has not changed for this long is at rest.
 const REST_TIME: Millis = Millis(1000);
-/// The slack as a part of the amount, at first and at most. A part at rest is told again if the difference exceeds the
-/// first slack.
+/// The slack as a part of the amount, at first and at most. A part at rest is stored again if the difference exceeds
+/// the first slack.
 const FIRST_SLACK: f64 = 1.0 / 64.0;
 const MAX_SLACK: f64 = 1.0 / 8.0;
 
@@ -73,7 +73,7 @@ impl ToldParts {
         none_is_over && are_left(told, left) && !self.is_loose(told, left)
     }
 
-    /// Whether a part at rest is larger than the log was told.
+    /// Whether a part at rest is larger than in the log.
     pub(super) fn is_loose(&self, told: &[Part], left: &[Part]) -> bool {
         left.iter().any(|part| {
             let most = part.amount.get() * (1.0 - FIRST_SLACK);
@@ -82,7 +82,7 @@ impl ToldParts {
         })
     }
 
-    /// The parts to tell now. `told`: what the log was told last.
+    /// The parts to store now. `told`: the parts in the log.
     pub(super) fn tell(&mut self, told: &[Part], left: &[Part], now: Millis) -> Vec<Part> {
         let mut parts = left.to_vec();
         for part in &mut parts {

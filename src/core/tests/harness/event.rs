@@ -7,7 +7,7 @@ use crate::pool::Assigned;
 pub(crate) enum Event {
     /// A holder sends a request.
     Send(usize),
-    /// Up to so many requests that are under way arrive, in one round; which, is picked by the seed.
+    /// Up to this many requests in flight arrive in one round. The seed picks them.
     Arrive {
         most: usize,
         pick: usize,
@@ -32,17 +32,17 @@ pub(crate) enum Event {
     Use(usize, Option<(f64, f64)>),
     /// The manager of a pool assigns capacity to a holder, if it fits.
     Assign(usize, Option<Assigned>),
-    /// The parent has lent so much for so long.
+    /// The parent has lent this capacity for this time.
     Supply {
         capacity: f64,
         length: u64,
     },
-    /// A quorum stores up to so many entries of the log; the master may not hear of it.
+    /// A quorum stores up to this many entries of the log. The master may not learn about it.
     Store {
         entries: usize,
         heard: bool,
     },
-    /// A peer applies up to so many of the entries that are stored.
+    /// A peer applies up to this many stored entries.
     CatchUp {
         peer: usize,
         entries: usize,

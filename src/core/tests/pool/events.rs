@@ -136,7 +136,7 @@ fn a_gap_says_until_when_there_is_time_to_choose() {
     let deadline = pond.pool().deadline;
     assert!(deadline.is_some());
     for (assigned, expected) in [(7.5, deadline), (6.0, None)] {
-        // Each is told of.
+        // Each is reported.
         for _ in 0..1100 {
             pond.assign("p", assigned).expect("less than before, or as much");
         }

@@ -145,7 +145,7 @@ fn a_report_that_is_repeated_to_the_next_master_is_paid_once() {
     };
     pool.pond.send(report(5.0));
     pool.say(true);
-    // The answer is lost with the master; all is told again, and what was used since.
+    // The answer is lost with the master. The client reports everything again, and its usage since.
     pool.fails_over(1);
     pool.pond.send(report(7.0));
     assert_eq!(pool.member("p").request_cost, 7.0);

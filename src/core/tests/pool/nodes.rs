@@ -27,7 +27,7 @@ fn near(found: f64, expected: f64, why: &str) {
     assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}: {why}");
 }
 
-/// A pool of ten in which nodes with so many places each are connected, overbooked, and use half of what they have.
+/// An overbooked pool of ten. Each node has this number of places, and uses half of its capacity.
 fn overbooked(nodes: &[(&str, u32)]) -> Pond {
     let settings = settings(10.0, &[("max_capacity", "1000"), ("connected_bias_s", "0")]);
     let mut pond = Pond::born(Birth { learning_until: Millis(1000), ..birth(settings) });

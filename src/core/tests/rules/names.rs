@@ -1,4 +1,4 @@
-//! Nodes of one name are told apart by their lives.
+//! Nodes with the same name are distinguished by their instance.
 
 use super::*;
 use crate::resource::NodeInstance;

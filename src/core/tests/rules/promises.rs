@@ -1,4 +1,4 @@
-//! What the quorum is told of totals and horizons, and what does not leave before.
+//! Which totals and horizons the quorum stores, and which answers wait for that.
 
 use super::*;
 use crate::lease::proposer::Proposal;

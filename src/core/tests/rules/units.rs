@@ -10,7 +10,7 @@ fn whole(capacity: f64) -> Settings {
     settings
 }
 
-/// Each client asks when it was told to, and again at once to confirm that it has less; calls `look` all the time.
+/// Each client asks at its refresh time, and again at once to confirm a smaller lease; calls `look` all the time.
 fn live(server: &mut Server, wants: &[(&str, f64)], secs: u64, mut look: impl FnMut(&Server)) {
     let mut due: BTreeMap<&str, Millis> = wants.iter().map(|(id, _)| (*id, server.now)).collect();
     for _ in 0..secs * 10 {

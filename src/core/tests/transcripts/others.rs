@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Transcript {
-    /// It lends so much for so long, and says what it divided by.
+    /// It lends this capacity for this time, with the terms of its division.
     pub(super) fn supply(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
         let capacity = amount(args.next_pos().ok_or("how much?")?)?;
         let until = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
