@@ -1,9 +1,9 @@
-//! The wire and nothing else: the Doorman protocol ([`doorman`]), Leaseway's own services, and Envoy's as far as gateways
+//! The wire format only: the Doorman protocol ([`doorman`]), Leaseway's own services, and Envoy's as far as gateways
 //! speak them.
 //!
 //! `generated/` is committed, so that building needs no protobuf compiler of any kind; `tests/generated.rs` regenerates
-//! it and fails when it has drifted. Deliberately absent: any meaning. What a message must contain is decided where it
-//! is parsed: requests in `src/server/api/grpc` and `src/gateway`, answers in `src/session/grpc`.
+//! it and fails if it differs. Messages are validated where they are parsed: requests in `src/server/api/grpc` and
+//! `src/gateway`, answers in `src/client/transport`.
 
 #![warn(missing_docs)]
 
