@@ -1,4 +1,4 @@
-//! The workarounds for faults of openraft: docs/internals/openraft.md.
+//! The workarounds for faults of openraft: src/raft/openraft.md.
 
 use std::{
     collections::BTreeSet,
