@@ -11,7 +11,7 @@ use std::{
 };
 
 use leaseway_core::{Amount, Assigned, ClusterTime, Epoch, HolderKind, Inherited, Load, Millis, Token};
-use leaseway_history::{Operation, RegisterCall, Value, unexplained};
+use leaseway_sim::accounting::linearizability::{Operation, RegisterCall, Value, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use crate::{
