@@ -445,7 +445,7 @@ impl ResourceActor {
             effects.pool_events.clear();
         }
         if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &self.notices) {
-            notices.post(Notice::Asks(Arc::clone(&self.environment.id)));
+            notices.post(Notice::AskSoon(Arc::clone(&self.environment.id)));
         }
         if let (true, Some(notes)) = (std::mem::take(&mut effects.wants_note_turn), &mut self.notes) {
             notes.turn.ask();
