@@ -33,8 +33,7 @@ use tower_service::Service;
 
 use crate::{
     credentials::{Credentials, Derived, Loaded, provider},
-    error::TlsError,
-    explain,
+    error::{self, TlsError},
     names::server_name,
     server::{HANDSHAKE_DEADLINE, Protocol},
 };
@@ -85,7 +84,7 @@ impl ClientTls {
         let late = |_| TlsError::Late { with: host.to_owned(), deadline: HANDSHAKE_DEADLINE };
         let connecting = timeout(HANDSHAKE_DEADLINE, self.handshake(host, name, stream));
         let connected: io::Result<ClientStream> = connecting.await.map_err(late)?;
-        connected.map_err(|error| TlsError::Handshake(explain::to_client(host, &error)))
+        connected.map_err(|error| TlsError::Handshake(error::explain_to_client(host, &error)))
     }
 
     async fn handshake(&self, host: &str, name: ServerName<'static>, stream: TcpStream) -> io::Result<ClientStream> {
@@ -246,10 +245,10 @@ pub struct ClientStream {
 
 impl ClientStream {
     fn explained(&self, error: io::Error) -> io::Error {
-        if explain::of_tls(&error).is_none() {
+        if error::tls_error(&error).is_none() {
             return error;
         }
-        io::Error::new(error.kind(), TlsError::Handshake(explain::to_client(&self.host, &error)))
+        io::Error::new(error.kind(), TlsError::Handshake(error::explain_to_client(&self.host, &error)))
     }
 }
 

@@ -8,7 +8,7 @@ fn refused(files: Files) -> TlsError {
 }
 
 #[test]
-fn half_a_set_names_the_other_half() {
+fn a_certificate_and_its_key_are_required_together() {
     let authority = Authority::new();
     let files = authority.issue("a", &["a.test"], NOW);
     let error = refused(Files { key: None, ..files.clone() });
@@ -18,7 +18,7 @@ fn half_a_set_names_the_other_half() {
 }
 
 #[test]
-fn a_file_that_is_missing_or_holds_something_else_is_named_with_what_was_expected() {
+fn a_missing_or_wrong_file_is_named_with_the_expected_content() {
     let authority = Authority::new();
     let files = authority.issue("a", &["a.test"], NOW);
     let (certificate, key) = (files.certificate.clone(), files.key.clone());
@@ -36,7 +36,7 @@ fn a_file_that_is_missing_or_holds_something_else_is_named_with_what_was_expecte
 }
 
 #[test]
-fn a_certificate_that_breaks_off_is_named() {
+fn a_truncated_certificate_file_is_named() {
     let authority = Authority::new();
     let files = authority.issue("a", &["a.test"], NOW);
     let path = files.certificate.clone().expect("named");
@@ -50,7 +50,7 @@ fn a_certificate_that_breaks_off_is_named() {
 }
 
 #[test]
-fn a_key_of_another_certificate_is_refused_with_both_files() {
+fn a_key_of_another_certificate_is_refused() {
     let authority = Authority::new();
     let (files, other) = (authority.issue("a", &["a.test"], NOW), authority.issue("b", &["b.test"], NOW));
     let error = refused(Files { key: other.key, ..files });
@@ -59,7 +59,7 @@ fn a_key_of_another_certificate_is_refused_with_both_files() {
 }
 
 #[test]
-fn a_certificate_that_is_not_valid_now_is_refused_with_the_moment() {
+fn an_expired_or_future_certificate_is_refused_with_its_validity() {
     let authority = Authority::new();
     let error = refused(authority.issue("a", &["a.test"], PAST)).to_string();
     assert!(error.contains("has expired") && error.contains("2002-01-01T00:00:00Z"), "{error}");
@@ -68,7 +68,7 @@ fn a_certificate_that_is_not_valid_now_is_refused_with_the_moment() {
 }
 
 #[test]
-fn a_server_needs_a_certificate_and_a_ca_to_check_those_of_clients() {
+fn a_server_needs_a_certificate_and_a_ca_for_client_certificates() {
     let authority = Authority::new();
     let serve = |files| ServerTls::new(&load(files), ClientCertificates::Required, Protocol::Http2);
     assert_eq!(serve(authority.trust()).expect_err("no certificate"), TlsError::NoCertificate);
@@ -77,7 +77,7 @@ fn a_server_needs_a_certificate_and_a_ca_to_check_those_of_clients() {
 }
 
 #[test]
-fn a_server_name_that_is_none_is_refused() {
+fn an_invalid_server_name_is_refused() {
     let authority = Authority::new();
     let error = ClientTls::new(&load(authority.trust()), Some("no name")).expect_err("no name");
     assert_eq!(error, TlsError::ServerName("no name".into()));
