@@ -47,7 +47,7 @@
 //! The lease counts from *before* the question. A follower's *vote lease* counts from its answer and is a little longer.
 //! So no other peer can be elected while the lease holds, whatever happens to messages, processes and disks, as long as
 //! the rates of clocks differ by at most one part in a thousand ([`Timing`]). Checking the lease is one atomic load. A
-//! lease that has lapsed never holds again: `election/lease_renewal.rs` begins a new one.
+//! lease that has lapsed never holds again: `election/master_lease.rs` begins a new one.
 //!
 //! Each lease has a *term*, which an entry in the log begins. Each term is higher than the one before. A proposal of an
 //! earlier term is ignored when it is applied. This term is not the Raft term, which also counts elections that led to

@@ -20,7 +20,7 @@ use tokio::{
 use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::{
-    log::{command::Configuration, types::Member},
+    log::{Member, command::Configuration},
     settings::timing::Timing,
     state::{backup::Backup, machine::Clock},
 };

@@ -20,10 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
-    log::{
-        store::LogStore,
-        types::{LogId, Raft, RaftState, Vote},
-    },
+    log::{LogId, Raft, RaftState, Vote, store::LogStore},
     settings::timing::Timing,
 };
 

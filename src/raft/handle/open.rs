@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use crate::{
     log::{
-        StoreError,
+        LogId, Member, StoreError, Vote,
         acknowledged::{Acknowledged, Incarnation},
         codec::Kind,
         directory::{Directory, Identity, random},
@@ -15,7 +15,6 @@ use crate::{
         segments::Segments,
         snapshots::Snapshots,
         store::LogStore,
-        types::{LogId, Member, Vote},
     },
     membership::peers_mismatch::{self, PeersMismatch},
     settings::Settings,

@@ -15,8 +15,8 @@ use tokio::{
 use crate::{
     election::master_lease::MasterLease,
     log::{
+        Outcome, Payload, Raft,
         command::{Command, ProposeError},
-        types::{Outcome, Payload, Raft},
     },
     metrics,
     state::machine::Clock,

@@ -27,7 +27,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::log::types::{LogId, PeerId};
+use crate::log::{LogId, PeerId};
 
 /// The maximum number of remembered peers, which fits into a slot of the high-water mark.
 pub(crate) const MAX_REMEMBERED: usize = 10;
@@ -224,7 +224,7 @@ impl Acknowledged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::segments::log_id;
+    use crate::tests::harness::log_id;
 
     const PEER: PeerId = 7;
 

@@ -10,9 +10,8 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::log::{
-    StoreError,
+    PeerId, StoreError,
     codec::{self, Found, Kind},
-    types::PeerId,
 };
 
 /// The previous user of the directory may still be stopping, and finishes its write first.

@@ -12,13 +12,8 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{
     log::{
-        StoreError,
-        codec::Kind,
-        directory::Directory,
-        high_water_mark::HighWaterMark,
-        memory::Record,
-        segments::Segments,
-        types::{Entry, LogId, Types, Vote},
+        Entry, LogId, StoreError, Types, Vote, codec::Kind, directory::Directory, high_water_mark::HighWaterMark,
+        memory::Record, segments::Segments,
     },
     metrics,
 };
@@ -174,7 +169,7 @@ impl Writer {
         }
         self.flushes.begin(Instant::now());
         #[cfg(test)]
-        let result = crate::tests::faults::meet_disk(self.directory.root(), "log").and_then(|()| work(self));
+        let result = crate::tests::harness::faults::meet_disk(self.directory.root(), "log").and_then(|()| work(self));
         #[cfg(not(test))]
         let result = work(self);
         self.flushes.end(Instant::now());

@@ -29,11 +29,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::log::{
-    StoreError,
+    LogId, StoreError,
     acknowledged::{Acknowledged, KnownPeers},
     codec::{self, Found, Kind},
     directory::{self, Directory},
-    types::LogId,
 };
 
 const FILE_NAME: &str = "floor";

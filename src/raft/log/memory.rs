@@ -6,7 +6,7 @@ use std::{collections::VecDeque, ops::Range};
 use openraft::EntryPayload;
 use serde::{Deserialize, Serialize};
 
-use crate::log::types::{Entry, LogId, Membership};
+use crate::log::{Entry, LogId, Membership};
 
 /// The number of entries covered by a snapshot that are kept for peers that are a little behind …
 const KEEP_ENTRIES: u64 = 1000;

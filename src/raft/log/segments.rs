@@ -8,11 +8,10 @@ use std::{
 };
 
 use crate::log::{
-    StoreError,
+    LogId, StoreError,
     codec::{self, DecodeError, FORMAT, Found, Kind},
     directory,
     memory::{Log, Record, SegmentStart},
-    types::LogId,
 };
 
 /// A new segment is begun when the current one has reached this size.

@@ -8,11 +8,10 @@ use tokio::sync::watch;
 
 use crate::{
     log::{
-        StoreError,
+        LogId, SnapshotMeta, StorageError, StoreError,
         codec::{self, Kind},
         directory::{self, Directory},
         disk::{Failing, Failure},
-        types::{LogId, SnapshotMeta, StorageError},
     },
     metrics,
 };
@@ -120,7 +119,7 @@ impl Snapshots {
             }
             metrics::snapshot(bytes.len());
             #[cfg(test)]
-            crate::tests::faults::meet_disk(this.directory.root(), FILE_NAME)?;
+            crate::tests::harness::faults::meet_disk(this.directory.root(), FILE_NAME)?;
             directory::replace(this.directory.root(), FILE_NAME, Kind::Snapshot, &bytes)?;
             this.covers(upto);
             Ok(())

@@ -10,12 +10,8 @@ use futures_util::future::join_all;
 use leaseway_proto::peer::PeerInfo;
 
 use crate::{
-    election::local_peer::LocalPeer,
-    log::{
-        StoreError,
-        directory::random,
-        types::{Member, PeerId, Raft},
-    },
+    election::PeerContext,
+    log::{Member, PeerId, Raft, StoreError, directory::random},
     transport::{Method, client::PeerClient},
 };
 
@@ -26,7 +22,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Bootstrap {
     pub(crate) raft: Raft,
-    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) context: Arc<PeerContext>,
     pub(crate) client: Arc<PeerClient>,
 }
 
@@ -41,7 +37,7 @@ pub(crate) enum BootstrapOutcome {
 impl Bootstrap {
     /// Returns once this peer has a vote in a cluster.
     pub(crate) async fn run(&self) -> Result<BootstrapOutcome, StoreError> {
-        let settings = &self.local.settings;
+        let settings = &self.context.settings;
         let others: Vec<_> = settings.peers.iter().filter(|(name, _)| *name != settings.name).collect();
         let (mut hinted, mut joins, mut waits) = (false, 0, 0);
         loop {
@@ -77,8 +73,8 @@ impl Bootstrap {
     }
 
     fn hint_to_add(&self, member: &str) {
-        let name = &self.local.settings.name;
-        let address = self.local.settings.address_of(name).unwrap_or_default();
+        let name = &self.context.settings.name;
+        let address = self.context.settings.address_of(name).unwrap_or_default();
         tracing::warn!(
             "this peer waits until the cluster of {member} lets it in: if it was never one of them, \
              `leaseway peers add {name} {address}` at one of them lets it in"
@@ -90,7 +86,7 @@ impl Bootstrap {
     pub(crate) async fn resume(&self) {
         while self.outcome().is_none() {
             if self.should_join() {
-                let settings = &self.local.settings;
+                let settings = &self.context.settings;
                 let others = settings.peers.iter().filter(|(name, _)| *name != settings.name);
                 join_all(others.map(|(name, _)| self.join(name))).await;
             }
@@ -102,9 +98,9 @@ impl Bootstrap {
     /// peer, this peer knows no membership, or one with an earlier identity of its name. If the peer was removed, no
     /// member has its name, and it must not ask.
     fn should_join(&self) -> bool {
-        let membership = self.local.membership().unwrap_or_default();
+        let membership = self.context.membership().unwrap_or_default();
         let mut nodes = membership.nodes().peekable();
-        nodes.peek().is_none() || nodes.any(|(_, member)| member.name == self.local.settings.name)
+        nodes.peek().is_none() || nodes.any(|(_, member)| member.name == self.context.settings.name)
     }
 
     fn outcome(&self) -> Option<BootstrapOutcome> {
@@ -112,12 +108,12 @@ impl Bootstrap {
         // The first entry of a log is the first membership.
         let is_first = membership.log_id().is_some_and(|log_id| log_id.index == 0);
         let outcome = if is_first { BootstrapOutcome::Began } else { BootstrapOutcome::Joined };
-        membership.voter_ids().any(|voter| voter == self.local.id()).then_some(outcome)
+        membership.voter_ids().any(|voter| voter == self.context.id()).then_some(outcome)
     }
 
     /// Whether this peer is the first by name, all peers are reachable, and all were started with the same flags.
     fn may_begin(&self, there: &[PeerInfo], others: usize) -> bool {
-        let me = self.local.handshake.info();
+        let me = self.context.handshake.info();
         if me.bootstraps.first() != Some(&me.name) || there.len() != others {
             return false;
         }
@@ -132,14 +128,14 @@ impl Bootstrap {
     }
 
     async fn begin(&self, there: &[PeerInfo]) -> Result<(), StoreError> {
-        let settings = &self.local.settings;
-        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.local.id(), settings.own_member())]);
+        let settings = &self.context.settings;
+        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.context.id(), settings.own_member())]);
         for other in there {
             let address = settings.address_of(&other.name).unwrap_or_default().to_owned();
             let member = Member { name: other.name.clone(), address, advertise: other.advertise.clone() };
             members.insert(other.peer, member);
         }
-        begin(&self.local, &self.raft, members).await
+        begin(&self.context, &self.raft, members).await
     }
 
     async fn hello(&self, name: &str, address: &str) -> Option<PeerInfo> {
@@ -148,7 +144,7 @@ impl Bootstrap {
     }
 
     async fn join(&self, name: &str) {
-        let settings = &self.local.settings;
+        let settings = &self.context.settings;
         let address = settings.address_of(name).unwrap_or_default();
         let own = settings.address_of(&settings.name).unwrap_or_default();
         // Errors are logged by the client; the next round tries again.
@@ -157,8 +153,12 @@ impl Bootstrap {
 }
 
 /// Begins a new cluster of these members.
-pub(crate) async fn begin(local: &LocalPeer, raft: &Raft, members: BTreeMap<PeerId, Member>) -> Result<(), StoreError> {
-    local.handshake.join_cluster(random())?;
+pub(crate) async fn begin(
+    context: &PeerContext,
+    raft: &Raft,
+    members: BTreeMap<PeerId, Member>,
+) -> Result<(), StoreError> {
+    context.handshake.join_cluster(random())?;
     tracing::info!(peers = members.len(), "a new cluster begins");
     // openraft refuses this only if the cluster has begun already.
     let _ = raft.initialize(members).await;

@@ -11,11 +11,11 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     election::{
-        local_peer::LocalPeer,
+        PeerContext,
         master_lease::{Mastership, PeerAddress},
         vote::follows_live_master,
     },
-    log::types::{Member, Membership, PeerId},
+    log::{Member, Membership, PeerId},
     membership::ineligible::{Eligibility, Ineligible},
     transport::client::PeerClient,
 };
@@ -30,7 +30,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 const REQUIRED_CONFIRMATIONS: u32 = 10;
 
 pub(crate) struct Discovery {
-    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) context: Arc<PeerContext>,
     pub(crate) client: Arc<PeerClient>,
     pub(crate) mastership: watch::Sender<Mastership>,
     pub(crate) eligibility: Arc<Eligibility>,
@@ -72,7 +72,7 @@ impl Discovery {
         loop {
             if self.hears_master(&mut restored).await {
                 (rounds, confirmations) = (0, 0);
-                self.local.discovered.set_master(None);
+                self.context.discovered.set_master(None);
                 self.eligibility.set(None);
             } else {
                 let answers = self.ask().await;
@@ -92,8 +92,8 @@ impl Discovery {
         if matches!(*self.mastership.borrow(), Mastership::Master(_)) {
             return true;
         }
-        let Some(raft) = self.local.raft.get() else { return false };
-        let timing = self.local.settings.timing;
+        let Some(raft) = self.context.raft.get() else { return false };
+        let timing = self.context.settings.timing;
         let heard =
             raft.with_raft_state(move |state| (follows_live_master(state, timing), state.vote_last_modified())).await;
         let Ok((hears, Some(at))) = heard else { return false };
@@ -116,7 +116,7 @@ impl Discovery {
                     if let Some(master) = master {
                         self.record_status(name, master.caller(), &mut answers);
                         // This peer may have been master before its restart, and the others may not know better.
-                        if master.name != self.local.settings.name {
+                        if master.name != self.context.settings.name {
                             named = true;
                             self.publish(PeerAddress { name: master.name, advertise: master.advertise });
                         }
@@ -129,7 +129,7 @@ impl Discovery {
             }
         }
         if !named {
-            self.local.discovered.set_master(None);
+            self.context.discovered.set_master(None);
         }
         answers
     }
@@ -138,7 +138,7 @@ impl Discovery {
     fn record_status(&self, by: &str, status: MemberStatus, answers: &mut Answers) {
         let by = by.to_owned();
         match status {
-            _ if self.local.handshake.cluster().is_none() => {}
+            _ if self.context.handshake.cluster().is_none() => {}
             MemberStatus::Unspecified => {}
             MemberStatus::Member => answers.is_member = true,
             MemberStatus::Removed => answers.removed = Some(Ineligible::Removed { by }),
@@ -149,10 +149,10 @@ impl Discovery {
     /// The status according to this peer's own log, which may have the entry that removed it.
     fn own_answers(&self) -> Answers {
         let mut answers = Answers::default();
-        if let Some(membership) = self.local.membership()
+        if let Some(membership) = self.context.membership()
             && membership.nodes().next().is_some()
         {
-            let status = status_of(&membership, self.local.id(), &self.local.settings.name);
+            let status = status_of(&membership, self.context.id(), &self.context.settings.name);
             self.record_status("its own log", status, &mut answers);
             answers.is_member = false;
         }
@@ -160,7 +160,7 @@ impl Discovery {
     }
 
     fn publish(&self, master: PeerAddress) {
-        self.local.discovered.set_master(Some(master.clone()));
+        self.context.discovered.set_master(Some(master.clone()));
         self.mastership.send_if_modified(|before| {
             let unknown = matches!(before, Mastership::Unknown | Mastership::Follower { of: None });
             if unknown {
@@ -175,13 +175,13 @@ impl Discovery {
     /// precedence.
     fn others(&self) -> BTreeMap<String, String> {
         let mut members = self.members.clone();
-        if let Some(membership) = self.local.membership() {
+        if let Some(membership) = self.context.membership() {
             members.extend(membership.nodes().map(|(_, member)| member.clone()));
         }
         let known = members.into_iter().filter(|member| !member.address.is_empty());
         let mut others: BTreeMap<String, String> = known.map(|member| (member.name, member.address)).collect();
-        others.extend(self.local.settings.peers.iter().cloned());
-        others.remove(&self.local.settings.name);
+        others.extend(self.context.settings.peers.iter().cloned());
+        others.remove(&self.context.settings.name);
         others
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, fmt, path::PathBuf};
 
-use crate::{log::types::Member, settings::Settings};
+use crate::{log::Member, settings::Settings};
 
 /// The directory and the settings name different peers. Nothing was started.
 #[derive(Debug, Clone, PartialEq, Eq)]

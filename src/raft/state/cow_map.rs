@@ -100,6 +100,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
         #[test]
         fn it_behaves_as_a_map_and_a_clone_does_not_change(
             steps in prop::collection::vec((0_u8..4, 0_u16..2000), 0..4000), copy_at in 0_usize..4000,

@@ -12,15 +12,12 @@ use openraft::{
 use crate::{
     election::master_lease::{Mastership, PeerAddress},
     handle::peer::StateOrigin,
-    log::{
-        codec,
-        types::{Entry, Member, Types, Vote},
-    },
+    log::{Entry, Member, Types, Vote, codec},
     membership::{members::ChangeError, report::Role},
     settings::Settings,
-    tests::{
+    tests::harness::{
         cluster::{Cluster, SECRET, configuration, set_text, texts, until},
-        rejections::{ask, ask_for_vote, identity, peer_info},
+        requests::{ask, ask_for_vote, identity, peer_info},
     },
     transport::Method,
 };

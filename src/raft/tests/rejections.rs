@@ -1,72 +1,23 @@
 //! Rejected messages and their answers.
 
-use leaseway_proto::peer::{PeerInfo, PeerRequest, PeerResponse};
+use leaseway_proto::peer::{PeerInfo, PeerRequest};
 use tonic::Code;
 
 use crate::{
     election::vote::StandRequest,
     handle::{open::StartError, start},
     log::{
-        codec::{self, FORMAT, Kind},
-        directory::{Identity, read_one},
-        types::{LogId, Vote},
+        LogId, Vote,
+        codec::{self, FORMAT},
     },
-    settings::{Secret, Settings, timing::Timing},
-    tests::cluster::{Cluster, SECRET},
-    transport::{Method, client::Connection, proof::Prover},
+    settings::{Settings, timing::Timing},
+    tests::harness::{
+        cluster::{Cluster, SECRET},
+        log_id,
+        requests::{ask, ask_for_vote, identity, peer_info},
+    },
+    transport::Method,
 };
-
-pub(super) fn identity(cluster: &Cluster, name: &str) -> Identity {
-    read_one(&cluster.data(name).join("identity"), Kind::Identity).expect("it is readable").expect("it is there")
-}
-
-/// The info of a peer of this cluster.
-pub(super) fn peer_info(cluster: &Cluster, name: &str, peer: u64) -> PeerInfo {
-    let cluster = identity(cluster, &cluster.names[0]).cluster.expect("it belongs to one");
-    PeerInfo {
-        format: u32::from(FORMAT),
-        cluster: cluster.to_be_bytes().to_vec(),
-        peer,
-        name: name.to_owned(),
-        advertise: String::new(),
-        election_timeout_ms: 400,
-        bootstraps: Vec::new(),
-        take_over_ms: 0,
-        backup: 0,
-        incarnation: 0,
-        started_with: None,
-    }
-}
-
-/// Asks a peer for its vote.
-pub(super) async fn ask_for_vote(
-    cluster: &Cluster,
-    of: &str,
-    to: u64,
-    from: PeerInfo,
-    vote: openraft::raft::VoteRequest<u64>,
-) -> Result<openraft::raft::VoteResponse<u64>, tonic::Status> {
-    let request = PeerRequest { from: Some(from), to, payload: codec::encode(&vote), proof: None };
-    let answer = ask(cluster, of, SECRET, Method::Vote, request).await?;
-    Ok(codec::decode(&answer.payload).expect("it decodes"))
-}
-
-/// Sends a request with a proof of this secret.
-pub(super) async fn ask(
-    cluster: &Cluster,
-    of: &str,
-    secret: &str,
-    method: Method,
-    request: PeerRequest,
-) -> Result<PeerResponse, tonic::Status> {
-    let address = cluster.peer(of).local_addr().expect("it listens");
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
-    let connection = Connection::over(endpoint.connect().await.expect("it accepts"));
-    let prover = Prover::new(Some(&Secret::new(secret)));
-    let (answer, is_proven) = connection.ask(&prover, of, method, request).await?;
-    assert!(is_proven, "the answer comes from a peer");
-    Ok(answer)
-}
 
 #[tokio::test]
 async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
@@ -123,7 +74,7 @@ async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
     assert!(lease.holds(cluster.now()), "nothing has disturbed it");
     let other = cluster.others(&master).swap_remove(0);
     let candidate = identity(&cluster, &other).peer;
-    let ahead = crate::tests::segments::log_id(900, 1_000_000);
+    let ahead = log_id(900, 1_000_000);
     let vote = openraft::raft::VoteRequest::new(Vote::new(1000, candidate), Some(ahead));
     let from = peer_info(&cluster, &other, candidate);
     let me = identity(&cluster, &master).peer;

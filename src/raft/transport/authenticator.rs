@@ -9,9 +9,9 @@ use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 
 use crate::{
     log::{
+        Raft,
         acknowledged::Acknowledged,
         codec::{self, FORMAT},
-        types::Raft,
     },
     settings::Settings,
     transport::{

@@ -15,7 +15,7 @@ use tonic::{
 };
 
 use crate::{
-    log::{acknowledged::Acknowledged, codec, types::PeerId},
+    log::{PeerId, acknowledged::Acknowledged, codec},
     settings::Settings,
     transport::{
         MAX_MESSAGE_BYTES, Method,
@@ -155,7 +155,7 @@ impl PeerClient {
         let (prover, peer) = (Arc::clone(&self.prover), name.to_owned());
         let asked = async move { connection.ask(&prover, &peer, method, request).await };
         #[cfg(test)]
-        let asked = crate::tests::faults::deliver(address, method, asked);
+        let asked = crate::tests::harness::faults::deliver(address, method, asked);
         let (mut response, is_proven) = asked.await.map_err(CallError::Refused)?;
         let other = self.handshake.check(response.from.take(), is_proven)?;
         if other.name != name || (to != 0 && other.peer != to) {

@@ -8,11 +8,10 @@ use openraft::CommittedLeaderId;
 
 use crate::{
     log::{
-        StoreError,
+        LogId, PeerId, StoreError,
         acknowledged::Incarnation,
         codec::{FORMAT, Kind},
         directory::{Directory, Identity},
-        types::{LogId, PeerId},
     },
     settings::Settings,
 };

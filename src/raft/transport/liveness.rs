@@ -8,7 +8,7 @@ use std::{
 use leaseway_core::Millis;
 use leaseway_proto::peer::PeerInfo;
 
-use crate::log::types::PeerId;
+use crate::log::PeerId;
 
 /// The maximum number of peers whose problems are remembered. Beyond it, problems are logged again.
 const MAX_PROBLEM_PEERS: usize = 64;

@@ -14,10 +14,7 @@ use openraft::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    log::{
-        store::LogStore,
-        types::{Member, PeerId, Types, Vote},
-    },
+    log::{Member, PeerId, Types, Vote, store::LogStore},
     transport::{
         Method,
         client::{CallError, PeerClient},

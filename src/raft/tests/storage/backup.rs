@@ -13,7 +13,7 @@ use crate::{
         State,
         backup::{Backup, BackupError, BackupHeader, PlaceError},
     },
-    tests::cluster::{Cluster, assigned, set_text, texts, until},
+    tests::harness::cluster::{Cluster, assigned, set_text, texts, until},
 };
 
 /// Every kind of command, with more notes of a pool than one record holds.
@@ -124,7 +124,7 @@ fn a_damaged_file_is_refused_with_its_line() {
 }
 
 /// Written by format 1. These bytes must not change.
-const FORMAT_1: &str = include_str!("fixtures/backup-1.jsonl");
+const FORMAT_1: &str = include_str!("../fixtures/backup-1.jsonl");
 
 #[test]
 fn files_of_format_1_are_read() {

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
 use openraft::{
-    CommittedLeaderId, EntryPayload, RaftLogReader as _, Vote,
+    EntryPayload, RaftLogReader as _, Vote,
     storage::{RaftLogStorage as _, RaftLogStorageExt as _},
 };
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ use crate::{
         start,
     },
     log::{
-        StoreError,
+        Entry, LogId, Payload, StoreError,
         directory::Directory,
         disk::{Disk, Failing},
         high_water_mark::HighWaterMark,
@@ -24,18 +24,16 @@ use crate::{
         segments::Segments,
         snapshots::Snapshots,
         store::LogStore,
-        types::{Entry, LogId, Payload},
     },
     settings::Settings,
-    tests::cluster::{Cluster, lone_master},
+    tests::harness::{
+        cluster::{Cluster, lone_master},
+        log_id,
+    },
 };
 
 /// A few entries fill a segment.
 const SMALL_SEGMENT_BYTES: u64 = 150;
-
-pub(crate) fn log_id(term: u64, index: u64) -> LogId {
-    LogId::new(CommittedLeaderId::new(term, 7), index)
-}
 
 fn entry(term: u64, index: u64) -> Entry {
     let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Payload::BeginTerm) };
@@ -85,7 +83,7 @@ fn contents(log: &Log) -> (Vec<Entry>, Option<LogId>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn a_log_that_is_read_again_is_the_same_after_any_steps(

@@ -12,9 +12,9 @@ use crate::{
         directory::Directory,
         high_water_mark::{StoredMark, slot},
     },
-    tests::{
+    tests::harness::{
         cluster::{Cluster, set_text, until, until_equal},
-        rejections::identity,
+        requests::identity,
     },
 };
 

@@ -25,16 +25,12 @@ use tokio::{net::TcpListener, time::sleep};
 
 use crate::{
     handle::open::{Opened, open},
-    log::{
-        acknowledged::Acknowledged,
-        codec,
-        types::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
-    },
+    log::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote, acknowledged::Acknowledged, codec},
     settings::Settings,
-    tests::{
+    tests::harness::{
         cluster::{Cluster, until},
-        rejections::identity,
-        segments::log_id,
+        log_id,
+        requests::identity,
     },
     transport::{client::PeerClient, handshake::Handshake, network::PeerNetwork, proof::Prover},
 };

@@ -6,12 +6,8 @@ use openraft::raft::InstallSnapshotRequest;
 
 use crate::{
     handle::{open::StartError, service::ReceivedSnapshot, start},
-    log::{
-        StoreError,
-        command::Command,
-        types::{SnapshotMeta, Types, Vote},
-    },
-    tests::cluster::{Cluster, assigned, set_text, texts, until},
+    log::{SnapshotMeta, StoreError, Types, Vote, command::Command},
+    tests::harness::cluster::{Cluster, assigned, set_text, texts, until},
 };
 
 /// Commands that take many bytes in the log and none in the state.

@@ -19,7 +19,7 @@ static WANTED: Mutex<BTreeMap<String, Vec<Held>>> = Mutex::new(BTreeMap::new());
 
 /// A message that is held until it is released, for at most ten seconds.
 #[derive(Clone)]
-pub(super) struct Held {
+pub(crate) struct Held {
     method: Option<Method>,
     state: Arc<HeldState>,
 }
@@ -33,23 +33,23 @@ struct HeldState {
 
 impl Held {
     /// Waits until a message is held.
-    pub(super) async fn caught(&self) {
+    pub(crate) async fn caught(&self) {
         self.state.caught.notified().await;
     }
 
     /// Delivers the message, and waits for the answer.
-    pub(super) async fn deliver(&self) {
+    pub(crate) async fn deliver(&self) {
         self.release();
         self.state.answered.notified().await;
     }
 
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.state.released.notify_one();
     }
 }
 
 /// Holds the next message to this address, and of this method if one is given. The sender's timeout goes on.
-pub(super) fn hold_next(address: &str, method: Option<Method>) -> Held {
+pub(crate) fn hold_next(address: &str, method: Option<Method>) -> Held {
     let held = Held { method, state: Arc::default() };
     let mut wanted = WANTED.lock().unwrap_or_else(PoisonError::into_inner);
     wanted.entry(address.to_owned()).or_default().push(held.clone());
@@ -83,7 +83,7 @@ pub(crate) async fn deliver<T: Send + 'static>(
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DiskState {
+pub(crate) enum DiskState {
     Sound,
     /// A write takes this long.
     Slow(Duration),
@@ -105,12 +105,12 @@ fn with<R>(directory: &Path, f: impl FnOnce(&mut Disks) -> R) -> R {
 }
 
 /// Sets the disk for the log and the vote.
-pub(super) fn set_log_disk(directory: &Path, state: DiskState) {
+pub(crate) fn set_log_disk(directory: &Path, state: DiskState) {
     with(directory, |disks| disks.log = Some(state));
 }
 
 /// Sets the disk for snapshots.
-pub(super) fn set_snapshot_disk(directory: &Path, state: DiskState) {
+pub(crate) fn set_snapshot_disk(directory: &Path, state: DiskState) {
     with(directory, |disks| disks.snapshot = Some(state));
 }
 

@@ -6,36 +6,19 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
-    log::types::Membership,
+    log::Membership,
     membership::members::ChangeError,
     tests::{
-        callers::{Mistake, judge},
-        chaos::Harness,
-        cluster::{Cluster, until, until_equal},
-        faults::{self, DiskState, hold_next},
-        rejections::identity,
+        chaos::{Harness, seeds},
+        harness::{
+            callers::judge,
+            cluster::{Cluster, is_settled, membership, until, until_equal},
+            faults::{self, DiskState, hold_next},
+            requests::identity,
+        },
     },
     transport::Method,
 };
-
-/// The membership as a peer knows it; empty before consensus has begun there.
-fn membership(cluster: &Cluster, name: &str) -> Membership {
-    if cluster.peer(name).peers().is_empty() {
-        return Membership::default();
-    }
-    cluster.peer(name).raft().metrics().borrow().membership_config.membership().clone()
-}
-
-/// Whether a peer knows no unfinished change, and every voter runs under the identity that has the vote.
-pub(super) fn is_settled(cluster: &Cluster, name: &str) -> bool {
-    let membership = membership(cluster, name);
-    let voters: BTreeSet<_> = membership.voter_ids().collect();
-    let there = |(peer, name): (u64, &str)| {
-        cluster.running().any(|(running, _)| running == name) && identity(cluster, name).peer == peer
-    };
-    membership.get_joint_config().len() == 1
-        && membership.nodes().all(|(peer, member)| voters.contains(peer) && there((*peer, &member.name)))
-}
 
 fn names_of(membership: &Membership) -> BTreeSet<String> {
     membership.nodes().map(|(_, member)| member.name.clone()).collect()
@@ -234,20 +217,18 @@ async fn chaos(rounds: usize, seed: u64) {
     cluster.add_name("d").await;
     cluster.add_name("e").await;
     // After a restart each peer has its own links to all others.
-    for name in ["a", "b", "c"] {
-        cluster.kill(name);
-    }
+    ["a", "b", "c"].iter().for_each(|name| cluster.kill(name));
     for name in ["a", "b", "c"] {
         cluster.start(name).await;
     }
-    let harness = Harness::start(cluster, seed, Mistake::None, 50 << 10).await;
+    let harness = Harness::start(cluster, seed, 50 << 10).await;
     let mut chaos = MembershipChaos { harness, members: ["a", "b", "c"].map(String::from).into() };
     for _ in 0..rounds {
         chaos.round().await;
     }
     let MembershipChaos { harness: Harness { cluster, callers, watcher, done, .. }, members } = chaos;
     let (writes, reads) = judge(&callers.stop(&cluster).await).unwrap_or_else(|why| panic!("{done}: {why}"));
-    assert!(writes > 20 && reads > 20, "nothing happened: {writes} writes, {reads} reads");
+    assert!(writes > 10 && reads > 10, "nothing happened: {writes} writes, {reads} reads");
     until_equal(&cluster, &members, &done).await;
     eprintln!("{done}\n{writes} writes and {reads} reads were answered");
     let (leases, _) = watcher.stop();
@@ -256,7 +237,9 @@ async fn chaos(rounds: usize, seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_come_and_go_while_links_are_cut_and_all_peers_agree_on_each_outcome() {
-    for seed in 1..=super::chaos::seeds() {
-        chaos(8, seed).await;
+    // A run with many seeds is longer.
+    let rounds = if seeds() == 1 { 4 } else { 8 };
+    for seed in 1..=seeds() {
+        chaos(rounds, seed).await;
     }
 }

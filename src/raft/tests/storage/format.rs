@@ -12,15 +12,15 @@ use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
     log::{
+        Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership,
         codec::{self, FORMAT, Found, Kind},
         command::{Command, KeptOverride, Listening},
         memory::{Record, SegmentStart},
         segments,
         snapshots::StoredSnapshot,
-        types::{Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership},
     },
     state::{State, StoredState},
-    tests::cluster::configuration,
+    tests::harness::cluster::configuration,
 };
 
 fn log_id(index: u64) -> LogId {
