@@ -193,7 +193,7 @@ impl RaftHandle {
     /// Descriptions of committed entries that other peers have lost, as noticed since the start: a data directory was
     /// restored from an older copy, or a disk has dropped writes.
     pub fn losses(&self) -> Vec<String> {
-        self.0.context.acknowledged.noticed()
+        self.0.context.acknowledged.reports()
     }
 
     /// Whether this peer is master or hears the master itself. Otherwise it only knows the master from other peers, and

@@ -296,9 +296,9 @@ impl LeaseRenewal {
 
     async fn follow(&mut self) {
         self.end("another peer may have been elected");
-        let heard = self.heard().await;
-        self.context.discovered.hears_master.store(heard.is_some(), Ordering::Relaxed);
-        let of = heard.or_else(|| self.context.discovered.master());
+        let live = self.live_master().await;
+        self.context.discovered.hears_master.store(live.is_some(), Ordering::Relaxed);
+        let of = live.or_else(|| self.context.discovered.master());
         self.mastership.send_if_modified(|before| {
             if let Mastership::Follower { of: same } = before
                 && *same == of
@@ -316,10 +316,10 @@ impl LeaseRenewal {
     }
 
     /// The master, if this peer has heard from it within three vote leases. An election begins sooner than that.
-    async fn heard(&self) -> Option<PeerAddress> {
-        let lately = Duration::from_millis(self.context.settings.timing.lease().0) * 3;
+    async fn live_master(&self) -> Option<PeerAddress> {
+        let recent = Duration::from_millis(self.context.settings.timing.lease().0) * 3;
         let leader = move |state: &RaftState| {
-            let heard = state.vote_last_modified().is_some_and(|at| at.elapsed() <= lately);
+            let heard = state.vote_last_modified().is_some_and(|at| at.elapsed() <= recent);
             (heard && state.vote_ref().is_committed()).then(|| state.vote_ref().leader_id().voted_for()).flatten()
         };
         let leader = self.raft.with_raft_state(leader).await.ok().flatten()?;

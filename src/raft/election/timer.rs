@@ -82,7 +82,7 @@ impl ElectionTimer {
     /// `None` if this peer leads or has no vote.
     async fn candidate(&self) -> Result<Option<Candidate>, Fatal<PeerId>> {
         let (me, timing) = (self.context.id(), self.context.settings.timing);
-        let look = move |state: &RaftState| {
+        let read = move |state: &RaftState| {
             let membership = state.membership_state.effective();
             let may = state.server_state != ServerState::Leader && membership.voter_ids().any(|voter| voter == me);
             may.then(|| Candidate {
@@ -91,7 +91,7 @@ impl ElectionTimer {
                 membership: Arc::clone(membership),
             })
         };
-        self.raft.with_raft_state(look).await
+        self.raft.with_raft_state(read).await
     }
 
     /// Whether a majority would vote for this peer. A peer that does not answer in time counts as no.

@@ -53,7 +53,7 @@ pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
 /// Queues a proposal. `done` is called once the proposal is committed and applied here, or once its outcome is certainly
 /// unknown. If the peer stops, `done` is dropped.
 pub(crate) fn submit(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, done: Callback) {
-    put(queue, lease, commands, false, done);
+    enqueue(queue, lease, commands, false, done);
 }
 
 /// As [`submit`], and waits for the outcome.
@@ -64,11 +64,11 @@ pub(crate) async fn propose(
 ) -> Result<(), ProposeError> {
     let (result, decided) = oneshot::channel();
     // Fails if the caller is gone.
-    put(queue, lease, commands, true, Box::new(move |told| drop(result.send(told))));
+    enqueue(queue, lease, commands, true, Box::new(move |outcome| drop(result.send(outcome))));
     decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }
 
-fn put(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: bool, done: Callback) {
+fn enqueue(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: bool, done: Callback) {
     let bytes = crate::log::codec::encoded_len(&commands);
     if bytes > MAX_PROPOSAL_BYTES {
         return done(Err(ProposeError::TooLarge { bytes, most: MAX_PROPOSAL_BYTES }));
@@ -85,14 +85,14 @@ fn put(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: 
 /// Writes proposals in batches, in order, until the last sender is dropped.
 pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>, clock: Clock) {
     let mut next = None;
-    let mut rested = Instant::now();
+    let mut rest_until = Instant::now();
     loop {
         let first = match next.take() {
             Some(first) => first,
             None => {
                 let Some(first) = queue.recv().await else { return };
                 if !first.at_once {
-                    sleep_until(rested).await;
+                    sleep_until(rest_until).await;
                 }
                 first
             }
@@ -101,7 +101,7 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>
         next = left;
         let began = Instant::now();
         store(&raft, batch, &clock).await;
-        rested = Instant::now() + (began.elapsed() * REST_FACTOR).clamp(MIN_REST, MAX_REST);
+        rest_until = Instant::now() + (began.elapsed() * REST_FACTOR).clamp(MIN_REST, MAX_REST);
     }
 }
 

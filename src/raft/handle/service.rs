@@ -118,7 +118,7 @@ impl Peers for PeersService {
         let rpc: AppendEntriesRequest<Types> = decode(&payload)?;
         // A master has all committed entries on disk.
         let from = incarnation_of(&from);
-        self.context.acknowledged.has(from.peer, from.number, rpc.leader_commit);
+        self.context.acknowledged.record_stored(from.peer, from.number, rpc.leader_commit);
         self.check_committed(&raft, &rpc)?;
         let answer = self.context.ballot.in_order(raft.append_entries(rpc)).await.map_err(ended)?;
         self.authenticator.answer(proof.as_ref(), &answer, None)
@@ -221,7 +221,7 @@ impl PeersService {
     fn check_committed(&self, raft: &Raft, rpc: &AppendEntriesRequest<Types>) -> Result<(), Status> {
         let applied = raft.data_metrics().borrow().last_applied;
         let Some(conflict) = self.conflict(applied, rpc) else { return Ok(()) };
-        self.context.acknowledged.conflicts(conflict);
+        self.context.acknowledged.report_conflict(conflict);
         if applied.is_none_or(|applied| applied.index < conflict.ours.index) {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl PeersService {
             }
         }
         let committed = rpc.leader_commit.filter(|id| log.id_at(id.index) == Some(*id));
-        self.context.acknowledged.commits(committed);
+        self.context.acknowledged.record_committed(committed);
         None
     }
 

@@ -169,7 +169,8 @@ impl Writer {
         }
         self.flushes.begin(Instant::now());
         #[cfg(test)]
-        let result = crate::tests::harness::faults::meet_disk(self.directory.root(), "log").and_then(|()| work(self));
+        let result =
+            crate::tests::harness::faults::inject_disk_fault(self.directory.root(), "log").and_then(|()| work(self));
         #[cfg(not(test))]
         let result = work(self);
         self.flushes.end(Instant::now());
@@ -185,17 +186,17 @@ const HALF_WINDOW: Duration = Duration::from_secs(30);
 
 /// The slowest disk write of the last minute, including one under way.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct FlushTimes(Arc<Mutex<Halves>>);
+pub(crate) struct FlushTimes(Arc<Mutex<SlowestWrites>>);
 
 #[derive(Debug, Default)]
-struct Halves {
+struct SlowestWrites {
     since: Option<Instant>,
     slowest: Duration,
     before: Duration,
     under_way: Option<Instant>,
 }
 
-impl Halves {
+impl SlowestWrites {
     fn advance(&mut self, now: Instant) {
         match self.since.map(|since| now.saturating_duration_since(since)) {
             Some(past) if past < HALF_WINDOW => return,
@@ -207,26 +208,26 @@ impl Halves {
 }
 
 impl FlushTimes {
-    fn halves(&self) -> MutexGuard<'_, Halves> {
+    fn slowest_writes(&self) -> MutexGuard<'_, SlowestWrites> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn begin(&self, now: Instant) {
-        self.halves().under_way = Some(now);
+        self.slowest_writes().under_way = Some(now);
     }
 
     pub(crate) fn end(&self, now: Instant) {
-        let mut halves = self.halves();
-        halves.advance(now);
-        let took = halves.under_way.take().map(|began| now.saturating_duration_since(began));
-        halves.slowest = halves.slowest.max(took.unwrap_or_default());
+        let mut slowest_writes = self.slowest_writes();
+        slowest_writes.advance(now);
+        let took = slowest_writes.under_way.take().map(|began| now.saturating_duration_since(began));
+        slowest_writes.slowest = slowest_writes.slowest.max(took.unwrap_or_default());
     }
 
     pub(crate) fn slowest(&self, now: Instant) -> Duration {
-        let mut halves = self.halves();
-        halves.advance(now);
-        let under_way = halves.under_way.map(|began| now.saturating_duration_since(began));
-        halves.slowest.max(halves.before).max(under_way.unwrap_or_default())
+        let mut slowest_writes = self.slowest_writes();
+        slowest_writes.advance(now);
+        let under_way = slowest_writes.under_way.map(|began| now.saturating_duration_since(began));
+        slowest_writes.slowest.max(slowest_writes.before).max(under_way.unwrap_or_default())
     }
 }
 
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_write_counts_while_it_is_under_way_and_for_a_minute() {
+    fn the_slowest_write_is_kept_for_a_minute() {
         let (times, start) = (FlushTimes::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
         let slowest = |millis| times.slowest(at(millis)).as_millis();

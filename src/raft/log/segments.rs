@@ -65,7 +65,7 @@ impl Segments {
         }
         if log.last() < mark {
             let path = found.last().map_or(directory, |(_, path)| path);
-            return Err(damaged(path, whole, reaches(log.last(), mark)));
+            return Err(damaged(path, whole, ends_before_mark(log.last(), mark)));
         }
         // Nothing was changed so far.
         if let Some((path, offset, dropped)) = torn {
@@ -157,7 +157,7 @@ fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
 }
 
 /// The error text of a log that ends before the high-water mark.
-fn reaches(last: Option<LogId>, mark: Option<LogId>) -> String {
+fn ends_before_mark(last: Option<LogId>, mark: Option<LogId>) -> String {
     let entry = |id: LogId| format!("entry {} of term {}", id.index, id.leader_id.term);
     let ends = last.map_or_else(|| "the log is empty".to_owned(), |last| format!("the log ends with {}", entry(last)));
     let acknowledged = mark.map_or_else(|| "nothing".to_owned(), entry);

@@ -119,7 +119,7 @@ impl Snapshots {
             }
             metrics::snapshot(bytes.len());
             #[cfg(test)]
-            crate::tests::harness::faults::meet_disk(this.directory.root(), FILE_NAME)?;
+            crate::tests::harness::faults::inject_disk_fault(this.directory.root(), FILE_NAME)?;
             directory::replace(this.directory.root(), FILE_NAME, Kind::Snapshot, &bytes)?;
             this.covers(upto);
             Ok(())

@@ -44,9 +44,9 @@ impl Bootstrap {
             if let Some(outcome) = self.outcome() {
                 return Ok(outcome);
             }
-            let there = join_all(others.iter().map(|(name, address)| self.hello(name, address))).await;
-            let there: Vec<PeerInfo> = there.into_iter().flatten().collect();
-            let members: Vec<_> = there.iter().filter(|other| !other.cluster.is_empty()).collect();
+            let reachable = join_all(others.iter().map(|(name, address)| self.hello(name, address))).await;
+            let reachable: Vec<PeerInfo> = reachable.into_iter().flatten().collect();
+            let members: Vec<_> = reachable.iter().filter(|other| !other.cluster.is_empty()).collect();
             if let Some(first) = members.first() {
                 // If this peer is one of the first members, the master ignores the request.
                 join_all(members.iter().map(|other| self.join(&other.name))).await;
@@ -54,18 +54,18 @@ impl Bootstrap {
                 if joins == HINT_AFTER_ATTEMPTS {
                     self.hint_to_add(&first.name);
                 }
-            } else if self.may_begin(&there, others.len()) {
-                self.begin(&there).await?;
-            } else if there.len() == others.len() && !settings.bootstrap && !std::mem::replace(&mut hinted, true) {
+            } else if self.may_begin(&reachable, others.len()) {
+                self.begin(&reachable).await?;
+            } else if reachable.len() == others.len() && !settings.bootstrap && !std::mem::replace(&mut hinted, true) {
                 tracing::warn!(
                     "the directories of all peers are empty: if they lost what they knew, wait until everything they may \
                      have promised has ended; then, or if this is the first start of all, tell all of them to bootstrap"
                 );
             }
-            if settings.bootstrap && members.is_empty() && there.len() < others.len() {
+            if settings.bootstrap && members.is_empty() && reachable.len() < others.len() {
                 waits += 1;
                 if waits == HINT_AFTER_ATTEMPTS {
-                    hint_of_missing(&others, &there);
+                    hint_of_missing(&others, &reachable);
                 }
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
@@ -112,13 +112,13 @@ impl Bootstrap {
     }
 
     /// Whether this peer is the first by name, all peers are reachable, and all were started with the same flags.
-    fn may_begin(&self, there: &[PeerInfo], others: usize) -> bool {
+    fn may_begin(&self, reachable: &[PeerInfo], others: usize) -> bool {
         let me = self.context.handshake.info();
-        if me.bootstraps.first() != Some(&me.name) || there.len() != others {
+        if me.bootstraps.first() != Some(&me.name) || reachable.len() != others {
             return false;
         }
         let mut agree = true;
-        for other in there {
+        for other in reachable {
             if let Some(difference) = difference(&me, other) {
                 self.client.liveness.report_problem(&other.name, &difference);
                 agree = false;
@@ -127,10 +127,10 @@ impl Bootstrap {
         agree
     }
 
-    async fn begin(&self, there: &[PeerInfo]) -> Result<(), StoreError> {
+    async fn begin(&self, reachable: &[PeerInfo]) -> Result<(), StoreError> {
         let settings = &self.context.settings;
         let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.context.id(), settings.own_member())]);
-        for other in there {
+        for other in reachable {
             let address = settings.address_of(&other.name).unwrap_or_default().to_owned();
             let member = Member { name: other.name.clone(), address, advertise: other.advertise.clone() };
             members.insert(other.peer, member);
@@ -188,8 +188,8 @@ fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
     }
 }
 
-fn hint_of_missing(others: &[&(String, String)], there: &[PeerInfo]) {
-    let is_missing = |name: &str| there.iter().all(|other| other.name != name);
+fn hint_of_missing(others: &[&(String, String)], reachable: &[PeerInfo]) {
+    let is_missing = |name: &str| reachable.iter().all(|other| other.name != name);
     let missing = others.iter().filter(|(name, _)| is_missing(name));
     let missing: Vec<_> = missing.map(|(name, address)| format!("{name} ({address})")).collect();
     let missing = missing.join(", ");

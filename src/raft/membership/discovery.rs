@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_another_cluster_does_not_count_while_a_peer_of_the_own_cluster_answers() {
+    fn an_answer_of_the_own_cluster_outweighs_another_cluster() {
         let answers = |own_cluster_answered| Answers {
             other_cluster: other_cluster(),
             own_cluster_answered,

@@ -132,7 +132,7 @@ impl Members {
         let finished = match membership.get_joint_config().as_slice() {
             [_, .., voters] if !voters.contains(&self.context.id()) => {
                 drop(one);
-                self.make_way(voters).await
+                self.transfer_to_one_of(voters).await
             }
             [_, .., voters] => self.step(&lease, self.raft.change_membership(voters.clone(), false)).await,
             _ => self.remove_nodes(&lease, &self.replaced()).await,
@@ -182,7 +182,7 @@ impl Members {
         }
         tracing::info!(peer = name, replaces = before.len(), "a peer joins");
         self.step(&lease, self.raft.add_learner(peer, member, false)).await?;
-        self.caught_up(peer, &name, CATCH_UP_TIMEOUT).await?;
+        self.wait_until_caught_up(peer, &name, CATCH_UP_TIMEOUT).await?;
         let mut voters = self.voters();
         voters.retain(|other| !before.contains(other));
         voters.insert(peer);
@@ -199,17 +199,17 @@ impl Members {
             return Err(ChangeError::IsMaster { name: name.to_owned() });
         }
         let _one = self.changing.lock().await;
-        let gone = self.ids_of(name);
-        if gone.is_empty() {
+        let removed = self.ids_of(name);
+        if removed.is_empty() {
             return Err(ChangeError::Unknown { name: name.to_owned(), known: self.names() });
         }
         let voters = self.voters();
-        if voters.iter().any(|voter| gone.contains(voter)) {
-            let left: BTreeSet<_> = voters.difference(&gone).copied().collect();
+        if voters.iter().any(|voter| removed.contains(voter)) {
+            let left: BTreeSet<_> = voters.difference(&removed).copied().collect();
             self.check_majority(&left).await?;
             self.step(&lease, self.raft.change_membership(left, false)).await?;
         }
-        self.remove_nodes(&lease, &gone).await?;
+        self.remove_nodes(&lease, &removed).await?;
         tracing::info!(peer = name, "a peer was removed");
         Ok(())
     }
@@ -247,7 +247,12 @@ impl Members {
         Ok(())
     }
 
-    pub(crate) async fn caught_up(&self, peer: PeerId, name: &str, limit: Duration) -> Result<(), ChangeError> {
+    pub(crate) async fn wait_until_caught_up(
+        &self,
+        peer: PeerId,
+        name: &str,
+        limit: Duration,
+    ) -> Result<(), ChangeError> {
         let last = self.raft.metrics().borrow().last_log_index;
         let caught_up = tokio::select! {
             caught_up = self.has_entries(peer, last, limit) => caught_up,

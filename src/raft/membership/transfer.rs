@@ -49,8 +49,8 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     let _one = members.changing.lock().await;
     members.check_master()?;
     let (next, name) = members.successor(to).await?;
-    members.can_give_its_vote().await?;
-    members.caught_up(next, &name, CATCH_UP_TIMEOUT).await?;
+    members.wait_until_free_to_vote().await?;
+    members.wait_until_caught_up(next, &name, CATCH_UP_TIMEOUT).await?;
     if !members.answers(next).await {
         return Err(ChangeError::Silent { name });
     }
@@ -103,7 +103,7 @@ async fn hand_over(members: &Members, next: PeerId) {
 /// Waits until the next master has all entries, then votes for it in a later Raft term, so that this peer stops
 /// leading. `None` if this peer does not lead, or the next master does not catch up.
 async fn give_vote(members: &Members, next: PeerId) -> Option<StandRequest> {
-    members.can_give_its_vote().await.ok()?;
+    members.wait_until_free_to_vote().await.ok()?;
     let log = members.context.log.clone();
     let leads = move |state: &RaftState| {
         let request = StandRequest { master: *state.vote_ref(), last: log.log().last() };
@@ -127,7 +127,7 @@ impl Members {
     /// Transfers mastership to one of these voters, so that it finishes a change that removes this peer. If this peer
     /// finished the change, the last entry might exist only on this peer when it leaves, and no other peer could be
     /// elected without that entry.
-    pub(crate) async fn make_way(&self, voters: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+    pub(crate) async fn transfer_to_one_of(&self, voters: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let members = self.members();
         let mut living = voters.iter().filter(|voter| self.is_alive(**voter)).filter_map(|voter| members.get(voter));
         let Some(next) = living.next() else { return Ok(()) };
@@ -139,7 +139,7 @@ impl Members {
         let name = match to {
             Some(name) => name.to_owned(),
             None => {
-                let next = self.most_complete_that_answers().await.ok_or(ChangeError::Alone)?;
+                let next = self.most_complete_voter().await.ok_or(ChangeError::Alone)?;
                 self.members().remove(&next).ok_or(ChangeError::Alone)?.name
             }
         };
@@ -157,7 +157,7 @@ impl Members {
     }
 
     /// Waits until openraft can vote again: it does not vote for one vote lease after this peer was elected.
-    async fn can_give_its_vote(&self) -> Result<(), ChangeError> {
+    async fn wait_until_free_to_vote(&self) -> Result<(), ChangeError> {
         let timing = self.context.settings.timing;
         let leased = self.raft.with_raft_state(move |state: &RaftState| vote_leased_until(state, timing)).await;
         if let Some(until) = leased.map_err(|error| ChangeError::Failed(error.to_string()))? {
@@ -167,7 +167,7 @@ impl Members {
     }
 
     /// The voter with the longest log among those that answer now; if none answers, the one with the longest log.
-    async fn most_complete_that_answers(&self) -> Option<PeerId> {
+    async fn most_complete_voter(&self) -> Option<PeerId> {
         let candidates = self.by_completeness();
         for candidate in &candidates {
             if self.answers(*candidate).await {

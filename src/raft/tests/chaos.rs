@@ -247,12 +247,12 @@ async fn survive(names: &[&str], seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_peers_in_trouble_never_have_two_masters_and_lose_nothing() {
+async fn three_peers_in_trouble_have_one_master_and_linearizable_state() {
     survive(&["a", "b", "c"], 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_peers_in_trouble_never_have_two_masters_and_lose_nothing() {
+async fn five_peers_in_trouble_have_one_master_and_linearizable_state() {
     survive(&["a", "b", "c", "d", "e"], 1001).await;
 }
 

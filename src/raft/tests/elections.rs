@@ -24,7 +24,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_dead_master_is_succeeded_by_one_that_has_every_acknowledged_command() {
+async fn the_successor_of_a_dead_master_has_every_acknowledged_command() {
     let mut cluster = Cluster::three().await;
     let (first, lease) = cluster.master().await;
     for text in ["one", "two", "three"] {
@@ -47,7 +47,7 @@ async fn a_dead_master_is_succeeded_by_one_that_has_every_acknowledged_command()
 }
 
 #[tokio::test]
-async fn a_lone_peer_is_master_at_once_and_keeps_its_state_over_restarts() {
+async fn a_lone_peer_is_master_at_once_and_keeps_its_state() {
     let cluster = Cluster::new(&[]).await;
     let settings = || Settings {
         first_configuration: Some(configuration("first")),
@@ -195,7 +195,7 @@ async fn poll(cluster: &Cluster, of: &str, last: Option<LogId>) -> Result<bool, 
 }
 
 #[tokio::test]
-async fn a_follower_that_was_cut_off_does_not_depose_the_master_when_it_returns() {
+async fn a_returning_follower_does_not_depose_the_master() {
     let (cluster, master, lease, [follower, _]) = with_a_master().await;
     let before = elections(&cluster, &master);
     for round in 0..2 {

@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[test]
-fn a_master_lease_that_has_lapsed_never_holds_again() {
+fn a_lapsed_master_lease_never_holds_again() {
     let lease = MasterLease::new(7, Millis(10), Millis(100), ClusterTime(0));
     assert!(lease.holds(Millis(99)) && lease.extend(Millis(99), Millis(200)));
     assert!(lease.holds(Millis(199)) && !lease.holds(Millis(200)));
@@ -67,7 +67,7 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn only_the_newest_configurations_are_kept_and_versions_go_on() {
+fn only_the_newest_configurations_are_kept() {
     let mut state = State::default();
     let term = state.begin_term();
     for round in 0..40 {
@@ -79,7 +79,7 @@ fn only_the_newest_configurations_are_kept_and_versions_go_on() {
 }
 
 #[tokio::test]
-async fn proposals_that_share_an_entry_have_results_of_their_own_and_keep_their_order() {
+async fn proposals_in_one_entry_keep_their_order_and_their_own_results() {
     let cluster = Cluster::three().await;
     let (name, lease) = cluster.master().await;
     let peer = cluster.peer(&name).clone();
@@ -104,7 +104,7 @@ async fn proposals_that_share_an_entry_have_results_of_their_own_and_keep_their_
 }
 
 #[tokio::test]
-async fn a_master_that_was_paused_has_no_lease_when_it_resumes() {
+async fn a_paused_master_has_no_lease_when_it_resumes() {
     let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     let slept = Arc::new(AtomicU64::new(0));
     for name in ["a", "b", "c"] {
@@ -134,7 +134,7 @@ async fn a_proposal_that_is_too_large_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_master_that_is_cut_off_stops_by_itself_and_its_callers_learn_that_the_outcome_is_unknown() {
+async fn an_isolated_master_steps_down_and_pending_proposals_are_uncertain() {
     let cluster = Cluster::three().await;
     let (first, lease) = cluster.master().await;
     let peer = cluster.peer(&first).clone();
@@ -161,7 +161,7 @@ async fn assert_nothing_is_written(peer: &RaftHandle) {
 }
 
 #[tokio::test]
-async fn the_clock_is_stored_only_while_a_promise_is_in_force() {
+async fn the_cluster_clock_is_stored_only_while_a_promise_is_in_force() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let began = Instant::now();
     let clock: Clock = Arc::new(move || Millis(began.elapsed().as_millis() as u64));
@@ -181,7 +181,7 @@ async fn the_clock_is_stored_only_while_a_promise_is_in_force() {
 }
 
 #[tokio::test]
-async fn the_clock_continues_over_masters_and_is_never_fast() {
+async fn the_cluster_clock_continues_across_masters_and_is_never_fast() {
     let mut cluster = Cluster::three().await;
     let (_, first) = cluster.master().await;
     let began = cluster.now();

@@ -78,7 +78,7 @@ async fn a_cluster_begins_only_if_all_peers_take_over_alike() {
 }
 
 #[tokio::test]
-async fn a_peer_that_lost_its_directory_returns_with_a_new_identity_and_never_votes_under_the_old_one() {
+async fn a_wiped_peer_rejoins_with_a_new_identity_and_never_votes_under_the_old_one() {
     let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
@@ -112,7 +112,7 @@ async fn a_peer_that_lost_its_directory_returns_with_a_new_identity_and_never_vo
 }
 
 #[tokio::test]
-async fn an_earlier_identity_that_a_dead_master_left_is_removed() {
+async fn an_earlier_identity_left_by_a_dead_master_is_removed() {
     let cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     let of_c =
@@ -159,13 +159,13 @@ async fn admission_is_interrupted(knows_members: bool) {
 }
 
 #[tokio::test]
-async fn a_peer_asks_to_join_again_if_its_master_was_deposed_while_it_was_admitted() {
+async fn a_peer_joins_again_if_its_admission_was_interrupted() {
     admission_is_interrupted(false).await;
     admission_is_interrupted(true).await;
 }
 
 #[tokio::test]
-async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_admitted() {
+async fn a_peer_that_loses_its_directory_twice_is_admitted() {
     let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
@@ -189,7 +189,7 @@ async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_admitted()
 }
 
 #[tokio::test]
-async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
+async fn a_majority_of_empty_directories_does_not_bootstrap_beside_a_cluster() {
     let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["one"])).await;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
+async fn messages_of_other_clusters_formats_and_secrets_are_rejected_with_the_reason() {
     let cluster = Cluster::three().await;
     cluster.master().await;
     let good = peer_info(&cluster, "b", identity(&cluster, "b").peer);
@@ -66,7 +66,7 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
 }
 
 #[tokio::test]
-async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
+async fn a_master_votes_for_no_other_peer_while_its_lease_may_hold() {
     let cluster = Cluster::three().await;
     let (master, lease) = cluster.master().await;
     // Longer than any vote lease that the master may have given when it was elected.
@@ -91,7 +91,7 @@ async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
 }
 
 #[tokio::test]
-async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
+async fn a_request_to_stand_from_a_former_master_has_no_effect() {
     let cluster = Cluster::three().await;
     let (master, lease) = cluster.master().await;
     let follower = cluster.others(&master).swap_remove(0);

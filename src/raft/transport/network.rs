@@ -94,7 +94,7 @@ impl RaftNetwork<Types> for PeerLink {
             AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
         };
         // Committed entries are never taken back; others may be.
-        self.client.acknowledged.has(self.target, other.incarnation, stored.min(rpc.leader_commit));
+        self.client.acknowledged.record_stored(self.target, other.incarnation, stored.min(rpc.leader_commit));
         Ok(answer)
     }
 

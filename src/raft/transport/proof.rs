@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_required_exactly_if_there_is_a_secret() {
+    fn a_proof_is_required_if_and_only_if_there_is_a_secret() {
         let (challenge, none) = (Challenge::new(), Prover::new(None));
         let foreign = proven(&prover("other"), &challenge);
         assert_eq!(prover("s").check(&foreign, Method::Append, "b", &challenge), ProofCheck::Invalid);

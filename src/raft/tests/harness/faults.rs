@@ -115,7 +115,7 @@ pub(crate) fn set_snapshot_disk(directory: &Path, state: DiskState) {
 }
 
 /// Called on the thread that is about to write.
-pub(crate) fn meet_disk(directory: &Path, what: &str) -> Result<(), StoreError> {
+pub(crate) fn inject_disk_fault(directory: &Path, what: &str) -> Result<(), StoreError> {
     match with(directory, |disks| if what == "snapshot" { disks.snapshot } else { disks.log }) {
         Some(DiskState::Slow(takes)) => thread::sleep(takes),
         Some(DiskState::Broken) => {

@@ -16,7 +16,7 @@ fn command(number: usize) -> Command {
 }
 
 #[tokio::test]
-async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
+async fn a_full_disk_ends_mastership_and_keeps_acknowledged_commands() {
     let cluster = Cluster::new(&[]).await;
     let data = cluster.data("alone");
     // Writing beyond the limit raises a signal that kills. If it is ignored, the write fails.

@@ -128,7 +128,7 @@ fn entries_beyond_the_high_water_mark_may_be_torn_off() {
 }
 
 #[test]
-fn a_start_that_was_interrupted_before_the_first_entry_is_no_loss() {
+fn an_interrupted_first_start_is_no_loss() {
     let used = UsedDirectory::new();
     assert!(!used.open().expect("it only belongs to a cluster").used);
     used.vote();
@@ -205,7 +205,7 @@ fn a_torn_write_leaves_the_older_slot_and_two_damaged_slots_are_refused() {
 }
 
 #[test]
-fn after_a_second_without_writes_both_slots_have_the_same_content() {
+fn an_idle_second_copies_the_mark_to_both_slots() {
     let root = tempfile::tempdir().expect("a temporary directory");
     let directory = Directory::open(root.path()).expect("it opens");
     let acknowledged = Acknowledged::default();
@@ -239,7 +239,7 @@ fn after_a_second_without_writes_both_slots_have_the_same_content() {
         assert!(!flusher.is_due(), "both slots are flushed");
     }
     // The entries of other peers are stored in the same way.
-    acknowledged.has(9, 4, Some(log_id(1, 2)));
+    acknowledged.record_stored(9, 4, Some(log_id(1, 2)));
     (0..2).for_each(|_| second());
     assert_eq!(both().map(|(_, known)| known), [acknowledged.known(), acknowledged.known()]);
     assert!(!flusher.is_due());
@@ -263,7 +263,7 @@ fn files(used: &UsedDirectory) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_file_that_is_missing_truncated_or_damaged_in_any_byte_is_refused_by_name() {
+fn a_missing_truncated_or_damaged_file_is_refused_by_name() {
     let used = UsedDirectory::new();
     used.vote();
     used.append((0..3).map(|index| entry(1, index)));

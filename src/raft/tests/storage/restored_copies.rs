@@ -118,7 +118,7 @@ impl Copied {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_copy_that_was_restored_while_all_peers_were_down_is_noticed_after_the_restart() {
+async fn a_directory_restored_while_all_peers_were_down_is_noticed() {
     for is_master in [false, true] {
         let mut copied = Copied::new(is_master).await;
         copied.go_on().await;
@@ -144,7 +144,7 @@ async fn an_older_copy_that_was_restored_while_all_peers_were_down_is_noticed_af
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_copy_that_is_put_back_while_the_others_run_is_noticed_and_harms_no_master() {
+async fn a_directory_restored_while_the_others_run_is_noticed() {
     for is_master in [false, true] {
         let mut copied = Copied::new(is_master).await;
         copied.go_on().await;
@@ -161,7 +161,7 @@ async fn an_older_copy_that_is_put_back_while_the_others_run_is_noticed_and_harm
 
 /// A majority that lost the same entries commits others in their place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_majority_has_lost_is_noticed_by_the_peer_that_has_it() {
+async fn a_loss_of_a_majority_is_noticed_by_the_remaining_peer() {
     for runs in [false, true] {
         let mut copied = Copied::new(false).await;
         let (knows, _) = copied.cluster.master().await;

@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_log_that_is_read_again_is_the_same_after_any_steps(
+    fn a_reopened_log_equals_the_model(
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -251,7 +251,7 @@ async fn a_directory_of_another_process_or_peer_is_refused() {
 }
 
 #[test]
-fn what_openraft_was_told_is_done_is_on_disk() {
+fn completed_writes_are_on_disk() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = Settings::new("a", directory.path(), Arc::new(|| Millis(1)));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -281,7 +281,7 @@ fn what_openraft_was_told_is_done_is_on_disk() {
 }
 
 #[test]
-fn a_vote_for_this_peer_comes_back_as_one_that_was_not_granted() {
+fn a_stored_vote_for_this_peer_is_read_as_not_committed() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let root = Arc::new(Directory::open(directory.path()).expect("it opens"));
     let (segments, _) = Segments::open(&directory.path().join("log"), None).expect("it opens");

@@ -47,7 +47,7 @@ fn a_snapshot_chunk_after_a_gap_is_refused() {
 }
 
 #[tokio::test]
-async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot() {
+async fn a_long_log_is_compacted_and_a_lagging_peer_gets_a_snapshot() {
     let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
