@@ -26,7 +26,7 @@ use crate::{
 /// The state that the tasks of this peer share.
 pub(crate) struct PeerContext {
     pub(crate) settings: Arc<Settings>,
-    /// Set once every vote lease of an earlier process of this peer has ended.
+    /// Set when consensus begins, once every vote lease of an earlier process of this peer has ended.
     pub(crate) raft: Arc<OnceLock<Raft>>,
     pub(crate) handshake: Arc<Handshake>,
     pub(crate) liveness: Arc<Liveness>,
@@ -55,12 +55,12 @@ impl PeerContext {
     }
 }
 
-/// The master as other peers name it, for a peer that does not hear it.
+/// The master according to other peers, for a peer that gets no heartbeats from it.
 #[derive(Debug, Default)]
 pub(crate) struct DiscoveredMaster {
     named: Mutex<Option<PeerAddress>>,
-    /// Whether this peer hears the master itself, or is it.
-    pub(crate) hears_master: AtomicBool,
+    /// Whether this peer gets heartbeats from the master, or is the master.
+    pub(crate) gets_heartbeats: AtomicBool,
 }
 
 impl DiscoveredMaster {

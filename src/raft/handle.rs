@@ -59,13 +59,13 @@ pub async fn start(settings: Settings) -> Result<RaftHandle, StartError> {
 }
 
 impl RaftHandle {
-    /// The master as far as this peer knows it, and every change.
+    /// The master as far as this peer knows it. The receiver is notified of every change.
     pub fn mastership(&self) -> watch::Receiver<Mastership> {
         self.0.context.mastership.clone()
     }
 
-    /// Proposes commands, which are applied all or none. `Ok`: a majority of the peers has them on disk, and they are
-    /// applied here. Many concurrent proposals cost little more than one. Concurrent proposals of one caller are
+    /// Proposes commands, which are applied as a whole or not at all. `Ok` means that a majority of the peers has them on
+    /// disk, and that they are applied here. Many concurrent proposals cost little more than one. Concurrent proposals of one caller are
     /// applied in the order in which they were first polled.
     pub async fn propose(&self, lease: &MasterLease, commands: Vec<Command>) -> Result<(), ProposeError> {
         proposals::propose(&self.0.proposals, lease, commands).await
@@ -196,10 +196,10 @@ impl RaftHandle {
         self.0.context.acknowledged.reports()
     }
 
-    /// Whether this peer is master or hears the master itself. Otherwise it only knows the master from other peers, and
-    /// may not count for a majority yet.
-    pub fn hears_master(&self) -> bool {
-        self.0.context.discovered.hears_master.load(Ordering::Relaxed)
+    /// Whether this peer is master or gets heartbeats from the master. Otherwise it may know the master from other peers,
+    /// but does not count for a majority yet.
+    pub fn gets_heartbeats(&self) -> bool {
+        self.0.context.discovered.gets_heartbeats.load(Ordering::Relaxed)
     }
 
     /// Why consensus has ended on this peer, usually because its disk has failed. It neither leads nor votes until it is

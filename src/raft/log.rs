@@ -72,7 +72,7 @@ pub(crate) struct Member {
     pub(crate) advertise: String,
 }
 
-/// The payload of a log entry of ours.
+/// The payload of a log entry, other than a membership.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Payload {
     /// Begins the next term of the master lease. Proposals of earlier terms that follow in the log are ignored.

@@ -53,9 +53,9 @@ struct Client {
 }
 
 impl ClientTls {
-    /// Servers are verified by the CAs of the credentials, or by those of the system if there are none. The certificate
-    /// of the credentials, if any, is sent to servers that ask for one. `name` replaces the name of the host that is
-    /// dialled in the verification.
+    /// Verifies servers by the CAs of the credentials or, if they have no CAs, by those of the system. Presents the
+    /// certificate of the credentials, if any, to servers that ask for one. `name` replaces the name of the dialled host
+    /// in the verification.
     pub fn new(credentials: &Credentials, name: Option<&str>) -> Result<ClientTls, TlsError> {
         ClientTls::for_protocol(Protocol::Http2, credentials, name)
     }

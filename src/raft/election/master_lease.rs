@@ -47,7 +47,7 @@ use crate::{
 pub enum Mastership {
     /// This peer is master as long as the lease [holds](MasterLease::holds).
     Master(MasterLease),
-    /// Another peer is master, or nobody knows.
+    /// Another peer is master, or the master is unknown.
     Follower {
         /// The master, if this peer knows it.
         of: Option<PeerAddress>,
@@ -99,7 +99,7 @@ impl MasterLease {
         self.0.clock
     }
 
-    /// Whether this peer may decide at `now`, on the clock that it was started with. At most one peer may at any time.
+    /// Whether this peer may decide at `now`, a time on its own clock. At any time at most one peer may.
     /// The first call that finds the lease lapsed ends it.
     pub fn holds(&self, now: Millis) -> bool {
         let until = self.0.until.load(Ordering::Acquire);
@@ -233,7 +233,7 @@ impl LeaseRenewal {
                 tracing::info!(term, "this peer is the master");
                 metrics::mastership(term, true);
                 self.lease = Some(lease.clone());
-                self.context.discovered.hears_master.store(true, Ordering::Relaxed);
+                self.context.discovered.gets_heartbeats.store(true, Ordering::Relaxed);
                 self.mastership.send_replace(Mastership::Master(lease));
             }
         }
@@ -297,7 +297,7 @@ impl LeaseRenewal {
     async fn follow(&mut self) {
         self.end("another peer may have been elected");
         let live = self.live_master().await;
-        self.context.discovered.hears_master.store(live.is_some(), Ordering::Relaxed);
+        self.context.discovered.gets_heartbeats.store(live.is_some(), Ordering::Relaxed);
         let of = live.or_else(|| self.context.discovered.master());
         self.mastership.send_if_modified(|before| {
             if let Mastership::Follower { of: same } = before
@@ -315,7 +315,7 @@ impl LeaseRenewal {
         metrics::mastership(self.state.read().term(), false);
     }
 
-    /// The master, if this peer has heard from it within three vote leases. An election begins sooner than that.
+    /// The master, if a message of it arrived within the last three vote leases. An election begins earlier.
     async fn live_master(&self) -> Option<PeerAddress> {
         let recent = Duration::from_millis(self.context.settings.timing.lease().0) * 3;
         let leader = move |state: &RaftState| {
@@ -337,7 +337,7 @@ impl LeaseRenewal {
     }
 }
 
-/// No clone of the lease may hold longer than it is renewed.
+/// Ends the lease, because nobody renews it any more.
 impl Drop for LeaseRenewal {
     fn drop(&mut self) {
         self.end("this peer stops");

@@ -117,7 +117,7 @@ impl ElectionTimer {
         pre_vote.is_won()
     }
 
-    /// Starts an election unless a master or a candidate was heard from during the pre-vote.
+    /// Starts an election unless a message of a master or candidate arrived during the pre-vote.
     async fn start_election(&self, before: Vote) -> bool {
         let timing = self.context.settings.timing;
         let still = move |state: &RaftState| *state.vote_ref() == before && is_free_to_vote(state, timing);

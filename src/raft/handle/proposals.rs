@@ -50,8 +50,8 @@ pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
     mpsc::unbounded_channel()
 }
 
-/// Queues a proposal. `done` is called once the proposal is committed and applied here, or once its outcome is certainly
-/// unknown. If the peer stops, `done` is dropped.
+/// Queues a proposal. `done` is called once the proposal is committed and applied here, or once the lease ends
+/// before its outcome is known. If the peer stops, `done` is dropped.
 pub(crate) fn submit(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, done: Callback) {
     enqueue(queue, lease, commands, false, done);
 }
@@ -63,7 +63,7 @@ pub(crate) async fn propose(
     commands: Vec<Command>,
 ) -> Result<(), ProposeError> {
     let (result, decided) = oneshot::channel();
-    // Fails if the caller is gone.
+    // Fails if the caller was dropped.
     enqueue(queue, lease, commands, true, Box::new(move |outcome| drop(result.send(outcome))));
     decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }

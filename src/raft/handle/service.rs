@@ -9,12 +9,12 @@
 //! | `Append` of an older vote | refused | openraft compares votes |
 //! | `Append` of the current vote | renews the vote lease; entries that are there already are skipped | a vote belongs to one master, whose log only grows; a longer vote lease only delays an election |
 //! | answer to `Append` | nothing | a confirmation counts for the heartbeat that asked for it, and only within two heartbeats |
-//! | `Vote` | refused while a vote lease runs, or if its log or vote is older than ours; otherwise this peer votes for a candidate that is long gone, and the next election takes one more round | a vote promises something about the future, and breaks no lease |
+//! | `Vote` | refused while a vote lease runs, or if its log or vote is older than ours; otherwise this peer votes for a candidate that has given up, and the next election takes one more round | a vote promises something about the future, and breaks no lease |
 //! | answer to `Vote` | may complete an election of the same Raft term | the voters voted for no other peer in that term, and a master lease needs a new confirmation |
-//! | `Poll` | nothing: it is only answered | a pre-vote promises nothing |
+//! | `Poll` | none but its answer | a pre-vote promises nothing |
 //! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later term: see [`StandRequest`] and `membership/transfer.rs` |
 //! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than the committed entries is ignored | chunks with a gap before them are refused ([`ReceivedSnapshot`]) |
-//! | `Join` | a master may admit a peer that is gone as a learner, which delays other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
+//! | `Join` | a master may admit a dead peer as a learner, which delays other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
 //! | `Hello` | the sender counts as alive for two leases | liveness only decides whom a master chooses or refuses to replace; both are asked again before anything depends on it |
 //!
 //! A proposal is not a message: only a master proposes, and an entry that follows a later `BeginTerm` in the log is
@@ -249,7 +249,7 @@ impl PeersService {
         None
     }
 
-    /// The master, if this peer is it or hears it, and whether `other` is a member.
+    /// The master, if this peer is it or gets heartbeats from it, and whether `other` is a member.
     async fn master_info(&self, other: &PeerInfo) -> Option<MasterInfo> {
         let (name, advertise) = self.master(self.context.raft.get()?).await?;
         let membership = self.context.membership()?;

@@ -1,7 +1,7 @@
-//! Discovery: a peer that hears no master asks the other peers whether they do.
+//! Discovery: a peer that gets no heartbeats asks the other peers for the master.
 //!
-//! So a peer that has just started can name the master before consensus has begun. And a peer that no master will contact
-//! again learns why. Safety does not depend on the answers: they affect no decision, vote or log.
+//! A peer that has just started can so name the master before consensus has begun, and a removed peer learns why no
+//! master contacts it. Safety does not depend on the answers: they affect no decision, vote or log.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ const FAST_ROUNDS: u32 = 25;
 /// The interval of later rounds.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of consecutive rounds that must say that this peer is not a member. A single log may be a little behind.
+/// The number of consecutive rounds in which this peer must not be a member. The log of one peer may be a little behind.
 const REQUIRED_CONFIRMATIONS: u32 = 10;
 
 pub(crate) struct Discovery {
@@ -41,16 +41,16 @@ pub(crate) struct Discovery {
 /// The answers of one round.
 #[derive(Debug, Default)]
 struct Answers {
-    /// A peer says that this one is a member.
+    /// According to a peer, this one is a member.
     is_member: bool,
-    /// A peer says that this one was removed or replaced.
+    /// According to a peer, this one was removed or replaced.
     removed: Option<Ineligible>,
     other_cluster: Option<Ineligible>,
     own_cluster_answered: bool,
 }
 
 impl Answers {
-    /// `is_certain`: whether the answers were the same often enough in a row.
+    /// `is_certain`: enough consecutive rounds had the same answers.
     fn conclusion(self, before: Option<Ineligible>, is_certain: bool) -> Option<Ineligible> {
         match self {
             Answers { is_member: true, .. } => None,
@@ -59,7 +59,7 @@ impl Answers {
             Answers { own_cluster_answered: true, .. } if matches!(before, Some(Ineligible::OtherCluster { .. })) => {
                 None
             }
-            // Silence changes nothing.
+            // No answers: keep the previous conclusion.
             _ => before,
         }
     }
@@ -70,7 +70,7 @@ impl Discovery {
         let (mut rounds, mut confirmations) = (0, 0);
         let mut restored = None;
         loop {
-            if self.hears_master(&mut restored).await {
+            if self.gets_heartbeats(&mut restored).await {
                 (rounds, confirmations) = (0, 0);
                 self.context.discovered.set_master(None);
                 self.eligibility.set(None);
@@ -86,9 +86,9 @@ impl Discovery {
         }
     }
 
-    /// openraft takes the time at which it read the vote from disk for the time of a message. `restored` is that time:
-    /// only later messages count.
-    async fn hears_master(&self, restored: &mut Option<Instant>) -> bool {
+    /// openraft counts reading the vote from disk as a message of the master. `restored` is the time of that read; only
+    /// later messages count.
+    async fn gets_heartbeats(&self, restored: &mut Option<Instant>) -> bool {
         if matches!(*self.mastership.borrow(), Mastership::Master(_)) {
             return true;
         }

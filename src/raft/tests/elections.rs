@@ -223,7 +223,7 @@ async fn a_peer_starts_an_election_only_if_the_others_hear_no_master_either() {
         "it has started an election although another peer hears the master"
     );
     assert!(lease.holds(cluster.now()));
-    // Now the other peer hears nobody, and its own requests are lost.
+    // Now the master is dead, and the requests of the other peer are lost.
     cluster.cut_off(&between, &apart, true);
     cluster.kill(&master);
     until("it is elected", || cluster.masters().iter().any(|(name, _)| *name == apart)).await;

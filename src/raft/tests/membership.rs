@@ -172,7 +172,7 @@ async fn a_peer_that_loses_its_directory_twice_is_admitted() {
     let lost = cluster.others(&master).swap_remove(0);
     cluster.kill(&lost);
     cluster.wipe(&lost);
-    // Its requests arrive, but it receives none.
+    // Its requests arrive, but messages to it are lost.
     cluster.cut_off(&master, &lost, true);
     drop(cluster.start(&lost).await);
     let first = identity(&cluster, &lost).peer;

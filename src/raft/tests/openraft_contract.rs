@@ -1,4 +1,4 @@
-//! The workarounds for faults of openraft: docs/internals/openraft.md.
+//! The workarounds for openraft's faults, which docs/internals/openraft.md lists.
 
 use std::{
     collections::BTreeSet,

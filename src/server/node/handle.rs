@@ -267,7 +267,7 @@ impl NodeHandle {
 
     /// Whether this peer is master, or is in contact with the master as a voter.
     pub(crate) fn has_heard_itself(&self) -> bool {
-        self.raft().is_none_or(RaftHandle::hears_master)
+        self.raft().is_none_or(RaftHandle::gets_heartbeats)
     }
 
     /// Why this peer neither votes nor serves, if so.

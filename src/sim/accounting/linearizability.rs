@@ -169,8 +169,14 @@ mod tests {
             (vec![write(1, 0, 1), read(0, 2, 3)], "lost write"),
             (vec![write(1, 0, 1), write(2, 2, 3), read(1, 4, 5)], "stale read"),
             (vec![write(1, 0, 10), read(1, 1, 2), read(0, 3, 4)], "a value is read, then the one before it"),
-            (vec![write(1, 0, None), read(1, 1, 2), read(0, 3, 4)], "an unacknowledged write is read, then the empty register"),
-            (vec![write(1, 0, None), read(1, 1, 2), write(2, 3, 4), read(1, 5, 6)], "an unacknowledged write takes effect twice"),
+            (
+                vec![write(1, 0, None), read(1, 1, 2), read(0, 3, 4)],
+                "an unacknowledged write is read, then the empty register",
+            ),
+            (
+                vec![write(1, 0, None), read(1, 1, 2), write(2, 3, 4), read(1, 5, 6)],
+                "an unacknowledged write takes effect twice",
+            ),
             (vec![read(1, 0, 1), write(1, 2, 3)], "read before its write"),
             (vec![exchange(0, 1, 0, 9), exchange(0, 2, 1, 8)], "two exchanges replace the same value"),
             (vec![exchange(0, 1, 0, None), exchange(1, 2, 1, 4), read(1, 5, 6)], "a replaced value is read"),

@@ -1,5 +1,5 @@
-//! Callers that write and read parts of the state through the master, as the server does. [`judge`] checks whether
-//! linearizable registers could have given their answers.
+//! Callers that write and read parts of the state through the master, as the server does. [`judge`] checks that their
+//! calls are linearizable.
 
 use std::{
     collections::BTreeMap,
@@ -28,13 +28,13 @@ const LEASE: Millis = Millis(60_000);
 const CALLERS: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// A planted mistake of the callers, which the judge has to find.
+/// A planted mistake of the callers, which [`judge`] has to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     None,
-    /// They read at any peer, whether or not its master lease holds.
+    /// They read at any peer, even without a master lease.
     ReadsAnywhere,
-    /// They take a write of unknown outcome for a stored one.
+    /// They count a write of unknown outcome as stored.
     TrustsTheUncertain,
     /// One write counts as acknowledged, but is never proposed.
     DropsOne,
@@ -168,7 +168,7 @@ impl SharedCallers {
         calls
     }
 
-    /// `None` if the write is certainly not stored. The flag: whether it certainly is.
+    /// Returns the operation and whether it is certainly stored, or `None` if it is certainly not.
     async fn write(&self, of: Register, random: &mut fastrand::Rng) -> Option<(Operation, bool)> {
         let (peer, lease) = self.master(random)?;
         let (value, begins_epoch) = (self.new_value(), random.u8(..8) == 0);

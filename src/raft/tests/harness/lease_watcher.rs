@@ -18,7 +18,7 @@ use crate::{
     tests::harness::cluster::Cluster,
 };
 
-/// A thread that checks all leases again and again.
+/// A thread that checks all leases every half millisecond.
 pub(crate) struct LeaseWatcher {
     watched: Arc<Watched>,
     thread: JoinHandle<(usize, usize)>,

@@ -49,7 +49,7 @@ fn bytes(of: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 fn is_follower(peer: &RaftHandle) -> bool {
-    peer.hears_master()
+    peer.gets_heartbeats()
 }
 
 impl Copied {

@@ -10,7 +10,7 @@ use crate::{
     tests::harness::cluster::{Cluster, assigned, set_text, texts, until},
 };
 
-/// Commands that take many bytes in the log and none in the state.
+/// Commands that are large in the log and leave the state unchanged.
 fn ballast(round: usize) -> Vec<Command> {
     let client = format!("{round}{}", "x".repeat(600 << 10));
     vec![assigned(&client, 0.0)]
