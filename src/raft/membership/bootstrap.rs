@@ -195,3 +195,27 @@ fn hint_of_missing(others: &[&(String, String)], reachable: &[PeerInfo]) {
     let missing = missing.join(", ");
     tracing::warn!("a new cluster begins once all peers are reachable; still waiting for {missing}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_begin_a_cluster_only_with_the_same_flags_and_backup() {
+        let bootstraps = vec!["a".to_owned(), "b".to_owned()];
+        let me = PeerInfo { bootstraps, take_over_ms: 9_000, backup: 7, ..PeerInfo::default() };
+        assert_eq!(difference(&me, &me), None);
+        let cases: [(fn(&mut PeerInfo), &str); 4] = [
+            (|other| other.bootstraps.clear(), "without --bootstrap"),
+            (|other| other.bootstraps.push("c".into()), "a, b, c"),
+            (|other| other.backup = 0, "another backup"),
+            (|other| other.take_over_ms = 0, "--take-over=9"),
+        ];
+        for (change, expected) in cases {
+            let mut other = me.clone();
+            change(&mut other);
+            let why = difference(&me, &other).expect("they differ");
+            assert!(why.contains(expected), "`{expected}` is not in: {why}");
+        }
+    }
+}

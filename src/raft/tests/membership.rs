@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use leaseway_core::Millis;
 use leaseway_proto::peer::PeerRequest;
 use openraft::{
     EntryPayload,
@@ -16,7 +15,7 @@ use crate::{
     membership::{members::ChangeError, report::Role},
     settings::Settings,
     tests::harness::{
-        cluster::{Cluster, SECRET, configuration, set_text, texts, until},
+        cluster::{Cluster, SECRET, set_text, texts, until},
         requests::{ask, ask_for_vote, identity, peer_info},
     },
     transport::Method,
@@ -46,35 +45,6 @@ async fn a_cluster_begins_only_once_all_peers_are_reachable_and_bootstrap() {
     cluster.propose(set_text("one")).await;
     until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["one"])).await;
     assert!(cluster.running().all(|(_, peer)| peer.origin() == StateOrigin::Bootstrapped));
-}
-
-#[tokio::test]
-async fn a_cluster_begins_only_if_all_peers_take_over_alike() {
-    let mut cluster = Cluster::new(&["a", "b"]).await;
-    let first = Settings { bootstrap: true, take_over: true, listening: Millis(9000), ..cluster.settings("a") };
-    cluster.start_with(first).await.expect("it starts");
-    let second = Settings { bootstrap: true, ..cluster.settings("b") };
-    cluster.start_with(second).await.expect("it starts");
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(cluster.masters().is_empty(), "b would not begin a learning period");
-    cluster.kill("b");
-    let second = |cluster: &Cluster| Settings {
-        bootstrap: true,
-        take_over: true,
-        listening: Millis(9000),
-        first_configuration: Some(configuration("first")),
-        ..cluster.settings("b")
-    };
-    cluster.kill("a");
-    let first = Settings { name: "a".into(), data: cluster.data("a"), ..second(&cluster) };
-    let first = Settings { peers: cluster.settings("a").peers, advertise: "a.example:80".into(), ..first };
-    cluster.start_with(first).await.expect("it starts");
-    let second = second(&cluster);
-    cluster.start_with(second).await.expect("it starts");
-    let (master, _) = cluster.master().await;
-    until("it is known", || cluster.peer(&master).read(|state| state.listens_whole())).await;
-    let (until, clock) = cluster.peer(&master).read(|state| (state.listen_until(), state.clock()));
-    assert!(until.is_some_and(|until| until > clock), "{until:?}");
 }
 
 #[tokio::test]

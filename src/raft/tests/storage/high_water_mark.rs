@@ -136,25 +136,6 @@ fn an_interrupted_first_start_is_no_loss() {
 }
 
 #[test]
-fn a_missing_high_water_mark_is_refused() {
-    let used = UsedDirectory::new();
-    used.vote();
-    used.append((0..3).map(|index| entry(1, index)));
-    let whole = fs::read(used.segment()).expect("it can be read");
-    fs::remove_file(used.path("floor")).expect("it can be removed");
-    // Without the mark, a log that has lost its last entry cannot be told from an intact one.
-    for length in [whole.len() - 1, whole.len()] {
-        fs::write(used.segment(), &whole[..length]).expect("it can be written");
-        for _ in 0..2 {
-            let why = used.refused();
-            for part in ["the file floor is missing", "will join them as a new one", "--take-over"] {
-                assert!(why.contains(part), "`{part}` is not in: {why}");
-            }
-        }
-    }
-}
-
-#[test]
 fn a_truncation_lowers_the_high_water_mark_and_later_entries_raise_it() {
     let used = UsedDirectory::new();
     used.vote();
