@@ -18,7 +18,7 @@ use self::{
     vote::Ballot,
 };
 use crate::{
-    log::{Membership, PeerId, Raft, acknowledged::Acknowledged, disk::Failing, store::LogStore},
+    log::{Membership, PeerId, Raft, acknowledged::Acknowledged, disk::FailureLatch, store::LogStore},
     settings::Settings,
     transport::{handshake::Handshake, liveness::Liveness},
 };
@@ -33,7 +33,7 @@ pub(crate) struct PeerContext {
     pub(crate) acknowledged: Acknowledged,
     pub(crate) log: LogStore,
     pub(crate) ballot: Ballot,
-    pub(crate) failing: Failing,
+    pub(crate) failing: FailureLatch,
     pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) discovered: DiscoveredMaster,
 }

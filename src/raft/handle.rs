@@ -215,9 +215,9 @@ impl RaftHandle {
 
     /// Stops cleanly. A master transfers mastership first. Nothing is in flight when this returns.
     pub async fn shutdown(&self) {
-        let (done, gone) = oneshot::channel();
+        let (done, has_left) = oneshot::channel();
         let _ = self.0.leave.send(done);
         // The sender is dropped once the peer has left.
-        let _ = gone.await;
+        let _ = has_left.await;
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use crate::{
     election::{PeerContext, master_lease::Mastership},
     handle::proposals::{self, WeakProposals},
-    log::{Raft, disk::Failing, high_water_mark::Flusher, store::LogStore},
+    log::{Raft, disk::FailureLatch, high_water_mark::Flusher, store::LogStore},
     metrics,
     settings::Settings,
     state::{
@@ -85,7 +85,7 @@ pub(crate) async fn advance_clock(
 }
 
 /// Flushes the high-water mark. Not on the disk thread, because commits wait for that thread.
-pub(crate) async fn flush_high_water_mark(mark: Flusher, failing: Failing) {
+pub(crate) async fn flush_high_water_mark(mark: Flusher, failing: FailureLatch) {
     loop {
         tokio::time::sleep(MARK_FLUSH_INTERVAL).await;
         if !mark.is_due() {

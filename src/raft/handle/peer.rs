@@ -15,14 +15,21 @@ use tokio::{
 };
 
 use crate::{
-    election::{PeerContext, master_lease::LeaseRenewal, master_lease::Mastership, timer::ElectionTimer},
+    election::{
+        PeerContext,
+        master_lease::{LeaseRenewal, Mastership},
+        timer::ElectionTimer,
+    },
     handle::{
         maintenance,
         open::{self, Opened, StartError},
         proposals::{self, Proposals, WeakProposals},
         service::PeersService,
     },
-    log::{Member, PeerId, Raft, disk::Failing, disk::FlushTimes},
+    log::{
+        Member, PeerId, Raft,
+        disk::{FailureLatch, FlushTimes},
+    },
     membership::{
         bootstrap::{self, Bootstrap, BootstrapOutcome},
         discovery::Discovery,
@@ -64,7 +71,7 @@ pub(crate) struct Running {
     /// Set once consensus has started.
     pub(crate) members: Arc<OnceLock<Arc<Members>>>,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// Asks the peer to leave. The sent sender is dropped when it has left.
+    /// Requests to shut down. Each carries a sender that is dropped once the peer has left.
     pub(crate) leave: mpsc::UnboundedSender<oneshot::Sender<()>>,
     pub(crate) origin: watch::Receiver<StateOrigin>,
     pub(crate) flushes: FlushTimes,
@@ -251,7 +258,7 @@ async fn begin_or_join(
     client: Arc<PeerClient>,
     origin: &watch::Sender<StateOrigin>,
 ) {
-    let (settings, failing): (_, Failing) = (Arc::clone(&context.settings), context.failing.clone());
+    let (settings, failing): (_, FailureLatch) = (Arc::clone(&context.settings), context.failing.clone());
     if settings.names_no_other_peer() {
         let members = BTreeMap::from([(context.id(), settings.own_member())]);
         if let Err(error) = bootstrap::begin(&context, &raft, members).await {

@@ -38,8 +38,7 @@ pub(crate) struct Proposal {
     lease: MasterLease,
     commands: Vec<Command>,
     bytes: u64,
-    /// Whether it skips the rest.
-    at_once: bool,
+    skips_rest: bool,
     done: Callback,
 }
 
@@ -68,7 +67,7 @@ pub(crate) async fn propose(
     decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }
 
-fn enqueue(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: bool, done: Callback) {
+fn enqueue(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, skips_rest: bool, done: Callback) {
     let bytes = crate::log::codec::encoded_len(&commands);
     if bytes > MAX_PROPOSAL_BYTES {
         return done(Err(ProposeError::TooLarge { bytes, most: MAX_PROPOSAL_BYTES }));
@@ -76,7 +75,7 @@ fn enqueue(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_on
     if lease.is_over() {
         return done(Err(ProposeError::Deposed));
     }
-    let proposal = Proposal { lease: lease.clone(), commands, bytes, at_once, done };
+    let proposal = Proposal { lease: lease.clone(), commands, bytes, skips_rest, done };
     if let Err(mpsc::error::SendError(proposal)) = queue.send(proposal) {
         (proposal.done)(Err(ProposeError::Deposed));
     }
@@ -91,7 +90,7 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>
             Some(first) => first,
             None => {
                 let Some(first) = queue.recv().await else { return };
-                if !first.at_once {
+                if !first.skips_rest {
                     sleep_until(rest_until).await;
                 }
                 first

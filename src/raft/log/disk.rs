@@ -25,11 +25,11 @@ pub struct Failure(pub(crate) Arc<str>);
 
 /// Publishes the first failure. Later ones are ignored.
 #[derive(Debug, Clone)]
-pub(crate) struct Failing(Arc<watch::Sender<Option<Failure>>>);
+pub(crate) struct FailureLatch(Arc<watch::Sender<Option<Failure>>>);
 
-impl Failing {
-    pub(crate) fn new() -> Failing {
-        Failing(Arc::new(watch::Sender::new(None)))
+impl FailureLatch {
+    pub(crate) fn new() -> FailureLatch {
+        FailureLatch(Arc::new(watch::Sender::new(None)))
     }
 
     pub(crate) fn fail(&self, why: &dyn std::fmt::Display) {
@@ -90,7 +90,7 @@ impl Disk {
         segments: Segments,
         mark: HighWaterMark,
         purged: Option<LogId>,
-        failing: Failing,
+        failing: FailureLatch,
     ) -> Disk {
         let (jobs, queue) = mpsc::channel();
         let flushes = FlushTimes::default();
@@ -118,7 +118,7 @@ struct Writer {
     segments: Segments,
     mark: HighWaterMark,
     purged: Option<LogId>,
-    failing: Failing,
+    failing: FailureLatch,
     flushes: FlushTimes,
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use crate::log::{
     LogId, StoreError,
-    codec::{self, DecodeError, FORMAT, Found, Kind},
+    codec::{self, DecodeError, FORMAT, FrameResult, Kind},
     directory,
     memory::{Log, Record, SegmentStart},
 };
@@ -192,7 +192,7 @@ pub(crate) fn replay(
         let wrong = |what: String| damaged(path, at as u64, what);
         let undecodable = |error: DecodeError| wrong(error.to_string());
         match codec::read_frame(bytes, at) {
-            Found::Frame { kind, payload, end } => {
+            FrameResult::Frame { kind, payload, end } => {
                 let size = (end - at) as u64;
                 match (&mut segment, kind) {
                     (None, Kind::Segment) => {
@@ -220,13 +220,17 @@ pub(crate) fn replay(
                 }
                 at = end;
             }
-            Found::Torn if last => {
+            FrameResult::Torn if last => {
                 return Ok(LoadedSegment { segment, length: at as u64, torn: (bytes.len() - at) as u64 });
             }
-            Found::End if last || at > 0 => return Ok(LoadedSegment { segment, length: at as u64, torn: 0 }),
-            Found::End | Found::Torn => return Err(wrong("it is truncated, and a later segment follows".into())),
-            Found::Damaged(what) => return Err(wrong(what.into())),
-            Found::Format(found) => return Err(StoreError::Format { path: path.to_owned(), found, known: FORMAT }),
+            FrameResult::End if last || at > 0 => return Ok(LoadedSegment { segment, length: at as u64, torn: 0 }),
+            FrameResult::End | FrameResult::Torn => {
+                return Err(wrong("it is truncated, and a later segment follows".into()));
+            }
+            FrameResult::Damaged(what) => return Err(wrong(what.into())),
+            FrameResult::Format(found) => {
+                return Err(StoreError::Format { path: path.to_owned(), found, known: FORMAT });
+            }
         }
     }
 }

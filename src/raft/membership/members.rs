@@ -23,8 +23,7 @@ use tokio::{
 use crate::{
     election::{
         PeerContext,
-        master_lease::StepDown,
-        master_lease::{MasterLease, Mastership},
+        master_lease::{MasterLease, Mastership, StepDown},
     },
     log::{Member, PeerId, Raft, RaftMetrics},
     state::machine::SharedState,

@@ -23,8 +23,7 @@ use tokio::{
 
 use crate::{
     election::{
-        master_lease::StepDown,
-        master_lease::{Mastership, PeerAddress},
+        master_lease::{Mastership, PeerAddress, StepDown},
         vote::{StandRequest, vote_leased_until},
     },
     log::{PeerId, RaftMetrics, RaftState, Vote},

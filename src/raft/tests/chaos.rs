@@ -11,7 +11,7 @@ use crate::{
     tests::harness::{
         callers::{Callers, Mistake, judge},
         cluster::{Cluster, assigned, is_settled, until_equal},
-        faults::{self, DiskState, Held, hold_next},
+        faults::{DiskState, HeldMessage},
         lease_watcher::LeaseWatcher,
     },
     transport::Method,
@@ -23,9 +23,9 @@ pub(crate) struct Harness {
     pub(crate) callers: Callers,
     pub(crate) watcher: LeaseWatcher,
     pub(crate) random: fastrand::Rng,
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<HeldMessage>,
     /// The steps so far, for error messages.
-    pub(crate) done: String,
+    pub(crate) history: String,
 }
 
 impl Harness {
@@ -36,7 +36,7 @@ impl Harness {
         // The load makes snapshots due.
         callers.add_load(1, load_bytes);
         let random = fastrand::Rng::with_seed(seed);
-        Harness { cluster, callers, watcher, random, held: Vec::new(), done: format!("seed {seed}:") }
+        Harness { cluster, callers, watcher, random, held: Vec::new(), history: format!("seed {seed}:") }
     }
 
     pub(crate) async fn start_peer(&mut self, name: &str) {
@@ -73,9 +73,10 @@ impl Chaos {
         };
         let other = names[self.harness.random.usize(..names.len())].clone();
         let is_down = self.down.contains(&victim);
-        let what = self.harness.random.u8(..32);
-        self.harness.done += &format!(" {what}{victim}");
-        match what {
+        let delay = Duration::from_millis(self.harness.random.u64(5..150));
+        let fault = self.harness.random.u8(..32);
+        self.harness.history += &format!(" {fault}{victim}");
+        match fault {
             0 | 1 => self.harness.cluster.isolate(&victim, true),
             2 => self.harness.cluster.cut(&victim, &other, true),
             3 | 4 => self.harness.cluster.cut_off(&victim, &other, true),
@@ -83,14 +84,10 @@ impl Chaos {
                 .iter()
                 .filter(|name| **name != victim)
                 .for_each(|name| self.harness.cluster.cut_off(&victim, name, true)),
-            6 => self.flap(&victim).await,
-            7 if !is_down => {
-                faults::set_log_disk(&self.harness.cluster.data(&victim), DiskState::Slow(self.some_time()))
-            }
-            8 if !is_down => {
-                faults::set_snapshot_disk(&self.harness.cluster.data(&victim), DiskState::Slow(self.some_time()))
-            }
-            9 if !is_down => faults::set_log_disk(&self.harness.cluster.data(&victim), DiskState::Broken),
+            6 => self.harness.cluster.flap(&victim).await,
+            7 if !is_down => self.harness.cluster.set_log_disk(&victim, DiskState::Slow(delay)),
+            8 if !is_down => self.harness.cluster.set_snapshot_disk(&victim, DiskState::Slow(delay)),
+            9 if !is_down => self.harness.cluster.set_log_disk(&victim, DiskState::Broken),
             10 | 11 if !is_down => self.kill(victim),
             12 => self.wipe(victim).await,
             13 if !is_down => {
@@ -98,9 +95,9 @@ impl Chaos {
                 self.transfers.spawn(async move { drop(peer.transfer(None).await) });
             }
             14..17 => self.hand_over_late().await,
-            17 => self.harness.held.push(hold_next(&self.harness.cluster.address(&victim, &other), None)),
+            17 => self.harness.held.push(self.harness.cluster.hold_next(&victim, &other, None)),
             18..20 => self.harness.held.drain(..).for_each(|held| held.release()),
-            20..26 => names.iter().for_each(|name| self.harness.cluster.isolate(name, false)),
+            20..26 => self.harness.cluster.restore_links(),
             _ => {
                 if let Some(name) = self.down.pop() {
                     self.harness.start_peer(&name).await;
@@ -110,17 +107,6 @@ impl Chaos {
         self.kill_failed();
     }
 
-    fn some_time(&mut self) -> Duration {
-        Duration::from_millis(self.harness.random.u64(5..150))
-    }
-
-    async fn flap(&self, victim: &str) {
-        for round in 0..8 {
-            self.harness.cluster.isolate(victim, round % 2 == 0);
-            tokio::time::sleep(Duration::from_millis(40)).await;
-        }
-    }
-
     /// The master asks another peer to stand for election, and that request is late. Meanwhile the master loses the
     /// third peer, and once the request has arrived, the second.
     async fn hand_over_late(&mut self) {
@@ -128,7 +114,7 @@ impl Chaos {
         let mut others: Vec<_> = self.harness.cluster.names.iter().filter(|name| **name != master).cloned().collect();
         self.harness.random.shuffle(&mut others);
         let next = others.swap_remove(0);
-        let held = hold_next(&self.harness.cluster.address(&master, &next), Some(Method::Stand));
+        let held = self.harness.cluster.hold_next(&master, &next, Some(Method::Stand));
         let peer = self.harness.cluster.peer(&master).clone();
         let transfer = {
             let next = next.clone();
@@ -154,7 +140,7 @@ impl Chaos {
         self.transfers.abort_all();
         self.harness.held.clear();
         self.harness.kill_peer(&name);
-        faults::set_log_disk(&self.harness.cluster.data(&name), DiskState::Sound);
+        self.harness.cluster.set_log_disk(&name, DiskState::Sound);
         self.down.push(name);
     }
 
@@ -182,22 +168,22 @@ impl Chaos {
     async fn end(mut self) -> Result<(usize, usize), String> {
         self.transfers.abort_all();
         self.harness.held.drain(..).for_each(|held| held.release());
+        self.harness.cluster.restore_links();
         for name in self.harness.cluster.names.clone() {
-            self.harness.cluster.isolate(&name, false);
-            faults::set_log_disk(&self.harness.cluster.data(&name), DiskState::Sound);
-            faults::set_snapshot_disk(&self.harness.cluster.data(&name), DiskState::Sound);
+            self.harness.cluster.set_log_disk(&name, DiskState::Sound);
+            self.harness.cluster.set_snapshot_disk(&name, DiskState::Sound);
         }
         self.kill_failed();
         for name in std::mem::take(&mut self.down) {
             self.harness.start_peer(&name).await;
         }
-        let Harness { cluster, callers, watcher, done, .. } = self.harness;
+        let Harness { cluster, callers, watcher, history, .. } = self.harness;
         // Commits once with all peers before the callers stop.
         cluster.propose(assigned("last", 1.0)).await;
-        let judged = judge(&callers.stop(&cluster).await).map_err(|why| format!("{done}: {why}"));
-        until_equal(&cluster, &cluster.names, &done).await;
+        let judged = judge(&callers.stop(&cluster).await).map_err(|why| format!("{history}: {why}"));
+        until_equal(&cluster, &cluster.names, &history).await;
         let losses: Vec<String> = cluster.running().flat_map(|(_, peer)| peer.losses()).collect();
-        assert_eq!(losses, [""; 0], "{done} no directory was restored");
+        assert_eq!(losses, [""; 0], "{history} no directory was restored");
         let (leases, held) = watcher.stop();
         assert!(leases > 1 && held > 0, "nothing happened: {leases} leases, {held} checks");
         judged

@@ -15,7 +15,6 @@ use crate::{
     settings::{Settings, timing::Timing},
     tests::harness::{
         cluster::{Cluster, SECRET, configuration, lone_master, set_text, texts, timing, until},
-        faults::hold_next,
         lease_watcher::LeaseWatcher,
         log_id,
         requests::{ask, identity, peer_info},
@@ -141,7 +140,7 @@ async fn a_late_request_to_stand_makes_no_second_master() {
     let (master, lease) = cluster.master().await;
     let others = cluster.others(&master);
     let [next, third] = others.as_slice() else { panic!("there are three") };
-    let held = hold_next(&cluster.address(&master, next), Some(Method::Stand));
+    let held = cluster.hold_next(&master, next, Some(Method::Stand));
     let peer = cluster.peer(&master).clone();
     let transfer = {
         let next = next.clone();

@@ -27,7 +27,11 @@ use crate::{
     },
     settings::{Secret, Settings, timing::Timing},
     state::{StoredState, machine::Clock},
-    tests::harness::requests::identity,
+    tests::harness::{
+        faults::{self, DiskState, HeldMessage},
+        requests::identity,
+    },
+    transport::Method,
 };
 
 /// The secret that all peers share.
@@ -214,6 +218,32 @@ impl Cluster {
                 self.cut(name, other, cut);
             }
         }
+    }
+
+    /// Isolates and restores a peer several times.
+    pub(crate) async fn flap(&self, name: &str) {
+        for round in 0..8 {
+            self.isolate(name, round % 2 == 0);
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    }
+
+    pub(crate) fn restore_links(&self) {
+        self.links.values().for_each(|(link, _)| link.cut.store(false, Ordering::SeqCst));
+    }
+
+    /// Sets the disk of a peer for the log and the vote.
+    pub(crate) fn set_log_disk(&self, name: &str, state: DiskState) {
+        faults::set_log_disk(&self.data(name), state);
+    }
+
+    pub(crate) fn set_snapshot_disk(&self, name: &str, state: DiskState) {
+        faults::set_snapshot_disk(&self.data(name), state);
+    }
+
+    /// Holds the next message from one peer to the other, see [`faults::hold_next`].
+    pub(crate) fn hold_next(&self, from: &str, to: &str, method: Option<Method>) -> HeldMessage {
+        faults::hold_next(&self.address(from, to), method)
     }
 
     /// The peers whose master lease holds now.

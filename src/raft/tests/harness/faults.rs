@@ -15,23 +15,23 @@ use crate::{log::StoreError, transport::Method};
 
 /// The messages to hold of all tests in this process, by the address that they are sent to. Each link of a
 /// [`Cluster`](super::cluster::Cluster) has its own address.
-static WANTED: Mutex<BTreeMap<String, Vec<Held>>> = Mutex::new(BTreeMap::new());
+static WANTED: Mutex<BTreeMap<String, Vec<HeldMessage>>> = Mutex::new(BTreeMap::new());
 
 /// A message that is held until it is released, for at most ten seconds.
 #[derive(Clone)]
-pub(crate) struct Held {
+pub(crate) struct HeldMessage {
     method: Option<Method>,
-    state: Arc<HeldState>,
+    state: Arc<HeldMessageState>,
 }
 
 #[derive(Default)]
-struct HeldState {
+struct HeldMessageState {
     caught: Notify,
     released: Notify,
     answered: Notify,
 }
 
-impl Held {
+impl HeldMessage {
     /// Waits until a message is held.
     pub(crate) async fn caught(&self) {
         self.state.caught.notified().await;
@@ -49,8 +49,8 @@ impl Held {
 }
 
 /// Holds the next message to this address, and of this method if one is given. The sender's timeout goes on.
-pub(crate) fn hold_next(address: &str, method: Option<Method>) -> Held {
-    let held = Held { method, state: Arc::default() };
+pub(crate) fn hold_next(address: &str, method: Option<Method>) -> HeldMessage {
+    let held = HeldMessage { method, state: Arc::default() };
     let mut wanted = WANTED.lock().unwrap_or_else(PoisonError::into_inner);
     wanted.entry(address.to_owned()).or_default().push(held.clone());
     held

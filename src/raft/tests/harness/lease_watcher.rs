@@ -67,9 +67,9 @@ impl Watched {
             }
             let now = clock();
             // A lease that began after this time does not count.
-            let at_once: Vec<_> = leases.iter().filter(|lease| lease.since() <= now && lease.holds(now)).collect();
-            assert!(at_once.len() <= 1, "at {now:?} all of these hold: {at_once:?}");
-            held += at_once.len();
+            let holding: Vec<_> = leases.iter().filter(|lease| lease.since() <= now && lease.holds(now)).collect();
+            assert!(holding.len() <= 1, "at {now:?} all of these hold: {holding:?}");
+            held += holding.len();
             std::thread::sleep(Duration::from_micros(500));
         }
         (leases.len(), held)

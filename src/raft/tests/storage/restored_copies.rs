@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A cluster with a copy of the victim's data directory.
-struct Copied {
+struct CopiedDirectory {
     cluster: Cluster,
     victim: String,
     others: Vec<String>,
@@ -47,9 +47,9 @@ fn bytes(of: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     below.chain(here).collect()
 }
 
-impl Copied {
+impl CopiedDirectory {
     /// Copies the directory of the master or of a follower.
-    async fn new(is_master: bool) -> Copied {
+    async fn new(is_master: bool) -> CopiedDirectory {
         let cluster = Cluster::three().await;
         cluster.propose(set_text("before")).await;
         until_equal(&cluster, &cluster.names, "at first").await;
@@ -57,7 +57,7 @@ impl Copied {
         let victim = cluster.names.iter().find(|name| (**name == master) == is_master).expect("there is one").clone();
         let others = cluster.names.iter().filter(|name| **name != victim).cloned().collect();
         let kept = tempfile::tempdir().expect("a temporary directory");
-        let copied = Copied { cluster, victim, others, copy: kept };
+        let copied = CopiedDirectory { cluster, victim, others, copy: kept };
         // If two copies are the same, nothing was written in between.
         until("nothing is written", || {
             let again = tempfile::tempdir().expect("a temporary directory");
@@ -113,8 +113,8 @@ impl Copied {
 }
 
 /// Restores the directory of the master or of a follower, and returns once the others have noticed it.
-async fn restored(is_master: bool, others_run: bool) -> Copied {
-    let mut copied = Copied::new(is_master).await;
+async fn restored(is_master: bool, others_run: bool) -> CopiedDirectory {
+    let mut copied = CopiedDirectory::new(is_master).await;
     copied.commit_more().await;
     let victim = copied.victim.clone();
     let stopped = if others_run { Vec::new() } else { copied.others.clone() };
@@ -163,7 +163,7 @@ async fn a_directory_restored_while_the_others_run_is_noticed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_of_a_majority_is_noticed_by_the_remaining_peer() {
     for runs in [false, true] {
-        let mut copied = Copied::new(false).await;
+        let mut copied = CopiedDirectory::new(false).await;
         let (knows, _) = copied.cluster.master().await;
         let behind = copied.others.iter().find(|name| **name != knows).expect("there are two").clone();
         copied.cluster.kill(&behind);

@@ -18,7 +18,7 @@ use crate::{
     log::{
         Entry, LogId, Payload, StoreError,
         directory::Directory,
-        disk::{Disk, Failing},
+        disk::{Disk, FailureLatch},
         high_water_mark::HighWaterMark,
         memory::{Log, Record},
         segments::Segments,
@@ -285,7 +285,7 @@ fn a_stored_vote_for_this_peer_is_read_as_not_committed() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let root = Arc::new(Directory::open(directory.path()).expect("it opens"));
     let (segments, _) = Segments::open(&directory.path().join("log"), None).expect("it opens");
-    let failing = Failing::new();
+    let failing = FailureLatch::new();
     let mark = HighWaterMark::open(&root, None, None, Default::default()).expect("it opens");
     let snapshots = Snapshots::new(Arc::clone(&root), failing.clone());
     let disk = Disk::start(root, segments, mark, None, failing);
