@@ -219,28 +219,17 @@ async fn connect(near: TcpStream, shared: Arc<Shared>, number: usize) {
 }
 
 /// Selects one of the two directions.
-type SelectDirection = fn(&Shared) -> &Direction;
+type Side = fn(&Shared) -> &Direction;
 
-async fn carry(
-    from: OwnedReadHalf,
-    to: OwnedWriteHalf,
-    shared: Arc<Shared>,
-    number: usize,
-    direction: SelectDirection,
-) {
+async fn carry(from: OwnedReadHalf, to: OwnedWriteHalf, shared: Arc<Shared>, number: usize, side: Side) {
     let (send, receive) = mpsc::channel(64);
-    tokio::spawn(deliver(receive, to, Arc::clone(&shared), number, direction));
-    read(from, send, &shared, direction).await;
+    tokio::spawn(deliver(receive, to, Arc::clone(&shared), number, side));
+    read(from, send, &shared, side).await;
 }
 
 /// Reads data, and sets the time at which each piece is due.
-async fn read(
-    mut from: OwnedReadHalf,
-    send: mpsc::Sender<(Instant, Vec<u8>)>,
-    shared: &Shared,
-    direction: SelectDirection,
-) {
-    let direction = direction(shared);
+async fn read(mut from: OwnedReadHalf, send: mpsc::Sender<(Instant, Vec<u8>)>, shared: &Shared, side: Side) {
+    let direction = side(shared);
     let mut buffer = vec![0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         if std::ptr::eq(direction, &shared.there) {
@@ -258,12 +247,12 @@ async fn deliver(
     mut to: OwnedWriteHalf,
     shared: Arc<Shared>,
     number: usize,
-    direction: SelectDirection,
+    side: Side,
 ) {
     let (mut has_stalled, mut before) = (false, None);
     while let Some((due, piece)) = receive.recv().await {
         sleep_until(due).await;
-        has_stalled |= direction(&shared).wait(number).await;
+        has_stalled |= side(&shared).wait(number).await;
         // Keep half of the original distance between pieces while catching up.
         if let Some((due_before, delivered)) = before.filter(|_| has_stalled) {
             sleep_until(delivered + (due - due_before) / 2).await;
@@ -274,7 +263,7 @@ async fn deliver(
         }
     }
     // The other side has closed: so does this one, and faults delay that like data.
-    direction(&shared).wait(number).await;
+    side(&shared).wait(number).await;
     let _ = to.shutdown().await;
 }
 
