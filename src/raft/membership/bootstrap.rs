@@ -205,7 +205,8 @@ mod tests {
         let bootstraps = vec!["a".to_owned(), "b".to_owned()];
         let me = PeerInfo { bootstraps, take_over_ms: 9_000, backup: 7, ..PeerInfo::default() };
         assert_eq!(difference(&me, &me), None);
-        let cases: [(fn(&mut PeerInfo), &str); 4] = [
+        type Change = fn(&mut PeerInfo);
+        let cases: [(Change, &str); 4] = [
             (|other| other.bootstraps.clear(), "without --bootstrap"),
             (|other| other.bootstraps.push("c".into()), "a, b, c"),
             (|other| other.backup = 0, "another backup"),

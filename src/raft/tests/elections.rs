@@ -149,7 +149,7 @@ async fn a_late_request_to_stand_makes_no_second_master() {
     held.caught().await;
     let _ = transfer.await.expect("nothing panics");
     until("there is a later lease", || cluster.masters().iter().any(|(_, later)| later.term() > lease.term())).await;
-    // The master has only the peer that the message is addressed to, and loses the third one.
+    // The master loses one peer, and keeps the one that the held message is addressed to.
     let (again, _) = cluster.master().await;
     cluster.cut(&again, if again == *third { next } else { third }, true);
     tokio::time::sleep(Duration::from_millis(600)).await;
@@ -241,7 +241,7 @@ async fn without_a_majority_no_peer_starts_an_election() {
     for name in &cluster.names {
         assert_eq!(elections(&cluster, name), before, "{name} has started an election");
     }
-    // A peer that was just started knows no vote lease, and reaches no majority either.
+    // A restarted peer knows no vote lease, and reaches no majority either.
     cluster.kill(&one);
     cluster.start(&one).await;
     tokio::time::sleep(long()).await;

@@ -54,7 +54,7 @@ async fn messages_of_other_clusters_formats_and_secrets_are_rejected_with_the_re
     assert_eq!(status.code(), Code::InvalidArgument);
     ask_for_vote(&cluster, "a", me, good.clone(), vote()).await.expect("it is accepted");
 
-    // A peer of another cluster does not even learn which peer answers.
+    // A greeting of another cluster is rejected as well. One without a cluster is accepted, because it may join.
     let hello = async |from: PeerInfo| {
         let request = PeerRequest { from: Some(from), ..PeerRequest::default() };
         ask(&cluster, "a", SECRET, Method::Hello, request).await.map(|_| ())

@@ -58,7 +58,7 @@ impl UsedDirectory {
         open(&settings).map_err(|error| error.to_string())
     }
 
-    /// Writes everything but the log. Without a vote the directory would be refused for another reason.
+    /// Stores a vote and a cluster. Without a vote, the directory would be refused for another reason.
     fn vote(&self) {
         let mut opened = self.open().expect("it opens");
         self.join(&opened);
@@ -144,7 +144,7 @@ fn a_truncation_lowers_the_high_water_mark_and_later_entries_raise_it() {
     assert_eq!(used.open().expect("it is whole").log.log().last(), Some(log_id(1, 1)));
     used.append([entry(2, 2)].into_iter());
     let whole = fs::read(used.segment()).expect("it can be read");
-    // The new entry is lost; then also the truncation before it, which leaves a longer and older log.
+    // A short cut loses the new entry. A longer one also loses the truncation before it, so that older entries return.
     for lost in 1..whole.len() {
         cut(&used.segment(), whole.len() - lost);
         assert!(used.refused().contains("everything up to entry 2 of term 2"), "{lost} bytes are lost");
@@ -265,7 +265,7 @@ fn a_missing_truncated_or_damaged_file_is_refused_by_name() {
             bytes[at] ^= 1 << (at % 8);
             fs::write(&path, &bytes).expect("it can be written");
             match used.open() {
-                // Only one slot is damaged, or the space between the slots.
+                // One slot is damaged, or the space between the slots.
                 Ok(opened) => {
                     assert_eq!((&*name, opened.log.log().last()), ("floor", Some(log_id(1, 2))), "byte {at}");
                     drop(opened);

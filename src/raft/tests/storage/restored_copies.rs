@@ -85,7 +85,7 @@ impl CopiedDirectory {
     async fn restore_copy(&self) {
         self.cluster.wipe(&self.victim);
         copy(self.copy.path(), &self.data());
-        // The peer itself cannot notice it.
+        // The directory alone looks intact.
         drop(Directory::open(&self.data()).expect("it is free"));
     }
 
