@@ -5,6 +5,7 @@
 //! comparison of integers, free of rounding.
 
 pub mod figures;
+pub mod linearizability;
 pub mod oracle;
 pub mod pool;
 

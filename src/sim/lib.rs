@@ -49,7 +49,7 @@
 //! | `network` | the delays and losses of messages, and the messages |
 //! | `client` | simulated clients of every kind |
 //! | `node` | simulated nodes: the engines of a master, and the replicated state |
-//! | `accounting` | measurements, and the oracle |
+//! | `accounting` | measurements, the oracle, and a linearizability checker for tests of real peers |
 //! | `simulation` | the event loop, and the events of clients and nodes |
 //! | `runner` | one run or many in parallel; the search for planted faults |
 

@@ -6,7 +6,7 @@ use leaseway_core::Millis;
 
 /// How quickly mastership moves, and how much network delay it tolerates.
 ///
-/// `timings_keep_their_promises` asserts two properties of every accepted timing, for clocks whose rates are off by up
+/// `accepted_timings_are_safe` asserts two properties of every accepted timing, for clocks whose rates are off by up
 /// to one part in a thousand:
 ///
 /// 1. One master: a master lease ends at most [`reliable`](Timing::reliable) after the request that a quorum confirmed
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn timings_keep_their_promises() {
+    fn accepted_timings_are_safe() {
         const LEASE: u64 = 60_000;
         let changes = Changes {
             epoch: Epoch(1),

@@ -10,10 +10,10 @@ use openraft::{
 
 use crate::{
     log::{
+        Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote,
         codec::{self, Kind},
         memory::{Log, SegmentStart},
         segments,
-        types::{Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote},
     },
     state::{State, StoredState},
 };

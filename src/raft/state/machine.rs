@@ -13,13 +13,8 @@ use openraft::{
 
 use crate::{
     log::{
-        StoreError, codec,
-        command::Command,
-        snapshots::Snapshots,
-        types::{
-            Entry, LogId, Member, Membership, Outcome, Payload, PeerId, SnapshotMeta, StorageError, StoredMembership,
-            Types,
-        },
+        Entry, LogId, Member, Membership, Outcome, Payload, PeerId, SnapshotMeta, StorageError, StoreError,
+        StoredMembership, Types, codec, command::Command, snapshots::Snapshots,
     },
     state::{State, StoredState},
 };

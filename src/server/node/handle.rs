@@ -261,18 +261,18 @@ impl NodeHandle {
         self.shared.directory.role().check(self.clock.at())
     }
 
-    fn quorum(&self) -> Option<&RaftHandle> {
-        self.shared.membership.as_ref().map(|membership| &membership.quorum)
+    fn raft(&self) -> Option<&RaftHandle> {
+        self.shared.membership.as_ref().map(|membership| &membership.raft)
     }
 
     /// Whether this peer is master, or is in contact with the master as a voter.
     pub(crate) fn has_heard_itself(&self) -> bool {
-        self.quorum().is_none_or(RaftHandle::hears_master)
+        self.raft().is_none_or(RaftHandle::gets_heartbeats)
     }
 
     /// Why this peer neither votes nor serves, if so.
     pub(crate) fn ineligible(&self) -> Option<Ineligible> {
-        self.quorum().and_then(RaftHandle::ineligible)
+        self.raft().and_then(RaftHandle::ineligible)
     }
 
     /// The lease of this master. `None` for a server without peers.
@@ -323,7 +323,7 @@ impl NodeHandle {
         self.tell(Configure(ConfigInForce { repository, access, version, source, ..ConfigInForce::default() })).await
     }
 
-    /// Applies the state of the quorum now rather than with the next poll.
+    /// Applies the replicated state now rather than with the next poll.
     pub(crate) async fn look_at_facts(&self) -> Result<(), Gone> {
         self.tell(FollowQuorum).await
     }
@@ -381,7 +381,7 @@ impl NodeHandle {
 
     /// Committed data that other peers have lost, in words.
     pub(crate) fn losses(&self) -> Vec<String> {
-        self.quorum().map_or_else(Vec::new, RaftHandle::losses)
+        self.raft().map_or_else(Vec::new, RaftHandle::losses)
     }
 
     /// Waits until no other plan is made, because each copies all holders of a resource.

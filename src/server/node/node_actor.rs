@@ -52,7 +52,7 @@ const PART_AT_ONCE: usize = 64;
 /// The part of a node in the quorum of its peers.
 #[derive(Clone)]
 pub(crate) struct Membership {
-    pub(crate) quorum: RaftHandle,
+    pub(crate) raft: RaftHandle,
     pub(crate) handover: Handover,
     /// The configuration that this peer was started with.
     pub(crate) initial: Arc<InitialConfiguration>,
@@ -121,7 +121,7 @@ impl NodeShared {
             config: watch::Sender::new(Arc::new(first)),
             watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
             subscribers: Arc::new(Subscribers::telling(Arc::clone(authorizer.audit().changes()))),
-            assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.quorum)),
+            assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.raft)),
             authorizer: Arc::clone(authorizer),
             accounts: Arc::clone(accounts),
             holders: Arc::default(),
@@ -150,7 +150,7 @@ pub(super) struct NodeActor {
     resource_places: HashMap<Arc<str>, ResourcePlace>,
     /// When this peer took its role. Learning mode counts from here.
     since: Millis,
-    /// The newest decision of the quorum.
+    /// The newest mastership.
     mastership: Mastership,
     /// Becomes true when a master is first known.
     master_known: watch::Sender<bool>,
@@ -180,7 +180,7 @@ impl Actor for NodeActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         if let Some(membership) = &self.shared.membership {
-            actix_rt::spawn(election::follow(membership.quorum.clone(), ctx.address()));
+            actix_rt::spawn(election::follow(membership.raft.clone(), ctx.address()));
         }
     }
 
@@ -257,7 +257,7 @@ impl Handler<Reject> for NodeActor {
     }
 }
 
-/// The quorum has decided which peer is master.
+/// The mastership has changed.
 struct Elected(Mastership);
 
 impl Message for Elected {
@@ -272,7 +272,7 @@ impl Handler<Elected> for NodeActor {
     }
 }
 
-/// The state of the quorum may have changed.
+/// The replicated state may have changed.
 pub(super) struct FollowQuorum;
 
 impl Message for FollowQuorum {
@@ -283,7 +283,7 @@ impl Handler<FollowQuorum> for NodeActor {
     type Result = ();
 
     fn handle(&mut self, _: FollowQuorum, ctx: &mut Context<Self>) {
-        self.follow_quorum(ctx);
+        self.follow_raft_state(ctx);
     }
 }
 
@@ -303,7 +303,7 @@ impl Handler<HandOver> for NodeActor {
         Box::pin(async move {
             let _ = tokio::time::timeout(PART_TIMEOUT, part(&shared.directory)).await;
             if let Some(membership) = &shared.membership {
-                membership.quorum.shutdown().await;
+                membership.raft.shutdown().await;
             }
         })
     }
@@ -442,7 +442,7 @@ impl NodeActor {
     /// The peers of a node share the number of their cluster. A server without a data directory is a new instance with
     /// each start.
     fn instance(&self) -> NodeInstance {
-        let cluster = self.shared.membership.as_ref().and_then(|membership| membership.quorum.cluster_number());
+        let cluster = self.shared.membership.as_ref().and_then(|membership| membership.raft.cluster_number());
         let node = cluster.and_then(|cluster| NonZeroU64::new((cluster >> 64) as u64 ^ cluster as u64));
         let term = match self.shared.directory.role() {
             Role::Master(Some(master_lease)) => master_lease.term(),

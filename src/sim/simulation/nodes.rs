@@ -246,7 +246,7 @@ impl Simulation<'_> {
             node.log.push_back(Proposed { changes, reached, at: now, own_end: master.own_end });
             #[cfg(feature = "planted")]
             if let Some(uplink) = &master.uplink {
-                node.remembered = uplink.engine.remembered(now);
+                node.remembered = uplink.engine.carried_over(now);
             }
             let stored = Event::Committed { node: index, incarnation: node.incarnation };
             self.queue.put(now.plus(self.plan.scenario.commit.0), stored);

@@ -12,7 +12,7 @@ use leaseway_client::{
 };
 use leaseway_core::{DemandSummary, Millis};
 use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
-use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput};
+use leaseway_uplink::{Aggregate, Granted, NewSupply, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -80,16 +80,16 @@ impl Asker for UplinkAsker {
     async fn step(&mut self) -> Option<Step<Aggregate>> {
         let inputs = self.inputs();
         let mut effects = self.run(inputs).await?;
-        self.deliver(std::mem::take(&mut effects.lent));
+        self.deliver(std::mem::take(&mut effects.supplies));
         if let Some(due) = effects.summarize {
             let summary = self.summarize(due).await;
             effects = self.run(vec![UplinkInput::Summaries(summary)]).await?;
         }
-        let UplinkEffects { send, under_way, wake, parent, failures, resources, .. } = effects;
+        let UplinkEffects { send, in_flight, wake, parent, failures, resources, .. } = effects;
         self.context.status.write(|report| {
             (report.master, report.failures, report.resources) = (parent, failures, resources);
         });
-        Some(Step { outgoing: send, in_flight: under_way, wake: wake.map(|at| self.instant(at)) })
+        Some(Step { outgoing: send, in_flight, wake: wake.map(|at| self.instant(at)) })
     }
 
     fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<ParentAnswer> {
@@ -114,7 +114,7 @@ impl Asker for UplinkAsker {
                 if master.is_none() {
                     self.failed(format!("{server}: is not the master and knows none"));
                 }
-                (ParentOutcome::Redirected, Some(ParentReply::Elsewhere(master)))
+                (ParentOutcome::Redirected, Some(ParentReply::Redirected(master)))
             }
             Outcome::Failed(status) => {
                 self.failed(explain(server, &status));
@@ -126,7 +126,7 @@ impl Asker for UplinkAsker {
             }
         };
         metrics::parent_asked(asked, took);
-        self.happened.extend(reply.map(|reply| UplinkInput::Ended { number, reply }));
+        self.happened.extend(reply.map(|reply| UplinkInput::RequestEnded { number, reply }));
     }
 
     fn hinted(&mut self, resources: Option<Vec<String>>) {
@@ -147,7 +147,7 @@ impl UplinkAsker {
                 self.complaints.remove(id);
             }
         }
-        let asking = self.asking.drain(..).map(Notice::Asks);
+        let asking = self.asking.drain(..).map(Notice::AskSoon);
         let mut inputs: Vec<_> = asking.chain(notices).map(UplinkInput::Notice).collect();
         inputs.append(&mut self.happened);
         inputs
@@ -165,8 +165,8 @@ impl UplinkAsker {
 
     /// Delivers supplies. If a resource does not take one, it is as if it had never arrived: the next summary of the
     /// resource names the previous one.
-    fn deliver(&mut self, lent: Vec<Lent>) {
-        for Lent { id, supply, settings } in lent {
+    fn deliver(&mut self, supplies: Vec<NewSupply>) {
+        for NewSupply { id, supply, settings } in supplies {
             metrics::supplied();
             let resource = self.context.directory.get(&id);
             if resource.and_then(|resource| resource.send(Supplied { supply, settings }).ok()).is_none() {

@@ -13,7 +13,7 @@ use crate::{
         State,
         backup::{Backup, BackupError, BackupHeader, PlaceError},
     },
-    tests::cluster::{Cluster, assigned, set_text, texts, until},
+    tests::harness::cluster::{Cluster, assigned, set_text, texts, until},
 };
 
 /// Every kind of command, with more notes of a pool than one record holds.
@@ -101,7 +101,7 @@ fn a_backup_restores_the_state_except_promises_and_begins_a_learning_period() {
 }
 
 #[test]
-fn a_damaged_file_is_refused_with_its_line() {
+fn a_damaged_backup_is_refused_with_its_line() {
     let bytes = backup().to_bytes();
     let lines = bytes.split(|byte| *byte == b'\n').count() - 1;
     for end in (0..bytes.len()).step_by(997).chain([bytes.len() - 2, bytes.len() - 20]) {
@@ -124,10 +124,10 @@ fn a_damaged_file_is_refused_with_its_line() {
 }
 
 /// Written by format 1. These bytes must not change.
-const FORMAT_1: &str = include_str!("fixtures/backup-1.jsonl");
+const FORMAT_1: &str = include_str!("../fixtures/backup-1.jsonl");
 
 #[test]
-fn files_of_format_1_are_read() {
+fn backups_of_format_1_are_read() {
     let mut small = state().record(Millis(0));
     small.pools[0].1.balances.truncate(1);
     let small = State::restore(small, Millis(0));

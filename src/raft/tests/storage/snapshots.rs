@@ -6,15 +6,11 @@ use openraft::raft::InstallSnapshotRequest;
 
 use crate::{
     handle::{open::StartError, service::ReceivedSnapshot, start},
-    log::{
-        StoreError,
-        command::Command,
-        types::{SnapshotMeta, Types, Vote},
-    },
-    tests::cluster::{Cluster, assigned, set_text, texts, until},
+    log::{SnapshotMeta, StoreError, Types, Vote, command::Command},
+    tests::harness::cluster::{Cluster, assigned, set_text, texts, until},
 };
 
-/// Commands that take many bytes in the log and none in the state.
+/// Commands that are large in the log and leave the state unchanged.
 fn ballast(round: usize) -> Vec<Command> {
     let client = format!("{round}{}", "x".repeat(600 << 10));
     vec![assigned(&client, 0.0)]
@@ -51,7 +47,7 @@ fn a_snapshot_chunk_after_a_gap_is_refused() {
 }
 
 #[tokio::test]
-async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot() {
+async fn a_long_log_is_compacted_and_a_lagging_peer_gets_a_snapshot() {
     let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;

@@ -15,42 +15,42 @@ use crate::{log::StoreError, transport::Method};
 
 /// The messages to hold of all tests in this process, by the address that they are sent to. Each link of a
 /// [`Cluster`](super::cluster::Cluster) has its own address.
-static WANTED: Mutex<BTreeMap<String, Vec<Held>>> = Mutex::new(BTreeMap::new());
+static WANTED: Mutex<BTreeMap<String, Vec<HeldMessage>>> = Mutex::new(BTreeMap::new());
 
 /// A message that is held until it is released, for at most ten seconds.
 #[derive(Clone)]
-pub(super) struct Held {
+pub(crate) struct HeldMessage {
     method: Option<Method>,
-    state: Arc<HeldState>,
+    state: Arc<HeldMessageState>,
 }
 
 #[derive(Default)]
-struct HeldState {
+struct HeldMessageState {
     caught: Notify,
     released: Notify,
     answered: Notify,
 }
 
-impl Held {
+impl HeldMessage {
     /// Waits until a message is held.
-    pub(super) async fn caught(&self) {
+    pub(crate) async fn caught(&self) {
         self.state.caught.notified().await;
     }
 
     /// Delivers the message, and waits for the answer.
-    pub(super) async fn deliver(&self) {
+    pub(crate) async fn deliver(&self) {
         self.release();
         self.state.answered.notified().await;
     }
 
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.state.released.notify_one();
     }
 }
 
 /// Holds the next message to this address, and of this method if one is given. The sender's timeout goes on.
-pub(super) fn hold_next(address: &str, method: Option<Method>) -> Held {
-    let held = Held { method, state: Arc::default() };
+pub(crate) fn hold_next(address: &str, method: Option<Method>) -> HeldMessage {
+    let held = HeldMessage { method, state: Arc::default() };
     let mut wanted = WANTED.lock().unwrap_or_else(PoisonError::into_inner);
     wanted.entry(address.to_owned()).or_default().push(held.clone());
     held
@@ -83,7 +83,7 @@ pub(crate) async fn deliver<T: Send + 'static>(
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DiskState {
+pub(crate) enum DiskState {
     Sound,
     /// A write takes this long.
     Slow(Duration),
@@ -105,17 +105,17 @@ fn with<R>(directory: &Path, f: impl FnOnce(&mut Disks) -> R) -> R {
 }
 
 /// Sets the disk for the log and the vote.
-pub(super) fn set_log_disk(directory: &Path, state: DiskState) {
+pub(crate) fn set_log_disk(directory: &Path, state: DiskState) {
     with(directory, |disks| disks.log = Some(state));
 }
 
 /// Sets the disk for snapshots.
-pub(super) fn set_snapshot_disk(directory: &Path, state: DiskState) {
+pub(crate) fn set_snapshot_disk(directory: &Path, state: DiskState) {
     with(directory, |disks| disks.snapshot = Some(state));
 }
 
 /// Called on the thread that is about to write.
-pub(crate) fn meet_disk(directory: &Path, what: &str) -> Result<(), StoreError> {
+pub(crate) fn inject_disk_fault(directory: &Path, what: &str) -> Result<(), StoreError> {
     match with(directory, |disks| if what == "snapshot" { disks.snapshot } else { disks.log }) {
         Some(DiskState::Slow(takes)) => thread::sleep(takes),
         Some(DiskState::Broken) => {

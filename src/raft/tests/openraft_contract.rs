@@ -1,4 +1,4 @@
-//! The workarounds for faults of openraft: docs/internals/openraft.md.
+//! The workarounds for openraft's faults, which docs/internals/openraft.md lists.
 
 use std::{
     collections::BTreeSet,
@@ -25,16 +25,12 @@ use tokio::{net::TcpListener, time::sleep};
 
 use crate::{
     handle::open::{Opened, open},
-    log::{
-        acknowledged::Acknowledged,
-        codec,
-        types::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
-    },
+    log::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote, acknowledged::Acknowledged, codec},
     settings::Settings,
-    tests::{
+    tests::harness::{
         cluster::{Cluster, until},
-        rejections::identity,
-        segments::log_id,
+        log_id,
+        requests::identity,
     },
     transport::{client::PeerClient, handshake::Handshake, network::PeerNetwork, proof::Prover},
 };
@@ -60,7 +56,7 @@ fn nothing(opened: &Opened) -> Box<Cursor<Vec<u8>>> {
 }
 
 #[tokio::test]
-async fn a_peer_says_nothing_for_a_vote_that_it_has_given_up() {
+async fn a_peer_sends_no_entries_for_an_earlier_vote() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = Arc::new(settings(&directory));
     let mut opened = open(&settings).expect("it opens");
@@ -98,7 +94,7 @@ async fn a_peer_says_nothing_for_a_vote_that_it_has_given_up() {
 }
 
 #[tokio::test]
-async fn what_goes_to_a_follower_has_no_gap() {
+async fn entries_for_a_follower_have_no_gap() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut opened = open(&settings(&directory)).expect("it opens");
     opened.log.blocking_append((0..10).map(blank)).await.expect("it is written");
@@ -143,7 +139,7 @@ async fn a_damaged_snapshot_ends_the_wait_to_purge_the_log() {
 }
 
 #[tokio::test]
-async fn an_older_snapshot_never_takes_the_place_of_a_newer_one() {
+async fn an_older_snapshot_never_replaces_a_newer_one() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = settings(&directory);
     let mut opened = open(&settings).expect("it opens");
@@ -158,7 +154,7 @@ async fn an_older_snapshot_never_takes_the_place_of_a_newer_one() {
 }
 
 #[tokio::test]
-async fn a_panic_while_entries_are_applied_ends_consensus_in_words() {
+async fn a_panic_while_entries_are_applied_is_reported_as_an_error() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let panics = Arc::<AtomicBool>::default();
     let clock = {
@@ -198,7 +194,7 @@ fn settled(cluster: &Cluster, at: &str) -> Option<(BTreeSet<PeerId>, PeerId)> {
 }
 
 #[tokio::test]
-async fn a_change_that_died_between_its_steps_is_finished() {
+async fn a_half_done_membership_change_is_finished() {
     let mut cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     cluster.add_name("d").await;
@@ -212,7 +208,7 @@ async fn a_change_that_died_between_its_steps_is_finished() {
 }
 
 #[tokio::test]
-async fn a_master_that_a_change_removes_lets_another_finish_it() {
+async fn a_removed_master_transfers_mastership_before_the_change_is_finished() {
     let cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     let others: Vec<&str> = ["a", "b", "c"].into_iter().filter(|name| *name != master).collect();

@@ -12,15 +12,15 @@ use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
     log::{
-        codec::{self, FORMAT, Found, Kind},
+        Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership,
+        codec::{self, FORMAT, FrameResult, Kind},
         command::{Command, KeptOverride, Listening},
         memory::{Record, SegmentStart},
         segments,
         snapshots::StoredSnapshot,
-        types::{Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership},
     },
     state::{State, StoredState},
-    tests::cluster::configuration,
+    tests::harness::cluster::configuration,
 };
 
 fn log_id(index: u64) -> LogId {
@@ -180,7 +180,7 @@ fn the_stored_bytes_have_not_changed() {
 /// Reads a file as a peer would. Returns the entries of its log and the state of its snapshot.
 fn understood(bytes: &[u8]) -> (Vec<Entry>, State) {
     let (mut at, mut kinds, mut read, mut known) = (0, Vec::new(), Vec::new(), None);
-    while let Found::Frame { kind, payload, end } = codec::read_frame(bytes, at) {
+    while let FrameResult::Frame { kind, payload, end } = codec::read_frame(bytes, at) {
         kinds.push(kind as u8);
         if kind == Kind::Entry {
             read.push(codec::decode::<Entry>(payload).expect("an entry"));
@@ -224,7 +224,7 @@ fn an_unknown_format_is_refused_by_name() {
     bytes[1] = FORMAT + 1;
     let checksum = crc32fast::hash(&bytes[..8]);
     bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
-    assert!(matches!(codec::read_frame(&bytes, 0), Found::Format(found) if found == FORMAT + 1));
+    assert!(matches!(codec::read_frame(&bytes, 0), FrameResult::Format(found) if found == FORMAT + 1));
     let directory = tempfile::tempdir().expect("a temporary directory");
     fs::write(directory.path().join("vote"), &bytes).expect("it can be written");
     let opened = crate::log::directory::Directory::open(directory.path()).expect("it opens");

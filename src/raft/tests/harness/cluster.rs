@@ -1,7 +1,7 @@
 //! Several peers in one process, on links that can be cut.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::PathBuf,
     sync::{
@@ -22,31 +22,36 @@ use crate::{
     election::master_lease::{MasterLease, Mastership},
     handle::{RaftHandle, open::StartError, start},
     log::{
-        StoreError,
+        Membership, StoreError,
         command::{Command, Configuration},
     },
     settings::{Secret, Settings, timing::Timing},
     state::{StoredState, machine::Clock},
+    tests::harness::{
+        faults::{self, DiskState, HeldMessage},
+        requests::identity,
+    },
+    transport::Method,
 };
 
 /// The secret that all peers share.
-pub(super) const SECRET: &str = "the shared secret";
+pub(crate) const SECRET: &str = "the shared secret";
 
 /// Slow enough for a loaded machine.
-pub(super) fn timing() -> Timing {
+pub(crate) fn timing() -> Timing {
     Timing::new(50, 200, 400).expect("a good timing")
 }
 
 /// A link from one peer to another. While it is cut, bytes wait; they arrive when it is restored.
 #[derive(Default)]
-pub(super) struct Link {
+pub(crate) struct Link {
     cut: AtomicBool,
 }
 
-pub(super) struct Cluster {
-    pub(super) directory: TempDir,
-    pub(super) names: Vec<String>,
-    pub(super) timing: Timing,
+pub(crate) struct Cluster {
+    pub(crate) directory: TempDir,
+    pub(crate) names: Vec<String>,
+    pub(crate) timing: Timing,
     origin: Instant,
     peers: BTreeMap<String, RaftHandle>,
     /// The address of each peer's listener.
@@ -57,11 +62,11 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Starts no peer.
-    pub(super) async fn new(names: &[&str]) -> Cluster {
+    pub(crate) async fn new(names: &[&str]) -> Cluster {
         Cluster::with(names, timing()).await
     }
 
-    pub(super) async fn with(names: &[&str], timing: Timing) -> Cluster {
+    pub(crate) async fn with(names: &[&str], timing: Timing) -> Cluster {
         let mut cluster = Cluster {
             directory: tempfile::tempdir().expect("a temporary directory"),
             names: Vec::new(),
@@ -78,14 +83,14 @@ impl Cluster {
     }
 
     /// Three peers `a`, `b` and `c` that bootstrap a cluster.
-    pub(super) async fn three() -> Cluster {
+    pub(crate) async fn three() -> Cluster {
         let mut cluster = Cluster::new(&["a", "b", "c"]).await;
         cluster.bootstrap().await;
         cluster
     }
 
     /// Adds links for a peer, which can then be started.
-    pub(super) async fn add_name(&mut self, name: &str) {
+    pub(crate) async fn add_name(&mut self, name: &str) {
         for other in self.names.clone() {
             self.link(name, &other).await;
             self.link(&other, name).await;
@@ -102,24 +107,24 @@ impl Cluster {
         self.links.insert((from.to_owned(), to.to_owned()), (link, address));
     }
 
-    pub(super) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         let origin = self.origin;
         Arc::new(move || Millis(1_000 + origin.elapsed().as_millis() as u64))
     }
 
-    pub(super) fn now(&self) -> Millis {
+    pub(crate) fn now(&self) -> Millis {
         (self.clock())()
     }
 
-    pub(super) fn data(&self, name: &str) -> PathBuf {
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    pub(super) fn address(&self, from: &str, to: &str) -> String {
+    pub(crate) fn address(&self, from: &str, to: &str) -> String {
         self.links[&(from.to_owned(), to.to_owned())].1.to_string()
     }
 
-    pub(super) fn settings(&self, name: &str) -> Settings {
+    pub(crate) fn settings(&self, name: &str) -> Settings {
         let peers = self.names.iter().map(|other| (other.clone(), self.address(name, other))).collect();
         Settings {
             listen: Some("127.0.0.1:0".parse().expect("an address")),
@@ -131,7 +136,7 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn start_with(&mut self, settings: Settings) -> Result<RaftHandle, StartError> {
+    pub(crate) async fn start_with(&mut self, settings: Settings) -> Result<RaftHandle, StartError> {
         let name = settings.name.clone();
         let peer = start(settings).await?;
         let address = peer.local_addr().expect("it listens");
@@ -140,7 +145,7 @@ impl Cluster {
         Ok(peer)
     }
 
-    pub(super) async fn start(&mut self, name: &str) -> RaftHandle {
+    pub(crate) async fn start(&mut self, name: &str) -> RaftHandle {
         let began = Instant::now();
         loop {
             match self.start_with(self.settings(name)).await {
@@ -153,7 +158,7 @@ impl Cluster {
     }
 
     /// Starts all peers for the first time.
-    pub(super) async fn bootstrap(&mut self) {
+    pub(crate) async fn bootstrap(&mut self) {
         for name in self.names.clone() {
             let settings = Settings { bootstrap: true, ..self.settings(&name) };
             self.start_with(settings).await.expect("it starts");
@@ -161,7 +166,7 @@ impl Cluster {
     }
 
     /// Kills all peers, and then starts them.
-    pub(super) async fn restart(&mut self) {
+    pub(crate) async fn restart(&mut self) {
         for name in self.names.clone() {
             self.kill(&name);
         }
@@ -171,43 +176,43 @@ impl Cluster {
     }
 
     /// The peers other than `name`.
-    pub(super) fn others(&self, name: &str) -> Vec<String> {
+    pub(crate) fn others(&self, name: &str) -> Vec<String> {
         self.names.iter().filter(|other| *other != name).cloned().collect()
     }
 
     /// Also makes the peer unreachable if it is stopping by itself.
-    pub(super) fn kill(&mut self, name: &str) {
+    pub(crate) fn kill(&mut self, name: &str) {
         self.real.lock().unwrap().remove(name);
         self.peers.remove(name).expect("it was running");
     }
 
-    pub(super) fn wipe(&self, name: &str) {
+    pub(crate) fn wipe(&self, name: &str) {
         let data = self.data(name);
         // A peer that was killed may still be stopping, and would write into the directory of the next.
         let is_free = || std::fs::File::open(data.join("lock")).is_ok_and(|lock| lock.try_lock().is_ok());
         until_blocking(|| !data.exists() || is_free() && std::fs::remove_dir_all(&data).is_ok());
     }
 
-    pub(super) fn peer(&self, name: &str) -> &RaftHandle {
+    pub(crate) fn peer(&self, name: &str) -> &RaftHandle {
         &self.peers[name]
     }
 
-    pub(super) fn running(&self) -> impl Iterator<Item = (&String, &RaftHandle)> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&String, &RaftHandle)> {
         self.peers.iter()
     }
 
     /// Cuts or restores both directions.
-    pub(super) fn cut(&self, one: &str, other: &str, cut: bool) {
+    pub(crate) fn cut(&self, one: &str, other: &str, cut: bool) {
         self.cut_off(one, other, cut);
         self.cut_off(other, one, cut);
     }
 
     /// Cuts or restores the requests of one peer to the other, and their answers.
-    pub(super) fn cut_off(&self, from: &str, to: &str, cut: bool) {
+    pub(crate) fn cut_off(&self, from: &str, to: &str, cut: bool) {
         self.links[&(from.to_owned(), to.to_owned())].0.cut.store(cut, Ordering::SeqCst);
     }
 
-    pub(super) fn isolate(&self, name: &str, cut: bool) {
+    pub(crate) fn isolate(&self, name: &str, cut: bool) {
         for other in &self.names {
             if other != name {
                 self.cut(name, other, cut);
@@ -215,8 +220,34 @@ impl Cluster {
         }
     }
 
+    /// Isolates and restores a peer several times.
+    pub(crate) async fn flap(&self, name: &str) {
+        for round in 0..8 {
+            self.isolate(name, round % 2 == 0);
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    }
+
+    pub(crate) fn restore_links(&self) {
+        self.links.values().for_each(|(link, _)| link.cut.store(false, Ordering::SeqCst));
+    }
+
+    /// Sets the disk of a peer for the log and the vote.
+    pub(crate) fn set_log_disk(&self, name: &str, state: DiskState) {
+        faults::set_log_disk(&self.data(name), state);
+    }
+
+    pub(crate) fn set_snapshot_disk(&self, name: &str, state: DiskState) {
+        faults::set_snapshot_disk(&self.data(name), state);
+    }
+
+    /// Holds the next message from one peer to the other, see [`faults::hold_next`].
+    pub(crate) fn hold_next(&self, from: &str, to: &str, method: Option<Method>) -> HeldMessage {
+        faults::hold_next(&self.address(from, to), method)
+    }
+
     /// The peers whose master lease holds now.
-    pub(super) fn masters(&self) -> Vec<(String, MasterLease)> {
+    pub(crate) fn masters(&self) -> Vec<(String, MasterLease)> {
         let now = self.now();
         let lease = |peer: &RaftHandle| match &*peer.mastership().borrow() {
             Mastership::Master(lease) if lease.holds(now) => Some(lease.clone()),
@@ -225,7 +256,7 @@ impl Cluster {
         self.peers.iter().filter_map(|(name, peer)| Some((name.clone(), lease(peer)?))).collect()
     }
 
-    pub(super) async fn master(&self) -> (String, MasterLease) {
+    pub(crate) async fn master(&self) -> (String, MasterLease) {
         let began = Instant::now();
         loop {
             if let Some(master) = self.masters().pop() {
@@ -248,7 +279,7 @@ impl Cluster {
     }
 
     /// Proposes to the master until one accepts.
-    pub(super) async fn propose(&self, command: Command) {
+    pub(crate) async fn propose(&self, command: Command) {
         for _ in 0..100 {
             let (name, lease) = self.master().await;
             if self.peers[&name].propose(&lease, vec![command.clone()]).await.is_ok() {
@@ -260,24 +291,24 @@ impl Cluster {
 }
 
 /// The configurations of a peer, oldest first.
-pub(super) fn texts(peer: &RaftHandle) -> Vec<String> {
+pub(crate) fn texts(peer: &RaftHandle) -> Vec<String> {
     peer.read(|state| state.configurations().map(|configuration| configuration.text.to_string()).collect())
 }
 
-pub(super) fn configuration(text: impl Into<Arc<str>>) -> Configuration {
+pub(crate) fn configuration(text: impl Into<Arc<str>>) -> Configuration {
     Configuration { version: 0, text: text.into(), source: "a test".into(), at_unix: 0, by: "a".into() }
 }
 
-pub(super) fn set_text(text: impl Into<Arc<str>>) -> Command {
+pub(crate) fn set_text(text: impl Into<Arc<str>>) -> Command {
     Command::Configuration(configuration(text))
 }
 
-pub(super) fn stored_state(peer: &RaftHandle) -> StoredState {
+pub(crate) fn stored_state(peer: &RaftHandle) -> StoredState {
     peer.read(|state| state.record(Millis(0)))
 }
 
 /// Waits until these peers have the same state.
-pub(super) async fn until_equal(cluster: &Cluster, names: impl IntoIterator<Item = &String> + Clone, done: &str) {
+pub(crate) async fn until_equal(cluster: &Cluster, names: impl IntoIterator<Item = &String> + Clone, done: &str) {
     let began = Instant::now();
     loop {
         let mut of_all: Vec<_> = names.clone().into_iter().map(|name| stored_state(cluster.peer(name))).collect();
@@ -296,7 +327,7 @@ pub(super) async fn until_equal(cluster: &Cluster, names: impl IntoIterator<Item
 }
 
 /// The lease of a lone peer.
-pub(super) async fn lone_master(peer: &RaftHandle) -> MasterLease {
+pub(crate) async fn lone_master(peer: &RaftHandle) -> MasterLease {
     let mut mastership = peer.mastership();
     let mastership = mastership.wait_for(|mastership| matches!(mastership, Mastership::Master(_))).await;
     let Mastership::Master(lease) = mastership.expect("the peer runs").clone() else { unreachable!() };
@@ -304,7 +335,7 @@ pub(super) async fn lone_master(peer: &RaftHandle) -> MasterLease {
 }
 
 /// Promises a total until the horizon.
-pub(super) fn promised(resource: &str, epoch: u64, number: u64, total: f64, horizon: ClusterTime) -> Command {
+pub(crate) fn promised(resource: &str, epoch: u64, number: u64, total: f64, horizon: ClusterTime) -> Command {
     let changes = Changes {
         epoch: Epoch(epoch),
         number,
@@ -319,13 +350,13 @@ pub(super) fn promised(resource: &str, epoch: u64, number: u64, total: f64, hori
 }
 
 /// Assigns a part of `r` to a client; zero removes the assignment.
-pub(super) fn assigned(client: &str, amount: f64) -> Command {
+pub(crate) fn assigned(client: &str, amount: f64) -> Command {
     let assigned = (amount > 0.0).then(|| Assigned::Capacity(Amount::clamped(amount)));
     Command::Assignment { resource: "r".into(), kind: HolderKind::Client, holder: client.into(), assigned }
 }
 
 /// Waits for up to a minute.
-pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
         assert!(began.elapsed() < Duration::from_secs(60), "timeout: {what}");
@@ -379,4 +410,23 @@ impl Link {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// The membership as a peer knows it; empty before consensus has begun there.
+pub(crate) fn membership(cluster: &Cluster, name: &str) -> Membership {
+    if cluster.peer(name).peers().is_empty() {
+        return Membership::default();
+    }
+    cluster.peer(name).raft().metrics().borrow().membership_config.membership().clone()
+}
+
+/// Whether a peer knows no unfinished change, and every voter runs under the identity that has the vote.
+pub(crate) fn is_settled(cluster: &Cluster, name: &str) -> bool {
+    let membership = membership(cluster, name);
+    let voters: BTreeSet<_> = membership.voter_ids().collect();
+    let there = |(peer, name): (u64, &str)| {
+        cluster.running().any(|(running, _)| running == name) && identity(cluster, name).peer == peer
+    };
+    membership.get_joint_config().len() == 1
+        && membership.nodes().all(|(peer, member)| voters.contains(peer) && there((*peer, &member.name)))
 }

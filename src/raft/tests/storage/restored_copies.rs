@@ -7,19 +7,18 @@ use std::{
 };
 
 use crate::{
-    handle::RaftHandle,
     log::{
         directory::Directory,
         high_water_mark::{StoredMark, slot},
     },
-    tests::{
+    tests::harness::{
         cluster::{Cluster, set_text, until, until_equal},
-        rejections::identity,
+        requests::identity,
     },
 };
 
 /// A cluster with a copy of the victim's data directory.
-struct Copied {
+struct CopiedDirectory {
     cluster: Cluster,
     victim: String,
     others: Vec<String>,
@@ -48,13 +47,9 @@ fn bytes(of: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     below.chain(here).collect()
 }
 
-fn is_follower(peer: &RaftHandle) -> bool {
-    peer.hears_master()
-}
-
-impl Copied {
+impl CopiedDirectory {
     /// Copies the directory of the master or of a follower.
-    async fn new(is_master: bool) -> Copied {
+    async fn new(is_master: bool) -> CopiedDirectory {
         let cluster = Cluster::three().await;
         cluster.propose(set_text("before")).await;
         until_equal(&cluster, &cluster.names, "at first").await;
@@ -62,7 +57,7 @@ impl Copied {
         let victim = cluster.names.iter().find(|name| (**name == master) == is_master).expect("there is one").clone();
         let others = cluster.names.iter().filter(|name| **name != victim).cloned().collect();
         let kept = tempfile::tempdir().expect("a temporary directory");
-        let copied = Copied { cluster, victim, others, copy: kept };
+        let copied = CopiedDirectory { cluster, victim, others, copy: kept };
         // If two copies are the same, nothing was written in between.
         until("nothing is written", || {
             let again = tempfile::tempdir().expect("a temporary directory");
@@ -79,7 +74,7 @@ impl Copied {
     }
 
     /// Commits changes that the copy lacks.
-    async fn go_on(&self) {
+    async fn commit_more(&self) {
         for text in ["one", "two", "three"] {
             self.cluster.propose(set_text(text)).await;
         }
@@ -87,10 +82,10 @@ impl Copied {
     }
 
     /// The victim has to be down.
-    async fn put_back(&self) {
+    async fn restore_copy(&self) {
         self.cluster.wipe(&self.victim);
         copy(self.copy.path(), &self.data());
-        // The peer itself cannot notice it.
+        // The directory alone looks intact.
         drop(Directory::open(&self.data()).expect("it is free"));
     }
 
@@ -117,53 +112,58 @@ impl Copied {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_copy_that_was_restored_while_all_peers_were_down_is_noticed_after_the_restart() {
-    for is_master in [false, true] {
-        let mut copied = Copied::new(is_master).await;
-        copied.go_on().await;
+/// Restores the directory of the master or of a follower, and returns once the others have noticed it.
+async fn restored(is_master: bool, others_run: bool) -> CopiedDirectory {
+    let mut copied = CopiedDirectory::new(is_master).await;
+    copied.commit_more().await;
+    let victim = copied.victim.clone();
+    let stopped = if others_run { Vec::new() } else { copied.others.clone() };
+    if !others_run {
         copied.is_stored().await;
-        for name in copied.cluster.names.clone() {
-            copied.cluster.kill(&name);
-        }
-        copied.put_back().await;
-        let victim = copied.victim.clone();
-        copied.cluster.start(&victim).await;
-        for name in copied.others.clone() {
-            copied.cluster.start(&name).await;
-        }
-        copied.is_noticed().await;
-        until_equal(&copied.cluster, &copied.cluster.names, "all the same").await;
+    }
+    stopped.iter().chain([&victim]).for_each(|name| copied.cluster.kill(name));
+    copied.restore_copy().await;
+    copied.cluster.start(&victim).await;
+    for name in &stopped {
+        copied.cluster.start(name).await;
+    }
+    copied.is_noticed().await;
+    copied
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_restored_while_all_peers_were_down_is_noticed() {
+    for is_master in [false, true] {
+        let mut copied = restored(is_master, false).await;
+        until_equal(&copied.cluster, &copied.cluster.names, "after the restart").await;
         // With an empty directory, as the message advises, the peer rejoins and the loss is no longer reported.
+        let victim = copied.victim.clone();
         copied.cluster.kill(&victim);
         copied.cluster.wipe(&victim);
         copied.cluster.start(&victim).await;
         until("no loss is reported", || copied.noticed().is_empty()).await;
-        until_equal(&copied.cluster, &copied.cluster.names, "in the end").await;
+        until_equal(&copied.cluster, &copied.cluster.names, "after it has rejoined").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_copy_that_is_put_back_while_the_others_run_is_noticed_and_harms_no_master() {
+async fn a_directory_restored_while_the_others_run_is_noticed() {
     for is_master in [false, true] {
-        let mut copied = Copied::new(is_master).await;
-        copied.go_on().await;
-        let victim = copied.victim.clone();
-        copied.cluster.kill(&victim);
-        copied.put_back().await;
-        copied.cluster.start(&victim).await;
-        copied.is_noticed().await;
+        let copied = restored(is_master, true).await;
         copied.cluster.propose(set_text("after")).await;
-        until_equal(&copied.cluster, &copied.cluster.names, "all the same").await;
-        assert!(copied.cluster.running().all(|(_, peer)| peer.failure().borrow().is_none() && is_follower(peer)));
+        until_equal(&copied.cluster, &copied.cluster.names, "after the next command").await;
+        assert!(
+            copied.cluster.running().all(|(_, peer)| peer.failure().borrow().is_none() && peer.gets_heartbeats()),
+            "the master and its followers are not disturbed"
+        );
     }
 }
 
 /// A majority that lost the same entries commits others in their place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_majority_has_lost_is_noticed_by_the_peer_that_has_it() {
+async fn a_loss_of_a_majority_is_noticed_by_the_remaining_peer() {
     for runs in [false, true] {
-        let mut copied = Copied::new(false).await;
+        let mut copied = CopiedDirectory::new(false).await;
         let (knows, _) = copied.cluster.master().await;
         let behind = copied.others.iter().find(|name| **name != knows).expect("there are two").clone();
         copied.cluster.kill(&behind);
@@ -180,7 +180,7 @@ async fn what_a_majority_has_lost_is_noticed_by_the_peer_that_has_it() {
         } else {
             copied.cluster.kill(&knows);
         }
-        copied.put_back().await;
+        copied.restore_copy().await;
         copied.cluster.start(&victim).await;
         copied.cluster.start(&behind).await;
         let forgetful = [behind.clone(), victim.clone()];

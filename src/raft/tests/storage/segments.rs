@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
 use openraft::{
-    CommittedLeaderId, EntryPayload, RaftLogReader as _, Vote,
+    EntryPayload, RaftLogReader as _, Vote,
     storage::{RaftLogStorage as _, RaftLogStorageExt as _},
 };
 use proptest::prelude::*;
@@ -16,26 +16,24 @@ use crate::{
         start,
     },
     log::{
-        StoreError,
+        Entry, LogId, Payload, StoreError,
         directory::Directory,
-        disk::{Disk, Failing},
+        disk::{Disk, FailureLatch},
         high_water_mark::HighWaterMark,
         memory::{Log, Record},
         segments::Segments,
         snapshots::Snapshots,
         store::LogStore,
-        types::{Entry, LogId, Payload},
     },
     settings::Settings,
-    tests::cluster::{Cluster, lone_master},
+    tests::harness::{
+        cluster::{Cluster, lone_master},
+        log_id,
+    },
 };
 
 /// A few entries fill a segment.
 const SMALL_SEGMENT_BYTES: u64 = 150;
-
-pub(crate) fn log_id(term: u64, index: u64) -> LogId {
-    LogId::new(CommittedLeaderId::new(term, 7), index)
-}
 
 fn entry(term: u64, index: u64) -> Entry {
     let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Payload::BeginTerm) };
@@ -85,10 +83,10 @@ fn contents(log: &Log) -> (Vec<Entry>, Option<LogId>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_log_that_is_read_again_is_the_same_after_any_steps(
+    fn a_reopened_log_equals_the_model(
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -253,7 +251,7 @@ async fn a_directory_of_another_process_or_peer_is_refused() {
 }
 
 #[test]
-fn what_openraft_was_told_is_done_is_on_disk() {
+fn completed_writes_are_on_disk() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = Settings::new("a", directory.path(), Arc::new(|| Millis(1)));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -283,11 +281,11 @@ fn what_openraft_was_told_is_done_is_on_disk() {
 }
 
 #[test]
-fn a_vote_for_this_peer_comes_back_as_one_that_was_not_granted() {
+fn a_stored_vote_for_this_peer_is_read_as_not_committed() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let root = Arc::new(Directory::open(directory.path()).expect("it opens"));
     let (segments, _) = Segments::open(&directory.path().join("log"), None).expect("it opens");
-    let failing = Failing::new();
+    let failing = FailureLatch::new();
     let mark = HighWaterMark::open(&root, None, None, Default::default()).expect("it opens");
     let snapshots = Snapshots::new(Arc::clone(&root), failing.clone());
     let disk = Disk::start(root, segments, mark, None, failing);

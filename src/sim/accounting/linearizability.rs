@@ -1,11 +1,12 @@
-//! A checker of linearizability for registers.
+//! A linearizability checker for registers. The tests of leaseway-raft and `leaseway-bench chaos` check with it what
+//! callers of real peers have read and written.
 //!
-//! When a call ends, all possible orders of the concurrent calls are computed (just-in-time linearization, Lowe 2017).
-//! There are few, because no value is written twice.
+//! When a call ends, the checker computes all possible orders of the concurrent calls (just-in-time linearization, Lowe
+//! 2017). There are few, because no value is written twice.
 
 use std::{collections::HashSet, fmt};
 
-/// The value of a register. None: it is empty.
+/// The value of a register; `None` if it is empty.
 pub type Value = Option<u64>;
 
 /// An operation on a register.
@@ -24,7 +25,7 @@ pub struct RegisterCall {
     pub register: usize,
     pub operation: Operation,
     pub asked: u64,
-    /// None: the outcome is unknown, and the call may take effect later or never.
+    /// `None`: the outcome is unknown, and the call may take effect later or never.
     pub answered: Option<u64>,
 }
 
@@ -38,7 +39,7 @@ impl fmt::Display for RegisterCall {
 /// A possible value, and the concurrent calls that have taken effect before it.
 type Possible = (Value, Vec<usize>);
 
-/// The first call whose answer no order explains. None: the history is linearizable.
+/// Returns the first call whose answer no order explains, or `None` if the history is linearizable.
 pub fn unexplained(calls: &[RegisterCall]) -> Option<RegisterCall> {
     let mut registers: Vec<usize> = calls.iter().map(|call| call.register).collect();
     registers.sort_unstable();
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_register_could_say_is_explained() {
+    fn linearizable_histories_are_accepted() {
         for calls in [
             vec![read(0, 0, 1), write(1, 2, 3), read(1, 4, 5)],
             // During a write a read may return the old value and then the new one.
@@ -163,23 +164,29 @@ mod tests {
     }
 
     #[test]
-    fn what_none_could_say_is_found() {
-        for (calls, culprit) in [
-            (vec![write(1, 0, 1), read(0, 2, 3)], "an acknowledged write is lost"),
-            (vec![write(1, 0, 1), write(2, 2, 3), read(1, 4, 5)], "a read is stale"),
-            (vec![write(1, 0, 10), read(1, 1, 2), read(0, 3, 4)], "what was read is gone"),
-            (vec![write(1, 0, None), read(1, 1, 2), read(0, 3, 4)], "what was read was never stored"),
-            (vec![write(1, 0, None), read(1, 1, 2), write(2, 3, 4), read(1, 5, 6)], "it took place twice"),
-            (vec![read(1, 0, 1), write(1, 2, 3)], "it was read before it was written"),
-            (vec![exchange(0, 1, 0, 9), exchange(0, 2, 1, 8)], "both took the place of the same"),
-            (vec![exchange(0, 1, 0, None), exchange(1, 2, 1, 4), read(1, 5, 6)], "it took place after it was replaced"),
+    fn histories_that_are_not_linearizable_are_rejected() {
+        for (calls, fault) in [
+            (vec![write(1, 0, 1), read(0, 2, 3)], "lost write"),
+            (vec![write(1, 0, 1), write(2, 2, 3), read(1, 4, 5)], "stale read"),
+            (vec![write(1, 0, 10), read(1, 1, 2), read(0, 3, 4)], "a value is read, then the one before it"),
+            (
+                vec![write(1, 0, None), read(1, 1, 2), read(0, 3, 4)],
+                "an unacknowledged write is read, then the empty register",
+            ),
+            (
+                vec![write(1, 0, None), read(1, 1, 2), write(2, 3, 4), read(1, 5, 6)],
+                "an unacknowledged write takes effect twice",
+            ),
+            (vec![read(1, 0, 1), write(1, 2, 3)], "read before its write"),
+            (vec![exchange(0, 1, 0, 9), exchange(0, 2, 1, 8)], "two exchanges replace the same value"),
+            (vec![exchange(0, 1, 0, None), exchange(1, 2, 1, 4), read(1, 5, 6)], "a replaced value is read"),
         ] {
-            assert!(unexplained(&calls).is_some(), "{culprit}: {calls:?}");
+            assert!(unexplained(&calls).is_some(), "{fault}: {calls:?}");
         }
     }
 
     #[test]
-    fn registers_are_told_apart() {
+    fn registers_are_independent() {
         let other = |call: RegisterCall| RegisterCall { register: 1, ..call };
         assert!(unexplained(&[write(1, 0, 1), other(read(0, 2, 3)), read(1, 2, 3)]).is_none());
         let found = unexplained(&[write(1, 0, 1), other(write(2, 0, 1)), other(read(0, 2, 3))]);
@@ -187,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_calls_take_no_time_to_speak_of() {
+    fn long_histories_are_checked_fast() {
         let calls =
             (1..5000).flat_map(|n| [write(n, 4 * n, (n % 7 > 0).then_some(4 * n + 6)), read(n, 4 * n + 1, 4 * n + 3)]);
         assert!(unexplained(&calls.collect::<Vec<_>>()).is_none());

@@ -1,5 +1,5 @@
-//! Callers that write and read parts of the state through the master, as the server does. [`judge`] checks whether
-//! linearizable registers could have given their answers.
+//! Callers that write and read parts of the state through the master, as the server does. [`judge`] checks that their
+//! calls are linearizable.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use leaseway_core::{Amount, Assigned, ClusterTime, Epoch, HolderKind, Inherited, Load, Millis, Token};
-use leaseway_history::{Operation, RegisterCall, Value, unexplained};
+use leaseway_sim::accounting::linearizability::{Operation, RegisterCall, Value, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     handle::RaftHandle,
     log::command::{Command, ProposeError},
     state::{State, machine::Clock},
-    tests::cluster::{Cluster, assigned, promised, set_text},
+    tests::harness::cluster::{Cluster, assigned, promised, set_text},
 };
 
 /// Longer than any test.
@@ -28,19 +28,19 @@ const LEASE: Millis = Millis(60_000);
 const CALLERS: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// A planted mistake of the callers, which the judge has to find.
+/// A planted mistake of the callers, which [`judge`] has to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mistake {
+pub(crate) enum Mistake {
     None,
-    /// They read at any peer, whether or not its master lease holds.
+    /// They read at any peer, even without a master lease.
     ReadsAnywhere,
-    /// They take a write of unknown outcome for a stored one.
+    /// They count a write of unknown outcome as stored.
     TrustsTheUncertain,
     /// One write counts as acknowledged, but is never proposed.
     DropsOne,
 }
 
-pub(super) struct Callers {
+pub(crate) struct Callers {
     shared: Arc<SharedCallers>,
     callers: Vec<JoinHandle<Vec<RegisterCall>>>,
     load: Vec<JoinHandle<()>>,
@@ -58,7 +58,7 @@ struct SharedCallers {
 }
 
 impl Callers {
-    pub(super) fn start(cluster: &Cluster, seed: u64, mistake: Mistake) -> Callers {
+    pub(crate) fn start(cluster: &Cluster, seed: u64, mistake: Mistake) -> Callers {
         let shared = Arc::new(SharedCallers {
             peers: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -78,22 +78,22 @@ impl Callers {
     }
 
     /// Makes the callers use the peers that run now. Also call it before a peer is killed, because callers hold it.
-    pub(super) fn set_running(&self, cluster: &Cluster) {
+    pub(crate) fn set_running(&self, cluster: &Cluster) {
         let running = cluster.running().map(|(name, peer)| (name.clone(), peer.clone()));
         *self.shared.peers.lock().unwrap() = running.collect();
     }
 
-    pub(super) fn forget(&self, name: &str) {
+    pub(crate) fn forget(&self, name: &str) {
         self.shared.peers.lock().unwrap().remove(name);
     }
 
     /// Adds callers that propose at full speed commands with `bytes` in the log and nothing in the state.
-    pub(super) fn add_load(&mut self, callers: usize, bytes: usize) {
+    pub(crate) fn add_load(&mut self, callers: usize, bytes: usize) {
         self.load.extend((0..callers).map(|_| tokio::spawn(Arc::clone(&self.shared).work_load(bytes))));
     }
 
     /// Stops the callers. Returns all calls, and a last read of each register at a master.
-    pub(super) async fn stop(self, cluster: &Cluster) -> Vec<RegisterCall> {
+    pub(crate) async fn stop(self, cluster: &Cluster) -> Vec<RegisterCall> {
         self.shared.stop.store(true, Ordering::SeqCst);
         let mut calls = Vec::new();
         for one in self.callers {
@@ -168,7 +168,7 @@ impl SharedCallers {
         calls
     }
 
-    /// `None` if the write is certainly not stored. The flag: whether it certainly is.
+    /// Returns the operation and whether it is certainly stored, or `None` if it is certainly not.
     async fn write(&self, of: Register, random: &mut fastrand::Rng) -> Option<(Operation, bool)> {
         let (peer, lease) = self.master(random)?;
         let (value, begins_epoch) = (self.new_value(), random.u8(..8) == 0);
@@ -307,7 +307,7 @@ impl Register {
 }
 
 /// The number of writes and reads if linearizable registers explain all calls; otherwise the unexplained call.
-pub(super) fn judge(calls: &[RegisterCall]) -> Result<(usize, usize), String> {
+pub(crate) fn judge(calls: &[RegisterCall]) -> Result<(usize, usize), String> {
     if let Some(call) = unexplained(calls) {
         let near = |other: &&RegisterCall| {
             other.register == call.register

@@ -15,11 +15,11 @@ use crate::{
     election::master_lease::{MasterLease, Mastership},
     handle::RaftHandle,
     state::machine::Clock,
-    tests::cluster::Cluster,
+    tests::harness::cluster::Cluster,
 };
 
-/// A thread that checks all leases again and again.
-pub(super) struct LeaseWatcher {
+/// A thread that checks all leases every half millisecond.
+pub(crate) struct LeaseWatcher {
     watched: Arc<Watched>,
     thread: JoinHandle<(usize, usize)>,
 }
@@ -32,7 +32,7 @@ struct Watched {
 
 impl LeaseWatcher {
     /// Watches the running peers of a cluster.
-    pub(super) fn start(cluster: &Cluster) -> LeaseWatcher {
+    pub(crate) fn start(cluster: &Cluster) -> LeaseWatcher {
         let (watched, clock) = (Arc::<Watched>::default(), cluster.clock());
         let watcher = LeaseWatcher {
             watched: Arc::clone(&watched),
@@ -42,12 +42,12 @@ impl LeaseWatcher {
         watcher
     }
 
-    pub(super) fn watch(&self, peer: &RaftHandle) {
+    pub(crate) fn watch(&self, peer: &RaftHandle) {
         self.watched.peers.lock().unwrap().push(peer.mastership());
     }
 
     /// The number of leases, and the number of checks at which one held. Panics if two held at once.
-    pub(super) fn stop(self) -> (usize, usize) {
+    pub(crate) fn stop(self) -> (usize, usize) {
         self.watched.stop.store(true, Ordering::SeqCst);
         self.thread.join().expect("no two leases ever held at once")
     }
@@ -67,9 +67,9 @@ impl Watched {
             }
             let now = clock();
             // A lease that began after this time does not count.
-            let at_once: Vec<_> = leases.iter().filter(|lease| lease.since() <= now && lease.holds(now)).collect();
-            assert!(at_once.len() <= 1, "at {now:?} all of these hold: {at_once:?}");
-            held += at_once.len();
+            let holding: Vec<_> = leases.iter().filter(|lease| lease.since() <= now && lease.holds(now)).collect();
+            assert!(holding.len() <= 1, "at {now:?} all of these hold: {holding:?}");
+            held += holding.len();
             std::thread::sleep(Duration::from_micros(500));
         }
         (leases.len(), held)

@@ -6,7 +6,7 @@ use crate::{
     handle::start,
     log::command::{Command, ProposeError},
     settings::Settings,
-    tests::cluster::{Cluster, assigned, lone_master, until},
+    tests::harness::cluster::{Cluster, assigned, lone_master, until},
 };
 
 const DATA: &str = "LEASEWAY_RAFT_TEST_DATA";
@@ -16,12 +16,15 @@ fn command(number: usize) -> Command {
 }
 
 #[tokio::test]
-async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
+async fn a_full_disk_ends_mastership_and_keeps_acknowledged_commands() {
     let cluster = Cluster::new(&[]).await;
     let data = cluster.data("alone");
     // Writing beyond the limit raises a signal that kills. If it is ignored, the write fails.
     let child = process::Command::new("sh")
-        .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" --exact tests::full_disk::child --ignored --nocapture"])
+        .args([
+            "-c",
+            "trap '' XFSZ; ulimit -f 400; exec \"$0\" --exact tests::storage::full_disk::child --ignored --nocapture",
+        ])
         .arg(std::env::current_exe().expect("the path of this test"))
         .env(DATA, &data)
         .output()
