@@ -169,3 +169,29 @@ func freeAddress(t testing.TB) string {
 	defer listener.Close()
 	return listener.Addr().String()
 }
+
+// run runs a command of the binary.
+func run(t testing.TB, dir string, arguments ...string) {
+	t.Helper()
+	command := exec.Command(binary(t), arguments...)
+	command.Dir = dir
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", arguments, err, output)
+	}
+}
+
+// startPeers starts a node of three peers.
+func startPeers(t testing.TB, templates []template) []*server {
+	t.Helper()
+	var peers, named []string
+	for n := range 3 {
+		peers = append(peers, freeAddress(t))
+		named = append(named, fmt.Sprintf("p%d=%s", n, peers[n]))
+	}
+	servers := make([]*server, len(peers))
+	for n := range peers {
+		servers[n] = serve(t, templates, "--listen", freeAddress(t), "--data", t.TempDir(), "--admin", "127.0.0.1:0",
+			"--peers", strings.Join(named, ","), "--id", fmt.Sprintf("p%d", n), "--bootstrap")
+	}
+	return servers
+}

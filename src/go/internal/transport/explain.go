@@ -32,6 +32,9 @@ func Explain(server string, err error) string {
 		return fmt.Sprintf("%s does not speak TLS: use http://%s, without TLS options", server, server)
 	case says("http2: frame too large", "unexpected HTTP status", "malformed header", "content-type"):
 		return fmt.Sprintf("%s does not speak gRPC: this looks like the port of another service; %s", server, clientsUse)
+	case says("draining", "server preface", "connection reset", "prior goaway", "broken pipe", "error reading from server: EOF"):
+		return fmt.Sprintf("%s closed the connection without an answer: it is shutting down, it speaks TLS (use https://%s), "+
+			"or this is the port of another service; %s", server, server, clientsUse)
 	case state.Code() == codes.Unimplemented && (message == "" || says("unknown service")):
 		return fmt.Sprintf("%s has no service doorman.Capacity: this looks like the --admin port or the peer port; %s",
 			server, clientsUse)
