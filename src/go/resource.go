@@ -196,13 +196,6 @@ func (o *opened) nextSampleAt() (time.Duration, bool) {
 	return o.demand.NextSampleAt()
 }
 
-func (o *opened) debt() uint64 {
-	if o.rate == nil {
-		return 0
-	}
-	return o.rate.Debt()
-}
-
 // isUnderPressure returns whether callers wait or there is debt, and wants are estimated.
 func (o *opened) isUnderPressure() bool {
 	waiting := uint64(0)

@@ -141,13 +141,6 @@ func (b *bucket) standing(now time.Duration) Standing {
 	return standing
 }
 
-// set sets the capacity, and the burst if the server sets it.
-func (b *bucket) set(now time.Duration, capacity float64, buffer time.Duration) {
-	b.settle(now)
-	b.buffer = buffer
-	b.setCapacity(now, capacity)
-}
-
 // setCapacity changes the capacity. Time up to now counts at the old rate. Credit beyond the new burst is dropped, except
 // for what the head of the queue is saving up.
 func (b *bucket) setCapacity(now time.Duration, capacity float64) {
