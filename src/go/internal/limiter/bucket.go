@@ -222,7 +222,8 @@ func (b *bucket) settle(now time.Duration) {
 	case gain.less(room):
 		b.recharging += passed
 	default:
-		b.recharging += time.Duration(room.div(b.rate))
+		// Rounded, because this is a statistic.
+		b.recharging += time.Duration(room.float() / b.rate.float())
 	}
 	b.addCredit(gain)
 	b.dropOverflow()

@@ -483,15 +483,3 @@ func TestACallerInALoopReachesItsCapacity(t *testing.T) {
 		t.Fatalf("%g of %g after 3 s", capacity, most)
 	}
 }
-
-func BenchmarkTryAcquire(b *testing.B) {
-	r := NewRate(time.Now(), Burst{}, DefaultMaxDebt, nil)
-	r.SetUsable(1e12, never, 0, -1)
-	time.Sleep(30 * ms)
-	b.ReportAllocs()
-	for range b.N {
-		if !r.TryAcquire(1) {
-			b.Fatal("no permit")
-		}
-	}
-}

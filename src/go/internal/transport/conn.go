@@ -27,6 +27,9 @@ const (
 	// keepAliveInterval and keepAliveTimeout detect hosts that vanished while a call or a stream is open.
 	keepAliveInterval = 10 * time.Second
 	keepAliveTimeout  = 5 * time.Second
+
+	// bufferBytes is the size of the buffers of a connection.
+	bufferBytes = 4096
 )
 
 // Dialer makes connections.
@@ -74,6 +77,10 @@ func (d *Dialer) Connect(address string) (*Conn, error) {
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAliveInterval, Timeout: keepAliveTimeout}),
+		// Messages are small, and a process may have thousands of clients.
+		grpc.WithReadBufferSize(bufferBytes),
+		grpc.WithWriteBufferSize(bufferBytes),
+		grpc.WithSharedWriteBuffer(true),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent(d.UserAgent),
