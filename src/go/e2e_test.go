@@ -2,10 +2,16 @@ package leaseway_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -253,4 +259,67 @@ func TestTokensAndTLS(t *testing.T) {
 		}
 		cancel()
 	}
+}
+
+func TestTheEnvironmentConfiguresTLSAndAToken(t *testing.T) {
+	dir := t.TempDir()
+	run(t, dir, "certs", "init", "--dir", dir)
+	run(t, dir, "certs", "issue", "server", "--host", "localhost,127.0.0.1", "--dir", dir)
+	run(t, dir, "certs", "issue", "carol", "--dir", dir)
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const secret = "lwt_test"
+	tokens := write("tokens", fmt.Sprintf("alice sha256:%x\n", sha256.Sum256([]byte(secret))))
+	server := serveText(t, `resources:
+- identifier_glob: "*"
+  capacity: 100
+  algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0}
+access:
+- {name: clients, who: ["alice", "carol"], may: ask, clients: "*"}
+`, "--tls-cert", dir+"/server.pem", "--tls-key", dir+"/server.key", "--tls-ca", dir+"/ca.pem", "--tls-client-auth", "optional",
+		"--tokens", tokens)
+	t.Setenv("LEASEWAY_SERVER", server.address)
+	t.Setenv("LEASEWAY_TLS_CA", dir+"/ca.pem")
+	connect := func() *leaseway.Client {
+		t.Helper()
+		client := must(leaseway.DialEnv(leaseway.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))))
+		t.Cleanup(func() { _ = client.Close() })
+		must(client.Rate("r", leaseway.WithWants(1)))
+		return client
+	}
+	// A client that proves nothing is denied. A certificate or a token proves who it is.
+	anonymous := connect()
+	eventually(t, "it is denied", func() bool { return anonymous.Health().Failures > 0 })
+	t.Log(anonymous.Health().LastError)
+	t.Setenv("LEASEWAY_TLS_CERT", dir+"/carol.pem")
+	t.Setenv("LEASEWAY_TLS_KEY", dir+"/carol.key")
+	ready(t, connect())
+	t.Setenv("LEASEWAY_TLS_CERT", "")
+	t.Setenv("LEASEWAY_TLS_KEY", "")
+	file := write("token", "wrong\n")
+	t.Setenv("LEASEWAY_TOKEN_FILE", file)
+	client := connect()
+	eventually(t, "the token is refused", func() bool { return strings.Contains(client.Health().LastError, "Unauthenticated") })
+	write("token", secret+"\n")
+	ready(t, client)
+}
+
+func TestClosedClientsLeaveNoGoroutines(t *testing.T) {
+	server := serve(t, nil)
+	before := runtime.NumGoroutine()
+	for range 5 {
+		client := dial(t, server.address)
+		rate := must(client.Rate("r"))
+		if err := rate.Wait(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Close()
+	}
+	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }

@@ -74,11 +74,17 @@ var servingOn = regexp.MustCompile(`gRPC on (\S+?),`)
 // serve starts a server, which ends with the test.
 func serve(t testing.TB, templates []template, flags ...string) *server {
 	t.Helper()
-	config := filepath.Join(t.TempDir(), "resources.yaml")
 	text := "resources:\n"
 	for _, template := range append(templates, template{glob: "*", capacity: 100, lease: 60, refresh: 1}) {
 		text += template.String()
 	}
+	return serveText(t, text, flags...)
+}
+
+// serveText starts a server with this configuration.
+func serveText(t testing.TB, text string, flags ...string) *server {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "resources.yaml")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
