@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -322,4 +324,34 @@ func TestClosedClientsLeaveNoGoroutines(t *testing.T) {
 		_ = client.Close()
 	}
 	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// Doorman's library lets 192 per second through at a capacity of 99.
+func TestWorkersInALoopPassTheCapacityAndNoMore(t *testing.T) {
+	const capacity, workers, seconds = 99, 64, 4
+	server := serve(t, []template{{glob: "r", capacity: capacity, lease: 60, refresh: 1}})
+	client := dial(t, server.address)
+	rate := must(client.Rate("r"))
+	var passed atomic.Int64
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range workers {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for rate.Wait(ctx) == nil {
+				passed.Add(1)
+			}
+		}()
+	}
+	eventually(t, "the whole capacity", func() bool { return rate.Limit() == capacity })
+	begun, before := time.Now(), passed.Load()
+	time.Sleep(seconds * time.Second)
+	count, took := float64(passed.Load()-before), time.Since(begun).Seconds()
+	cancel()
+	all.Wait()
+	t.Logf("%.1f per second at a capacity of %d", count/took, capacity)
+	if count > capacity*took+rate.Burst()+1 || count < 0.95*capacity*took {
+		t.Errorf("%g permits in %.3f s", count, took)
+	}
 }

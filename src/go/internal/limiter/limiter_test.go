@@ -281,6 +281,26 @@ func TestAWaiterThatGivesUpTakesNothing(t *testing.T) {
 	}
 }
 
+func TestCreditSavedForAWaiterThatLeavesIsDropped(t *testing.T) {
+	s := rateAt(10, Burst{Kind: PermitsBurst, Permits: 1})
+	s.leave(400*ms, join(t, s, 0, 5))
+	if n := s.meter.(*bucket).available(400 * ms); n != 1 {
+		t.Fatal(n)
+	}
+}
+
+func TestAPromiseRestoresNoMoreThanTheRoomSince(t *testing.T) {
+	b := bucketAt(10, Burst{Kind: PermitsBurst, Permits: 10})
+	b.settle(time.Second)
+	b.take(time.Second, 6)
+	promise := b.promise(6)
+	// Three permits have come back by themselves, so there is room for three.
+	b.settle(1_300 * ms)
+	if b.handBack(1_300*ms, promise); b.credit != units(10) {
+		t.Fatal(b.credit.float() / unitsPerPermit.float())
+	}
+}
+
 func TestALeaseIsNotUsedAfterItsExpiry(t *testing.T) {
 	s := rateAt(0, Burst{Kind: WindowBurst, Window: time.Minute})
 	s.setCapacity(0, 100, 10*time.Second, 2)

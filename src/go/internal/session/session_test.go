@@ -283,6 +283,10 @@ func TestAPostponedResourceIsNotAskedForEarlier(t *testing.T) {
 	if s.IsDue(30*time.Second-1) || !s.IsDue(30*time.Second) {
 		t.Fatal("it is due at another time")
 	}
+	s.Want(20*time.Second, "s", wants(1), Safe)
+	if together := s.poll(20 * time.Second); len(together.Asks) != 1 || together.Asks[0].ID != "s" {
+		t.Fatalf("together with another resource: %+v", together)
+	}
 }
 
 // Where requests go, and what follows a failure.
