@@ -282,18 +282,13 @@ func (c *Client) closeResource(o *opened) {
 	delete(c.opened, o.id)
 	c.mu.Unlock()
 	// Close the limiter before releasing the lease.
-	c.closeLimiter(o)
+	o.closeLimiter()
 	c.mu.Lock()
 	if c.opened[o.id] == nil {
 		c.session.Release(o.id)
 	}
 	c.mu.Unlock()
 	notify(c.wakeup)
-}
-
-func (c *Client) closeLimiter(o *opened) {
-	o.closeLimiter()
-	c.record(o.id, 0)
 }
 
 func (c *Client) record(id string, capacity float64) {
@@ -346,7 +341,7 @@ func (c *Client) beginClosing() {
 	c.opened = map[string]*opened{}
 	c.mu.Unlock()
 	for _, o := range all {
-		c.closeLimiter(o)
+		o.closeLimiter()
 	}
 	c.mu.Lock()
 	c.leaving = true
@@ -506,25 +501,11 @@ func (c *Client) changes(now time.Duration) []change {
 
 // apply applies changes. Only the driver calls it, so that changes are applied in order.
 func (c *Client) apply(suspended time.Duration, changes []change) {
-	leased := func(usable *session.Usable) float64 {
-		if usable.Basis == session.Leased {
-			return usable.Capacity
-		}
-		return 0
-	}
 	for i := range changes {
 		o, usable := changes[i].o, changes[i].usable
-		o.mu.Lock()
-		before := o.usable
-		o.mu.Unlock()
-		is, was := leased(&usable), leased(&before)
-		// A rise is reported before it is applied and a fall afterwards, so the observer errs upwards.
-		if is > was {
-			c.record(o.id, is)
-		}
-		o.apply(suspended, usable)
-		if is < was {
-			c.record(o.id, is)
+		before, isOpen := o.apply(suspended, usable)
+		if !isOpen {
+			continue
 		}
 		if usable.Capacity > before.Capacity && o.isUnderPressure() {
 			// With more capacity, more may be wanted.

@@ -160,7 +160,8 @@ type LeaseChange struct {
 }
 
 // WithLeaseObserver calls observe for each change of leased capacity, for audits: the sum over all clients must not
-// exceed the capacity. A rise is reported before it is applied, and a fall afterwards. observe must not block.
+// exceed the capacity. A rise is reported before it is applied, and a fall afterwards. observe must
+// neither block nor use the client.
 func WithLeaseObserver(observe func(LeaseChange)) Option {
 	return clientOption(func(s *settings) { s.observe = observe })
 }

@@ -46,6 +46,7 @@ type opened struct {
 	reportsUse bool
 	inUse      float64
 	usable     session.Usable
+	isClosed   bool
 	// changed is closed and replaced when usable changes.
 	changed chan struct{}
 
@@ -141,18 +142,43 @@ func (o *opened) setPool(now, suspended time.Duration, pool *session.PoolState, 
 	o.setLimiter(suspended)
 }
 
-// apply applies what may be used. It returns what could be used before.
-func (o *opened) apply(suspended time.Duration, usable session.Usable) session.Usable {
+// apply applies what may be used. It returns what could be used before, and whether the resource is open.
+func (o *opened) apply(suspended time.Duration, usable session.Usable) (before session.Usable, isOpen bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before := o.usable
+	before = o.usable
+	if o.isClosed {
+		return before, false
+	}
+	is, was := leasedCapacity(&usable), leasedCapacity(&before)
+	// A rise is reported before it is applied and a fall afterwards, so the observer errs upwards.
+	if is > was {
+		o.client.record(o.id, is)
+	}
+	o.setUsable(suspended, usable)
+	if is < was {
+		o.client.record(o.id, is)
+	}
+	return before, true
+}
+
+// leasedCapacity returns the capacity that servers guarantee.
+func leasedCapacity(usable *session.Usable) float64 {
+	if usable.Basis == session.Leased {
+		return usable.Capacity
+	}
+	return 0
+}
+
+// setUsable passes what may be used on to the limiter and to those who wait for a change.
+func (o *opened) setUsable(suspended time.Duration, usable session.Usable) {
+	isSame := o.usable.SameValue(&usable)
 	o.usable = usable
 	o.setLimiter(suspended)
-	if !before.SameValue(&usable) {
+	if !isSame {
 		close(o.changed)
 		o.changed = make(chan struct{})
 	}
-	return before
 }
 
 // setLimiter passes what may be used on to the limiter, which has a clock that stops during a suspend.
@@ -216,7 +242,12 @@ func (o *opened) closeLimiter() {
 	case o.gauge != nil:
 		o.gauge.Close()
 	}
-	o.apply(0, session.Usable{Basis: session.Unknown, Until: session.Never})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	// A change that the driver is about to apply comes too late.
+	o.isClosed = true
+	o.setUsable(0, session.Usable{Basis: session.Unknown, Until: session.Never})
+	o.client.record(o.id, 0)
 }
 
 // retain adds a reference, unless the resource is closed.
