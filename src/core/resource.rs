@@ -2,33 +2,30 @@
 //!
 //! A [`Resource`] is made of two parts. The [`Allocation`] knows what each holder is due and nothing about leases. The
 //! [`LeaseBook`] knows which leases may be in use and nothing about fairness. A [round](Resource::round) uses both: it
-//! applies what the waiting requests say about leases ([`confirm`]), inserts what they want, computes what their holders
+//! applies what the waiting requests say about leases ([`crate::lease::confirm`]), inserts what they want, computes what their holders
 //! are due, and gives each as much of it as is safe.
 //!
 //! Decisions depend on the arguments alone. The caller provides the time and sends the answers.
 
 mod capacity;
-mod confirm;
-mod explain;
-mod forecast;
-mod hints;
 pub mod invariant;
 mod messages;
 mod names;
 mod outcome;
 mod pool;
-mod report;
+pub mod report;
 mod round;
-pub(crate) mod supply;
-pub(crate) mod watch_list;
+pub mod supply;
+pub mod watch_list;
 
 use crate::{
     allocation::Allocation,
     lease::{
         LeaseBook,
         inherited::{InheritedChange, WantsChange},
-        ledger::{NOT_WATCHED, Sums},
+        ledger::Sums,
         promises::Inherited,
+        proposer::PromiseReport,
     },
     planted::{self, Fault},
     policy::settings::Settings,
@@ -49,14 +46,10 @@ use crate::{
 };
 
 pub use capacity::{LoadError, LoadReport, Overridden};
-pub use explain::{Block, DueRule, Explanation, Others};
-pub use forecast::{DueChange, Forecast, Foreseen, HolderCopy, Moved};
 pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
 pub use outcome::Outcome;
 pub use report::{HolderReport, ResourceReport, SupplyReport};
 pub use round::RoundScratch;
-
-pub use crate::lease::proposer::PromiseReport;
 
 /// The arguments of [`Resource::new`].
 #[derive(Debug, Clone)]
@@ -165,8 +158,8 @@ impl Resource {
         self.end_of_report(now);
         self.tick_pool(now);
         self.deal_units(now);
-        self.forget_names(now);
-        self.book.ledger.len() == 0 && !self.book.has_inherited()
+        self.names.forget_unused(&self.book, self.settings.lease, now);
+        self.book.ledger().len() == 0 && !self.book.has_inherited()
     }
 
     /// Puts new settings in force. Leases stay; capacity and terms change with the next round. A change of algorithm or
@@ -185,11 +178,11 @@ impl Resource {
         let has_new_rules = settings.clients != self.settings.clients;
         if self.allocation.configure(&settings) {
             if has_new_rules {
-                self.put_rules(&settings);
+                self.book.put_rules(&settings);
             }
             self.forget_told();
-            for (slot, holder) in self.book.ledger.iter_from(0) {
-                self.allocation.division.insert(slot, &holder.claims);
+            for (slot, holder) in self.book.ledger().iter_from(0) {
+                self.allocation.insert(slot, &holder.claims);
             }
         }
         let before = std::mem::replace(&mut self.settings, settings).capacity;
@@ -204,7 +197,7 @@ impl Resource {
     fn set_capacity(&mut self, capacity: Amount) {
         self.reforms += u64::from(capacity != self.settings.capacity);
         self.settings.capacity = capacity;
-        self.allocation.division.set_capacity(capacity);
+        self.allocation.set_capacity(capacity);
         if let Some(pool) = &mut self.pool {
             pool.set_base(capacity);
         }
@@ -220,18 +213,18 @@ impl Resource {
     }
 
     pub fn sums(&self) -> Sums {
-        self.book.ledger.sums()
+        self.book.ledger().sums()
     }
 
     /// Entries that count against the limit: holders, and each band of a child node beyond its first.
     pub fn places(&self) -> usize {
-        self.book.ledger.places()
+        self.book.ledger().places()
     }
 
     /// How the places of each principal have changed since the last call. The caller subtracts what was noted when this
     /// incarnation is dropped.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
-        self.book.ledger.drain_slot_deltas()
+        self.book.drain_slot_deltas()
     }
 
     /// The places of those answers of the last round that may be larger once the parent knows what is wanted here now, in
@@ -241,7 +234,7 @@ impl Resource {
     }
 
     pub fn holders(&self) -> usize {
-        self.book.ledger.len()
+        self.book.ledger().len()
     }
 
     pub fn counters(&self) -> Counters {
@@ -252,12 +245,16 @@ impl Resource {
     pub fn next_expiry(&self) -> Option<Millis> {
         let of_pool = self.pool.as_ref().and_then(|pool| pool.next_deadline());
         let others = self.book.next_end_of_inherited().into_iter().chain(of_pool).chain(self.load_reported_until());
-        self.book.ledger.next_expiry().into_iter().chain(others).min()
+        self.book.ledger().next_expiry().into_iter().chain(others).min()
     }
 
     pub fn bytes(&self) -> usize {
         let pool = self.pool.as_ref().map_or(0, |pool| pool.bytes());
-        size_of::<Self>() + pool + self.book.ledger.bytes() + self.allocation.division.bytes() + self.watch_list.bytes()
+        size_of::<Self>()
+            + pool
+            + self.book.ledger().bytes()
+            + self.allocation.division().bytes()
+            + self.watch_list.bytes()
     }
 
     /// Whether holders share one capacity: dividing algorithms, and everything that is cut from a parent's lease unless
@@ -290,7 +287,7 @@ impl Resource {
     fn expire(&mut self, now: Millis, budget: usize) {
         let (allocation, counters, watch_list) = (&mut self.allocation, &mut self.counters, &mut self.watch_list);
         let mut lapsed = self.pool.is_some().then_some(&mut self.last_round.lapsed);
-        self.book.ledger.expire(now, budget, |slot, forgotten| {
+        self.book.expire(now, budget, |slot, forgotten| {
             if let Some(holder) = &forgotten {
                 allocation.forget(slot, &holder.claims);
                 watch_list.remove(holder.watch);
@@ -304,18 +301,23 @@ impl Resource {
     }
 
     fn release(&mut self, release: &Release, now: Millis) {
-        let Some(slot) = self.released_by(release) else { return };
+        let Some(slot) = self.names.released_by(release, &self.book) else { return };
         let (everything, returned) = self.book.release(slot, release.kind, release.token, now);
         self.give_back(returned);
         if !everything && !planted::is(Fault::ReleasesEverything) {
-            self.book.ledger.recount(slot, now);
+            self.book.recount(slot, now);
             self.pool_grants(slot, Cause::Released);
         } else if let Some(until) = self.book.inherited_until() {
             self.bury(slot, now, until);
         } else {
-            let holder = self.book.ledger.remove(slot);
+            let holder = self.book.remove_holder(slot);
             self.forget(slot, &holder.claims, holder.watch);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn knows_no_names(&self) -> bool {
+        self.names.is_empty()
     }
 
     fn forget(&mut self, slot: u32, claims: &Claims, watch: u32) {
@@ -324,17 +326,11 @@ impl Resource {
         self.pool_loses(slot, Cause::Released);
     }
 
-    /// The same, but its record stays until then: a delayed request would be taken for a new one (rule E2).
+    /// The same, but its record stays until then.
     fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
-        let holder = self.book.ledger.holder_mut(slot);
-        let watch = std::mem::replace(&mut holder.watch, NOT_WATCHED);
-        holder.asked = None;
-        holder.leases.bury();
-        let claims = self.book.ledger.holder(slot).claims.clone();
+        let (claims, watch) = self.book.detach(slot);
         self.forget(slot, &claims, watch);
-        self.book.ledger.set_claims(slot, Claims::new());
-        self.book.ledger.set_waits(slot, false);
-        self.book.ledger.remember(slot, now, until);
+        self.book.bury(slot, now, until);
     }
 
     /// A master without knowledge of earlier leases assumes that the whole capacity was lent until then.
@@ -371,28 +367,28 @@ impl Resource {
     fn end_inherited(&mut self, now: Millis) {
         self.end_parts(now);
         let Some((slot, wants)) = self.book.end_inherited(now, self.settings.lease) else { return };
-        self.allocation.division.remove(slot, &wants);
+        self.allocation.remove(slot, &wants);
         if let Some(pool) = &mut self.pool {
-            pool.remove_inherited(slot, self.book.ledger.sums().held);
+            pool.remove_inherited(slot, self.book.ledger().sums().held);
         }
     }
 
     /// Tells the allocation and the pool what has become of the unclaimed leases.
     fn after(&mut self, change: InheritedChange) {
         if let InheritedChange::Begun(slot) = change {
-            self.allocation.division.insert(slot, &self.book.ledger.holder(slot).claims);
+            self.allocation.insert(slot, &self.book.ledger().holder(slot).claims);
         }
         let Some(pool) = self.pool.as_mut().filter(|_| change != InheritedChange::None) else { return };
         if let Some((slot, unclaimed)) = self.book.unclaimed_record() {
             pool.set_unclaimed(slot, unclaimed);
         }
         if matches!(change, InheritedChange::Begun(_)) {
-            pool.begin_with(self.book.ledger.sums().held);
+            pool.begin_with(self.book.ledger().sums().held);
         }
     }
 
     fn replace_inherited_wants(&mut self, change: &WantsChange) {
-        self.allocation.division.replace(change.slot, change.ordinal, &change.old, &change.new);
+        self.allocation.replace(change.slot, change.ordinal, &change.old, &change.new);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Amounts, times, tokens, claims: the values that everything else is made of.
 
-pub(crate) mod amount;
-pub(crate) mod claim;
-pub(crate) mod cluster_clock;
-pub(crate) mod escape;
-pub(crate) mod glob;
-pub(crate) mod principal;
-pub(crate) mod time;
-pub(crate) mod token;
+pub mod amount;
+pub mod claim;
+pub mod cluster_clock;
+pub mod escape;
+pub mod glob;
+pub mod principal;
+pub mod time;
+pub mod token;

@@ -14,7 +14,12 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
+use leaseway_core::{
+    lease::promises::{Changes, Promises},
+    policy::overrides::Load,
+    pool::{Assigned, PoolMemory, PoolNotes},
+    types::{claim::HolderKind, cluster_clock::ClusterTime, time::Millis, token::Epoch},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -8,7 +8,13 @@ pub mod figures;
 pub mod oracle;
 pub mod pool;
 
-use leaseway_core::{Amount, Millis, Sum, invariant::Violation};
+use leaseway_core::{
+    resource::invariant::Violation,
+    types::{
+        amount::{Amount, Sum},
+        time::Millis,
+    },
+};
 use serde::Serialize;
 
 /// The sampling interval of Doorman's simulation.

@@ -8,7 +8,10 @@ pub(crate) mod usage;
 use std::sync::Arc;
 
 use leaseway_client::session::{Given, Mode, Outgoing, Session, Wants as Asked};
-use leaseway_core::{Amount, Millis, invariant::Violation};
+use leaseway_core::{
+    resource::invariant::Violation,
+    types::{amount::Amount, time::Millis},
+};
 
 use crate::{
     client::{

@@ -15,8 +15,8 @@
 //!   ([`Bucket`](leaseway_client::limiter::Bucket)) and estimate of demand
 //!   ([`WindowDemand`](leaseway_client::limiter::WindowDemand)),
 //! - a gateway's state for an Envoy ([`Envoy`](leaseway_gateway::envoy::Envoy)),
-//! - the access policy ([`Policy`](leaseway_core::access::Policy)),
-//! - the promises of the replicated state machine ([`Promises`](leaseway_core::Promises)).
+//! - the access policy ([`Policy`](leaseway_core::policy::access::Policy)),
+//! - the promises of the replicated state machine ([`Promises`](leaseway_core::lease::promises::Promises)).
 //!
 //! # What is simulated
 //!

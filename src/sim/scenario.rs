@@ -8,7 +8,13 @@ pub mod plan;
 
 use std::{collections::BTreeMap, fmt};
 
-use leaseway_core::{Amount, Millis, NamedParameter, SafeCapacity, Settings};
+use leaseway_core::{
+    policy::{
+        parameters::NamedParameter,
+        settings::{SafeCapacity, Settings},
+    },
+    types::{amount::Amount, time::Millis},
+};
 use serde::Deserialize;
 
 use crate::{

@@ -24,7 +24,14 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Amount, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
+use leaseway_core::{
+    policy::settings::{Reuse, Settings},
+    resource::invariant::Violation,
+    types::{
+        amount::{Amount, Sum},
+        time::{Millis, Now},
+    },
+};
 use slab::Slab;
 
 use crate::{

@@ -21,7 +21,10 @@ use std::{
 };
 
 use leaseway_client::session::{Mode, Outgoing, Pace, Session, Settings};
-use leaseway_core::{Amount, DemandSummary, Millis, Supply};
+use leaseway_core::{
+    resource::supply::{DemandSummary, Supply},
+    types::{amount::Amount, time::Millis},
+};
 
 pub use self::{
     aggregate::Aggregate,

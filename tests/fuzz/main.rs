@@ -8,7 +8,13 @@ mod mutation;
 mod seeds;
 
 use leaseway_client::endpoint;
-use leaseway_core::{Glob, access::Identity, escaped, escaped_lines};
+use leaseway_core::{
+    policy::access::Identity,
+    types::{
+        escape::{escaped, escaped_lines},
+        glob::Glob,
+    },
+};
 
 use crate::mutation::mutated;
 

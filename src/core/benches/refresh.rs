@@ -12,8 +12,16 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
-    AlgorithmKind, Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, Epoch, Has, HolderKind, Inherited, Lease,
-    Millis, Now, Request, Resource, RoundScratch, Settings,
+    lease::{holder::Has, promises::Inherited},
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{Answer, Ask, Birth, Lease, Request, Resource, RoundScratch},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        principal::ChargedTo,
+        time::{Millis, Now},
+        token::Epoch,
+    },
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
@@ -28,7 +36,7 @@ const IN_A_SLICE: u32 = 50;
 
 fn birth(settings: Settings, askers: u32, inherited: Option<Inherited>) -> Birth {
     Birth {
-        source: leaseway_core::Source::Own,
+        source: leaseway_core::resource::supply::Source::Own,
         settings,
         epoch: Epoch(1 << 40),
         since: Millis(0),

@@ -18,7 +18,7 @@ use parts::Parts;
 use crate::{
     lease::{
         LeaseBook,
-        holder::Has,
+        confirm::LeaseStatement,
         promises::{Inherited, Part},
     },
     planted::{self, Fault},
@@ -270,11 +270,10 @@ impl LeaseBook {
         self.inherited.as_ref().map_or(Sum::ZERO, |inherited| inherited.unclaimed)
     }
 
-    /// An ended lease that a holder may still claim (rule E12): `had` is what the holder says it had when its request
-    /// was sent.
-    pub(crate) fn lapsed_claim(&self, had: Option<Has>) -> Option<(Token, Amount)> {
+    /// An ended lease that a holder may still claim (rule E12).
+    pub(crate) fn lapsed_claim(&self, stated: &LeaseStatement) -> Option<(Token, Amount)> {
         let from = self.inherited.as_ref()?.counted_from?;
-        let had = had?;
+        let had = stated.had.filter(|_| stated.has.is_none() && stated.drops_late)?;
         let token = had.token.filter(|token| self.tokens.is_former(*token))?;
         (from <= token || planted::is(Fault::IgnoresCountedFrom)).then_some((token, had.capacity))
     }

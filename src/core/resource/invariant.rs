@@ -13,7 +13,7 @@
 //! I6 and I7 are about masters and quorums, which this crate does not have.
 
 use crate::{
-    resource::{Answer, Lease, Resource},
+    resource::{Answer, Lease, Resource, report::holder_reports},
     types::{
         amount::{Amount, Sum},
         time::Millis,
@@ -77,7 +77,7 @@ pub fn divided_completely(
 
 /// I5: all holders have what they are due, to within rounding.
 pub fn settled(resource: &Resource, now: Millis) -> Result<(), Violation> {
-    for holder in resource.report_holders(now, 0, usize::MAX).0 {
+    for holder in holder_reports(resource, now, 0, usize::MAX).0 {
         let apart = (holder.granted.get() - holder.due.get()).abs();
         check("I5", apart <= holder.due.get() * 1e-9 + 1e-12, || format!("{holder:?}"))?;
     }

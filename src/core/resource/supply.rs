@@ -11,18 +11,17 @@
 //!
 //! Not here: when the parent is asked (the session), and the wire format.
 
-use super::{Resource, SupplyReport, round::PendingGrant};
 use crate::{
     allocation::{Allocation, KnownTerms, division::Terms},
     lease::ledger::Holder,
     planted::{self, Fault},
     policy::settings::AlgorithmKind,
     pool::{Pool, UsageBelow},
-    resource::{Answer, Lease, Supplied, watch_list::waits},
+    resource::{Answer, Lease, Resource, Supplied, SupplyReport, round::PendingGrant, watch_list::waits},
     types::{
         amount::{Amount, Sum},
         claim::{Claims, HolderKind, wanted},
-        time::{Millis, certain_end},
+        time::Millis,
     },
 };
 
@@ -116,7 +115,7 @@ impl Resource {
         if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
             *current = Some((supply.until, supply.version));
             // Dues may change even if the capacity does not.
-            self.reforms += u64::from(self.allocation.division.set_parent_terms(supply.terms));
+            self.reforms += u64::from(self.allocation.set_parent_terms(supply.terms));
             self.capacity_inputs.template = supply.capacity;
         }
         if self.is_learning(now) {
@@ -137,7 +136,7 @@ impl Resource {
             version: supply.map_or(0, |(_, version)| version),
             remaining: supply.map_or(Millis(0), |(until, _)| until.since(now)),
             told: told.map(|told| told.held.ceil()),
-            terms: self.allocation.division.parent_terms().to_vec(),
+            terms: self.allocation.division().parent_terms().to_vec(),
         })
     }
 
@@ -158,7 +157,7 @@ impl Resource {
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let mut claims = summarized_claims(&self.allocation, self.pool.as_deref(), sums.wants);
-        claims.extend(self.allocation.division.summarize_minimums());
+        claims.extend(self.allocation.division().summarize_minimums());
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
         DemandSummary { claims, outstanding, usage, learning, version }
     }
@@ -169,14 +168,16 @@ impl Resource {
         let sums = self.sums();
         let now = LastReport { wants: sums.wants, held: sums.held };
         // Without holders there is nothing to report: the parent would lend nothing.
-        told.map_or(self.book.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
+        told.map_or(self.book.ledger().len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
     }
 
     /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is the maximum
     /// of *each* client, as Doorman's own child servers understand it. A parent that sends terms lends a sum for all.
     pub(super) fn is_supplied_per_client(&self) -> bool {
         let is_supplied = matches!(self.supply_state, SupplyState::Parent { supply: Some(_), .. });
-        self.settings.kind == AlgorithmKind::Static && is_supplied && self.allocation.division.parent_terms().is_empty()
+        self.settings.kind == AlgorithmKind::Static
+            && is_supplied
+            && self.allocation.division().parent_terms().is_empty()
     }
 
     pub(super) fn has_parent(&self) -> bool {
@@ -217,9 +218,8 @@ impl Resource {
 
     /// Answers "not yet" (rule 5): nothing can be decided before the first supply, and no holder loses what it has.
     pub(super) fn put_off(&mut self, pending: &mut Vec<PendingGrant>, now: Millis, answers: &mut [Answer]) {
-        let until = certain_end(now, self.settings.lease);
         for pending in pending.drain(..) {
-            self.book.ledger.remember(pending.slot, now, until);
+            self.book.remember(pending.slot, now, self.settings.lease);
             answers[pending.answer] = Answer::NotYet;
         }
     }
@@ -232,29 +232,27 @@ impl Resource {
             return false;
         }
         let divides = |(_, terms): &(i16, Terms)| !matches!(terms, Terms::Wants | Terms::Each(_));
-        if self.allocation.division.parent_terms().iter().any(divides)
+        if self.allocation.division().parent_terms().iter().any(divides)
             || self.settings.capacity < self.capacity_inputs.template
         {
             return false;
         }
-        let holder = self.book.ledger.holder(pending.slot);
+        let holder = self.book.ledger().holder(pending.slot);
         let wants = match &self.pool {
             // The parent knows a client without a place after its first request.
             Some(_) if grant > Amount::ZERO || holder.leases.is_live(now) => return false,
             Some(_) => holder.wants().floor(),
-            None if self.settings.shares() => {
-                wanted(&holder.claims).map(|claim| self.allocation.division.ruled(claim).wants).collect::<Sum>().floor()
-            }
+            None if self.settings.shares() => self.allocation.ruled_wants(&holder.claims).floor(),
             None => due,
         };
-        let has_nothing = pending.keep == Amount::ZERO;
-        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(pending.most), grant)
+        let has_nothing = pending.entitled.keep == Amount::ZERO;
+        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(pending.entitled.most), grant)
     }
 
     /// The terms that a child node gets with its lease.
     pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut KnownTerms) -> Supplied {
         let mut terms: Vec<(i16, Terms)> = Vec::new();
-        for claim in wanted(&self.book.ledger.holder(slot).claims) {
+        for claim in wanted(&self.book.ledger().holder(slot).claims) {
             if terms.last().is_none_or(|(priority, _)| *priority != claim.priority) {
                 terms.push((claim.priority, self.allocation.terms_of(claim.priority, known)));
             }

@@ -5,7 +5,6 @@ mod event;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::lease::proposer::Proposal;
 use crate::{
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Settings},
@@ -23,6 +22,7 @@ use crate::{
         token::Epoch,
     },
 };
+use crate::{lease::proposer::Proposal, resource::report::holder_reports};
 
 use actor::end_at_holder;
 pub(crate) use actor::{Actor, Echo};
@@ -309,7 +309,7 @@ impl Harness {
         ids.dedup();
         let told = ids.len() == batch.len() && !self.resource.is_learning(at) && self.resource.pool().is_none();
         let dues: BTreeMap<_, _> =
-            self.resource.report_holders(at, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
+            holder_reports(&self.resource, at, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
         for (request, answer) in batch.into_iter().zip(answers) {
             if let Some(lease) = answer.lease().copied() {
                 let due = told.then(|| dues[&request.ask.id]);
@@ -328,7 +328,7 @@ impl Harness {
     /// A request may say that more is in use than was known: no decision could have prevented that. What is known by
     /// then of a holder with several requests in the round, which may arrive in any order, is not to be told from here.
     fn hear_news(&self, ask: &Ask, again: bool, before: &mut Sum) {
-        let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
+        let holders = holder_reports(&self.resource, self.at(), 0, usize::MAX).0;
         let known = holders.iter().find(|holder| !again && holder.id == ask.id);
         let known = known.map_or(Amount::ZERO, |holder| holder.held);
         if let Some(news) = ask.outstanding.filter(|news| *news > known) {
@@ -455,7 +455,7 @@ impl Harness {
     /// What each holder may believe is held for it, or is unclaimed. Or a request from before its release has
     /// moved it to a holder that believes nothing any more: that is not told what it might have.
     fn audit_each(&self) -> Result<(), Violation> {
-        let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
+        let holders = holder_reports(&self.resource, self.at(), 0, usize::MAX).0;
         let mut elsewhere = Sum::from(self.resource.promises().map_or(Amount::ZERO, |promises| promises.unclaimed));
         let mut unheld = Vec::with_capacity(self.actors.len());
         for actor in &self.actors {

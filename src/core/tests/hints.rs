@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     policy::settings::Settings,
-    resource::{Resource, watch_list::Hint},
+    resource::{Resource, report::holder_reports, watch_list::Hint},
     types::{claim::HolderKind, time::Millis},
 };
 
@@ -102,7 +102,7 @@ fn follow(harness: &mut Harness) -> Result<(), TestCaseError> {
 /// holder keeps what others wait for; and no more is held than there is.
 fn settled_by_hints(resource: &Resource, now: Millis) -> Result<(), TestCaseError> {
     let capacity = resource.settings().capacity.get();
-    let holders = resource.report_holders(now, 0, usize::MAX).0;
+    let holders = holder_reports(resource, now, 0, usize::MAX).0;
     let waiting = holders.iter().any(|h| h.due.get() - h.granted.get() > 0.005 * h.due.get() + 0.0075 * capacity);
     prop_assert!(!waiting, "a holder waits: {holders:#?}");
     let held = resource.sums().held.get();

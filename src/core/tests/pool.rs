@@ -60,6 +60,7 @@ use crate::{
     },
     resource::{
         Ask, Birth, Lease, LoadError, LoadReport, Release, Request, Resource, RoundScratch, invariant,
+        report::holder_reports,
         supply::{Source, Supply},
     },
     types::{
@@ -157,7 +158,7 @@ impl Pond {
     }
 
     fn due(&self, id: &str) -> f64 {
-        let holders = self.resource.report_holders(self.now, 0, usize::MAX).0;
+        let holders = holder_reports(&self.resource, self.now, 0, usize::MAX).0;
         holders.iter().find(|holder| *holder.id == *id).expect("a known holder").due.get()
     }
 

@@ -31,6 +31,7 @@ use crate::{
     policy::settings::{AlgorithmKind, Priority, Reuse, SafeCapacity, Settings},
     resource::{
         Answer, Ask, Birth, Counters, HolderReport, Lease, Release, Request, Resource, RoundScratch, invariant,
+        report::holder_reports,
         supply::{Source, Supply},
     },
     types::{
@@ -162,7 +163,7 @@ impl Server {
     }
 
     fn report(&self, id: &str) -> HolderReport {
-        let holders = self.resource.report_holders(self.now, 0, usize::MAX).0;
+        let holders = holder_reports(&self.resource, self.now, 0, usize::MAX).0;
         holders.into_iter().find(|holder| *holder.id == *id).expect("a known holder")
     }
 

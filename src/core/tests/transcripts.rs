@@ -71,7 +71,11 @@ use crate::{
         parameters::NamedParameter,
         settings::{AlgorithmKind, Reuse, SafeCapacity, Settings},
     },
-    resource::{Ask, Birth, Release, Request, Resource, RoundScratch, invariant, supply::Source},
+    resource::{
+        Ask, Birth, Release, Request, Resource, RoundScratch, invariant,
+        report::{holder_reports, resource_report},
+        supply::Source,
+    },
     types::{
         amount::{Amount, Sum},
         claim::{Claim, Claims, HolderKind},
@@ -306,7 +310,7 @@ impl Transcript {
         let now = self.now;
         let believed: Vec<Amount> = self.holders.iter().filter_map(|known| Some(known.lease?.0.capacity)).collect();
         let resource = self.resource()?;
-        let (report, sums) = (resource.report(now), resource.sums());
+        let (report, sums) = (resource_report(resource, now), resource.sums());
         if resource.is_bounded() && !resource.is_learning(now) && report.settings.reuse == Reuse::Confirmed {
             invariant::believed_within_capacity(believed.iter().copied(), sums.held)?;
         }
@@ -329,7 +333,7 @@ impl Transcript {
             write!(output, ", learning for {}", time(report.learning))?;
         }
         output += "\n";
-        let holders = resource.report_holders(now, 0, usize::MAX).0;
+        let holders = holder_reports(resource, now, 0, usize::MAX).0;
         if !holders.is_empty() {
             writeln!(output, "  {:<10}{:>12}{:>12}{:>12}{:>12}", "", "wants", "due", "granted", "held")?;
         }

@@ -18,6 +18,7 @@ use crate::{
     },
     resource::{
         Answer, Ask, Birth, Lease, Request, Resource, RoundScratch, invariant,
+        report::holder_reports,
         supply::{DemandSummary, Source, Supply},
     },
     types::{
@@ -170,7 +171,7 @@ fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
         &mut Vec::new(),
         &mut RoundScratch::default(),
     );
-    let mut holders = resource.report_holders(Millis(0), 0, usize::MAX).0;
+    let mut holders = holder_reports(&resource, Millis(0), 0, usize::MAX).0;
     let number = |id: &str| id.rsplit('-').next().and_then(|number| number.parse::<usize>().ok()).expect("a number");
     holders.sort_by_key(|holder| number(&holder.id));
     holders.iter().map(|holder| holder.due.get()).collect()

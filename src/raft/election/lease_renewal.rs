@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::time::Millis;
 use openraft::ServerState;
 use tokio::{
     sync::{mpsc, oneshot, watch},

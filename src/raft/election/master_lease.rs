@@ -9,8 +9,11 @@ use std::{
 };
 
 use leaseway_core::{
-    ClusterClock, ClusterTime, Millis,
     planted::{self, Fault},
+    types::{
+        cluster_clock::{ClusterClock, ClusterTime},
+        time::Millis,
+    },
 };
 use tokio::sync::watch;
 

@@ -13,8 +13,8 @@ use std::{
 };
 
 use leaseway_core::{
-    Millis,
     planted::{self, Fault},
+    types::time::Millis,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::Instant};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leaseway_core::Millis;
+use leaseway_core::types::time::Millis;
 
 /// How quickly mastership moves, and how much network delay it tolerates.
 ///
@@ -96,7 +96,14 @@ impl Timing {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::{Amount, Changes, ClusterClock, ClusterTime, Epoch, Promises};
+    use leaseway_core::{
+        lease::promises::{Changes, Promises},
+        types::{
+            amount::Amount,
+            cluster_clock::{ClusterClock, ClusterTime},
+            token::Epoch,
+        },
+    };
 
     use super::*;
 

@@ -10,7 +10,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Assigned, ClusterTime, Epoch, HolderKind, Inherited, Load, Millis, Token};
+use leaseway_core::{
+    lease::promises::Inherited,
+    policy::overrides::Load,
+    pool::Assigned,
+    types::{
+        amount::Amount,
+        claim::HolderKind,
+        cluster_clock::ClusterTime,
+        time::Millis,
+        token::{Epoch, Token},
+    },
+};
 use leaseway_history::{Operation, RegisterCall, Value, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 

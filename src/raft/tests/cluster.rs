@@ -11,7 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Millis};
+use leaseway_core::{
+    lease::promises::Changes,
+    pool::Assigned,
+    types::{amount::Amount, claim::HolderKind, cluster_clock::ClusterTime, time::Millis, token::Epoch},
+};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

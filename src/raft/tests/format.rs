@@ -5,8 +5,16 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
-    Amount, Assigned, Changes, Claim, ClusterTime, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, Part,
-    PoolClock, PoolNotes, Promises, Token,
+    lease::promises::{Changes, Part, Promises},
+    policy::overrides::Load,
+    pool::{Assigned, NotedBalance, NotedCost, PoolClock, PoolNotes},
+    types::{
+        amount::Amount,
+        claim::{Claim, HolderKind},
+        cluster_clock::ClusterTime,
+        time::Millis,
+        token::{Epoch, Token},
+    },
 };
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 

@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, ClusterTime, Epoch, Millis, Refused};
+use leaseway_core::{
+    lease::promises::Refused,
+    types::{amount::Amount, cluster_clock::ClusterTime, time::Millis, token::Epoch},
+};
 
 use crate::{
     election::master_lease::{MasterLease, Mastership},

@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Assigned, ClusterTime, HolderKind, Millis};
+use leaseway_core::{
+    pool::Assigned,
+    types::{amount::Amount, claim::HolderKind, cluster_clock::ClusterTime, time::Millis},
+};
 
 use crate::{
     election::master_lease::MasterLease,

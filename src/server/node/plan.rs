@@ -4,7 +4,11 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leaseway_core::{AlgorithmKind, FieldChange, Foreseen, Settings, Sum};
+use leaseway_core::{
+    policy::settings::{AlgorithmKind, FieldChange, Settings},
+    resource::report::forecast::Foreseen,
+    types::amount::Sum,
+};
 use tokio::task::spawn_blocking;
 
 use crate::{

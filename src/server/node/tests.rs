@@ -4,8 +4,18 @@ use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
-    Amount, Answer, Ask, Changes, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
-    Repository, Request,
+    lease::{holder::Has, promises::Changes},
+    policy::template::Repository,
+    resource::{Answer, Ask, Request},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        cluster_clock::ClusterTime,
+        glob::Glob,
+        principal::ChargedTo,
+        time::Millis,
+        token::Epoch,
+    },
 };
 use leaseway_raft::{Command, Mastership, Timing};
 
@@ -271,7 +281,8 @@ fn resources_are_limited_and_idle_ones_make_room() {
         let other: Arc<str> = "other".into();
         let refused = node.submit(&other, ask("a", 1.0)).await.expect_err("the second does not");
         assert_eq!(refused, Refused::TooManyResources(1));
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
+        let release =
+            leaseway_core::resource::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&r, Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");

@@ -21,7 +21,13 @@ use std::{
     },
 };
 
-use leaseway_core::{Hint, HolderKind, Principal, PrincipalShare};
+use leaseway_core::{
+    resource::watch_list::Hint,
+    types::{
+        claim::HolderKind,
+        principal::{Principal, PrincipalShare},
+    },
+};
 use tokio::sync::Notify;
 
 use crate::{listen::accounts::PlacesTaken, observe::metrics};

@@ -6,7 +6,7 @@ mod requests;
 
 use std::sync::LazyLock;
 
-use leaseway_core::{Counters, Why};
+use leaseway_core::resource::{Counters, watch_list::Why};
 use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;

@@ -2,8 +2,15 @@
 //! division, without a tree and without leases.
 
 use leaseway_core::{
-    Amount, Ask, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, RoundScratch,
-    Settings, Source,
+    policy::settings::Settings,
+    resource::{Ask, Birth, Request, Resource, RoundScratch, report::holder_reports, supply::Source},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        principal::ChargedTo,
+        time::{Millis, Now},
+        token::Epoch,
+    },
 };
 use serde::Serialize;
 
@@ -48,7 +55,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
     };
     flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut RoundScratch::default());
     let mut dues = vec![Amount::ZERO; demands.len()];
-    for holder in flat.report_holders(now.at, 0, usize::MAX).0 {
+    for holder in holder_reports(&flat, now.at, 0, usize::MAX).0 {
         let place: usize = holder.id.parse().expect("holders are named by their places");
         dues[place] = holder.due;
     }
@@ -68,7 +75,7 @@ pub(crate) fn deviation(dues: &[Amount], has: impl Iterator<Item = Amount>) -> D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leaseway_core::{AlgorithmKind, Priority};
+    use leaseway_core::policy::settings::{AlgorithmKind, Priority};
 
     fn amounts(values: &[f64]) -> Vec<Amount> {
         values.iter().map(|value| Amount::clamped(*value)).collect()

@@ -3,7 +3,14 @@
 //!
 //! A pool learns of usage with a delay of up to a refresh interval. Here the actual usage is known.
 
-use leaseway_core::{Amount, Cause, HolderKind, Millis, PoolEvent, PoolEventKind, PoolReport, Sum};
+use leaseway_core::{
+    pool::{Cause, PoolEvent, PoolEventKind, PoolReport},
+    types::{
+        amount::{Amount, Sum},
+        claim::HolderKind,
+        time::Millis,
+    },
+};
 use serde::Serialize;
 
 use crate::accounting::per_cent;

@@ -1,6 +1,9 @@
 //! Plans: validated scenarios, with all nodes and clients one by one.
 
-use leaseway_core::{AlgorithmKind, Amount, Millis, Settings};
+use leaseway_core::{
+    policy::settings::{AlgorithmKind, Settings},
+    types::{amount::Amount, time::Millis},
+};
 
 use crate::scenario::{ClientKind, Handover, NodeSpec, Scenario, UsageSpec, Wants};
 

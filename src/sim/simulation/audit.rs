@@ -1,6 +1,14 @@
 //! The safety invariant, checked after every event: no node counts less than its holders believe.
 
-use leaseway_core::{Amount, ClusterClock, Millis, Reuse, Sum, invariant::Violation};
+use leaseway_core::{
+    policy::settings::Reuse,
+    resource::invariant::Violation,
+    types::{
+        amount::{Amount, Sum},
+        cluster_clock::ClusterClock,
+        time::Millis,
+    },
+};
 
 use crate::{
     node::{Node, Proposed, ROOT},

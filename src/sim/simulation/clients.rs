@@ -5,7 +5,15 @@ use std::{sync::Arc, time::Duration};
 use leaseway_client::limiter::Window;
 use leaseway_client::session::{self, Body, Outgoing, Pace, Session, Wants as Asked};
 use leaseway_core::{
-    self as core, Amount, Claim, Claims, HolderKind, Millis, News, Request, Token, invariant::Violation,
+    self as core,
+    pool::News,
+    resource::{Request, invariant::Violation},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+        token::Token,
+    },
 };
 
 use crate::{
@@ -359,12 +367,12 @@ impl Simulation<'_> {
                 // The wire has the amount in use beyond the echoed lease.
                 let named = now.map_or(Amount::ZERO, |has| has.capacity);
                 let in_use = Amount::clamped(ask.demand.outstanding);
-                let token = |has: &core::Has| has.token.filter(|_| client.speaks != ClientKind::Doorman);
-                Request::Ask(core::Ask {
+                let token = |has: &core::lease::holder::Has| has.token.filter(|_| client.speaks != ClientKind::Doorman);
+                Request::Ask(core::resource::Ask {
                     kind: kind(client.speaks),
                     id: Arc::clone(&client.name),
                     claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
-                    has: now.map(|has| core::Has { token: token(&has), ..has }),
+                    has: now.map(|has| core::lease::holder::Has { token: token(&has), ..has }),
                     had: has(ask.had).filter(|_| client.speaks.is_ours()),
                     outstanding: match client.speaks {
                         ClientKind::Liar => Some(Amount::MAX),
@@ -375,12 +383,12 @@ impl Simulation<'_> {
                     is_gateway: matches!(client.speaks, ClientKind::Envoy | ClientKind::Limiter),
                     instance: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
-                    charged_to: core::ChargedTo::default(),
+                    charged_to: core::types::principal::ChargedTo::default(),
                 })
             }
             // The original protocol has no release for nodes.
             Body::Release(_) if client.speaks == ClientKind::DoormanNode => return,
-            Body::Release(releases) => Request::Release(core::Release {
+            Body::Release(releases) => Request::Release(core::resource::Release {
                 kind: HolderKind::Client,
                 id: Arc::clone(&client.name),
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
@@ -409,6 +417,6 @@ fn kind(speaks: ClientKind) -> HolderKind {
 }
 
 /// The expiry that is written in a lease.
-fn written_end(lease: &core::Lease) -> Millis {
+fn written_end(lease: &core::resource::Lease) -> Millis {
     Millis::from_secs(u64::try_from(lease.expiry_time - START_UNIX).unwrap_or_default())
 }

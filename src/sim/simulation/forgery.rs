@@ -3,9 +3,14 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    self as core, Amount, ChargedTo, Claim, Claims, HolderKind, Request,
-    access::{AccessRequest, Action, Identity, Pattern, Permissions, Policy, Rule},
-    invariant::Violation,
+    self as core,
+    policy::access::{AccessRequest, Action, Identity, Pattern, Permissions, Policy, Rule},
+    resource::{Request, invariant::Violation},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        principal::ChargedTo,
+    },
 };
 
 use crate::{
@@ -91,12 +96,12 @@ impl Simulation<'_> {
             return;
         }
         let request = match self.rng.u8(0..3) {
-            0 => Request::Release(core::Release { kind, id, token: None, instance: None }),
-            asks => Request::Ask(core::Ask {
+            0 => Request::Release(core::resource::Release { kind, id, token: None, instance: None }),
+            asks => Request::Ask(core::resource::Ask {
                 kind,
                 id,
                 claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(f64::from(asks) * 1e6), i64::MAX)]),
-                has: Some(core::Has { token: None, capacity: Amount::ZERO, expiry_time: i64::MAX }),
+                has: Some(core::lease::holder::Has { token: None, capacity: Amount::ZERO, expiry_time: i64::MAX }),
                 had: None,
                 outstanding: Some(Amount::ZERO),
                 learning: false,

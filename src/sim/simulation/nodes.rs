@@ -4,8 +4,14 @@ use std::sync::Arc;
 
 use leaseway_core::engine::{Effects, Moment, Predecessor, ResourceEngine, Setup};
 use leaseway_core::{
-    Answer, Assigned, Birth, ClusterClock, Epoch, HolderKind, Inherited, Millis, Request, Source, Sum,
-    invariant::{self, Violation},
+    lease::promises::Inherited,
+    pool::Assigned,
+    resource::{
+        Answer, Birth, Request,
+        invariant::{self, Violation},
+        supply::Source,
+    },
+    types::{amount::Sum, claim::HolderKind, cluster_clock::ClusterClock, time::Millis, token::Epoch},
 };
 
 use crate::{
@@ -107,7 +113,7 @@ impl Simulation<'_> {
         let name = |number| -> Arc<str> { Participant::Client(client).name(number).into() };
         let (former, newcomer) = (name(number - 1), name(number));
         self.input(place.node, |engine, moment, buffers| {
-            let assign = |resource: &mut leaseway_core::Resource, now| {
+            let assign = |resource: &mut leaseway_core::resource::Resource, now| {
                 // Removing an assignment cannot fail.
                 let _ = resource.assign(now, HolderKind::Client, &former, None);
                 resource.remember_assignments([(HolderKind::Client, newcomer, Assigned::Capacity(assigned))]);

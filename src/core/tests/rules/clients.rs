@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     policy::client_rules::{ClientRule, ClientRules},
-    resource::DueRule,
+    resource::report::explain::{DueRule, explain},
 };
 
 fn rules(texts: &[&str]) -> ClientRules {
@@ -26,7 +26,7 @@ impl Server {
     }
 
     fn explains(&self, id: &str) -> (DueRule, String) {
-        let explanation = self.resource.explain(self.now, HolderKind::Client, id).expect("a known holder");
+        let explanation = explain(&self.resource, self.now, HolderKind::Client, id).expect("a known holder");
         (explanation.rule.clone(), explanation.sentences().join("\n"))
     }
 }

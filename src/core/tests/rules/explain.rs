@@ -3,12 +3,12 @@
 use super::*;
 use crate::{
     lease::promises::Inherited,
-    resource::{Block, DueRule, Explanation},
+    resource::report::explain::{Block, DueRule, Explanation, explain},
 };
 
 impl Server {
     fn explain(&self, id: &str) -> Explanation {
-        self.resource.explain(self.now, HolderKind::Client, id).expect("a known holder")
+        explain(&self.resource, self.now, HolderKind::Client, id).expect("a known holder")
     }
 
     /// Time passes until just after the explanation says that nothing blocks the holder any more.

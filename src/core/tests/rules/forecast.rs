@@ -1,17 +1,21 @@
 //! What a forecast says of other settings is what a resource does under them.
 
 use super::*;
-use crate::{lease::promises::Inherited, resource::Foreseen, types::amount::Sum};
+use crate::{
+    lease::promises::Inherited,
+    resource::report::forecast::{Forecast, Foreseen, copy_holders},
+    types::amount::Sum,
+};
 
 impl Server {
     fn foresee(&self, change: impl FnOnce(&mut Settings)) -> Foreseen {
         let mut settings = self.resource.settings().clone();
         change(&mut settings);
-        let mut forecast = self.resource.forecast(self.now, settings).expect("it has no parent");
+        let mut forecast = Forecast::begin(&self.resource, self.now, settings).expect("it has no parent");
         let mut from = Some(0);
         while let Some(place) = from {
             // Pages of two, as large resources have many.
-            let (page, next) = self.resource.copy_holders(self.now, place, 2);
+            let (page, next) = copy_holders(&self.resource, self.now, place, 2);
             page.into_iter().for_each(|copy| forecast.add(copy));
             from = next;
         }
@@ -118,7 +122,7 @@ fn a_pool_is_not_foreseen_and_a_parent_decides_for_its_children() {
     let foreseen = server.foresee(|settings| settings.kind = AlgorithmKind::PriorityPool);
     assert_eq!((foreseen.due.1, foreseen.changes.len()), (None, 0));
     let below = Server::below(fair(1.0));
-    assert!(below.resource.forecast(Millis(0), fair(2.0)).is_none());
+    assert!(Forecast::begin(&below.resource, Millis(0), fair(2.0)).is_none());
 }
 
 #[test]

@@ -3,7 +3,13 @@
 use super::*;
 use crate::{
     lease::promises::Inherited,
-    resource::{Block, supply::Source},
+    resource::{
+        report::{
+            explain::{Block, explain},
+            holder_reports,
+        },
+        supply::Source,
+    },
     types::token::Epoch,
 };
 
@@ -50,7 +56,7 @@ fn what_was_promised_is_held_and_the_rest_is_free_at_once() {
     let mut server = heir(70.0);
     assert_eq!((server.held(), server.unclaimed(), server.resource.holders()), (70.0, 70.0, 0));
     assert_eq!(server.asks("c", 100.0), 30.0);
-    assert_eq!(server.resource.report_holders(server.now, 0, 9).0.len(), 1, "inherited leases are no holder");
+    assert_eq!(holder_reports(&server.resource, server.now, 0, 9).0.len(), 1, "inherited leases are no holder");
 }
 
 #[test]
@@ -273,7 +279,7 @@ fn it_is_explained_why_a_client_without_tokens_cannot_grow_yet_or_is_not_answere
     let mut server = heir_of(fair(100.0), 90.0, &[50.0; 2]);
     server.deliver(without_token(names("a", 50.0, 17, 20.0)));
     assert_eq!(server.send(plain(ask("silent", 50.0, None))), Answer::NotYet);
-    let explain = |id| server.resource.explain(server.now, HolderKind::Client, id).expect("a known holder");
+    let explain = |id| explain(&server.resource, server.now, HolderKind::Client, id).expect("a known holder");
     let (shrinks, silent) = (explain("a"), explain("silent"));
     assert_eq!(shrinks.blocks.last(), Some(&Block::Unshown(Millis(UNTIL))));
     assert_eq!(silent.blocks, [Block::LeftOut(Millis(UNTIL))]);

@@ -1,6 +1,7 @@
 //! A new master that knows nothing gives back what holders have, and nothing else.
 
 use super::*;
+use crate::resource::report::resource_report;
 
 fn learner(settings: Settings) -> Server {
     Server::born(Birth { learning_until: Millis(30_000), ..birth(settings) })
@@ -97,11 +98,11 @@ fn it_ends_on_time_and_then_divides() {
     server.asks("b", 90.0);
     server.pass(29_999);
     assert!(server.resource.is_learning(server.now));
-    assert_eq!(server.resource.report(server.now).learning, Millis(1));
+    assert_eq!(resource_report(&server.resource, server.now).learning, Millis(1));
     assert_eq!(server.asks("b", 90.0), 0.0);
     server.pass(1);
     assert!(!server.resource.is_learning(server.now));
-    assert_eq!(server.resource.report(server.now).learning, Millis(0));
+    assert_eq!(resource_report(&server.resource, server.now).learning, Millis(0));
     assert_eq!(server.asks("a", 90.0), 50.0);
     server.pass(5_000);
     assert_eq!(server.asks("b", 90.0), 50.0);

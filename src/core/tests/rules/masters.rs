@@ -4,7 +4,7 @@
 use super::*;
 use crate::{
     lease::promises::{Changes, Inherited, Promises},
-    resource::Block,
+    resource::report::explain::{Block, explain},
     types::{
         cluster_clock::{ClusterClock, ClusterTime},
         token::Epoch,
@@ -109,7 +109,7 @@ fn newcomers(forgets_parts: bool) -> Vec<(f64, Option<Millis>)> {
         }
         let capacity = |id: &String| masters.server.leases.get(id).map_or(0.0, |lease| lease.capacity.get());
         let resource = &masters.server.resource;
-        let explained = resource.explain(masters.server.now, HolderKind::Client, "new0");
+        let explained = explain(resource, masters.server.now, HolderKind::Client, "new0");
         let ends = explained.into_iter().flat_map(|explained| explained.blocks).find_map(|block| match block {
             Block::Unclaimed(_, until) => Some(until),
             _ => None,

@@ -1,7 +1,7 @@
 //! Nodes with the same name are distinguished by their instance.
 
 use super::*;
-use crate::resource::NodeInstance;
+use crate::resource::{NodeInstance, report::holder_reports};
 
 /// A node that is called `leaf`, with books of its own.
 struct Namesake {
@@ -104,7 +104,7 @@ fn a_node_that_has_lost_its_memory_gets_what_is_free_and_all_when_its_old_lease_
         server.resource.tick(server.now);
     }
     assert_eq!(after.asks(&mut server, 60.0), 60.0);
-    let (holders, _) = server.resource.report_holders(server.now, 0, 10);
+    let (holders, _) = holder_reports(&server.resource, server.now, 0, 10);
     assert_eq!(holders.len(), 1, "nothing is left of the one before");
     // It was cut off all the time. Now it is the second.
     server.pass(1000);

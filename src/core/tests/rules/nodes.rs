@@ -1,6 +1,7 @@
 //! A child node stands for the clients below it, and divides what its parent lends.
 
 use super::*;
+use crate::resource::report::resource_report;
 
 const CLIENTS: [f64; 6] = [40.0, 40.0, 40.0, 10.0, 10.0, 300.0];
 
@@ -142,9 +143,9 @@ fn how_long_it_listens_is_decided_when_the_parent_has_said_how_long_leases_are()
 #[test]
 fn how_it_stands_with_the_parent_is_reported() {
     let root = Server::new(Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0)));
-    assert_eq!(root.resource.report(root.now).supply, None);
+    assert_eq!(resource_report(&root.resource, root.now).supply, None);
     let mut server = Server::below(Settings::new(AlgorithmKind::FairShare, Amount::ZERO));
-    let report = |server: &Server| server.resource.report(server.now).supply.expect("it has a parent");
+    let report = |server: &Server| resource_report(&server.resource, server.now).supply.expect("it has a parent");
     assert_eq!((report(&server).version, report(&server).told), (0, None));
     let terms = vec![(0, Terms::Level(7.0))];
     let (capacity, until) = (Amount::clamped(50.0), server.now.plus(Millis(30_000)));

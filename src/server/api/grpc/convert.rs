@@ -10,8 +10,18 @@ use std::{
 };
 
 use leaseway_core::{
-    Amount, Answer, Ask, ChargedTo, Claim, Claims, Has, HolderKind, Lease, Millis, News, NodeInstance, PoolStanding,
-    PoolState, Release, Request, Settings, Terms, Token, Usage, clamp_priority,
+    allocation::division::Terms,
+    lease::holder::Has,
+    policy::settings::Settings,
+    pool::{News, PoolStanding, PoolState, Usage},
+    resource::{Answer, Ask, Lease, NodeInstance, Release, Request},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind, clamp_priority},
+        principal::ChargedTo,
+        time::Millis,
+        token::Token,
+    },
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 

@@ -6,8 +6,13 @@ use futures_util::FutureExt as _;
 use http::HeaderValue;
 use http_body_util::Full;
 use leaseway_core::{
-    AlgorithmKind, Amount, Answer, Birth, Epoch, Millis, Now, Request, Resource, RoundScratch, Settings, Source,
-    invariant,
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{Answer, Birth, Request, Resource, RoundScratch, invariant, supply::Source},
+    types::{
+        amount::Amount,
+        time::{Millis, Now},
+        token::Epoch,
+    },
 };
 use leaseway_proto::{
     doorman::{GetCapacityRequest, GetServerCapacityRequest, ReleaseCapacityRequest},

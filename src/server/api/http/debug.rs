@@ -4,7 +4,15 @@ use axum::{
     extract::{Query, State},
     response::Html,
 };
-use leaseway_core::{Millis, PoolReport, SafeCapacity, Terms, escaped, escaped_lines};
+use leaseway_core::{
+    allocation::division::Terms,
+    policy::settings::SafeCapacity,
+    pool::PoolReport,
+    types::{
+        escape::{escaped, escaped_lines},
+        time::Millis,
+    },
+};
 use maud::{DOCTYPE, Markup, html};
 
 use super::{Pages, page::asset_path, text::encoded, view::resources::kind_name};

@@ -4,7 +4,12 @@ use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::engine::{Predecessor, Setup};
-use leaseway_core::{AlgorithmKind, Amount, Birth, ClusterClock, Epoch, Inherited, Millis, Promises, Settings, Source};
+use leaseway_core::{
+    lease::promises::{Inherited, Promises},
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{Birth, supply::Source},
+    types::{amount::Amount, cluster_clock::ClusterClock, time::Millis, token::Epoch},
+};
 use leaseway_raft::{MasterLease, RaftHandle};
 use leaseway_uplink::Notice;
 

@@ -1,5 +1,11 @@
 use futures_util::FutureExt as _;
-use leaseway_core::{Amount, HolderKind, PoolClient, Sum};
+use leaseway_core::{
+    pool::PoolClient,
+    types::{
+        amount::{Amount, Sum},
+        claim::HolderKind,
+    },
+};
 
 use super::*;
 

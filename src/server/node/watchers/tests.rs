@@ -1,5 +1,5 @@
 use super::*;
-use leaseway_core::Why;
+use leaseway_core::resource::watch_list::Why;
 
 const CLIENT: HolderKind = HolderKind::Client;
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use leaseway_core::PoolClient;
+use leaseway_core::pool::PoolClient;
 
 use super::*;
 

@@ -8,7 +8,15 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::Response,
 };
-use leaseway_core::{AlgorithmKind, Amount, DueChange, Foreseen, HolderKind, escaped, escaped_lines};
+use leaseway_core::{
+    policy::settings::AlgorithmKind,
+    resource::report::forecast::{DueChange, Foreseen},
+    types::{
+        amount::Amount,
+        claim::HolderKind,
+        escape::{escaped, escaped_lines},
+    },
+};
 use maud::{Markup, html};
 use tokio::time::timeout;
 

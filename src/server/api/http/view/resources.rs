@@ -6,7 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, HolderKind, HolderReport, Millis, Override, Terms, readable};
+use leaseway_core::{
+    allocation::division::Terms,
+    policy::overrides::Override,
+    resource::HolderReport,
+    types::{
+        amount::{Amount, readable},
+        claim::HolderKind,
+        time::Millis,
+    },
+};
 use leaseway_proto::status::{Resource, Supply};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
