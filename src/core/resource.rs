@@ -53,7 +53,7 @@ pub use round::RoundScratch;
 
 /// The arguments of [`Resource::new`].
 #[derive(Debug, Clone)]
-pub struct Birth {
+pub struct ResourceOptions {
     pub settings: Settings,
     pub source: Source,
     /// Where its tokens start, unless it inherits later ones.
@@ -117,8 +117,9 @@ struct LastRound {
 
 impl Resource {
     /// A resource without holders, except for inherited ones.
-    pub fn new(birth: Birth) -> Resource {
-        let Birth { mut settings, source, epoch, since, learning_until, inherited, max_holders, seed } = birth;
+    pub fn new(options: ResourceOptions) -> Resource {
+        let ResourceOptions { mut settings, source, epoch, since, learning_until, inherited, max_holders, seed } =
+            options;
         if source == Source::Parent {
             // Regardless of the template: nothing has been lent yet.
             settings.capacity = Amount::ZERO;
@@ -141,7 +142,7 @@ impl Resource {
         resource.renew_pool(seed);
         if let Some(inherited) = inherited {
             let change = resource.book.inherit(inherited);
-            resource.after(change);
+            resource.apply_change(change);
             resource.end_parts(since);
         }
         if learning_until > since && source == Source::Own {
@@ -154,8 +155,8 @@ impl Resource {
     pub fn tick(&mut self, now: Millis) -> bool {
         self.expire(now, EXPIRE_PER_TICK);
         self.end_inherited(now);
-        self.end_of_supply(now);
-        self.end_of_report(now);
+        self.expire_supply(now);
+        self.expire_report(now);
         self.tick_pool(now);
         self.deal_units(now);
         self.names.forget_unused(&self.book, self.settings.lease, now);
@@ -170,7 +171,7 @@ impl Resource {
         if self.has_parent() {
             settings.capacity = self.settings.capacity;
         } else {
-            self.template_says(&mut settings);
+            self.apply_template(&mut settings);
         }
         if settings == self.settings {
             return;
@@ -180,7 +181,7 @@ impl Resource {
             if has_new_rules {
                 self.book.put_rules(&settings);
             }
-            self.forget_told();
+            self.forget_last_report();
             for (slot, holder) in self.book.ledger().iter_from(0) {
                 self.allocation.insert(slot, &holder.claims);
             }
@@ -297,7 +298,7 @@ impl Resource {
                 lapsed.push((slot, forgotten.is_some()));
             }
         });
-        self.pool_looks_at();
+        self.notify_pool_of_expiry();
     }
 
     fn release(&mut self, release: &Release, now: Millis) {
@@ -323,7 +324,7 @@ impl Resource {
     fn forget(&mut self, slot: u32, claims: &Claims, watch: u32) {
         self.allocation.forget(slot, claims);
         self.watch_list.remove(watch);
-        self.pool_loses(slot, Cause::Released);
+        self.pool_removes(slot, Cause::Released);
     }
 
     /// The same, but its record stays until then.
@@ -340,25 +341,25 @@ impl Resource {
         }
         let whole = self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.most());
         let change = self.book.assume_lent(whole, until);
-        self.after(change);
+        self.apply_change(change);
     }
 
     /// The capacity has risen from `before` while leases of earlier masters are not all known.
     fn raise_unclaimed(&mut self, before: Amount) {
         if self.is_bounded() {
             let change = self.book.raise_unclaimed(self.settings.capacity, before);
-            self.after(change);
+            self.apply_change(change);
         }
     }
 
     fn give_back(&mut self, claimed: impl Into<Sum>) {
         let change = self.book.give_back(claimed);
-        self.after(change);
+        self.apply_change(change);
     }
 
     fn end_parts(&mut self, now: Millis) {
         if let Some(changes) = self.book.end_parts(now) {
-            self.after(InheritedChange::Amount);
+            self.apply_change(InheritedChange::Amount);
             changes.iter().for_each(|change| self.replace_inherited_wants(change));
         }
     }
@@ -374,7 +375,7 @@ impl Resource {
     }
 
     /// Tells the allocation and the pool what has become of the unclaimed leases.
-    fn after(&mut self, change: InheritedChange) {
+    fn apply_change(&mut self, change: InheritedChange) {
         if let InheritedChange::Begun(slot) = change {
             self.allocation.insert(slot, &self.book.ledger().holder(slot).claims);
         }

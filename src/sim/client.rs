@@ -26,7 +26,7 @@ use crate::{
 /// A client, or its replacement.
 pub(crate) struct Client {
     pub(crate) machine: ClientMachine,
-    pub(crate) speaks: ClientKind,
+    pub(crate) kind: ClientKind,
     pub(crate) name: Arc<str>,
     /// How many names it has had before.
     pub(crate) names: u32,

@@ -162,7 +162,7 @@ impl ClientKind {
     }
 
     /// Whether its requests name its lease.
-    pub(crate) fn says_what_it_has(self) -> bool {
+    pub(crate) fn reports_leases(self) -> bool {
         !matches!(self, ClientKind::DoormanNode | ClientKind::Silent)
     }
 }
@@ -172,7 +172,8 @@ impl ClientKind {
 pub(crate) struct ClientSpec {
     pub(crate) count: u32,
     #[serde(default)]
-    pub(crate) speaks: ClientKind,
+    #[serde(rename = "speaks")]
+    pub(crate) kind: ClientKind,
     #[serde(default)]
     pub(crate) priority: i16,
     pub(crate) wants: Wants,

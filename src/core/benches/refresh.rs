@@ -14,7 +14,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use leaseway_core::{
     lease::{holder::Has, promises::Inherited},
     policy::settings::{AlgorithmKind, Settings},
-    resource::{Answer, Ask, Birth, Lease, Request, Resource, RoundScratch},
+    resource::{Answer, Ask, Lease, Request, Resource, ResourceOptions, RoundScratch},
     types::{
         amount::Amount,
         claim::{Claim, Claims, HolderKind},
@@ -34,8 +34,8 @@ const SLICES: usize = 64;
 /// Clients in a slice.
 const IN_A_SLICE: u32 = 50;
 
-fn birth(settings: Settings, askers: u32, inherited: Option<Inherited>) -> Birth {
-    Birth {
+fn options(settings: Settings, askers: u32, inherited: Option<Inherited>) -> ResourceOptions {
+    ResourceOptions {
         source: leaseway_core::resource::supply::Source::Own,
         settings,
         epoch: Epoch(1 << 40),
@@ -112,7 +112,7 @@ impl Refreshers {
         settings.min_request_interval = Millis(0);
         let mut refreshers = Refreshers {
             asker,
-            resource: Resource::new(birth(settings, clients, None)),
+            resource: Resource::new(options(settings, clients, None)),
             leases: vec![None; clients as usize],
             order: (0..clients).collect(),
             next: 0,
@@ -141,8 +141,8 @@ impl Refreshers {
             ..Inherited::default()
         });
         self.epoch = Epoch(self.epoch.0 + Inherited::EPOCHS_APART);
-        let birth = birth(settings, askers, inherited);
-        self.resource = Resource::new(Birth { epoch: self.epoch, since: self.now().at, ..birth });
+        let options = options(settings, askers, inherited);
+        self.resource = Resource::new(ResourceOptions { epoch: self.epoch, since: self.now().at, ..options });
         if !remembers {
             self.leases.fill(None);
         }

@@ -10,8 +10,8 @@ use crate::{
         settings::{AlgorithmKind, Settings},
     },
     pool::{Assigned, PoolNotes},
-    resource::{Answer, Birth, Release, Request, supply::Source},
-    tests::harness::{ask, birth},
+    resource::{Answer, Release, Request, ResourceOptions, supply::Source},
+    tests::harness::{ask, options},
     types::{
         amount::Amount,
         claim::HolderKind,
@@ -58,9 +58,9 @@ struct Harness {
 impl Harness {
     fn new(source: Source, inherited: Option<Inherited>) -> Harness {
         let settings = Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0));
-        let birth = Birth { source, inherited, ..birth(settings) };
+        let options = ResourceOptions { source, inherited, ..options(settings) };
         let idle_after = Millis::from_secs(10);
-        let setup = Setup { birth, keeps_notes: false, predecessor: None, idle_after };
+        let setup = Setup { options, keeps_notes: false, predecessor: None, idle_after };
         let (listeners, mut effects) = (Listeners::default(), Effects::default());
         let now = Now { at: Millis(1_000), unix: 0 };
         let moment = Moment { now, may_decide: true, max_holders: usize::MAX, environment: &listeners };
@@ -209,7 +209,7 @@ fn it_looks_with_the_round_that_changed_something_unless_it_has_just_looked() {
     assert!(effects.wake_at.is_some(), "its hint may have to be repeated");
     harness.pass(49);
     let steps = [harness.asks("a", 100.0), harness.asks("c", 100.0), harness.releases("a")];
-    assert!(steps.iter().all(|effects| effects.hints.is_empty()), "49 ms after the last look");
+    assert!(steps.iter().all(|effects| effects.hints.is_empty()), "49 ms after the last visit");
     let woken_at = steps.iter().filter_map(|effects| effects.wake_at).min();
     assert_eq!(woken_at, Some(harness.now.plus(Millis(1))));
     harness.pass(1);

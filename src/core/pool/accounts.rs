@@ -16,7 +16,7 @@ use slab::Slab;
 
 use super::{
     memory::{NotedBalance, PoolClock},
-    note_pacing::{MAX_NOTE_AGE, MUCH, NoteBudget, until_much},
+    note_pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
 };
 use crate::types::time::Millis;
 
@@ -41,7 +41,7 @@ impl Ord for BalanceKey {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Clock {
     pub(super) at: Millis,
-    /// Growth of a balance whose client was always connected.
+    /// Growth of a balance filter client was always connected.
     grown: f64,
     /// By what power of e balances have decayed.
     decayed: f64,
@@ -110,7 +110,7 @@ struct Account {
 
 /// The inputs of a connected client's balance.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Tab {
+pub(super) struct ConnectedBalance {
     pub(super) key: BalanceKey,
     began_with: f64,
 }
@@ -125,7 +125,7 @@ pub(super) struct Accounts {
     pub(super) keeps_notes: bool,
     due: BTreeSet<(Millis, u32)>,
     noted: BTreeSet<(BalanceKey, u32)>,
-    gone: BTreeSet<Arc<str>>,
+    dropped: BTreeSet<Arc<str>>,
 }
 
 impl Accounts {
@@ -138,7 +138,7 @@ impl Accounts {
             keeps_notes: false,
             due: BTreeSet::new(),
             noted: BTreeSet::new(),
-            gone: BTreeSet::new(),
+            dropped: BTreeSet::new(),
         }
     }
 
@@ -210,7 +210,7 @@ impl Accounts {
         }
         if let Some(noted) = account.noted {
             self.noted.remove(&(noted, at));
-            self.gone.insert(account.id);
+            self.dropped.insert(account.id);
         }
     }
 
@@ -232,7 +232,7 @@ impl Accounts {
         clock.away(self.balance(at, clock))
     }
 
-    pub(super) fn connect(&mut self, at: u32, clock: &Clock) -> Tab {
+    pub(super) fn connect(&mut self, at: u32, clock: &Clock) -> ConnectedBalance {
         let began_with = self.balance(at, clock);
         let account = &mut self.accounts[at as usize];
         if account.connected == 0 {
@@ -242,11 +242,11 @@ impl Accounts {
         account.connected += 1;
         account.offset += key.0 - began_with;
         self.note(at, 0.0, clock);
-        Tab { key, began_with }
+        ConnectedBalance { key, began_with }
     }
 
     /// A connected client's balance grows at once.
-    pub(super) fn charge(&mut self, at: u32, tab: &mut Tab, cost: f64, clock: &Clock) {
+    pub(super) fn charge(&mut self, at: u32, tab: &mut ConnectedBalance, cost: f64, clock: &Clock) {
         tab.key.0 += cost;
         self.accounts[at as usize].offset += cost;
         if cost > 0.0 {
@@ -254,7 +254,7 @@ impl Accounts {
         }
     }
 
-    pub(super) fn disconnect(&mut self, at: u32, tab: &Tab, clock: &Clock) {
+    pub(super) fn disconnect(&mut self, at: u32, tab: &ConnectedBalance, clock: &Clock) {
         let account = &mut self.accounts[at as usize];
         account.connected -= 1;
         account.offset -= tab.key.0 - tab.began_with;
@@ -276,12 +276,12 @@ impl Accounts {
         let balance = self.balance(at, clock);
         let account = &mut self.accounts[at as usize];
         account.moved += moved;
-        let is_much = account.noted.is_none() || account.moved > balance * MUCH;
-        let due = match (is_much, moved > 0.0) {
+        let is_large = account.noted.is_none() || account.moved > balance * LARGE_CHANGE;
+        let due = match (is_large, moved > 0.0) {
             (true, _) => clock.at,
             (false, true) => clock.at.plus(MAX_NOTE_AGE),
             // It departs from what was noted by one second in each second.
-            (false, false) => clock.at.plus(until_much(balance, 1.0)),
+            (false, false) => clock.at.plus(until_large_change(balance, 1.0)),
         };
         if account.due.is_some_and(|before| before <= due) {
             return;
@@ -295,14 +295,14 @@ impl Accounts {
     /// Notes were lost: all are due again.
     pub(super) fn note_anew(&mut self, now: Millis) {
         self.due = self.accounts.iter().map(|(at, _)| (now, at as u32)).collect();
-        (self.noted, self.gone) = Default::default();
+        (self.noted, self.dropped) = Default::default();
         for (_, account) in &mut self.accounts {
             (account.noted, account.due, account.moved) = (None, Some(now), 0.0);
         }
     }
 
     pub(super) fn has_notes(&self, now: Millis, all: bool) -> bool {
-        !self.gone.is_empty() || self.due.first().is_some_and(|(due, _)| all || *due <= now)
+        !self.dropped.is_empty() || self.due.first().is_some_and(|(due, _)| all || *due <= now)
     }
 
     /// The notes that are due. Of more balances than may be remembered the smallest are left out.
@@ -313,7 +313,7 @@ impl Accounts {
         notes: &mut Vec<(Arc<str>, NotedBalance)>,
     ) {
         while budget.is_left()
-            && let Some(id) = self.gone.pop_first()
+            && let Some(id) = self.dropped.pop_first()
         {
             budget.take(&id);
             notes.push((id, NotedBalance::None));

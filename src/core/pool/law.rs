@@ -17,7 +17,7 @@ pub(super) struct Gauge {
     /// Usage of connected clients.
     pub(super) used: f64,
     /// Additional usage by clients with late reports. It keeps the total from rising, but does not lower it.
-    pub(super) doubt: f64,
+    pub(super) possible_use: f64,
     /// Capacity held by connected clients.
     pub(super) connected: f64,
     /// The wants of clients that wait because the total is too small.
@@ -35,7 +35,7 @@ pub(super) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSett
             DropMode::Rate => total * ((1.0 - gauge.used / gauge.base) * seconds / FALL_SECONDS).exp(),
             DropMode::Slots | DropMode::Exp => total,
         }
-    } else if gauge.used + gauge.doubt > gauge.base {
+    } else if gauge.used + gauge.possible_use > gauge.base {
         total
     } else {
         raised(total, seconds, gauge, settings)
@@ -52,7 +52,7 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
             // what is connected is at the threshold, and a client that needs more than that would wait for ever.
             let asked = ((gauge.connected + gauge.waiting) / total).min(1.0);
             let (threshold, usable) = (settings.raise_threshold, gauge.base * (gauge.connected / total).min(1.0));
-            let used = gauge.used + gauge.doubt;
+            let used = gauge.used + gauge.possible_use;
             // Zero use counts as little, also of a base of zero.
             let unused = if used > 0.0 { 1.0 - used / usable } else { 1.0 };
             let rises = asked > threshold && unused > 0.0;
@@ -102,7 +102,16 @@ mod tests {
     }
 
     fn gauge(base: f64, used: f64, connected: f64) -> Gauge {
-        Gauge { base, floor: base, ceiling: f64::INFINITY, used, doubt: 0.0, connected, waiting: 0.0, least: 0.0 }
+        Gauge {
+            base,
+            floor: base,
+            ceiling: f64::INFINITY,
+            used,
+            possible_use: 0.0,
+            connected,
+            waiting: 0.0,
+            least: 0.0,
+        }
     }
 
     fn near(id: &Value, found: f64, expected: f64) {
@@ -164,7 +173,7 @@ mod tests {
     fn possible_use_stops_a_rise_and_is_no_overload() {
         for (drop_mode, raise_mode) in [(DropMode::Rate, RaiseMode::Idle), (DropMode::Exp, RaiseMode::Demand)] {
             let settings = PoolSettings { drop_mode, raise_mode, ..PoolSettings::default() };
-            let after = |doubt| after(12.0, 60.0, &Gauge { doubt, ..gauge(10.0, 5.0, 12.0) }, &settings);
+            let after = |possible_use| after(12.0, 60.0, &Gauge { possible_use, ..gauge(10.0, 5.0, 12.0) }, &settings);
             assert!(after(0.0) > 12.0 && after(2.0) > 12.0 && after(2.0) <= after(0.0), "{drop_mode:?}");
             assert_eq!(after(6.0), 12.0, "{drop_mode:?}");
         }

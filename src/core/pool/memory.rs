@@ -18,7 +18,7 @@ pub struct PoolClock {
     /// Seconds in which it had a master, or in which peers remembered one.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub lived: f64,
-    /// Growth of a balance whose client was always connected.
+    /// Growth of a balance filter client was always connected.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub grown: f64,
     /// By what power of e balances have decayed.
@@ -77,7 +77,7 @@ pub struct NotedCost {
 /// Changes of a pool that the peers store.
 ///
 /// What a pool remembers is complete but for changes that are younger than half a minute and, of a balance or a cost,
-/// less than a sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be said at
+/// less than a sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be last_noted at
 /// once, the oldest comes first.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

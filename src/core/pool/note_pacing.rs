@@ -5,14 +5,14 @@ use crate::types::time::Millis;
 /// A change of less than a sixteenth is due after this time.
 pub(super) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);
 /// A larger change is due at once.
-pub(super) const MUCH: f64 = 1.0 / 16.0;
+pub(super) const LARGE_CHANGE: f64 = 1.0 / 16.0;
 /// The size of an entry without its names.
 const ENTRY_BYTES: usize = 48;
 
 /// After what time a value that departs from its note by `speed` a second has changed much; at most the time after
 /// which any change is due.
-pub(super) fn until_much(value: f64, speed: f64) -> Millis {
-    Millis((value * MUCH / speed * 1000.0) as u64).min(MAX_NOTE_AGE)
+pub(super) fn until_large_change(value: f64, speed: f64) -> Millis {
+    Millis((value * LARGE_CHANGE / speed * 1000.0) as u64).min(MAX_NOTE_AGE)
 }
 
 /// The remaining size of a batch of notes.

@@ -6,18 +6,18 @@ use std::collections::BTreeSet;
 use crate::types::principal::Principal;
 
 #[derive(Debug)]
-pub(super) struct Crowd<P> {
+pub(super) struct BusyIdleSet<P> {
     busy: BTreeSet<P>,
     idle: BTreeSet<P>,
 }
 
-impl<P> Default for Crowd<P> {
-    fn default() -> Crowd<P> {
-        Crowd { busy: BTreeSet::new(), idle: BTreeSet::new() }
+impl<P> Default for BusyIdleSet<P> {
+    fn default() -> BusyIdleSet<P> {
+        BusyIdleSet { busy: BTreeSet::new(), idle: BTreeSet::new() }
     }
 }
 
-impl<P: Ord + Copy> Crowd<P> {
+impl<P: Ord + Copy> BusyIdleSet<P> {
     pub(super) fn insert(&mut self, place: P, is_busy: bool) {
         if is_busy {
             self.busy.insert(place)
@@ -48,30 +48,30 @@ impl<P: Ord + Copy> Crowd<P> {
     }
 }
 
-/// Whose members are looked at.
+/// PrincipalFilter members are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    All,
-    Of(Principal),
-    OfOthers(Principal),
+pub(super) enum PrincipalFilter {
+    Any,
+    Only(Principal),
+    Except(Principal),
 }
 
 /// Members in an order, and by principal.
 #[derive(Debug)]
-pub(super) struct Grouped<P> {
+pub(super) struct ByPrincipal<P> {
     /// Before the members of a principal there would be its `None`.
     members: BTreeSet<(Principal, Option<P>)>,
     /// The first member of each principal.
     firsts: BTreeSet<(P, Principal)>,
 }
 
-impl<P> Default for Grouped<P> {
-    fn default() -> Grouped<P> {
-        Grouped { members: BTreeSet::new(), firsts: BTreeSet::new() }
+impl<P> Default for ByPrincipal<P> {
+    fn default() -> ByPrincipal<P> {
+        ByPrincipal { members: BTreeSet::new(), firsts: BTreeSet::new() }
     }
 }
 
-impl<P: Ord + Copy> Grouped<P> {
+impl<P: Ord + Copy> ByPrincipal<P> {
     pub(super) fn insert(&mut self, principal: Principal, member: P) {
         let before = self.first_of(principal);
         self.members.insert((principal, Some(member)));
@@ -97,12 +97,14 @@ impl<P: Ord + Copy> Grouped<P> {
         self.members.len()
     }
 
-    pub(super) fn first(&self, whose: Whose) -> Option<P> {
-        match whose {
-            Whose::All => self.firsts.first().map(|(first, _)| *first),
-            Whose::Of(principal) => self.first_of(principal),
+    pub(super) fn first(&self, filter: PrincipalFilter) -> Option<P> {
+        match filter {
+            PrincipalFilter::Any => self.firsts.first().map(|(first, _)| *first),
+            PrincipalFilter::Only(principal) => self.first_of(principal),
             // The second at the latest.
-            Whose::OfOthers(than) => self.firsts.iter().find(|(_, other)| *other != than).map(|(first, _)| *first),
+            PrincipalFilter::Except(than) => {
+                self.firsts.iter().find(|(_, other)| *other != than).map(|(first, _)| *first)
+            }
         }
     }
 
@@ -125,21 +127,21 @@ mod tests {
         fn the_first_is_that_of_a_plain_set(
             steps in prop::collection::vec((any::<bool>(), 0_u32..4, 0_u32..20), 0..100),
         ) {
-            let (mut grouped, mut plain) = (Grouped::default(), BTreeSet::new());
+            let (mut by_principal, mut plain) = (ByPrincipal::default(), BTreeSet::new());
             for (inserts, principal, member) in steps {
                 let principal = Principal(principal);
                 // A member has one principal.
                 if inserts && plain.iter().all(|(other, _)| *other != member) {
-                    grouped.insert(principal, member);
+                    by_principal.insert(principal, member);
                     plain.insert((member, principal));
                 } else {
-                    prop_assert_eq!(grouped.remove(principal, member), plain.remove(&(member, principal)));
+                    prop_assert_eq!(by_principal.remove(principal, member), plain.remove(&(member, principal)));
                 }
                 let first = |may: &dyn Fn(Principal) -> bool| plain.iter().find(|(_, of)| may(*of)).map(|(at, _)| *at);
-                prop_assert_eq!((grouped.len(), grouped.first(Whose::All)), (plain.len(), first(&|_| true)));
+                prop_assert_eq!((by_principal.len(), by_principal.first(PrincipalFilter::Any)), (plain.len(), first(&|_| true)));
                 for principal in (0..4).map(Principal) {
-                    prop_assert_eq!(grouped.first(Whose::Of(principal)), first(&|of| of == principal));
-                    prop_assert_eq!(grouped.first(Whose::OfOthers(principal)), first(&|of| of != principal));
+                    prop_assert_eq!(by_principal.first(PrincipalFilter::Only(principal)), first(&|of| of == principal));
+                    prop_assert_eq!(by_principal.first(PrincipalFilter::Except(principal)), first(&|of| of != principal));
                 }
             }
         }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The number of watched holders visited at once: well below a millisecond of work.
-const LOOK_BUDGET: usize = 2048;
+const VISIT_BUDGET: usize = 2048;
 
 /// What rounds, ticks and other changes have caused since the last [`Resource::outcome`].
 #[derive(Debug, Default)]
@@ -28,12 +28,12 @@ pub struct Outcome {
     pub pool_events: Vec<PoolEvent>,
     /// Whether the parent should be told of this resource before the next refresh.
     pub asks_parent: bool,
-    /// Watched holders that should ask again now; none unless a look was allowed.
+    /// Watched holders that should ask again now; none unless a visit was allowed.
     pub hints: Vec<Hint>,
     /// Whether watched holders were visited.
-    pub looked: bool,
+    pub visited: bool,
     /// When watched holders must be visited next: at once (`now`), later, or not before something changes.
-    pub next_look: Option<Millis>,
+    pub next_visit: Option<Millis>,
 }
 
 impl Resource {
@@ -45,10 +45,10 @@ impl Resource {
         self.book.take_changes(now, self.settings.lease, capacity, wants)
     }
 
-    /// Takes all effects since the last call. Call it after every step, before any of its answers is sent. `may_look`:
+    /// Takes all effects since the last call. Call it after every step, before any of its answers is sent. `may_visit`:
     /// whether watched holders may be visited, which the caller paces. A new holder is watched from now on if it
     /// `is_watched`.
-    pub fn outcome(&mut self, now: Millis, may_look: bool, is_watched: impl Fn(HolderKind, &str) -> bool) -> Outcome {
+    pub fn outcome(&mut self, now: Millis, may_visit: bool, is_watched: impl Fn(HolderKind, &str) -> bool) -> Outcome {
         let Proposal { changes, awaits } = self.take_changes(now);
         let newcomers: Vec<_> =
             self.newcomers().filter(|(kind, id)| is_watched(*kind, id)).map(|(kind, id)| (kind, id.clone())).collect();
@@ -57,9 +57,9 @@ impl Resource {
             self.watch(kind, &id);
         }
         let mut hints = Vec::new();
-        let looked = may_look && self.next_hints(now).is_some_and(|next| next <= now);
-        if looked {
-            self.hints(now, LOOK_BUDGET, &mut hints);
+        let visited = may_visit && self.next_hints(now).is_some_and(|next| next <= now);
+        if visited {
+            self.hints(now, VISIT_BUDGET, &mut hints);
         }
         Outcome {
             changes,
@@ -67,8 +67,8 @@ impl Resource {
             pool_events: self.take_pool_events(),
             asks_parent: self.asks_early(),
             hints,
-            looked,
-            next_look: self.next_hints(now),
+            visited,
+            next_visit: self.next_hints(now),
         }
     }
 
@@ -108,7 +108,7 @@ impl Resource {
         if self.awaits_supply() {
             return None;
         }
-        self.watch_list.next_look(self.version(), now)
+        self.watch_list.next_visit(self.version(), now)
     }
 
     /// Visits up to `budget` watched holders, from where it stopped the last time, and adds those that should ask now
@@ -118,28 +118,28 @@ impl Resource {
         if self.is_learning(now) || self.awaits_supply() {
             return;
         }
-        let mut looks = Vec::new();
-        self.watch_list.next_part(self.version(), now, budget, &mut looks);
+        let mut visits = Vec::new();
+        self.watch_list.next_part(self.version(), now, budget, &mut visits);
         let mut terms = Vec::new();
-        let mut candidates = Vec::with_capacity(looks.len());
-        for look in &looks {
-            let holder = self.book.ledger().holder(look.slot);
-            let due = self.due_now(look.slot, now, &mut terms);
+        let mut candidates = Vec::with_capacity(visits.len());
+        for visit in &visits {
+            let holder = self.book.ledger().holder(visit.slot);
+            let due = self.due_now(visit.slot, now, &mut terms);
             let candidate = HintCandidate { due, current: holder.leases.current(now), held: holder.leases.held(now) };
             // Judged only once it is known which holders wait: dues may have changed since they asked.
-            self.book.set_waits(look.slot, candidate.waits());
+            self.book.set_waits(visit.slot, candidate.waits());
             candidates.push(candidate);
         }
         let first = hints.len();
         let mut context = self.hint_context();
-        for (look, candidate) in looks.iter().zip(&candidates) {
-            if let Some(why) = self.watch_list.judge(look.place, candidate, &mut context, now) {
-                let holder = self.book.ledger().holder(look.slot);
-                hints.push(Hint { kind: holder.kind, id: Arc::clone(&holder.id), why });
+        for (visit, candidate) in visits.iter().zip(&candidates) {
+            if let Some(reason) = self.watch_list.judge(visit.place, candidate, &mut context, now) {
+                let holder = self.book.ledger().holder(visit.slot);
+                hints.push(Hint { kind: holder.kind, id: Arc::clone(&holder.id), reason });
             }
         }
         self.watch_list.end_part();
-        hints[first..].sort_by_key(|hint| hint.why);
+        hints[first..].sort_by_key(|hint| hint.reason);
     }
 
     fn hint_context(&self) -> HintContext {
@@ -150,7 +150,7 @@ impl Resource {
             any_waits: self.book.ledger().waiting() > 0,
             capacity,
             free: Sum::from(capacity) - self.book.ledger().sums().held,
-            spoken_for: Sum::ZERO,
+            reserved: Sum::ZERO,
         }
     }
 

@@ -229,18 +229,18 @@ impl Resource {
         pool.state(slot)
     }
 
-    pub(super) fn pool_loses(&mut self, slot: u32, cause: Cause) {
+    pub(super) fn pool_removes(&mut self, slot: u32, cause: Cause) {
         let held = self.book.ledger().sums().held;
         if let Some(pool) = &mut self.pool {
-            pool.gone(slot, held, cause);
+            pool.remove_member(slot, held, cause);
         }
     }
 
     /// Tells the pool of leases that have ended.
-    pub(super) fn pool_looks_at(&mut self) {
+    pub(super) fn notify_pool_of_expiry(&mut self) {
         while let Some((slot, is_gone)) = self.last_round.lapsed.pop() {
             if is_gone {
-                self.pool_loses(slot, Cause::Expired);
+                self.pool_removes(slot, Cause::Expired);
             } else {
                 self.pool_grants(slot, Cause::Expired);
             }
@@ -259,7 +259,7 @@ impl Resource {
         grants: &mut Vec<Amount>,
     ) {
         let least = |at: usize| match kinds(pending[at].slot) {
-            HolderKind::Client if !learning => pool.least_grant(),
+            HolderKind::Client if !learning => pool.min_grant(),
             _ => Amount::ZERO,
         };
         let goes_first = |at: usize| pool.is_priority(pending[at].slot);

@@ -45,7 +45,7 @@ pub struct SupplyReport {
     /// The rest of its lease.
     pub remaining: Millis,
     /// The outstanding amount in the last report.
-    pub told: Option<Amount>,
+    pub outstanding: Option<Amount>,
     /// The terms of the parent, for each priority.
     pub terms: Vec<(i16, Terms)>,
 }

@@ -63,13 +63,13 @@ impl Resource {
         self.counters.rounds += 1;
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
         self.end_inherited(now.at);
-        self.end_of_supply(now.at);
-        self.end_of_report(now.at);
+        self.expire_supply(now.at);
+        self.expire_report(now.at);
         self.step_pool(now.at, MOVES_PER_REQUEST * (1 + requests.len()));
         self.begin_sub_round();
         self.last_round.newcomers.clear();
         self.last_round.short.clear();
-        self.look_ahead(requests, &mut scratch.slots);
+        self.prefetch(requests, &mut scratch.slots);
         for request in requests.drain(..) {
             // A placeholder until the sub-round is settled.
             let place = answers.len();
@@ -105,7 +105,7 @@ impl Resource {
 
     /// Prefetches the records that the round will use. Visited one after the other, each would wait for memory several
     /// times. Touched together, the waits overlap.
-    fn look_ahead(&self, requests: &[Request], slots: &mut Vec<u32>) {
+    fn prefetch(&self, requests: &[Request], slots: &mut Vec<u32>) {
         let likely = requests.iter().filter_map(|request| match request {
             Request::Ask(ask) | Request::Renew(ask) => self.book.ledger().likely_slot(ask.kind, &ask.id),
             Request::Release(release) => self.book.ledger().likely_slot(release.kind, &release.id),

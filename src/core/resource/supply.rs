@@ -89,7 +89,7 @@ pub(super) enum SupplyState {
         /// The end of the parent's lease and the version of the supply; absent before the first.
         supply: Option<(Millis, u64)>,
         /// The last report to the parent.
-        told: Option<LastReport>,
+        last_report: Option<LastReport>,
     },
 }
 
@@ -97,7 +97,7 @@ impl From<Source> for SupplyState {
     fn from(source: Source) -> SupplyState {
         match source {
             Source::Own => SupplyState::Own,
-            Source::Parent => SupplyState::Parent { supply: None, told: None },
+            Source::Parent => SupplyState::Parent { supply: None, last_report: None },
         }
     }
 }
@@ -122,7 +122,7 @@ impl Resource {
             self.set_capacity(supply.capacity);
             self.raise_unclaimed(if is_first { Amount::ZERO } else { before });
         }
-        self.measure();
+        self.update_capacity();
     }
 
     /// Whether there is a parent that has not lent anything yet. All requests are deferred then.
@@ -131,18 +131,18 @@ impl Resource {
     }
 
     pub(super) fn supply_report(&self, now: Millis) -> Option<SupplyReport> {
-        let SupplyState::Parent { supply, told } = self.supply_state else { return None };
+        let SupplyState::Parent { supply, last_report } = self.supply_state else { return None };
         Some(SupplyReport {
             version: supply.map_or(0, |(_, version)| version),
             remaining: supply.map_or(Millis(0), |(until, _)| until.since(now)),
-            told: told.map(|told| told.held.ceil()),
+            outstanding: last_report.map(|report| report.held.ceil()),
             terms: self.allocation.division().parent_terms().to_vec(),
         })
     }
 
     /// Sets the end of learning mode. The parent has said how long leases are, and so how long leases of earlier
     /// masters may be in use. Call it before the first supply, because granted leases stay granted.
-    pub fn listen_until(&mut self, until: Millis) {
+    pub fn learn_until(&mut self, until: Millis) {
         self.book.learn_until(until);
     }
 
@@ -151,9 +151,9 @@ impl Resource {
         let learning = self.is_learning(now);
         let sums = self.sums();
         let mut version = 0;
-        if let SupplyState::Parent { supply, told } = &mut self.supply_state {
+        if let SupplyState::Parent { supply, last_report } = &mut self.supply_state {
             version = supply.map_or(0, |(_, version)| version);
-            *told = Some(LastReport { wants: sums.wants, held: sums.held });
+            *last_report = Some(LastReport { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let mut claims = summarized_claims(&self.allocation, self.pool.as_deref(), sums.wants);
@@ -164,11 +164,11 @@ impl Resource {
 
     /// Whether the parent should get a report before the next refresh.
     pub(crate) fn asks_early(&self) -> bool {
-        let SupplyState::Parent { told, .. } = &self.supply_state else { return false };
+        let SupplyState::Parent { last_report, .. } = &self.supply_state else { return false };
         let sums = self.sums();
         let now = LastReport { wants: sums.wants, held: sums.held };
         // Without holders there is nothing to report: the parent would lend nothing.
-        told.map_or(self.book.ledger().len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
+        last_report.map_or(self.book.ledger().len() > 0, |report| report.is_outdated(&now, self.settings.capacity))
     }
 
     /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is the maximum
@@ -198,17 +198,17 @@ impl Resource {
         }
     }
 
-    /// Forgets the last report, which would look different now.
-    pub(super) fn forget_told(&mut self) {
-        if let SupplyState::Parent { told, .. } = &mut self.supply_state {
-            *told = None;
+    /// Forgets the last report, which would visit different now.
+    pub(super) fn forget_last_report(&mut self) {
+        if let SupplyState::Parent { last_report, .. } = &mut self.supply_state {
+            *last_report = None;
         }
     }
 
-    pub(super) fn end_of_supply(&mut self, now: Millis) {
+    pub(super) fn expire_supply(&mut self, now: Millis) {
         if self.supply_has_ended(now) {
             self.capacity_inputs.template = Amount::ZERO;
-            self.measure();
+            self.update_capacity();
         }
     }
 
@@ -217,7 +217,7 @@ impl Resource {
     }
 
     /// Answers "not yet" (rule 5): nothing can be decided before the first supply, and no holder loses what it has.
-    pub(super) fn put_off(&mut self, pending: &mut Vec<PendingGrant>, now: Millis, answers: &mut [Answer]) {
+    pub(super) fn defer_all(&mut self, pending: &mut Vec<PendingGrant>, now: Millis, answers: &mut [Answer]) {
         for pending in pending.drain(..) {
             self.book.remember(pending.slot, now, self.settings.lease);
             answers[pending.answer] = Answer::NotYet;

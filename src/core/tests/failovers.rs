@@ -9,13 +9,13 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    harness::{Actor, Echo, Event, Harness, ask, birth, one},
+    harness::{Actor, Echo, Event, Harness, ask, one, options},
     histories::{actors, any_settings, below_a_parent, event, settings, settings_below_a_parent, supply},
 };
 use crate::{
     lease::promises::Inherited,
     policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
-    resource::{Answer, Birth, Request, invariant},
+    resource::{Answer, Request, ResourceOptions, invariant},
     types::amount::{Amount, Sum},
 };
 
@@ -34,8 +34,8 @@ fn events(capacities: bool, most: usize) -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(prop_oneof![3 => event(capacities), 1 => fault()], 1..most)
 }
 
-fn keeping(settings: Settings) -> Birth {
-    Birth { inherited: Some(Inherited::default()), ..birth(settings) }
+fn keeping(settings: Settings) -> ResourceOptions {
+    ResourceOptions { inherited: Some(Inherited::default()), ..options(settings) }
 }
 
 fn run(settings: Settings, actors: Vec<Actor>, events: &[Event]) -> Result<Harness, TestCaseError> {
@@ -76,8 +76,8 @@ proptest! {
         actors in actors(),
         events in proptest::collection::vec(prop_oneof![6 => event(true), 2 => fault(), 1 => supply()], 1..300),
     ) {
-        let birth = Birth { inherited: Some(Inherited::default()), ..below_a_parent(settings) };
-        let mut harness = Harness::new(birth, actors);
+        let options = ResourceOptions { inherited: Some(Inherited::default()), ..below_a_parent(settings) };
+        let mut harness = Harness::new(options, actors);
         for event in &events {
             harness.step(event)?;
         }

@@ -9,7 +9,7 @@ use crate::{
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Settings},
     resource::{
-        Answer, Ask, Birth, Lease, Release, Request, Resource, RoundScratch,
+        Answer, Ask, Lease, Release, Request, Resource, ResourceOptions, RoundScratch,
         invariant::{self, Violation},
         supply::{DemandSummary, Source, Supply},
     },
@@ -35,9 +35,9 @@ pub(crate) fn now_at(at: Millis) -> Now {
     Now { at, unix: EPOCH + (at.0 / 1000) as i64 }
 }
 
-pub(crate) fn birth(settings: Settings) -> Birth {
+pub(crate) fn options(settings: Settings) -> ResourceOptions {
     let (since, learning_until) = (Millis(0), Millis(0));
-    Birth {
+    ResourceOptions {
         settings,
         source: Source::Own,
         epoch: Epoch(1 << 40),
@@ -126,13 +126,13 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
-    pub(crate) fn new(birth: Birth, actors: Vec<Actor>) -> Harness {
-        let audited = birth.settings.reuse == crate::policy::settings::Reuse::Confirmed;
-        let peers = birth.inherited.as_ref().map(|_| Peers::new());
+    pub(crate) fn new(options: ResourceOptions, actors: Vec<Actor>) -> Harness {
+        let audited = options.settings.reuse == crate::policy::settings::Reuse::Confirmed;
+        let peers = options.inherited.as_ref().map(|_| Peers::new());
         // The supply of a parent is cut when it ends, and a pool may be overbooked.
-        let cut = birth.source == Source::Parent || birth.settings.kind == AlgorithmKind::PriorityPool;
+        let cut = options.source == Source::Parent || options.settings.kind == AlgorithmKind::PriorityPool;
         Harness {
-            resource: Resource::new(birth),
+            resource: Resource::new(options),
             actors,
             now: Millis(1000),
             log: Vec::new(),
@@ -413,21 +413,21 @@ impl Harness {
         self.held_back.clear();
         let inherited = peers.elect(next, survive, self.now)?;
         let since = self.at();
-        let birth = Birth {
+        let options = ResourceOptions {
             epoch: next_epoch(inherited.newest),
             since,
             inherited: Some(inherited),
             source: self.resource.source(),
-            ..birth(self.resource.settings().clone())
+            ..options(self.resource.settings().clone())
         };
-        self.resource = Resource::new(birth);
+        self.resource = Resource::new(options);
         self.supply_until = None;
         Ok(())
     }
 
     /// Replaces the master by one that knows no earlier leases. From then on, nothing is audited.
-    pub(crate) fn replace(&mut self, birth: Birth) {
-        self.resource = Resource::new(birth);
+    pub(crate) fn replace(&mut self, options: ResourceOptions) {
+        self.resource = Resource::new(options);
         self.audited = false;
     }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    harness::{Actor, Echo, Event, Harness, birth},
+    harness::{Actor, Echo, Event, Harness, options},
     histories::{actors, any_settings, event},
 };
 use crate::{
@@ -144,7 +144,7 @@ proptest! {
         actors in actors(),
         steps in proptest::collection::vec(step(), 1..250),
     ) {
-        let mut harness = Harness::new(birth(settings), actors);
+        let mut harness = Harness::new(options(settings), actors);
         let mut listeners = Listeners::new();
         for step in &steps {
             match *step {
@@ -166,7 +166,7 @@ proptest! {
                     let now = harness.now;
                     let hints = hints(&mut harness.resource, now, budget);
                     prop_assert!(hints.len() <= budget);
-                    prop_assert!(hints.is_sorted_by_key(|hint| hint.why));
+                    prop_assert!(hints.is_sorted_by_key(|hint| hint.reason));
                     for hint in hints {
                         let last = listeners.get_mut(&key(hint.kind, &hint.id));
                         let last = last.ok_or_else(|| TestCaseError::fail(format!("{hint:?} does not listen")))?;
@@ -185,7 +185,7 @@ proptest! {
         actors in actors(),
         news in proptest::collection::vec(news(), 1..12),
     ) {
-        let mut harness = Harness::new(birth(unhurried(settings)), honest(actors));
+        let mut harness = Harness::new(options(unhurried(settings)), honest(actors));
         all_ask(&mut harness)?;
         for n in 0..harness.actors.len() {
             let (kind, id) = (harness.actors[n].kind, harness.actors[n].id.clone());

@@ -46,7 +46,7 @@ mod shares;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::harness::{ask, birth, has, now_at, one};
+use super::harness::{ask, has, now_at, one, options};
 use crate::{
     lease::promises::Inherited,
     policy::{
@@ -59,7 +59,7 @@ use crate::{
         PoolStanding, Usage,
     },
     resource::{
-        Ask, Birth, Lease, LoadError, LoadReport, Release, Request, Resource, RoundScratch, invariant,
+        Ask, Lease, LoadError, LoadReport, Release, Request, Resource, ResourceOptions, RoundScratch, invariant,
         report::holder_reports,
         supply::{Source, Supply},
     },
@@ -71,7 +71,7 @@ use crate::{
 };
 
 /// A pool, and its clients' own books.
-struct Pond {
+struct PoolServer {
     resource: Resource,
     now: Millis,
     leases: BTreeMap<String, Lease>,
@@ -90,13 +90,13 @@ fn settings(capacity: f64, parameters: &[(&str, &str)]) -> Settings {
     settings
 }
 
-impl Pond {
-    fn new(capacity: f64, parameters: &[(&str, &str)]) -> Pond {
-        Pond::born(birth(settings(capacity, parameters)))
+impl PoolServer {
+    fn new(capacity: f64, parameters: &[(&str, &str)]) -> PoolServer {
+        PoolServer::with_options(options(settings(capacity, parameters)))
     }
 
-    fn born(birth: Birth) -> Pond {
-        Pond { resource: Resource::new(birth), now: Millis(0), leases: BTreeMap::new() }
+    fn with_options(options: ResourceOptions) -> PoolServer {
+        PoolServer { resource: Resource::new(options), now: Millis(0), leases: BTreeMap::new() }
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -153,7 +153,7 @@ impl Pond {
         self.tick();
     }
 
-    fn pool(&self) -> PoolReport {
+    fn report(&self) -> PoolReport {
         self.resource.pool().expect("a pool")
     }
 
@@ -166,8 +166,8 @@ impl Pond {
         self.resource.take_pool_events()
     }
 
-    /// The kinds of what has happened since the last call.
-    fn happened(&mut self) -> Vec<PoolEventKind> {
+    /// The kinds of what has event_kinds since the last call.
+    fn event_kinds(&mut self) -> Vec<PoolEventKind> {
         self.events().iter().map(|event| event.kind).collect()
     }
 

@@ -24,13 +24,14 @@ mod units;
 
 use std::collections::BTreeMap;
 
-use super::harness::{ask, birth, has, now_at, one};
+use super::harness::{ask, has, now_at, one, options};
 use crate::{
     allocation::division::Terms,
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Reuse, SafeCapacity, Settings},
     resource::{
-        Answer, Ask, Birth, Counters, HolderReport, Lease, Release, Request, Resource, RoundScratch, invariant,
+        Answer, Ask, Counters, HolderReport, Lease, Release, Request, Resource, ResourceOptions, RoundScratch,
+        invariant,
         report::holder_reports,
         supply::{Source, Supply},
     },
@@ -67,16 +68,16 @@ fn granted(answer: Answer) -> Lease {
 
 impl Server {
     fn new(settings: Settings) -> Server {
-        Server::born(birth(settings))
+        Server::with_options(options(settings))
     }
 
     /// A node with a parent, which has lent nothing yet.
     fn below(settings: Settings) -> Server {
-        Server::born(Birth { source: Source::Parent, ..birth(settings) })
+        Server::with_options(ResourceOptions { source: Source::Parent, ..options(settings) })
     }
 
-    fn born(birth: Birth) -> Server {
-        Server { resource: Resource::new(birth), now: Millis(0), leases: BTreeMap::new() }
+    fn with_options(options: ResourceOptions) -> Server {
+        Server { resource: Resource::new(options), now: Millis(0), leases: BTreeMap::new() }
     }
 
     fn pass(&mut self, ms: u64) {

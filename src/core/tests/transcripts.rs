@@ -61,7 +61,7 @@ use goldenscript::{ArgumentConsumer, Block, Command, Context};
 use test_each_file::test_each_path;
 
 use self::words::{amount, claim, duration, number, time, told};
-use super::harness::{ask, birth, has, now_at};
+use super::harness::{ask, has, now_at, options};
 use crate::{
     lease::{
         holder::Has,
@@ -72,7 +72,7 @@ use crate::{
         settings::{AlgorithmKind, Reuse, SafeCapacity, Settings},
     },
     resource::{
-        Ask, Birth, Release, Request, Resource, RoundScratch, invariant,
+        Ask, Release, Request, Resource, ResourceOptions, RoundScratch, invariant,
         report::{holder_reports, resource_report},
         supply::Source,
     },
@@ -128,7 +128,7 @@ impl Transcript {
         self.holders.iter_mut().find(|known| *known.ask.id == *id)
     }
 
-    fn give_birth(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
+    fn create(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
         let kind = args.next_pos().ok_or("which algorithm?")?;
         let kind = AlgorithmKind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
         let mut settings = Settings { refresh: Millis(16_000), ..Settings::new(kind, Amount::ZERO) };
@@ -150,8 +150,9 @@ impl Transcript {
         }
         args.reject_next()?;
         let now = self.now;
-        let birth = Birth { source, epoch: TERM, learning_until, max_holders, inherited, ..birth(settings) };
-        *self = Transcript { resource: Some(Resource::new(birth)), now, ..Transcript::default() };
+        let options =
+            ResourceOptions { source, epoch: TERM, learning_until, max_holders, inherited, ..options(settings) };
+        *self = Transcript { resource: Some(Resource::new(options)), now, ..Transcript::default() };
         Ok(())
     }
 
@@ -277,7 +278,7 @@ impl Transcript {
         resource.hints(now, budget, &mut hints);
         let mut output = String::new();
         for hint in &hints {
-            writeln!(output, "{} should ask: {}", hint.id, hint.why.name())?;
+            writeln!(output, "{} should ask: {}", hint.id, hint.reason.name())?;
         }
         match resource.next_hints(now) {
             Some(next) if next <= now => output += "there is more to look at\n",
@@ -352,7 +353,7 @@ impl goldenscript::Runner for Transcript {
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Failure> {
         let mut args = command.consume_args();
         match &*command.name {
-            "resource" => self.give_birth(args)?,
+            "resource" => self.create(args)?,
             "inherit" => self.inherit(args)?,
             "ask" => self.ask(HolderKind::Client, args)?,
             "node" => self.ask(HolderKind::Node, args)?,

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    harness::{ask, birth, has, now_at},
+    harness::{ask, has, now_at, options},
 };
 use crate::{
     policy::{
@@ -17,7 +17,7 @@ use crate::{
         settings::{AlgorithmKind, Priority, Settings},
     },
     resource::{
-        Answer, Ask, Birth, Lease, Request, Resource, RoundScratch, invariant,
+        Answer, Ask, Lease, Request, Resource, ResourceOptions, RoundScratch, invariant,
         report::holder_reports,
         supply::{DemandSummary, Source, Supply},
     },
@@ -53,7 +53,7 @@ fn client_id(priority: i16, n: usize) -> String {
 type Demands = Vec<Vec<Vec<(f64, i16)>>>;
 
 fn node(id: &str, settings: Settings, source: Source, nodes: Vec<Node>, clients: Vec<TreeClient>) -> Node {
-    let resource = Resource::new(Birth { source, ..birth(settings) });
+    let resource = Resource::new(ResourceOptions { source, ..options(settings) });
     Node { resource, id: id.into(), nodes, clients, lease: None, versions: 0 }
 }
 
@@ -160,7 +160,7 @@ fn sum(claims: &[Claim]) -> Claims {
 
 /// The leases that one server with all clients gives.
 fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
-    let mut resource = Resource::new(birth(settings.clone()));
+    let mut resource = Resource::new(options(settings.clone()));
     let ask = |(n, (wants, priority)): (usize, &(f64, i16))| {
         let claims = [Claim::new(Amount::clamped(*wants), 1, *priority)];
         Request::Ask(Ask { claims: claims[..].into(), ..ask(&client_id(*priority, n), 0.0, None) })
@@ -197,7 +197,7 @@ impl Tree {
     }
 
     /// The largest error of any client, as a part of what it should have, or of an equal share if that is more: what is
-    /// next to nothing is no measure.
+    /// next to nothing is no update_capacity.
     fn error(&mut self) -> f64 {
         let wants: Vec<(f64, i16)> =
             self.root.clients_mut().iter().map(|client| (client.wants, client.priority)).collect();

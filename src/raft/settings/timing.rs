@@ -135,7 +135,7 @@ mod tests {
             total: Amount::clamped(1.0),
             horizon: Some(ClusterTime(10 * LEASE)),
             lease: Some(Millis(LEASE)),
-            counted_from: None,
+            high_water_mark: None,
             wants: None,
             parts: Vec::new(),
         };

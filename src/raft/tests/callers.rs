@@ -271,7 +271,7 @@ impl Register {
                 let value = promises.total().get() as u64;
                 let record = promises.record(ClusterTime(0));
                 assert_eq!(
-                    (record.lease, record.counted_from),
+                    (record.lease, record.high_water_mark),
                     (Some(LEASE), claimable_from(epoch, value)),
                     "a mix of two writes"
                 );
@@ -305,7 +305,7 @@ impl Register {
                 };
                 let mut command = promised(resource, epoch.0, number, value as f64, HORIZON);
                 if let Command::Promises { changes, .. } = &mut command {
-                    changes.counted_from = claimable_from(epoch, value);
+                    changes.high_water_mark = claimable_from(epoch, value);
                 }
                 (operation, vec![command])
             }

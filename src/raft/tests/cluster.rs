@@ -315,7 +315,7 @@ pub(super) fn promised(resource: &str, epoch: u64, number: u64, total: f64, hori
         total: Amount::clamped(total),
         horizon: Some(horizon),
         lease: Some(Millis(60_000)),
-        counted_from: None,
+        high_water_mark: None,
         wants: None,
         parts: Vec::new(),
     };

@@ -349,7 +349,7 @@ impl ResourceActor {
         let Start { setup, config, environment, promises, notes, notices, subscribers, on_end, .. } = start;
         let progress = |quorum| (quorum, Arc::new(CommitProgress::notifying(shared.wakeup.called())));
         let promises = promises.map(progress);
-        let epoch = setup.birth.epoch;
+        let epoch = setup.options.epoch;
         let mut actor = ResourceActor {
             template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&environment.id) },
             config_version: config.version,

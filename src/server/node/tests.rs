@@ -167,7 +167,7 @@ fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
                 total: Amount::clamped(70.0),
                 horizon: Some(ClusterTime(3_600_000)),
                 lease: Some(Millis(60_000)),
-                counted_from: None,
+                high_water_mark: None,
                 wants: None,
                 parts: Vec::new(),
             };

@@ -208,7 +208,7 @@ impl Watchers {
             let Some(watcher) = listening.of(hint.kind).get(&hint.id) else { return true };
             watcher.pending().add(resource);
             watcher.wake.notify_one();
-            metrics::hinted(hint.why);
+            metrics::hinted(hint.reason);
             false
         });
     }

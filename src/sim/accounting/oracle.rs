@@ -3,7 +3,7 @@
 
 use leaseway_core::{
     policy::settings::Settings,
-    resource::{Ask, Birth, Request, Resource, RoundScratch, report::holder_reports, supply::Source},
+    resource::{Ask, Request, Resource, ResourceOptions, RoundScratch, report::holder_reports, supply::Source},
     types::{
         amount::Amount,
         claim::{Claim, Claims, HolderKind},
@@ -26,7 +26,7 @@ pub struct Deviation {
 /// The due of each client. `demands` has their wants and priorities.
 pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
     let now = Now { at: Millis(0), unix: 0 };
-    let birth = Birth {
+    let options = ResourceOptions {
         settings: settings.clone(),
         source: Source::Own,
         epoch: Epoch(1),
@@ -36,7 +36,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
         max_holders: usize::MAX,
         seed: 0,
     };
-    let mut flat = Resource::new(birth);
+    let mut flat = Resource::new(options);
     let ask = |(place, (wants, priority)): (usize, &(Amount, i16))| {
         Request::Ask(Ask {
             kind: HolderKind::Client,

@@ -45,8 +45,8 @@ impl Simulation<'_> {
         let machine = self.machine(index, seed);
         self.clients.push(Client {
             machine,
-            speaks: plan.speaks,
-            name: client_name(index, plan.speaks, 0),
+            kind: plan.kind,
+            name: client_name(index, plan.kind, 0),
             names: 0,
             incarnation: 0,
             wants: Amount::ZERO,
@@ -99,7 +99,7 @@ impl Simulation<'_> {
     fn machine(&self, index: usize, seed: u64) -> ClientMachine {
         let place = &self.plan.tree.clients[index];
         let (endpoints, deadline) = (self.nodes[place.node].endpoints.clone(), self.network.deadline());
-        if !place.speaks.is_ours() {
+        if !place.kind.is_ours() {
             return ClientMachine::Legacy(Box::new(LegacyClient::new(
                 Arc::clone(&self.resource),
                 endpoints,
@@ -109,11 +109,11 @@ impl Simulation<'_> {
         }
         let pace = Pace { deadline, ..Pace::default() };
         let settings = session::Settings { endpoints, pace, resources_per_request: 1, seed };
-        if place.speaks == ClientKind::Envoy {
+        if place.kind == ClientKind::Envoy {
             let envoy = EnvoyClient::new(self.now, Arc::clone(&self.resource), settings, seed);
             return ClientMachine::Envoy(Box::new(envoy));
         }
-        if place.speaks == ClientKind::Limiter {
+        if place.kind == ClientKind::Limiter {
             let length = Duration::from_millis(place.window.0);
             let window = Window { length, rate: self.plan.settings.capacity.get() };
             let limiter = LimiterClient::new(Arc::clone(&self.resource), window, settings, seed);
@@ -235,7 +235,7 @@ impl Simulation<'_> {
     fn rename(&mut self, index: usize) {
         let client = &mut self.clients[index];
         client.names += 1;
-        client.name = client_name(index, client.speaks, client.names);
+        client.name = client_name(index, client.kind, client.names);
     }
 
     fn restart_process(&mut self, index: usize) -> Result<(), Violation> {
@@ -273,7 +273,7 @@ impl Simulation<'_> {
             return Ok(());
         }
         let wants = std::mem::take(&mut client.wants);
-        if !client.speaks.is_ours() {
+        if !client.kind.is_ours() {
             // Its release names no lease and would, if late, release the next one.
             self.rename(index);
             self.restart_process(index)?;
@@ -363,31 +363,31 @@ impl Simulation<'_> {
                 }
                 let usage = ask.demand.usage.map(usage::to_core);
                 let wants = Amount::clamped(ask.demand.amount);
-                let now = has(ask.has).filter(|_| client.speaks.says_what_it_has());
+                let now = has(ask.has).filter(|_| client.kind.reports_leases());
                 // The wire has the amount in use beyond the echoed lease.
                 let named = now.map_or(Amount::ZERO, |has| has.capacity);
                 let in_use = Amount::clamped(ask.demand.outstanding);
-                let token = |has: &core::lease::holder::Has| has.token.filter(|_| client.speaks != ClientKind::Doorman);
+                let token = |has: &core::lease::holder::Has| has.token.filter(|_| client.kind != ClientKind::Doorman);
                 Request::Ask(core::resource::Ask {
-                    kind: kind(client.speaks),
+                    kind: kind(client.kind),
                     id: Arc::clone(&client.name),
                     claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
                     has: now.map(|has| core::lease::holder::Has { token: token(&has), ..has }),
-                    had: has(ask.had).filter(|_| client.speaks.is_ours()),
-                    outstanding: match client.speaks {
+                    had: has(ask.had).filter(|_| client.kind.is_ours()),
+                    outstanding: match client.kind {
                         ClientKind::Liar => Some(Amount::MAX),
                         _ => Some(in_use).filter(|in_use| *in_use > named),
                     },
                     learning: false,
-                    drops_late: client.speaks.is_ours(),
-                    is_gateway: matches!(client.speaks, ClientKind::Envoy | ClientKind::Limiter),
+                    drops_late: client.kind.is_ours(),
+                    is_gateway: matches!(client.kind, ClientKind::Envoy | ClientKind::Limiter),
                     instance: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                     charged_to: core::types::principal::ChargedTo::default(),
                 })
             }
             // The original protocol has no release for nodes.
-            Body::Release(_) if client.speaks == ClientKind::DoormanNode => return,
+            Body::Release(_) if client.kind == ClientKind::DoormanNode => return,
             Body::Release(releases) => Request::Release(core::resource::Release {
                 kind: HolderKind::Client,
                 id: Arc::clone(&client.name),
@@ -406,14 +406,14 @@ impl Simulation<'_> {
     }
 }
 
-fn client_name(index: usize, speaks: ClientKind, number: u32) -> Arc<str> {
+fn client_name(index: usize, kind: ClientKind, number: u32) -> Arc<str> {
     let name = Participant::Client(index).name(number);
     // Must differ from the names of simulated nodes.
-    if speaks == ClientKind::DoormanNode { format!("go{name}").into() } else { name.into() }
+    if kind == ClientKind::DoormanNode { format!("go{name}").into() } else { name.into() }
 }
 
-fn kind(speaks: ClientKind) -> HolderKind {
-    if speaks == ClientKind::DoormanNode { HolderKind::Node } else { HolderKind::Client }
+fn kind(kind: ClientKind) -> HolderKind {
+    if kind == ClientKind::DoormanNode { HolderKind::Node } else { HolderKind::Client }
 }
 
 /// The expiry that is written in a lease.

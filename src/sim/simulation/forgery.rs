@@ -41,7 +41,7 @@ impl Access {
             ClientKind::DoormanNode => rule(format!("client{index}"), Action::Lend, format!("go{index}.*")),
             _ => rule(format!("client{index}"), Action::Ask, format!("{index}.*")),
         };
-        let clients = plan.tree.clients.iter().map(|place| place.speaks).enumerate().map(client);
+        let clients = plan.tree.clients.iter().map(|place| place.kind).enumerate().map(client);
         let nodes =
             (0..plan.tree.nodes.len()).map(|node| rule(format!("node{node}"), Action::Lend, format!("{node}.0")));
         let policy = Policy::new(clients.chain(nodes).collect());
@@ -83,7 +83,7 @@ impl Simulation<'_> {
         let (kind, id, node) = match victim {
             Participant::Client(index) => {
                 let client = &self.clients[index];
-                let is_node = client.speaks == ClientKind::DoormanNode;
+                let is_node = client.kind == ClientKind::DoormanNode;
                 let kind = if is_node { HolderKind::Node } else { HolderKind::Client };
                 (kind, Arc::clone(&client.name), self.plan.tree.clients[index].node)
             }

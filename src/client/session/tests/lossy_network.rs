@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use leaseway_core::{
     self as core,
     policy::settings::AlgorithmKind as Algorithm,
-    resource::{Answer, Birth, Request, Resource, RoundScratch},
+    resource::{Answer, Request, Resource, ResourceOptions, RoundScratch},
     types::{
         amount::Amount,
         claim::{Claim, HolderKind},
@@ -57,7 +57,7 @@ impl Simulation {
             learning: Some(Millis(0)),
             ..core::policy::settings::Settings::new(algorithm, Amount::clamped(CAPACITY))
         };
-        let birth = Birth {
+        let options = ResourceOptions {
             source: leaseway_core::resource::supply::Source::Own,
             settings: settings_of_resource,
             epoch: Epoch(1),
@@ -70,7 +70,7 @@ impl Simulation {
         let pace = Pace { deadline: Millis(1_500), ..Pace::default() };
         let new_session = |n| Session::new(Settings { seed: seed ^ n, pace: pace.clone(), ..settings(&["a:1"]) });
         let mut simulation = Simulation {
-            resource: Resource::new(birth),
+            resource: Resource::new(options),
             sessions: (0..clients as u64).map(new_session).collect(),
             wants: vec![0.0; clients],
             queue: BTreeMap::new(),

@@ -38,7 +38,7 @@ impl Parts {
     }
 
     /// The content for the log: these parts and the rest, which contains everything given before `first`.
-    pub(super) fn told(&self, left: Sum, until: Millis, first: Token, now: Millis) -> Vec<Part> {
+    pub(super) fn for_log(&self, left: Sum, until: Millis, first: Token, now: Millis) -> Vec<Part> {
         let mut parts = self.earlier.clone();
         let amount = self.rest(left).max(Sum::ZERO).floor();
         if amount > Amount::ZERO && now < until {

@@ -17,7 +17,16 @@ use crate::{
 fn changes(epoch: u64, number: u64, total: f64, horizon: Option<u64>) -> Changes {
     let wants = Claims::from_slice(&[Claim::of_client(Amount::clamped(total * 2.0), 0)]);
     let (total, horizon, parts) = (Amount::clamped(total), horizon.map(ClusterTime), Vec::new());
-    Changes { epoch: Epoch(epoch), number, total, horizon, lease: None, counted_from: None, wants: Some(wants), parts }
+    Changes {
+        epoch: Epoch(epoch),
+        number,
+        total,
+        horizon,
+        lease: None,
+        high_water_mark: None,
+        wants: Some(wants),
+        parts,
+    }
 }
 
 fn book(history: &[Changes]) -> Promises {

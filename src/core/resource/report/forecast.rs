@@ -14,7 +14,7 @@ use crate::{
         promises::Inherited,
     },
     policy::settings::{AlgorithmKind, Settings},
-    resource::{Birth, Resource, supply::Source, watch_list::apart},
+    resource::{Resource, ResourceOptions, supply::Source, watch_list::apart},
     types::{
         amount::{Amount, Sum, readable},
         claim::{Claims, HolderKind},
@@ -44,7 +44,7 @@ pub struct Forecast {
 
 /// The state of a resource under other settings if wants stay the same.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Foreseen {
+pub struct ForecastReport {
     /// The capacity before and after. A report of load counts in both.
     pub capacity: (Amount, Amount),
     /// Holders, and the clients that they stand for.
@@ -54,8 +54,8 @@ pub struct Foreseen {
     pub held: Sum,
     /// The sum of all dues, before and after. What a pool will admit is not foreseen.
     pub due: (Sum, Option<Sum>),
-    pub gains: Moved,
-    pub losses: Moved,
+    pub gains: ChangeTotals,
+    pub losses: ChangeTotals,
     /// The amount held beyond the new capacity. No holder gets more before this has ended.
     pub over: Sum,
     /// The amount that holders have beyond their new dues. Others get it when it was confirmed away or has ended.
@@ -71,7 +71,7 @@ pub struct Foreseen {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Moved {
+pub struct ChangeTotals {
     pub holders: usize,
     pub amount: Sum,
 }
@@ -122,7 +122,7 @@ impl Forecast {
             until: of.book.inherited_until().unwrap_or(now),
             ..Inherited::default()
         });
-        let mut resource = Resource::new(Birth {
+        let mut resource = Resource::new(ResourceOptions {
             settings: of.settings.clone(),
             source: Source::Own,
             epoch: of.book.epoch(),
@@ -161,22 +161,22 @@ impl Forecast {
     }
 
     /// What becomes of the resource, with up to `most` of the holders whose due changes.
-    pub fn finish(mut self, most: usize) -> Foreseen {
+    pub fn finish(mut self, most: usize) -> ForecastReport {
         self.resource.deal_units(self.at);
         let (resource, now) = (&self.resource, self.at);
         let sums = resource.sums();
         let capacity = resource.settings.capacity;
         let is_bounded = resource.is_bounded();
         let is_foreseen = resource.settings.kind != AlgorithmKind::PriorityPool;
-        let mut foreseen = Foreseen {
+        let mut foreseen = ForecastReport {
             capacity: (self.capacity_before, capacity),
             holders: self.due_before.len(),
             subclients: sums.subclients,
             wants: sums.wants,
             held: sums.held,
             due: (self.due_before.iter().map(|(_, due)| *due).collect(), is_foreseen.then_some(Sum::ZERO)),
-            gains: Moved::default(),
-            losses: Moved::default(),
+            gains: ChangeTotals::default(),
+            losses: ChangeTotals::default(),
             over: if is_bounded { (sums.held - capacity.into()).max(Sum::ZERO) } else { Sum::ZERO },
             beyond: Sum::ZERO,
             unnamed: Sum::ZERO,
@@ -190,7 +190,7 @@ impl Forecast {
         foreseen
     }
 
-    fn divide(&self, foreseen: &mut Foreseen, is_bounded: bool, most: usize) {
+    fn divide(&self, foreseen: &mut ForecastReport, is_bounded: bool, most: usize) {
         let (resource, now, mut terms) = (&self.resource, self.at, Vec::new());
         let (mut all, mut until) = (Sum::ZERO, None);
         let mut changed = Vec::new();
@@ -237,7 +237,7 @@ impl Forecast {
     }
 }
 
-impl Foreseen {
+impl ForecastReport {
     /// What has to end before dues are what they will be, and what is not foreseen.
     pub fn sentences(&self) -> Vec<String> {
         let said = |sum: Sum| (sum > Sum::ZERO).then(|| readable(sum.get()));

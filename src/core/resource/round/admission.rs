@@ -55,7 +55,7 @@ impl Resource {
         self.book.set_mode(slot, ask.mode());
         self.pool_absorbs(slot, &ask, claimed);
         self.put_claims(slot, ask);
-        let interval = interval_of(self.steered(refresh, slot, now.at));
+        let interval = interval_of(self.align_to_rotation(refresh, slot, now.at));
         self.book.note_request(slot, Asked { at: now.at, interval }, self.last_round.sub_round);
         Ok((slot, entitled))
     }
@@ -215,13 +215,13 @@ impl Resource {
             let live = ask.has.filter(|has| ask.drops_late || has.expiry_time >= now.unix).map(|has| has.capacity);
             let amount = live.or(self.book.lapsed_claim(&stated).map(|(_, had)| had));
             if amount.is_some() || may_have_more {
-                self.take_over_wants(ask, amount.unwrap_or_default());
+                self.replace_inherited_share(ask, amount.unwrap_or_default());
             }
         }
         // An outstanding amount counts even if the request is ignored.
         self.book.recount(slot, now.at);
         if self.book.unclaimed_record() != before {
-            self.after(InheritedChange::Amount);
+            self.apply_change(InheritedChange::Amount);
         }
         let entitled = applied.map_err(|rejection| match rejection {
             Rejection::Stale => {
@@ -265,7 +265,7 @@ impl Resource {
 
     /// A holder of earlier masters states its own wants: its part of the inherited wants is over. It wanted no less than
     /// it was given.
-    fn take_over_wants(&mut self, ask: &Ask, amount: Amount) {
+    fn replace_inherited_share(&mut self, ask: &Ask, amount: Amount) {
         let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims.clone());
         self.settings.put_rule(ask.kind, &ask.id, &mut claims);
         if let [only] = &mut claims[..] {

@@ -39,7 +39,7 @@ impl Resource {
             return;
         }
         if self.awaits_supply() {
-            self.put_off(&mut scratch.pending, now.at, answers);
+            self.defer_all(&mut scratch.pending, now.at, answers);
             self.begin_sub_round();
             return;
         }
@@ -172,7 +172,7 @@ impl Resource {
     }
 
     /// The most that a holder is due below a parent if more is in use than was lent, because the supply was cut.
-    /// NO_ALGORITHM and STATIC look at no other holder, so settlement alone would let all keep what they have for ever.
+    /// NO_ALGORITHM and STATIC visit at no other holder, so settlement alone would let all keep what they have for ever.
     /// Then no holder is due more than an equal part.
     fn bound(&self, holder: &Holder) -> Amount {
         let (sums, capacity) = (self.book.ledger().sums(), self.settings.capacity);
@@ -194,13 +194,13 @@ impl Resource {
         let slot = pending.slot;
         let kind = self.book.ledger().holder(slot).kind;
         let (length, refresh) = self.lengths(now.at);
-        let refresh = self.steered(refresh, slot, now.at);
+        let refresh = self.align_to_rotation(refresh, slot, now.at);
         let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
         let priority = self.book.ledger().holder(slot).claims.first().map_or(0, |claim| claim.priority);
         let lease = NewLease { capacity, length, expiry_time, claimed: pending.entitled.claimed };
         let token = self.book.grant(slot, now.at, lease, self.reuse(kind));
         let will_show = pending.entitled.claimed > Amount::ZERO && self.book.outlasts_inherited(expiry_time, now);
-        let refresh = self.hastened(refresh, slot, will_show, now.at);
+        let refresh = self.shorten_interval(refresh, slot, will_show, now.at);
         let pool = self.pool_grants(slot, Cause::Asked);
         self.counters.granted += 1;
         let safe_capacity = self.safe_capacity();
@@ -216,7 +216,7 @@ impl Resource {
     /// that waits asks again when the holders that were cut may have confirmed. Only if the difference is visible, and
     /// only for holders that confirm: others would be asked repeatedly until the older lease has ended. `will_show`:
     /// the holder echoes no tokens, but its next request confirms this lease.
-    fn hastened(&mut self, usual: Millis, slot: u32, will_show: bool, now: Millis) -> Millis {
+    fn shorten_interval(&mut self, usual: Millis, slot: u32, will_show: bool, now: Millis) -> Millis {
         let holder = self.book.ledger().holder(slot);
         // A watched holder receives hints.
         if self.book.ledger().waiting() == 0 || holder.watch != NOT_WATCHED {
@@ -294,7 +294,7 @@ impl Resource {
     }
 
     /// A refresh interval that ends with the rotation, if units are whole.
-    pub(in crate::resource) fn steered(&self, refresh: Millis, slot: u32, now: Millis) -> Millis {
+    pub(in crate::resource) fn align_to_rotation(&self, refresh: Millis, slot: u32, now: Millis) -> Millis {
         if self.allocation.rotation_ends().is_none() || !self.is_bounded() {
             return refresh;
         }

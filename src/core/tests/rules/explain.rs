@@ -113,15 +113,19 @@ fn inherited_leases_and_learning_mode_block_until_they_end() {
         ..Inherited::default()
     };
     let unclaimed = Block::Unclaimed(Amount::clamped(80.0), Millis(45_000));
-    for (birth, block, says) in [
-        (Birth { inherited: Some(inherited), ..birth(fair(100.0)) }, unclaimed, "80 of what earlier masters promised"),
+    for (options, block, says) in [
         (
-            Birth { learning_until: Millis(30_000), ..birth(fair(100.0)) },
+            ResourceOptions { inherited: Some(inherited), ..options(fair(100.0)) },
+            unclaimed,
+            "80 of what earlier masters promised",
+        ),
+        (
+            ResourceOptions { learning_until: Millis(30_000), ..options(fair(100.0)) },
             Block::Learning(Millis(30_000)),
             "listens for 30 s more",
         ),
     ] {
-        let mut server = Server::born(birth);
+        let mut server = Server::with_options(options);
         server.asks("new", 50.0);
         let explanation = server.explain("new");
         assert_eq!(explanation.blocks, [block]);

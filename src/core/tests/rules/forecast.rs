@@ -3,12 +3,12 @@
 use super::*;
 use crate::{
     lease::promises::Inherited,
-    resource::report::forecast::{Forecast, Foreseen, copy_holders},
+    resource::report::forecast::{Forecast, ForecastReport, copy_holders},
     types::amount::Sum,
 };
 
 impl Server {
-    fn foresee(&self, change: impl FnOnce(&mut Settings)) -> Foreseen {
+    fn foresee(&self, change: impl FnOnce(&mut Settings)) -> ForecastReport {
         let mut settings = self.resource.settings().clone();
         change(&mut settings);
         let mut forecast = Forecast::begin(&self.resource, self.now, settings).expect("it has no parent");
@@ -104,7 +104,7 @@ fn what_earlier_masters_promised_has_to_end_or_be_named() {
     let wants = Claims::from_slice(&[slice(4, 100.0, 0)]);
     let total = Amount::clamped(80.0);
     let inherited = Inherited { total, wants, until: Millis(50_000), ..Inherited::default() };
-    let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
+    let mut server = Server::with_options(ResourceOptions { inherited: Some(inherited), ..options(fair(100.0)) });
     server.asks("new", 100.0);
     let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(50.0));
     assert_eq!((foreseen.holders, foreseen.over.get()), (1, 50.0), "{foreseen:?}");

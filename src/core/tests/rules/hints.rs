@@ -1,7 +1,7 @@
 //! When holders ask: hints, shorter refresh intervals, and requests that come too soon.
 
 use super::*;
-use crate::{resource::watch_list::Why, types::amount::Sum};
+use crate::{resource::watch_list::HintReason, types::amount::Sum};
 
 impl Server {
     fn listens(&mut self, id: &str) {
@@ -9,14 +9,14 @@ impl Server {
     }
 
     /// The holders that are hinted now, and why.
-    fn hints(&mut self) -> Vec<(String, Why)> {
+    fn hints(&mut self) -> Vec<(String, HintReason)> {
         let mut hints = Vec::new();
         self.resource.hints(self.now, usize::MAX, &mut hints);
-        hints.into_iter().map(|hint| (hint.id.to_string(), hint.why)).collect()
+        hints.into_iter().map(|hint| (hint.id.to_string(), hint.reason)).collect()
     }
 
     /// Whether it is hinted now.
-    fn hinted(&mut self, id: &str) -> Option<Why> {
+    fn hinted(&mut self, id: &str) -> Option<HintReason> {
         self.hints().into_iter().find(|(hinted, _)| hinted == id).map(|(_, why)| why)
     }
 
@@ -25,7 +25,7 @@ impl Server {
     }
 }
 
-fn hint(id: &str, why: Why) -> (String, Why) {
+fn hint(id: &str, why: HintReason) -> (String, HintReason) {
     (id.to_owned(), why)
 }
 
@@ -41,7 +41,7 @@ fn contended(listeners: &[&str]) -> Server {
 #[test]
 fn a_holder_that_must_shrink_is_hinted_only_while_another_waits() {
     let mut server = contended(&["a", "b"]);
-    assert_eq!(server.hints(), [hint("a", Why::Shrink)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
     let mut server = contended(&["a", "b"]);
     server.release(HolderKind::Client, "b", None);
     assert_eq!(server.hints(), []);
@@ -54,7 +54,7 @@ fn a_holder_that_must_shrink_is_hinted_only_while_another_waits() {
     assert_eq!(server.hints(), []);
     server.pass(16_000);
     assert_eq!(server.asks("a", 100.0), 45.0);
-    assert_eq!(server.hints(), [hint("b", Why::Shrink)]);
+    assert_eq!(server.hints(), [hint("b", HintReason::Shrink)]);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn other_wants_are_a_reason_to_look_also_if_they_change_no_lease() {
     assert_eq!((server.hints(), server.hints()), (Vec::new(), Vec::new()), "a need not give up half a per cent");
     assert_eq!(server.looks_again_in(), None);
     assert_eq!(server.asks("c", 30.0), 0.0);
-    assert_eq!(server.hints(), [hint("a", Why::Shrink)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_hint_in_vain_is_repeated_with_pauses_that_double() {
     let mut server = contended(&["a"]);
     let mut pauses = Vec::new();
     for _ in 0..8 {
-        assert_eq!(server.hinted("a"), Some(Why::Shrink));
+        assert_eq!(server.hinted("a"), Some(HintReason::Shrink));
         let pause = server.looks_again_in().expect("it is repeated");
         server.pass(pause - 1);
         assert_eq!(server.hinted("a"), None);
@@ -99,7 +99,7 @@ fn a_hint_in_vain_is_repeated_with_pauses_that_double() {
     assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 6400, 6400]);
     // Once it has come its next hint is a first one.
     server.asks("a", 100.0);
-    assert_eq!(server.hinted("a"), Some(Why::Confirm));
+    assert_eq!(server.hinted("a"), Some(HintReason::Confirm));
     assert_eq!(server.looks_again_in(), Some(200));
 }
 
@@ -118,7 +118,7 @@ fn asking_to_confirm_in_vain_counts_as_in_vain() {
     let mut pauses = Vec::new();
     server.deliver(clinging(&server));
     for _ in 0..4 {
-        assert_eq!(server.hinted("n"), Some(Why::Confirm));
+        assert_eq!(server.hinted("n"), Some(HintReason::Confirm));
         let request = clinging(&server);
         server.deliver(request);
         assert_eq!(server.hinted("n"), None);
@@ -134,7 +134,7 @@ fn a_request_that_follows_a_hint_is_never_too_soon_once() {
     let mut server = contended(&["a"]);
     server.pass(1);
     assert_eq!(server.send(server.request("a", 100.0)), Answer::TooSoon, "it was not hinted");
-    assert_eq!(server.hinted("a"), Some(Why::Shrink));
+    assert_eq!(server.hinted("a"), Some(HintReason::Shrink));
     assert_eq!(server.asks("a", 100.0), 50.0);
     assert_eq!(server.send(server.request("a", 100.0)), Answer::TooSoon, "it has been answered");
 }
@@ -150,19 +150,19 @@ fn what_is_free_sends_for_no_more_than_it_can_serve() {
     }
     server.change(|settings| settings.capacity = Amount::clamped(145.0));
     // 45 are free. Each is due 25: one takes that, another what is left.
-    assert_eq!(server.hints(), [hint("a", Why::Grow), hint("b", Why::Grow)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Grow), hint("b", HintReason::Grow)]);
     assert_eq!((server.hints(), server.looks_again_in()), (Vec::new(), Some(200)));
     server.pass(200);
     assert_eq!(
         server.hints(),
-        [hint("c", Why::Grow), hint("d", Why::Grow)],
+        [hint("c", HintReason::Grow), hint("d", HintReason::Grow)],
         "clients that ignore hints do not keep it from others"
     );
 }
 
 #[test]
 fn no_holder_is_hinted_while_it_learns_and_then_all_are_visited() {
-    let mut server = Server::born(Birth { learning_until: Millis(5_000), ..birth(fair(100.0)) });
+    let mut server = Server::with_options(ResourceOptions { learning_until: Millis(5_000), ..options(fair(100.0)) });
     server.deliver(ask("a", 100.0, Some(Has { token: None, capacity: Amount::clamped(100.0), expiry_time: i64::MAX })));
     server.asks("b", 100.0);
     server.listens("a");
@@ -171,7 +171,7 @@ fn no_holder_is_hinted_while_it_learns_and_then_all_are_visited() {
     server.pass(5_000);
     assert_eq!(server.looks_again_in(), Some(0));
     // Waiting holders are found by visiting them, though none has asked since.
-    assert_eq!(server.hints(), [hint("a", Why::Shrink)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn where_nothing_is_shared_only_a_change_of_configuration_hints() {
         assert_eq!(server.looks_again_in(), None, "{kind:?}: others' requests are nothing to look at");
         let before = server.report("a").granted.get();
         server.change(|settings| (settings.kind, settings.capacity) = (AlgorithmKind::Static, Amount::clamped(50.0)));
-        let why = if before > 50.0 { Why::Shrink } else { Why::Grow };
+        let why = if before > 50.0 { HintReason::Shrink } else { HintReason::Grow };
         assert_eq!(server.hints(), [hint("a", why)], "{kind:?}");
     }
 }
@@ -203,7 +203,7 @@ fn a_parents_lease_that_rises_hints_and_one_that_only_lasts_longer_does_not() {
     server.supply(100.0, Millis(70_000));
     assert_eq!(server.looks_again_in(), None);
     server.supply(150.0, Millis(70_000));
-    assert_eq!(server.hints(), [hint("a", Why::Grow)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Grow)]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);
     let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), ..Inherited::default() };
-    Server::born(Birth { inherited: Some(inherited), ..birth(settings) })
+    Server::with_options(ResourceOptions { inherited: Some(inherited), ..options(settings) })
 }
 
 fn heir(total: f64) -> Server {
@@ -83,14 +83,14 @@ fn with_floor() -> Inherited {
         total: Amount::clamped(100.0),
         newest: Some(Epoch(7)),
         until: Millis(UNTIL),
-        counted_from: Token::new(17),
+        high_water_mark: Token::new(17),
         ..Inherited::default()
     }
 }
 
 #[test]
 fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
-    let mut server = Server::born(Birth { inherited: Some(with_floor()), ..birth(fair(100.0)) });
+    let mut server = Server::with_options(ResourceOptions { inherited: Some(with_floor()), ..options(fair(100.0)) });
     assert_eq!(server.deliver(lapsed("below", 5.0, 16, 60.0)), 0.0, "what that gave may be another's");
     assert_eq!(server.deliver(plain(lapsed("plain", 5.0, 17, 60.0))), 0.0);
     assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 40.0);
@@ -111,8 +111,8 @@ fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
 #[test]
 fn below_a_parent_what_has_ended_gives_no_more_than_what_is_free() {
     for (lent, granted) in [(60.0, 0.0), (80.0, 20.0), (100.0, 40.0)] {
-        let birth = Birth { inherited: Some(with_floor()), source: Source::Parent, ..birth(fair(0.0)) };
-        let mut server = Server::born(birth);
+        let options = ResourceOptions { inherited: Some(with_floor()), source: Source::Parent, ..options(fair(0.0)) };
+        let mut server = Server::with_options(options);
         server.supply(lent, Millis(60_000));
         assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), granted, "of {lent}");
         assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "of {lent}");

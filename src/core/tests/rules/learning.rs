@@ -4,7 +4,7 @@ use super::*;
 use crate::resource::report::resource_report;
 
 fn learner(settings: Settings) -> Server {
-    Server::born(Birth { learning_until: Millis(30_000), ..birth(settings) })
+    Server::with_options(ResourceOptions { learning_until: Millis(30_000), ..options(settings) })
 }
 
 /// A lease given by the master before.
@@ -148,7 +148,11 @@ fn a_learning_child_confirms_nothing_for_it_does_not_know_all_its_clients() {
 /// one.
 #[test]
 fn a_learning_child_renews_no_more_than_it_has_been_lent() {
-    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
+    let mut server = Server::with_options(ResourceOptions {
+        source: Source::Parent,
+        learning_until: Millis(60_000),
+        ..options(fair(0.0))
+    });
     server.supply(100.0, Millis(30_000));
     assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(60.0, 50)))), 60.0);
     assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 40.0);
@@ -165,7 +169,8 @@ fn a_learning_child_renews_no_more_than_it_has_been_lent() {
 #[test]
 fn a_learning_child_lends_no_more_to_a_node_that_has_more_outstanding_than_it_names() {
     let lent = |source, learns_for| {
-        let mut server = Server::born(Birth { source, learning_until: Millis(30_000), ..birth(fair(100.0)) });
+        let mut server =
+            Server::with_options(ResourceOptions { source, learning_until: Millis(30_000), ..options(fair(100.0)) });
         if source == Source::Parent {
             server.supply(100.0, Millis(90_000));
         }
@@ -185,7 +190,11 @@ fn a_learning_child_lends_no_more_to_a_node_that_has_more_outstanding_than_it_na
 
 #[test]
 fn below_a_learning_child_a_node_that_never_says_what_it_has_keeps_it() {
-    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
+    let mut server = Server::with_options(ResourceOptions {
+        source: Source::Parent,
+        learning_until: Millis(60_000),
+        ..options(fair(0.0))
+    });
     server.supply(100.0, Millis(90_000));
     let wants = [slice(1, 50.0, 0)];
     let node =

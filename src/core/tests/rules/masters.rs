@@ -26,9 +26,9 @@ struct Masters {
 
 impl Masters {
     fn new(settings: Settings) -> Masters {
-        let birth = Birth { inherited: Some(Inherited::default()), ..birth(settings.clone()) };
+        let options = ResourceOptions { inherited: Some(Inherited::default()), ..options(settings.clone()) };
         Masters {
-            server: Server::born(birth),
+            server: Server::with_options(options),
             log: Promises::default(),
             stored: ClusterTime(0),
             clock: ClusterClock::default(),
@@ -69,9 +69,10 @@ impl Masters {
         self.clock = ClusterClock::new(self.stored, now);
         let inherited = self.log.inherited(self.clock, now, now);
         let epoch = inherited.newest.unwrap_or(Epoch(0));
-        let birth = Birth { epoch, since: now, inherited: Some(inherited), ..birth(self.settings.clone()) };
+        let options =
+            ResourceOptions { epoch, since: now, inherited: Some(inherited), ..options(self.settings.clone()) };
         let leases = std::mem::take(&mut self.server.leases);
-        self.server = Server { now, leases, ..Server::born(birth) };
+        self.server = Server { now, leases, ..Server::with_options(options) };
     }
 
     fn unclaimed(&self) -> f64 {

@@ -63,7 +63,7 @@ fn two_slices_that_are_alike_count_twice() {
 /// Each band takes memory: a node that reports a thousand of them counts as a thousand holders.
 #[test]
 fn every_band_of_a_node_takes_a_place() {
-    let mut server = Server::born(Birth { max_holders: 4, ..birth(fair(100.0)) });
+    let mut server = Server::with_options(ResourceOptions { max_holders: 4, ..options(fair(100.0)) });
     let bands = |n: usize| vec![slice(1, 5.0, 0); n];
     assert_eq!(server.send(server.node_request("wide", &bands(5))), Answer::Full);
     assert_eq!(server.resource.holders(), 0, "it leaves nothing behind");
@@ -132,7 +132,7 @@ fn when_it_ends_the_capacity_is_zero() {
 fn how_long_it_listens_is_decided_when_the_parent_has_said_how_long_leases_are() {
     let mut server = Server::below(Settings::new(AlgorithmKind::FairShare, Amount::ZERO));
     assert!(!server.resource.is_learning(Millis(0)), "nothing can be granted yet");
-    server.resource.listen_until(Millis(30_000));
+    server.resource.learn_until(Millis(30_000));
     server.supply(100.0, Millis(90_000));
     assert_eq!(server.asks("a", 10.0), 0.0, "another client may have had it all");
     assert!(server.resource.summarize(server.now).learning);
@@ -146,7 +146,7 @@ fn how_it_stands_with_the_parent_is_reported() {
     assert_eq!(resource_report(&root.resource, root.now).supply, None);
     let mut server = Server::below(Settings::new(AlgorithmKind::FairShare, Amount::ZERO));
     let report = |server: &Server| resource_report(&server.resource, server.now).supply.expect("it has a parent");
-    assert_eq!((report(&server).version, report(&server).told), (0, None));
+    assert_eq!((report(&server).version, report(&server).outstanding), (0, None));
     let terms = vec![(0, Terms::Level(7.0))];
     let (capacity, until) = (Amount::clamped(50.0), server.now.plus(Millis(30_000)));
     server.resource.supply(server.now, Supply { capacity, until, terms: terms.clone(), version: 3 });
@@ -154,5 +154,5 @@ fn how_it_stands_with_the_parent_is_reported() {
     server.resource.summarize(server.now);
     let said = report(&server);
     assert_eq!((said.version, said.remaining, said.terms), (3, Millis(30_000), terms));
-    assert_eq!(said.told.map(Amount::get), Some(10.0));
+    assert_eq!(said.outstanding.map(Amount::get), Some(10.0));
 }

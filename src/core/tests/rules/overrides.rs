@@ -112,7 +112,8 @@ fn below_a_parent_it_lowers_what_is_lent_and_never_raises_it() {
 #[test]
 fn a_node_that_learns_counts_all_that_is_lent_as_given_out() {
     let learning_until = Millis(61_000);
-    let mut server = Server::born(Birth { source: Source::Parent, learning_until, ..birth(fair(0.0)) });
+    let mut server =
+        Server::with_options(ResourceOptions { source: Source::Parent, learning_until, ..options(fair(0.0)) });
     server.overrides(half());
     server.supply(100.0, Millis(600_000));
     assert_eq!((server.held(), server.capacity()), (100.0, 50.0));
@@ -122,8 +123,11 @@ fn a_node_that_learns_counts_all_that_is_lent_as_given_out() {
 #[test]
 fn a_new_master_that_learns_counts_what_may_have_been_given_under_a_higher_one() {
     let inherited = Inherited::default();
-    let mut server =
-        Server::born(Birth { learning_until: Millis(61_000), inherited: Some(inherited), ..birth(fair(100.0)) });
+    let mut server = Server::with_options(ResourceOptions {
+        learning_until: Millis(61_000),
+        inherited: Some(inherited),
+        ..options(fair(100.0))
+    });
     assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
     assert_eq!(server.held(), 150.0);
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 fn keeper(settings: Settings) -> Server {
-    Server::born(Birth { inherited: Some(Inherited::default()), ..birth(settings) })
+    Server::with_options(ResourceOptions { inherited: Some(Inherited::default()), ..options(settings) })
 }
 
 impl Server {
@@ -129,7 +129,8 @@ fn the_floor_follows_horizons_half_a_lease_behind() {
     for n in 0..30 {
         server.asks("a", 40.0);
         let newest = server.leases["a"].token;
-        floors.extend(server.settle().map(|changes| (n, newest.get() - changes.counted_from.expect("a floor").get())));
+        floors
+            .extend(server.settle().map(|changes| (n, newest.get() - changes.high_water_mark.expect("a floor").get())));
         server.pass(5_000);
     }
     assert_eq!(floors, [(0, 0), (7, 6), (14, 6), (21, 6), (28, 6)], "(when, how many leases have been given since it)");
@@ -154,7 +155,7 @@ fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_a
     let Proposal { changes: Some(changes), awaits } = server.take() else {
         panic!("the next master would take its name")
     };
-    assert_eq!((awaits, changes.horizon, changes.counted_from), (Some(changes.number), None, Some(crashed.next())));
+    assert_eq!((awaits, changes.horizon, changes.high_water_mark), (Some(changes.number), None, Some(crashed.next())));
     server.resource.acknowledge(changes.number);
     server.pass(5_000);
     server.asks("new", 50.0);
@@ -164,7 +165,8 @@ fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_a
 #[test]
 fn an_epoch_lies_above_all_that_it_inherits_for_any_argument() {
     let inherited = Inherited { newest: Some(Epoch(7)), ..Inherited::default() };
-    let mut server = Server::born(Birth { epoch: Epoch(7), inherited: Some(inherited), ..birth(fair(100.0)) });
+    let mut server =
+        Server::with_options(ResourceOptions { epoch: Epoch(7), inherited: Some(inherited), ..options(fair(100.0)) });
     server.asks("a", 40.0);
     assert_eq!(server.take().changes.map(|changes| changes.epoch), Some(Epoch(7 + Inherited::EPOCHS_APART)));
 }
@@ -179,7 +181,7 @@ fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
         until: Millis(90_000),
         ..Inherited::default()
     };
-    let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(settings) });
+    let mut server = Server::with_options(ResourceOptions { inherited: Some(inherited), ..options(settings) });
     server.asks("a", 40.0);
     let changes = server.take().changes.expect("a promise of this epoch");
     assert_eq!(changes.horizon, Some(ClusterTime(90_090)), "the total covers leases of earlier epochs, too");

@@ -153,7 +153,7 @@ fn a_shorter_lease_does_not_shorten_the_one_before() {
 
 #[test]
 fn beyond_the_limit_of_holders_new_ones_are_refused_and_known_ones_served() {
-    let mut server = Server::born(Birth { max_holders: 2, ..birth(fair(100.0)) });
+    let mut server = Server::with_options(ResourceOptions { max_holders: 2, ..options(fair(100.0)) });
     server.asks("a", 10.0);
     server.asks("b", 10.0);
     assert_eq!(server.send(ask("c", 10.0, None)), Answer::Full);
@@ -283,8 +283,8 @@ fn a_node_is_known_by_all_its_bands() {
 
 #[test]
 fn of_one_that_is_not_known_only_a_lease_that_lives_says_anything() {
-    let learning = Birth { learning_until: Millis(30_000), ..birth(fair(100.0)) };
-    let mut server = Server::born(learning);
+    let learning = ResourceOptions { learning_until: Millis(30_000), ..options(fair(100.0)) };
+    let mut server = Server::with_options(learning);
     let has = |left: i64| {
         let expiry_time = now_at(Millis(0)).unix + left;
         Some(Has { token: Token::new(17), capacity: Amount::clamped(40.0), expiry_time })

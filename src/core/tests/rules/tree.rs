@@ -22,7 +22,11 @@ fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() 
     let wants = [Claim::of_client(Amount::clamped(40.0), 0)][..].into();
     let inherited = Inherited { total: Amount::clamped(40.0), wants, until: Millis(50_000), ..Inherited::default() };
     let settings = Settings { capacity: Amount::clamped(1e9), ..fair(0.0) };
-    let mut server = Server::born(Birth { source: Source::Parent, inherited: Some(inherited), ..birth(settings) });
+    let mut server = Server::with_options(ResourceOptions {
+        source: Source::Parent,
+        inherited: Some(inherited),
+        ..options(settings)
+    });
     assert_eq!(server.resource.settings().capacity, Amount::ZERO, "what a template says is not lent yet");
     let token = Token::new(3);
     let had = Has { token, capacity: Amount::clamped(40.0), expiry_time: now_at(Millis(50_000)).unix };

@@ -335,7 +335,7 @@ fn resource(plan: plan::ResourcePlan) -> ResourcePlan {
     }
 }
 
-fn foreseen(foreseen: &core::resource::report::forecast::Foreseen) -> Foreseen {
+fn foreseen(foreseen: &core::resource::report::forecast::ForecastReport) -> Foreseen {
     Foreseen {
         capacity_before: foreseen.capacity.0.get(),
         capacity_after: foreseen.capacity.1.get(),

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use http_body_util::Full;
 use leaseway_core::{
     policy::settings::{AlgorithmKind, Settings},
-    resource::{Answer, Birth, Request, Resource, RoundScratch, invariant, supply::Source},
+    resource::{Answer, Request, Resource, ResourceOptions, RoundScratch, invariant, supply::Source},
     types::{
         amount::Amount,
         time::{Millis, Now},
@@ -151,7 +151,7 @@ fn decide(parsed: Parsed) {
 
 fn resource(kind: AlgorithmKind) -> Resource {
     let capacity = Amount::new(100.0).expect("finite");
-    Resource::new(Birth {
+    Resource::new(ResourceOptions {
         settings: Settings::new(kind, capacity),
         source: Source::Own,
         epoch: Epoch(1 << 40),

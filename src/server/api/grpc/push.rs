@@ -138,7 +138,7 @@ mod tests {
 
     use futures_util::StreamExt as _;
     use leaseway_core::{
-        resource::watch_list::Why,
+        resource::watch_list::HintReason,
         types::{
             claim::HolderKind,
             principal::{Principal, PrincipalShare},
@@ -171,7 +171,7 @@ mod tests {
             let hint = leaseway_core::resource::watch_list::Hint {
                 kind: HolderKind::Client,
                 id: "a".into(),
-                why: Why::Shrink,
+                reason: HintReason::Shrink,
             };
             self.watchers.hint(&resource.into(), &mut vec![hint]);
         }

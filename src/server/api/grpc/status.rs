@@ -149,7 +149,7 @@ fn supply(supply: &SupplyReport) -> Supply {
     Supply {
         version: supply.version,
         remaining_ms: supply.remaining.0,
-        outstanding: supply.told.map(Amount::get),
+        outstanding: supply.outstanding.map(Amount::get),
         terms: supply.terms.iter().map(|(priority, terms)| self::terms(*priority, terms)).collect(),
     }
 }

@@ -195,7 +195,7 @@ fn supply_table(status: &Status) -> Markup {
                 tr {
                     td.n { @if supply.version == 0 { "awaited" } @else { (status.report.settings.capacity) } }
                     td.n { (supply.remaining.0 / 1000) " s" }
-                    td.n { @if let Some(told) = supply.told { (told) } }
+                    td.n { @if let Some(outstanding) = supply.outstanding { (outstanding) } }
                     td.n { (supply.version) }
                     td { @for (priority, terms) in &supply.terms { (priority) ": " (terms_text(terms)) br; } }
                 }

@@ -9,7 +9,7 @@ use leaseway_core::{
         Resource,
         report::{
             explain::{Explanation, explain},
-            forecast::{Forecast, Foreseen, copy_holders},
+            forecast::{Forecast, ForecastReport, copy_holders},
         },
     },
     types::{claim::HolderKind, glob::Glob, time::Millis},
@@ -38,7 +38,7 @@ impl NodeHandle {
 
     /// What the holders of a resource would be due under other settings, with up to `most` of them. Holders are copied in
     /// pages and divided on another thread, so that requests are answered meanwhile.
-    pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<Foreseen> {
+    pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<ForecastReport> {
         let mut forecast = self.look_at(id, move |resource, now| Forecast::begin(resource, now, settings)).await??;
         let mut from = Some(0);
         while let Some(place) = from {

@@ -180,7 +180,7 @@ fn a_resource_has_the_settings_and_terms_of_the_parent() {
         let report = node.resource_status("r", 0, 0).await.expect("alive").report;
         assert_eq!((report.settings.kind, report.settings.capacity.get()), (AlgorithmKind::ProportionalShare, 90.0));
         let supply = report.supply.expect("it has a parent");
-        assert_eq!((supply.version, supply.terms.len(), supply.told.map(Amount::get)), (1, 1, Some(0.0)));
+        assert_eq!((supply.version, supply.terms.len(), supply.outstanding.map(Amount::get)), (1, 1, Some(0.0)));
     });
 }
 

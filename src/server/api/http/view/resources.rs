@@ -246,7 +246,7 @@ impl ResourceDetail {
         value["lent"] = json!(report.supply.as_ref().map(|supply| json!({
             "version": supply.version,
             "remaining_ms": supply.remaining.0,
-            "outstanding": supply.told.map(Amount::get),
+            "outstanding": supply.outstanding.map(Amount::get),
             "terms": self.terms(),
         })));
         value["promised"] = json!(promises.as_ref().map(|promises| json!({
