@@ -6,18 +6,23 @@
 //! beyond when one does. Child nodes get a number of places: they decide themselves which of their clients get one,
 //! because they know the balances.
 
+pub(super) mod accounts;
+pub(super) mod sorted;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use self::{
+    accounts::Clock,
+    sorted::{ByPrincipal, PrincipalFilter},
+};
 use super::{
     Pool,
-    accounts::Clock,
     events::Cause,
     member::{Free, Member, QueueKey},
-    sorted::{ByPrincipal, PrincipalFilter},
 };
 use crate::types::{
     amount::{Amount, Sum},

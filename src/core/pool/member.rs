@@ -3,8 +3,8 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{
-    accounts::{BalanceKey, ConnectedBalance},
     events::Cause,
+    free::accounts::{BalanceKey, ConnectedBalance},
 };
 use crate::types::{
     amount::Amount,

@@ -3,18 +3,23 @@
 //! Large changes are due at once, others after a while. Notes are written in that order, as many at a time as the
 //! caller allows.
 
+pub(super) mod memory;
+pub(super) mod pacing;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use self::{
+    memory::{NotedCost, PoolNotes},
+    pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
+};
 use super::{
     Pool,
-    accounts::Clock,
     events::{Cause, PoolClient, PoolEventKind},
+    free::accounts::Clock,
     member::{Costs, Member, Note},
-    memory::{NotedCost, PoolNotes},
-    note_pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
 };
 use crate::types::{amount::Amount, claim::HolderKind, time::Millis};
 

@@ -9,10 +9,9 @@ use std::collections::BTreeSet;
 
 use super::{
     Pool, Underrun,
-    accounts::BalanceKey,
     events::{Cause, PoolEventKind},
+    free::{accounts::BalanceKey, sorted::BusyIdleSet},
     member::{Member, Rank},
-    sorted::BusyIdleSet,
 };
 use crate::types::{
     amount::{Amount, Sum},

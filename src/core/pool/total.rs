@@ -1,9 +1,11 @@
 //! The total: how it follows the base and the use, and which clients are cut off.
 
+mod dynamics;
+
+use self::dynamics::Gauge;
 use super::{
     Pool,
     events::{PoolEvent, PoolEventKind},
-    law::{self, Gauge},
     member::Member,
 };
 use crate::{
@@ -72,7 +74,7 @@ impl Pool {
             return;
         }
         let elapsed = elapsed.min(self.lease.max(self.settings.eval_interval.unwrap_or(self.refresh)));
-        self.set_total(law::after(self.total.get(), elapsed.0 as f64 / 1000.0, &self.gauge(), &self.settings));
+        self.set_total(dynamics::after(self.total.get(), elapsed.0 as f64 / 1000.0, &self.gauge(), &self.settings));
     }
 
     /// More is used than can be served: closes places of child nodes and cuts free clients off until it is not, and
@@ -101,7 +103,7 @@ impl Pool {
             cut += capacity;
         }
         if cut > Sum::ZERO {
-            self.set_total(law::dropped(self.total.get(), cut.get(), &self.gauge(), &self.settings));
+            self.set_total(dynamics::dropped(self.total.get(), cut.get(), &self.gauge(), &self.settings));
         }
         // Free clients give way for excess use of priority clients as long as there are any.
         self.close_places_of_nodes(1.0);

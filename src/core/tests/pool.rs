@@ -13,7 +13,7 @@
 //! | R5 | the total changes at any time | L7, L8, `histories::after_a_fall_all_fit_again_in_time` |
 //! | R6, R7 | overbooking only where it is asked for | `overload::overbooking_is_a_part_of_what_can_be_served`, `histories` |
 //! | R8 | in an overload some are cut off, and no more than that | `overload::there_is_no_storm_when_half_as_much_again_is_used_as_can_be_served`, L9 |
-//! | R9 | and the total falls at the same moment | `overload::clients_that_use_nothing_are_not_cut_off_for_those_that_do`, `overload::each_report_within_the_window_lowers_the_total_and_one_window_is_enough`, `core/pool/law.rs` with the recorded laws A and B |
+//! | R9 | and the total falls at the same moment | `overload::clients_that_use_nothing_are_not_cut_off_for_those_that_do`, `overload::each_report_within_the_window_lowers_the_total_and_one_window_is_enough`, `core/pool/total/dynamics.rs` with the recorded laws A and B |
 //! | R10 | it rises slowly, and only while little is used | `overload::the_total_rises_only_while_most_of_it_is_connected_and_little_is_used`, L8 |
 //! | R11 | never above its ceiling | `overload::the_total_stays_below_its_ceiling` |
 //! | R12 | the slower it rises, the rarer are overloads | `overload::the_slower_the_total_rises_the_rarer_are_overloads`; drawn by `simulate pool --set raise_tc_s=…` |

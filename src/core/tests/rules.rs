@@ -3,24 +3,14 @@
 //! The random histories of [`super::histories`] say *that* the promises hold; these tests say which rule keeps which
 //! promise, so that a broken rule fails with its name and its reason, not with the seed of a history.
 
-mod clients;
 mod explain;
+mod fairness;
 mod forecast;
 mod hints;
-mod inherited;
-mod learning;
-mod masters;
-mod names;
+mod leases;
 mod nodes;
-mod numbers;
 mod overrides;
-mod priorities;
-mod promises;
 mod rounds;
-mod shares;
-mod tokens;
-mod tree;
-mod units;
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,8 @@
 //! A child node stands for the clients below it, and divides what its parent lends.
 
+mod names;
+mod parent;
+
 use super::*;
 use crate::resource::report::resource_report;
 

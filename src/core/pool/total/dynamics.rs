@@ -7,29 +7,29 @@ use crate::policy::settings::{DropMode, PoolSettings, RaiseMode};
 
 /// The input of the laws.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Gauge {
+pub(in crate::pool) struct Gauge {
     /// The load that can be served.
-    pub(super) base: f64,
+    pub(in crate::pool) base: f64,
     /// The total never falls below.
-    pub(super) floor: f64,
+    pub(in crate::pool) floor: f64,
     /// Nor rises above.
-    pub(super) ceiling: f64,
+    pub(in crate::pool) ceiling: f64,
     /// Usage of connected clients.
-    pub(super) used: f64,
+    pub(in crate::pool) used: f64,
     /// Additional usage by clients with late reports. It keeps the total from rising, but does not lower it.
-    pub(super) possible_use: f64,
+    pub(in crate::pool) possible_use: f64,
     /// Capacity held by connected clients.
-    pub(super) connected: f64,
+    pub(in crate::pool) connected: f64,
     /// The wants of clients that wait because the total is too small.
-    pub(super) waiting: f64,
-    pub(super) least: f64,
+    pub(in crate::pool) waiting: f64,
+    pub(in crate::pool) least: f64,
 }
 
 /// With [`DropMode::Rate`]: an overload of twice the base makes the total fall by a factor of e in this time.
 const FALL_SECONDS: f64 = 10.0;
 
 /// The total after `seconds` in which nothing else happened.
-pub(super) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
+pub(in crate::pool) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let moved = if gauge.used > gauge.base {
         match settings.drop_mode {
             DropMode::Rate => total * ((1.0 - gauge.used / gauge.base) * seconds / FALL_SECONDS).exp(),
@@ -70,7 +70,7 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
 }
 
 /// The total after victims of an overload that hold `cut` together have been chosen.
-pub(super) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
+pub(in crate::pool) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let fallen = match settings.drop_mode {
         // The part of the total that was not even connected did not cause it, and would let the next overload in.
         DropMode::Slots => total.min(gauge.connected) - cut,
@@ -88,7 +88,7 @@ mod tests {
     use crate::types::time::Millis;
 
     fn vectors() -> Value {
-        serde_json::from_str(include_str!("../tests/data/les.json")).expect("valid JSON")
+        serde_json::from_str(include_str!("../../tests/data/les.json")).expect("valid JSON")
     }
 
     fn number(value: &Value) -> f64 {

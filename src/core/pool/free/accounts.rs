@@ -14,14 +14,16 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 
-use super::{
-    memory::{NotedBalance, PoolClock},
-    note_pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
+use crate::{
+    pool::notes::{
+        memory::{NotedBalance, PoolClock},
+        pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
+    },
+    types::time::Millis,
 };
-use crate::types::time::Millis;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct BalanceKey(pub(super) f64);
+pub(in crate::pool) struct BalanceKey(pub(in crate::pool) f64);
 
 impl Eq for BalanceKey {}
 
@@ -39,19 +41,19 @@ impl Ord for BalanceKey {
 
 /// Time as balances see it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Clock {
-    pub(super) at: Millis,
+pub(in crate::pool) struct Clock {
+    pub(in crate::pool) at: Millis,
     /// Growth of a balance filter client was always connected.
     grown: f64,
     /// By what power of e balances have decayed.
     decayed: f64,
     /// Seconds that the pool has lived, over all masters.
-    pub(super) lived: f64,
+    pub(in crate::pool) lived: f64,
 }
 
 impl Clock {
     /// Goes on to `now`: what is connected costs `speed` a second, what is away decays with `time_constant`.
-    pub(super) fn advance(&mut self, now: Millis, speed: f64, time_constant: Millis) {
+    pub(in crate::pool) fn advance(&mut self, now: Millis, speed: f64, time_constant: Millis) {
         let elapsed = now.since(self.at);
         self.grown += speed * elapsed.0 as f64 / 1000.0;
         self.decayed += elapsed.0 as f64 / time_constant.0.max(1) as f64;
@@ -59,17 +61,17 @@ impl Clock {
         self.at = self.at.max(now);
     }
 
-    pub(super) fn restore(&mut self, now: Millis, noted: &PoolClock) {
+    pub(in crate::pool) fn restore(&mut self, now: Millis, noted: &PoolClock) {
         let PoolClock { lived, grown, decayed, .. } = *noted;
         *self = Clock { at: now, grown, decayed, lived };
     }
 
-    pub(super) fn as_noted(&self, speed: f64, time_constant: Millis) -> PoolClock {
+    pub(in crate::pool) fn as_noted(&self, speed: f64, time_constant: Millis) -> PoolClock {
         PoolClock { lived: self.lived, grown: self.grown, decayed: self.decayed, speed, time_constant }
     }
 
     /// The balance behind the key of a connected client.
-    pub(super) fn of_connected(&self, key: BalanceKey) -> f64 {
+    pub(in crate::pool) fn of_connected(&self, key: BalanceKey) -> f64 {
         key.0 + self.grown
     }
 
@@ -78,7 +80,7 @@ impl Clock {
     }
 
     /// The balance behind the key of a client that is away.
-    pub(super) fn of_away(&self, key: BalanceKey) -> f64 {
+    pub(in crate::pool) fn of_away(&self, key: BalanceKey) -> f64 {
         (key.0 - self.decayed).exp()
     }
 
@@ -110,26 +112,26 @@ struct Account {
 
 /// The inputs of a connected client's balance.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct ConnectedBalance {
-    pub(super) key: BalanceKey,
+pub(in crate::pool) struct ConnectedBalance {
+    pub(in crate::pool) key: BalanceKey,
     began_with: f64,
 }
 
 #[derive(Debug)]
-pub(super) struct Accounts {
+pub(in crate::pool) struct Accounts {
     accounts: Slab<Account>,
     by_id: HashMap<Arc<str>, u32, FixedState>,
     /// Accounts without clients here, the smallest first.
     away: BTreeSet<(BalanceKey, u32)>,
     /// Whether peers are to remember them.
-    pub(super) keeps_notes: bool,
+    pub(in crate::pool) keeps_notes: bool,
     due: BTreeSet<(Millis, u32)>,
     noted: BTreeSet<(BalanceKey, u32)>,
     dropped: BTreeSet<Arc<str>>,
 }
 
 impl Accounts {
-    pub(super) fn new(seed: u64) -> Accounts {
+    pub(in crate::pool) fn new(seed: u64) -> Accounts {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
         Accounts {
             accounts: Slab::new(),
@@ -143,12 +145,12 @@ impl Accounts {
     }
 
     /// How many balances of clients that are away are remembered.
-    pub(super) fn remembered(&self) -> usize {
+    pub(in crate::pool) fn remembered(&self) -> usize {
         self.away.len()
     }
 
     /// A client of this account has come.
-    pub(super) fn join(&mut self, id: &Arc<str>) -> u32 {
+    pub(in crate::pool) fn join(&mut self, id: &Arc<str>) -> u32 {
         if let Some(at) = self.by_id.get(id).copied() {
             let account = &mut self.accounts[at as usize];
             if account.members == 0 {
@@ -179,12 +181,12 @@ impl Accounts {
         at
     }
 
-    pub(super) fn id(&self, at: u32) -> Arc<str> {
+    pub(in crate::pool) fn id(&self, at: u32) -> Arc<str> {
         Arc::clone(&self.accounts[at as usize].id)
     }
 
     /// One of its clients, which is not connected, has gone. At most `most` accounts without clients are kept.
-    pub(super) fn leave(&mut self, at: u32, most: usize) {
+    pub(in crate::pool) fn leave(&mut self, at: u32, most: usize) {
         let account = &mut self.accounts[at as usize];
         account.members -= 1;
         if account.members > 0 {
@@ -214,12 +216,12 @@ impl Accounts {
         }
     }
 
-    pub(super) fn is(&self, at: u32, id: &str) -> bool {
+    pub(in crate::pool) fn is(&self, at: u32, id: &str) -> bool {
         *self.accounts[at as usize].id == *id
     }
 
     /// The balance that a new client of this account begins with.
-    pub(super) fn balance(&self, at: u32, clock: &Clock) -> f64 {
+    pub(in crate::pool) fn balance(&self, at: u32, clock: &Clock) -> f64 {
         let account = &self.accounts[at as usize];
         if account.connected == 0 {
             return clock.of_away(account.key);
@@ -228,11 +230,11 @@ impl Accounts {
     }
 
     /// The sort key of waiting clients.
-    pub(super) fn waiting_key(&self, at: u32, clock: &Clock) -> BalanceKey {
+    pub(in crate::pool) fn waiting_key(&self, at: u32, clock: &Clock) -> BalanceKey {
         clock.away(self.balance(at, clock))
     }
 
-    pub(super) fn connect(&mut self, at: u32, clock: &Clock) -> ConnectedBalance {
+    pub(in crate::pool) fn connect(&mut self, at: u32, clock: &Clock) -> ConnectedBalance {
         let began_with = self.balance(at, clock);
         let account = &mut self.accounts[at as usize];
         if account.connected == 0 {
@@ -246,7 +248,7 @@ impl Accounts {
     }
 
     /// A connected client's balance grows at once.
-    pub(super) fn charge(&mut self, at: u32, tab: &mut ConnectedBalance, cost: f64, clock: &Clock) {
+    pub(in crate::pool) fn charge(&mut self, at: u32, tab: &mut ConnectedBalance, cost: f64, clock: &Clock) {
         tab.key.0 += cost;
         self.accounts[at as usize].offset += cost;
         if cost > 0.0 {
@@ -254,7 +256,7 @@ impl Accounts {
         }
     }
 
-    pub(super) fn disconnect(&mut self, at: u32, tab: &ConnectedBalance, clock: &Clock) {
+    pub(in crate::pool) fn disconnect(&mut self, at: u32, tab: &ConnectedBalance, clock: &Clock) {
         let account = &mut self.accounts[at as usize];
         account.connected -= 1;
         account.offset -= tab.key.0 - tab.began_with;
@@ -293,7 +295,7 @@ impl Accounts {
     }
 
     /// Notes were lost: all are due again.
-    pub(super) fn note_anew(&mut self, now: Millis) {
+    pub(in crate::pool) fn note_anew(&mut self, now: Millis) {
         self.due = self.accounts.iter().map(|(at, _)| (now, at as u32)).collect();
         (self.noted, self.dropped) = Default::default();
         for (_, account) in &mut self.accounts {
@@ -301,12 +303,12 @@ impl Accounts {
         }
     }
 
-    pub(super) fn has_notes(&self, now: Millis, all: bool) -> bool {
+    pub(in crate::pool) fn has_notes(&self, now: Millis, all: bool) -> bool {
         !self.dropped.is_empty() || self.due.first().is_some_and(|(due, _)| all || *due <= now)
     }
 
     /// The notes that are due. Of more balances than may be remembered the smallest are left out.
-    pub(super) fn take_notes(
+    pub(in crate::pool) fn take_notes(
         &mut self,
         clock: &Clock,
         budget: &mut NoteBudget,
@@ -346,7 +348,7 @@ impl Accounts {
     }
 
     /// Begins with what peers remember: balances without a connected client decay from now on.
-    pub(super) fn restore(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
+    pub(in crate::pool) fn restore(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
         for (id, noted) in noted {
             let key = match noted {
                 NotedBalance::Away(key) => BalanceKey(key),
@@ -367,7 +369,7 @@ impl Accounts {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::pool) fn bytes(&self) -> usize {
         self.accounts.capacity() * size_of::<Account>()
             + self.by_id.capacity() * size_of::<(Arc<str>, u32)>()
             + self.away.len() * size_of::<(BalanceKey, u32)>()
@@ -389,7 +391,7 @@ mod tests {
 
     #[test]
     fn balances_grow_while_connected_and_decay_while_away() {
-        let vectors: Value = serde_json::from_str(include_str!("../tests/data/les.json")).expect("valid JSON");
+        let vectors: Value = serde_json::from_str(include_str!("../../tests/data/les.json")).expect("valid JSON");
         let cases = vectors["free_client_balance"]["cases"].as_array().expect("cases");
         assert_eq!(cases.len(), 3);
         for case in cases {
