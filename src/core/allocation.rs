@@ -46,11 +46,7 @@ use crate::{
         units::{Rotation, UnitPart, left_over, whole},
     },
     policy::settings::Settings,
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, wanted},
-        time::Millis,
-    },
+    types::{Amount, Claim, Claims, Millis, Sum, wanted},
 };
 
 /// A holder that gets a unit asks this much later than the one that gives it up.

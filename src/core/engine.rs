@@ -25,12 +25,7 @@ use crate::{
         Answer, LoadReport, Outcome, Request, Resource, ResourceOptions,
         supply::{DemandSummary, Source, Supply},
     },
-    types::{
-        amount::Amount,
-        claim::HolderKind,
-        principal::{PrincipalShare, SlotDelta},
-        time::Millis,
-    },
+    types::{Amount, HolderKind, Millis, PrincipalShare, SlotDelta},
 };
 
 use self::{

@@ -6,7 +6,7 @@
 //! answers get lost, repeated and delayed, holders crash and restart, and masters change.
 //!
 //! # The protocol
-//! Every lease has a [`Token`](crate::types::token::Token), a number that only rises. A request says which lease its
+//! Every lease has a [`Token`](crate::types::Token), a number that only rises. A request says which lease its
 //! holder has: the token, the amount and the expiry time ([`holder::Has`]). The server concludes from that, and from
 //! nothing else, which older leases the holder has stopped using.
 //!
@@ -104,13 +104,7 @@ use crate::{
     },
     planted::{self, Fault},
     policy::settings::{Reuse, Settings},
-    types::{
-        amount::Amount,
-        claim::{Claims, HolderKind},
-        principal::{Principal, SlotDelta},
-        time::{Millis, certain_end},
-        token::{Epoch, Token, Tokens},
-    },
+    types::{Amount, Claims, Epoch, HolderKind, Millis, Principal, SlotDelta, Token, Tokens, certain_end},
 };
 
 /// The leases of one incarnation of a resource: those that it gave, those that it inherited, and what peers know of

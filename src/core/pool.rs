@@ -11,13 +11,14 @@
 //! that is *kicked out* is due nothing from then on, keeps what it has until it asks, and counts as held until it has
 //! confirmed. Unlike a division, a pool has a memory: what a client is due depends on earlier clients.
 //!
-//! No step visits all holders. They are sorted by keys that do not change by themselves (see [`free::accounts`]), and each
+//! No step visits all holders. They are sorted by keys that do not change by themselves (see [`accounts`]), and each
 //! request moves a bounded number of them. A sudden change for a million clients is carried out by the requests that
 //! follow, while settlement keeps it safe at every step.
 //!
 //! Not here: payment (the manager of a pool gets the cost of each client), the identity of the manager, and where
 //! assignments are stored.
 
+mod accounts;
 mod assignments;
 #[cfg(test)]
 mod audit;
@@ -35,32 +36,25 @@ use std::{
     sync::Arc,
 };
 
+pub use accounts::memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
 pub use assignments::{AssignError, Assigned};
 pub(crate) use demand::PoolRequest;
 pub use demand::{News, Usage, UsageBelow};
 pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
-pub use notes::memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
 pub use report::{PoolCursor, PoolFilter, PoolMember, PoolPage, PoolReport, PoolStanding, PoolState};
 
 use self::{
+    accounts::{Accounts, BalanceKey, Clock},
     assignments::Assignments,
     events::Events,
-    free::{
-        FreeClients,
-        accounts::{Accounts, BalanceKey, Clock},
-    },
+    free::FreeClients,
     member::{Free, Member},
     notes::Notes,
     priority::PriorityClients,
 };
 use crate::{
     policy::settings::{PoolSettings, Settings},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind, MAX_SLICES},
-        principal::PrincipalShare,
-        time::{Millis, certain_end},
-    },
+    types::{Amount, Claim, Claims, HolderKind, MAX_SLICES, Millis, PrincipalShare, Sum, certain_end},
 };
 
 /// The maximum number of holders that one request moves, besides those that are moved by ticks.

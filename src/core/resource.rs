@@ -36,13 +36,7 @@ use crate::{
         supply::{Source, SupplyState},
         watch_list::WatchList,
     },
-    types::{
-        amount::{Amount, Sum},
-        claim::Claims,
-        principal::{PrincipalShare, SlotDelta},
-        time::Millis,
-        token::Epoch,
-    },
+    types::{Amount, Claims, Epoch, Millis, PrincipalShare, SlotDelta, Sum},
 };
 
 pub use capacity::{LoadError, LoadReport, Overridden};

@@ -28,7 +28,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_core::{
     planted::{self, Fault},
-    types::time::Millis,
+    types::Millis,
 };
 
 use self::{beliefs::Beliefs, offered::Offered};

@@ -20,10 +20,7 @@ use std::{
 };
 
 use leaseway_client::{BuildError, Client, OpenError, Transport, Window};
-use leaseway_core::types::{
-    glob::Glob,
-    principal::{Principal, PrincipalShare},
-};
+use leaseway_core::types::{Glob, Principal, PrincipalShare};
 use metrics::{counter, gauge};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 

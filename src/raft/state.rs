@@ -18,7 +18,7 @@ use leaseway_core::{
     lease::promises::{Changes, Promises},
     policy::overrides::Load,
     pool::{Assigned, PoolMemory, PoolNotes},
-    types::{claim::HolderKind, cluster_clock::ClusterTime, time::Millis, token::Epoch},
+    types::{ClusterTime, Epoch, HolderKind, Millis},
 };
 use serde::{Deserialize, Serialize};
 

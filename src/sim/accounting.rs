@@ -10,10 +10,7 @@ pub mod pool;
 
 use leaseway_core::{
     resource::invariant::Violation,
-    types::{
-        amount::{Amount, Sum},
-        time::Millis,
-    },
+    types::{Amount, Millis, Sum},
 };
 use serde::Serialize;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use leaseway_client::session::{Given, Mode, Outgoing, Session, Wants as Asked};
 use leaseway_core::{
     resource::invariant::Violation,
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 use crate::{

@@ -11,12 +11,7 @@ use leaseway_core::{
     policy::overrides::{Load, Override},
     pool::{Assigned, PoolMemory, PoolNotes},
     resource::invariant::{self, Violation},
-    types::{
-        amount::Sum,
-        claim::HolderKind,
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::{Millis, Now},
-    },
+    types::{ClusterClock, ClusterTime, HolderKind, Millis, Now, Sum},
 };
 use leaseway_uplink::UplinkEngine;
 

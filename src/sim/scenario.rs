@@ -13,7 +13,7 @@ use leaseway_core::{
         parameters::NamedParameter,
         settings::{SafeCapacity, Settings},
     },
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 use serde::Deserialize;
 

@@ -27,10 +27,7 @@ use std::{
 use leaseway_core::{
     policy::settings::{Reuse, Settings},
     resource::invariant::Violation,
-    types::{
-        amount::{Amount, Sum},
-        time::{Millis, Now},
-    },
+    types::{Amount, Millis, Now, Sum},
 };
 use slab::Slab;
 

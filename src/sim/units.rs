@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use leaseway_core::{
     policy::{parameters::nearest, settings::AlgorithmKind},
-    types::time::Millis,
+    types::Millis,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

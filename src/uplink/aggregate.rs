@@ -4,10 +4,7 @@ use leaseway_client::session::{Ask, Body, Lease, Outgoing};
 use leaseway_core::{
     pool::Usage,
     resource::supply::DemandSummary,
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims},
-    },
+    types::{Amount, Claim, Claims},
 };
 
 /// The total wants and leases of the holders of a resource.
@@ -61,7 +58,7 @@ pub(super) fn outgoing(outgoing: Outgoing<DemandSummary>) -> Outgoing<Aggregate>
 #[cfg(test)]
 mod tests {
     use leaseway_client::session::{Capacity, Wire};
-    use leaseway_core::{pool::UsageBelow, types::time::Millis};
+    use leaseway_core::{pool::UsageBelow, types::Millis};
 
     use super::*;
 

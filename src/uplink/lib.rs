@@ -23,7 +23,7 @@ use std::{
 use leaseway_client::session::{Mode, Outgoing, Pace, Session, Settings};
 use leaseway_core::{
     resource::supply::{DemandSummary, Supply},
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 pub use self::{

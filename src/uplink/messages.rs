@@ -7,7 +7,7 @@ use leaseway_core::{
     allocation::division::Terms,
     policy::settings::Settings,
     resource::supply::{DemandSummary, Supply},
-    types::time::Millis,
+    types::Millis,
 };
 
 use super::aggregate::Aggregate;

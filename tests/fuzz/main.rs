@@ -10,10 +10,7 @@ mod seeds;
 use leaseway_client::endpoint;
 use leaseway_core::{
     policy::access::Identity,
-    types::{
-        escape::{escaped, escaped_lines},
-        glob::Glob,
-    },
+    types::{Glob, escaped, escaped_lines},
 };
 
 use crate::mutation::mutated;

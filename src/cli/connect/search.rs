@@ -145,8 +145,8 @@ impl LastErrors {
             let asked = if *times > 1 { format!(" (asked {times} times)") } else { String::new() };
             format!(
                 "\n  {}: {}{asked}",
-                leaseway_core::types::escape::escaped(address),
-                leaseway_core::types::escape::escaped(&error.brief())
+                leaseway_core::types::escaped(address),
+                leaseway_core::types::escaped(&error.brief())
             )
         };
         let electing = self.0.iter().any(|(_, error, _)| error.awaits_master());

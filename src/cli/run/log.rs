@@ -8,7 +8,7 @@ use std::io::IsTerminal as _;
 
 use leaseway_core::{
     policy::parameters::nearest,
-    types::escape::{escaped, escaped_lines},
+    types::{escaped, escaped_lines},
 };
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::types::{amount::Amount, time::Millis};
+use leaseway_core::types::{Amount, Millis};
 use tokio::sync::watch;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use leaseway_core::{
     planted::{self, Fault},
-    types::time::Millis,
+    types::Millis,
 };
 
 use crate::session::{

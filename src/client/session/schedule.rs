@@ -5,7 +5,7 @@ use std::{cell::Cell, sync::Arc};
 
 use leaseway_core::{
     planted::{self, Fault},
-    types::time::Millis,
+    types::Millis,
 };
 
 use super::{InFlight, NEVER, Session};

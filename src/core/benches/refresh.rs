@@ -15,13 +15,7 @@ use leaseway_core::{
     lease::{holder::Has, promises::Inherited},
     policy::settings::{AlgorithmKind, Settings},
     resource::{Answer, Ask, Lease, Request, Resource, ResourceOptions, RoundScratch},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        principal::ChargedTo,
-        time::{Millis, Now},
-        token::Epoch,
-    },
+    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now},
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;

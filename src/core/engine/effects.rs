@@ -5,10 +5,7 @@ use crate::{
     policy::overrides::Load,
     pool::{Assigned, PoolEvent, PoolNotes},
     resource::{Answer, LoadError, Request, RoundScratch, watch_list::Hint},
-    types::{
-        claim::HolderKind,
-        time::{Millis, Now},
-    },
+    types::{HolderKind, Millis, Now},
 };
 
 /// The environment of a resource at the moment of an input.

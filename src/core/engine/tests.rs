@@ -12,11 +12,7 @@ use crate::{
     pool::{Assigned, PoolNotes},
     resource::{Answer, Release, Request, ResourceOptions, supply::Source},
     tests::harness::{ask, options},
-    types::{
-        amount::Amount,
-        claim::HolderKind,
-        time::{Millis, Now},
-    },
+    types::{Amount, HolderKind, Millis, Now},
 };
 
 use super::*;

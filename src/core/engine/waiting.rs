@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{policy::settings::Settings, resource::Request, types::time::Millis};
+use crate::{policy::settings::Settings, resource::Request, types::Millis};
 
 /// The maximum time that a request waits for a supply. Clients ask again in a second anyway.
 pub(super) const MAX_WAIT: Millis = Millis::from_secs(1);

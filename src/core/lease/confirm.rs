@@ -19,12 +19,7 @@ use crate::{
     },
     planted::{self, Fault},
     policy::settings::Reuse,
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-        time::{Millis, Now, certain_end},
-        token::Token,
-    },
+    types::{Amount, HolderKind, Millis, Now, Sum, Token, certain_end},
 };
 
 /// The first leases of a master can look like the last ones of its predecessor. After this time they cannot.

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::{
     planted::{self, Fault},
     policy::settings::Reuse,
-    types::{amount::Amount, claim::HolderKind, time::Millis, token::Token},
+    types::{Amount, HolderKind, Millis, Token},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -22,12 +22,7 @@ use crate::{
         promises::{Inherited, Part},
     },
     planted::{self, Fault},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims},
-        time::{Millis, Now},
-        token::Token,
-    },
+    types::{Amount, Claim, Claims, Millis, Now, Sum, Token},
 };
 
 #[derive(Debug)]

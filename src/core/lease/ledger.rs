@@ -22,13 +22,7 @@ use self::records::Records;
 use crate::{
     lease::holder::{Grant, Leases},
     policy::settings::Reuse,
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind, further, wanted},
-        principal::{Principal, SlotDelta, SlotDeltas},
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis, Principal, SlotDelta, SlotDeltas, Sum, Token, further, wanted},
 };
 
 /// The width of a bucket of the expiry queue. Capacity comes free at most this much later than it could.

@@ -20,13 +20,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::Claims,
-    cluster_clock::{ClusterClock, ClusterTime},
-    time::{Millis, certain_end},
-    token::{Epoch, Token},
-};
+use crate::types::{Amount, Claims, ClusterClock, ClusterTime, Epoch, Millis, Sum, Token, certain_end};
 
 /// The maximum number of parts of a resource. Beyond it the two with the closest ends become one.
 const MAX_PARTS: usize = 8;

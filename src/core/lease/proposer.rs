@@ -23,13 +23,7 @@ use std::collections::VecDeque;
 use crate::{
     lease::promises::{Changes, Inherited, Part, total_at},
     planted::{self, Fault},
-    types::{
-        amount::{Amount, Sum},
-        claim::Claims,
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::Millis,
-        token::{Epoch, Token},
-    },
+    types::{Amount, Claims, ClusterClock, ClusterTime, Epoch, Millis, Sum, Token},
 };
 use stored_parts::StoredParts;
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::types::{amount::Amount, claim::RuleNumber, glob::Glob};
+use crate::types::{Amount, Glob, RuleNumber};
 
 /// A rule for some clients of a resource.
 #[derive(Debug, Clone, PartialEq)]

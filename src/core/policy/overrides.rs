@@ -7,12 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::types::{
-    amount::{Amount, readable},
-    escape::escaped,
-    glob::Glob,
-    time::Millis,
-};
+use crate::types::{Amount, Glob, Millis, escaped, readable};
 
 /// How much a resource can serve.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,7 +6,7 @@ use crate::{
         client_rules::ClientRule,
         settings::{AlgorithmKind, CostWeights, DropMode, FreeKey, PoolSettings, Priority, RaiseMode, Reuse, Settings},
     },
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 /// A name with a value, as written in the configuration or received from a parent.
@@ -339,7 +339,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{policy::settings::AlgorithmKind, types::amount::Amount};
+    use crate::{policy::settings::AlgorithmKind, types::Amount};
 
     fn apply(name: &str, value: &str) -> Result<Settings, String> {
         let mut settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);

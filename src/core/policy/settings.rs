@@ -13,11 +13,7 @@ pub use self::{
 };
 use crate::{
     policy::client_rules::ClientRules,
-    types::{
-        amount::Amount,
-        claim::{Claim, HolderKind},
-        time::{Millis, certain_end},
-    },
+    types::{Amount, Claim, HolderKind, Millis, certain_end},
 };
 
 /// When capacity freed by a shrink may be given to another holder.

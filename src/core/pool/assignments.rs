@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::HolderKind,
-};
+use crate::types::{Amount, HolderKind, Sum};
 
 /// The most assignments in one pool.
 const MAX_ASSIGNMENTS: usize = 100_000;

@@ -9,13 +9,7 @@ use super::{
 };
 use crate::{
     policy::settings::FreeKey,
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claims, HolderKind},
-        principal::Principal,
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, Claims, HolderKind, Millis, Principal, Sum, Token},
 };
 
 /// The use of a node's capacity by its holders.

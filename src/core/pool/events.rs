@@ -3,11 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::HolderKind,
-    time::Millis,
-};
+use crate::types::{Amount, HolderKind, Millis, Sum};
 
 /// The maximum number of events that wait to be taken.
 const MAX_WAITING_EVENTS: usize = 1024;

@@ -6,28 +6,20 @@
 //! beyond when one does. Child nodes get a number of places: they decide themselves which of their clients get one,
 //! because they know the balances.
 
-pub(super) mod accounts;
-pub(super) mod sorted;
-
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use self::{
-    accounts::Clock,
-    sorted::{ByPrincipal, PrincipalFilter},
-};
 use super::{
     Pool,
+    accounts::Clock,
     events::Cause,
+    member::sorted::{ByPrincipal, PrincipalFilter},
     member::{Free, Member, QueueKey},
 };
-use crate::types::{
-    amount::{Amount, Sum},
-    principal::{Principal, PrincipalShare},
-};
+use crate::types::{Amount, Principal, PrincipalShare, Sum};
 
 #[derive(Debug, Default)]
 pub(super) struct FreeClients {

@@ -1,18 +1,14 @@
 //! What a pool knows of a holder.
 
+pub(super) mod sorted;
+
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{
+    accounts::{BalanceKey, ConnectedBalance},
     events::Cause,
-    free::accounts::{BalanceKey, ConnectedBalance},
 };
-use crate::types::{
-    amount::Amount,
-    claim::{Claim, Claims, HolderKind},
-    principal::Principal,
-    time::Millis,
-    token::Token,
-};
+use crate::types::{Amount, Claim, Claims, HolderKind, Millis, Principal, Token};
 
 /// The sort key of a priority client: the more important first, then the one that came first.
 pub(super) type Rank = (Reverse<i16>, u64, u32);

@@ -3,25 +3,22 @@
 //! Large changes are due at once, others after a while. Notes are written in that order, as many at a time as the
 //! caller allows.
 
-pub(super) mod memory;
-pub(super) mod pacing;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use self::{
-    memory::{NotedCost, PoolNotes},
-    pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
-};
 use super::{
     Pool,
+    accounts::Clock,
     events::{Cause, PoolClient, PoolEventKind},
-    free::accounts::Clock,
     member::{Costs, Member, Note},
 };
-use crate::types::{amount::Amount, claim::HolderKind, time::Millis};
+use crate::pool::{
+    accounts::memory::{NotedCost, PoolNotes},
+    accounts::pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
+};
+use crate::types::{Amount, HolderKind, Millis};
 
 /// A larger change of the total is due at once.
 const LARGE_TOTAL_CHANGE: f64 = 0.01;

@@ -9,15 +9,11 @@ use std::collections::BTreeSet;
 
 use super::{
     Pool, Underrun,
+    accounts::BalanceKey,
     events::{Cause, PoolEventKind},
-    free::{accounts::BalanceKey, sorted::BusyIdleSet},
-    member::{Member, Rank},
+    member::{Member, Rank, sorted::BusyIdleSet},
 };
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::HolderKind,
-    time::Millis,
-};
+use crate::types::{Amount, HolderKind, Millis, Sum};
 
 /// The most waiting clients that are tried in search of one that fits.
 const MAX_TRIED: usize = 16;

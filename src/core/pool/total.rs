@@ -11,10 +11,7 @@ use super::{
 use crate::{
     policy::settings::{CostWeights, DropMode},
     pool::{Cause, PoolClient},
-    types::{
-        amount::{Amount, Sum},
-        time::Millis,
-    },
+    types::{Amount, Millis, Sum},
 };
 
 /// A change of the total by this part of itself causes an event.

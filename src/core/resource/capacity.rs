@@ -11,7 +11,7 @@ use crate::{
     },
     pool::MOVES_PER_REQUEST,
     resource::Resource,
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 /// A report of the protected resource about the load that it can serve now.

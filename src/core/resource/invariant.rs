@@ -14,10 +14,7 @@
 
 use crate::{
     resource::{Answer, Lease, Resource, report::holder_reports},
-    types::{
-        amount::{Amount, Sum},
-        time::Millis,
-    },
+    types::{Amount, Millis, Sum},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,16 +6,12 @@ use crate::{
     allocation::division::Terms,
     lease::{confirm::LeaseStatement, holder::Has, ledger::HolderMode},
     planted::{self, Fault},
-    policy::access::{AccessRequest, Action},
-    policy::settings::Settings,
-    pool::{News, PoolState},
-    types::{
-        amount::Amount,
-        claim::{Claims, HolderKind},
-        principal::ChargedTo,
-        time::Millis,
-        token::Token,
+    policy::{
+        access::{AccessRequest, Action},
+        settings::Settings,
     },
+    pool::{News, PoolState},
+    types::{Amount, ChargedTo, Claims, HolderKind, Millis, Token},
 };
 
 #[derive(Debug, Clone, PartialEq)]

@@ -20,11 +20,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     lease::LeaseBook,
     resource::{NodeInstance, Release},
-    types::{
-        amount::Amount,
-        claim::HolderKind,
-        time::{Millis, certain_end},
-    },
+    types::{Amount, HolderKind, Millis, certain_end},
 };
 
 /// The owner of each name. Without names of nodes that send no instance id.

@@ -11,7 +11,7 @@ use crate::{
         supply::summarized_claims,
         watch_list::{Hint, HintCandidate, HintContext, Version},
     },
-    types::{amount::Sum, claim::HolderKind, time::Millis},
+    types::{HolderKind, Millis, Sum},
 };
 
 /// The number of watched holders visited at once: well below a millisecond of work.

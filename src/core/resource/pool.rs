@@ -11,12 +11,7 @@ use crate::{
         PoolMember, PoolNotes, PoolPage, PoolReport, PoolRequest, PoolState,
     },
     resource::{Ask, Resource, round::PendingGrant},
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-        principal::PrincipalShare,
-        time::Millis,
-    },
+    types::{Amount, HolderKind, Millis, PrincipalShare, Sum},
 };
 
 impl Resource {

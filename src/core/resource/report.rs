@@ -10,11 +10,7 @@ use crate::{
     lease::ledger::{HolderMode, Sums},
     policy::settings::Settings,
     resource::{Overridden, Resource},
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-        time::Millis,
-    },
+    types::{Amount, HolderKind, Millis, Sum},
 };
 
 /// A resource at a glance.

@@ -12,7 +12,7 @@ use crate::{
     lease::confirm::Entitlement,
     pool::MOVES_PER_REQUEST,
     resource::{Answer, Request, Resource},
-    types::{amount::Amount, claim::HolderKind, time::Now},
+    types::{Amount, HolderKind, Now},
 };
 
 /// The number of expiring records visited per request, besides those visited by ticks. About as many as refreshes make

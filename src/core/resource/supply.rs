@@ -18,11 +18,7 @@ use crate::{
     policy::settings::AlgorithmKind,
     pool::{Pool, UsageBelow},
     resource::{Answer, Lease, Resource, Supplied, SupplyReport, round::PendingGrant, watch_list::waits},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claims, HolderKind, wanted},
-        time::Millis,
-    },
+    types::{Amount, Claims, HolderKind, Millis, Sum, wanted},
 };
 
 /// Where a resource's capacity comes from.

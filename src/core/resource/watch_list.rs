@@ -17,11 +17,7 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::HolderKind,
-    time::Millis,
-};
+use crate::types::{Amount, HolderKind, Millis, Sum};
 
 /// Why a holder should ask again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

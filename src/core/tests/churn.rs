@@ -6,7 +6,7 @@ use crate::{
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Reuse, Settings},
     resource::{Answer, Release, Request, Resource},
-    types::{amount::Amount, claim::HolderKind, time::Millis},
+    types::{Amount, HolderKind, Millis},
 };
 
 const CAPACITY: f64 = 1000.0;

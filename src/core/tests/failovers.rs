@@ -16,7 +16,7 @@ use crate::{
     lease::promises::Inherited,
     policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
     resource::{Answer, Request, ResourceOptions, invariant},
-    types::amount::{Amount, Sum},
+    types::{Amount, Sum},
 };
 
 fn fault() -> impl Strategy<Value = Event> {
@@ -117,7 +117,7 @@ proptest! {
         harness.step(&Event::Fail { survive: 9, gap: 100, next: 1 })?;
         let promised = harness.resource.promises().expect("promises are kept").unclaimed;
         let free = (Sum::from(harness.resource.settings().capacity) - promised.into()).get();
-        let now = crate::types::time::Now { at: harness.at(), ..super::harness::now_at(harness.now) };
+        let now = crate::types::Now { at: harness.at(), ..super::harness::now_at(harness.now) };
         let answer = one(&mut harness.resource, now, Request::Ask(ask("newcomer", 1e6, None)));
         let Answer::Granted(lease) = answer else { panic!("{answer:?}") };
         prop_assert!(lease.capacity > Amount::ZERO || free <= 1e-9, "{} free, {:?}", free, lease);
@@ -164,7 +164,6 @@ fn a_steady_state_costs_the_log_nothing_but_horizons() {
 }
 
 fn client(n: usize, wants: f64) -> Actor {
-    let claims =
-        crate::types::claim::Claims::from_slice(&[crate::types::claim::Claim::of_client(Amount::clamped(wants), 0)]);
-    Actor::new(n, crate::types::claim::HolderKind::Client, Echo::Token, claims)
+    let claims = crate::types::Claims::from_slice(&[crate::types::Claim::of_client(Amount::clamped(wants), 0)]);
+    Actor::new(n, crate::types::HolderKind::Client, Echo::Token, claims)
 }

@@ -14,13 +14,7 @@ use crate::{
         supply::{DemandSummary, Source, Supply},
     },
     tests::peers::{Peers, next_epoch},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind},
-        principal::ChargedTo,
-        time::{Millis, Now},
-        token::Epoch,
-    },
+    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Sum},
 };
 use crate::{lease::proposer::Proposal, resource::report::holder_reports};
 

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     policy::settings::Settings,
     resource::{Resource, report::holder_reports, watch_list::Hint},
-    types::{claim::HolderKind, time::Millis},
+    types::{HolderKind, Millis},
 };
 
 #[derive(Debug, Clone)]

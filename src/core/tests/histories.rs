@@ -9,11 +9,7 @@ use super::{
 use crate::{
     policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
     resource::{ResourceOptions, invariant, supply::Source},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis},
 };
 
 pub(in crate::tests) fn event(capacities: bool) -> impl Strategy<Value = Event> {

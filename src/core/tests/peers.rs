@@ -4,12 +4,7 @@
 use crate::{
     lease::promises::{Changes, Inherited, Promises},
     resource::{Resource, invariant::Violation},
-    types::{
-        amount::{Amount, Sum},
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::Millis,
-        token::Epoch,
-    },
+    types::{Amount, ClusterClock, ClusterTime, Epoch, Millis, Sum},
 };
 
 /// How far the clocks of the peers are apart.

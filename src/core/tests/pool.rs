@@ -63,11 +63,7 @@ use crate::{
         report::holder_reports,
         supply::{Source, Supply},
     },
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis},
 };
 
 /// A pool, and its clients' own books.

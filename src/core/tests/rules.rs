@@ -25,12 +25,7 @@ use crate::{
         report::holder_reports,
         supply::{Source, Supply},
     },
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis, Token},
 };
 
 /// A resource, and its holders' own books: the newest answer that reached each of them.

@@ -76,12 +76,7 @@ use crate::{
         report::{holder_reports, resource_report},
         supply::Source,
     },
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-        token::{Epoch, Token},
-    },
+    types::{Amount, Claim, Claims, Epoch, HolderKind, Millis, Sum, Token},
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }

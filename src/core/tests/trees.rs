@@ -21,11 +21,7 @@ use crate::{
         report::holder_reports,
         supply::{DemandSummary, Source, Supply},
     },
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis, Sum},
 };
 
 /// A client: what it wants, its priority, and the newest lease that reached it.

@@ -10,11 +10,7 @@ use crate::{
     allocation::division::tests::water_filling,
     policy::settings::{AlgorithmKind, Reuse, Settings},
     resource::{Answer, Lease, Release, Request, Resource, RoundScratch},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis},
 };
 
 struct Vector {

@@ -5,7 +5,7 @@
 
 use leaseway_core::{
     planted::{self, Fault},
-    types::time::Millis,
+    types::Millis,
 };
 
 /// An assignment reaches its Envoy within this time, or never.

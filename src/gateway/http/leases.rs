@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use leaseway_core::{
     policy::access::{AccessRequest, Action},
-    types::escape::escaped,
+    types::escaped,
 };
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Problem as EntryProblem, ReleaseCapacityRequest, ResourceRequest,

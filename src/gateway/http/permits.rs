@@ -9,7 +9,7 @@ use leaseway_client::{
 };
 use leaseway_core::{
     policy::access::Action,
-    types::{escape::escaped, glob::Glob},
+    types::{Glob, escaped},
 };
 use leaseway_server::HttpCaller;
 use serde_json::{Value, json};

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::types::time::Millis;
+use leaseway_core::types::Millis;
 use openraft::ServerState;
 use tokio::{
     sync::{mpsc, oneshot, watch},

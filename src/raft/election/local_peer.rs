@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool};
 
-use leaseway_core::types::time::Millis;
+use leaseway_core::types::Millis;
 use tokio::sync::watch;
 
 use crate::{

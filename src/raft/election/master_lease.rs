@@ -10,10 +10,7 @@ use std::{
 
 use leaseway_core::{
     planted::{self, Fault},
-    types::{
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::Millis,
-    },
+    types::{ClusterClock, ClusterTime, Millis},
 };
 use tokio::sync::watch;
 

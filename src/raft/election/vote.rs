@@ -14,7 +14,7 @@ use std::{
 
 use leaseway_core::{
     planted::{self, Fault},
-    types::time::Millis,
+    types::Millis,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::Instant};

@@ -6,7 +6,7 @@ use leaseway_core::{
     lease::promises::{Changes, Refused},
     policy::overrides::Load,
     pool::{Assigned, PoolNotes},
-    types::{claim::HolderKind, cluster_clock::ClusterTime, time::Millis, token::Epoch},
+    types::{ClusterTime, Epoch, HolderKind, Millis},
 };
 use serde::{Deserialize, Serialize};
 

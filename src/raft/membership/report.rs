@@ -1,6 +1,6 @@
 //! All members as one peer sees them, for operators.
 
-use leaseway_core::types::time::Millis;
+use leaseway_core::types::Millis;
 
 use crate::{
     election::local_peer::LocalPeer,

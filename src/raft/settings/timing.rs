@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leaseway_core::types::time::Millis;
+use leaseway_core::types::Millis;
 
 /// How quickly mastership moves, and how much network delay it tolerates.
 ///
@@ -98,11 +98,7 @@ impl Timing {
 mod tests {
     use leaseway_core::{
         lease::promises::{Changes, Promises},
-        types::{
-            amount::Amount,
-            cluster_clock::{ClusterClock, ClusterTime},
-            token::Epoch,
-        },
+        types::{Amount, ClusterClock, ClusterTime, Epoch},
     };
 
     use super::*;

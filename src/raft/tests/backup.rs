@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseway_core::{
     policy::overrides::Load,
     pool::{Assigned, NotedBalance, NotedCost, PoolClock, PoolNotes},
-    types::{amount::Amount, claim::HolderKind, cluster_clock::ClusterTime, time::Millis, token::Token},
+    types::{Amount, ClusterTime, HolderKind, Millis, Token},
 };
 
 use crate::{

@@ -14,13 +14,7 @@ use leaseway_core::{
     lease::promises::Inherited,
     policy::overrides::Load,
     pool::Assigned,
-    types::{
-        amount::Amount,
-        claim::HolderKind,
-        cluster_clock::ClusterTime,
-        time::Millis,
-        token::{Epoch, Token},
-    },
+    types::{Amount, ClusterTime, Epoch, HolderKind, Millis, Token},
 };
 use leaseway_history::{Operation, RegisterCall, Value, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};

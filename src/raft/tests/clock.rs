@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::types::{cluster_clock::ClusterTime, time::Millis};
+use leaseway_core::types::{ClusterTime, Millis};
 
 use crate::{
     handle::{RaftHandle, start},

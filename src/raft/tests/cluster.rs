@@ -14,7 +14,7 @@ use std::{
 use leaseway_core::{
     lease::promises::Changes,
     pool::Assigned,
-    types::{amount::Amount, claim::HolderKind, cluster_clock::ClusterTime, time::Millis, token::Epoch},
+    types::{Amount, ClusterTime, Epoch, HolderKind, Millis},
 };
 use tempfile::TempDir;
 use tokio::{

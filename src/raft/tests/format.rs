@@ -8,13 +8,7 @@ use leaseway_core::{
     lease::promises::{Changes, Part, Promises},
     policy::overrides::Load,
     pool::{Assigned, NotedBalance, NotedCost, PoolClock, PoolNotes},
-    types::{
-        amount::Amount,
-        claim::{Claim, HolderKind},
-        cluster_clock::ClusterTime,
-        time::Millis,
-        token::{Epoch, Token},
-    },
+    types::{Amount, Claim, ClusterTime, Epoch, HolderKind, Millis, Token},
 };
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 

@@ -7,7 +7,7 @@ use std::sync::{
 
 use leaseway_core::{
     lease::promises::Refused,
-    types::{amount::Amount, cluster_clock::ClusterTime, time::Millis, token::Epoch},
+    types::{Amount, ClusterTime, Epoch, Millis},
 };
 
 use crate::{

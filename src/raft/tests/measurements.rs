@@ -14,7 +14,7 @@ use std::{
 
 use leaseway_core::{
     pool::Assigned,
-    types::{amount::Amount, claim::HolderKind, cluster_clock::ClusterTime, time::Millis},
+    types::{Amount, ClusterTime, HolderKind, Millis},
 };
 
 use crate::{

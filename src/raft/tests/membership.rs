@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use leaseway_core::types::time::Millis;
+use leaseway_core::types::Millis;
 use leaseway_proto::peer::PeerRequest;
 use openraft::{
     EntryPayload,

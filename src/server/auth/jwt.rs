@@ -69,7 +69,7 @@ pub(super) enum JwtError {
 }
 
 fn with_id(key: Option<&str>) -> String {
-    key.map_or_else(String::new, |key| format!(" with the id `{}`", leaseway_core::types::escape::escaped(key)))
+    key.map_or_else(String::new, |key| format!(" with the id `{}`", leaseway_core::types::escaped(key)))
 }
 
 /// The keys of a file, and the requirements for tokens.

@@ -7,7 +7,7 @@ use leaseway_core::{
         parameters::{CLIENT_PARAMETER, LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER},
         settings::{AlgorithmKind, Settings},
     },
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 use super::{

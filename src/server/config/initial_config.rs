@@ -7,7 +7,7 @@ use std::{
 
 use leaseway_core::{
     policy::{settings::Settings, template::Repository},
-    types::time::Millis,
+    types::Millis,
 };
 use leaseway_raft::Configuration;
 

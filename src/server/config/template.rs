@@ -9,10 +9,7 @@ use leaseway_core::{
         settings::{AlgorithmKind, SafeCapacity},
         template::{Repository, Template},
     },
-    types::{
-        amount::{Amount, AmountError},
-        glob::Glob,
-    },
+    types::{Amount, AmountError, Glob},
 };
 
 use super::{

@@ -15,7 +15,7 @@ use std::{
 use leaseway_core::{
     policy::overrides::Load,
     pool::{Assigned, PoolNotes},
-    types::{claim::HolderKind, time::Millis},
+    types::{HolderKind, Millis},
 };
 use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
 
@@ -157,7 +157,7 @@ fn change(all: &Mutex<HashMap<Arc<str>, Override>>, resource: &Arc<str>, change:
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::types::amount::Amount;
+    use leaseway_core::types::Amount;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use leaseway_core::engine::LostMastership;
 use leaseway_core::{
     policy::{access::Policy, settings::Settings, template::Repository},
     resource::{Answer, Request, Resource},
-    types::{claim::HolderKind, principal::Principal, time::Millis},
+    types::{HolderKind, Millis, Principal},
 };
 use leaseway_raft::{Ineligible, MasterLease, RaftHandle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};

@@ -19,7 +19,7 @@ use futures_util::future::join_all;
 use leaseway_core::{
     policy::{access::Policy, overrides::Overrides, template::Repository},
     resource::NodeInstance,
-    types::time::Millis,
+    types::Millis,
 };
 use leaseway_raft::{KeptOverride, Mastership, RaftHandle};
 use tokio::sync::watch;

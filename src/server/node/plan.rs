@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use leaseway_core::{
     policy::settings::{AlgorithmKind, FieldChange, Settings},
     resource::report::forecast::ForecastReport,
-    types::amount::Sum,
+    types::Sum,
 };
 use tokio::task::spawn_blocking;
 

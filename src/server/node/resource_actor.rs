@@ -33,7 +33,7 @@ use leaseway_core::{
         HolderReport, Request, Resource, ResourceReport,
         supply::{DemandSummary, Supply},
     },
-    types::{claim::HolderKind, time::Millis, token::Epoch},
+    types::{Epoch, HolderKind, Millis},
 };
 use leaseway_raft::{Command, RaftHandle};
 use leaseway_uplink::Notice;

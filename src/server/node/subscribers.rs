@@ -17,7 +17,7 @@ use std::{
 
 use leaseway_core::{
     pool::{PoolEvent, PoolEventFilter, PoolEventKind},
-    types::time::Millis,
+    types::Millis,
 };
 use tokio::sync::Notify;
 

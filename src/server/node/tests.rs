@@ -7,15 +7,7 @@ use leaseway_core::{
     lease::{holder::Has, promises::Changes},
     policy::template::Repository,
     resource::{Answer, Ask, Request},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        cluster_clock::ClusterTime,
-        glob::Glob,
-        principal::ChargedTo,
-        time::Millis,
-        token::Epoch,
-    },
+    types::{Amount, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, HolderKind, Millis},
 };
 use leaseway_raft::{Command, Mastership, Timing};
 

@@ -23,10 +23,7 @@ use std::{
 
 use leaseway_core::{
     resource::watch_list::Hint,
-    types::{
-        claim::HolderKind,
-        principal::{Principal, PrincipalShare},
-    },
+    types::{HolderKind, Principal, PrincipalShare},
 };
 use tokio::sync::Notify;
 

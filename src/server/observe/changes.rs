@@ -10,7 +10,7 @@ use std::{
 
 use leaseway_core::{
     pool::{PoolEvent, PoolEventKind},
-    types::amount::readable,
+    types::readable,
 };
 
 /// Maximum number of changes per kind.

@@ -17,7 +17,7 @@ use axum::{
 use http::request::Parts;
 use leaseway_core::{
     policy::access::{AccessRequest, Action, Policy},
-    types::principal::Principal,
+    types::Principal,
 };
 use tokio::{
     sync::watch,

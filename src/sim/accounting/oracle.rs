@@ -4,13 +4,7 @@
 use leaseway_core::{
     policy::settings::Settings,
     resource::{Ask, Request, Resource, ResourceOptions, RoundScratch, report::holder_reports, supply::Source},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        principal::ChargedTo,
-        time::{Millis, Now},
-        token::Epoch,
-    },
+    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now},
 };
 use serde::Serialize;
 

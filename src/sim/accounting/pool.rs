@@ -5,11 +5,7 @@
 
 use leaseway_core::{
     pool::{Cause, PoolEvent, PoolEventKind, PoolReport},
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-        time::Millis,
-    },
+    types::{Amount, HolderKind, Millis, Sum},
 };
 use serde::Serialize;
 

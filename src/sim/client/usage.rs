@@ -6,7 +6,7 @@ use std::time::Duration;
 use leaseway_client::session::pool::{PoolStanding, PoolState, Usage, UsageCounters, UsageTracker};
 use leaseway_core::{
     self as core,
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 use crate::{scenario::UsageSpec, units::Part};

@@ -6,7 +6,7 @@ use leaseway_client::session::{self, Given, Wire};
 use leaseway_core::{
     lease::holder::Has,
     resource::{Lease, Request, Supplied},
-    types::{amount::Amount, claim::HolderKind, time::Millis, token::Token},
+    types::{Amount, HolderKind, Millis, Token},
 };
 
 /// A client or node, by its index.

@@ -1,7 +1,7 @@
 //! Random scenarios: up to three levels of nodes, clients of every kind, a network, and the frequencies of faults.
 
 use fastrand::Rng;
-use leaseway_core::types::time::Millis;
+use leaseway_core::types::Millis;
 
 use crate::{
     network::Network,

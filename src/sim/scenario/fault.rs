@@ -1,6 +1,6 @@
 //! Faults.
 
-use leaseway_core::{policy::overrides::Load, types::amount::Amount};
+use leaseway_core::{policy::overrides::Load, types::Amount};
 use serde::Deserialize;
 
 use super::NodeSpec;

@@ -2,7 +2,7 @@
 
 use leaseway_core::{
     policy::settings::{AlgorithmKind, Settings},
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 use crate::scenario::{ClientKind, Handover, NodeSpec, Scenario, UsageSpec, Wants};

@@ -3,11 +3,7 @@
 use leaseway_core::{
     policy::settings::Reuse,
     resource::invariant::Violation,
-    types::{
-        amount::{Amount, Sum},
-        cluster_clock::ClusterClock,
-        time::Millis,
-    },
+    types::{Amount, ClusterClock, Millis, Sum},
 };
 
 use crate::{

@@ -8,12 +8,7 @@ use leaseway_core::{
     self as core,
     pool::News,
     resource::{Request, invariant::Violation},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis, Token},
 };
 
 use crate::{
@@ -383,7 +378,7 @@ impl Simulation<'_> {
                     is_gateway: matches!(client.kind, ClientKind::Envoy | ClientKind::Limiter),
                     instance: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
-                    charged_to: core::types::principal::ChargedTo::default(),
+                    charged_to: core::types::ChargedTo::default(),
                 })
             }
             // The original protocol has no release for nodes.

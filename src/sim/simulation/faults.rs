@@ -2,7 +2,7 @@
 
 use leaseway_core::{
     resource::invariant::Violation,
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 use crate::{

@@ -6,11 +6,7 @@ use leaseway_core::{
     self as core,
     policy::access::{AccessRequest, Action, Identity, Pattern, Permissions, Policy, Rule},
     resource::{Request, invariant::Violation},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        principal::ChargedTo,
-    },
+    types::{Amount, ChargedTo, Claim, Claims, HolderKind},
 };
 
 use crate::{

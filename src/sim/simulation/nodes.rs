@@ -11,7 +11,7 @@ use leaseway_core::{
         invariant::{self, Violation},
         supply::Source,
     },
-    types::{amount::Sum, claim::HolderKind, cluster_clock::ClusterClock, time::Millis, token::Epoch},
+    types::{ClusterClock, Epoch, HolderKind, Millis, Sum},
 };
 
 use crate::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseway_core::{
     policy::overrides::Override,
     resource::invariant::Violation,
-    types::amount::{Amount, Sum},
+    types::{Amount, Sum},
 };
 
 use crate::{

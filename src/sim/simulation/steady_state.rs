@@ -5,7 +5,7 @@
 use leaseway_client::limiter::Window;
 use leaseway_core::{
     resource::invariant::Violation,
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 use crate::{

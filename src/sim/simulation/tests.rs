@@ -1,6 +1,6 @@
 use leaseway_core::{
     resource::{Release, Request},
-    types::claim::HolderKind,
+    types::HolderKind,
 };
 
 use super::*;

@@ -6,13 +6,7 @@ use leaseway_client::session::{Body, Outgoing, Pace, Settings};
 use leaseway_core::{
     pool::News,
     resource::{Ask, NodeInstance, Release, Request, Supplied, invariant::Violation},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        principal::ChargedTo,
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token},
 };
 use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 

@@ -5,7 +5,7 @@ mod tests;
 
 use leaseway_core::{
     policy::parameters::nearest,
-    types::amount::{Amount, AmountError},
+    types::{Amount, AmountError},
 };
 
 use crate::output::shell_quoted;

@@ -6,7 +6,7 @@ use clap::Args;
 use leaseway_core::policy::access::{Action, Pattern, Policy, Rule};
 use leaseway_core::{
     policy::{client_rules::ClientRule, template::Template},
-    types::amount::Amount,
+    types::Amount,
 };
 use leaseway_server::config::{self, Loaded};
 use serde_json::{Value, json};

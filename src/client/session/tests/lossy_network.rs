@@ -8,12 +8,7 @@ use leaseway_core::{
     self as core,
     policy::settings::AlgorithmKind as Algorithm,
     resource::{Answer, Request, Resource, ResourceOptions, RoundScratch},
-    types::{
-        amount::Amount,
-        claim::{Claim, HolderKind},
-        time::Now,
-        token::{Epoch, Token},
-    },
+    types::{Amount, Claim, Epoch, HolderKind, Now, Token},
 };
 use proptest::prelude::*;
 
@@ -198,7 +193,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             is_gateway: false,
             instance: None,
             news: None,
-            charged_to: core::types::principal::ChargedTo::default(),
+            charged_to: core::types::ChargedTo::default(),
         }),
         Body::Release(releases) => Request::Release(core::resource::Release {
             kind: HolderKind::Client,

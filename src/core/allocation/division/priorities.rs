@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     policy::settings::{Priority, Settings},
-    types::claim::{Claim, Claims},
+    types::{Claim, Claims},
 };
 
 /// How claims have to be sorted.

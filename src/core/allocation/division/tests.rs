@@ -14,10 +14,7 @@ use crate::{
     policy::settings::{AlgorithmKind, Priority, Settings},
     resource::invariant,
     tests::cases,
-    types::{
-        amount::{Amount, Sum},
-        claim::Claim,
-    },
+    types::{Amount, Claim, Sum},
 };
 
 /// Max-min by sorting: satisfy the modest first, share what is left among the rest.

@@ -12,12 +12,7 @@
 
 use crate::{
     lease::promises::{Part, merge_parts},
-    types::{
-        amount::{Amount, Sum},
-        cluster_clock::ClusterClock,
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, ClusterClock, Millis, Sum, Token},
 };
 
 /// The parts that end before the rest, in the order of their ends.

@@ -85,7 +85,7 @@ impl IndexMut<u32> for Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::claim::HolderKind;
+    use crate::types::HolderKind;
 
     fn record(id: usize) -> Holder {
         Holder::new(HolderKind::Client, id.to_string().into())

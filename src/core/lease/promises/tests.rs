@@ -5,13 +5,7 @@ use proptest::prelude::*;
 use super::{Changes, Inherited, Part, Promises, Refused};
 use crate::{
     tests::cases,
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims},
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::Millis,
-        token::{Epoch, Token},
-    },
+    types::{Amount, Claim, Claims, ClusterClock, ClusterTime, Epoch, Millis, Token},
 };
 
 fn changes(epoch: u64, number: u64, total: f64, horizon: Option<u64>) -> Changes {

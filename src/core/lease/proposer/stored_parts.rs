@@ -9,7 +9,7 @@
 use crate::{
     lease::promises::Part,
     planted::{self, Fault},
-    types::{amount::Amount, cluster_clock::ClusterTime, time::Millis, token::Token},
+    types::{Amount, ClusterTime, Millis, Token},
 };
 
 /// A part that has not changed for this long is at rest.

@@ -85,7 +85,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::types::time::Millis;
+    use crate::types::Millis;
 
     fn vectors() -> Value {
         serde_json::from_str(include_str!("../../tests/data/les.json")).expect("valid JSON")

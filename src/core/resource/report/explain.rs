@@ -9,11 +9,7 @@ use crate::{
     policy::{client_rules::ClientRule, settings::AlgorithmKind},
     pool::PoolState,
     resource::{HolderReport, Overridden, Resource, report::holder_report},
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-        time::Millis,
-    },
+    types::{Amount, HolderKind, Millis, Sum},
 };
 
 /// The maximum number of holders visited for one explanation, about ten milliseconds of work.

@@ -15,12 +15,7 @@ use crate::{
     },
     policy::settings::{AlgorithmKind, Settings},
     resource::{Resource, ResourceOptions, supply::Source, watch_list::apart},
-    types::{
-        amount::{Amount, Sum, readable},
-        claim::{Claims, HolderKind},
-        principal::Principal,
-        time::Millis,
-    },
+    types::{Amount, Claims, HolderKind, Millis, Principal, Sum, readable},
 };
 
 #[derive(Debug)]

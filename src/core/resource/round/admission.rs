@@ -10,11 +10,7 @@ use crate::{
         ledger::{Asked, Holder, NOT_WATCHED},
     },
     resource::{Answer, Ask, Resource, names::NameDecision},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind, further, wanted},
-        time::{Millis, Now},
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis, Now, Sum, further, wanted},
 };
 
 /// The priority at which Doorman's servers report all of their clients.

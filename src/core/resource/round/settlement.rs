@@ -19,11 +19,7 @@ use crate::{
         round::{PendingGrant, RoundScratch, admission::interval_of},
         watch_list::{apart, waits},
     },
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-        time::{Millis, Now},
-    },
+    types::{Amount, HolderKind, Millis, Now, Sum},
 };
 
 /// The refresh interval of a client that was cut, if others wait for what it gave up. Go clients wait at least five

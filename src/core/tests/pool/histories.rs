@@ -21,7 +21,7 @@ use crate::{
         harness::{Actor, Echo, Event, Harness},
         histories,
     },
-    types::{amount::Sum, token::Epoch},
+    types::{Epoch, Sum},
 };
 
 fn event() -> impl Strategy<Value = Event> {

@@ -57,9 +57,9 @@ impl RememberedPool {
         let until = now.plus(lease);
         let total = held.iter().filter(|_| self.server.now < until).map(|(_, capacity)| capacity).sum::<f64>() * 1.02;
         let (total, newest) =
-            (Amount::clamped(total).min(self.server.resource.total()), Some(crate::types::token::Epoch(1 << 41)));
+            (Amount::clamped(total).min(self.server.resource.total()), Some(crate::types::Epoch(1 << 41)));
         let inherited = Inherited { total, newest, until, ..Inherited::default() };
-        let epoch = crate::types::token::Epoch(1 << 42);
+        let epoch = crate::types::Epoch(1 << 42);
         let assigned: Vec<_> = assignments
             .iter()
             .filter_map(|(id, _)| Some((id, self.server.resource.assigned(HolderKind::Client, id)?)))

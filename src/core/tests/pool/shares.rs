@@ -1,7 +1,7 @@
 //! A principal with many ids keeps its share of the places, and no more while clients of others wait.
 
 use super::*;
-use crate::types::principal::{ChargedTo, Principal, PrincipalShare};
+use crate::types::{ChargedTo, Principal, PrincipalShare};
 
 const PLACES: usize = 20;
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     lease::promises::Inherited,
     resource::report::forecast::{Forecast, ForecastReport, copy_holders},
-    types::amount::Sum,
+    types::Sum,
 };
 
 impl Server {

@@ -1,7 +1,7 @@
 //! When holders ask: hints, shorter refresh intervals, and requests that come too soon.
 
 use super::*;
-use crate::{resource::watch_list::HintReason, types::amount::Sum};
+use crate::{resource::watch_list::HintReason, types::Sum};
 
 impl Server {
     fn listens(&mut self, id: &str) {

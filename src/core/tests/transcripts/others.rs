@@ -16,11 +16,7 @@ use crate::{
         supply::{DemandSummary, Supply},
     },
     tests::harness::options,
-    types::{
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::Millis,
-        token::Epoch,
-    },
+    types::{ClusterClock, ClusterTime, Epoch, Millis},
 };
 
 impl Transcript {

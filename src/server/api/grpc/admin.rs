@@ -10,7 +10,7 @@ use std::{net::SocketAddr, path::PathBuf, pin::Pin, sync::Arc};
 use leaseway_core::{
     self as core,
     policy::access::{AccessRequest, Action},
-    types::{amount::Sum, claim::HolderKind, time::Millis},
+    types::{HolderKind, Millis, Sum},
 };
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader, DueChange,

@@ -15,13 +15,7 @@ use leaseway_core::{
     policy::settings::Settings,
     pool::{News, PoolStanding, PoolState, Usage},
     resource::{Answer, Ask, Lease, NodeInstance, Release, Request},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind, clamp_priority},
-        principal::ChargedTo,
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 

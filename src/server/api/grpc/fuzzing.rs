@@ -8,11 +8,7 @@ use http_body_util::Full;
 use leaseway_core::{
     policy::settings::{AlgorithmKind, Settings},
     resource::{Answer, Request, Resource, ResourceOptions, RoundScratch, invariant, supply::Source},
-    types::{
-        amount::Amount,
-        time::{Millis, Now},
-        token::Epoch,
-    },
+    types::{Amount, Epoch, Millis, Now},
 };
 use leaseway_proto::{
     doorman::{GetCapacityRequest, GetServerCapacityRequest, ReleaseCapacityRequest},

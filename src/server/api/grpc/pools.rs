@@ -16,7 +16,7 @@ use leaseway_core::{
     },
     pool::AssignError,
     resource::{LoadError, LoadReport, Resource as Core},
-    types::{escape::escaped, time::Millis},
+    types::{Millis, escaped},
 };
 use leaseway_proto::pools::{
     GetClientCapacityRequest, GetClientCapacityResponse, GetPoolRequest, GetPoolResponse, ListClientsRequest,

@@ -139,10 +139,7 @@ mod tests {
     use futures_util::StreamExt as _;
     use leaseway_core::{
         resource::watch_list::HintReason,
-        types::{
-            claim::HolderKind,
-            principal::{Principal, PrincipalShare},
-        },
+        types::{HolderKind, Principal, PrincipalShare},
     };
     use tonic::Code;
 

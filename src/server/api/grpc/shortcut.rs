@@ -4,7 +4,7 @@ use std::{fmt, future::Future, time::Duration};
 
 use leaseway_core::{
     policy::access::{AccessRequest, Action},
-    types::principal::Principal,
+    types::Principal,
 };
 use prost::Message;
 use tonic::{Extensions, Status};

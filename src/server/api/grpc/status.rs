@@ -8,7 +8,7 @@ use leaseway_core::{
     policy::access::{AccessRequest, Action},
     pool::PoolReport,
     resource::{HolderReport, Overridden, SupplyReport, report::explain::Explanation},
-    types::{amount::Amount, claim::HolderKind, time::Millis},
+    types::{Amount, HolderKind, Millis},
 };
 use leaseway_proto::status::{
     self as wire, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises,

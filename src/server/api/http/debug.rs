@@ -8,10 +8,7 @@ use leaseway_core::{
     allocation::division::Terms,
     policy::settings::SafeCapacity,
     pool::PoolReport,
-    types::{
-        escape::{escaped, escaped_lines},
-        time::Millis,
-    },
+    types::{Millis, escaped, escaped_lines},
 };
 use maud::{DOCTYPE, Markup, html};
 

@@ -5,7 +5,7 @@ use leaseway_core::{
         parameters::NamedParameter,
         settings::{AlgorithmKind, Priority, Reuse, SafeCapacity, Settings},
     },
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 use super::{super::development, accepted, found};

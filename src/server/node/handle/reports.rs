@@ -12,7 +12,7 @@ use leaseway_core::{
             forecast::{Forecast, ForecastReport, copy_holders},
         },
     },
-    types::{claim::HolderKind, glob::Glob, time::Millis},
+    types::{Glob, HolderKind, Millis},
 };
 use tokio::task::spawn_blocking;
 

@@ -9,7 +9,7 @@ use leaseway_core::{
         overrides::{Override, Overrides},
         template::Repository,
     },
-    types::{cluster_clock::ClusterTime, time::Millis, token::Epoch},
+    types::{ClusterTime, Epoch, Millis},
 };
 use leaseway_raft::{Command, KeptOverride, Listening, MasterLease, Mastership, RaftHandle};
 

@@ -8,7 +8,7 @@ use leaseway_core::{
     lease::promises::{Inherited, Promises},
     policy::settings::{AlgorithmKind, Settings},
     resource::{ResourceOptions, supply::Source},
-    types::{amount::Amount, cluster_clock::ClusterClock, time::Millis, token::Epoch},
+    types::{Amount, ClusterClock, Epoch, Millis},
 };
 use leaseway_raft::{MasterLease, RaftHandle};
 use leaseway_uplink::Notice;

@@ -376,7 +376,7 @@ mod tests {
 
     use leaseway_core::{
         resource::Release,
-        types::{claim::HolderKind, principal::PrincipalShare},
+        types::{HolderKind, PrincipalShare},
     };
     use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 

@@ -13,11 +13,7 @@ use leaseway_core::engine::{Environment, Moment};
 use leaseway_core::{
     policy::overrides::Load,
     pool::{Assigned, PoolNotes},
-    types::{
-        claim::HolderKind,
-        principal::{Principal, SlotDelta},
-        time::Millis,
-    },
+    types::{HolderKind, Millis, Principal, SlotDelta},
 };
 use leaseway_raft::MasterLease;
 

@@ -1,10 +1,7 @@
 use futures_util::FutureExt as _;
 use leaseway_core::{
     pool::PoolClient,
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-    },
+    types::{Amount, HolderKind, Sum},
 };
 
 use super::*;

@@ -6,7 +6,7 @@ use leaseway_core::{
         parameters::{NamedParameter, ParameterError},
         settings::{AlgorithmKind, SafeCapacity, Settings},
     },
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 use leaseway_proto::doorman as wire;
 

@@ -9,11 +9,7 @@ use leaseway_core::{
     lease::holder::Has,
     policy::{settings::AlgorithmKind, template::Repository},
     resource::{Answer, Ask, Request},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        token::Token,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Token},
 };
 use leaseway_proto::doorman as wire;
 use leaseway_uplink::UplinkInput;
@@ -117,7 +113,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         is_gateway: false,
         instance: None,
         news: None,
-        charged_to: leaseway_core::types::principal::ChargedTo::default(),
+        charged_to: leaseway_core::types::ChargedTo::default(),
     })
 }
 

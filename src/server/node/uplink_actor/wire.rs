@@ -10,10 +10,7 @@ use leaseway_core::{
     allocation::division::Terms,
     pool::Usage,
     resource::NodeInstance,
-    types::{
-        amount::Amount,
-        claim::{Claim, clamp_priority},
-    },
+    types::{Amount, Claim, clamp_priority},
 };
 use leaseway_proto::doorman as wire;
 use leaseway_uplink::{Aggregate, Granted};

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     tests::cases,
-    types::amount::{Amount, Sum},
+    types::{Amount, Sum},
 };
 
 fn index(claims: &[Claim]) -> Index {

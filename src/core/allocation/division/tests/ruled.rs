@@ -1,7 +1,7 @@
 //! Weights, minimums and maximums against the plainest code that computes the same.
 
 use super::*;
-use crate::{policy::client_rules::ClientRule, types::claim::RuleNumber};
+use crate::{policy::client_rules::ClientRule, types::RuleNumber};
 
 /// A claim as it is divided for: what it wants and is due at least, how much it counts, its band.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Records are counted to principals, and one that has its share gets no new ones.
 
 use super::*;
-use crate::types::principal::{ChargedTo, Principal};
+use crate::types::{ChargedTo, Principal};
 
 fn charged_to(ask: Ask, principal: u32, is_full: bool) -> Ask {
     Ask { charged_to: ChargedTo { principal: Principal(principal), is_full }, ..ask }

@@ -10,7 +10,7 @@ use crate::{
         },
         supply::Source,
     },
-    types::token::Epoch,
+    types::Epoch,
 };
 
 const UNTIL: u64 = 90_000;

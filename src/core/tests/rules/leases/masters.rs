@@ -5,10 +5,7 @@ use super::*;
 use crate::{
     lease::promises::{Changes, Inherited, Promises},
     resource::report::explain::{Block, explain},
-    types::{
-        cluster_clock::{ClusterClock, ClusterTime},
-        token::Epoch,
-    },
+    types::{ClusterClock, ClusterTime, Epoch},
 };
 
 /// A resource over several masters, and a log that stores all changes at once.

@@ -4,7 +4,7 @@ use super::*;
 use crate::lease::proposer::Proposal;
 use crate::{
     lease::promises::{Changes, Inherited},
-    types::{cluster_clock::ClusterTime, token::Epoch},
+    types::{ClusterTime, Epoch},
 };
 
 fn keeper(settings: Settings) -> Server {

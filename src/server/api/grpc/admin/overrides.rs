@@ -8,11 +8,7 @@ use leaseway_core::{
         overrides::Load,
         settings::{AlgorithmKind, Settings},
     },
-    types::{
-        amount::{Amount, readable},
-        escape::escaped,
-        glob::Glob,
-    },
+    types::{Amount, Glob, escaped, readable},
 };
 use leaseway_proto::admin::{
     OverriddenResource, Override, SetOverrideRequest, SetOverrideResponse, r#override,

@@ -5,11 +5,7 @@ use std::sync::Arc;
 use leaseway_core::{
     policy::overrides::Load,
     pool::{Assigned, PoolCursor, PoolEventFilter, PoolEventKind, PoolFilter, PoolMember, PoolReport, PoolStanding},
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-        time::Millis,
-    },
+    types::{Amount, HolderKind, Millis, Sum},
 };
 use leaseway_proto::pools::{
     self as wire, Client, EventClient, EventKind, Filter, GetPoolResponse, Holder, PoolEvent, Standing,

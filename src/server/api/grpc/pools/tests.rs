@@ -4,11 +4,7 @@ use futures_util::StreamExt as _;
 use leaseway_core::{
     policy::template::Repository,
     resource::Ask,
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        principal::ChargedTo,
-    },
+    types::{Amount, ChargedTo, Claim, Claims, HolderKind},
 };
 use leaseway_proto::pools::{
     Assigned, EventKind, Holder, Standing, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,

@@ -11,11 +11,7 @@ use axum::{
 use leaseway_core::{
     policy::settings::AlgorithmKind,
     resource::report::forecast::{DueChange, ForecastReport},
-    types::{
-        amount::Amount,
-        claim::HolderKind,
-        escape::{escaped, escaped_lines},
-    },
+    types::{Amount, HolderKind, escaped, escaped_lines},
 };
 use maud::{Markup, html};
 use tokio::time::timeout;

@@ -1,7 +1,7 @@
 //! The list of resources, and the page of one resource with its history and holders.
 
 use axum::http::StatusCode;
-use leaseway_core::types::escape::escaped;
+use leaseway_core::types::escaped;
 use maud::{Markup, html};
 
 use super::{Parts, plot};

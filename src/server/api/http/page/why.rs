@@ -1,7 +1,7 @@
 //! Why a holder has what it has.
 
 use axum::http::StatusCode;
-use leaseway_core::types::escape::escaped;
+use leaseway_core::types::escaped;
 use maud::{Markup, html};
 
 use super::Parts;

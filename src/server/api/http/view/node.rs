@@ -2,7 +2,7 @@
 
 use leaseway_core::{
     resource::report::explain::{Block, Explanation},
-    types::{claim::HolderKind, time::Millis},
+    types::{HolderKind, Millis},
 };
 use leaseway_proto::status::{GetStatusResponse, Health, LimitUse, Resource};
 use leaseway_raft::{PeerReport, Role};

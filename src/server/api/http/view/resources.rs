@@ -10,11 +10,7 @@ use leaseway_core::{
     allocation::division::Terms,
     policy::overrides::Override,
     resource::HolderReport,
-    types::{
-        amount::{Amount, readable},
-        claim::HolderKind,
-        time::Millis,
-    },
+    types::{Amount, HolderKind, Millis, readable},
 };
 use leaseway_proto::status::{Resource, Supply};
 use serde::{Deserialize, Serialize};

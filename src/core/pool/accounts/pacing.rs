@@ -1,6 +1,6 @@
 //! When a note is due, and how many fit into a batch.
 
-use crate::types::time::Millis;
+use crate::types::Millis;
 
 /// A change of less than a sixteenth is due after this time.
 pub(in crate::pool) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);

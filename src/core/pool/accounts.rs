@@ -8,19 +8,20 @@
 //! Several clients may share an account (one address): a new client of the account begins with the balance of all of
 //! them.
 
+pub(in crate::pool) mod memory;
+pub(in crate::pool) mod pacing;
+
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 
-use crate::{
-    pool::notes::{
-        memory::{NotedBalance, PoolClock},
-        pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
-    },
-    types::time::Millis,
+use self::{
+    memory::{NotedBalance, PoolClock},
+    pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
 };
+use crate::types::Millis;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::pool) struct BalanceKey(pub(in crate::pool) f64);
@@ -391,7 +392,7 @@ mod tests {
 
     #[test]
     fn balances_grow_while_connected_and_decay_while_away() {
-        let vectors: Value = serde_json::from_str(include_str!("../../tests/data/les.json")).expect("valid JSON");
+        let vectors: Value = serde_json::from_str(include_str!("../tests/data/les.json")).expect("valid JSON");
         let cases = vectors["free_client_balance"]["cases"].as_array().expect("cases");
         assert_eq!(cases.len(), 3);
         for case in cases {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::types::principal::Principal;
+use crate::types::Principal;
 
 #[derive(Debug)]
 pub(in crate::pool) struct BusyIdleSet<P> {
