@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn rules_round_trip() {
         for text in ["1 0 - *", "1000 2.5 1000000000000000 a/[b-d]?", "1 0 0 \\*"] {
             assert_eq!(rule(text).written(), text);
         }

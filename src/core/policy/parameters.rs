@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn child_nodes_are_told_what_differs_from_the_defaults() {
+    fn only_changed_parameters_are_written() {
         for (name, value) in
             [("priority", "strict"), ("priority", "weighted"), ("reserve", "0.25"), ("doorman_priority", "-2")]
         {

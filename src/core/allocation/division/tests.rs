@@ -192,7 +192,7 @@ proptest! {
     /// Whether priorities mean something or not, a parent is told the same; and where they mean nothing they change
     /// nothing.
     #[test]
-    fn priorities_are_told_as_if_they_meant_something(
+    fn ignored_priorities_are_summarized(
         kind in shared_kind(),
         changes in proptest::collection::vec((0..40u32, claim()), 1..200),
     ) {
@@ -335,7 +335,7 @@ proptest! {
 }
 
 #[test]
-fn many_claims_on_the_same_level_are_told_apart() {
+fn equal_claims_are_distinct() {
     let claims = vec![Claim::new(Amount::clamped(10.0), 1, 0); 10_000];
     let due = divide(&settings(AlgorithmKind::FairShare, Priority::Ignore, 0.0, 50_000.0), &claims);
     assert!(due.iter().all(|due| due.get() == 5.0));

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_several_blocks_keep_their_slots_and_the_last_vacant_one_is_taken_first() {
+    fn records_keep_their_slots() {
         let mut records = Records::default();
         let many = BLOCK * 2 + 3;
         for id in 0..many {

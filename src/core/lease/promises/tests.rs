@@ -53,7 +53,7 @@ fn a_total_counts_until_the_horizon() {
 }
 
 #[test]
-fn a_master_counts_a_horizon_on_from_the_moment_in_the_log() {
+fn horizon_continues_on_the_cluster_clock() {
     let promises = book(&[changes(1, 1, 5.0, Some(60_000))]);
     let until = |stored, since| {
         let since = Millis(since);
@@ -81,7 +81,7 @@ fn a_snapshot_keeps_every_moment() {
 }
 
 #[test]
-fn a_new_life_waits_for_the_longest_lease_given_before_it_and_for_no_more_than_the_horizon() {
+fn new_incarnation_waits_for_the_longest_earlier_lease() {
     let lease = |lease, promises: Changes| Changes { lease: Some(Millis(lease)), ..promises };
     let ends = |promises: &Promises, now, since| {
         promises.inherited(ClusterClock::default(), Millis(now), Millis(since)).until.0
@@ -100,7 +100,7 @@ fn a_new_life_waits_for_the_longest_lease_given_before_it_and_for_no_more_than_t
 }
 
 #[test]
-fn what_is_out_of_order_changes_nothing() {
+fn out_of_order_changes_are_refused() {
     let mut promises = book(&[changes(7, 1, 5.0, Some(100))]);
     let before = promises.clone();
     let mut refused = |epoch, number| {

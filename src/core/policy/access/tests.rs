@@ -93,7 +93,7 @@ fn placeholders_are_checked() {
 }
 
 #[test]
-fn an_explanation_says_of_each_rule_what_is_not_met() {
+fn explanation_lists_unmet_conditions() {
     let policy = Policy::new(vec![
         rule("web", &["web"], &[Action::Ask]),
         Rule { max_priority: Some(1), ..rule("low", &["*"], &[Action::Ask]) },

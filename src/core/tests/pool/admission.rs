@@ -7,7 +7,7 @@ use super::*;
 /// The table of LES: full, a newcomer is admitted if its balance and the bias are less than the largest of clients that
 /// are connected; and that one goes.
 #[test]
-fn newcomers_are_admitted_as_the_vectors_say() {
+fn admission_follows_the_les_vectors() {
     let vectors: Value = serde_json::from_str(include_str!("../data/les.json")).expect("valid JSON");
     let cases = vectors["admission"]["cases"].as_array().expect("cases");
     assert_eq!(cases.len(), 5);
@@ -43,7 +43,7 @@ fn newcomers_are_admitted_as_the_vectors_say() {
 }
 
 #[test]
-fn the_client_that_has_used_more_has_to_go_first() {
+fn largest_balance_is_displaced_first() {
     let mut server = PoolServer::new(3.0, &[]);
     for (id, cost) in [("a", 0.0), ("b", 50.0), ("c", 10.0)] {
         server.reports(id, 1.0, 0.0, 0.0);
@@ -55,7 +55,7 @@ fn the_client_that_has_used_more_has_to_go_first() {
 }
 
 #[test]
-fn a_report_that_is_repeated_is_paid_once() {
+fn repeated_report_is_charged_once() {
     let mut server = PoolServer::new(3.0, &[]);
     server.reports("a", 1.0, 0.5, 0.0);
     let usage = |cost| Usage { recharging: 0.5, request_cost: Amount::clamped(cost), interval: None };
@@ -74,7 +74,7 @@ fn a_report_that_is_repeated_is_paid_once() {
 }
 
 #[test]
-fn a_balance_belongs_to_the_address_not_to_the_client_id() {
+fn balance_belongs_to_the_address() {
     let mut server = PoolServer::new(1.0, &[("connected_bias_s", "0")]);
     let from = |server: &PoolServer, id: &str, address: &str| {
         let news = Some(Box::new(News { key: Some(address.into()), usage: None }));
@@ -92,7 +92,7 @@ fn a_balance_belongs_to_the_address_not_to_the_client_id() {
 }
 
 #[test]
-fn a_free_client_has_the_least_useful_capacity_or_nothing() {
+fn free_client_gets_min_capacity_or_nothing() {
     let mut server = PoolServer::new(10.0, &[("min_capacity", "3")]);
     let given = ["a", "b", "c", "d"].map(|id| server.asks(id, 100.0));
     assert_eq!(given, [3.0, 3.0, 3.0, 0.0], "the tenth unit is of no use to any client");
@@ -103,14 +103,14 @@ fn a_free_client_has_the_least_useful_capacity_or_nothing() {
 }
 
 #[test]
-fn no_client_becomes_a_priority_client_by_its_claim() {
+fn priority_needs_an_assignment() {
     let mut server = PoolServer::new(10.0, &[]);
     let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(8.0), 7)]);
     assert_eq!(server.send(Ask { claims, ..ask("a", 8.0, None) }), 1.0);
 }
 
 #[test]
-fn what_is_assigned_bounds_and_wants_bound_too() {
+fn capacity_is_bounded_by_assignment_and_wants() {
     let mut server = PoolServer::new(10.0, &[("min_capacity", "2")]);
     server.assign("p", 6.0).expect("fits");
     assert_eq!(server.asks("p", 100.0), 6.0);
@@ -120,7 +120,7 @@ fn what_is_assigned_bounds_and_wants_bound_too() {
 }
 
 #[test]
-fn a_part_of_the_total_follows_it() {
+fn assigned_share_follows_the_total() {
     let mut server = PoolServer::new(10.0, &[]);
     server.assign_as("p", Assigned::Share(0.5)).expect("a part");
     server.assign_as("q", Assigned::Share(0.5)).expect("a part");
@@ -140,7 +140,7 @@ fn a_part_of_the_total_follows_it() {
 }
 
 #[test]
-fn a_sudden_change_for_many_is_carried_out_bit_by_bit() {
+fn one_request_moves_a_bounded_number_of_members() {
     let mut server = PoolServer::new(1000.0, &[]);
     for n in 0..1000 {
         server.asks(&format!("c{n}"), 1.0);
@@ -157,7 +157,7 @@ fn a_sudden_change_for_many_is_carried_out_bit_by_bit() {
 }
 
 #[test]
-fn what_comes_free_is_given_once_however_many_ask_in_a_round() {
+fn freed_capacity_is_granted_once_in_a_round() {
     let mut server = PoolServer::new(2.0, &[]);
     server.asks("a", 1.0);
     server.asks("b", 1.0);
@@ -175,7 +175,7 @@ fn what_comes_free_is_given_once_however_many_ask_in_a_round() {
 }
 
 #[test]
-fn a_client_that_wants_more_than_is_free_keeps_no_other_waiting() {
+fn smaller_assignment_overtakes_one_that_does_not_fit() {
     let mut server = PoolServer::new(10.0, &[]);
     for (id, capacity) in [("a", 8.0), ("b", 6.0), ("c", 3.0)] {
         server.assign(id, capacity).expect("none is connected");
@@ -187,7 +187,7 @@ fn a_client_that_wants_more_than_is_free_keeps_no_other_waiting() {
 }
 
 #[test]
-fn a_client_without_capacity_gives_way_to_a_more_important_one() {
+fn pending_client_yields_to_a_higher_priority() {
     let mut server = PoolServer::new(10.0, &[]);
     for n in 0..10 {
         server.asks(&format!("c{n}"), 1.0);
@@ -227,7 +227,7 @@ fn comes_in(server: &mut PoolServer, id: &str, capacity: f64, priority: i64) {
 }
 
 #[test]
-fn a_waiting_client_is_told_why_with_any_assignment() {
+fn waiting_client_learns_the_reason() {
     let mut server = PoolServer::new(1.0, &[]);
     server.asks("a", 1.0);
     server.asks("b", 1.0);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn all_quantities_of_the_proposal_can_be_asked() {
+fn report_has_all_quantities_of_the_proposal() {
     let mut server = PoolServer::new(10.0, &[("max_capacity", "20"), ("min_capacity", "2")]);
     server.assign("p", 4.0).expect("fits");
     server.assign("q", 30.0).expect("it is not connected");
@@ -38,7 +38,7 @@ fn assignments_are_checked() {
 }
 
 #[test]
-fn less_can_always_be_assigned_while_there_is_too_little() {
+fn assignment_can_be_lowered_in_an_underrun() {
     let mut server = PoolServer::new(10.0, &[]);
     server.assign("p", 5.0).expect("fits");
     server.assign("q", 5.0).expect("fits");
@@ -50,7 +50,7 @@ fn less_can_always_be_assigned_while_there_is_too_little() {
 }
 
 #[test]
-fn lists_are_by_filter_and_page() {
+fn members_are_listed_by_filter_and_page() {
     let mut server = PoolServer::new(10.0, &[]);
     for n in 0..3 {
         server.assign(&format!("p{n}"), 3.0).expect("fits");
@@ -79,7 +79,7 @@ fn lists_are_by_filter_and_page() {
 }
 
 #[test]
-fn reports_of_load_move_the_capacity_within_bounds_under_any_algorithm() {
+fn load_reports_move_the_capacity_within_bounds() {
     for kind in [AlgorithmKind::PriorityPool, AlgorithmKind::FairShare] {
         let mut settings = settings(10.0, &[]);
         settings.kind = kind;
@@ -149,7 +149,7 @@ fn bad_parameters_are_refused() {
 }
 
 #[test]
-fn parameters_come_back_as_they_were_written() {
+fn parameters_round_trip() {
     let written = [
         ("min_capacity", "2.5"),
         ("max_capacity", "40"),
@@ -182,7 +182,7 @@ fn parameters_come_back_as_they_were_written() {
 }
 
 #[test]
-fn the_algorithm_can_change_to_a_pool_and_back_while_it_runs() {
+fn algorithm_can_change_to_a_pool_and_back() {
     let mut fair = Settings::new(AlgorithmKind::FairShare, Amount::clamped(10.0));
     fair.min_request_interval = Millis(0);
     let mut server = PoolServer::with_options(options(fair.clone()));
@@ -203,7 +203,7 @@ fn the_algorithm_can_change_to_a_pool_and_back_while_it_runs() {
 /// A hint goes to a client whose assignment has changed, up or down: what it has too much it should not use until it
 /// happens to ask.
 #[test]
-fn a_lowering_is_hinted_as_soon_as_a_raise() {
+fn lowered_assignment_is_hinted_at_once() {
     let mut server = PoolServer::new(10.0, &[]);
     server.assign("p", 4.0).expect("fits");
     assert_eq!(server.asks("p", 8.0), 4.0);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn events_tell_of_the_pool_and_of_the_client_that_they_are_about() {
+fn events_describe_pool_and_client() {
     let mut server = PoolServer::new(10.0, &[]);
     server.assign("p", 4.0).expect("fits");
     server.reports("p", 4.0, 0.5, 0.0);
@@ -35,7 +35,7 @@ fn events_tell_of_the_pool_and_of_the_client_that_they_are_about() {
 }
 
 #[test]
-fn use_is_told_of_whenever_there_is_so_much_more_of_it() {
+fn usage_update_event_follows_the_configured_step() {
     let mut server = PoolServer::new(10.0, &[("usage_update_units", "100"), ("time_factor", "0")]);
     server.reports("a", 1.0, 0.5, 0.0);
     server.event_kinds();
@@ -68,7 +68,7 @@ fn an_alarm_rings_once_when_the_mark_is_passed() {
 }
 
 #[test]
-fn an_underrun_is_over_after_the_client_that_has_to_give_way_has_done_so() {
+fn underrun_ends_after_the_last_disconnect() {
     use PoolEventKind::{Disconnected, Relieved, Total, Underrun};
     let mut server = PoolServer::new(10.0, &[]);
     for (id, assigned) in [("p", 6.0), ("q", 3.0)] {
@@ -89,7 +89,7 @@ fn an_underrun_is_over_after_the_client_that_has_to_give_way_has_done_so() {
 }
 
 #[test]
-fn filters_let_pass_what_they_say() {
+fn event_filters() {
     let mut server = PoolServer::new(10.0, &[]);
     server.assign("p", 8.0).expect("fits");
     server.asks("p", 8.0);
@@ -112,7 +112,7 @@ fn filters_let_pass_what_they_say() {
 }
 
 #[test]
-fn events_that_are_not_taken_do_not_pile_up() {
+fn event_queue_is_bounded() {
     let mut server = PoolServer::new(10.0, &[]);
     for n in 0..3000 {
         let id = format!("c{n}");
@@ -128,7 +128,7 @@ fn events_that_are_not_taken_do_not_pile_up() {
 }
 
 #[test]
-fn a_gap_says_until_when_there_is_time_to_choose() {
+fn gap_event_has_the_deadline() {
     let mut server = PoolServer::new(10.0, &[]);
     server.assign("p", 8.0).expect("fits");
     server.asks("p", 8.0);

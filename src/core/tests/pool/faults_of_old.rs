@@ -16,7 +16,7 @@ fn underrun() -> PoolServer {
 
 /// T2: a second fall while the first was pending was written to a copy, and lost.
 #[test]
-fn a_second_fall_keeps_the_earlier_deadline_and_the_lower_value() {
+fn second_fall_keeps_the_first_deadline() {
     let mut server = underrun();
     server.capacity(7.0);
     assert_eq!(server.report().deadline, Some(Millis(5000)));
@@ -31,7 +31,7 @@ fn a_second_fall_keeps_the_earlier_deadline_and_the_lower_value() {
 
 /// T3: a raise left older falls armed, which went off later.
 #[test]
-fn a_raise_ends_the_fall_before_it() {
+fn raised_capacity_ends_the_underrun() {
     let mut server = underrun();
     server.capacity(7.0);
     server.pass(2);
@@ -47,7 +47,7 @@ fn a_raise_ends_the_fall_before_it() {
 
 /// T4: when victims were looked for, free clients were walked too and counted as priority clients.
 #[test]
-fn victims_of_a_fall_are_priority_clients_and_the_sums_stay_right() {
+fn underrun_cuts_priority_clients_only() {
     let mut server = underrun();
     server.capacity(5.0);
     assert_eq!((server.due("a"), server.due("b")), (0.0, 0.0), "free clients go at once");

@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn after_a_fall_all_fit_again_in_time(
+    fn holders_fit_again_after_a_fall(
         settings in parameters(),
         members in 1..12usize,
         events in proptest::collection::vec(event(), 1..150),
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_master_gives_back_what_holders_have_and_kicks_none_out(
+    fn new_master_restores_pool_members(
         settings in parameters(),
         members in 1..12usize,
         assigned in 0..4usize,

@@ -93,7 +93,7 @@ fn near(found: f64, expected: f64, error: f64) {
 }
 
 #[test]
-fn a_client_that_was_away_returns_to_its_balance() {
+fn balance_survives_a_failover() {
     let mut pool = RememberedPool::new(2.0, &[]);
     pool.serve(&["a"], 600, 0.0, 0.0);
     pool.server.release("a");
@@ -109,7 +109,7 @@ fn a_client_that_was_away_returns_to_its_balance() {
 }
 
 #[test]
-fn what_a_priority_client_has_cost_goes_on_and_is_billed_once() {
+fn cost_survives_a_failover_and_is_billed_once() {
     let mut pool = RememberedPool::new(10.0, &[]);
     pool.server.assign("p", 4.0).expect("fits");
     pool.serve(&["p"], 100, 0.5, 7.0);
@@ -135,7 +135,7 @@ fn what_a_priority_client_has_cost_goes_on_and_is_billed_once() {
 }
 
 #[test]
-fn a_report_that_is_repeated_to_the_next_master_is_paid_once() {
+fn repeated_report_to_the_next_master_is_charged_once() {
     let mut pool = RememberedPool::new(10.0, &[]);
     pool.server.assign("p", 4.0).expect("fits");
     pool.server.reports("p", 4.0, 0.5, 0.0);
@@ -153,7 +153,7 @@ fn a_report_that_is_repeated_to_the_next_master_is_paid_once() {
 }
 
 #[test]
-fn the_total_is_what_it_was() {
+fn total_survives_a_failover() {
     let parameters = [("max_capacity", "20"), ("raise_tc_s", "60")];
     let mut pool = RememberedPool::new(10.0, &parameters);
     let ids: Vec<String> = (0..15).map(|n| format!("c{n:02}")).collect();
@@ -174,7 +174,7 @@ fn the_total_is_what_it_was() {
 }
 
 #[test]
-fn a_client_that_does_not_return_is_billed_when_its_lease_is_over() {
+fn absent_client_is_billed_at_lease_end() {
     let mut pool = RememberedPool::new(10.0, &[]);
     pool.server.assign("p", 4.0).expect("fits");
     pool.server.assign("q", 4.0).expect("fits");
@@ -203,7 +203,7 @@ fn a_client_that_does_not_return_is_billed_when_its_lease_is_over() {
 }
 
 #[test]
-fn no_more_is_remembered_than_may_be() {
+fn remembered_entries_are_bounded() {
     let mut pool = RememberedPool::new(50.0, &[("max_remembered", "3")]);
     for n in 0..50 {
         pool.server.reports(&format!("c{n:02}"), 1.0, 0.0, f64::from(n));
@@ -222,7 +222,7 @@ fn no_more_is_remembered_than_may_be() {
 }
 
 #[test]
-fn what_others_do_not_take_has_no_bound_but_theirs() {
+fn pool_memory_adds_no_entries_without_room() {
     let mut memory = PoolMemory::default();
     let balance = |id: &str| (Arc::from(id), NotedBalance::Away(5.0));
     let notes = PoolNotes { balances: ["a", "b", "c"].map(balance).into(), ..PoolNotes::default() };
@@ -237,7 +237,7 @@ fn what_others_do_not_take_has_no_bound_but_theirs() {
 }
 
 #[test]
-fn what_may_be_lost_is_said_again() {
+fn lost_notes_are_written_again() {
     let mut pool = RememberedPool::new(10.0, &[]);
     pool.serve(&["a", "b"], 20, 0.0, 1.0);
     pool.memory = PoolMemory::default();
@@ -252,7 +252,7 @@ fn what_may_be_lost_is_said_again() {
 
 /// Little has to be said: what only goes on with time goes on by itself.
 #[test]
-fn who_does_nothing_costs_nothing_to_remember() {
+fn idle_clients_need_few_notes() {
     let mut pool = RememberedPool::new(10.0, &[]);
     pool.serve(&["a", "b", "c"], 10, 0.0, 0.0);
     pool.said.clear();
@@ -266,7 +266,7 @@ fn who_does_nothing_costs_nothing_to_remember() {
 
 /// Stored values are always within a sixteenth, or half a minute, of the true ones.
 #[test]
-fn what_is_remembered_is_right_but_for_the_newest() {
+fn remembered_balances_are_within_tolerance() {
     let mut pool = RememberedPool::new(20.0, &[]);
     let mut state = 7u64;
     let mut random = move |below: u64| {

@@ -50,7 +50,7 @@ fn overbooked(nodes: &[(&str, u32)]) -> PoolServer {
 }
 
 #[test]
-fn bands_above_zero_are_vouched_for_below_and_band_zero_counts_heads() {
+fn node_bands_above_zero_are_priority_clients() {
     let mut server = PoolServer::new(100.0, &[("min_capacity", "2")]);
     assert_eq!(node(&mut server, "n", &[slice(3, 30.0, 2), slice(5, 5000.0, 0)]), 40.0);
     assert_eq!(node(&mut server, "m", &[slice(100, 1.0, 0)]), 60.0, "what is left of 200");
@@ -58,7 +58,7 @@ fn bands_above_zero_are_vouched_for_below_and_band_zero_counts_heads() {
 }
 
 #[test]
-fn an_assignment_of_the_node_bounds_what_is_vouched_for_below() {
+fn assignment_bounds_the_priority_clients_of_a_node() {
     let mut server = PoolServer::new(100.0, &[]);
     let assigned = Some(Assigned::Capacity(Amount::clamped(10.0)));
     server.resource.assign(server.now, HolderKind::Node, &"n".into(), assigned).expect("fits");
@@ -66,7 +66,7 @@ fn an_assignment_of_the_node_bounds_what_is_vouched_for_below() {
 }
 
 #[test]
-fn places_are_shared_out_by_number_where_they_do_not_suffice() {
+fn scarce_places_are_shared_by_number_of_clients() {
     let mut server = PoolServer::new(10.0, &[]);
     node(&mut server, "n", &[slice(30, 30.0, 0)]);
     node(&mut server, "m", &[slice(10, 10.0, 0)]);
@@ -81,7 +81,7 @@ fn places_are_shared_out_by_number_where_they_do_not_suffice() {
 }
 
 #[test]
-fn a_child_overbooks_nothing_and_reports_priority_clients() {
+fn child_pool_does_not_overbook() {
     let parameters = [("max_capacity", "40"), ("min_capacity", "2")];
     let mut server =
         PoolServer::with_options(ResourceOptions { source: Source::Parent, ..options(settings(10.0, &parameters)) });
@@ -108,7 +108,7 @@ fn a_child_overbooks_nothing_and_reports_priority_clients() {
 
 /// A request that is refused for its length would be refused for ever.
 #[test]
-fn of_too_many_priorities_below_the_lowest_are_told_as_one_and_strangers_apart() {
+fn excess_bands_are_merged_without_free_clients() {
     for strangers in [true, false] {
         let mut server =
             PoolServer::with_options(ResourceOptions { source: Source::Parent, ..options(settings(10.0, &[])) });
@@ -127,7 +127,7 @@ fn of_too_many_priorities_below_the_lowest_are_told_as_one_and_strangers_apart()
 }
 
 #[test]
-fn what_a_node_says_is_used_counts_and_what_it_has_got_since_counts_as_used() {
+fn new_capacity_of_a_node_counts_as_used() {
     let mut server = PoolServer::new(100.0, &[]);
     node(&mut server, "n", &[slice(10, 10.0, 0)]);
     assert_eq!(server.report().used.get(), 10.0, "it has not said");
@@ -142,7 +142,7 @@ fn what_a_node_says_is_used_counts_and_what_it_has_got_since_counts_as_used() {
 }
 
 #[test]
-fn an_overload_of_nodes_closes_the_places_it_takes_at_once_and_no_more_when_they_ask() {
+fn node_overload_closes_places_once() {
     let mut server = overbooked(&[("n", 15)]);
     let places = [slice(15, 15.0, 0)];
     near(node_reports(&mut server, "n", &places, 0.8), 12.5, "12 of 10 are used: a sixth has to go");
@@ -161,7 +161,7 @@ fn an_overload_of_nodes_closes_the_places_it_takes_at_once_and_no_more_when_they
 }
 
 #[test]
-fn nodes_that_wait_to_shrink_are_not_cut_again_for_the_same_overload() {
+fn one_overload_cuts_nodes_once() {
     let mut server = overbooked(&[("n", 8), ("m", 7)]);
     node_reports(&mut server, "n", &[slice(8, 8.0, 0)], 1.0);
     let after_one = server.report();
@@ -178,7 +178,7 @@ fn nodes_that_wait_to_shrink_are_not_cut_again_for_the_same_overload() {
 }
 
 #[test]
-fn a_child_tells_what_those_below_use_of_what_they_hold() {
+fn child_pool_reports_usage() {
     let mut server =
         PoolServer::with_options(ResourceOptions { source: Source::Parent, ..options(settings(10.0, &[])) });
     let until = Millis::from_secs(600);

@@ -41,7 +41,7 @@ fn refresh(server: &mut PoolServer, clients: usize, fraction: f64) {
 /// Refreshes are slow and overloads sudden: a victim goes on until it asks. If that counted as before, more and more
 /// would be told to go, long before anything of it is seen.
 #[test]
-fn there_is_no_storm_when_half_as_much_again_is_used_as_can_be_served() {
+fn overload_cuts_no_more_clients_than_needed() {
     for mode in ["slots", "rate"] {
         let mut server = crowded(100.0, 180, 0.5, &[("drop_mode", mode)]);
         let mut lowest = 180;
@@ -57,7 +57,7 @@ fn there_is_no_storm_when_half_as_much_again_is_used_as_can_be_served() {
 }
 
 #[test]
-fn clients_that_use_nothing_are_not_cut_off_for_those_that_do() {
+fn overload_spares_idle_clients() {
     let mut server = crowded(10.0, 15, 0.5, &[]);
     for n in 0..15 {
         let id = format!("c{n:03}");
@@ -71,7 +71,7 @@ fn clients_that_use_nothing_are_not_cut_off_for_those_that_do() {
 }
 
 #[test]
-fn priority_clients_that_overload_are_not_cut_off_without_a_word() {
+fn overload_by_priority_clients_starts_an_underrun() {
     let mut server = PoolServer::new(10.0, &[("max_capacity", "20"), ("raise_tc_s", "1")]);
     for id in ["p", "q"] {
         server.assign(id, 6.0).expect("fits");
@@ -105,7 +105,7 @@ fn priority_clients_that_overload_are_not_cut_off_without_a_word() {
 
 /// With `exp` the total falls by less than what the victims had, so that some of their places stay open.
 #[test]
-fn who_was_cut_off_is_not_called_back_before_it_has_asked() {
+fn victim_stays_cut_off_until_it_asks() {
     let mut server = crowded(10.0, 12, 0.5, &[("drop_mode", "exp")]);
     let ids: Vec<String> = (0..12).map(|n| format!("c{n:03}")).collect();
     for (n, id) in ids.iter().enumerate().rev() {
@@ -127,7 +127,7 @@ fn who_was_cut_off_is_not_called_back_before_it_has_asked() {
 }
 
 #[test]
-fn what_a_report_does_not_tell_of_counts_as_used() {
+fn unreported_time_counts_as_full_usage() {
     let mut server = PoolServer::new(10.0, &[]);
     server.reports("a", 1.0, 0.0, 0.0);
     server.pass(10);
@@ -140,7 +140,7 @@ fn what_a_report_does_not_tell_of_counts_as_used() {
 }
 
 #[test]
-fn the_total_rises_only_while_most_of_it_is_connected_and_little_is_used() {
+fn total_rises_with_high_demand_and_low_usage() {
     for (clients, fraction, rises) in [(10, 0.0, true), (10, 0.5, true), (10, 1.0, false), (7, 0.0, false)] {
         let mut server = PoolServer::new(10.0, &[("max_capacity", "20")]);
         for _ in 0..20 {
@@ -156,7 +156,7 @@ fn the_total_rises_only_while_most_of_it_is_connected_and_little_is_used() {
 }
 
 #[test]
-fn the_total_stays_below_its_ceiling() {
+fn total_is_bounded_by_max_capacity() {
     let mut server = PoolServer::new(10.0, &[("max_capacity", "12"), ("raise_tc_s", "10")]);
     for _ in 0..200 {
         for n in 0..13 {
@@ -169,7 +169,7 @@ fn the_total_stays_below_its_ceiling() {
 }
 
 #[test]
-fn overbooking_is_a_part_of_what_can_be_served() {
+fn overbooking_is_relative_to_the_base() {
     let mut server = crowded(10.0, 15, 0.1, &[]);
     server.capacity(8.0);
     assert_eq!(server.report().total.get(), 12.0);
@@ -180,7 +180,7 @@ fn overbooking_is_a_part_of_what_can_be_served() {
 }
 
 #[test]
-fn costs_weigh_as_the_pool_is_limited() {
+fn cost_weights_follow_the_limiting_factor() {
     let parameters = [("max_capacity", "12"), ("cost_weights", "auto"), ("calm_s", "60"), ("raise_tc_s", "10")];
     let mut server = PoolServer::new(10.0, &parameters);
     let balance = |server: &PoolServer| server.resource.pool_members(PoolFilter::Known, None, 1).members[0].balance;
@@ -231,7 +231,7 @@ fn three_use_half(parameters: &[(&str, &str)]) -> PoolServer {
 
 /// T2 of an overload: reports come one after the other, and what each adds must not wait for the next window.
 #[test]
-fn each_report_within_the_window_lowers_the_total_and_one_window_is_enough() {
+fn reports_within_one_window_lower_the_total() {
     let mut server = three_use_half(&[]);
     let mut totals = Vec::new();
     let deadline = server.now.plus(Millis::from_secs(5));
@@ -253,7 +253,7 @@ fn each_report_within_the_window_lowers_the_total_and_one_window_is_enough() {
 }
 
 #[test]
-fn what_the_manager_takes_from_others_counts_for_what_the_pool_would_have_taken() {
+fn manager_choice_replaces_pool_choice() {
     let mut server = three_use_half(&[]);
     server.reports("p", 60.0, 1.0, 0.0);
     assert_eq!(server.report().total.get(), 140.0, "r would have to give up 40 to use 20 less");
@@ -269,7 +269,7 @@ fn what_the_manager_takes_from_others_counts_for_what_the_pool_would_have_taken(
 
 /// As long as more is used than can be served it is one overload, however many are cut off for it.
 #[test]
-fn an_overload_is_counted_once_until_it_is_over() {
+fn overload_is_counted_once() {
     let mut server = crowded(10.0, 15, 0.5, &[("raise_tc_s", "10")]);
     refresh(&mut server, 15, 1.0);
     assert_eq!(server.report().overloads, 1, "a report after the other said more");
@@ -314,7 +314,7 @@ fn overloads(raise_tc: &str) -> u64 {
 }
 
 #[test]
-fn the_slower_the_total_rises_the_rarer_are_overloads() {
+fn slower_rise_causes_fewer_overloads() {
     let found = ["900", "3600", "14400", "57600"].map(overloads);
     assert!(found.windows(2).all(|pair| pair[0] > pair[1]), "{found:?}");
     assert!(found[3] * 8 < found[0], "{found:?}");

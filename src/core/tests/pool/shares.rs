@@ -28,7 +28,7 @@ impl PoolServer {
 }
 
 #[test]
-fn alone_it_has_all_places_and_gives_a_quarter_of_them_to_others_that_come() {
+fn principal_share_yields_places_to_others() {
     let mut server = PoolServer::new(PLACES as f64, &[]);
     assert_eq!(server.places_of(&[(1, 30)]), [20], "no place is kept empty");
     assert_eq!(server.places_of(&[(1, 30), (2, 1)]), [19, 1], "a newcomer does not wait");
@@ -41,7 +41,7 @@ fn alone_it_has_all_places_and_gives_a_quarter_of_them_to_others_that_come() {
 }
 
 #[test]
-fn clients_of_one_principal_take_turns_as_all_do() {
+fn clients_of_one_principal_take_turns() {
     let mut server = PoolServer::new(PLACES as f64, &[("connected_bias_s", "10")]);
     server.places_of(&[(1, 22), (2, 5)]);
     let before: Vec<bool> = (0..22).map(|n| server.due(&format!("p1-{n}")) > 0.0).collect();
@@ -54,14 +54,14 @@ fn clients_of_one_principal_take_turns_as_all_do() {
 }
 
 #[test]
-fn without_shares_balances_alone_decide() {
+fn disabled_principal_share_leaves_balances() {
     let mut server = PoolServer::new(PLACES as f64, &[]);
     server.resource.set_place_share(PrincipalShare::ALL);
     assert_eq!(server.places_of(&[(1, 30), (2, 5)]), [20, 0]);
 }
 
 #[test]
-fn what_is_counted_to_none_has_no_share() {
+fn uncharged_clients_have_no_share() {
     let mut server = PoolServer::new(PLACES as f64, &[]);
     assert_eq!(server.places_of(&[(0, 30), (2, 5)]), [20, 0]);
 }

@@ -75,7 +75,7 @@ fn a_due_is_explained_by_the_rule_that_it_follows_from() {
 }
 
 #[test]
-fn a_newcomer_is_told_which_leases_it_waits_for_and_until_when() {
+fn newcomer_learns_which_leases_it_waits_for() {
     let mut server = Server::new(fair(100.0));
     server.asks("greedy", 1_000.0);
     server.asks("new", 30.0);
@@ -89,7 +89,7 @@ fn a_newcomer_is_told_which_leases_it_waits_for_and_until_when() {
 }
 
 #[test]
-fn an_unconfirmed_lease_blocks_others_until_its_holder_confirms_the_smaller_one() {
+fn unconfirmed_lease_blocks_others() {
     let mut server = Server::new(fair(100.0));
     server.asks("greedy", 1_000.0);
     server.asks("new", 30.0);
@@ -165,7 +165,7 @@ fn below_a_parent_the_lease_of_the_node_is_explained() {
 }
 
 #[test]
-fn of_many_holders_that_have_too_much_the_greediest_are_named_on_one_line() {
+fn explanation_names_the_largest_of_many_holders() {
     let mut server = Server::new(fair(100.0));
     let ids: Vec<String> = (0..10).map(|n| format!("c\n{n}")).collect();
     for (n, id) in ids.iter().enumerate() {

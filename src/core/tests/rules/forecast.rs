@@ -62,7 +62,7 @@ fn comes_true(change: impl Fn(&mut Settings)) {
 }
 
 #[test]
-fn what_is_foreseen_of_a_division_comes_true() {
+fn forecast_of_a_division_is_correct() {
     comes_true(|settings| settings.capacity = Amount::clamped(100.0));
     comes_true(|settings| settings.capacity = Amount::clamped(1_000.0));
     comes_true(|settings| settings.kind = AlgorithmKind::ProportionalShare);
@@ -74,7 +74,7 @@ fn what_is_foreseen_of_a_division_comes_true() {
 }
 
 #[test]
-fn sums_say_who_gains_who_loses_and_what_has_to_end_first() {
+fn forecast_sums_gains_and_losses() {
     let server = settled();
     let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(100.0));
     assert_eq!((foreseen.holders, foreseen.subclients, foreseen.wants.get()), (5, 5, 325.0));
@@ -89,7 +89,7 @@ fn sums_say_who_gains_who_loses_and_what_has_to_end_first() {
 }
 
 #[test]
-fn what_is_over_is_over_when_it_was_said_to_be_though_no_holder_asks_again() {
+fn forecast_end_is_correct_without_requests() {
     let mut server = settled();
     let cut = |settings: &mut Settings| settings.capacity = Amount::clamped(100.0);
     let foreseen = server.foresee(cut);
@@ -100,7 +100,7 @@ fn what_is_over_is_over_when_it_was_said_to_be_though_no_holder_asks_again() {
 }
 
 #[test]
-fn what_earlier_masters_promised_has_to_end_or_be_named() {
+fn forecast_includes_inherited_leases() {
     let wants = Claims::from_slice(&[slice(4, 100.0, 0)]);
     let total = Amount::clamped(80.0);
     let inherited = Inherited { total, wants, until: Millis(50_000), ..Inherited::default() };
@@ -117,7 +117,7 @@ fn what_earlier_masters_promised_has_to_end_or_be_named() {
 }
 
 #[test]
-fn a_pool_is_not_foreseen_and_a_parent_decides_for_its_children() {
+fn pools_and_child_nodes_have_no_forecast() {
     let server = settled();
     let foreseen = server.foresee(|settings| settings.kind = AlgorithmKind::PriorityPool);
     assert_eq!((foreseen.due.1, foreseen.changes.len()), (None, 0));
@@ -126,7 +126,7 @@ fn a_pool_is_not_foreseen_and_a_parent_decides_for_its_children() {
 }
 
 #[test]
-fn a_lower_highest_priority_counts_for_those_that_claim_more() {
+fn forecast_applies_max_priority() {
     let mut settings = fair(100.0);
     settings.priority = Priority::Strict;
     let mut server = Server::new(settings);
@@ -140,7 +140,7 @@ fn a_lower_highest_priority_counts_for_those_that_claim_more() {
 }
 
 #[test]
-fn of_rules_for_clients() {
+fn forecast_applies_client_rules() {
     let rules = |text: &str| {
         let mut rules = crate::policy::client_rules::ClientRules::default();
         assert!(rules.push(crate::policy::client_rules::ClientRule::read(text).expect(text)));

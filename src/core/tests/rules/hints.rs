@@ -39,7 +39,7 @@ fn contended(listeners: &[&str]) -> Server {
 }
 
 #[test]
-fn a_holder_that_must_shrink_is_hinted_only_while_another_waits() {
+fn shrink_hint_needs_a_waiting_holder() {
     let mut server = contended(&["a", "b"]);
     assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
     let mut server = contended(&["a", "b"]);
@@ -58,7 +58,7 @@ fn a_holder_that_must_shrink_is_hinted_only_while_another_waits() {
 }
 
 #[test]
-fn other_wants_are_a_reason_to_look_also_if_they_change_no_lease() {
+fn changed_wants_start_a_pass() {
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 100.0), ("b", 100.0)]);
     server.listens("a");
@@ -70,7 +70,7 @@ fn other_wants_are_a_reason_to_look_also_if_they_change_no_lease() {
 }
 
 #[test]
-fn a_waiting_holder_is_hinted_when_a_quarter_of_a_per_cent_is_free_or_enough_to_come_closer_to_its_due() {
+fn waiting_holder_is_hinted_if_enough_is_free() {
     for (wants, keeps, hinted) in
         [(100.0, 99.75, false), (100.0, 99.7, true), (10.0, 99.96, false), (10.0, 99.94, true)]
     {
@@ -85,7 +85,7 @@ fn a_waiting_holder_is_hinted_when_a_quarter_of_a_per_cent_is_free_or_enough_to_
 }
 
 #[test]
-fn a_hint_in_vain_is_repeated_with_pauses_that_double() {
+fn ignored_hint_is_repeated_with_doubling_pauses() {
     let mut server = contended(&["a"]);
     let mut pauses = Vec::new();
     for _ in 0..8 {
@@ -104,7 +104,7 @@ fn a_hint_in_vain_is_repeated_with_pauses_that_double() {
 }
 
 #[test]
-fn asking_to_confirm_in_vain_counts_as_in_vain() {
+fn ineffective_confirm_hint_backs_off() {
     let mut server = Server::new(fair(100.0));
     server.node_asks("n", &[slice(2, 100.0, 0)]);
     server.asks("b", 50.0);
@@ -130,7 +130,7 @@ fn asking_to_confirm_in_vain_counts_as_in_vain() {
 }
 
 #[test]
-fn a_request_that_follows_a_hint_is_never_too_soon_once() {
+fn request_after_a_hint_is_not_too_soon() {
     let mut server = contended(&["a"]);
     server.pass(1);
     assert_eq!(server.send(server.request("a", 100.0)), Answer::TooSoon, "it was not hinted");
@@ -140,7 +140,7 @@ fn a_request_that_follows_a_hint_is_never_too_soon_once() {
 }
 
 #[test]
-fn what_is_free_sends_for_no_more_than_it_can_serve() {
+fn no_more_holders_are_hinted_than_free_capacity_serves() {
     let mut server = Server::new(fair(100.0));
     server.asks("hog", 100.0);
     let waiting = ["a", "b", "c", "d"];
@@ -161,7 +161,7 @@ fn what_is_free_sends_for_no_more_than_it_can_serve() {
 }
 
 #[test]
-fn no_holder_is_hinted_while_it_learns_and_then_all_are_visited() {
+fn learning_mode_suppresses_hints() {
     let mut server = Server::with_options(ResourceOptions { learning_until: Millis(5_000), ..options(fair(100.0)) });
     server.deliver(ask("a", 100.0, Some(Has { token: None, capacity: Amount::clamped(100.0), expiry_time: i64::MAX })));
     server.asks("b", 100.0);
@@ -175,7 +175,7 @@ fn no_holder_is_hinted_while_it_learns_and_then_all_are_visited() {
 }
 
 #[test]
-fn where_nothing_is_shared_only_a_change_of_configuration_hints() {
+fn unshared_capacity_is_hinted_after_configuration_changes_only() {
     for kind in [AlgorithmKind::NoAlgorithm, AlgorithmKind::Static] {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(30.0)));
         server.asks("a", 100.0);
@@ -194,7 +194,7 @@ fn where_nothing_is_shared_only_a_change_of_configuration_hints() {
 }
 
 #[test]
-fn a_parents_lease_that_rises_hints_and_one_that_only_lasts_longer_does_not() {
+fn larger_supply_causes_hints_and_longer_supply_does_not() {
     let mut server = Server::below(fair(100.0));
     server.supply(100.0, Millis(60_000));
     server.asks("a", 1000.0);
@@ -207,7 +207,7 @@ fn a_parents_lease_that_rises_hints_and_one_that_only_lasts_longer_does_not() {
 }
 
 #[test]
-fn a_pass_goes_on_from_where_it_stopped_and_misses_no_holder() {
+fn pass_resumes_and_visits_every_holder() {
     let mut server = Server::new(fair(100.0));
     let ids: Vec<String> = (0..10).map(|n| format!("c{n}")).collect();
     for id in &ids {
@@ -246,7 +246,7 @@ fn refresh(server: &Server, id: &str) -> u64 {
 }
 
 #[test]
-fn one_that_was_cut_is_to_confirm_soon_and_then_as_usual() {
+fn cut_holder_refreshes_early_once() {
     let mut server = with_a_newcomer(Reuse::Confirmed);
     server.asks("a", 100.0);
     assert_eq!(refresh(&server, "a"), 1_000);
@@ -258,7 +258,7 @@ fn one_that_was_cut_is_to_confirm_soon_and_then_as_usual() {
 }
 
 #[test]
-fn one_that_waits_asks_again_when_there_may_be_room() {
+fn waiting_holder_refreshes_early() {
     for reuse in [Reuse::Confirmed, Reuse::Prompt] {
         let mut server = with_a_newcomer(reuse);
         assert_eq!(refresh(&server, "c"), 5_000);
@@ -272,7 +272,7 @@ fn one_that_waits_asks_again_when_there_may_be_room() {
 }
 
 #[test]
-fn no_refresh_is_hastened_where_no_holder_waits() {
+fn refresh_interval_stays_without_waiting_holders() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 80.0);
     server.pass(16_000);
@@ -283,7 +283,7 @@ fn no_refresh_is_hastened_where_no_holder_waits() {
 }
 
 #[test]
-fn one_that_never_says_what_it_has_would_hurry_in_vain() {
+fn holder_that_never_confirms_keeps_its_interval() {
     let mut server = Server::new(fair(100.0));
     server.deliver(ask("a", 100.0, None));
     server.pass(16_000);
@@ -293,7 +293,7 @@ fn one_that_never_says_what_it_has_would_hurry_in_vain() {
 }
 
 #[test]
-fn one_that_listens_for_hints_needs_no_haste() {
+fn watched_holder_keeps_its_interval() {
     let mut server = with_a_newcomer(Reuse::Confirmed);
     for id in ["a", "c"] {
         server.resource.watch(HolderKind::Client, id);
@@ -305,7 +305,7 @@ fn one_that_listens_for_hints_needs_no_haste() {
 }
 
 #[test]
-fn a_negligible_cut_is_confirmed_as_usual() {
+fn negligible_cut_keeps_the_interval() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 1_000.0);
     server.pass(16_000);
@@ -319,7 +319,7 @@ fn a_negligible_cut_is_confirmed_as_usual() {
 // A holder that asks too often costs no rounds, but a request with news is heard.
 
 #[test]
-fn what_an_ignored_request_confirms_is_heard() {
+fn too_early_request_still_confirms() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
     server.asks("b", 100.0);
@@ -340,7 +340,7 @@ fn a_request_without_a_lease_is_never_too_soon() {
 }
 
 #[test]
-fn a_request_that_echoes_an_older_lease_is_never_too_soon_for_its_answer_was_lost() {
+fn retry_after_a_lost_answer_is_not_too_soon() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 10.0);
     server.pass(16_000);
@@ -395,7 +395,7 @@ fn a_node_with_more_clients_is_never_too_soon() {
 }
 
 #[test]
-fn the_interval_is_at_most_half_of_the_refresh_interval_handed_out() {
+fn min_request_interval_is_at_most_half_the_refresh_interval() {
     let mut settings = fair(100.0);
     settings.refresh = Millis(4_000);
     let mut server = Server::new(settings);
@@ -409,7 +409,7 @@ fn the_interval_is_at_most_half_of_the_refresh_interval_handed_out() {
 }
 
 #[test]
-fn a_refresh_interval_cut_short_by_the_nodes_own_lease_counts_as_handed_out() {
+fn min_request_interval_follows_the_shortened_refresh_interval() {
     let mut server = Server::below(fair(100.0));
     server.supply(100.0, Millis(3_000));
     server.asks("a", 10.0);

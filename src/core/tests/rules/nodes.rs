@@ -53,7 +53,7 @@ fn each_slice_counts_in_the_band_of_its_priority() {
 }
 
 #[test]
-fn two_slices_that_are_alike_count_twice() {
+fn equal_slices_count_twice() {
     let mut server = Server::new(fair(90.0));
     server.node_asks("n", &[slice(1, 100.0, 0), slice(1, 100.0, 0)]);
     server.asks("a", 100.0);
@@ -101,7 +101,7 @@ fn supply(server: &mut Server, capacity: f64, until: u64) {
 }
 
 #[test]
-fn no_lease_outlives_the_nodes_own_and_all_ask_again_before_it_ends() {
+fn no_lease_outlives_the_lease_of_the_node() {
     for kind in &AlgorithmKind::ALL[..4] {
         for (left, length, refresh) in
             [(90_000, 60_000, 5_000), (60_000, 60_000, 5_000), (30_000, 30_000, 5_000), (5_000, 5_000, 4_000)]
@@ -116,7 +116,7 @@ fn no_lease_outlives_the_nodes_own_and_all_ask_again_before_it_ends() {
 }
 
 #[test]
-fn when_it_ends_the_capacity_is_zero() {
+fn ended_supply_leaves_zero_capacity() {
     for kind in &AlgorithmKind::ALL[..4] {
         let mut server = lent(*kind, 100.0, 30_000);
         assert_eq!(server.asks("a", 10.0), 10.0);
@@ -132,7 +132,7 @@ fn when_it_ends_the_capacity_is_zero() {
 }
 
 #[test]
-fn how_long_it_listens_is_decided_when_the_parent_has_said_how_long_leases_are() {
+fn learning_mode_lasts_as_long_as_the_leases_of_the_parent() {
     let mut server = Server::below(Settings::new(AlgorithmKind::FairShare, Amount::ZERO));
     assert!(!server.resource.is_learning(Millis(0)), "nothing can be granted yet");
     server.resource.learn_until(Millis(30_000));
@@ -144,7 +144,7 @@ fn how_long_it_listens_is_decided_when_the_parent_has_said_how_long_leases_are()
 }
 
 #[test]
-fn how_it_stands_with_the_parent_is_reported() {
+fn report_contains_the_supply() {
     let root = Server::new(Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0)));
     assert_eq!(resource_report(&root.resource, root.now).supply, None);
     let mut server = Server::below(Settings::new(AlgorithmKind::FairShare, Amount::ZERO));

@@ -23,7 +23,7 @@ fn very_different_amounts_never_add_up_to_more_than_there_is() {
 }
 
 #[test]
-fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
+fn wants_that_sum_to_the_capacity_are_met() {
     for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         for tenths in 1..1000 {
             let small = f64::from(tenths) / 10.0;
@@ -49,7 +49,7 @@ fn is_of_use(given: f64) -> bool {
 }
 
 #[test]
-fn wants_that_are_dust_get_nothing_and_affect_no_other() {
+fn dust_wants_get_nothing() {
     for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
         assert_eq!(server.asks("tiny", 1e-12), 0.0, "{kind:?}");

@@ -42,7 +42,7 @@ const TEN: [(&str, f64); 10] = [
 ];
 
 #[test]
-fn three_units_go_round_among_ten() {
+fn three_units_rotate_among_ten_clients() {
     for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         let mut server = Server::new(Settings { kind, ..whole(3.0) });
         // All have come, and a round begins.
@@ -64,7 +64,7 @@ fn three_units_go_round_among_ten() {
 }
 
 #[test]
-fn no_part_of_a_unit_is_granted_and_wants_of_less_get_nothing() {
+fn only_whole_units_are_granted() {
     let mut server = Server::new(whole(10.0));
     assert_eq!(server.asks("a", 0.9), 0.0);
     assert_eq!(server.asks("b", 2.7), 2.0);
@@ -73,7 +73,7 @@ fn no_part_of_a_unit_is_granted_and_wants_of_less_get_nothing() {
 }
 
 #[test]
-fn a_unit_that_is_free_goes_to_one_instead_of_halves_to_two() {
+fn free_unit_is_not_split() {
     let mut server = Server::new(whole(4.0));
     server.asks("a", 3.0);
     let got = server.round(&[("b", 3.0), ("c", 3.0)]);
@@ -81,7 +81,7 @@ fn a_unit_that_is_free_goes_to_one_instead_of_halves_to_two() {
 }
 
 #[test]
-fn refreshes_come_at_the_end_of_a_round() {
+fn refresh_interval_ends_with_the_rotation() {
     let mut server = Server::new(whole(1.0));
     server.round(&[("a", 1.0), ("b", 1.0)]);
     server.pass(37_000);
@@ -92,7 +92,7 @@ fn refreshes_come_at_the_end_of_a_round() {
 }
 
 #[test]
-fn when_units_are_whole_no_more_parts_are_taken_back() {
+fn enabled_whole_units_round_existing_leases() {
     let mut server = Server::new(fair(10.0));
     server.round(&[("a", 9.0), ("b", 9.0), ("c", 9.0)]);
     server.change(|settings| settings.whole_units = true);
@@ -111,7 +111,7 @@ fn when_units_are_whole_no_more_parts_are_taken_back() {
 }
 
 #[test]
-fn a_unit_goes_round_by_weights() {
+fn units_rotate_by_weight() {
     let mut server = Server::new(Settings { priority: Priority::Weighted, ..whole(1.0) });
     let mut had = [0.0; 2];
     for _ in 0..8 * 30 {

@@ -119,7 +119,7 @@ fn newcomers(forgets_parts: bool) -> Vec<(f64, Option<Millis>)> {
 }
 
 #[test]
-fn however_often_the_master_changes_newcomers_get_their_part_when_the_former_leases_have_ended() {
+fn newcomers_get_their_share_despite_repeated_failovers() {
     let had = newcomers(false);
     assert!(had[55].0 < 250.0, "the leases of those that died may still be in use: {had:?}");
     assert!(had[72].0 >= 450.0, "61 s after the first change they are over: {had:?}");
@@ -128,7 +128,7 @@ fn however_often_the_master_changes_newcomers_get_their_part_when_the_former_lea
 }
 
 #[test]
-fn a_time_by_which_a_client_gets_its_part_is_kept_over_changes_of_master() {
+fn explained_end_survives_failovers() {
     let had = newcomers(false);
     let told: Vec<_> = had.iter().zip(0..).filter_map(|((_, at_most), s)| Some((s, at_most.as_ref()?.0))).collect();
     let (_, first) = *told.first().expect("it is told how long it takes");
@@ -138,7 +138,7 @@ fn a_time_by_which_a_client_gets_its_part_is_kept_over_changes_of_master() {
 }
 
 #[test]
-fn what_is_given_under_a_name_of_an_earlier_master_is_in_no_part_that_ends_sooner() {
+fn lease_renewed_by_a_claim_leaves_the_earlier_part() {
     let mut masters = Masters::new(minute(100.0));
     masters.asks("silent", 50.0);
     masters.asks("dead", 50.0);
@@ -164,7 +164,7 @@ fn what_is_given_under_a_name_of_an_earlier_master_is_in_no_part_that_ends_soone
 
 /// So much of the capacity is missing after a failover at a resource where nothing has moved for a minute.
 #[test]
-fn a_quiet_resource_has_nearly_all_after_a_failover() {
+fn quiet_resource_keeps_little_room() {
     let mut masters = Masters::new(fair(1000.0));
     let ids: Vec<String> = (0..10).map(|n| format!("c{n}")).collect();
     let refresh = |masters: &mut Masters| {
@@ -202,7 +202,7 @@ fn writes(wants: impl Fn(u64, u64) -> f64) -> usize {
 
 /// As many as when a horizon always left room for an eighth of the capacity.
 #[test]
-fn room_that_follows_from_what_changes_costs_no_more_writes() {
+fn adaptive_room_costs_no_more_writes() {
     let noise = |turn: u64, n: u64| (turn * 7919 + n * 104_729) % 97;
     let steady = writes(|_, _| 20.0);
     let climbing = writes(|turn, _| (turn as f64 * 0.7).min(50.0));

@@ -31,7 +31,7 @@ impl Server {
 }
 
 #[test]
-fn a_total_rises_somewhat_beyond_what_is_wanted_and_no_higher_than_there_is() {
+fn total_leaves_room_and_is_bounded_by_the_capacity() {
     let mut server = keeper(fair(100.0));
     let told = [20.0, 21.0, 31.5, 90.0, 500.0].map(|wants| {
         server.pass(5_000);
@@ -42,7 +42,7 @@ fn a_total_rises_somewhat_beyond_what_is_wanted_and_no_higher_than_there_is() {
 }
 
 #[test]
-fn a_lease_waits_for_what_it_raises_and_for_nothing_else() {
+fn lease_waits_only_for_the_total_that_covers_it() {
     let mut server = keeper(fair(100.0));
     server.asks("a", 40.0);
     let Proposal { changes: Some(changes), awaits: Some(1) } = server.take() else {
@@ -66,7 +66,7 @@ fn a_lease_waits_for_what_it_raises_and_for_nothing_else() {
 }
 
 #[test]
-fn a_full_resource_writes_nothing_but_horizons_whatever_its_clients_want() {
+fn full_resource_writes_only_horizons() {
     let mut server = keeper(fair(100.0));
     for id in ["a", "b", "c"] {
         server.asks(id, 100.0);
@@ -108,7 +108,7 @@ fn a_lease_that_ends_beyond_the_horizon_waits_for_it() {
 }
 
 #[test]
-fn a_total_falls_with_a_horizon_to_what_is_held_then() {
+fn total_falls_with_a_horizon() {
     let mut server = keeper(fair(100.0));
     server.asks("a", 80.0);
     server.settle();
@@ -123,7 +123,7 @@ fn a_total_falls_with_a_horizon_to_what_is_held_then() {
 }
 
 #[test]
-fn the_floor_follows_horizons_half_a_lease_behind() {
+fn high_water_mark_follows_horizons() {
     let mut server = keeper(fair(100.0));
     let mut floors = Vec::new();
     for n in 0..30 {
@@ -137,7 +137,7 @@ fn the_floor_follows_horizons_half_a_lease_behind() {
 }
 
 #[test]
-fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_above_that() {
+fn high_water_mark_rises_before_ended_capacity_is_reused() {
     let mut server = keeper(fair(100.0));
     server.asks("other", 10.0);
     server.settle();
@@ -163,7 +163,7 @@ fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_a
 }
 
 #[test]
-fn an_epoch_lies_above_all_that_it_inherits_for_any_argument() {
+fn new_epoch_is_above_inherited_epochs() {
     let inherited = Inherited { newest: Some(Epoch(7)), ..Inherited::default() };
     let mut server =
         Server::with_options(ResourceOptions { epoch: Epoch(7), inherited: Some(inherited), ..options(fair(100.0)) });
@@ -172,7 +172,7 @@ fn an_epoch_lies_above_all_that_it_inherits_for_any_argument() {
 }
 
 #[test]
-fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
+fn first_horizon_covers_inherited_leases() {
     let mut settings = fair(100.0);
     settings.lease = Millis(10_000);
     let inherited = Inherited {
@@ -189,7 +189,7 @@ fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
 }
 
 #[test]
-fn what_a_child_node_reports_as_outstanding_is_promised() {
+fn outstanding_amount_of_a_child_node_is_promised() {
     let mut server = keeper(fair(100.0));
     let all = [slice(1, 80.0, 0)];
     server.node_asks("n", &all);
@@ -201,7 +201,7 @@ fn what_a_child_node_reports_as_outstanding_is_promised() {
 }
 
 #[test]
-fn what_is_not_shared_is_promised_too() {
+fn unshared_capacity_is_promised() {
     for kind in [AlgorithmKind::NoAlgorithm, AlgorithmKind::Static] {
         let mut server = keeper(Settings::new(kind, Amount::clamped(50.0)));
         server.asks("a", 40.0);

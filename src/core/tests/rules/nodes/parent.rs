@@ -18,7 +18,7 @@ fn with(kind: AlgorithmKind, capacity: f64) -> Server {
 
 /// Rule 5. To say "nothing" would take from all what they have, at every change of masters.
 #[test]
-fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() {
+fn node_without_supply_decides_nothing() {
     let wants = [Claim::of_client(Amount::clamped(40.0), 0)][..].into();
     let inherited = Inherited { total: Amount::clamped(40.0), wants, until: Millis(50_000), ..Inherited::default() };
     let settings = Settings { capacity: Amount::clamped(1e9), ..fair(0.0) };
@@ -47,7 +47,7 @@ fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() 
 
 /// Rule 2: the node may have lent on more than its new lease, for longer than the old one lasts.
 #[test]
-fn what_a_node_may_have_lent_on_counts_until_it_says_under_its_newest_lease_what_it_has() {
+fn capacity_lent_by_a_node_counts_until_its_next_report() {
     let mut server = Server::new(fair(100.0));
     let node = |server: &Server, outstanding: f64| Ask {
         outstanding: Some(Amount::clamped(outstanding)),
@@ -90,7 +90,7 @@ fn the_parent_is_asked_early_when_demand_has_moved() {
 
 /// Rule 10: clients elsewhere wait for it.
 #[test]
-fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
+fn the_parent_is_asked_early_when_holders_have_confirmed() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
     server.round(&[("a", 80.0), ("b", 80.0)]);
     server.resource.summarize(server.now);
@@ -119,7 +119,7 @@ fn headroom_lends_unclaimed_capacity_to_nodes_and_not_to_clients() {
 }
 
 #[test]
-fn all_holders_of_a_node_ask_as_often_and_those_of_its_child_sooner() {
+fn child_nodes_have_a_shorter_refresh_interval() {
     for (refresh, factor, below) in
         [(16_000, 0.5, 8_000), (16_000, 1.0, 16_000), (5_000, 0.5, 2_000), (1_500, 0.1, 1_000), (500, 0.5, 500)]
     {
@@ -134,7 +134,7 @@ fn all_holders_of_a_node_ask_as_often_and_those_of_its_child_sooner() {
 
 /// The border refuses them too; but nothing that a parent says may stop a node.
 #[test]
-fn terms_that_cannot_be_are_not_followed() {
+fn invalid_terms_are_ignored() {
     for equal in [f64::NAN, f64::INFINITY, -1.0, -0.0] {
         let mut server = child(AlgorithmKind::ProportionalShare);
         server.supply_with(60.0, LONG, vec![(0, Terms::Share { equal, top_up: 0.5 }), (0, Terms::Level(equal))]);
@@ -144,7 +144,7 @@ fn terms_that_cannot_be_are_not_followed() {
 }
 
 #[test]
-fn an_equal_share_is_the_trees_and_the_lease_covers_what_is_beyond() {
+fn equal_share_comes_from_the_parent() {
     let mut server = child(AlgorithmKind::ProportionalShare);
     server.supply_with(60.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
     server.asks("a", 10.0);
@@ -159,7 +159,7 @@ fn an_equal_share_is_the_trees_and_the_lease_covers_what_is_beyond() {
 
 /// The settings come with the same answer as the terms; whichever is put in force first.
 #[test]
-fn terms_survive_a_change_of_what_priorities_mean() {
+fn terms_survive_a_change_of_the_priority_mode() {
     let mut server = child(AlgorithmKind::ProportionalShare);
     server.supply_with(70.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
     server.asks("a", 10.0);
@@ -174,7 +174,7 @@ fn terms_survive_a_change_of_what_priorities_mean() {
 }
 
 #[test]
-fn what_each_client_may_have_comes_from_the_top() {
+fn static_maximum_comes_from_the_root() {
     let mut server = child(AlgorithmKind::Static);
     server.supply_with(100.0, LONG, vec![(0, Terms::Each(Amount::clamped(30.0)))]);
     assert_eq!((server.asks("a", 80.0), server.asks("b", 20.0)), (30.0, 20.0));
@@ -189,7 +189,7 @@ fn what_each_client_may_have_comes_from_the_top() {
 /// How a node is run comes down with its lease; what is out stays out, and the parent hears of it in the new way at
 /// once.
 #[test]
-fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_away() {
+fn changed_priority_mode_is_reported_at_once() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
     let claims = |priority| [Claim { priority, ..slice(1, 100.0, 0) }];
     server.node_asks("low", &claims(2));
@@ -221,7 +221,7 @@ fn of_priority(server: &Server, id: &str, wants: f64, priority: i16) -> Ask {
 /// So terms come down as they are, slices of grandchildren merge, and a parent that knows nothing of weights honours
 /// them.
 #[test]
-fn weights_are_told_as_numbers_of_clients() {
+fn weights_are_reported_as_numbers_of_clients() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
     server.deliver(of_priority(&server, "light", 50.0, 0));
     server.deliver(of_priority(&server, "heavy", 150.0, 3));
@@ -263,7 +263,7 @@ fn dues(server: &Server) -> [f64; 3] {
 
 /// Their level is one of the whole tree.
 #[test]
-fn what_a_band_is_due_by_the_parents_terms_is_its_reserve() {
+fn terms_of_the_parent_replace_the_reserve() {
     let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
     let mut server = with_reserve(0.5, 60.0);
     server.supply_with(80.0, LONG, terms());
@@ -278,7 +278,7 @@ fn what_a_band_is_due_by_the_parents_terms_is_its_reserve() {
 }
 
 #[test]
-fn a_lease_that_is_renewed_late_or_made_shorter_is_heeded_as_it_is() {
+fn late_or_shorter_supply_takes_effect() {
     let mut server = child(AlgorithmKind::FairShare);
     server.supply(100.0, Millis(30_000));
     server.asks("a", 60.0);
@@ -297,7 +297,7 @@ fn a_lease_that_is_renewed_late_or_made_shorter_is_heeded_as_it_is() {
 
 /// A node asks early only when that matters to those below it.
 #[test]
-fn a_node_that_says_what_is_outstanding_is_never_too_soon() {
+fn child_node_that_reports_is_never_too_soon() {
     let mut server = Server::new(fair(100.0));
     for _ in 0..3 {
         let ask = Ask { outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(1, 10.0, 0)]) };
@@ -312,7 +312,7 @@ fn a_node_that_says_what_is_outstanding_is_never_too_soon() {
 /// A parent that says no terms speaks only the original protocol. What it lends under STATIC is what each client may
 /// have.
 #[test]
-fn static_without_terms_is_for_each_client() {
+fn static_supply_without_terms_is_a_maximum_per_client() {
     let mut server = with(AlgorithmKind::Static, 50.0);
     assert_eq!([server.asks("a", 40.0), server.asks("b", 80.0), server.asks("c", 50.0)], [40.0, 50.0, 50.0]);
     assert_eq!(server.node_asks("n", &[slice(2, 80.0, 0)]), 50.0, "and one for each claim of its own Doormen");
