@@ -1,9 +1,9 @@
 //! What is safe: which leases may still be in use, and how much may therefore be given.
 //!
 //! # The problem
-//! A lease is a promise: its holder may use so much until it ends. The sum of all leases that holders may believe in
-//! must never exceed the capacity. That would be simple if the server knew what each holder believes. It does not:
-//! answers get lost, repeated and delayed, holders crash and restart, and masters change.
+//! A lease is a promise: its holder may use an amount of capacity until the lease ends. The sum of all leases that
+//! holders may believe in must never exceed the capacity. That would be simple if the server knew what each holder
+//! believes. It does not: answers get lost, repeated and delayed, holders crash and restart, and masters change.
 //!
 //! # The protocol
 //! Every lease has a [`Token`](crate::types::Token), a number that only rises. A request says which lease its

@@ -223,7 +223,7 @@ pub(crate) enum Wants {
         step: Part,
         every: Span,
     },
-    /// Uniformly distributed, drawn anew with a period of `every`.
+    /// Uniformly distributed, redrawn with a period of `every`.
     Drawn {
         least: f64,
         most: f64,

@@ -329,10 +329,10 @@ impl Leases {
         }
     }
 
-    /// A child node that was cut may have lent more than its newest lease, and for as long. Until it hears of that
-    /// lease, what it may lend counts as outstanding; then it reports the amount itself. Not for nodes that confirm
-    /// nothing: that would never end. Not for claimed amounts, which may go back and would count twice: it happens when
-    /// the inherited leases end.
+    /// A child node that was cut may have lent more than its newest lease, and for as long. Until it has received that
+    /// lease, the amount that it may lend counts as outstanding. Then it reports the amount itself. Nodes that confirm
+    /// nothing are excluded, because that would never end. Claimed amounts are excluded, because they may go back and
+    /// would count twice; they become outstanding when the inherited leases end.
     pub(crate) fn await_report(&mut self, now: Millis) {
         if self.has_confirmed() && self.claimed() == Amount::ZERO {
             self.outstanding = self.held(now);

@@ -27,8 +27,8 @@ pub enum ParameterError {
     BadValue { name: &'static str, value: String, expected: &'static str },
 }
 
-/// The length of leases in Doorman's design document. Only the configuration reader uses it; child nodes are told the
-/// length itself.
+/// The length of leases in Doorman's design document. Only the configuration reader uses it; child nodes get the length
+/// itself.
 pub const LEASE_PARAMETER: &str = "lease_duration_secs";
 /// The same for the time after which clients ask again.
 pub const REFRESH_PARAMETER: &str = "refresh_interval";

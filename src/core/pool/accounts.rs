@@ -46,14 +46,14 @@ pub(in crate::pool) struct Clock {
     pub(in crate::pool) at: Millis,
     /// Growth of a balance filter client was always connected.
     grown: f64,
-    /// By what power of e balances have decayed.
+    /// The exponent of e by which balances have decayed.
     decayed: f64,
-    /// Seconds that the pool has lived, over all masters.
+    /// The age of the pool in seconds, over all masters.
     pub(in crate::pool) lived: f64,
 }
 
 impl Clock {
-    /// Goes on to `now`: what is connected costs `speed` a second, what is away decays with `time_constant`.
+    /// Advances to `now`. Balances of connected clients grow by `speed` per second; others decay with `time_constant`.
     pub(in crate::pool) fn advance(&mut self, now: Millis, speed: f64, time_constant: Millis) {
         let elapsed = now.since(self.at);
         self.grown += speed * elapsed.0 as f64 / 1000.0;
@@ -94,20 +94,20 @@ impl Clock {
 #[derive(Debug)]
 struct Account {
     id: Arc<str>,
-    /// As of when the last of its clients was disconnected, or the first connected.
+    /// The balance when the last of its clients was disconnected, or the first connected.
     base: f64,
-    /// Clients that are connected, and Σ (their keys − what they began with).
+    /// The number of connected clients, and Σ (key − initial balance) over them.
     connected: u32,
     offset: f64,
-    /// Clients that are here, connected or not.
+    /// The number of its members, connected or not.
     members: u32,
-    /// While none is connected: the base, decaying.
+    /// The decaying base, while no client is connected.
     key: BalanceKey,
-    /// Peers know of it, with this balance.
+    /// The balance in the last note.
     noted: Option<BalanceKey>,
     /// When the next note about it is due.
     due: Option<Millis>,
-    /// It has been charged so much since.
+    /// The charges since the last note.
     moved: f64,
 }
 
@@ -124,7 +124,7 @@ pub(in crate::pool) struct Accounts {
     by_id: HashMap<Arc<str>, u32, FixedState>,
     /// Accounts without clients here, the smallest first.
     away: BTreeSet<(BalanceKey, u32)>,
-    /// Whether peers are to remember them.
+    /// Whether notes are written for peers.
     pub(in crate::pool) keeps_notes: bool,
     due: BTreeSet<(Millis, u32)>,
     noted: BTreeSet<(BalanceKey, u32)>,
@@ -145,7 +145,7 @@ impl Accounts {
         }
     }
 
-    /// How many balances of clients that are away are remembered.
+    /// The number of remembered balances of clients that are away.
     pub(in crate::pool) fn remembered(&self) -> usize {
         self.away.len()
     }
@@ -270,7 +270,7 @@ impl Accounts {
         self.note(at, 0.0, clock);
     }
 
-    /// What peers remember of an account is outdated: it has grown by so much at once, or changes differently from now
+    /// The note about an account is outdated: its balance has grown by `moved`, or it changes at another rate from now
     /// on.
     fn note(&mut self, at: u32, moved: f64, clock: &Clock) {
         if !self.keeps_notes {
@@ -348,7 +348,7 @@ impl Accounts {
         }
     }
 
-    /// Begins with what peers remember: balances without a connected client decay from now on.
+    /// Restores noted balances. Those without a connected client decay from now on.
     pub(in crate::pool) fn restore(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
         for (id, noted) in noted {
             let key = match noted {

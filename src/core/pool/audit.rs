@@ -1,4 +1,4 @@
-//! The books of a pool, computed anew.
+//! Recomputes the sums of a pool from its members.
 
 use super::*;
 

@@ -61,7 +61,7 @@ pub struct News {
     pub usage: Option<Usage>,
 }
 
-/// A request, as far as a pool has to know of it.
+/// The parts of a request that a pool needs.
 pub(crate) struct PoolRequest<'a> {
     pub(crate) kind: HolderKind,
     pub(crate) id: &'a Arc<str>,
@@ -109,7 +109,7 @@ impl Pool {
         }
     }
 
-    /// Counts reported use. Returns whether that is worth an event.
+    /// Counts reported usage. Returns whether it causes an event.
     fn use_up(&mut self, member: &mut Member, slot: u32, request: &PoolRequest<'_>) -> bool {
         let since = self.clock.at.since(std::mem::replace(&mut member.asked, self.clock.at));
         self.drop_report(member, slot);
@@ -147,7 +147,7 @@ impl Pool {
         tells
     }
 
-    /// Recomputes what it wants, given its assignment, and what it may have of that.
+    /// Recomputes the demand of a member from its assignment, and its target.
     pub(super) fn update_demand(&self, member: &mut Member) {
         if member.inherited {
             return; // It has not asked yet.
@@ -252,7 +252,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The same without a check, for assignments that are facts already.
+    /// The same without a check, for stored assignments.
     pub(crate) fn put_assignment(
         &mut self,
         kind: HolderKind,
@@ -278,7 +278,7 @@ impl Pool {
                 } else if member.demand.places == 0 {
                     pool.leave_free(member);
                 }
-                // A member without capacity keeps the cause of that, and so does a victim.
+                // A member without capacity and a victim keep their causes.
                 if member.is_connected() && !member.is_victim() {
                     member.cause = Cause::Assigned;
                 }

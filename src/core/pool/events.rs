@@ -10,7 +10,7 @@ const MAX_WAITING_EVENTS: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolEventKind {
-    /// A client has capacity and had none.
+    /// A client got capacity and had none before.
     Connected,
     /// A client has lost its capacity.
     Disconnected,

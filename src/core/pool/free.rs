@@ -30,18 +30,18 @@ pub(super) struct FreeClients {
     busy: ByPrincipal<Reverse<QueueKey>>,
     idle: ByPrincipal<Reverse<QueueKey>>,
     places: PlacesByPrincipal,
-    /// Victims of an overload that have not asked since. They go even if there are places: else they would be back in
-    /// those that an overload leaves open.
+    /// Victims of an overload that have not asked since. They lose their capacity even if places are free; otherwise
+    /// they would get the places that the overload has closed.
     victims: u64,
     /// Places that child nodes ask for.
     node_places: u64,
-    /// Of these nodes: what they have, what of it they may have by assignments, and what they use.
+    /// Sums over these nodes: granted capacity, the part that assignments cover, and usage.
     node_granted: Sum,
     node_targets: Sum,
     node_used: Sum,
 }
 
-/// How many places each principal has that is known.
+/// The number of places of each known principal.
 #[derive(Debug, Default)]
 struct PlacesByPrincipal {
     counts: BTreeMap<Principal, u64>,
@@ -243,15 +243,15 @@ impl Pool {
         used
     }
 
-    /// Closes so many places that what child nodes use falls by `part` of what is used too much. The nodes decide which
-    /// of their clients have to go. Direct clients share the places with them, and so the closing.
+    /// Closes places of child nodes until their usage falls by `part` of the excess. The nodes choose the clients to
+    /// disconnect. Direct clients share the places with them, so some of their places close, too.
     pub(super) fn close_places_of_nodes(&mut self, part: f64) {
         let used = self.used_by_nodes().get();
         let excess = (self.used() - Sum::from(self.base)).get() * part;
         if used <= 0.0 || excess <= 0.0 {
             return;
         }
-        // A rounding must not be what is still too much.
+        // Without the margin, a rounding error could leave an excess.
         let kept = self.kept_by_nodes() * (1.0 - excess / used - 1e-9).max(0.0);
         let places = (kept - self.free.node_targets.get()).max(0.0);
         let (direct, nodes) = (self.free.direct() as f64, self.free.node_places as f64);
@@ -281,7 +281,7 @@ impl Pool {
         }
     }
 
-    /// Who comes and goes next, with this number of places for direct clients.
+    /// The next clients to get and to lose a place, if direct clients have this number of places.
     fn next_step(&self, places: u64) -> Option<PlaceStep> {
         let (free, bias) = (&self.free, self.settings.connected_bias);
         let best = |filter| free.best(&self.clock, bias, filter);

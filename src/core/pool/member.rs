@@ -17,7 +17,7 @@ pub(super) type QueueKey = (BalanceKey, u64, u32);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Free {
-    /// No free client, or it wants nothing.
+    /// Not a free client, or one that wants nothing.
     No,
     Waiting(BalanceKey),
     /// It has a place, and waits for the capacity to come free.
@@ -45,7 +45,7 @@ pub(super) struct Demand {
 pub(super) struct Member {
     pub(super) kind: HolderKind,
     pub(super) id: Arc<str>,
-    /// To whom it is counted.
+    /// The principal that it is charged to.
     pub(super) principal: Principal,
     /// The order of arrival.
     pub(super) seq: u64,
@@ -136,7 +136,7 @@ impl Member {
         }
     }
 
-    /// It has not asked yet, and counts as a free client.
+    /// Treats a holder that has not asked yet as a free client.
     pub(super) fn assume_free(&mut self, least: Amount) {
         self.claims = [Claim::of_client(self.granted, 0)].into_iter().collect();
         (self.demand, self.target) = (Demand::of_free_client(least), Amount::ZERO);
@@ -173,17 +173,17 @@ impl Member {
         matches!(self.free, Free::Revoking(_)) && self.cause == Cause::Overload
     }
 
-    /// Whether some of it is in use, and how is unknown: what earlier masters promised.
+    /// Whether its usage is unknown, because its lease is of an earlier master and it has not asked yet.
     pub(super) fn is_unseen(&self) -> bool {
         self.inherited && self.granted > Amount::ZERO
     }
 
-    /// Whether it stands for what no holder has asked for yet.
+    /// Whether it stands for the unclaimed inherited leases.
     pub(super) fn is_inherited(&self) -> bool {
         self.inherited && self.id.is_empty()
     }
 
-    /// It keeps so much until it asks.
+    /// Lets the member keep this amount until it asks.
     pub(super) fn keep(&mut self, amount: Amount) {
         (self.demand.wanted, self.demand.rank, self.target) = (amount, i16::MAX, amount);
     }

@@ -87,8 +87,8 @@ impl Pool {
         }
     }
 
-    /// A member's costs have departed from their note, by so much or by an unknown amount. The member has been taken
-    /// out.
+    /// The costs of a member have changed since their note, by `moved` or, if that is zero, by an unknown amount. The
+    /// member has been taken out.
     pub(super) fn note(&mut self, member: &mut Member, slot: u32, moved: f64) {
         if !self.notes.kept || !(member.is_connected() || member.note.is_noted) {
             return;
@@ -199,12 +199,12 @@ impl Pool {
         Some((member.kind, Arc::clone(&member.id), noted))
     }
 
-    /// Begins with what peers remember. To be called before the first request; `until`: when all leases of earlier
-    /// masters are over.
+    /// Restores the notes of earlier masters. Call it before the first request. `until`: when all leases of earlier
+    /// masters have ended.
     pub(crate) fn restore(&mut self, now: Millis, until: Millis, notes: PoolNotes) {
         let mut costs: BTreeMap<HolderName, NotedCost> =
             notes.costs.into_iter().filter_map(|(kind, id, cost)| Some(((kind, id), cost?))).collect();
-        // Members that are here already are sorted by the clock before.
+        // The present members are sorted by the clock before the restore.
         let here: Vec<u32> = (0..self.members.len() as u32).filter(|slot| self.member(*slot).is_some()).collect();
         let lifted: Vec<_> = here.iter().map(|slot| self.take_out_of_account(*slot)).collect();
         self.clock.restore(now, &notes.clock);
@@ -217,7 +217,7 @@ impl Pool {
                 member.costs = cost.costs(&self.clock);
                 member.note.is_noted = true;
                 self.notes.noted += 1;
-                // What was promised to it may be more than what was noted.
+                // Its lease may be larger than in the note.
                 self.note(&mut member, slot, 0.0);
             }
             if let Some(key) = key.filter(|_| member.kind == HolderKind::Client && member.demand.places > 0) {

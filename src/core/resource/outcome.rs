@@ -20,13 +20,12 @@ const VISIT_BUDGET: usize = 2048;
 /// What rounds, ticks and other changes have caused since the last [`Resource::outcome`].
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// To be proposed after all that was proposed before: it must be applied before all later changes, or nothing of
-    /// this incarnation any more.
+    /// Changes to propose. If they are lost, no later change of this incarnation may be applied.
     pub changes: Option<Changes>,
     /// The leases given by the last round must wait for the changes of this number.
     pub awaits: Option<u64>,
     pub pool_events: Vec<PoolEvent>,
-    /// Whether the parent should be told of this resource before the next refresh.
+    /// Whether the parent should get a report before the next refresh.
     pub asks_parent: bool,
     /// Watched holders that should ask again now; none unless a visit was allowed.
     pub hints: Vec<Hint>,

@@ -1,5 +1,5 @@
-//! Between a node and its parent: the supply from the parent, the report to it, and what a child node is told with its
-//! lease.
+//! Between a node and its parent: the supply from the parent, the report to it, and the terms that a child node gets
+//! with its lease.
 //!
 //! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the
 //! parent's [`Terms`]. What a node cannot know, such as the equal share of the whole tree or the maximum of one client,
@@ -69,7 +69,7 @@ pub(crate) struct LastReport {
 
 impl LastReport {
     /// Whether `now` should be reported before the next refresh (rule 10): wants have changed, or holders have given up
-    /// what the parent waits for, because it was told of more than it has `lent`.
+    /// capacity that the parent waits for, because more was reported as held than it has `lent`.
     pub(crate) fn is_outdated(&self, now: &LastReport, lent: Amount) -> bool {
         let (told, wants) = (self.wants.get(), now.wants.get());
         let wants_moved = (wants - told).abs() > told.max(wants) * REPORT_THRESHOLD;

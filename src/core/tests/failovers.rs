@@ -68,8 +68,7 @@ proptest! {
 proptest! {
     #![proptest_config(cases(250))]
 
-    /// Each master asks the parent anew. Until it has been lent something it decides nothing, and no client loses
-    /// anything.
+    /// Each master requests a supply of its own. Before it has one, it decides nothing and no client loses capacity.
     #[test]
     fn no_chain_of_masters_of_a_node_gives_more_than_it_was_lent(
         settings in settings_below_a_parent(Reuse::Confirmed),

@@ -77,8 +77,8 @@ fn asks(harness: &mut Harness, n: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and no other client asks. Returns once no
-/// hint has come for so long that none will.
+/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and no other client asks. Returns when no
+/// hint has come for six steps.
 fn follow(harness: &mut Harness) -> Result<(), TestCaseError> {
     const QUIET: u32 = 6;
     let mut quiet = 0;

@@ -66,7 +66,7 @@ use crate::{
     types::{Amount, Claim, Claims, HolderKind, Millis},
 };
 
-/// A pool, and its clients' own books.
+/// A pool, and the newest lease of each client.
 struct PoolServer {
     resource: Resource,
     now: Millis,

@@ -28,7 +28,7 @@ use crate::{
     types::{Amount, Claim, Claims, HolderKind, Millis, Token},
 };
 
-/// A resource, and its holders' own books: the newest answer that reached each of them.
+/// A resource, and the newest lease that has reached each holder.
 struct Server {
     resource: Resource,
     now: Millis,

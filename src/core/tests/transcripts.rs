@@ -1,9 +1,8 @@
-//! Transcripts of rounds: what was asked, what was answered, and the books afterwards, for readers who need not know
-//! Rust.
+//! Transcripts of rounds: requests, answers and the ledger afterwards, for readers who need not know Rust.
 //!
-//! Each file of `src/core/testscripts` is a story that says what happens and why it is right; its numbers are checked
-//! here. `UPDATE_GOLDENFILES=1 cargo test -p leaseway-core transcripts` writes them anew: read the difference before it
-//! is committed.
+//! Each file of `src/core/testscripts` tells what happens and why it is right. The numbers are checked here.
+//! `UPDATE_GOLDENFILES=1 cargo test -p leaseway-core transcripts` rewrites them. Read the difference before you commit
+//! it.
 //!
 //! # Commands
 //! ```text
@@ -41,9 +40,9 @@
 //! ```
 //! `log:` is a proposal, `(first)` means that the answers of the round wait until it is stored.
 //!
-//! After each block come the books: what must be assumed in use (*held*), what is left (*free*), and what the holders'
-//! own books say (*believed*): the newest lease that reached each, while it is live. Rounds and blocks are checked for
-//! the invariants.
+//! Each block ends with the ledger: the capacity that must be assumed in use (*held*), the rest (*free*), and the sum
+//! of the newest live leases that have reached their holders (*believed*). The invariants are checked after every round
+//! and block.
 
 mod others;
 mod pool;

@@ -61,7 +61,7 @@ impl PrincipalShare {
         ((places as f64 * self.0) as u64).max(1)
     }
 
-    /// Whether so few places are in use that no principal can have reached its share.
+    /// Whether no principal can have reached its share, because few places are in use.
     pub fn cannot_bind(self, used: usize, most: usize) -> bool {
         self.allows(used, 1, used, most)
     }

@@ -189,8 +189,7 @@ proptest! {
         }
     }
 
-    /// Whether priorities mean something or not, a parent is told the same; and where they mean nothing they change
-    /// nothing.
+    /// The summary for a parent is the same whether priorities are ignored or strict. Ignored priorities change no due.
     #[test]
     fn ignored_priorities_are_summarized(
         kind in shared_kind(),

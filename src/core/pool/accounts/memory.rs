@@ -21,7 +21,7 @@ pub struct PoolClock {
     /// Growth of a balance filter client was always connected.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub grown: f64,
-    /// By what power of e balances have decayed.
+    /// The exponent of e by which balances have decayed.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub decayed: f64,
     /// By how much balances grow in a second.

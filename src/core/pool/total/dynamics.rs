@@ -10,9 +10,9 @@ use crate::policy::settings::{DropMode, PoolSettings, RaiseMode};
 pub(in crate::pool) struct Gauge {
     /// The load that can be served.
     pub(in crate::pool) base: f64,
-    /// The total never falls below.
+    /// The minimum of the total.
     pub(in crate::pool) floor: f64,
-    /// Nor rises above.
+    /// The maximum of the total.
     pub(in crate::pool) ceiling: f64,
     /// Usage of connected clients.
     pub(in crate::pool) used: f64,
@@ -40,7 +40,7 @@ pub(in crate::pool) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: 
     } else {
         raised(total, seconds, gauge, settings)
     };
-    // A base of nothing can be used beyond any measure.
+    // With a base of zero the quotient is infinite.
     if moved.is_finite() { moved.min(gauge.ceiling).max(gauge.floor) } else { gauge.floor }
 }
 

@@ -277,7 +277,7 @@ impl Resource {
     }
 }
 
-/// Whether the wants of a holder have changed so much that it should not have to wait.
+/// Whether the wants of a holder have changed enough for an answer before the minimum request interval.
 fn changed(old: &[Claim], new: &[Claim]) -> bool {
     let wants = |claims: &[Claim]| wanted(claims).map(|claim| claim.wants).collect::<Sum>().get();
     let shape = |claims: &[Claim]| claims.iter().map(|claim| (claim.priority, claim.subclients)).collect::<Vec<_>>();

@@ -213,7 +213,7 @@ fn pending_client_yields_to_a_higher_priority() {
     comes(&mut server, "chief", 9.0, 7);
     assert_eq!(["chief", "major", "minor"].map(|id| server.due(id)), [9.0, 0.0, 0.0]);
     for n in 0..20 {
-        // Once to hear of it, once to show that.
+        // Once to get the smaller lease, once to confirm it.
         server.asks(&format!("c{}", n % 10), 1.0);
     }
     comes_in(&mut server, "chief", 9.0, 7);

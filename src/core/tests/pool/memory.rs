@@ -32,7 +32,7 @@ impl RememberedPool {
         }
     }
 
-    /// These ask every five seconds for so long, and report this use and cost.
+    /// The clients ask every five seconds for this time and report this usage and cost.
     fn serve(&mut self, ids: &[&str], seconds: u64, recharging: f64, cost: f64) {
         for second in 0..seconds {
             if second % 5 == 0 {

@@ -110,7 +110,7 @@ fn ineffective_confirm_hint_backs_off() {
     server.asks("b", 50.0);
     assert!(server.resource.watch(HolderKind::Node, "n"));
     server.pass(16_000);
-    // Its clients do not know yet: so much is outstanding, however often it is asked.
+    // Its clients have not received the cut, so the outstanding amount stays at each request.
     let clinging = |server: &Server| Ask {
         outstanding: Some(Amount::clamped(100.0)),
         ..server.node_request("n", &[slice(2, 100.0, 0)])
@@ -316,7 +316,7 @@ fn negligible_cut_keeps_the_interval() {
     assert_eq!((server.leases["a"].capacity.get(), refresh(&server, "a")), (99.9, 16_000));
 }
 
-// A holder that asks too often costs no rounds, but a request with news is heard.
+// A request that comes too soon is ignored, unless it contains news.
 
 #[test]
 fn too_early_request_still_confirms() {
@@ -400,7 +400,7 @@ fn min_request_interval_is_at_most_half_the_refresh_interval() {
     settings.refresh = Millis(4_000);
     let mut server = Server::new(settings);
     server.asks("a", 10.0);
-    // A longer one configured since does not bind a holder that was told another.
+    // A longer interval that was configured later does not bind this holder.
     server.change(|settings| settings.refresh = Millis::from_secs(16));
     server.pass(1_999);
     assert_eq!(server.send(server.request("a", 10.0)), Answer::TooSoon);

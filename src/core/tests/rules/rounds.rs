@@ -94,7 +94,7 @@ fn outstanding_capacity_is_not_reused() {
         server.asks("a", 100.0);
         server.asks("b", 100.0);
         server.pass(16_000);
-        // It has 80 permits in use; so many transactions cannot be recalled.
+        // It has 80 permits in use, which cannot be recalled.
         let in_use = Ask { outstanding: Some(Amount::clamped(80.0)), ..server.request("a", 100.0) };
         let waiting = server.request("b", 100.0);
         let got = if together {

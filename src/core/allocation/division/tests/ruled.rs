@@ -164,7 +164,7 @@ proptest! {
             theirs.extend(at_child.then_some(*claim));
         }
         let mut slices = child.summarize();
-        // Below so many different wants slices are exact, but for the unit that sums are rounded to.
+        // With fewer distinct wants than the maximum number of slices, slices are exact up to the rounding of sums.
         prop_assume!(slices.len() < 64);
         slices.extend(child.summarize_minimums());
         parent.insert(1_000, &slices);

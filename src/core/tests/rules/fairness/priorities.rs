@@ -75,7 +75,7 @@ fn below(kind: AlgorithmKind) -> Server {
     Server::below(Settings::new(kind, Amount::ZERO))
 }
 
-/// A child whose parent has lent it so much.
+/// A child node with a supply of this capacity.
 fn lent(kind: AlgorithmKind, capacity: f64) -> Server {
     let mut server = below(kind);
     server.supply(capacity, Millis(600_000));

@@ -15,7 +15,7 @@ use crate::{
 
 const UNTIL: u64 = 90_000;
 
-/// A new incarnation that inherits so much for 90 s, and the wants of its holders.
+/// A new incarnation that inherits this total for 90 s and the wants of its holders.
 fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);
@@ -107,7 +107,7 @@ fn ended_lease_above_the_high_water_mark_can_be_claimed() {
     );
 }
 
-/// Its parent may have been told of less when that ended, and have lent it to others.
+/// The parent may have lent the capacity of the ended lease to other nodes.
 #[test]
 fn ended_lease_below_a_parent_gives_free_capacity_only() {
     for (lent, granted) in [(60.0, 0.0), (80.0, 20.0), (100.0, 40.0)] {

@@ -37,7 +37,7 @@ fn learning_mode_restores_no_more_than_the_capacity() {
     assert_eq!(server.counters().learning_excess, 2);
 }
 
-/// All come back in this order, and refresh so often; returns what each has in the end.
+/// All return in this order and refresh this number of times. Returns the final capacity of each.
 fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
     const HAD: [f64; 3] = [70.0, 50.0, 80.0];
     let mut server = learner(Settings { reuse, ..fair(100.0) });
@@ -56,8 +56,7 @@ fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
 #[test]
 fn excess_claims_converge_to_fair_shares_in_any_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        // The first is told what it gets less with its first refresh, confirms it with its second, and then there is
-        // room.
+        // The first holder learns of its cut at its first refresh and confirms it at its second. Then capacity is free.
         for (reuse, refreshes) in [(Reuse::Prompt, 2), (Reuse::Confirmed, 3)] {
             let got = learnt(&order, refreshes, reuse);
             let off = got.iter().map(|got| (got - 100.0 / 3.0).abs());

@@ -147,7 +147,7 @@ fn lease_renewed_by_a_claim_leaves_the_earlier_part() {
     for _ in 0..30 {
         masters.second();
     }
-    // It gets a lease of the second master, and is not heard of any more.
+    // It gets a lease of the second master and never asks again.
     masters.asks("silent", 50.0);
     masters.change();
     assert_eq!(masters.unclaimed(), 100.0);

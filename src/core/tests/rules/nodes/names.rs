@@ -3,7 +3,7 @@
 use super::*;
 use crate::resource::{NodeInstance, report::holder_reports};
 
-/// A node that is called `leaf`, with books of its own.
+/// A node that is called `leaf`, and its lease.
 struct Namesake {
     instance: Option<NodeInstance>,
     lease: Option<Lease>,

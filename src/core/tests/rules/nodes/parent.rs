@@ -9,7 +9,7 @@ fn child(kind: AlgorithmKind) -> Server {
     Server::below(Settings::new(kind, Amount::ZERO))
 }
 
-/// A child whose parent has lent it so much.
+/// A child node with a supply of this capacity.
 fn with(kind: AlgorithmKind, capacity: f64) -> Server {
     let mut server = child(kind);
     server.supply(capacity, LONG);
@@ -186,8 +186,8 @@ fn static_maximum_comes_from_the_root() {
     assert_eq!(top.node_asks("n", &[slice(3, 200.0, 0)]), 30.0, "a node that does not know of terms is one client");
 }
 
-/// How a node is run comes down with its lease; what is out stays out, and the parent hears of it in the new way at
-/// once.
+/// The settings of a node come with its lease. Granted leases stay, and the next report, which is due at once, uses the
+/// new settings.
 #[test]
 fn changed_priority_mode_is_reported_at_once() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
@@ -218,7 +218,7 @@ fn of_priority(server: &Server, id: &str, wants: f64, priority: i16) -> Ask {
     Ask { claims: Claims::from_slice(&[slice(1, wants, priority)]), ..server.request(id, 0.0) }
 }
 
-/// So terms come down as they are, slices of grandchildren merge, and a parent that knows nothing of weights honours
+/// So terms apply to the node unchanged, slices of grandchildren can be merged, and a parent without weights honours
 /// them.
 #[test]
 fn weights_are_reported_as_numbers_of_clients() {
