@@ -1,4 +1,4 @@
-//! The engine on a clock that the tests move: what waits for what, and how often anything happens.
+//! The engine on a manual clock: commits, supplies, and the pacing of hints.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ use super::*;
 
 const CLIENT: HolderKind = HolderKind::Client;
 
-/// Who listens; nothing else is remembered of the resource.
+/// The listeners. The environment has no other state.
 #[derive(Default)]
 struct Listeners(HashSet<String>);
 
@@ -72,7 +72,7 @@ impl Harness {
         self.now = self.now.plus(Millis(ms));
     }
 
-    /// Hands the engine the moment, and returns what came of it.
+    /// Passes an input to the engine and returns its effects.
     fn step(&mut self, input: impl FnOnce(&mut ResourceEngine<u32>, Moment<'_>, &mut Effects<u32>)) -> Effects<u32> {
         let now = Now { at: self.now, unix: 0 };
         let (may_decide, environment) = (self.may_decide, &self.listeners);
@@ -287,7 +287,7 @@ impl Harness {
         self.step(|engine, moment, _| assert!(engine.summarize(moment).is_some()));
     }
 
-    /// A client has all that was lent.
+    /// One client holds the whole supply.
     fn lent_out() -> Harness {
         let mut harness = child();
         harness.asks("a", 8.0);

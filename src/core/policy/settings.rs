@@ -28,7 +28,7 @@ pub enum Reuse {
     Prompt,
 }
 
-/// Capacity that a holder may use after its lease has ended and no server can be reached.
+/// Safe capacity: what a holder may use after its lease has ended while no server can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum SafeCapacity {
     /// The capacity divided by the clients that are known now.

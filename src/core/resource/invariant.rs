@@ -10,7 +10,8 @@
 //! | [`settled`] (I5) | dividing algorithms, after two refreshes of all holders (`prompt`) or three (`confirmed`) |
 //! | [`replayed`] (I8) | everything |
 //!
-//! I6 and I7 are about masters and quorums, which this crate does not have.
+//! Two more bind the peers of a node, which this crate does not have: at most one master decides at any moment (I6), and
+//! what a quorum has acknowledged survives the loss of a minority (I7). docs/internals/lease-protocol.md has all of them.
 
 use crate::{
     resource::{Answer, Lease, Resource, report::holder_reports},

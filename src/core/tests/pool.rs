@@ -20,7 +20,7 @@
 //! | R13 | two classes | `admission::priority_needs_an_assignment`, `admission::capacity_is_bounded_by_assignment_and_wants` |
 //! | R14 | a priority client gets in while those like it fit | L2, L4, e2e `who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches` |
 //! | R15 | and goes only when the total is below what they have | `overload::overload_by_priority_clients_starts_an_underrun`, L6 |
-//! | R16 | after the manager of the pool had time to choose | L5, L6, [`faults_of_old`] |
+//! | R16 | after the manager of the pool had time to choose | L5, L6, [`underruns`] |
 //! | R17 | a free client is connected if there is a place, or one can be taken | L1, `admission::freed_capacity_is_granted_once_in_a_round` |
 //! | R18 | balances of free clients are remembered, and decay | L11, [`memory`], `admission::balance_belongs_to_the_address` |
 //! | R19 | the client that was not served lately comes first | `admission::admission_follows_the_les_vectors` |
@@ -37,12 +37,13 @@
 mod admission;
 mod api;
 mod events;
-mod faults_of_old;
+
 mod histories;
 mod memory;
 mod nodes;
 mod overload;
 mod shares;
+mod underruns;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,7 +1,7 @@
-//! The rules of the lease protocol, one sentence each.
+//! The rules of the lease protocol, one test each.
 //!
-//! The random histories of [`super::histories`] say *that* the promises hold; these tests say which rule keeps which
-//! promise, so that a broken rule fails with its name and its reason, not with the seed of a history.
+//! The random histories of [`super::histories`] check that all invariants hold. These tests show each rule alone, so a
+//! broken rule fails with its name instead of a seed.
 
 mod explain;
 mod fairness;
@@ -56,7 +56,7 @@ impl Server {
         Server::with_options(options(settings))
     }
 
-    /// A node with a parent, which has lent nothing yet.
+    /// A node whose parent has lent nothing yet.
     fn below(settings: Settings) -> Server {
         Server::with_options(ResourceOptions { source: Source::Parent, ..options(settings) })
     }
@@ -118,7 +118,7 @@ impl Server {
         self.deliver(self.node_request(id, slices))
     }
 
-    /// Requests absorbed in one round; the answers reach their holders.
+    /// A round of several requests whose answers arrive.
     fn round(&mut self, requests: &[(&str, f64)]) -> Vec<f64> {
         let asks: Vec<Ask> = requests.iter().map(|(id, wants)| self.request(id, *wants)).collect();
         let mut answers = Vec::new();

@@ -1,11 +1,11 @@
-//! Which clients have a place.
+//! Admission: which clients get a place.
 
 use serde_json::Value;
 
 use super::*;
 
-/// The table of LES: full, a newcomer is admitted if its balance and the bias are less than the largest of clients that
-/// are connected; and that one goes.
+/// The table of LES: in a full pool a newcomer is admitted if its balance plus the bias is less than the largest
+/// balance of the connected clients, which is displaced.
 #[test]
 fn admission_follows_the_les_vectors() {
     let vectors: Value = serde_json::from_str(include_str!("../data/les.json")).expect("valid JSON");
@@ -14,7 +14,7 @@ fn admission_follows_the_les_vectors() {
     for case in cases {
         let bias = case["bias"].to_string();
         let capacity = case["connected"].as_array().expect("balances").len() as f64;
-        // Time costs nothing here: balances are made of what was used.
+        // Time has no cost here, so balances consist of usage only.
         let parameters = [
             ("connected_bias_s", &*bias),
             ("time_factor", "0"),
@@ -64,7 +64,7 @@ fn repeated_report_is_charged_once() {
         Ask { news, ..server.request("a", 1.0) }
     };
     let first = with(&server, 10.0);
-    // Its answer is lost; the client tries again, and has used more meanwhile.
+    // The answer is lost. The client retries and has used more in the meantime.
     one(&mut server.resource, now_at(server.now), Request::Ask(first.clone()));
     one(&mut server.resource, now_at(server.now), Request::Ask(first));
     let again = with(&server, 12.0);

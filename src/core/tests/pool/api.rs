@@ -1,4 +1,4 @@
-//! The interface of a pool for its manager.
+//! The interface for the manager of a pool.
 
 use super::*;
 
@@ -200,8 +200,7 @@ fn algorithm_can_change_to_a_pool_and_back() {
     assert_eq!(server.asks("a", 6.0), 6.0);
 }
 
-/// A hint goes to a client whose assignment has changed, up or down: what it has too much it should not use until it
-/// happens to ask.
+/// A client is hinted when its assignment rises or falls, so that it does not use the excess until its next refresh.
 #[test]
 fn lowered_assignment_is_hinted_at_once() {
     let mut server = PoolServer::new(10.0, &[]);

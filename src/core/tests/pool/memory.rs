@@ -1,17 +1,17 @@
-//! What is remembered of a pool under another master, or when it was not asked for a while.
+//! The memory of a pool across failovers and idle times.
 
 use super::*;
 use crate::pool::{NotedBalance, PoolMemory, PoolNotes};
 
-/// A pool and peers that remember it: they get its notes each second.
+/// A pool, and peers that get its notes every second.
 struct RememberedPool {
     server: PoolServer,
     memory: PoolMemory,
-    /// All that was said, one after the other.
+    /// All notes, in order.
     said: Vec<PoolNotes>,
 }
 
-/// So much may be said in a second.
+/// The maximum number of entries per second.
 const ENTRIES: usize = 64;
 const BYTES: usize = 16 << 10;
 /// More than any pool may have.
@@ -46,8 +46,8 @@ impl RememberedPool {
         }
     }
 
-    /// The master is lost, and `seconds` later another begins with what is promised, a little more than leases, and
-    /// remembered.
+    /// The master is lost. `seconds` later another one starts from the promises, which exceed the leases a little, and
+    /// from the memory.
     fn fails_over(&mut self, seconds: u64) {
         let assignments = self.server.list(PoolFilter::Assigned);
         let settings = self.server.resource.settings().clone();
@@ -75,7 +75,7 @@ impl RememberedPool {
         self.server.resource.audit_pool().expect("right books");
     }
 
-    /// These ask again, and say what they have.
+    /// These clients ask again and show their leases.
     fn come_back(&mut self, ids: &[&str]) {
         for id in ids {
             let wants = self.server.resource.assigned(HolderKind::Client, id).map_or(1.0, |_| 1e6);
@@ -101,7 +101,7 @@ fn balance_survives_a_failover() {
         pool.server.pass(1);
         pool.say(false);
     }
-    // Nothing is held, and the pool is forgotten.
+    // No capacity is held, and the pool is dropped.
     pool.fails_over(3540);
     assert_eq!(pool.server.report().remembered, 1);
     pool.server.asks("a", 1.0);
@@ -250,7 +250,7 @@ fn lost_notes_are_written_again() {
     near(pool.member("a").balance, 25.0, 2.0);
 }
 
-/// Little has to be said: what only goes on with time goes on by itself.
+/// Values that change only with time need no notes.
 #[test]
 fn idle_clients_need_few_notes() {
     let mut pool = RememberedPool::new(10.0, &[]);
@@ -291,8 +291,7 @@ fn remembered_balances_are_within_tolerance() {
         for member in pool.server.resource.pool_members(PoolFilter::Connected, None, usize::MAX).members {
             one(&mut noted, now, Request::Ask(ask(&member.id, 1.0, None)));
             let found = noted.pool_member(HolderKind::Client, &member.id).expect("it has just asked").balance;
-            // Thirty seconds of time, and what was used in them if that is less than a sixteenth; and as long until it
-            // is said.
+            // Thirty seconds of growth, usage of less than a sixteenth, and one second until the note is written.
             let error = member.balance / 16.0 + 31.0;
             assert!((found - member.balance).abs() <= error, "{round}: {found} of {member:?}");
         }

@@ -1,4 +1,4 @@
-//! Pools in a tree.
+//! Pools in a tree of nodes.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn node(server: &mut PoolServer, id: &str, slices: &[Claim]) -> f64 {
     node_with(server, id, slices, None)
 }
 
-/// A node that reports: those below it use this part of what it has.
+/// A node that reports the part of its capacity that is in use.
 fn node_reports(server: &mut PoolServer, id: &str, slices: &[Claim], part: f64) -> f64 {
     let usage = Usage { recharging: part, request_cost: Amount::ZERO, interval: None };
     node_with(server, id, slices, Some(Box::new(News { key: None, usage: Some(usage) })))
@@ -149,7 +149,7 @@ fn node_overload_closes_places_once() {
     let pool = server.report();
     near(pool.total.get(), 12.5, "what it had is closed");
     near(pool.used.get(), 10.0, "the same part of what is left is in use");
-    // Those below are sent away little by little, the same part of them is in use.
+    // The node disconnects its clients slowly, and the same part stays in use.
     for _ in 0..3 {
         server.pass(5);
         server.tick();

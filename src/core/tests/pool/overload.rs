@@ -1,8 +1,8 @@
-//! What happens when more is used than can be served, and how rarely that is.
+//! Overloads: usage beyond the base, its victims, and the total.
 
 use super::*;
 
-/// A pool in which `clients` are connected, each with one unit; all of them have just reported to use this part of it.
+/// A pool with this number of connected clients of one unit each. All have reported that they use this part of it.
 fn crowded(base: f64, clients: usize, fraction: f64, parameters: &[(&str, &str)]) -> PoolServer {
     let mut settings = settings(base, &[&[("max_capacity", "1000")], parameters].concat());
     settings.refresh = Millis::from_secs(16);
@@ -28,7 +28,7 @@ fn connected(server: &PoolServer) -> usize {
     server.list(PoolFilter::Connected).len()
 }
 
-/// All ask in turn over a refresh interval, and report the same.
+/// All clients ask in turn over one refresh interval and report this usage.
 fn refresh(server: &mut PoolServer, clients: usize, fraction: f64) {
     for n in 0..clients {
         server.now = server.now.plus(Millis(16_000 / clients as u64));
@@ -38,8 +38,8 @@ fn refresh(server: &mut PoolServer, clients: usize, fraction: f64) {
     }
 }
 
-/// Refreshes are slow and overloads sudden: a victim goes on until it asks. If that counted as before, more and more
-/// would be told to go, long before anything of it is seen.
+/// A victim uses its capacity until it asks. If that usage still counted, the pool would cut off more and more clients
+/// before the first cut has an effect.
 #[test]
 fn overload_cuts_no_more_clients_than_needed() {
     for mode in ["slots", "rate"] {
@@ -103,7 +103,7 @@ fn overload_by_priority_clients_starts_an_underrun() {
     assert_eq!(server.report().used.get(), 10.0);
 }
 
-/// With `exp` the total falls by less than what the victims had, so that some of their places stay open.
+/// With `exp` the total falls by less than the capacity of the victims, so some of their places stay open.
 #[test]
 fn victim_stays_cut_off_until_it_asks() {
     let mut server = crowded(10.0, 12, 0.5, &[("drop_mode", "exp")]);
@@ -208,7 +208,7 @@ fn cost_weights_follow_the_limiting_factor() {
     near(step(&mut server, 2.0), 1.2);
 }
 
-/// Three priority clients hold 180 of a pool of a hundred, and have just reported that they use half of it.
+/// Three priority clients hold 180 of a pool with a base of 100, and have reported that they use half of it.
 fn three_use_half(parameters: &[(&str, &str)]) -> PoolServer {
     let mut server = PoolServer::with_options(ResourceOptions {
         learning_until: Millis(1000),
@@ -229,7 +229,7 @@ fn three_use_half(parameters: &[(&str, &str)]) -> PoolServer {
     server
 }
 
-/// T2 of an overload: reports come one after the other, and what each adds must not wait for the next window.
+/// Reports arrive one after the other. The excess of each must not wait for the next window.
 #[test]
 fn reports_within_one_window_lower_the_total() {
     let mut server = three_use_half(&[]);
@@ -267,7 +267,7 @@ fn manager_choice_replaces_pool_choice() {
     assert_eq!(["p", "q", "r"].map(|id| server.due(id)), [40.0, 60.0, 60.0]);
 }
 
-/// As long as more is used than can be served it is one overload, however many are cut off for it.
+/// An overload lasts until usage is below the base, regardless of the number of victims.
 #[test]
 fn overload_is_counted_once() {
     let mut server = crowded(10.0, 15, 0.5, &[("raise_tc_s", "10")]);
@@ -294,8 +294,8 @@ fn overload_is_counted_once() {
     panic!("no overload");
 }
 
-/// How often more is used than can be served in eight hours, if the total rises by a factor of e in this time at most.
-/// Sixty clients use what they have a quarter of the time, each by itself; twenty units can be served.
+/// The number of overloads in eight hours with this `raise_tc_s`. Each of sixty clients uses its capacity a quarter of
+/// the time; the base is twenty units.
 fn overloads(raise_tc: &str) -> u64 {
     let mut settings = settings(20.0, &[("max_capacity", "80"), ("raise_tc_s", raise_tc)]);
     settings.refresh = Millis::from_secs(20);

@@ -1,4 +1,4 @@
-//! A principal with many ids keeps its share of the places, and no more while clients of others wait.
+//! A principal with many ids keeps no more than its share of the places while clients of others wait.
 
 use super::*;
 use crate::types::{ChargedTo, Principal, PrincipalShare};
@@ -11,7 +11,7 @@ impl PoolServer {
         self.send(Ask { charged_to, ..self.request(id, 1.0) })
     }
 
-    /// Clients of a principal ask, and ask again, until nothing changes; how many of them have a place then.
+    /// Lets the clients of each principal ask until nothing changes. Returns how many of each have a place.
     fn places_of(&mut self, groups: &[(u32, usize)]) -> Vec<usize> {
         let id = |principal: u32, n: usize| format!("p{principal}-{n}");
         for _ in 0..4 {

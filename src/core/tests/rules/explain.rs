@@ -1,4 +1,4 @@
-//! An explanation says why a holder has what it has, and what it predicts comes true.
+//! Explanations name the reason, and the predicted end is correct.
 
 use super::*;
 use crate::{
@@ -11,7 +11,7 @@ impl Server {
         explain(&self.resource, self.now, HolderKind::Client, id).expect("a known holder")
     }
 
-    /// Time passes until just after the explanation says that nothing blocks the holder any more.
+    /// Advances to just after the latest end of the explanation.
     fn pass_until_unblocked(&mut self, explanation: &Explanation) {
         self.now = explanation.latest.expect("the blocks end").plus(Millis(1));
         self.resource.tick(self.now);

@@ -1,4 +1,4 @@
-//! What a forecast says of other settings is what a resource does under them.
+//! Forecasts match the behaviour of the resource under the other settings.
 
 use super::*;
 use crate::{
@@ -22,7 +22,7 @@ impl Server {
         forecast.finish(usize::MAX)
     }
 
-    /// Every holder asks for what it wanted until nothing changes any more.
+    /// Every holder repeats its request until leases settle.
     fn come_round(&mut self, wants: &[(&str, f64)]) {
         for _ in 0..3 {
             self.pass(16_000);

@@ -1,4 +1,4 @@
-//! When holders ask: hints, shorter refresh intervals, and requests that come too soon.
+//! Request timing: hints, shortened refresh intervals, and requests that come too soon.
 
 use super::*;
 use crate::{resource::watch_list::HintReason, types::Sum};
@@ -45,7 +45,7 @@ fn shrink_hint_needs_a_waiting_holder() {
     let mut server = contended(&["a", "b"]);
     server.release(HolderKind::Client, "b", None);
     assert_eq!(server.hints(), []);
-    // Another algorithm takes something from b for a, which does not know yet, and so does not wait.
+    // The other algorithm moves capacity from b to a. a has not asked since, so it does not wait.
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 100.0), ("b", 60.0), ("c", 10.0)]);
     server.listens("b");
@@ -97,7 +97,7 @@ fn ignored_hint_is_repeated_with_doubling_pauses() {
         pauses.push(pause);
     }
     assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 6400, 6400]);
-    // Once it has come its next hint is a first one.
+    // After its request the pause starts again.
     server.asks("a", 100.0);
     assert_eq!(server.hinted("a"), Some(HintReason::Confirm));
     assert_eq!(server.looks_again_in(), Some(200));
@@ -230,9 +230,9 @@ fn pass_resumes_and_visits_every_holder() {
     assert!(server.resource.sums().held <= Sum::from(Amount::clamped(100.0)));
 }
 
-// Holders without hints get a shorter refresh interval while they wait, or while others wait for them.
+// Unwatched holders get a shorter refresh interval while they wait, or while others wait for them.
 
-/// Two that share, and one that comes and gets nothing yet.
+/// Two clients that share the capacity, and a newcomer that gets nothing yet.
 fn with_a_newcomer(reuse: Reuse) -> Server {
     let mut server = Server::new(Settings { reuse, ..fair(100.0) });
     server.round(&[("a", 100.0), ("b", 100.0)]);

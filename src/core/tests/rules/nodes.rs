@@ -1,4 +1,4 @@
-//! A child node stands for the clients below it, and divides what its parent lends.
+//! A child node represents its clients at the parent and divides its supply among them.
 
 mod names;
 mod parent;
@@ -8,7 +8,7 @@ use crate::resource::report::resource_report;
 
 const CLIENTS: [f64; 6] = [40.0, 40.0, 40.0, 10.0, 10.0, 300.0];
 
-/// The leases of the clients once all have refreshed often enough.
+/// A server after all requests have been repeated until leases settle.
 fn settled(kind: AlgorithmKind, capacity: f64, asks: impl Fn(&Server) -> Vec<Ask>) -> Server {
     let mut server = Server::new(Settings::new(kind, Amount::clamped(capacity)));
     for _ in 0..4 {
@@ -63,7 +63,7 @@ fn equal_slices_count_twice() {
     assert_eq!((server.report("n").due.get(), server.report("a").due.get()), (45.0, 45.0));
 }
 
-/// Each band takes memory: a node that reports a thousand of them counts as a thousand holders.
+/// Each band takes memory, so a node with a thousand bands counts as a thousand holders.
 #[test]
 fn every_band_of_a_node_takes_a_place() {
     let mut server = Server::with_options(ResourceOptions { max_holders: 4, ..options(fair(100.0)) });
@@ -85,7 +85,7 @@ fn every_band_of_a_node_takes_a_place() {
     assert_eq!(server.asks("b", 10.0), 10.0);
 }
 
-// A node with a parent gives no more, and for no longer, than its own lease says.
+// The supply bounds the amount and the length of the leases of a node.
 
 fn lent(kind: AlgorithmKind, capacity: f64, until: u64) -> Server {
     let mut server = Server::below(Settings::new(kind, Amount::ZERO));
@@ -93,7 +93,7 @@ fn lent(kind: AlgorithmKind, capacity: f64, until: u64) -> Server {
     server
 }
 
-/// By a parent of ours: under STATIC it says what each client may have.
+/// A supply of a Leaseway parent. Under STATIC its terms say what each client may have.
 fn supply(server: &mut Server, capacity: f64, until: u64) {
     let each = (0, Terms::Each(Amount::clamped(100.0)));
     let is_static = server.resource.settings().kind == AlgorithmKind::Static;
@@ -121,7 +121,7 @@ fn ended_supply_leaves_zero_capacity() {
         let mut server = lent(*kind, 100.0, 30_000);
         assert_eq!(server.asks("a", 10.0), 10.0);
         server.pass(30_000);
-        // The server still believes in the lease of `a`, by the allowance; that must not renew it.
+        // The lease of `a` still counts because of the clock allowance, but it must not be renewed.
         assert_eq!(server.asks("a", 10.0), 0.0, "{kind:?}");
         assert_eq!(server.asks("b", 10.0), 0.0, "{kind:?}");
         assert_eq!(server.resource.settings().capacity, Amount::ZERO);

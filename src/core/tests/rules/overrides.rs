@@ -1,4 +1,4 @@
-//! What operators set in place of a template's capacity acts as another template would, and ends without a trace.
+//! An override acts like a template with another capacity.
 
 use std::sync::Arc;
 
@@ -107,8 +107,7 @@ fn override_below_a_parent_only_lowers() {
     assert_eq!(server.capacity(), 0.0, "the loan has ended");
 }
 
-/// A node that learns takes all that is lent to it for given out, no matter what is in force now: earlier masters
-/// of it may have begun without the override.
+/// A node in learning mode counts its whole supply as lent, because its earlier masters may have had no override.
 #[test]
 fn learning_node_counts_the_whole_supply_as_lent() {
     let learning_until = Millis(61_000);

@@ -1,5 +1,4 @@
-//! A round absorbs all waiting requests, settles once and answers them; and what settings, ends of leases and cuts of
-//! the capacity change about that.
+//! Rounds: settlement of waiting requests, changed settings, expiry, and cuts of the capacity.
 
 use super::*;
 
@@ -46,9 +45,9 @@ fn release_keeps_its_place_in_a_round() {
     assert_eq!(server.resource.holders(), 1);
 }
 
-// When the capacity that a holder gives up may be given to another.
+// Reuse of capacity that a holder gives up.
 
-/// The refreshes, 16 s apart, at which `b` gets its half of what `a` held alone.
+/// The number of refreshes, 16 s apart, until `b` gets half of the capacity that `a` held alone.
 fn refreshes_until_shared(reuse: Reuse, kind: HolderKind) -> (usize, Server) {
     let mut settings = fair(100.0);
     settings.reuse = reuse;
@@ -106,7 +105,7 @@ fn outstanding_capacity_is_not_reused() {
     }
 }
 
-// A lease ends at its holder before it ends at the server.
+// Expiry: a lease ends at its holder before it ends at the server.
 
 #[test]
 fn lease_expires_after_rounding_and_clock_allowance() {
@@ -137,7 +136,7 @@ fn expired_holders_are_removed() {
     assert_eq!(server.resource.sums(), crate::lease::ledger::Sums::default());
 }
 
-/// The leak when left out: 556 of 500.
+/// Without this rule 556 of 500 were in use.
 #[test]
 fn a_shorter_lease_does_not_shorten_the_one_before() {
     let mut server = Server::new(fair(100.0));
@@ -164,9 +163,9 @@ fn max_holders_refuses_newcomers_only() {
     assert_eq!(server.asks("c", 10.0), 10.0);
 }
 
-// The capacity may be cut below what is held. The Go server answers that with negative grants.
+// Cuts of the capacity below the held amount. The Go server answers with negative grants.
 
-/// The leak when left out: 502 to 568 of 500.
+/// Without this rule 502 to 568 of 500 were in use.
 #[test]
 fn an_inflated_record_is_no_entitlement() {
     let mut server = Server::new(fair(100.0));
@@ -190,7 +189,7 @@ fn no_holder_grows_while_more_is_held_than_the_capacity() {
     assert_eq!(server.asks("a", 90.0), 25.0);
 }
 
-// New settings take effect at once; leases stay.
+// Changed settings: they take effect at once, and leases stay.
 
 #[test]
 fn changed_algorithm_applies_to_the_next_round() {
@@ -238,7 +237,7 @@ fn refresh_interval_is_shorter_than_the_lease() {
     assert_eq!(server.leases["a"].refresh, Millis(19_000));
 }
 
-// A request whose wants could not be read renews what is known of its holder.
+// Renewals: requests whose wants could not be read.
 
 fn renew(server: &mut Server, ask: Ask) -> Answer {
     one(&mut server.resource, now_at(server.now), Request::Renew(ask))
@@ -296,7 +295,7 @@ fn renewal_of_an_unknown_holder_needs_a_live_lease() {
     assert_eq!(server.report("a").wants.get(), 40.0, "what it goes by");
 }
 
-// Capacity that a holder may use after its lease has ended and no server can be reached.
+// Safe capacity: what a holder may use after its lease has ended while no server can be reached.
 
 fn safe(server: &Server, id: &str) -> f64 {
     server.leases[id].safe_capacity
@@ -339,7 +338,7 @@ fn safe_capacity_is_finite() {
     assert_eq!(safe(&server, "n"), 120.0);
 }
 
-// With `shadow` all clients get what they want; what they would have got is reported.
+// Shadow mode.
 
 fn shadow(capacity: f64) -> Settings {
     let mut settings = fair(capacity);

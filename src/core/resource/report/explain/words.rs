@@ -191,7 +191,7 @@ impl Explanation {
                 "An assignment (`leaseway pool set`) would give it a place before others."
             }
             DueRule::NothingLent => "The parent says why: explain this node there.",
-            DueRule::LoanEnded => "Visit at the parent: `leaseway status` of this node says when it answered last.",
+            DueRule::LoanEnded => "Look at the parent: `leaseway status` of this node says when it answered last.",
             _ => return None,
         };
         Some(could.to_owned())

@@ -1,4 +1,4 @@
-//! Rules for clients by their ids: weights, minimums, maximums.
+//! Client rules: weights, minimums, maximums.
 
 use super::*;
 use crate::{

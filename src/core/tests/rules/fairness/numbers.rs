@@ -1,10 +1,10 @@
-//! Amounts from the smallest to the largest are kept to the bit, and never add up to more than there is.
+//! Very small and very large amounts are exact, and their sums stay within the capacity.
 
 use super::*;
 
 #[test]
 fn the_largest_and_the_smallest_wants_are_granted_exactly() {
-    // A pool gives what is of use, not what is wanted.
+    // A pool grants places, not wants.
     for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         for wants in [1e15, 1e-9, 0.1, 1.0 / 3.0, 0.0] {
             let mut server = Server::new(Settings::new(kind, Amount::MAX));
@@ -43,7 +43,7 @@ fn wants_that_sum_to_the_capacity_are_met() {
     }
 }
 
-/// A lease is zero or large enough to use. Doorman's Go limiter treated 3.55e-15 as unlimited.
+/// Whether a lease is zero or large enough to use. Doorman's Go limiter treated 3.55e-15 as unlimited.
 fn is_of_use(given: f64) -> bool {
     given == 0.0 || given >= 1e-9
 }

@@ -1,4 +1,4 @@
-//! Bands of higher priority go first or count for more, if the template says so.
+//! Priority modes: strict bands and weights.
 
 use super::*;
 
@@ -110,7 +110,7 @@ fn ignored_priorities_are_reported_to_the_parent() {
     }
 }
 
-/// Bands that to the parent are not due the same cannot all be divided by what it says of one.
+/// Bands with different terms at the parent cannot be divided by the terms of one of them.
 #[test]
 fn differing_terms_are_ignored_in_one_band() {
     let mut server = below(AlgorithmKind::ProportionalShare);
@@ -121,7 +121,7 @@ fn differing_terms_are_ignored_in_one_band() {
     assert_eq!((server.report("a").due.get(), server.report("b").due.get()), (30.0, 30.0));
 }
 
-/// Otherwise it would be a refresh of the node, and with several levels one of each, until they count.
+/// Otherwise priorities would take effect one refresh later per level of the tree.
 #[test]
 fn reported_priorities_take_effect_at_once() {
     let mut root = Server::new(fair(100.0));
@@ -136,7 +136,7 @@ fn reported_priorities_take_effect_at_once() {
     assert_eq!((root.report("one").due.get(), root.report("other").due.get()), (20.0, 80.0));
 }
 
-/// It reports all of its clients at priority 1, regardless of their claims, and would go before every client of 0.
+/// A Doorman server reports all of its clients at priority 1, so they would precede every client of priority 0.
 #[test]
 fn doorman_servers_have_a_configured_priority() {
     for (doorman_priority, due) in [(0, [50.0, 50.0]), (1, [80.0, 20.0]), (-1, [20.0, 80.0])] {
@@ -145,7 +145,7 @@ fn doorman_servers_have_a_configured_priority() {
         server.asks("ann", 80.0);
         assert_eq!([server.report("go").due.get(), server.report("ann").due.get()], due, "{doorman_priority}");
     }
-    // Nodes of ours say what their clients claim, and clients what they claim themselves.
+    // Leaseway nodes report the priorities of their clients.
     let mut server = Server::new(Settings { priority: Priority::Strict, ..fair(100.0) });
     let ours = Ask { outstanding: Some(Amount::ZERO), ..server.node_request("ours", &[slice(1, 30.0, 1)]) };
     server.deliver(ours);

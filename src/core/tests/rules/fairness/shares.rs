@@ -1,4 +1,4 @@
-//! Records are counted to principals, and one that has its share gets no new ones.
+//! Records are charged to principals. A principal that has its share gets no new record.
 
 use super::*;
 use crate::types::{ChargedTo, Principal};
@@ -37,7 +37,7 @@ fn record_is_charged_to_its_first_principal() {
     server.pass(120_000);
     server.resource.tick(server.now);
     assert_eq!(books.after(&mut server), []);
-    // A record in the place of one that has gone is not counted to whom that was.
+    // A new record in a reused slot is not charged to the former principal.
     server.deliver(ask("of none either", 1.0, None));
     assert_eq!(books.after(&mut server), []);
 }

@@ -1,4 +1,4 @@
-//! With `whole_units` no client gets a part of a unit, and the units that are left over go round.
+//! `whole_units`: only whole units are granted, and left-over units rotate.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn whole(capacity: f64) -> Settings {
     settings
 }
 
-/// Each client asks at its refresh time, and again at once to confirm a smaller lease; calls `look` all the time.
+/// Each client asks at its refresh time, and again at once to confirm a smaller lease. Calls `look` every 100 ms.
 fn live(server: &mut Server, wants: &[(&str, f64)], secs: u64, mut look: impl FnMut(&Server)) {
     let mut due: BTreeMap<&str, Millis> = wants.iter().map(|(id, _)| (*id, server.now)).collect();
     for _ in 0..secs * 10 {
@@ -58,7 +58,7 @@ fn three_units_rotate_among_ten_clients() {
         for had in had {
             assert!((had / looks - 0.3).abs() < 0.05, "{kind:?}: one of ten had {} of a unit", had / looks);
         }
-        // A unit is idle from when it is given up until the next one asks for it, about a second of forty.
+        // A unit is idle between its release and the next request, about one second of forty.
         assert!(used / looks > 0.9 * 3.0, "{kind:?}: {} of 3 units were in use", used / looks);
     }
 }

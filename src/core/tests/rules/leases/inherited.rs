@@ -1,4 +1,4 @@
-//! What earlier masters promised is moved to the holders that name it (rules E2 to E12).
+//! Inherited leases are claimed by their holders (rules E2 to E12).
 
 use super::*;
 use crate::{
@@ -27,7 +27,7 @@ fn heir(total: f64) -> Server {
     heir_of(fair(100.0), total, &[])
 }
 
-/// A lease of a former master, of this number.
+/// A lease of a former master, with this token.
 fn former(number: u64, capacity: f64) -> Has {
     Has { token: Token::new(number), capacity: Amount::clamped(capacity), expiry_time: now_at(Millis(80_000)).unix }
 }
@@ -36,7 +36,7 @@ fn names(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
     ask(id, wants, Some(former(number, capacity)))
 }
 
-/// As clients of the original protocol ask, and those that echo tokens without knowing.
+/// A request of a client of the original protocol, or of one that echoes unknown fields.
 fn plain(ask: Ask) -> Ask {
     Ask { drops_late: false, ..ask }
 }
@@ -72,12 +72,12 @@ fn claim_moves_capacity_to_its_holder() {
     assert_eq!(server.asks("new", 50.0), 20.0, "not only at the horizon");
 }
 
-/// Of a holder whose lease ended while there was no master.
+/// A request of a holder whose lease ended while there was no master.
 fn lapsed(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
     Ask { had: Some(former(number, capacity)), ..ask(id, wants, None) }
 }
 
-/// 100, and leases from the 17th on are in it also if they have ended.
+/// A total of 100 that includes ended leases from token 17 on.
 fn with_floor() -> Inherited {
     Inherited {
         total: Amount::clamped(100.0),
@@ -211,7 +211,7 @@ fn release_of_a_former_lease_frees_nothing() {
     assert_eq!((server.held(), server.resource.sums().wants.get()), (50.0, 0.0));
 }
 
-/// A request of a client that knows the original protocol alone.
+/// A request of a client that speaks only the original protocol.
 fn without_token(ask: Ask) -> Ask {
     let has = ask.has.map(|has| Has { token: None, ..has });
     plain(Ask { has, ..ask })
@@ -246,7 +246,7 @@ fn without_a_token_an_unambiguous_lease_confirms() {
     assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like any other");
 }
 
-/// Shrinking it would free nothing before the inherited leases end.
+/// A smaller lease would free nothing before the inherited leases end.
 #[test]
 fn without_a_token_an_answer_waits_for_an_unambiguous_lease() {
     let mut server = heir(100.0);
@@ -290,7 +290,7 @@ fn explanation_of_a_client_without_tokens() {
     assert_eq!(server.deliver(plain(ask("silent", 50.0, None))), 50.0);
 }
 
-/// It may be one of those that had something.
+/// It may be a former holder.
 #[test]
 fn silent_client_is_left_out_until_former_holders_have_asked() {
     let silent = |id, wants| plain(ask(id, wants, None));

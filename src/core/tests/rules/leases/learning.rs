@@ -1,4 +1,4 @@
-//! A new master that knows nothing gives back what holders have, and nothing else.
+//! Learning mode: a new master without promises restores the leases of holders and gives nothing else.
 
 use super::*;
 use crate::resource::report::resource_report;
@@ -127,7 +127,7 @@ fn unknown_lease_outside_learning_mode_gives_nothing() {
     assert_eq!(server.counters().unaccounted, 0, "this is what learning is for");
 }
 
-/// The leak when left out: 669 of 500, without any loss or delay.
+/// Without this rule 669 of 500 were in use, without any lost or delayed message.
 #[test]
 fn learning_child_node_confirms_nothing() {
     let mut server = Server::new(fair(100.0));
@@ -143,8 +143,7 @@ fn learning_child_node_confirms_nothing() {
     assert_eq!((server.node_asks("n", &all), server.held()), (50.0, 50.0));
 }
 
-/// The leak when left out: 505 of 500. The lease that was cut from the parent's older, larger one would outlive that
-/// one.
+/// Without this rule 505 of 500 were in use: a lease from the older, larger supply would outlive that supply.
 #[test]
 fn learning_child_node_renews_no_more_than_its_supply() {
     let mut server = Server::with_options(ResourceOptions {
@@ -164,7 +163,7 @@ fn learning_child_node_renews_no_more_than_its_supply() {
     assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (0.0, 0.0));
 }
 
-/// Its supply may be less than former masters lent on, so capacity that looks free may still be in use.
+/// The supply may be less than former masters lent, so capacity that looks free may be in use.
 #[test]
 fn learning_child_node_lends_no_more_beyond_a_claim() {
     let lent = |source, learns_for| {

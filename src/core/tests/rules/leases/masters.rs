@@ -1,5 +1,4 @@
-//! One master after the other, each of which begins with what the log says (rules E1, E2 and E13), and what is written
-//! for it.
+//! Sequences of masters that start from the log (rules E1, E2 and E13), and the changes that they write.
 
 use super::*;
 use crate::{
@@ -12,12 +11,12 @@ use crate::{
 struct Masters {
     server: Server,
     log: Promises,
-    /// How far the clock of the cluster has got in the log.
+    /// The cluster time in the log.
     stored: ClusterTime,
     clock: ClusterClock,
     settings: Settings,
     written: usize,
-    /// The log has no parts: a total is all that a new master knows.
+    /// Drops the parts from the log, so a new master knows only the total.
     forgets_parts: bool,
 }
 
@@ -81,8 +80,9 @@ fn minute(capacity: f64) -> Settings {
     Settings { lease: Millis(60_000), ..fair(capacity) }
 }
 
-/// Twelve clients have all there is; at 20 s half of them die and six others come, and from then on the master changes
-/// every ten seconds. What the newcomers have together, second by second from then on, and what explain says to one.
+/// Twelve clients hold the whole capacity. At 20 s half of them die, six others come, and the master starts to change
+/// every ten seconds. Returns for each second from then on the sum of the newcomers' leases and the explained end for
+/// one of them.
 fn newcomers(forgets_parts: bool) -> Vec<(f64, Option<Millis>)> {
     let mut masters = Masters { forgets_parts, ..Masters::new(minute(1000.0)) };
     let ids = |of: &str| -> Vec<String> { (0..6).map(|n| format!("{of}{n}")).collect() };
@@ -162,7 +162,7 @@ fn lease_renewed_by_a_claim_leaves_the_earlier_part() {
     assert_eq!((masters.unclaimed(), masters.asks("new", 100.0)), (0.0, 100.0));
 }
 
-/// So much of the capacity is missing after a failover at a resource where nothing has moved for a minute.
+/// The room that is withheld after a failover, if demand was constant for a minute.
 #[test]
 fn quiet_resource_keeps_little_room() {
     let mut masters = Masters::new(fair(1000.0));
@@ -182,7 +182,7 @@ fn quiet_resource_keeps_little_room() {
     assert!(withheld <= 20.0, "{withheld} of 1000");
 }
 
-/// How many changes a workload writes in twenty minutes.
+/// The number of changes that a workload writes in twenty minutes.
 fn writes(wants: impl Fn(u64, u64) -> f64) -> usize {
     let mut masters = Masters::new(fair(1000.0));
     for turn in 0..75 {
@@ -200,7 +200,7 @@ fn writes(wants: impl Fn(u64, u64) -> f64) -> usize {
     masters.written
 }
 
-/// As many as when a horizon always left room for an eighth of the capacity.
+/// The counts equal those of a constant room of an eighth of the capacity.
 #[test]
 fn adaptive_room_costs_no_more_writes() {
     let noise = |turn: u64, n: u64| (turn * 7919 + n * 104_729) % 97;

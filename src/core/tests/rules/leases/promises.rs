@@ -1,4 +1,4 @@
-//! Which totals and horizons the quorum stores, and which answers wait for that.
+//! The totals and horizons that a master proposes, and the answers that wait for them.
 
 use super::*;
 use crate::lease::proposer::Proposal;
@@ -16,7 +16,7 @@ impl Server {
         self.resource.take_changes(self.now)
     }
 
-    /// All that there is to promise is stored.
+    /// Stores all pending changes.
     fn settle(&mut self) -> Option<Changes> {
         let changes = self.take().changes;
         if let Some(changes) = &changes {

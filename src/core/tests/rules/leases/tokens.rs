@@ -1,4 +1,4 @@
-//! What proves which lease its holder knows, and what does not.
+//! Tokens: which requests confirm a lease.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn delayed_request_with_an_older_lease_is_dropped() {
     assert_eq!(server.counters().stale, 1);
 }
 
-/// Counted as outstanding, it took from the others what nobody used (`simulate drawn --seed 29`: held 4 of 2).
+/// Its outstanding amount would count although nobody uses it (`simulate drawn --seed 29`: held 4 of 2).
 #[test]
 fn delayed_request_with_an_ended_lease_is_dropped() {
     let mut server = Server::new(fair(100.0));
@@ -83,8 +83,8 @@ fn outstanding_amount_counts_until_the_latest_end() {
     server.change(|settings| settings.lease = Millis::from_secs(20));
     assert_eq!(server.node_asks("n", &[slice(1, 10.0, 0)]), 10.0);
     server.pass(5_000);
-    // It knows of the 10, but its own clients still use leases cut from the 80, which last until 60 s; the newest until
-    // 41.
+    // It has confirmed the 10, but its clients still use leases from the 80, which last until 60 s. Its newest lease
+    // lasts until 41 s.
     let outstanding = Amount::clamped(80.0);
     assert_eq!(
         server.deliver(Ask { outstanding: Some(outstanding), ..server.node_request("n", &[slice(1, 10.0, 0)]) }),
@@ -98,7 +98,7 @@ fn outstanding_amount_counts_until_the_latest_end() {
     assert_eq!(server.held(), 0.0);
 }
 
-/// The leak when left out: 640 of 500.
+/// Without this rule 640 of 500 were in use.
 #[test]
 fn a_delayed_release_does_not_free_a_newer_lease() {
     let mut server = Server::new(fair(100.0));

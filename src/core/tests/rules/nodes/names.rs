@@ -1,4 +1,4 @@
-//! Nodes with the same name are distinguished by their instance.
+//! Nodes with the same name are distinguished by their instance ids.
 
 use super::*;
 use crate::resource::{NodeInstance, report::holder_reports};
@@ -51,7 +51,7 @@ fn first_of_two_live_nodes_keeps_the_name() {
     let mut server = server(100.0);
     let (mut first, mut second) = (Namesake::new(1, 0), Namesake::new(2, 0));
     assert_eq!(first.asks(&mut server, 70.0), 70.0);
-    // It may be the same node, which has forgotten what it had.
+    // It may be the same node after a loss of its data.
     assert_eq!(second.asks(&mut server, 70.0), 30.0, "what is free");
     server.pass(5000);
     assert_eq!(first.asks(&mut server, 100.0), 70.0, "it is heard again, and keeps what it has");
@@ -82,7 +82,7 @@ fn second_node_gets_the_name_after_release_or_expiry() {
         server.resource.tick(server.now);
         second.lease = None;
         assert_eq!(second.asks(&mut server, 100.0), 100.0, "gives back: {gives_back}");
-        // Now it is the other way round.
+        // Now the roles are reversed.
         first.lease = None;
         if !gives_back {
             assert_eq!(first.asks(&mut server, 100.0), 0.0, "forgotten by now");
@@ -106,7 +106,7 @@ fn restarted_node_without_data_starts_from_free_capacity() {
     assert_eq!(after.asks(&mut server, 60.0), 60.0);
     let (holders, _) = holder_reports(&server.resource, server.now, 0, 10);
     assert_eq!(holders.len(), 1, "nothing is left of the one before");
-    // It was cut off all the time. Now it is the second.
+    // It was partitioned all the time and returns as the second instance.
     server.pass(1000);
     before.lease = None;
     before.asks(&mut server, 10.0);
@@ -131,7 +131,7 @@ fn nodes_without_an_instance_id_share_the_record() {
     let mut server = server(100.0);
     let mut silent = Namesake { instance: None, lease: None };
     assert_eq!(silent.asks(&mut server, 80.0), 80.0);
-    // It was brought up to date.
+    // The node is upgraded and sends an instance id now.
     let mut node = Namesake { instance: NodeInstance::new(1, 1), lease: silent.lease };
     assert_eq!(node.asks(&mut server, 80.0), 80.0);
     silent.lease = node.lease;

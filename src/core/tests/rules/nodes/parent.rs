@@ -1,4 +1,4 @@
-//! What a node and its parent tell each other.
+//! Reports to a parent, and the terms that come with its supply.
 
 use super::*;
 use crate::lease::promises::Inherited;
@@ -16,7 +16,7 @@ fn with(kind: AlgorithmKind, capacity: f64) -> Server {
     server
 }
 
-/// Rule 5. To say "nothing" would take from all what they have, at every change of masters.
+/// Rule 5: an answer of zero would take the leases of all clients at every failover.
 #[test]
 fn node_without_supply_decides_nothing() {
     let wants = [Claim::of_client(Amount::clamped(40.0), 0)][..].into();
@@ -45,7 +45,7 @@ fn node_without_supply_decides_nothing() {
     assert_eq!(server.asks("b", 60.0), 50.0);
 }
 
-/// Rule 2: the node may have lent on more than its new lease, for longer than the old one lasts.
+/// Rule 2: the node may have lent more than its new lease, for longer than the old lease lasts.
 #[test]
 fn capacity_lent_by_a_node_counts_until_its_next_report() {
     let mut server = Server::new(fair(100.0));
@@ -88,7 +88,7 @@ fn the_parent_is_asked_early_when_demand_has_moved() {
     assert!(server.resource.asks_early());
 }
 
-/// Rule 10: clients elsewhere wait for it.
+/// Rule 10: clients of other nodes wait for that capacity.
 #[test]
 fn the_parent_is_asked_early_when_holders_have_confirmed() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
@@ -132,7 +132,7 @@ fn child_nodes_have_a_shorter_refresh_interval() {
     }
 }
 
-/// The border refuses them too; but nothing that a parent says may stop a node.
+/// The server refuses such terms, too. No input of a parent may crash a node.
 #[test]
 fn invalid_terms_are_ignored() {
     for equal in [f64::NAN, f64::INFINITY, -1.0, -0.0] {
@@ -157,7 +157,7 @@ fn equal_share_comes_from_the_parent() {
     );
 }
 
-/// The settings come with the same answer as the terms; whichever is put in force first.
+/// Settings and terms come in one answer, and either may be applied first.
 #[test]
 fn terms_survive_a_change_of_the_priority_mode() {
     let mut server = child(AlgorithmKind::ProportionalShare);
@@ -246,7 +246,7 @@ fn weights_are_reported_as_numbers_of_clients() {
     assert_eq!(region.resource.summarize(region.now).claims[..], [slice(8, 400.0, 1), slice(4, 240.0, 1)]);
 }
 
-/// Two of a band that gets no more than its reserve, one above them.
+/// Two clients in a band that gets only its reserve, and one in a higher band.
 fn with_reserve(reserve: f64, high: f64) -> Server {
     let mut server = child(AlgorithmKind::FairShare);
     server.change(|settings| (settings.priority, settings.reserve) = (Priority::Strict, reserve));
@@ -261,7 +261,7 @@ fn dues(server: &Server) -> [f64; 3] {
     ["high", "a", "b"].map(|id| (server.report(id).due.get() * 1e6).round() / 1e6)
 }
 
-/// Their level is one of the whole tree.
+/// The level of the reserve is that of the whole tree.
 #[test]
 fn terms_of_the_parent_replace_the_reserve() {
     let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
@@ -295,7 +295,7 @@ fn late_or_shorter_supply_takes_effect() {
     assert_eq!(server.asks("b", 60.0), 40.0);
 }
 
-/// A node asks early only when that matters to those below it.
+/// A child node asks early only if its own holders need it.
 #[test]
 fn child_node_that_reports_is_never_too_soon() {
     let mut server = Server::new(fair(100.0));
@@ -309,8 +309,7 @@ fn child_node_that_reports_is_never_too_soon() {
     assert_eq!(server.send(server.node_request("go", &[slice(1, 10.0, 0)])), Answer::TooSoon);
 }
 
-/// A parent that says no terms speaks only the original protocol. What it lends under STATIC is what each client may
-/// have.
+/// A parent without terms speaks only the original protocol. Under STATIC its lease is the maximum of each client.
 #[test]
 fn static_supply_without_terms_is_a_maximum_per_client() {
     let mut server = with(AlgorithmKind::Static, 50.0);

@@ -1,4 +1,4 @@
-//! What went wrong in the first code of this kind that was published, each as a test.
+//! Underruns: faults of the first published light-server pool, one test each. T2 to T4 are the numbers of that analysis.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn underrun() -> PoolServer {
     server
 }
 
-/// T2: a second fall while the first was pending was written to a copy, and lost.
+/// T2: a second fall while the first was pending was written to a copy and lost.
 #[test]
 fn second_fall_keeps_the_first_deadline() {
     let mut server = underrun();
@@ -29,7 +29,7 @@ fn second_fall_keeps_the_first_deadline() {
     assert_eq!((server.due("p"), server.due("q")), (5.0, 0.0), "q came last; of its 3 nothing is left");
 }
 
-/// T3: a raise left older falls armed, which went off later.
+/// T3: a raise did not cancel pending falls, which took effect later.
 #[test]
 fn raised_capacity_ends_the_underrun() {
     let mut server = underrun();
@@ -45,7 +45,7 @@ fn raised_capacity_ends_the_underrun() {
     assert_eq!(server.report().deadline, Some(Millis(11_000)), "a fall after it has its own time");
 }
 
-/// T4: when victims were looked for, free clients were walked too and counted as priority clients.
+/// T4: the search for victims counted free clients as priority clients.
 #[test]
 fn underrun_cuts_priority_clients_only() {
     let mut server = underrun();
