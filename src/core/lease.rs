@@ -116,9 +116,9 @@ pub(crate) struct LeaseBook {
     inherited: Option<Box<InheritedLeases>>,
     /// Absent if no promises are kept: then this master forgets its leases when it ends.
     proposer: Option<Box<Proposer>>,
-    /// When this master began: a lease that it cannot account for is older.
+    /// When this master began. Leases that it cannot account for are older.
     since: Millis,
-    /// Until then it may not know all leases that are in use.
+    /// The end of learning mode. Before it this master may not know all leases.
     learning_until: Millis,
 }
 
@@ -324,7 +324,7 @@ impl LeaseBook {
         }
     }
 
-    /// A lease may be believed until then.
+    /// A lease is live until `end`.
     pub(crate) fn cover_until(&mut self, end: Millis) {
         if let Some(proposer) = &mut self.proposer {
             proposer.cover_until(end);

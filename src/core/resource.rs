@@ -52,9 +52,9 @@ pub struct ResourceOptions {
     pub source: Source,
     /// Where its tokens start, unless it inherits later ones.
     pub epoch: Epoch,
-    /// When this master began: a lease that it cannot account for is older.
+    /// When this master began. Leases that it cannot account for are older.
     pub since: Millis,
-    /// Until then it is in learning mode: the capacity counts as lent until holders have claimed it.
+    /// The end of learning mode, in which the capacity counts as lent until holders have claimed it.
     pub learning_until: Millis,
     /// The promises of earlier masters; empty if there were none. `None`: no promises are kept, and what this master
     /// gives is forgotten with it.
@@ -89,14 +89,14 @@ pub struct Resource {
     seed: u64,
 }
 
-/// How many places may be taken.
+/// The limits of places.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     max_holders: usize,
     place_share: PrincipalShare,
 }
 
-/// The traces of a round that are looked at after it.
+/// The results of the last round.
 #[derive(Default)]
 struct LastRound {
     /// Rises with each sub-round.
@@ -198,7 +198,7 @@ impl Resource {
         }
     }
 
-    /// How many [`places`](Self::places) may be taken from now on; those that are may stay taken.
+    /// Sets the maximum number of [`places`](Self::places). Places beyond it stay taken.
     pub fn set_max_holders(&mut self, most: usize) {
         self.limits.max_holders = most;
     }
@@ -321,7 +321,7 @@ impl Resource {
         self.pool_removes(slot, Cause::Released);
     }
 
-    /// The same, but its record stays until then.
+    /// The same, but the record stays until `until`.
     fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
         let (claims, watch) = self.book.detach(slot);
         self.forget(slot, &claims, watch);
@@ -368,7 +368,7 @@ impl Resource {
         }
     }
 
-    /// Tells the allocation and the pool what has become of the unclaimed leases.
+    /// Passes a change of the unclaimed leases to the allocation and the pool.
     fn apply_change(&mut self, change: InheritedChange) {
         if let InheritedChange::Begun(slot) = change {
             self.allocation.insert(slot, &self.book.ledger().holder(slot).claims);

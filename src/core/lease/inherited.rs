@@ -106,7 +106,7 @@ impl LeaseBook {
         }
     }
 
-    /// What [`Fault::CutLowersUnclaimed`] does.
+    /// The effect of [`Fault::CutLowersUnclaimed`].
     pub(crate) fn cap_unclaimed(&mut self, capacity: Amount) -> InheritedChange {
         self.set_unclaimed(self.unclaimed_sum().min(capacity.into()))
     }
@@ -174,7 +174,8 @@ impl LeaseBook {
         (amount, self.set_unclaimed((both - amount.into()).max(Sum::ZERO)))
     }
 
-    /// Returns an amount that was claimed by mistake (rules E4 and E7): it may be another holder's.
+    /// Returns an amount that was claimed by mistake to the unclaimed leases (rules E4 and E7), because it may belong
+    /// to another holder.
     pub(crate) fn give_back(&mut self, claimed: impl Into<Sum>) -> InheritedChange {
         let claimed = claimed.into();
         if claimed <= Sum::ZERO || planted::is(Fault::MistakenClaimIsFree) {

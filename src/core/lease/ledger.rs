@@ -410,8 +410,7 @@ impl Ledger {
         }
     }
 
-    /// Adds the record that stands for inherited leases. No id finds it and no request touches it. Its claims count as
-    /// wanted, and take no places.
+    /// Adds the record that stands for inherited leases. It has no id. Its claims count as wants and take no places.
     pub(crate) fn insert_inherited(&mut self, claims: Claims) -> u32 {
         debug_assert!(self.inherited.is_none(), "they were inherited once");
         let mut record = Holder::new(HolderKind::Node, "".into());
@@ -511,7 +510,7 @@ impl Ledger {
 
 impl Ledger {
     /// Visits up to `budget` records whose buckets are due, and removes those that hold nothing any more. `looked_at`
-    /// gets every slot, and the record if it was removed. Being late is safe: what has ended still counts.
+    /// gets every slot, and the record if it was removed. A late call is safe, because ended leases still count.
     pub(crate) fn expire(&mut self, now: Millis, budget: usize, looked_at: impl FnMut(u32, Option<Holder>)) {
         if has_come(self.first_bucket, now) {
             self.expire_buckets(now, budget, looked_at);

@@ -89,9 +89,9 @@ pub(super) struct Proposer {
     next_mark: Token,
     /// The sum of the wants that were last proposed.
     proposed_wants: Sum,
-    /// As long as no more is held, the newest total is high enough.
+    /// While no more than this is held, the newest total suffices.
     covered_up_to: Sum,
-    /// The least and the most that was held since a horizon was last proposed. Absent before the first.
+    /// The minimum and the maximum held amount since the last proposed horizon. Absent before the first.
     held_range: Option<(Sum, Sum)>,
     stored_parts: StoredParts,
 }
@@ -131,7 +131,7 @@ impl Bound {
     }
 }
 
-/// A horizon moves on when it is no later than this.
+/// A horizon moves on if it is earlier than this.
 fn ahead_of(end: Millis, lease: Millis) -> Millis {
     end.plus(Millis(lease.0 / 8))
 }
@@ -220,7 +220,7 @@ impl Proposer {
         }
     }
 
-    /// A lease may be believed until then.
+    /// A lease is live until `end`.
     pub(super) fn cover_until(&mut self, end: Millis) {
         self.latest_end = self.latest_end.max(end);
     }
@@ -292,7 +292,7 @@ impl Proposer {
             let high_water_mark = round.raised(std::mem::replace(&mut self.next_mark, round.next));
             let held_range = self.held_range.replace((held, held));
             let total = round.total(held_range.map(|(least, most)| (most - least).get()));
-            let parts = self.stored_parts.to_store(&newest.parts, &round.parts, now);
+            let parts = self.stored_parts.next_parts(&newest.parts, &round.parts, now);
             return Some((Bound { total, room: spare(total), until, lease, high_water_mark, parts }, true));
         }
         let high_water_mark =
@@ -309,7 +309,7 @@ impl Proposer {
             return None;
         }
         let (total, given) = if is_short || is_foreseen { (foreseen, spare(foreseen)) } else { (known, newest.room) };
-        let parts = self.stored_parts.to_store(&newest.parts, &round.parts, now);
+        let parts = self.stored_parts.next_parts(&newest.parts, &round.parts, now);
         Some((Bound { total, room: given, high_water_mark, parts, ..newest }, false))
     }
 

@@ -1,5 +1,5 @@
-//! How much there is to divide: what the template says or a parent lends, what an operator has set in its place, and
-//! what the protected resource reports that it can serve.
+//! The capacity of a resource: the template or the supply of a parent, an operator's override, and load reports of the
+//! protected resource.
 
 use std::sync::Arc;
 

@@ -125,7 +125,8 @@ impl Resource {
             let holder = self.book.ledger().holder(visit.slot);
             let due = self.due_now(visit.slot, now, &mut terms);
             let candidate = HintCandidate { due, current: holder.leases.current(now), held: holder.leases.held(now) };
-            // Judged only once it is known which holders wait: dues may have changed since they asked.
+            // Candidates are judged after all `waits` flags are current, because dues may have changed since the last
+            // requests.
             self.book.set_waits(visit.slot, candidate.waits());
             candidates.push(candidate);
         }
@@ -153,7 +154,7 @@ impl Resource {
         }
     }
 
-    /// Where capacity is not shared, no request changes the due of another holder.
+    /// If the capacity is not shared, requests do not change the dues of others, so changes of the ledger do not count.
     fn version(&self) -> Version {
         let elsewhere = self.allocation.rotations() + self.pool.as_ref().map_or(0, |pool| pool.moves());
         (self.reforms + elsewhere, if self.is_bounded() { self.book.ledger().changes() } else { 0 })

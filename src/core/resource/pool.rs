@@ -92,7 +92,7 @@ impl Resource {
         }
     }
 
-    /// This master leaves cleanly. The last events carry the costs of priority clients.
+    /// This master leaves. Emits events with the costs of priority clients.
     pub fn part(&mut self, now: Millis) {
         self.step_pool(now, MOVES_PER_REQUEST);
         if let Some(pool) = &mut self.pool {

@@ -15,7 +15,7 @@
 //! | R8 | in an overload some are cut off, and no more than that | `overload::overload_cuts_no_more_clients_than_needed`, L9 |
 //! | R9 | and the total falls at the same moment | `overload::overload_spares_idle_clients`, `overload::reports_within_one_window_lower_the_total`, `core/pool/total/dynamics.rs` with the recorded laws A and B |
 //! | R10 | it rises slowly, and only while little is used | `overload::total_rises_with_high_demand_and_low_usage`, L8 |
-//! | R11 | never above its ceiling | `overload::total_is_bounded_by_max_capacity` |
+//! | R11 | never above its ceiling | `histories` (S2) |
 //! | R12 | the slower it rises, the rarer are overloads | `overload::slower_rise_causes_fewer_overloads`; drawn by `simulate pool --set raise_tc_s=…` |
 //! | R13 | two classes | `admission::priority_needs_an_assignment`, `admission::capacity_is_bounded_by_assignment_and_wants` |
 //! | R14 | a priority client gets in while those like it fit | L2, L4, e2e `who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches` |

@@ -290,19 +290,6 @@ fn rules_for_clients_are_kept_wherever_they_ask() {
     }
 }
 
-#[test]
-fn what_is_for_each_client_is_for_each_client_wherever_it_asks() {
-    let demands = vec![vec![vec![(3.0, 0), (50.0, 0)], vec![(10.0, 0)]], vec![vec![(80.0, 0), (8.0, 0), (0.0, 0)]]];
-    for (kind, expected) in [
-        (AlgorithmKind::Static, [3.0, 10.0, 10.0, 10.0, 8.0, 0.0]),
-        (AlgorithmKind::NoAlgorithm, [3.0, 50.0, 10.0, 80.0, 8.0, 0.0]),
-    ] {
-        let mut tree = Tree::new(settings(kind, IGNORED, 10.0), &demands);
-        tree.refresh(6);
-        assert_eq!(tree.root.granted(), expected, "{kind:?}");
-    }
-}
-
 /// Why nodes send slices and terms.
 #[test]
 fn without_slices_and_terms_they_do_not_get_that() {

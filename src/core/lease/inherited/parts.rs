@@ -81,7 +81,7 @@ impl Parts {
             .collect()
     }
 
-    /// When this much of them has ended; `None` if only when the rest ends.
+    /// When this amount of them has ended; `None` if that is when the rest ends.
     pub(super) fn over_by(&self, amount: Amount) -> Option<Millis> {
         let mut over = Sum::ZERO;
         let enough = self.earlier.iter().find(|part| {

@@ -28,7 +28,7 @@ fn amount_of(parts: &[Part], before: Token) -> Amount {
     parts.iter().find(|part| part.before == before).map_or(Amount::ZERO, |part| part.amount)
 }
 
-/// How the parts of inherited leases change.
+/// Tracks how the parts of inherited leases change.
 #[derive(Debug, Default)]
 pub(super) struct StoredParts {
     falling: Vec<Falling>,
@@ -83,7 +83,7 @@ impl StoredParts {
     }
 
     /// The parts to store now. `stored`: the parts in the log.
-    pub(super) fn to_store(&mut self, stored: &[Part], left: &[Part], now: Millis) -> Vec<Part> {
+    pub(super) fn next_parts(&mut self, stored: &[Part], left: &[Part], now: Millis) -> Vec<Part> {
         let mut parts = left.to_vec();
         for part in &mut parts {
             let Some(known) = self.falling.iter_mut().find(|known| known.before == part.before) else { continue };

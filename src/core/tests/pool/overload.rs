@@ -156,19 +156,6 @@ fn total_rises_with_high_demand_and_low_usage() {
 }
 
 #[test]
-fn total_is_bounded_by_max_capacity() {
-    let mut server = PoolServer::new(10.0, &[("max_capacity", "12"), ("raise_tc_s", "10")]);
-    for _ in 0..200 {
-        for n in 0..13 {
-            server.reports(&format!("c{n}"), 1.0, 0.0, 0.0);
-        }
-        server.pass(5);
-    }
-    assert_eq!(server.report().total.get(), 12.0);
-    assert_eq!(connected(&server), 12);
-}
-
-#[test]
 fn overbooking_is_relative_to_the_base() {
     let mut server = crowded(10.0, 15, 0.1, &[]);
     server.capacity(8.0);

@@ -121,11 +121,6 @@ proptest! {
 }
 
 #[test]
-fn no_claims_make_no_slices() {
-    assert!(summarize(&index(&[])).is_empty());
-}
-
-#[test]
 fn few_distinct_wants_are_exact() {
     let wants = [0.0, 0.0, 0.1, 0.1, 0.1, 7.0, 1e15];
     let claims: Vec<Claim> = wants.map(of_client).to_vec();

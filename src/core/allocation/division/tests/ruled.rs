@@ -22,7 +22,7 @@ fn sum(claims: &[PlainClaim], due: impl Fn(&PlainClaim) -> f64) -> f64 {
     claims.iter().map(due).sum()
 }
 
-/// The level by halving.
+/// The level by bisection.
 fn halved(claims: &[PlainClaim], capacity: f64, due: impl Fn(&PlainClaim, f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e13);
     for _ in 0..2_000 {
