@@ -27,8 +27,8 @@ mod tests;
 use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_core::{
-    Millis,
     planted::{self, Fault},
+    types::Millis,
 };
 
 use self::{beliefs::Beliefs, offered::Offered};

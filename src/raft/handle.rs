@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use tokio::sync::{oneshot, watch};
 
 use crate::{

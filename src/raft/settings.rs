@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt as _};
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_tls::{ClientTls, Names};
 use tokio::{
     io::{AsyncRead, AsyncWrite},

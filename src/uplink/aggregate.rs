@@ -1,7 +1,11 @@
 //! The demand reported to the parent.
 
 use leaseway_client::session::{Ask, Body, Lease, Outgoing};
-use leaseway_core::{Amount, Claim, Claims, DemandSummary, Usage};
+use leaseway_core::{
+    pool::Usage,
+    resource::supply::DemandSummary,
+    types::{Amount, Claim, Claims},
+};
 
 /// The total wants and leases of the holders of a resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +58,7 @@ pub(super) fn outgoing(outgoing: Outgoing<DemandSummary>) -> Outgoing<Aggregate>
 #[cfg(test)]
 mod tests {
     use leaseway_client::session::{Capacity, Wire};
-    use leaseway_core::{Millis, UsageBelow};
+    use leaseway_core::{pool::UsageBelow, types::Millis};
 
     use super::*;
 

@@ -22,7 +22,10 @@ use std::{
 };
 
 use leaseway_client::session::{Mode, Outgoing, Pace, Session, Settings};
-use leaseway_core::{Amount, DemandSummary, Millis, Supply};
+use leaseway_core::{
+    resource::supply::{DemandSummary, Supply},
+    types::{Amount, Millis},
+};
 
 pub use self::{
     aggregate::Aggregate,

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use leaseway_client::session::{Given, Outgoing};
-use leaseway_core::{DemandSummary, Millis, Settings, Supply, Terms};
+use leaseway_core::{
+    allocation::division::Terms,
+    policy::settings::Settings,
+    resource::supply::{DemandSummary, Supply},
+    types::Millis,
+};
 
 use super::aggregate::Aggregate;
 

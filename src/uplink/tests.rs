@@ -1,5 +1,5 @@
 use leaseway_client::session::{Body, Given, Wire};
-use leaseway_core::{AlgorithmKind, UsageBelow};
+use leaseway_core::{policy::settings::AlgorithmKind, pool::UsageBelow};
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn granted(id: &str, capacity: f64, token: u64) -> Granted {
     let wire = Wire { expiry_time: 1_000, refresh_interval: 8, capacity };
     let (length, refresh) = (Millis(60_000), Millis(8_000));
     let given = Given { id: id.into(), length, refresh, token: Some(token), wire, safe: None };
-    let settings = leaseway_core::Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+    let settings = leaseway_core::policy::settings::Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
     Granted { given, terms: Vec::new(), settings }
 }
 
@@ -210,7 +210,7 @@ fn a_supply_has_the_settings_of_the_parent_with_a_shorter_refresh_interval() {
     asks_for(&mut uplink, 0, "r");
     let (number, _) = asked(&mut uplink, 0, 0);
     let supplies = answer(&mut uplink, 5, number, vec![granted("r", 50.0, 7)]);
-    let parents = leaseway_core::Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+    let parents = leaseway_core::policy::settings::Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
     assert_eq!(supplies[0].settings, parents.clone().of_child());
     assert!(supplies[0].settings.refresh < parents.refresh);
 }

@@ -7,7 +7,10 @@
 mod seeds;
 
 use leaseway_client::endpoint;
-use leaseway_core::{Glob, access::Identity, escaped, escaped_lines};
+use leaseway_core::{
+    policy::access::Identity,
+    types::{Glob, escaped, escaped_lines},
+};
 
 /// Defines a test that calls a function with mutated seeds.
 macro_rules! targets {

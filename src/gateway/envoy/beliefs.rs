@@ -4,8 +4,8 @@
 //! the arrival of an assignment, so each counts for [`TRANSIT`] longer here.
 
 use leaseway_core::{
-    Millis,
     planted::{self, Fault},
+    types::Millis,
 };
 
 /// An assignment reaches its Envoy within this time, or never.

@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 /// The requests at a bucket since its last report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

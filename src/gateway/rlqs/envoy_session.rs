@@ -3,7 +3,7 @@
 use std::{future::pending, sync::Arc, time::Duration};
 
 use leaseway_client::Client;
-use leaseway_core::{Millis, Principal};
+use leaseway_core::types::{Millis, Principal};
 use leaseway_proto::envoy::quota::{
     BucketId, RateLimitQuotaResponse, RateLimitStrategy, TokenBucket,
     rate_limit_quota_response::{

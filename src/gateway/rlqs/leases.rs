@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use leaseway_client::{BuildError, Client, OpenError, Resource, transport::BootInstant};
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use tokio::sync::watch;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Reads and validates the reports of Envoys.
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_proto::envoy::quota::{
     BucketId,
     rate_limit_quota_usage_reports::{BucketQuotaUsage, BucketQuotaUsageEntry},

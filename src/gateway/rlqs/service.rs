@@ -7,7 +7,7 @@ use std::{
 };
 
 use leaseway_client::{BuildError, Client, Mode};
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::envoy::quota::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
     rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},

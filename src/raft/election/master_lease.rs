@@ -23,8 +23,8 @@ use std::{
 };
 
 use leaseway_core::{
-    ClusterClock, ClusterTime, Millis,
     planted::{self, Fault},
+    types::{ClusterClock, ClusterTime, Millis},
 };
 use openraft::ServerState;
 use tokio::{

@@ -14,8 +14,8 @@ use std::{
 };
 
 use leaseway_core::{
-    Millis,
     planted::{self, Fault},
+    types::Millis,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::Instant};

@@ -112,7 +112,7 @@ impl fmt::Display for PeersMismatch {
 mod tests {
     use std::sync::Arc;
 
-    use leaseway_core::Millis;
+    use leaseway_core::types::Millis;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! All members as one peer sees them, for operators.
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 use crate::{
     election::PeerContext,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 /// How quickly mastership moves, and how much network delay it tolerates.
 ///
@@ -96,7 +96,10 @@ impl Timing {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::{Amount, Changes, ClusterClock, ClusterTime, Epoch, Promises};
+    use leaseway_core::{
+        lease::promises::{Changes, Promises},
+        types::{Amount, ClusterClock, ClusterTime, Epoch},
+    };
 
     use super::*;
 
@@ -128,7 +131,7 @@ mod tests {
             total: Amount::clamped(1.0),
             horizon: Some(ClusterTime(10 * LEASE)),
             lease: Some(Millis(LEASE)),
-            counted_from: None,
+            high_water_mark: None,
             wants: None,
             parts: Vec::new(),
         };

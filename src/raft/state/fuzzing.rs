@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use openraft::{
     EntryPayload,
     raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest},

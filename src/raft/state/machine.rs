@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use openraft::{
     AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, StorageIOError, storage::RaftStateMachine,
 };

@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, ClusterTime, Epoch, Millis, Refused};
+use leaseway_core::{
+    lease::promises::Refused,
+    types::{Amount, ClusterTime, Epoch, Millis},
+};
 
 use crate::{
     election::master_lease::{MasterLease, Mastership},

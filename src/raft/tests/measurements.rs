@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Assigned, ClusterTime, HolderKind, Millis};
+use leaseway_core::{
+    pool::Assigned,
+    types::{Amount, ClusterTime, HolderKind, Millis},
+};
 
 use crate::{
     election::master_lease::MasterLease,

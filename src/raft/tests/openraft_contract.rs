@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use openraft::{
     EntryPayload, RaftLogReader as _, RaftSnapshotBuilder as _, StoredMembership,
     network::{RPCOption, RaftNetwork as _, RaftNetworkFactory as _},

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_proto::peer::{MasterInfo, PeerInfo, PeerRequest, PeerResponse, peers_client::PeersClient};
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_proto::peer::PeerInfo;
 
 use crate::log::PeerId;

@@ -253,7 +253,10 @@ fn unsure(error: &ProposeError) -> Status {
 
 /// A node without peers, for tests.
 #[cfg(test)]
-fn start_node(repository: leaseway_core::Repository, threads: &crate::node::Threads) -> crate::node::NodeHandle {
+fn start_node(
+    repository: leaseway_core::policy::template::Repository,
+    threads: &crate::node::Threads,
+) -> crate::node::NodeHandle {
     let start = crate::node::NodeStart {
         repository,
         access: None,

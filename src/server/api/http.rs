@@ -20,7 +20,7 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_proto::{
     admin::{ListPeersResponse, PeerReport, Role},
     status::{GetStatusResponse, Health, Ineligible, LimitUse, Uplink},

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
-use leaseway_core::access::{AccessRequest, Action, Identity, Permissions};
+use leaseway_core::policy::access::{AccessRequest, Action, Identity, Permissions};
 use serde_json::Value;
 use tonic::Status;
 

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::types::{Principal, PrincipalShare};
 use tokio::sync::Semaphore;
 
 /// Maximum number of requests for many resources that are processed at the same time for one principal.

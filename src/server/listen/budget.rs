@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 use bytes::{Buf, Bytes};
-use leaseway_core::PrincipalShare;
+use leaseway_core::types::PrincipalShare;
 use tonic::Status;
 
 use crate::{config::limits::Limits, listen::accounts::Account};
@@ -325,7 +325,7 @@ impl Buf for ChargedBytes {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::PrincipalShare;
+    use leaseway_core::types::PrincipalShare;
 
     use super::*;
     use crate::listen::accounts::Accounts;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::access::Identity;
+use leaseway_core::policy::access::Identity;
 use leaseway_tls::{HANDSHAKE_DEADLINE, Protocol, ServerTls};
 use tokio::{
     io::DuplexStream,

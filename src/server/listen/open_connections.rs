@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::types::{Principal, PrincipalShare};
 use slab::Slab;
 use tokio::sync::watch;
 

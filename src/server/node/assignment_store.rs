@@ -12,7 +12,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
+use leaseway_core::{
+    policy::overrides::Load,
+    pool::{Assigned, PoolNotes},
+    types::{HolderKind, Millis},
+};
 use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
 
 /// Where assignments and loads are stored.
@@ -149,7 +153,7 @@ fn change(all: &Mutex<HashMap<Arc<str>, Override>>, resource: &Arc<str>, change:
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::Amount;
+    use leaseway_core::types::Amount;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 /// Maximum number of recorded child nodes.
 const CHILDREN: usize = 1000;

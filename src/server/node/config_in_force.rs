@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Overrides, Repository, Settings, access::Policy};
+use leaseway_core::policy::{access::Policy, overrides::Overrides, settings::Settings, template::Repository};
 
 use crate::config::Loaded;
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_raft::MasterLease;
 
 use super::{peer_endpoints::PeerEndpoints, refused::NotMaster, resource_actor::ResourceHandle};

@@ -8,7 +8,11 @@ use std::sync::{Arc, atomic::Ordering};
 use actix::{Addr, Handler, Message};
 use futures_util::future::join_all;
 use leaseway_core::engine::LostMastership;
-use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
+use leaseway_core::{
+    policy::{access::Policy, settings::Settings, template::Repository},
+    resource::{Answer, Request, Resource},
+    types::{HolderKind, Millis, Principal},
+};
 use leaseway_raft::{Ineligible, MasterLease, RaftHandle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 

@@ -16,7 +16,11 @@ use std::{
 
 use actix::{Actor, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, ResponseFuture};
 use futures_util::future::join_all;
-use leaseway_core::{Millis, NodeInstance, Overrides, Repository, access::Policy};
+use leaseway_core::{
+    policy::{access::Policy, overrides::Overrides, template::Repository},
+    resource::NodeInstance,
+    types::Millis,
+};
 use leaseway_raft::{KeptOverride, Mastership, RaftHandle};
 use tokio::sync::watch;
 

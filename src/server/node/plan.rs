@@ -4,7 +4,11 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leaseway_core::{AlgorithmKind, FieldChange, Foreseen, Settings, Sum};
+use leaseway_core::{
+    policy::settings::{AlgorithmKind, FieldChange, Settings},
+    resource::report::forecast::ForecastReport,
+    types::Sum,
+};
 use tokio::task::spawn_blocking;
 
 use crate::{
@@ -58,7 +62,7 @@ pub(crate) struct ResourcePlan {
     /// The changed settings. Empty if only the name of the template changes.
     pub(crate) changes: Vec<FieldChange>,
     /// The dues of holders. `None` if the settings do not change, or if the resource is busy or gone.
-    pub(crate) foreseen: Option<Foreseen>,
+    pub(crate) foreseen: Option<ForecastReport>,
 }
 
 /// Why there is no plan.

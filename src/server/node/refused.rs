@@ -1,6 +1,6 @@
 //! Why a request was not answered.
 
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 
 use super::peer_endpoints::PeerEndpoints;
 

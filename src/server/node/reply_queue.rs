@@ -10,8 +10,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use leaseway_core::Answer;
 use leaseway_core::engine::LostMastership;
+use leaseway_core::resource::Answer;
 use tokio::sync::{Notify, oneshot};
 
 pub(super) type Reply = Result<Answer, LostMastership>;

@@ -18,10 +18,22 @@ mod wakeup;
 use std::sync::{Arc, OnceLock};
 
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message, MessageResult};
-use leaseway_core::engine::{Effects, Ended, ResourceEngine, Setup};
 use leaseway_core::{
-    DemandSummary, Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request,
-    Resource, ResourceReport, Settings, Supply,
+    engine::{Effects, Ended, ResourceEngine, Setup},
+    resource::report::{holder_reports, resource_report},
+};
+use leaseway_core::{
+    lease::proposer::PromiseReport,
+    policy::{
+        overrides::Overrides,
+        settings::{FreeKey, Settings},
+    },
+    pool::PoolReport,
+    resource::{
+        HolderReport, Request, Resource, ResourceReport,
+        supply::{DemandSummary, Supply},
+    },
+    types::{Epoch, HolderKind, Millis},
 };
 use leaseway_raft::{Command, RaftHandle};
 use leaseway_uplink::Notice;
@@ -278,11 +290,11 @@ impl Handler<Report> for ResourceActor {
         self.catch_up(&mut scratch.effects);
         let (resource, at) = (self.engine.resource(), self.environment.clock.at());
         self.metering.report(&self.environment.id, resource);
-        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { resource.report_holders(at, from, limit) };
+        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { holder_reports(resource, at, from, limit) };
         let status = Status {
             id: Arc::clone(&self.environment.id),
             template: self.template.clone(),
-            report: resource.report(at),
+            report: resource_report(resource, at),
             pool: resource.pool(),
             promises: resource.promises(),
             holders,
@@ -337,7 +349,7 @@ impl ResourceActor {
         let Start { setup, config, environment, promises, notes, notices, subscribers, on_end, .. } = start;
         let progress = |raft| (raft, Arc::new(CommitProgress::notifying(shared.wakeup.called())));
         let promises = promises.map(progress);
-        let epoch = setup.birth.epoch;
+        let epoch = setup.options.epoch;
         let mut actor = ResourceActor {
             template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&environment.id) },
             config_version: config.version,

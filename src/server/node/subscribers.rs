@@ -15,7 +15,10 @@ use std::{
     },
 };
 
-use leaseway_core::{Millis, PoolEvent, PoolEventFilter, PoolEventKind};
+use leaseway_core::{
+    pool::{PoolEvent, PoolEventFilter, PoolEventKind},
+    types::Millis,
+};
 use tokio::sync::Notify;
 
 use crate::observe::{changes::Changes, metrics};

@@ -4,8 +4,10 @@ use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
-    Amount, Answer, Ask, Changes, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
-    Repository, Request,
+    lease::{holder::Has, promises::Changes},
+    policy::template::Repository,
+    resource::{Answer, Ask, Request},
+    types::{Amount, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, HolderKind, Millis},
 };
 use leaseway_raft::{Command, Mastership, Timing};
 
@@ -157,7 +159,7 @@ fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
                 total: Amount::clamped(70.0),
                 horizon: Some(ClusterTime(3_600_000)),
                 lease: Some(Millis(60_000)),
-                counted_from: None,
+                high_water_mark: None,
                 wants: None,
                 parts: Vec::new(),
             };
@@ -271,7 +273,8 @@ fn resources_are_limited_and_idle_ones_make_room() {
         let other: Arc<str> = "other".into();
         let refused = node.submit(&other, ask("a", 1.0)).await.expect_err("the second does not");
         assert_eq!(refused, Refused::TooManyResources(1));
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
+        let release =
+            leaseway_core::resource::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&r, Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");

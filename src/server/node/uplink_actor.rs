@@ -22,7 +22,7 @@ use std::sync::{
 
 use actix::{Actor, Addr, Context, Handler, Message, MessageResult};
 use leaseway_client::transport::Token;
-use leaseway_core::{Millis, NodeInstance, Settings};
+use leaseway_core::{policy::settings::Settings, resource::NodeInstance, types::Millis};
 use leaseway_tls::ClientTls;
 use leaseway_uplink::{UplinkEffects, UplinkEngine, UplinkInput};
 use tokio::{sync::watch, task::JoinHandle};

@@ -21,7 +21,10 @@ use std::{
     },
 };
 
-use leaseway_core::{Hint, HolderKind, Principal, PrincipalShare};
+use leaseway_core::{
+    resource::watch_list::Hint,
+    types::{HolderKind, Principal, PrincipalShare},
+};
 use tokio::sync::Notify;
 
 use crate::{listen::accounts::PlacesTaken, observe::metrics};
@@ -202,7 +205,7 @@ impl Watchers {
             let Some(watcher) = listening.of(hint.kind).get(&hint.id) else { return true };
             watcher.pending().add(resource);
             watcher.wake.notify_one();
-            metrics::hinted(hint.why);
+            metrics::hinted(hint.reason);
             false
         });
     }

@@ -8,7 +8,10 @@ use std::{
     time::SystemTime,
 };
 
-use leaseway_core::{PoolEvent, PoolEventKind, readable};
+use leaseway_core::{
+    pool::{PoolEvent, PoolEventKind},
+    types::readable,
+};
 
 /// Maximum number of changes per kind.
 const MAX_CHANGES_PER_KIND: usize = 256;

@@ -16,8 +16,8 @@ use axum::{
 };
 use http::request::Parts;
 use leaseway_core::{
-    Principal,
-    access::{AccessRequest, Action, Policy},
+    policy::access::{AccessRequest, Action, Policy},
+    types::Principal,
 };
 use tokio::{
     sync::watch,

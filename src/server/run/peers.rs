@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_raft::{
     self as raft, Accept, Backup, PeerConnection, RaftHandle, Secret, StartError, StateOrigin, Timing,
 };

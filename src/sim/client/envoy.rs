@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_client::session::{self, Mode, Outgoing, Session, Wants as Asked};
-use leaseway_core::{Amount, Millis};
+use leaseway_core::types::{Amount, Millis};
 use leaseway_gateway::envoy::{
     Action, Bucket, Envoy, EnvoySettings, Lease, Leases, Quota, REPORTS, TRANSIT, Usage, stays,
 };

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use leaseway_client::session::{Body, Outgoing, Pace, Settings};
 use leaseway_core::{
-    Amount, Ask, ChargedTo, Claim, Claims, HolderKind, Millis, News, NodeInstance, Release, Request, Supplied, Token,
-    invariant::Violation,
+    pool::News,
+    resource::{Ask, NodeInstance, Release, Request, Supplied, invariant::Violation},
+    types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token},
 };
 use leaseway_uplink::{Aggregate, Granted, NewSupply, Notice, ParentReply, UplinkEngine, UplinkInput};
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use leaseway_client::{Transport, Window};
-use leaseway_core::{Glob, Millis, PrincipalShare};
+use leaseway_core::types::{Glob, Millis, PrincipalShare};
 use leaseway_gateway::lease_table::{LeaseTableOptions, WithoutLease};
 use leaseway_gateway::rlqs::{EnvoySettings, RlqsOptions};
 use leaseway_gateway::{GatewayError, HttpOptions, LongWindow, Options, RlsOptions};

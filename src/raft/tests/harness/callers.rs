@@ -10,7 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Assigned, ClusterTime, Epoch, HolderKind, Inherited, Load, Millis, Token};
+use leaseway_core::{
+    lease::promises::Inherited,
+    policy::overrides::Load,
+    pool::Assigned,
+    types::{Amount, ClusterTime, Epoch, HolderKind, Millis, Token},
+};
 use leaseway_sim::accounting::linearizability::{Operation, RegisterCall, Value, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
@@ -260,7 +265,7 @@ impl Register {
                 let value = promises.total().get() as u64;
                 let record = promises.record(ClusterTime(0));
                 assert_eq!(
-                    (record.lease, record.counted_from),
+                    (record.lease, record.high_water_mark),
                     (Some(LEASE), claimable_from(epoch, value)),
                     "a mix of two writes"
                 );
@@ -294,7 +299,7 @@ impl Register {
                 };
                 let mut command = promised(resource, epoch.0, number, value as f64, HORIZON);
                 if let Command::Promises { changes, .. } = &mut command {
-                    changes.counted_from = claimable_from(epoch, value);
+                    changes.high_water_mark = claimable_from(epoch, value);
                 }
                 (operation, vec![command])
             }

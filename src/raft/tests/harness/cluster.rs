@@ -11,7 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Millis};
+use leaseway_core::{
+    lease::promises::Changes,
+    pool::Assigned,
+    types::{Amount, ClusterTime, Epoch, HolderKind, Millis},
+};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -342,7 +346,7 @@ pub(crate) fn promised(resource: &str, epoch: u64, number: u64, total: f64, hori
         total: Amount::clamped(total),
         horizon: Some(horizon),
         lease: Some(Millis(60_000)),
-        counted_from: None,
+        high_water_mark: None,
         wants: None,
         parts: Vec::new(),
     };

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Assigned, ClusterTime, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes, Token,
+    policy::overrides::Load,
+    pool::{Assigned, NotedBalance, NotedCost, PoolClock, PoolNotes},
+    types::{Amount, ClusterTime, HolderKind, Millis, Token},
 };
 
 use crate::{

@@ -5,8 +5,10 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
-    Amount, Assigned, Changes, Claim, ClusterTime, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, Part,
-    PoolClock, PoolNotes, Promises, Token,
+    lease::promises::{Changes, Part, Promises},
+    policy::overrides::Load,
+    pool::{Assigned, NotedBalance, NotedCost, PoolClock, PoolNotes},
+    types::{Amount, Claim, ClusterTime, Epoch, HolderKind, Millis, Token},
 };
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
@@ -82,7 +84,7 @@ fn totals() -> Vec<Command> {
         total: Amount::clamped(512.25),
         horizon: Some(ClusterTime(90_000)),
         lease: Some(Millis(60_000)),
-        counted_from: Token::new(Token::first(Epoch(7 << 22)).get() + 3),
+        high_water_mark: Token::new(Token::first(Epoch(7 << 22)).get() + 3),
         wants: Some([slice(80.0, 4, 0), slice(1000.0, 70_000, -3)].into_iter().collect()),
         parts: vec![Part {
             until: ClusterTime(70_000),

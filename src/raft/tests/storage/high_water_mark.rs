@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use openraft::{
     CommittedLeaderId, EntryPayload, Vote,
     storage::{RaftLogStorage as _, RaftLogStorageExt as _},

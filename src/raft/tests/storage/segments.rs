@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::Arc};
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use openraft::{
     EntryPayload, RaftLogReader as _, Vote,
     storage::{RaftLogStorage as _, RaftLogStorageExt as _},

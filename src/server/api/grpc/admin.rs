@@ -8,8 +8,9 @@ mod overrides;
 use std::{net::SocketAddr, path::PathBuf, pin::Pin, sync::Arc};
 
 use leaseway_core::{
-    self as core, HolderKind, Millis, Sum,
-    access::{AccessRequest, Action},
+    self as core,
+    policy::access::{AccessRequest, Action},
+    types::{HolderKind, Millis, Sum},
 };
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader, DueChange,
@@ -315,8 +316,11 @@ fn planned(plan: Plan) -> PlanConfigResponse {
 }
 
 fn resource(plan: plan::ResourcePlan) -> ResourcePlan {
-    let setting =
-        |change: core::FieldChange| SettingChange { field: change.field.to_owned(), from: change.from, to: change.to };
+    let setting = |change: core::policy::settings::FieldChange| SettingChange {
+        field: change.field.to_owned(),
+        from: change.from,
+        to: change.to,
+    };
     ResourcePlan {
         resource_id: plan.id.to_string(),
         template_before: plan.template.0.unwrap_or_default(),
@@ -328,7 +332,7 @@ fn resource(plan: plan::ResourcePlan) -> ResourcePlan {
     }
 }
 
-fn foreseen(foreseen: &core::Foreseen) -> Foreseen {
+fn foreseen(foreseen: &core::resource::report::forecast::ForecastReport) -> Foreseen {
     Foreseen {
         capacity_before: foreseen.capacity.0.get(),
         capacity_after: foreseen.capacity.1.get(),
@@ -352,7 +356,7 @@ fn foreseen(foreseen: &core::Foreseen) -> Foreseen {
     }
 }
 
-fn change(change: &core::DueChange) -> DueChange {
+fn change(change: &core::resource::report::forecast::DueChange) -> DueChange {
     DueChange {
         id: change.id.to_string(),
         is_server: change.kind == HolderKind::Node,

@@ -243,7 +243,7 @@ impl Body for Answer {
 mod tests {
     use std::sync::Arc;
 
-    use leaseway_core::PrincipalShare;
+    use leaseway_core::types::PrincipalShare;
     use leaseway_proto::doorman::{Lease, Mastership, Problem, ResourceResponse};
 
     use super::*;

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Instant};
 
 use leaseway_core::{
-    Answer, Request as Asked,
-    access::{AccessRequest, Identity},
+    policy::access::{AccessRequest, Identity},
+    resource::{Answer, Request as Asked},
 };
 use leaseway_proto::doorman::{
     self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,

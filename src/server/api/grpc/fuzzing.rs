@@ -6,8 +6,9 @@ use futures_util::FutureExt as _;
 use http::HeaderValue;
 use http_body_util::Full;
 use leaseway_core::{
-    AlgorithmKind, Amount, Answer, Birth, Epoch, Millis, Now, Request, Resource, RoundScratch, Settings, Source,
-    invariant,
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{Answer, Request, Resource, ResourceOptions, RoundScratch, invariant, supply::Source},
+    types::{Amount, Epoch, Millis, Now},
 };
 use leaseway_proto::{
     doorman::{GetCapacityRequest, GetServerCapacityRequest, ReleaseCapacityRequest},
@@ -146,7 +147,7 @@ fn decide(parsed: Parsed) {
 
 fn resource(kind: AlgorithmKind) -> Resource {
     let capacity = Amount::new(100.0).expect("finite");
-    Resource::new(Birth {
+    Resource::new(ResourceOptions {
         settings: Settings::new(kind, capacity),
         source: Source::Own,
         epoch: Epoch(1 << 40),

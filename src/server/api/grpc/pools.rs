@@ -9,9 +9,14 @@ use std::sync::Arc;
 
 use futures_util::{Stream, stream};
 use leaseway_core::{
-    AlgorithmKind, AssignError, Load, LoadError, LoadReport, Millis, Resource as Core, Settings,
-    access::{AccessRequest, Action},
-    escaped,
+    policy::{
+        access::{AccessRequest, Action},
+        overrides::Load,
+        settings::{AlgorithmKind, Settings},
+    },
+    pool::AssignError,
+    resource::{LoadError, LoadReport, Resource as Core},
+    types::{Millis, escaped},
 };
 use leaseway_proto::pools::{
     GetClientCapacityRequest, GetClientCapacityResponse, GetPoolRequest, GetPoolResponse, ListClientsRequest,

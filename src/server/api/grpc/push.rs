@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
-use leaseway_core::access::{AccessRequest, Action};
+use leaseway_core::policy::access::{AccessRequest, Action};
 use leaseway_proto::push::{Hint, WatchRequest, push_server::Push};
 use tokio::{sync::watch, time::Instant};
 use tonic::{Request, Response, Status};
@@ -137,7 +137,10 @@ mod tests {
     use std::sync::Arc;
 
     use futures_util::StreamExt as _;
-    use leaseway_core::{HolderKind, Principal, PrincipalShare, Why};
+    use leaseway_core::{
+        resource::watch_list::HintReason,
+        types::{HolderKind, Principal, PrincipalShare},
+    };
     use tonic::Code;
 
     use super::*;
@@ -162,7 +165,11 @@ mod tests {
         }
 
         fn hint(&self, resource: &str) {
-            let hint = leaseway_core::Hint { kind: HolderKind::Client, id: "a".into(), why: Why::Shrink };
+            let hint = leaseway_core::resource::watch_list::Hint {
+                kind: HolderKind::Client,
+                id: "a".into(),
+                reason: HintReason::Shrink,
+            };
             self.watchers.hint(&resource.into(), &mut vec![hint]);
         }
     }

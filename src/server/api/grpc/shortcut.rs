@@ -3,8 +3,8 @@
 use std::{fmt, future::Future, time::Duration};
 
 use leaseway_core::{
-    Principal,
-    access::{AccessRequest, Action},
+    policy::access::{AccessRequest, Action},
+    types::Principal,
 };
 use prost::Message;
 use tonic::{Extensions, Status};

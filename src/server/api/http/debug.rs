@@ -4,7 +4,12 @@ use axum::{
     extract::{Query, State},
     response::Html,
 };
-use leaseway_core::{Millis, PoolReport, SafeCapacity, Terms, escaped, escaped_lines};
+use leaseway_core::{
+    allocation::division::Terms,
+    policy::settings::SafeCapacity,
+    pool::PoolReport,
+    types::{Millis, escaped, escaped_lines},
+};
 use maud::{DOCTYPE, Markup, html};
 
 use super::{Pages, page::asset_path, text::encoded, view::resources::kind_name};
@@ -187,7 +192,7 @@ fn supply_table(status: &Status) -> Markup {
                 tr {
                     td.n { @if supply.version == 0 { "awaited" } @else { (status.report.settings.capacity) } }
                     td.n { (supply.remaining.0 / 1000) " s" }
-                    td.n { @if let Some(told) = supply.told { (told) } }
+                    td.n { @if let Some(outstanding) = supply.outstanding { (outstanding) } }
                     td.n { (supply.version) }
                     td { @for (priority, terms) in &supply.terms { (priority) ": " (terms_text(terms)) br; } }
                 }

@@ -23,7 +23,7 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::stream;
-use leaseway_core::access::{AccessRequest, Action};
+use leaseway_core::policy::access::{AccessRequest, Action};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;

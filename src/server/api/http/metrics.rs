@@ -12,7 +12,7 @@ use axum::{
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use leaseway_core::{PoolReport, escaped_lines};
+use leaseway_core::{pool::PoolReport, types::escaped_lines};
 use leaseway_raft::{Ineligible, PeerReport, RaftHandle};
 use metrics::gauge;
 use tokio::time::sleep;

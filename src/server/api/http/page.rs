@@ -21,7 +21,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::get,
 };
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use ring::digest;
 use serde::de::DeserializeOwned;

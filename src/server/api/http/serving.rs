@@ -338,7 +338,7 @@ impl HostNames {
         Err(format!(
             "this server does not answer to the name `{}`, because any page could choose it: use the address of the \
              server, or start it with the name in --http-names",
-            leaseway_core::escaped(host(&name))
+            leaseway_core::types::escaped(host(&name))
         ))
     }
 

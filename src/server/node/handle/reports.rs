@@ -3,7 +3,17 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leaseway_core::{Explanation, Foreseen, Glob, HolderKind, Millis, Resource, Settings};
+use leaseway_core::{
+    policy::settings::Settings,
+    resource::{
+        Resource,
+        report::{
+            explain::{Explanation, explain},
+            forecast::{Forecast, ForecastReport, copy_holders},
+        },
+    },
+    types::{Glob, HolderKind, Millis},
+};
 use tokio::task::spawn_blocking;
 
 use super::NodeHandle;
@@ -28,11 +38,11 @@ impl NodeHandle {
 
     /// What the holders of a resource would be due under other settings, with up to `most` of them. Holders are copied in
     /// pages and divided on another thread, so that requests are answered meanwhile.
-    pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<Foreseen> {
-        let mut forecast = self.look_at(id, move |resource, now| resource.forecast(now, settings)).await??;
+    pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<ForecastReport> {
+        let mut forecast = self.look_at(id, move |resource, now| Forecast::begin(resource, now, settings)).await??;
         let mut from = Some(0);
         while let Some(place) = from {
-            let copy = move |resource: &Resource, now| resource.copy_holders(now, place, COPIED);
+            let copy = move |resource: &Resource, now| copy_holders(resource, now, place, COPIED);
             let (page, next) = self.look_at(id, copy).await?;
             page.into_iter().for_each(|copy| forecast.add(copy));
             from = next;
@@ -65,7 +75,7 @@ impl NodeHandle {
 
     /// Explains the lease of a holder. `None` if the holder is unknown.
     pub(crate) async fn explain(&self, id: &str, kind: HolderKind, holder: String) -> Option<Explanation> {
-        self.look_at(id, move |resource, now| resource.explain(now, kind, &holder)).await?
+        self.look_at(id, move |resource, now| explain(resource, now, kind, &holder)).await?
     }
 
     /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the last id if there are

@@ -3,7 +3,14 @@
 use std::sync::Arc;
 
 use actix::Context;
-use leaseway_core::{ClusterTime, Epoch, Millis, Override, Overrides, Promises, Repository};
+use leaseway_core::{
+    lease::promises::Promises,
+    policy::{
+        overrides::{Override, Overrides},
+        template::Repository,
+    },
+    types::{ClusterTime, Epoch, Millis},
+};
 use leaseway_raft::{Command, KeptOverride, Listening, MasterLease, Mastership, RaftHandle};
 
 use super::NodeActor;

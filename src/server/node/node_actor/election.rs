@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, fut::wrap_future};
-use leaseway_core::{ClusterTime, Millis};
+use leaseway_core::types::{ClusterTime, Millis};
 use leaseway_raft::{Command, Listening, MasterLease, Mastership, RaftHandle};
 
 use super::{Elected, FollowQuorum, Handover, NodeActor};

@@ -4,7 +4,12 @@ use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::engine::{Predecessor, Setup};
-use leaseway_core::{AlgorithmKind, Amount, Birth, ClusterClock, Epoch, Inherited, Millis, Promises, Settings, Source};
+use leaseway_core::{
+    lease::promises::{Inherited, Promises},
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{ResourceOptions, supply::Source},
+    types::{Amount, ClusterClock, Epoch, Millis},
+};
 use leaseway_raft::{MasterLease, RaftHandle};
 use leaseway_uplink::Notice;
 
@@ -156,7 +161,7 @@ impl NodeActor {
             tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
         }
         let (inherited, promises) = self.inherit(&id, given_until, master_lease.as_ref());
-        let birth = Birth {
+        let options = ResourceOptions {
             source: if has_parent { Source::Parent } else { Source::Own },
             epoch: self.next_epoch(inherited.as_ref().and_then(|inherited| inherited.newest)),
             since: self.since,
@@ -178,7 +183,7 @@ impl NodeActor {
         let shared = &self.shared;
         let start = resource_actor::Start {
             generation,
-            setup: Setup { birth, keeps_notes: notes.is_some(), predecessor, idle_after },
+            setup: Setup { options, keeps_notes: notes.is_some(), predecessor, idle_after },
             config,
             environment: ResourceEnvironment {
                 id: Arc::clone(&id),

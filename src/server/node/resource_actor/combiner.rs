@@ -23,7 +23,7 @@ use std::{
 
 use actix::{Handler, Message, MessageResult};
 use leaseway_core::engine::{Ended, LostMastership};
-use leaseway_core::{Answer, Request};
+use leaseway_core::resource::{Answer, Request};
 use tokio::sync::oneshot;
 
 use super::{
@@ -374,7 +374,10 @@ mod tests {
         task::{Wake, Waker},
     };
 
-    use leaseway_core::{HolderKind, PrincipalShare, Release};
+    use leaseway_core::{
+        resource::Release,
+        types::{HolderKind, PrincipalShare},
+    };
     use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 
     use super::*;

@@ -10,7 +10,11 @@ use std::{
 };
 
 use leaseway_core::engine::{Environment, Moment};
-use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes, Principal, SlotDelta};
+use leaseway_core::{
+    policy::overrides::Load,
+    pool::{Assigned, PoolNotes},
+    types::{HolderKind, Millis, Principal, SlotDelta},
+};
 use leaseway_raft::MasterLease;
 
 use crate::{

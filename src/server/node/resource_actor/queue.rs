@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::types::{Principal, PrincipalShare};
 
 use super::super::reply_queue::{Outgoing, Reply, ReplyQueue, ReplyTx};
 use crate::listen::accounts::{PlacesTaken, RequestOrigin};

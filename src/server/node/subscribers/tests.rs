@@ -1,5 +1,8 @@
 use futures_util::FutureExt as _;
-use leaseway_core::{Amount, HolderKind, PoolClient, Sum};
+use leaseway_core::{
+    pool::PoolClient,
+    types::{Amount, HolderKind, Sum},
+};
 
 use super::*;
 

@@ -10,7 +10,7 @@ use leaseway_client::{
         Asker, Call, Channel, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared,
     },
 };
-use leaseway_core::{DemandSummary, Millis};
+use leaseway_core::{resource::supply::DemandSummary, types::Millis};
 use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
 use leaseway_uplink::{Aggregate, Granted, NewSupply, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput};
 use tokio::time::Instant;

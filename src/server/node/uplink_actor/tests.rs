@@ -5,7 +5,12 @@ mod parent;
 use std::{sync::Arc, time::Duration};
 
 use actix::{Arbiter, System};
-use leaseway_core::{AlgorithmKind, Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Repository, Request, Token};
+use leaseway_core::{
+    lease::holder::Has,
+    policy::{settings::AlgorithmKind, template::Repository},
+    resource::{Answer, Ask, Request},
+    types::{Amount, Claim, Claims, HolderKind, Token},
+};
 use leaseway_proto::doorman as wire;
 use leaseway_uplink::UplinkInput;
 
@@ -108,7 +113,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         is_gateway: false,
         instance: None,
         news: None,
-        charged_to: leaseway_core::ChargedTo::default(),
+        charged_to: leaseway_core::types::ChargedTo::default(),
     })
 }
 
@@ -171,7 +176,7 @@ fn a_resource_has_the_settings_and_terms_of_the_parent() {
         let report = node.resource_status("r", 0, 0).await.expect("alive").report;
         assert_eq!((report.settings.kind, report.settings.capacity.get()), (AlgorithmKind::ProportionalShare, 90.0));
         let supply = report.supply.expect("it has a parent");
-        assert_eq!((supply.version, supply.terms.len(), supply.told.map(Amount::get)), (1, 1, Some(0.0)));
+        assert_eq!((supply.version, supply.terms.len(), supply.outstanding.map(Amount::get)), (1, 1, Some(0.0)));
     });
 }
 
@@ -264,7 +269,8 @@ fn a_retired_resource_gives_its_lease_back_by_name() {
     let limits = Limits { idle_secs: 0, ..Limits::default() };
     with_parent(Says::sharing(70.0), limits, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
+        let release =
+            leaseway_core::resource::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&"r".into(), Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");

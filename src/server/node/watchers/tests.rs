@@ -1,5 +1,5 @@
 use super::*;
-use leaseway_core::Why;
+use leaseway_core::resource::watch_list::HintReason;
 
 const CLIENT: HolderKind = HolderKind::Client;
 
@@ -13,7 +13,7 @@ fn start(watchers: &Arc<Watchers>, id: &str) -> Watch {
 
 /// Hints the client. Returns whether it is watched.
 fn hint(watchers: &Watchers, resource: &str, id: &str) -> bool {
-    let mut hints = vec![Hint { kind: CLIENT, id: id.into(), why: Why::Grow }];
+    let mut hints = vec![Hint { kind: CLIENT, id: id.into(), reason: HintReason::Grow }];
     watchers.hint(&resource.into(), &mut hints);
     hints.is_empty()
 }

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    AlgorithmKind, Amount, Glob, Load, Settings,
-    access::{AccessRequest, Action},
-    escaped, readable,
+    policy::{
+        access::{AccessRequest, Action},
+        overrides::Load,
+        settings::{AlgorithmKind, Settings},
+    },
+    types::{Amount, Glob, escaped, readable},
 };
 use leaseway_proto::admin::{
     OverriddenResource, Override, SetOverrideRequest, SetOverrideResponse, r#override,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use maud::{Markup, html};
 use serde::Deserialize;
 

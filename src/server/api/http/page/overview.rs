@@ -1,6 +1,6 @@
 //! The overview: verdict, findings, the worst resources, peers, tree and limits.
 
-use leaseway_core::{escaped, escaped_lines};
+use leaseway_core::types::{escaped, escaped_lines};
 use leaseway_proto::status::LimitUse;
 use maud::{Markup, html};
 

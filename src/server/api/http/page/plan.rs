@@ -8,7 +8,11 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::Response,
 };
-use leaseway_core::{AlgorithmKind, Amount, DueChange, Foreseen, HolderKind, escaped, escaped_lines};
+use leaseway_core::{
+    policy::settings::AlgorithmKind,
+    resource::report::forecast::{DueChange, ForecastReport},
+    types::{Amount, HolderKind, escaped, escaped_lines},
+};
 use maud::{Markup, html};
 use tokio::time::timeout;
 
@@ -92,7 +96,7 @@ fn planned(plan: &Plan) -> Markup {
     }
     let changed = plan.resources.len() + plan.left_out;
     let of = changed + plan.unchanged;
-    let sum = |count: fn(&Foreseen) -> usize| {
+    let sum = |count: fn(&ForecastReport) -> usize| {
         plan.resources.iter().filter_map(|resource| resource.foreseen.as_ref()).map(count).sum::<usize>()
     };
     let (gain, lose) = (sum(|foreseen| foreseen.gains.holders), sum(|foreseen| foreseen.losses.holders));
@@ -125,7 +129,7 @@ fn resources(plan: &Plan) -> Markup {
     table("Resources that would change", &columns, &rows)
 }
 
-fn figures(foreseen: &Foreseen, algorithm: (AlgorithmKind, AlgorithmKind)) -> Markup {
+fn figures(foreseen: &ForecastReport, algorithm: (AlgorithmKind, AlgorithmKind)) -> Markup {
     let (capacity, due) = (foreseen.capacity, foreseen.due);
     let text = |kind: AlgorithmKind, capacity: Amount| match kind {
         AlgorithmKind::NoAlgorithm => "unlimited".to_owned(),
@@ -164,7 +168,7 @@ fn one(resource: &ResourcePlan) -> Markup {
     }
 }
 
-fn holders(foreseen: &Foreseen) -> Markup {
+fn holders(foreseen: &ForecastReport) -> Markup {
     let more = (foreseen.gains.holders + foreseen.losses.holders).saturating_sub(foreseen.changes.len());
     let columns = [Text("Holder"), Number("Wants"), Number("Held"), Number("Due now"), Number("Due then")];
     let rows = html! { tbody { @for change in &foreseen.changes { (holder(change)) } } };

@@ -1,7 +1,7 @@
 //! The list of resources, and the page of one resource with its history and holders.
 
 use axum::http::StatusCode;
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use maud::{Markup, html};
 
 use super::{Parts, plot};
@@ -235,7 +235,7 @@ fn more(detail: &ResourceDetail) -> Markup {
                     (_, 0) => span.bad { "What the parent lent has ended." },
                     (_, left) => { "Lent by the parent for another " (text::ago(left)) "." },
                 }
-                @if let Some(told) = supply.told { " It was told that " (text::number(told.get())) " is outstanding." }
+                @if let Some(outstanding) = supply.outstanding { " It was told that " (text::number(outstanding.get())) " is outstanding." }
                 @for terms in detail.terms() { " It divides " (terms) "." }
             }
         }

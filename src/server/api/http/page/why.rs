@@ -1,7 +1,7 @@
 //! Why a holder has what it has.
 
 use axum::http::StatusCode;
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use maud::{Markup, html};
 
 use super::Parts;
@@ -65,7 +65,7 @@ fn form(query: &WhyQuery) -> Markup {
 
 fn figures(explained: &Explained) -> Markup {
     let Explained { holder, explanation, .. } = explained;
-    let blocks: Vec<_> = explanation.blocks.iter().map(leaseway_core::Block::name).collect();
+    let blocks: Vec<_> = explanation.blocks.iter().map(leaseway_core::resource::report::explain::Block::name).collect();
     html! {
         dl.figures {
             div { dt { "Wants" } dd { (text::number(holder.wants)) } }

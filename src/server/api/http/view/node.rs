@@ -1,6 +1,9 @@
 //! The server, its peers, its place in a tree, and why a holder has what it has.
 
-use leaseway_core::{Block, Explanation, HolderKind, Millis};
+use leaseway_core::{
+    resource::report::explain::{Block, Explanation},
+    types::{HolderKind, Millis},
+};
 use leaseway_proto::status::{GetStatusResponse, Health, LimitUse, Resource};
 use leaseway_raft::{PeerReport, Role};
 use serde::{Deserialize, Serialize, Serializer};

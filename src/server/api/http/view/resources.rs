@@ -6,7 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, HolderKind, HolderReport, Millis, Override, Terms, readable};
+use leaseway_core::{
+    allocation::division::Terms,
+    policy::overrides::Override,
+    resource::HolderReport,
+    types::{Amount, HolderKind, Millis, readable},
+};
 use leaseway_proto::status::{Resource, Supply};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -237,7 +242,7 @@ impl ResourceDetail {
         value["lent"] = json!(report.supply.as_ref().map(|supply| json!({
             "version": supply.version,
             "remaining_ms": supply.remaining.0,
-            "outstanding": supply.told.map(Amount::get),
+            "outstanding": supply.outstanding.map(Amount::get),
             "terms": self.terms(),
         })));
         value["promised"] = json!(promises.as_ref().map(|promises| json!({

@@ -1,4 +1,4 @@
-//! What proves which lease its holder knows, and what does not.
+//! Tokens: which requests confirm a lease.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn a_lost_answer_leaves_the_older_lease_held() {
 }
 
 #[test]
-fn a_delayed_request_that_names_an_older_lease_is_dropped_whole() {
+fn delayed_request_with_an_older_lease_is_dropped() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 10.0);
     let delayed = Ask { outstanding: Some(Amount::clamped(70.0)), ..server.request("a", 90.0) };
@@ -40,9 +40,9 @@ fn a_delayed_request_that_names_an_older_lease_is_dropped_whole() {
     assert_eq!(server.counters().stale, 1);
 }
 
-/// Counted as outstanding, it took from the others what nobody used (`simulate drawn --seed 29`: held 4 of 2).
+/// Its outstanding amount would count although nobody uses it (`simulate drawn --seed 29`: held 4 of 2).
 #[test]
-fn so_is_one_that_names_an_older_lease_as_one_that_has_ended() {
+fn delayed_request_with_an_ended_lease_is_dropped() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 10.0);
     let ended = server.request("a", 90.0);
@@ -57,7 +57,7 @@ fn so_is_one_that_names_an_older_lease_as_one_that_has_ended() {
 }
 
 #[test]
-fn a_client_reports_no_more_outstanding_than_is_held_for_it() {
+fn outstanding_amount_of_a_client_is_bounded_by_its_held_amount() {
     let mut server = Server::new(fair(100.0));
     let report = |server: &Server, outstanding: f64, wants| Ask {
         outstanding: Some(Amount::clamped(outstanding)),
@@ -76,15 +76,15 @@ fn a_client_reports_no_more_outstanding_than_is_held_for_it() {
 }
 
 #[test]
-fn what_is_outstanding_counts_until_the_latest_end_ever_given() {
+fn outstanding_amount_counts_until_the_latest_end() {
     let mut server = Server::new(fair(100.0));
     server.node_asks("n", &[slice(1, 80.0, 0)]);
     server.pass(16_000);
     server.change(|settings| settings.lease = Millis::from_secs(20));
     assert_eq!(server.node_asks("n", &[slice(1, 10.0, 0)]), 10.0);
     server.pass(5_000);
-    // It knows of the 10, but its own clients still use leases cut from the 80, which last until 60 s; the newest until
-    // 41.
+    // It has confirmed the 10, but its clients still use leases from the 80, which last until 60 s. Its newest lease
+    // lasts until 41 s.
     let outstanding = Amount::clamped(80.0);
     assert_eq!(
         server.deliver(Ask { outstanding: Some(outstanding), ..server.node_request("n", &[slice(1, 10.0, 0)]) }),
@@ -98,7 +98,7 @@ fn what_is_outstanding_counts_until_the_latest_end_ever_given() {
     assert_eq!(server.held(), 0.0);
 }
 
-/// The leak when left out: 640 of 500.
+/// Without this rule 640 of 500 were in use.
 #[test]
 fn a_delayed_release_does_not_free_a_newer_lease() {
     let mut server = Server::new(fair(100.0));
@@ -115,7 +115,7 @@ fn a_delayed_release_does_not_free_a_newer_lease() {
 }
 
 #[test]
-fn a_delayed_release_does_not_free_what_was_asked_for_again() {
+fn delayed_release_does_not_free_a_new_record() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 30.0);
     let gone = server.leases["a"];
@@ -132,7 +132,7 @@ fn a_delayed_release_does_not_free_what_was_asked_for_again() {
 }
 
 #[test]
-fn a_release_without_a_token_gives_back_everything_as_doorman_clients_mean_it() {
+fn release_without_a_token_frees_everything() {
     let (mut server, ..) = cut_and_lost();
     server.release(HolderKind::Client, "a", None);
     assert_eq!((server.held(), server.resource.holders()), (0.0, 1), "`b` waits with a lease of nothing");

@@ -1,9 +1,10 @@
-//! A new master that knows nothing gives back what holders have, and nothing else.
+//! Learning mode: a new master without promises restores the leases of holders and gives nothing else.
 
 use super::*;
+use crate::resource::report::resource_report;
 
 fn learner(settings: Settings) -> Server {
-    Server::born(Birth { learning_until: Millis(30_000), ..birth(settings) })
+    Server::with_options(ResourceOptions { learning_until: Millis(30_000), ..options(settings) })
 }
 
 /// A lease given by the master before.
@@ -13,7 +14,7 @@ fn inherited(capacity: f64, left: i64) -> Has {
 }
 
 #[test]
-fn holders_get_back_what_they_have_and_new_ones_get_nothing() {
+fn learning_mode_restores_leases_and_gives_newcomers_nothing() {
     let mut server = learner(fair(100.0));
     assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
     assert_eq!(server.asks("b", 90.0), 0.0);
@@ -23,7 +24,7 @@ fn holders_get_back_what_they_have_and_new_ones_get_nothing() {
 }
 
 #[test]
-fn together_they_never_get_back_more_than_there_is() {
+fn learning_mode_restores_no_more_than_the_capacity() {
     let mut server = learner(fair(100.0));
     assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(70.0, 50)))), 70.0);
     assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(50.0, 50)))), 30.0);
@@ -36,7 +37,7 @@ fn together_they_never_get_back_more_than_there_is() {
     assert_eq!(server.counters().learning_excess, 2);
 }
 
-/// All come back in this order, and refresh so often; returns what each has in the end.
+/// All return in this order and refresh this number of times. Returns the final capacity of each.
 fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
     const HAD: [f64; 3] = [70.0, 50.0, 80.0];
     let mut server = learner(Settings { reuse, ..fair(100.0) });
@@ -53,10 +54,9 @@ fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
 }
 
 #[test]
-fn of_more_than_there_is_all_get_a_fair_part_within_a_few_refreshes_in_any_order() {
+fn excess_claims_converge_to_fair_shares_in_any_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        // The first is told what it gets less with its first refresh, confirms it with its second, and then there is
-        // room.
+        // The first holder learns of its cut at its first refresh and confirms it at its second. Then capacity is free.
         for (reuse, refreshes) in [(Reuse::Prompt, 2), (Reuse::Confirmed, 3)] {
             let got = learnt(&order, refreshes, reuse);
             let off = got.iter().map(|got| (got - 100.0 / 3.0).abs());
@@ -66,7 +66,7 @@ fn of_more_than_there_is_all_get_a_fair_part_within_a_few_refreshes_in_any_order
 }
 
 #[test]
-fn claims_that_fit_get_the_same_answers_in_any_order_and_never_less_than_claimed() {
+fn claims_that_fit_are_restored_in_any_order() {
     for named in [true, false] {
         for order in [[0, 1], [1, 0]] {
             let mut server = learner(fair(100.0));
@@ -81,7 +81,7 @@ fn claims_that_fit_get_the_same_answers_in_any_order_and_never_less_than_claimed
 }
 
 #[test]
-fn a_claim_gives_no_more_than_is_wanted_nor_than_a_rule_allows() {
+fn restored_lease_is_bounded_by_wants_and_capacity() {
     let mut server = learner(fair(100.0));
     assert_eq!(server.deliver(ask("a", 10.0, Some(inherited(80.0, 50)))), 10.0);
     let mut server = learner(fair(100.0));
@@ -91,24 +91,24 @@ fn a_claim_gives_no_more_than_is_wanted_nor_than_a_rule_allows() {
 }
 
 #[test]
-fn it_ends_on_time_and_then_divides() {
+fn learning_mode_ends_on_time() {
     let mut server = learner(fair(100.0));
     server.deliver(ask("a", 90.0, Some(inherited(40.0, 50))));
     server.asks("b", 90.0);
     server.pass(29_999);
     assert!(server.resource.is_learning(server.now));
-    assert_eq!(server.resource.report(server.now).learning, Millis(1));
+    assert_eq!(resource_report(&server.resource, server.now).learning, Millis(1));
     assert_eq!(server.asks("b", 90.0), 0.0);
     server.pass(1);
     assert!(!server.resource.is_learning(server.now));
-    assert_eq!(server.resource.report(server.now).learning, Millis(0));
+    assert_eq!(resource_report(&server.resource, server.now).learning, Millis(0));
     assert_eq!(server.asks("a", 90.0), 50.0);
     server.pass(5_000);
     assert_eq!(server.asks("b", 90.0), 50.0);
 }
 
 #[test]
-fn where_capacity_is_not_shared_there_is_nothing_to_learn() {
+fn unshared_capacity_has_no_learning_mode() {
     for (kind, expected) in [(AlgorithmKind::NoAlgorithm, 500.0), (AlgorithmKind::Static, 100.0)] {
         let mut server = learner(Settings::new(kind, Amount::clamped(100.0)));
         assert!(!server.resource.is_learning(server.now));
@@ -117,7 +117,7 @@ fn where_capacity_is_not_shared_there_is_nothing_to_learn() {
 }
 
 #[test]
-fn outside_learning_an_unknown_lease_is_counted_but_gives_no_right() {
+fn unknown_lease_outside_learning_mode_gives_nothing() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
     assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 0.0);
@@ -127,9 +127,9 @@ fn outside_learning_an_unknown_lease_is_counted_but_gives_no_right() {
     assert_eq!(server.counters().unaccounted, 0, "this is what learning is for");
 }
 
-/// The leak when left out: 669 of 500, without any loss or delay.
+/// Without this rule 669 of 500 were in use, without any lost or delayed message.
 #[test]
-fn a_learning_child_confirms_nothing_for_it_does_not_know_all_its_clients() {
+fn learning_child_node_confirms_nothing() {
     let mut server = Server::new(fair(100.0));
     let all = [slice(1, 100.0, 0)];
     server.node_asks("n", &all);
@@ -143,11 +143,14 @@ fn a_learning_child_confirms_nothing_for_it_does_not_know_all_its_clients() {
     assert_eq!((server.node_asks("n", &all), server.held()), (50.0, 50.0));
 }
 
-/// The leak when left out: 505 of 500. The lease that was cut from the parent's older, larger one would outlive that
-/// one.
+/// Without this rule 505 of 500 were in use: a lease from the older, larger supply would outlive that supply.
 #[test]
-fn a_learning_child_renews_no_more_than_it_has_been_lent() {
-    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
+fn learning_child_node_renews_no_more_than_its_supply() {
+    let mut server = Server::with_options(ResourceOptions {
+        source: Source::Parent,
+        learning_until: Millis(60_000),
+        ..options(fair(0.0))
+    });
     server.supply(100.0, Millis(30_000));
     assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(60.0, 50)))), 60.0);
     assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 40.0);
@@ -160,11 +163,12 @@ fn a_learning_child_renews_no_more_than_it_has_been_lent() {
     assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (0.0, 0.0));
 }
 
-/// Its supply may be less than former masters lent on, so capacity that looks free may still be in use.
+/// The supply may be less than former masters lent, so capacity that looks free may be in use.
 #[test]
-fn a_learning_child_lends_no_more_to_a_node_that_has_more_outstanding_than_it_names() {
+fn learning_child_node_lends_no_more_beyond_a_claim() {
     let lent = |source, learns_for| {
-        let mut server = Server::born(Birth { source, learning_until: Millis(30_000), ..birth(fair(100.0)) });
+        let mut server =
+            Server::with_options(ResourceOptions { source, learning_until: Millis(30_000), ..options(fair(100.0)) });
         if source == Source::Parent {
             server.supply(100.0, Millis(90_000));
         }
@@ -183,8 +187,12 @@ fn a_learning_child_lends_no_more_to_a_node_that_has_more_outstanding_than_it_na
 }
 
 #[test]
-fn below_a_learning_child_a_node_that_never_says_what_it_has_keeps_it() {
-    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
+fn silent_node_below_a_learning_child_keeps_its_lease() {
+    let mut server = Server::with_options(ResourceOptions {
+        source: Source::Parent,
+        learning_until: Millis(60_000),
+        ..options(fair(0.0))
+    });
     server.supply(100.0, Millis(90_000));
     let wants = [slice(1, 50.0, 0)];
     let node =
@@ -200,7 +208,7 @@ fn former(number: u64, capacity: f64) -> Has {
 }
 
 #[test]
-fn of_two_requests_from_before_it_the_one_with_the_newer_lease_counts() {
+fn newer_of_two_former_leases_counts() {
     let mut server = learner(fair(100.0));
     assert_eq!(server.deliver(ask("a", 90.0, Some(former(17, 80.0)))), 80.0, "it was long under way, but who knows");
     assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0);

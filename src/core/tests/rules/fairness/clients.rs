@@ -1,9 +1,9 @@
-//! Rules for clients by their ids: weights, minimums, maximums.
+//! Client rules: weights, minimums, maximums.
 
 use super::*;
 use crate::{
     policy::client_rules::{ClientRule, ClientRules},
-    resource::DueRule,
+    resource::report::explain::{DueRule, explain},
 };
 
 fn rules(texts: &[&str]) -> ClientRules {
@@ -26,7 +26,7 @@ impl Server {
     }
 
     fn explains(&self, id: &str) -> (DueRule, String) {
-        let explanation = self.resource.explain(self.now, HolderKind::Client, id).expect("a known holder");
+        let explanation = explain(&self.resource, self.now, HolderKind::Client, id).expect("a known holder");
         (explanation.rule.clone(), explanation.sentences().join("\n"))
     }
 }
@@ -34,7 +34,7 @@ impl Server {
 const ALL: [(&str, f64); 3] = [("web-1", 100.0), ("web-2", 100.0), ("batch-1", 100.0)];
 
 #[test]
-fn a_maximum_is_a_cap_and_what_it_leaves_is_for_the_others() {
+fn maximum_leaves_the_rest_to_others() {
     let mut server = ruled(AlgorithmKind::FairShare, &["1 0 10 batch-*"]);
     assert_eq!(server.due_of(&ALL), [45.0, 45.0, 10.0]);
     let (rule, words) = server.explains("batch-1");
@@ -45,7 +45,7 @@ fn a_maximum_is_a_cap_and_what_it_leaves_is_for_the_others() {
 }
 
 #[test]
-fn a_maximum_also_binds_where_nothing_is_shared() {
+fn maximum_applies_to_unshared_capacity() {
     for (kind, other) in [(AlgorithmKind::Static, 100.0), (AlgorithmKind::NoAlgorithm, 300.0)] {
         let mut server = ruled(kind, &["1 0 10 batch-*"]);
         assert_eq!(server.due_of(&[("web-1", 300.0), ("batch-1", 300.0)]), [other, 10.0], "{kind:?}");
@@ -54,7 +54,7 @@ fn a_maximum_also_binds_where_nothing_is_shared() {
 }
 
 #[test]
-fn a_minimum_is_due_whatever_the_share_is_and_is_no_more_than_is_wanted() {
+fn minimum_is_due_up_to_the_wants() {
     let mut server = ruled(AlgorithmKind::FairShare, &["1 50 - web-1"]);
     assert_eq!(server.due_of(&ALL), [50.0, 25.0, 25.0]);
     let (rule, words) = server.explains("web-1");
@@ -67,7 +67,7 @@ fn a_minimum_is_due_whatever_the_share_is_and_is_no_more_than_is_wanted() {
 }
 
 #[test]
-fn where_minimums_are_more_than_there_is_only_they_are_divided() {
+fn excess_minimums_are_divided() {
     let mut server = ruled(AlgorithmKind::FairShare, &["1 80 - web-1", "1 30 - web-2"]);
     assert_eq!(server.due_of(&ALL), [70.0, 30.0, 0.0]);
     assert_eq!(server.explains("batch-1").0, DueRule::Minimums(70.0));
@@ -75,7 +75,7 @@ fn where_minimums_are_more_than_there_is_only_they_are_divided() {
 }
 
 #[test]
-fn rules_that_change_are_for_the_clients_that_are_there() {
+fn changed_rules_apply_to_known_clients() {
     let mut server = ruled(AlgorithmKind::FairShare, &["3 0 - web-*", "1 0 10 b*"]);
     server.due_of(&ALL);
     server.change(|settings| settings.clients = rules(&["1 0 20 batch-*"]));
@@ -85,7 +85,7 @@ fn rules_that_change_are_for_the_clients_that_are_there() {
 }
 
 #[test]
-fn a_node_that_reports_minimums_is_heeded_only_where_the_template_sets_some_aside() {
+fn reported_minimums_need_a_minimum_in_the_template() {
     for (texts, expected) in [(&["1 1 - x"][..], 60.0), (&[], 50.0)] {
         let mut server = ruled(AlgorithmKind::FairShare, texts);
         let minimum = slice(1, 60.0, 0).as_minimum();

@@ -3,12 +3,7 @@
 use super::{Block, DueRule, Explanation, Others};
 use crate::{
     pool::PoolStanding,
-    types::{
-        amount::{Amount, Sum, readable},
-        claim::HolderKind,
-        escape::escaped,
-        time::Millis,
-    },
+    types::{Amount, HolderKind, Millis, Sum, escaped, readable},
 };
 
 impl Explanation {

@@ -1,10 +1,10 @@
-//! Amounts from the smallest to the largest are kept to the bit, and never add up to more than there is.
+//! Very small and very large amounts are exact, and their sums stay within the capacity.
 
 use super::*;
 
 #[test]
 fn the_largest_and_the_smallest_wants_are_granted_exactly() {
-    // A pool gives what is of use, not what is wanted.
+    // A pool grants places, not wants.
     for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         for wants in [1e15, 1e-9, 0.1, 1.0 / 3.0, 0.0] {
             let mut server = Server::new(Settings::new(kind, Amount::MAX));
@@ -23,7 +23,7 @@ fn very_different_amounts_never_add_up_to_more_than_there_is() {
 }
 
 #[test]
-fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
+fn wants_that_sum_to_the_capacity_are_met() {
     for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         for tenths in 1..1000 {
             let small = f64::from(tenths) / 10.0;
@@ -43,13 +43,13 @@ fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
     }
 }
 
-/// A lease is zero or large enough to use. Doorman's Go limiter treated 3.55e-15 as unlimited.
+/// Whether a lease is zero or large enough to use. Doorman's Go limiter treated 3.55e-15 as unlimited.
 fn is_of_use(given: f64) -> bool {
     given == 0.0 || given >= 1e-9
 }
 
 #[test]
-fn wants_that_are_dust_get_nothing_and_affect_no_other() {
+fn dust_wants_get_nothing() {
     for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
         assert_eq!(server.asks("tiny", 1e-12), 0.0, "{kind:?}");

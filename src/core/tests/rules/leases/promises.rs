@@ -1,14 +1,14 @@
-//! Which totals and horizons the quorum stores, and which answers wait for that.
+//! The totals and horizons that a master proposes, and the answers that wait for them.
 
 use super::*;
 use crate::lease::proposer::Proposal;
 use crate::{
     lease::promises::{Changes, Inherited},
-    types::{cluster_clock::ClusterTime, token::Epoch},
+    types::{ClusterTime, Epoch},
 };
 
 fn keeper(settings: Settings) -> Server {
-    Server::born(Birth { inherited: Some(Inherited::default()), ..birth(settings) })
+    Server::with_options(ResourceOptions { inherited: Some(Inherited::default()), ..options(settings) })
 }
 
 impl Server {
@@ -16,7 +16,7 @@ impl Server {
         self.resource.take_changes(self.now)
     }
 
-    /// All that there is to promise is stored.
+    /// Stores all pending changes.
     fn settle(&mut self) -> Option<Changes> {
         let changes = self.take().changes;
         if let Some(changes) = &changes {
@@ -31,7 +31,7 @@ impl Server {
 }
 
 #[test]
-fn a_total_rises_somewhat_beyond_what_is_wanted_and_no_higher_than_there_is() {
+fn total_leaves_room_and_is_bounded_by_the_capacity() {
     let mut server = keeper(fair(100.0));
     let told = [20.0, 21.0, 31.5, 90.0, 500.0].map(|wants| {
         server.pass(5_000);
@@ -42,7 +42,7 @@ fn a_total_rises_somewhat_beyond_what_is_wanted_and_no_higher_than_there_is() {
 }
 
 #[test]
-fn a_lease_waits_for_what_it_raises_and_for_nothing_else() {
+fn lease_waits_only_for_the_total_that_covers_it() {
     let mut server = keeper(fair(100.0));
     server.asks("a", 40.0);
     let Proposal { changes: Some(changes), awaits: Some(1) } = server.take() else {
@@ -66,7 +66,7 @@ fn a_lease_waits_for_what_it_raises_and_for_nothing_else() {
 }
 
 #[test]
-fn a_full_resource_writes_nothing_but_horizons_whatever_its_clients_want() {
+fn full_resource_writes_only_horizons() {
     let mut server = keeper(fair(100.0));
     for id in ["a", "b", "c"] {
         server.asks(id, 100.0);
@@ -108,7 +108,7 @@ fn a_lease_that_ends_beyond_the_horizon_waits_for_it() {
 }
 
 #[test]
-fn a_total_falls_with_a_horizon_to_what_is_held_then() {
+fn total_falls_with_a_horizon() {
     let mut server = keeper(fair(100.0));
     server.asks("a", 80.0);
     server.settle();
@@ -123,20 +123,21 @@ fn a_total_falls_with_a_horizon_to_what_is_held_then() {
 }
 
 #[test]
-fn the_floor_follows_horizons_half_a_lease_behind() {
+fn high_water_mark_follows_horizons() {
     let mut server = keeper(fair(100.0));
     let mut floors = Vec::new();
     for n in 0..30 {
         server.asks("a", 40.0);
         let newest = server.leases["a"].token;
-        floors.extend(server.settle().map(|changes| (n, newest.get() - changes.counted_from.expect("a floor").get())));
+        floors
+            .extend(server.settle().map(|changes| (n, newest.get() - changes.high_water_mark.expect("a floor").get())));
         server.pass(5_000);
     }
     assert_eq!(floors, [(0, 0), (7, 6), (14, 6), (21, 6), (28, 6)], "(when, how many leases have been given since it)");
 }
 
 #[test]
-fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_above_that() {
+fn high_water_mark_rises_before_ended_capacity_is_reused() {
     let mut server = keeper(fair(100.0));
     server.asks("other", 10.0);
     server.settle();
@@ -154,7 +155,7 @@ fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_a
     let Proposal { changes: Some(changes), awaits } = server.take() else {
         panic!("the next master would take its name")
     };
-    assert_eq!((awaits, changes.horizon, changes.counted_from), (Some(changes.number), None, Some(crashed.next())));
+    assert_eq!((awaits, changes.horizon, changes.high_water_mark), (Some(changes.number), None, Some(crashed.next())));
     server.resource.acknowledge(changes.number);
     server.pass(5_000);
     server.asks("new", 50.0);
@@ -162,15 +163,16 @@ fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_a
 }
 
 #[test]
-fn an_epoch_lies_above_all_that_it_inherits_for_any_argument() {
+fn new_epoch_is_above_inherited_epochs() {
     let inherited = Inherited { newest: Some(Epoch(7)), ..Inherited::default() };
-    let mut server = Server::born(Birth { epoch: Epoch(7), inherited: Some(inherited), ..birth(fair(100.0)) });
+    let mut server =
+        Server::with_options(ResourceOptions { epoch: Epoch(7), inherited: Some(inherited), ..options(fair(100.0)) });
     server.asks("a", 40.0);
     assert_eq!(server.take().changes.map(|changes| changes.epoch), Some(Epoch(7 + Inherited::EPOCHS_APART)));
 }
 
 #[test]
-fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
+fn first_horizon_covers_inherited_leases() {
     let mut settings = fair(100.0);
     settings.lease = Millis(10_000);
     let inherited = Inherited {
@@ -179,7 +181,7 @@ fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
         until: Millis(90_000),
         ..Inherited::default()
     };
-    let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(settings) });
+    let mut server = Server::with_options(ResourceOptions { inherited: Some(inherited), ..options(settings) });
     server.asks("a", 40.0);
     let changes = server.take().changes.expect("a promise of this epoch");
     assert_eq!(changes.horizon, Some(ClusterTime(90_090)), "the total covers leases of earlier epochs, too");
@@ -187,7 +189,7 @@ fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
 }
 
 #[test]
-fn what_a_child_node_reports_as_outstanding_is_promised() {
+fn outstanding_amount_of_a_child_node_is_promised() {
     let mut server = keeper(fair(100.0));
     let all = [slice(1, 80.0, 0)];
     server.node_asks("n", &all);
@@ -199,7 +201,7 @@ fn what_a_child_node_reports_as_outstanding_is_promised() {
 }
 
 #[test]
-fn what_is_not_shared_is_promised_too() {
+fn unshared_capacity_is_promised() {
     for kind in [AlgorithmKind::NoAlgorithm, AlgorithmKind::Static] {
         let mut server = keeper(Settings::new(kind, Amount::clamped(50.0)));
         server.asks("a", 40.0);

@@ -7,40 +7,40 @@ use crate::policy::settings::{DropMode, PoolSettings, RaiseMode};
 
 /// The input of the laws.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Gauge {
+pub(in crate::pool) struct Gauge {
     /// The load that can be served.
-    pub(super) base: f64,
-    /// The total never falls below.
-    pub(super) floor: f64,
-    /// Nor rises above.
-    pub(super) ceiling: f64,
+    pub(in crate::pool) base: f64,
+    /// The minimum of the total.
+    pub(in crate::pool) floor: f64,
+    /// The maximum of the total.
+    pub(in crate::pool) ceiling: f64,
     /// Usage of connected clients.
-    pub(super) used: f64,
+    pub(in crate::pool) used: f64,
     /// Additional usage by clients with late reports. It keeps the total from rising, but does not lower it.
-    pub(super) doubt: f64,
+    pub(in crate::pool) possible_use: f64,
     /// Capacity held by connected clients.
-    pub(super) connected: f64,
+    pub(in crate::pool) connected: f64,
     /// The wants of clients that wait because the total is too small.
-    pub(super) waiting: f64,
-    pub(super) least: f64,
+    pub(in crate::pool) waiting: f64,
+    pub(in crate::pool) least: f64,
 }
 
 /// With [`DropMode::Rate`]: an overload of twice the base makes the total fall by a factor of e in this time.
 const FALL_SECONDS: f64 = 10.0;
 
 /// The total after `seconds` in which nothing else happened.
-pub(super) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
+pub(in crate::pool) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let moved = if gauge.used > gauge.base {
         match settings.drop_mode {
             DropMode::Rate => total * ((1.0 - gauge.used / gauge.base) * seconds / FALL_SECONDS).exp(),
             DropMode::Slots | DropMode::Exp => total,
         }
-    } else if gauge.used + gauge.doubt > gauge.base {
+    } else if gauge.used + gauge.possible_use > gauge.base {
         total
     } else {
         raised(total, seconds, gauge, settings)
     };
-    // A base of nothing can be used beyond any measure.
+    // With a base of zero the quotient is infinite.
     if moved.is_finite() { moved.min(gauge.ceiling).max(gauge.floor) } else { gauge.floor }
 }
 
@@ -52,7 +52,7 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
             // what is connected is at the threshold, and a client that needs more than that would wait for ever.
             let asked = ((gauge.connected + gauge.waiting) / total).min(1.0);
             let (threshold, usable) = (settings.raise_threshold, gauge.base * (gauge.connected / total).min(1.0));
-            let used = gauge.used + gauge.doubt;
+            let used = gauge.used + gauge.possible_use;
             // Zero use counts as little, also of a base of zero.
             let unused = if used > 0.0 { 1.0 - used / usable } else { 1.0 };
             let rises = asked > threshold && unused > 0.0;
@@ -70,7 +70,7 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
 }
 
 /// The total after victims of an overload that hold `cut` together have been chosen.
-pub(super) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
+pub(in crate::pool) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let fallen = match settings.drop_mode {
         // The part of the total that was not even connected did not cause it, and would let the next overload in.
         DropMode::Slots => total.min(gauge.connected) - cut,
@@ -85,10 +85,10 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::types::time::Millis;
+    use crate::types::Millis;
 
     fn vectors() -> Value {
-        serde_json::from_str(include_str!("../tests/data/les.json")).expect("valid JSON")
+        serde_json::from_str(include_str!("../../tests/data/les.json")).expect("valid JSON")
     }
 
     fn number(value: &Value) -> f64 {
@@ -102,7 +102,16 @@ mod tests {
     }
 
     fn gauge(base: f64, used: f64, connected: f64) -> Gauge {
-        Gauge { base, floor: base, ceiling: f64::INFINITY, used, doubt: 0.0, connected, waiting: 0.0, least: 0.0 }
+        Gauge {
+            base,
+            floor: base,
+            ceiling: f64::INFINITY,
+            used,
+            possible_use: 0.0,
+            connected,
+            waiting: 0.0,
+            least: 0.0,
+        }
     }
 
     fn near(id: &Value, found: f64, expected: f64) {
@@ -164,7 +173,7 @@ mod tests {
     fn possible_use_stops_a_rise_and_is_no_overload() {
         for (drop_mode, raise_mode) in [(DropMode::Rate, RaiseMode::Idle), (DropMode::Exp, RaiseMode::Demand)] {
             let settings = PoolSettings { drop_mode, raise_mode, ..PoolSettings::default() };
-            let after = |doubt| after(12.0, 60.0, &Gauge { doubt, ..gauge(10.0, 5.0, 12.0) }, &settings);
+            let after = |possible_use| after(12.0, 60.0, &Gauge { possible_use, ..gauge(10.0, 5.0, 12.0) }, &settings);
             assert!(after(0.0) > 12.0 && after(2.0) > 12.0 && after(2.0) <= after(0.0), "{drop_mode:?}");
             assert_eq!(after(6.0), 12.0, "{drop_mode:?}");
         }

@@ -1,34 +1,30 @@
-//! One master after the other, each of which begins with what the log says (rules E1, E2 and E13), and what is written
-//! for it.
+//! Sequences of masters that start from the log (rules E1, E2 and E13), and the changes that they write.
 
 use super::*;
 use crate::{
     lease::promises::{Changes, Inherited, Promises},
-    resource::Block,
-    types::{
-        cluster_clock::{ClusterClock, ClusterTime},
-        token::Epoch,
-    },
+    resource::report::explain::{Block, explain},
+    types::{ClusterClock, ClusterTime, Epoch},
 };
 
 /// A resource over several masters, and a log that stores all changes at once.
 struct Masters {
     server: Server,
     log: Promises,
-    /// How far the clock of the cluster has got in the log.
+    /// The cluster time in the log.
     stored: ClusterTime,
     clock: ClusterClock,
     settings: Settings,
     written: usize,
-    /// The log has no parts: a total is all that a new master knows.
+    /// Drops the parts from the log, so a new master knows only the total.
     forgets_parts: bool,
 }
 
 impl Masters {
     fn new(settings: Settings) -> Masters {
-        let birth = Birth { inherited: Some(Inherited::default()), ..birth(settings.clone()) };
+        let options = ResourceOptions { inherited: Some(Inherited::default()), ..options(settings.clone()) };
         Masters {
-            server: Server::born(birth),
+            server: Server::with_options(options),
             log: Promises::default(),
             stored: ClusterTime(0),
             clock: ClusterClock::default(),
@@ -69,9 +65,10 @@ impl Masters {
         self.clock = ClusterClock::new(self.stored, now);
         let inherited = self.log.inherited(self.clock, now, now);
         let epoch = inherited.newest.unwrap_or(Epoch(0));
-        let birth = Birth { epoch, since: now, inherited: Some(inherited), ..birth(self.settings.clone()) };
+        let options =
+            ResourceOptions { epoch, since: now, inherited: Some(inherited), ..options(self.settings.clone()) };
         let leases = std::mem::take(&mut self.server.leases);
-        self.server = Server { now, leases, ..Server::born(birth) };
+        self.server = Server { now, leases, ..Server::with_options(options) };
     }
 
     fn unclaimed(&self) -> f64 {
@@ -83,8 +80,9 @@ fn minute(capacity: f64) -> Settings {
     Settings { lease: Millis(60_000), ..fair(capacity) }
 }
 
-/// Twelve clients have all there is; at 20 s half of them die and six others come, and from then on the master changes
-/// every ten seconds. What the newcomers have together, second by second from then on, and what explain says to one.
+/// Twelve clients hold the whole capacity. At 20 s half of them die, six others come, and the master starts to change
+/// every ten seconds. Returns for each second from then on the sum of the newcomers' leases and the explained end for
+/// one of them.
 fn newcomers(forgets_parts: bool) -> Vec<(f64, Option<Millis>)> {
     let mut masters = Masters { forgets_parts, ..Masters::new(minute(1000.0)) };
     let ids = |of: &str| -> Vec<String> { (0..6).map(|n| format!("{of}{n}")).collect() };
@@ -109,7 +107,7 @@ fn newcomers(forgets_parts: bool) -> Vec<(f64, Option<Millis>)> {
         }
         let capacity = |id: &String| masters.server.leases.get(id).map_or(0.0, |lease| lease.capacity.get());
         let resource = &masters.server.resource;
-        let explained = resource.explain(masters.server.now, HolderKind::Client, "new0");
+        let explained = explain(resource, masters.server.now, HolderKind::Client, "new0");
         let ends = explained.into_iter().flat_map(|explained| explained.blocks).find_map(|block| match block {
             Block::Unclaimed(_, until) => Some(until),
             _ => None,
@@ -121,7 +119,7 @@ fn newcomers(forgets_parts: bool) -> Vec<(f64, Option<Millis>)> {
 }
 
 #[test]
-fn however_often_the_master_changes_newcomers_get_their_part_when_the_former_leases_have_ended() {
+fn newcomers_get_their_share_despite_repeated_failovers() {
     let had = newcomers(false);
     assert!(had[55].0 < 250.0, "the leases of those that died may still be in use: {had:?}");
     assert!(had[72].0 >= 450.0, "61 s after the first change they are over: {had:?}");
@@ -130,7 +128,7 @@ fn however_often_the_master_changes_newcomers_get_their_part_when_the_former_lea
 }
 
 #[test]
-fn a_time_by_which_a_client_gets_its_part_is_kept_over_changes_of_master() {
+fn explained_end_survives_failovers() {
     let had = newcomers(false);
     let told: Vec<_> = had.iter().zip(0..).filter_map(|((_, at_most), s)| Some((s, at_most.as_ref()?.0))).collect();
     let (_, first) = *told.first().expect("it is told how long it takes");
@@ -140,7 +138,7 @@ fn a_time_by_which_a_client_gets_its_part_is_kept_over_changes_of_master() {
 }
 
 #[test]
-fn what_is_given_under_a_name_of_an_earlier_master_is_in_no_part_that_ends_sooner() {
+fn lease_renewed_by_a_claim_leaves_the_earlier_part() {
     let mut masters = Masters::new(minute(100.0));
     masters.asks("silent", 50.0);
     masters.asks("dead", 50.0);
@@ -149,7 +147,7 @@ fn what_is_given_under_a_name_of_an_earlier_master_is_in_no_part_that_ends_soone
     for _ in 0..30 {
         masters.second();
     }
-    // It gets a lease of the second master, and is not heard of any more.
+    // It gets a lease of the second master and never asks again.
     masters.asks("silent", 50.0);
     masters.change();
     assert_eq!(masters.unclaimed(), 100.0);
@@ -164,9 +162,9 @@ fn what_is_given_under_a_name_of_an_earlier_master_is_in_no_part_that_ends_soone
     assert_eq!((masters.unclaimed(), masters.asks("new", 100.0)), (0.0, 100.0));
 }
 
-/// So much of the capacity is missing after a failover at a resource where nothing has moved for a minute.
+/// The room that is withheld after a failover, if demand was constant for a minute.
 #[test]
-fn a_quiet_resource_has_nearly_all_after_a_failover() {
+fn quiet_resource_keeps_little_room() {
     let mut masters = Masters::new(fair(1000.0));
     let ids: Vec<String> = (0..10).map(|n| format!("c{n}")).collect();
     let refresh = |masters: &mut Masters| {
@@ -184,7 +182,7 @@ fn a_quiet_resource_has_nearly_all_after_a_failover() {
     assert!(withheld <= 20.0, "{withheld} of 1000");
 }
 
-/// How many changes a workload writes in twenty minutes.
+/// The number of changes that a workload writes in twenty minutes.
 fn writes(wants: impl Fn(u64, u64) -> f64) -> usize {
     let mut masters = Masters::new(fair(1000.0));
     for turn in 0..75 {
@@ -202,9 +200,9 @@ fn writes(wants: impl Fn(u64, u64) -> f64) -> usize {
     masters.written
 }
 
-/// As many as when a horizon always left room for an eighth of the capacity.
+/// The counts equal those of a constant room of an eighth of the capacity.
 #[test]
-fn room_that_follows_from_what_changes_costs_no_more_writes() {
+fn adaptive_room_costs_no_more_writes() {
     let noise = |turn: u64, n: u64| (turn * 7919 + n * 104_729) % 97;
     let steady = writes(|_, _| 20.0);
     let climbing = writes(|turn, _| (turn as f64 * 0.7).min(50.0));

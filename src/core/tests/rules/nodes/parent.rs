@@ -1,4 +1,4 @@
-//! What a node and its parent tell each other.
+//! Reports to a parent, and the terms that come with its supply.
 
 use super::*;
 use crate::lease::promises::Inherited;
@@ -9,20 +9,24 @@ fn child(kind: AlgorithmKind) -> Server {
     Server::below(Settings::new(kind, Amount::ZERO))
 }
 
-/// A child whose parent has lent it so much.
+/// A child node with a supply of this capacity.
 fn with(kind: AlgorithmKind, capacity: f64) -> Server {
     let mut server = child(kind);
     server.supply(capacity, LONG);
     server
 }
 
-/// Rule 5. To say "nothing" would take from all what they have, at every change of masters.
+/// Rule 5: an answer of zero would take the leases of all clients at every failover.
 #[test]
-fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() {
+fn node_without_supply_decides_nothing() {
     let wants = [Claim::of_client(Amount::clamped(40.0), 0)][..].into();
     let inherited = Inherited { total: Amount::clamped(40.0), wants, until: Millis(50_000), ..Inherited::default() };
     let settings = Settings { capacity: Amount::clamped(1e9), ..fair(0.0) };
-    let mut server = Server::born(Birth { source: Source::Parent, inherited: Some(inherited), ..birth(settings) });
+    let mut server = Server::with_options(ResourceOptions {
+        source: Source::Parent,
+        inherited: Some(inherited),
+        ..options(settings)
+    });
     assert_eq!(server.resource.settings().capacity, Amount::ZERO, "what a template says is not lent yet");
     let token = Token::new(3);
     let had = Has { token, capacity: Amount::clamped(40.0), expiry_time: now_at(Millis(50_000)).unix };
@@ -41,9 +45,9 @@ fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() 
     assert_eq!(server.asks("b", 60.0), 50.0);
 }
 
-/// Rule 2: the node may have lent on more than its new lease, for longer than the old one lasts.
+/// Rule 2: the node may have lent more than its new lease, for longer than the old lease lasts.
 #[test]
-fn what_a_node_may_have_lent_on_counts_until_it_says_under_its_newest_lease_what_it_has() {
+fn capacity_lent_by_a_node_counts_until_its_next_report() {
     let mut server = Server::new(fair(100.0));
     let node = |server: &Server, outstanding: f64| Ask {
         outstanding: Some(Amount::clamped(outstanding)),
@@ -84,9 +88,9 @@ fn the_parent_is_asked_early_when_demand_has_moved() {
     assert!(server.resource.asks_early());
 }
 
-/// Rule 10: clients elsewhere wait for it.
+/// Rule 10: clients of other nodes wait for that capacity.
 #[test]
-fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
+fn the_parent_is_asked_early_when_holders_have_confirmed() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
     server.round(&[("a", 80.0), ("b", 80.0)]);
     server.resource.summarize(server.now);
@@ -115,7 +119,7 @@ fn headroom_lends_unclaimed_capacity_to_nodes_and_not_to_clients() {
 }
 
 #[test]
-fn all_holders_of_a_node_ask_as_often_and_those_of_its_child_sooner() {
+fn child_nodes_have_a_shorter_refresh_interval() {
     for (refresh, factor, below) in
         [(16_000, 0.5, 8_000), (16_000, 1.0, 16_000), (5_000, 0.5, 2_000), (1_500, 0.1, 1_000), (500, 0.5, 500)]
     {
@@ -128,9 +132,9 @@ fn all_holders_of_a_node_ask_as_often_and_those_of_its_child_sooner() {
     }
 }
 
-/// The border refuses them too; but nothing that a parent says may stop a node.
+/// The server refuses such terms, too. No input of a parent may crash a node.
 #[test]
-fn terms_that_cannot_be_are_not_followed() {
+fn invalid_terms_are_ignored() {
     for equal in [f64::NAN, f64::INFINITY, -1.0, -0.0] {
         let mut server = child(AlgorithmKind::ProportionalShare);
         server.supply_with(60.0, LONG, vec![(0, Terms::Share { equal, top_up: 0.5 }), (0, Terms::Level(equal))]);
@@ -140,7 +144,7 @@ fn terms_that_cannot_be_are_not_followed() {
 }
 
 #[test]
-fn an_equal_share_is_the_trees_and_the_lease_covers_what_is_beyond() {
+fn equal_share_comes_from_the_parent() {
     let mut server = child(AlgorithmKind::ProportionalShare);
     server.supply_with(60.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
     server.asks("a", 10.0);
@@ -153,9 +157,9 @@ fn an_equal_share_is_the_trees_and_the_lease_covers_what_is_beyond() {
     );
 }
 
-/// The settings come with the same answer as the terms; whichever is put in force first.
+/// Settings and terms come in one answer, and either may be applied first.
 #[test]
-fn terms_survive_a_change_of_what_priorities_mean() {
+fn terms_survive_a_change_of_the_priority_mode() {
     let mut server = child(AlgorithmKind::ProportionalShare);
     server.supply_with(70.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
     server.asks("a", 10.0);
@@ -170,7 +174,7 @@ fn terms_survive_a_change_of_what_priorities_mean() {
 }
 
 #[test]
-fn what_each_client_may_have_comes_from_the_top() {
+fn static_maximum_comes_from_the_root() {
     let mut server = child(AlgorithmKind::Static);
     server.supply_with(100.0, LONG, vec![(0, Terms::Each(Amount::clamped(30.0)))]);
     assert_eq!((server.asks("a", 80.0), server.asks("b", 20.0)), (30.0, 20.0));
@@ -182,10 +186,10 @@ fn what_each_client_may_have_comes_from_the_top() {
     assert_eq!(top.node_asks("n", &[slice(3, 200.0, 0)]), 30.0, "a node that does not know of terms is one client");
 }
 
-/// How a node is run comes down with its lease; what is out stays out, and the parent hears of it in the new way at
-/// once.
+/// The settings of a node come with its lease. Granted leases stay, and the next report, which is due at once, uses the
+/// new settings.
 #[test]
-fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_away() {
+fn changed_priority_mode_is_reported_at_once() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
     let claims = |priority| [Claim { priority, ..slice(1, 100.0, 0) }];
     server.node_asks("low", &claims(2));
@@ -214,10 +218,10 @@ fn of_priority(server: &Server, id: &str, wants: f64, priority: i16) -> Ask {
     Ask { claims: Claims::from_slice(&[slice(1, wants, priority)]), ..server.request(id, 0.0) }
 }
 
-/// So terms come down as they are, slices of grandchildren merge, and a parent that knows nothing of weights honours
+/// So terms apply to the node unchanged, slices of grandchildren can be merged, and a parent without weights honours
 /// them.
 #[test]
-fn weights_are_told_as_numbers_of_clients() {
+fn weights_are_reported_as_numbers_of_clients() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
     server.deliver(of_priority(&server, "light", 50.0, 0));
     server.deliver(of_priority(&server, "heavy", 150.0, 3));
@@ -242,7 +246,7 @@ fn weights_are_told_as_numbers_of_clients() {
     assert_eq!(region.resource.summarize(region.now).claims[..], [slice(8, 400.0, 1), slice(4, 240.0, 1)]);
 }
 
-/// Two of a band that gets no more than its reserve, one above them.
+/// Two clients in a band that gets only its reserve, and one in a higher band.
 fn with_reserve(reserve: f64, high: f64) -> Server {
     let mut server = child(AlgorithmKind::FairShare);
     server.change(|settings| (settings.priority, settings.reserve) = (Priority::Strict, reserve));
@@ -257,9 +261,9 @@ fn dues(server: &Server) -> [f64; 3] {
     ["high", "a", "b"].map(|id| (server.report(id).due.get() * 1e6).round() / 1e6)
 }
 
-/// Their level is one of the whole tree.
+/// The level of the reserve is that of the whole tree.
 #[test]
-fn what_a_band_is_due_by_the_parents_terms_is_its_reserve() {
+fn terms_of_the_parent_replace_the_reserve() {
     let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
     let mut server = with_reserve(0.5, 60.0);
     server.supply_with(80.0, LONG, terms());
@@ -274,7 +278,7 @@ fn what_a_band_is_due_by_the_parents_terms_is_its_reserve() {
 }
 
 #[test]
-fn a_lease_that_is_renewed_late_or_made_shorter_is_heeded_as_it_is() {
+fn late_or_shorter_supply_takes_effect() {
     let mut server = child(AlgorithmKind::FairShare);
     server.supply(100.0, Millis(30_000));
     server.asks("a", 60.0);
@@ -291,9 +295,9 @@ fn a_lease_that_is_renewed_late_or_made_shorter_is_heeded_as_it_is() {
     assert_eq!(server.asks("b", 60.0), 40.0);
 }
 
-/// A node asks early only when that matters to those below it.
+/// A child node asks early only if its own holders need it.
 #[test]
-fn a_node_that_says_what_is_outstanding_is_never_too_soon() {
+fn child_node_that_reports_is_never_too_soon() {
     let mut server = Server::new(fair(100.0));
     for _ in 0..3 {
         let ask = Ask { outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(1, 10.0, 0)]) };
@@ -305,10 +309,9 @@ fn a_node_that_says_what_is_outstanding_is_never_too_soon() {
     assert_eq!(server.send(server.node_request("go", &[slice(1, 10.0, 0)])), Answer::TooSoon);
 }
 
-/// A parent that says no terms speaks only the original protocol. What it lends under STATIC is what each client may
-/// have.
+/// A parent without terms speaks only the original protocol. Under STATIC its lease is the maximum of each client.
 #[test]
-fn static_without_terms_is_for_each_client() {
+fn static_supply_without_terms_is_a_maximum_per_client() {
     let mut server = with(AlgorithmKind::Static, 50.0);
     assert_eq!([server.asks("a", 40.0), server.asks("b", 80.0), server.asks("c", 50.0)], [40.0, 50.0, 50.0]);
     assert_eq!(server.node_asks("n", &[slice(2, 80.0, 0)]), 50.0, "and one for each claim of its own Doormen");

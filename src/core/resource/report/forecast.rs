@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use super::{Birth, Resource};
 use crate::{
     lease::{
         holder::Leases,
@@ -15,13 +14,8 @@ use crate::{
         promises::Inherited,
     },
     policy::settings::{AlgorithmKind, Settings},
-    resource::{supply::Source, watch_list::apart},
-    types::{
-        amount::{Amount, Sum, readable},
-        claim::{Claims, HolderKind},
-        principal::Principal,
-        time::Millis,
-    },
+    resource::{Resource, ResourceOptions, supply::Source, watch_list::apart},
+    types::{Amount, Claims, HolderKind, Millis, Principal, Sum, readable},
 };
 
 #[derive(Debug)]
@@ -45,7 +39,7 @@ pub struct Forecast {
 
 /// The state of a resource under other settings if wants stay the same.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Foreseen {
+pub struct ForecastReport {
     /// The capacity before and after. A report of load counts in both.
     pub capacity: (Amount, Amount),
     /// Holders, and the clients that they stand for.
@@ -55,8 +49,8 @@ pub struct Foreseen {
     pub held: Sum,
     /// The sum of all dues, before and after. What a pool will admit is not foreseen.
     pub due: (Sum, Option<Sum>),
-    pub gains: Moved,
-    pub losses: Moved,
+    pub gains: ChangeTotals,
+    pub losses: ChangeTotals,
     /// The amount held beyond the new capacity. No holder gets more before this has ended.
     pub over: Sum,
     /// The amount that holders have beyond their new dues. Others get it when it was confirmed away or has ended.
@@ -72,7 +66,7 @@ pub struct Foreseen {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Moved {
+pub struct ChangeTotals {
     pub holders: usize,
     pub amount: Sum,
 }
@@ -89,63 +83,62 @@ pub struct DueChange {
     pub after: Amount,
 }
 
-impl Resource {
+/// Copies of up to `limit` holders from slot `from` on, and the slot to continue from.
+pub fn copy_holders(resource: &Resource, now: Millis, from: usize, limit: usize) -> (Vec<HolderCopy>, Option<usize>) {
+    let (mut terms, mut page) = (Vec::new(), Vec::new());
+    for (slot, holder) in
+        resource.book.ledger().iter_from(from).filter(|(slot, _)| !resource.book.ledger().is_inherited(*slot))
+    {
+        if page.len() == limit {
+            return (page, Some(slot as usize));
+        }
+        page.push(HolderCopy {
+            id: Arc::clone(&holder.id),
+            kind: holder.kind,
+            claims: holder.claims.clone(),
+            leases: holder.leases.clone(),
+            mode: holder.mode(),
+            due: resource.due_now(slot, now, &mut terms),
+        });
+    }
+    (page, None)
+}
+
+impl Forecast {
     /// Begins a forecast. `None` below a parent, which determines capacity and settings.
-    pub fn forecast(&self, now: Millis, settings: Settings) -> Option<Forecast> {
-        if self.has_parent() {
+    pub fn begin(of: &Resource, now: Millis, settings: Settings) -> Option<Forecast> {
+        if of.has_parent() {
             return None;
         }
-        let inherited = self.book.inherited_slot().map(|slot| Inherited {
-            total: self.book.unclaimed(),
-            wants: self.book.ledger.holder(slot).claims.clone(),
+        let inherited = of.book.inherited_slot().map(|slot| Inherited {
+            total: of.book.unclaimed(),
+            wants: of.book.ledger().holder(slot).claims.clone(),
             newest: None,
-            until: self.book.inherited_until().unwrap_or(now),
+            until: of.book.inherited_until().unwrap_or(now),
             ..Inherited::default()
         });
-        let mut resource = Resource::new(Birth {
-            settings: self.settings.clone(),
+        let mut resource = Resource::new(ResourceOptions {
+            settings: of.settings.clone(),
             source: Source::Own,
-            epoch: self.book.tokens.epoch(),
+            epoch: of.book.epoch(),
             since: now,
             learning_until: now,
             inherited,
             max_holders: usize::MAX,
-            seed: self.seed,
+            seed: of.seed,
         });
-        resource.capacity_inputs = self.capacity_inputs.clone();
+        resource.capacity_inputs = of.capacity_inputs.clone();
         resource.configure(settings);
-        let learning = self.is_learning(now).then_some(self.book.learning_until());
-        let (capacity_before, due_before) = (self.settings.capacity, Vec::new());
+        let learning = of.is_learning(now).then_some(of.book.learning_until());
+        let (capacity_before, due_before) = (of.settings.capacity, Vec::new());
         Some(Forecast { resource, at: now, learning, capacity_before, due_before })
     }
 
-    /// Copies of up to `limit` holders from slot `from` on, and the slot to continue from.
-    pub fn copy_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderCopy>, Option<usize>) {
-        let (mut terms, mut page) = (Vec::new(), Vec::new());
-        for (slot, holder) in self.book.ledger.iter_from(from).filter(|(slot, _)| !self.book.ledger.is_inherited(*slot))
-        {
-            if page.len() == limit {
-                return (page, Some(slot as usize));
-            }
-            page.push(HolderCopy {
-                id: Arc::clone(&holder.id),
-                kind: holder.kind,
-                claims: holder.claims.clone(),
-                leases: holder.leases.clone(),
-                mode: holder.mode(),
-                due: self.due_now(slot, now, &mut terms),
-            });
-        }
-        (page, None)
-    }
-}
-
-impl Forecast {
     /// Adds a holder. If it is known already, it has left and come back while the pages were taken, and counts once.
     pub fn add(&mut self, copy: HolderCopy) {
         let HolderCopy { id, kind, claims, leases, mode, due } = copy;
         let resource = &mut self.resource;
-        if resource.book.ledger.find(kind, &id).is_some() {
+        if resource.book.ledger().find(kind, &id).is_some() {
             return;
         }
         let mut claims = resource.counted(kind, mode == HolderMode::UnderstandsTerms, claims);
@@ -154,32 +147,31 @@ impl Forecast {
             // A child node gets the rules, and caps the claims of its own clients.
             claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
         }
-        let slot = resource.book.ledger.insert(kind, id, Principal::NONE);
-        resource.book.ledger.set_mode(slot, mode);
-        resource.book.ledger.holder_mut(slot).leases = leases;
-        resource.allocation.division.insert(slot, &claims);
-        resource.book.ledger.set_claims(slot, claims);
-        resource.book.ledger.recount(slot, self.at);
+        let slot = resource.book.add_holder(kind, id, Principal::NONE);
+        resource.book.set_mode(slot, mode);
+        resource.allocation.insert(slot, &claims);
+        resource.book.set_claims(slot, claims);
+        resource.book.put_leases(slot, leases, self.at);
         self.due_before.push((slot, due));
     }
 
     /// What becomes of the resource, with up to `most` of the holders whose due changes.
-    pub fn finish(mut self, most: usize) -> Foreseen {
+    pub fn finish(mut self, most: usize) -> ForecastReport {
         self.resource.deal_units(self.at);
         let (resource, now) = (&self.resource, self.at);
         let sums = resource.sums();
         let capacity = resource.settings.capacity;
         let is_bounded = resource.is_bounded();
         let is_foreseen = resource.settings.kind != AlgorithmKind::PriorityPool;
-        let mut foreseen = Foreseen {
+        let mut foreseen = ForecastReport {
             capacity: (self.capacity_before, capacity),
             holders: self.due_before.len(),
             subclients: sums.subclients,
             wants: sums.wants,
             held: sums.held,
             due: (self.due_before.iter().map(|(_, due)| *due).collect(), is_foreseen.then_some(Sum::ZERO)),
-            gains: Moved::default(),
-            losses: Moved::default(),
+            gains: ChangeTotals::default(),
+            losses: ChangeTotals::default(),
             over: if is_bounded { (sums.held - capacity.into()).max(Sum::ZERO) } else { Sum::ZERO },
             beyond: Sum::ZERO,
             unnamed: Sum::ZERO,
@@ -193,7 +185,7 @@ impl Forecast {
         foreseen
     }
 
-    fn divide(&self, foreseen: &mut Foreseen, is_bounded: bool, most: usize) {
+    fn divide(&self, foreseen: &mut ForecastReport, is_bounded: bool, most: usize) {
         let (resource, now, mut terms) = (&self.resource, self.at, Vec::new());
         let (mut all, mut until) = (Sum::ZERO, None);
         let mut changed = Vec::new();
@@ -206,7 +198,7 @@ impl Forecast {
                 moved.amount += after.max(*before).saturating_sub(after.min(*before));
                 changed.push((*slot, *before, after));
             }
-            let leases = &resource.book.ledger.holder(*slot).leases;
+            let leases = &resource.book.ledger().holder(*slot).leases;
             let beyond = leases.held(now).saturating_sub(after);
             if is_bounded && beyond > Amount::ZERO {
                 foreseen.beyond += beyond;
@@ -227,7 +219,7 @@ impl Forecast {
     }
 
     fn change(&self, (slot, before, after): (u32, Amount, Amount)) -> DueChange {
-        let holder = self.resource.book.ledger.holder(slot);
+        let holder = self.resource.book.ledger().holder(slot);
         DueChange {
             id: Arc::clone(&holder.id),
             kind: holder.kind,
@@ -240,7 +232,7 @@ impl Forecast {
     }
 }
 
-impl Foreseen {
+impl ForecastReport {
     /// What has to end before dues are what they will be, and what is not foreseen.
     pub fn sentences(&self) -> Vec<String> {
         let said = |sum: Sum| (sum > Sum::ZERO).then(|| readable(sum.get()));

@@ -1,9 +1,9 @@
-//! Nodes with the same name are distinguished by their instance.
+//! Nodes with the same name are distinguished by their instance ids.
 
 use super::*;
-use crate::resource::NodeInstance;
+use crate::resource::{NodeInstance, report::holder_reports};
 
-/// A node that is called `leaf`, with books of its own.
+/// A node that is called `leaf`, and its lease.
 struct Namesake {
     instance: Option<NodeInstance>,
     lease: Option<Lease>,
@@ -47,11 +47,11 @@ fn server(capacity: f64) -> Server {
 const ENDED: u64 = 62_000;
 
 #[test]
-fn of_two_nodes_with_one_name_the_first_is_served_and_they_never_have_more_than_there_is() {
+fn first_of_two_live_nodes_keeps_the_name() {
     let mut server = server(100.0);
     let (mut first, mut second) = (Namesake::new(1, 0), Namesake::new(2, 0));
     assert_eq!(first.asks(&mut server, 70.0), 70.0);
-    // It may be the same node, which has forgotten what it had.
+    // It may be the same node after a loss of its data.
     assert_eq!(second.asks(&mut server, 70.0), 30.0, "what is free");
     server.pass(5000);
     assert_eq!(first.asks(&mut server, 100.0), 70.0, "it is heard again, and keeps what it has");
@@ -66,7 +66,7 @@ fn of_two_nodes_with_one_name_the_first_is_served_and_they_never_have_more_than_
 }
 
 #[test]
-fn the_second_is_served_once_the_first_has_given_back_or_its_leases_have_ended() {
+fn second_node_gets_the_name_after_release_or_expiry() {
     for gives_back in [true, false] {
         let mut server = server(100.0);
         let (mut first, mut second) = (Namesake::new(1, 0), Namesake::new(2, 0));
@@ -82,7 +82,7 @@ fn the_second_is_served_once_the_first_has_given_back_or_its_leases_have_ended()
         server.resource.tick(server.now);
         second.lease = None;
         assert_eq!(second.asks(&mut server, 100.0), 100.0, "gives back: {gives_back}");
-        // Now it is the other way round.
+        // Now the roles are reversed.
         first.lease = None;
         if !gives_back {
             assert_eq!(first.asks(&mut server, 100.0), 0.0, "forgotten by now");
@@ -93,7 +93,7 @@ fn the_second_is_served_once_the_first_has_given_back_or_its_leases_have_ended()
 }
 
 #[test]
-fn a_node_that_has_lost_its_memory_gets_what_is_free_and_all_when_its_old_lease_has_ended() {
+fn restarted_node_without_data_starts_from_free_capacity() {
     let mut server = server(100.0);
     let (mut before, mut after) = (Namesake::new(1, 0), Namesake::new(2, 0));
     assert_eq!(before.asks(&mut server, 60.0), 60.0);
@@ -104,9 +104,9 @@ fn a_node_that_has_lost_its_memory_gets_what_is_free_and_all_when_its_old_lease_
         server.resource.tick(server.now);
     }
     assert_eq!(after.asks(&mut server, 60.0), 60.0);
-    let (holders, _) = server.resource.report_holders(server.now, 0, 10);
+    let (holders, _) = holder_reports(&server.resource, server.now, 0, 10);
     assert_eq!(holders.len(), 1, "nothing is left of the one before");
-    // It was cut off all the time. Now it is the second.
+    // It was partitioned all the time and returns as the second instance.
     server.pass(1000);
     before.lease = None;
     before.asks(&mut server, 10.0);
@@ -115,7 +115,7 @@ fn a_node_that_has_lost_its_memory_gets_what_is_free_and_all_when_its_old_lease_
 }
 
 #[test]
-fn a_new_master_of_the_same_node_goes_on_at_once_and_an_old_one_is_not_heard_any_more() {
+fn new_master_of_a_node_continues_and_the_old_one_is_stale() {
     let mut server = server(100.0);
     let (mut old, mut new) = (Namesake::new(1, 7), Namesake::new(1, 8));
     assert_eq!(old.asks(&mut server, 100.0), 100.0);
@@ -127,11 +127,11 @@ fn a_new_master_of_the_same_node_goes_on_at_once_and_an_old_one_is_not_heard_any
 }
 
 #[test]
-fn nodes_that_do_not_say_which_they_are_are_served_as_ever() {
+fn nodes_without_an_instance_id_share_the_record() {
     let mut server = server(100.0);
     let mut silent = Namesake { instance: None, lease: None };
     assert_eq!(silent.asks(&mut server, 80.0), 80.0);
-    // It was brought up to date.
+    // The node is upgraded and sends an instance id now.
     let mut node = Namesake { instance: NodeInstance::new(1, 1), lease: silent.lease };
     assert_eq!(node.asks(&mut server, 80.0), 80.0);
     silent.lease = node.lease;
@@ -139,7 +139,7 @@ fn nodes_that_do_not_say_which_they_are_are_served_as_ever() {
 }
 
 #[test]
-fn a_release_gives_back_what_its_sender_has() {
+fn release_frees_the_leases_of_its_sender_only() {
     let mut server = server(100.0);
     let (mut first, mut second) = (Namesake::new(1, 0), Namesake::new(2, 0));
     first.asks(&mut server, 60.0);
@@ -156,7 +156,7 @@ fn a_release_gives_back_what_its_sender_has() {
 }
 
 #[test]
-fn a_third_waits_until_one_of_two_has_nothing() {
+fn third_node_is_refused_while_two_hold_leases() {
     let mut server = server(100.0);
     let (mut first, mut second, mut third) = (Namesake::new(1, 0), Namesake::new(2, 0), Namesake::new(3, 0));
     first.asks(&mut server, 60.0);
@@ -168,7 +168,7 @@ fn a_third_waits_until_one_of_two_has_nothing() {
 }
 
 #[test]
-fn in_a_pool_another_node_of_the_name_is_refused_at_once() {
+fn pool_refuses_a_second_node_at_once() {
     let mut settings = Settings::new(AlgorithmKind::PriorityPool, Amount::clamped(100.0));
     settings.lease = Millis::from_secs(60);
     let mut server = Server::new(settings);
@@ -178,7 +178,7 @@ fn in_a_pool_another_node_of_the_name_is_refused_at_once() {
 }
 
 #[test]
-fn many_names_that_come_and_go_leave_nothing_behind() {
+fn unused_names_are_forgotten() {
     let mut server = server(100.0);
     for n in 1..100 {
         let ask =

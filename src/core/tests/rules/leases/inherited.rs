@@ -1,27 +1,33 @@
-//! What earlier masters promised is moved to the holders that name it (rules E2 to E12).
+//! Inherited leases are claimed by their holders (rules E2 to E12).
 
 use super::*;
 use crate::{
     lease::promises::Inherited,
-    resource::{Block, supply::Source},
-    types::token::Epoch,
+    resource::{
+        report::{
+            explain::{Block, explain},
+            holder_reports,
+        },
+        supply::Source,
+    },
+    types::Epoch,
 };
 
 const UNTIL: u64 = 90_000;
 
-/// A new incarnation that inherits so much for 90 s, and the wants of its holders.
+/// A new incarnation that inherits this total for 90 s and the wants of its holders.
 fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);
     let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), ..Inherited::default() };
-    Server::born(Birth { inherited: Some(inherited), ..birth(settings) })
+    Server::with_options(ResourceOptions { inherited: Some(inherited), ..options(settings) })
 }
 
 fn heir(total: f64) -> Server {
     heir_of(fair(100.0), total, &[])
 }
 
-/// A lease of a former master, of this number.
+/// A lease of a former master, with this token.
 fn former(number: u64, capacity: f64) -> Has {
     Has { token: Token::new(number), capacity: Amount::clamped(capacity), expiry_time: now_at(Millis(80_000)).unix }
 }
@@ -30,7 +36,7 @@ fn names(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
     ask(id, wants, Some(former(number, capacity)))
 }
 
-/// As clients of the original protocol ask, and those that echo tokens without knowing.
+/// A request of a client of the original protocol, or of one that echoes unknown fields.
 fn plain(ask: Ask) -> Ask {
     Ask { drops_late: false, ..ask }
 }
@@ -46,15 +52,15 @@ impl Server {
 }
 
 #[test]
-fn what_was_promised_is_held_and_the_rest_is_free_at_once() {
+fn inherited_total_is_held_and_the_rest_is_free() {
     let mut server = heir(70.0);
     assert_eq!((server.held(), server.unclaimed(), server.resource.holders()), (70.0, 70.0, 0));
     assert_eq!(server.asks("c", 100.0), 30.0);
-    assert_eq!(server.resource.report_holders(server.now, 0, 9).0.len(), 1, "inherited leases are no holder");
+    assert_eq!(holder_reports(&server.resource, server.now, 0, 9).0.len(), 1, "inherited leases are no holder");
 }
 
 #[test]
-fn a_holder_keeps_what_it_names_and_what_it_gives_up_is_free_as_soon_as_it_says_so() {
+fn claim_moves_capacity_to_its_holder() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(names("a", 10.0, 17, 30.0)), 10.0);
     assert_eq!((server.held(), server.unclaimed()), (100.0, 70.0), "it may believe in the 30 until it echoes the 10");
@@ -66,25 +72,25 @@ fn a_holder_keeps_what_it_names_and_what_it_gives_up_is_free_as_soon_as_it_says_
     assert_eq!(server.asks("new", 50.0), 20.0, "not only at the horizon");
 }
 
-/// Of a holder whose lease ended while there was no master.
+/// A request of a holder whose lease ended while there was no master.
 fn lapsed(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
     Ask { had: Some(former(number, capacity)), ..ask(id, wants, None) }
 }
 
-/// 100, and leases from the 17th on are in it also if they have ended.
+/// A total of 100 that includes ended leases from token 17 on.
 fn with_floor() -> Inherited {
     Inherited {
         total: Amount::clamped(100.0),
         newest: Some(Epoch(7)),
         until: Millis(UNTIL),
-        counted_from: Token::new(17),
+        high_water_mark: Token::new(17),
         ..Inherited::default()
     }
 }
 
 #[test]
-fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
-    let mut server = Server::born(Birth { inherited: Some(with_floor()), ..birth(fair(100.0)) });
+fn ended_lease_above_the_high_water_mark_can_be_claimed() {
+    let mut server = Server::with_options(ResourceOptions { inherited: Some(with_floor()), ..options(fair(100.0)) });
     assert_eq!(server.deliver(lapsed("below", 5.0, 16, 60.0)), 0.0, "what that gave may be another's");
     assert_eq!(server.deliver(plain(lapsed("plain", 5.0, 17, 60.0))), 0.0);
     assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 40.0);
@@ -101,12 +107,12 @@ fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
     );
 }
 
-/// Its parent may have been told of less when that ended, and have lent it to others.
+/// The parent may have lent the capacity of the ended lease to other nodes.
 #[test]
-fn below_a_parent_what_has_ended_gives_no_more_than_what_is_free() {
+fn ended_lease_below_a_parent_gives_free_capacity_only() {
     for (lent, granted) in [(60.0, 0.0), (80.0, 20.0), (100.0, 40.0)] {
-        let birth = Birth { inherited: Some(with_floor()), source: Source::Parent, ..birth(fair(0.0)) };
-        let mut server = Server::born(birth);
+        let options = ResourceOptions { inherited: Some(with_floor()), source: Source::Parent, ..options(fair(0.0)) };
+        let mut server = Server::with_options(options);
         server.supply(lent, Millis(60_000));
         assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), granted, "of {lent}");
         assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "of {lent}");
@@ -114,7 +120,7 @@ fn below_a_parent_what_has_ended_gives_no_more_than_what_is_free() {
 }
 
 #[test]
-fn no_more_is_kept_than_is_unclaimed() {
+fn claim_is_bounded_by_the_unclaimed_amount() {
     let mut server = heir(50.0);
     server.asks("new", 50.0);
     assert_eq!(server.deliver(names("a", 100.0, 17, 40.0)), 40.0);
@@ -123,7 +129,7 @@ fn no_more_is_kept_than_is_unclaimed() {
 }
 
 #[test]
-fn a_name_where_nothing_was_promised_makes_it_learn_once_for_a_lease_length_after_the_master_began() {
+fn unpromised_lease_starts_learning_mode_once() {
     let mut server = heir(0.0);
     assert_eq!(server.deliver(names("x", 50.0, 17, 20.0)), 20.0, "promises were lost: there may be more of them");
     assert!(server.resource.is_learning(server.now));
@@ -136,7 +142,7 @@ fn a_name_where_nothing_was_promised_makes_it_learn_once_for_a_lease_length_afte
 }
 
 #[test]
-fn where_something_was_promised_a_name_beyond_that_is_no_sign_that_promises_were_lost() {
+fn claim_beyond_the_total_does_not_start_learning_mode() {
     let mut server = heir(10.0);
     assert_eq!(server.deliver(names("x", 10.0, 17, 20.0)), 10.0, "it, or a delayed request, took another's part");
     assert!(!server.resource.is_learning(server.now));
@@ -144,7 +150,7 @@ fn where_something_was_promised_a_name_beyond_that_is_no_sign_that_promises_were
 }
 
 #[test]
-fn it_ends_at_the_horizon() {
+fn unclaimed_capacity_is_free_at_the_horizon() {
     let mut server = heir(80.0);
     server.deliver(names("a", 10.0, 17, 30.0));
     server.pass(UNTIL - 1);
@@ -156,7 +162,7 @@ fn it_ends_at_the_horizon() {
 }
 
 #[test]
-fn a_request_that_names_an_older_lease_than_was_named_before_is_dropped() {
+fn claim_of_an_older_lease_is_stale() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
     assert_eq!(server.send(names("a", 90.0, 17, 80.0)), Answer::Stale);
@@ -167,7 +173,7 @@ fn a_request_that_names_an_older_lease_than_was_named_before_is_dropped() {
 }
 
 #[test]
-fn what_was_claimed_for_an_older_lease_goes_back() {
+fn newer_claim_returns_the_older_one() {
     let mut server = heir(100.0);
     server.send(names("a", 90.0, 17, 80.0));
     assert_eq!(server.unclaimed(), 20.0);
@@ -176,7 +182,7 @@ fn what_was_claimed_for_an_older_lease_goes_back() {
 }
 
 #[test]
-fn a_holder_that_says_nothing_is_left_out_while_something_is_moved_for_it() {
+fn request_without_a_lease_is_left_out_while_a_claim_is_open() {
     let mut server = heir(80.0);
     server.send(names("a", 30.0, 17, 30.0));
     assert_eq!(server.send(ask("a", 30.0, None)), Answer::NotYet, "it, or one before it, may have the 30");
@@ -185,7 +191,7 @@ fn a_holder_that_says_nothing_is_left_out_while_something_is_moved_for_it() {
 }
 
 #[test]
-fn nothing_is_moved_onto_a_lease_that_was_given_for_nothing() {
+fn fresh_lease_excludes_a_claim() {
     let mut server = heir(80.0);
     assert_eq!(server.asks("a", 20.0), 20.0);
     server.send(names("a", 90.0, 17, 30.0));
@@ -193,7 +199,7 @@ fn nothing_is_moved_onto_a_lease_that_was_given_for_nothing() {
 }
 
 #[test]
-fn a_release_of_this_master_frees_and_one_of_an_earlier_does_not() {
+fn release_of_a_former_lease_frees_nothing() {
     let mut server = heir(90.0);
     server.deliver(names("a", 40.0, 17, 40.0));
     server.release(HolderKind::Client, "a", Token::new(17));
@@ -205,7 +211,7 @@ fn a_release_of_this_master_frees_and_one_of_an_earlier_does_not() {
     assert_eq!((server.held(), server.resource.sums().wants.get()), (50.0, 0.0));
 }
 
-/// A request of a client that knows the original protocol alone.
+/// A request of a client that speaks only the original protocol.
 fn without_token(ask: Ask) -> Ask {
     let has = ask.has.map(|has| Has { token: None, ..has });
     plain(Ask { has, ..ask })
@@ -213,7 +219,7 @@ fn without_token(ask: Ask) -> Ask {
 
 /// Leases of this length, given less than 30 s after the master began, end before `UNTIL`.
 #[test]
-fn without_a_token_a_lease_that_may_be_of_an_earlier_master_is_given_back_and_confirms_nothing() {
+fn without_a_token_an_ambiguous_lease_confirms_nothing() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(without_token(names("a", 90.0, 17, 40.0))), 40.0);
     server.pass(14_000);
@@ -228,7 +234,7 @@ fn without_a_token_a_lease_that_may_be_of_an_earlier_master_is_given_back_and_co
 }
 
 #[test]
-fn without_a_token_the_newest_lease_frees_what_was_named_for_it_once_it_can_be_of_this_master_alone() {
+fn without_a_token_an_unambiguous_lease_confirms() {
     let mut server = heir(100.0);
     server.pass(31_000);
     assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
@@ -240,9 +246,9 @@ fn without_a_token_the_newest_lease_frees_what_was_named_for_it_once_it_can_be_o
     assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like any other");
 }
 
-/// Shrinking it would free nothing before the inherited leases end.
+/// A smaller lease would free nothing before the inherited leases end.
 #[test]
-fn without_a_token_a_client_is_answered_when_its_lease_will_show_that_it_is_of_this_master() {
+fn without_a_token_an_answer_waits_for_an_unambiguous_lease() {
     let mut server = heir(100.0);
     server.pass(28_000);
     assert_eq!(server.send(without_token(names("a", 10.0, 17, 40.0))), Answer::NotYet);
@@ -256,7 +262,7 @@ fn without_a_token_a_client_is_answered_when_its_lease_will_show_that_it_is_of_t
 }
 
 #[test]
-fn a_client_without_tokens_that_was_cut_is_to_show_its_lease_soon_if_others_wait() {
+fn without_a_token_a_cut_client_refreshes_early() {
     let mut server = heir(100.0);
     server.pass(31_000);
     server.asks("new", 50.0);
@@ -269,11 +275,11 @@ fn a_client_without_tokens_that_was_cut_is_to_show_its_lease_soon_if_others_wait
 }
 
 #[test]
-fn it_is_explained_why_a_client_without_tokens_cannot_grow_yet_or_is_not_answered() {
+fn explanation_of_a_client_without_tokens() {
     let mut server = heir_of(fair(100.0), 90.0, &[50.0; 2]);
     server.deliver(without_token(names("a", 50.0, 17, 20.0)));
     assert_eq!(server.send(plain(ask("silent", 50.0, None))), Answer::NotYet);
-    let explain = |id| server.resource.explain(server.now, HolderKind::Client, id).expect("a known holder");
+    let explain = |id| explain(&server.resource, server.now, HolderKind::Client, id).expect("a known holder");
     let (shrinks, silent) = (explain("a"), explain("silent"));
     assert_eq!(shrinks.blocks.last(), Some(&Block::Unshown(Millis(UNTIL))));
     assert_eq!(silent.blocks, [Block::LeftOut(Millis(UNTIL))]);
@@ -284,9 +290,9 @@ fn it_is_explained_why_a_client_without_tokens_cannot_grow_yet_or_is_not_answere
     assert_eq!(server.deliver(plain(ask("silent", 50.0, None))), 50.0);
 }
 
-/// It may be one of those that had something.
+/// It may be a former holder.
 #[test]
-fn a_client_that_says_nothing_keeps_what_it_may_have_as_long_as_some_of_those_before_are_missing() {
+fn silent_client_is_left_out_until_former_holders_have_asked() {
     let silent = |id, wants| plain(ask(id, wants, None));
     let mut server = heir_of(fair(100.0), 90.0, &[50.0; 2]);
     assert_eq!(server.send(silent("a", 50.0)), Answer::NotYet);
@@ -300,7 +306,7 @@ fn a_client_that_says_nothing_keeps_what_it_may_have_as_long_as_some_of_those_be
 }
 
 #[test]
-fn a_child_node_that_never_says_what_it_has_keeps_it() {
+fn silent_child_node_keeps_its_lease() {
     let mut server = heir(100.0);
     let node = |wants| Ask { outstanding: None, has: None, drops_late: false, ..server_node("n", wants) };
     assert_eq!(server.send(node(50.0)), Answer::NotYet);
@@ -316,7 +322,7 @@ fn server_node(id: &str, wants: f64) -> Ask {
 }
 
 #[test]
-fn the_division_counts_those_that_have_not_asked_yet() {
+fn division_counts_inherited_wants() {
     let mut server = heir_of(fair(100.0), 50.0, &[100.0; 4]);
     assert_eq!(server.asks("new", 100.0), 20.0, "a fifth, though a half is free");
     assert_eq!(server.deliver(names("a", 100.0, 17, 25.0)), 20.0, "one of the four asks itself");
@@ -327,7 +333,7 @@ fn the_division_counts_those_that_have_not_asked_yet() {
 }
 
 #[test]
-fn what_is_outstanding_stays_unclaimed() {
+fn outstanding_capacity_stays_unclaimed() {
     let report = |ask: Ask| Ask { outstanding: Some(Amount::clamped(60.0)), ..ask };
     for (kind, held) in [(HolderKind::Client, 100.0), (HolderKind::Node, 120.0)] {
         let mut server = heir(100.0);

@@ -1,4 +1,4 @@
-//! Bands of higher priority go first or count for more, if the template says so.
+//! Priority modes: strict bands and weights.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn with(id: &str, wants: f64, priority: i16) -> Ask {
 }
 
 #[test]
-fn a_client_may_not_claim_more_than_the_template_allows_but_a_node_reports_what_was_capped_below() {
+fn max_priority_caps_clients_and_not_nodes() {
     let mut settings = strict(100.0);
     settings.max_priority = Some(3);
     let mut server = Server::new(settings);
@@ -30,7 +30,7 @@ fn weighted(kind: AlgorithmKind, capacity: f64) -> Settings {
 }
 
 #[test]
-fn a_client_of_priority_three_counts_as_three_and_none_as_less_than_one() {
+fn weighted_priority_is_a_number_of_clients() {
     for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         let mut server = Server::new(weighted(kind, 120.0));
         let asks = [with("none", 90.0, 0), with("below", 90.0, -7), with("one", 90.0, 1), with("three", 270.0, 3)];
@@ -41,14 +41,14 @@ fn a_client_of_priority_three_counts_as_three_and_none_as_less_than_one() {
 }
 
 #[test]
-fn a_client_may_not_weigh_more_than_the_template_allows() {
+fn max_priority_caps_the_weight() {
     let mut server = Server::new(Settings { max_priority: Some(3), ..weighted(AlgorithmKind::FairShare, 80.0) });
     let asks = [with("boaster", 80.0, 100), with("plain", 80.0, 0)];
     assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [60.0, 20.0]);
 }
 
 #[test]
-fn what_is_made_of_priorities_can_change_at_any_time() {
+fn priority_mode_can_change_at_any_time() {
     let mut server = Server::new(fair(100.0));
     server.deliver(with("low", 100.0, 1));
     server.deliver(with("high", 100.0, 3));
@@ -75,7 +75,7 @@ fn below(kind: AlgorithmKind) -> Server {
     Server::below(Settings::new(kind, Amount::ZERO))
 }
 
-/// A child whose parent has lent it so much.
+/// A child node with a supply of this capacity.
 fn lent(kind: AlgorithmKind, capacity: f64) -> Server {
     let mut server = below(kind);
     server.supply(capacity, Millis(600_000));
@@ -94,7 +94,7 @@ fn claiming(server: &mut Server, id: &str, wants: f64, priority: i16) -> f64 {
 
 /// The parent decides what they mean.
 #[test]
-fn priorities_go_up_also_where_they_mean_nothing() {
+fn ignored_priorities_are_reported_to_the_parent() {
     for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         let mut server = lent(kind, 1e6);
         claiming(&mut server, "a", 10.0, 7);
@@ -110,9 +110,9 @@ fn priorities_go_up_also_where_they_mean_nothing() {
     }
 }
 
-/// Bands that to the parent are not due the same cannot all be divided by what it says of one.
+/// Bands with different terms at the parent cannot be divided by the terms of one of them.
 #[test]
-fn terms_that_differ_are_not_followed_where_priorities_mean_nothing() {
+fn differing_terms_are_ignored_in_one_band() {
     let mut server = below(AlgorithmKind::ProportionalShare);
     let share = |equal| Terms::Share { equal, top_up: 0.0 };
     server.supply_with(60.0, Millis(600_000), vec![(0, share(0.0)), (3, share(50.0))]);
@@ -121,9 +121,9 @@ fn terms_that_differ_are_not_followed_where_priorities_mean_nothing() {
     assert_eq!((server.report("a").due.get(), server.report("b").due.get()), (30.0, 30.0));
 }
 
-/// Otherwise it would be a refresh of the node, and with several levels one of each, until they count.
+/// Otherwise priorities would take effect one refresh later per level of the tree.
 #[test]
-fn priorities_count_as_soon_as_the_root_says_so() {
+fn reported_priorities_take_effect_at_once() {
     let mut root = Server::new(fair(100.0));
     let (mut one, mut other) = (below(AlgorithmKind::FairShare), below(AlgorithmKind::FairShare));
     for (server, id, priority) in [(&mut one, "low", 0), (&mut other, "high", 3)] {
@@ -136,16 +136,16 @@ fn priorities_count_as_soon_as_the_root_says_so() {
     assert_eq!((root.report("one").due.get(), root.report("other").due.get()), (20.0, 80.0));
 }
 
-/// It reports all of its clients at priority 1, regardless of their claims, and would go before every client of 0.
+/// A Doorman server reports all of its clients at priority 1, so they would precede every client of priority 0.
 #[test]
-fn what_doormans_servers_report_counts_at_a_priority_of_its_own() {
+fn doorman_servers_have_a_configured_priority() {
     for (doorman_priority, due) in [(0, [50.0, 50.0]), (1, [80.0, 20.0]), (-1, [20.0, 80.0])] {
         let mut server = Server::new(Settings { priority: Priority::Strict, doorman_priority, ..fair(100.0) });
         server.node_asks("go", &[slice(1, 80.0, 1)]);
         server.asks("ann", 80.0);
         assert_eq!([server.report("go").due.get(), server.report("ann").due.get()], due, "{doorman_priority}");
     }
-    // Nodes of ours say what their clients claim, and clients what they claim themselves.
+    // Leaseway nodes report the priorities of their clients.
     let mut server = Server::new(Settings { priority: Priority::Strict, ..fair(100.0) });
     let ours = Ask { outstanding: Some(Amount::ZERO), ..server.node_request("ours", &[slice(1, 30.0, 1)]) };
     server.deliver(ours);

@@ -1,7 +1,7 @@
-//! Records are counted to principals, and one that has its share gets no new ones.
+//! Records are charged to principals. A principal that has its share gets no new record.
 
 use super::*;
-use crate::types::principal::{ChargedTo, Principal};
+use crate::types::{ChargedTo, Principal};
 
 fn charged_to(ask: Ask, principal: u32, is_full: bool) -> Ask {
     Ask { charged_to: ChargedTo { principal: Principal(principal), is_full }, ..ask }
@@ -20,7 +20,7 @@ impl Books {
 }
 
 #[test]
-fn a_record_is_counted_to_the_principal_that_it_came_with_until_it_is_gone() {
+fn record_is_charged_to_its_first_principal() {
     let mut server = Server::new(fair(100.0));
     let mut books = Books(BTreeMap::new());
     server.deliver(charged_to(ask("a", 1.0, None), 1, false));
@@ -37,13 +37,13 @@ fn a_record_is_counted_to_the_principal_that_it_came_with_until_it_is_gone() {
     server.pass(120_000);
     server.resource.tick(server.now);
     assert_eq!(books.after(&mut server), []);
-    // A record in the place of one that has gone is not counted to whom that was.
+    // A new record in a reused slot is not charged to the former principal.
     server.deliver(ask("of none either", 1.0, None));
     assert_eq!(books.after(&mut server), []);
 }
 
 #[test]
-fn bands_of_a_child_node_count_as_they_come_and_go() {
+fn bands_of_a_child_node_are_charged() {
     let mut server = Server::new(fair(100.0));
     let mut books = Books(BTreeMap::new());
     let bands = |n: i16| (0..n).map(|band| Claim::of_client(Amount::clamped(1.0), band.into())).collect::<Vec<_>>();
@@ -58,7 +58,7 @@ fn bands_of_a_child_node_count_as_they_come_and_go() {
 }
 
 #[test]
-fn a_principal_with_its_share_gets_no_new_record_and_keeps_what_it_has() {
+fn full_principal_gets_no_new_record() {
     let mut server = Server::new(fair(100.0));
     server.deliver(charged_to(ask("known", 10.0, None), 1, false));
     assert_eq!(server.send(charged_to(ask("new", 10.0, None), 1, true)), Answer::ShareFull);

@@ -1,4 +1,4 @@
-//! With `whole_units` no client gets a part of a unit, and the units that are left over go round.
+//! `whole_units`: only whole units are granted, and left-over units rotate.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn whole(capacity: f64) -> Settings {
     settings
 }
 
-/// Each client asks at its refresh time, and again at once to confirm a smaller lease; calls `look` all the time.
+/// Each client asks at its refresh time, and again at once to confirm a smaller lease. Calls `look` every 100 ms.
 fn live(server: &mut Server, wants: &[(&str, f64)], secs: u64, mut look: impl FnMut(&Server)) {
     let mut due: BTreeMap<&str, Millis> = wants.iter().map(|(id, _)| (*id, server.now)).collect();
     for _ in 0..secs * 10 {
@@ -42,7 +42,7 @@ const TEN: [(&str, f64); 10] = [
 ];
 
 #[test]
-fn three_units_go_round_among_ten() {
+fn three_units_rotate_among_ten_clients() {
     for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         let mut server = Server::new(Settings { kind, ..whole(3.0) });
         // All have come, and a round begins.
@@ -58,13 +58,13 @@ fn three_units_go_round_among_ten() {
         for had in had {
             assert!((had / looks - 0.3).abs() < 0.05, "{kind:?}: one of ten had {} of a unit", had / looks);
         }
-        // A unit is idle from when it is given up until the next one asks for it, about a second of forty.
+        // A unit is idle between its release and the next request, about one second of forty.
         assert!(used / looks > 0.9 * 3.0, "{kind:?}: {} of 3 units were in use", used / looks);
     }
 }
 
 #[test]
-fn no_part_of_a_unit_is_granted_and_wants_of_less_get_nothing() {
+fn only_whole_units_are_granted() {
     let mut server = Server::new(whole(10.0));
     assert_eq!(server.asks("a", 0.9), 0.0);
     assert_eq!(server.asks("b", 2.7), 2.0);
@@ -73,7 +73,7 @@ fn no_part_of_a_unit_is_granted_and_wants_of_less_get_nothing() {
 }
 
 #[test]
-fn a_unit_that_is_free_goes_to_one_instead_of_halves_to_two() {
+fn free_unit_is_not_split() {
     let mut server = Server::new(whole(4.0));
     server.asks("a", 3.0);
     let got = server.round(&[("b", 3.0), ("c", 3.0)]);
@@ -81,7 +81,7 @@ fn a_unit_that_is_free_goes_to_one_instead_of_halves_to_two() {
 }
 
 #[test]
-fn refreshes_come_at_the_end_of_a_round() {
+fn refresh_interval_ends_with_the_rotation() {
     let mut server = Server::new(whole(1.0));
     server.round(&[("a", 1.0), ("b", 1.0)]);
     server.pass(37_000);
@@ -92,7 +92,7 @@ fn refreshes_come_at_the_end_of_a_round() {
 }
 
 #[test]
-fn when_units_are_whole_no_more_parts_are_taken_back() {
+fn enabled_whole_units_round_existing_leases() {
     let mut server = Server::new(fair(10.0));
     server.round(&[("a", 9.0), ("b", 9.0), ("c", 9.0)]);
     server.change(|settings| settings.whole_units = true);
@@ -111,7 +111,7 @@ fn when_units_are_whole_no_more_parts_are_taken_back() {
 }
 
 #[test]
-fn a_unit_goes_round_by_weights() {
+fn units_rotate_by_weight() {
     let mut server = Server::new(Settings { priority: Priority::Weighted, ..whole(1.0) });
     let mut had = [0.0; 2];
     for _ in 0..8 * 30 {

@@ -9,7 +9,7 @@
 use crate::{
     lease::promises::Part,
     planted::{self, Fault},
-    types::{amount::Amount, cluster_clock::ClusterTime, time::Millis, token::Token},
+    types::{Amount, ClusterTime, Millis, Token},
 };
 
 /// A part that has not changed for this long is at rest.
@@ -20,17 +20,17 @@ const FIRST_SLACK: f64 = 1.0 / 64.0;
 const MAX_SLACK: f64 = 1.0 / 8.0;
 
 /// Whether parts in the log are no larger than those that are left.
-pub(super) fn are_left(told: &[Part], left: &[Part]) -> bool {
-    told.iter().all(|told| told.amount <= amount_of(left, told.before)) || planted::is(Fault::PartIgnoresGrants)
+pub(super) fn are_left(stored: &[Part], left: &[Part]) -> bool {
+    stored.iter().all(|stored| stored.amount <= amount_of(left, stored.before)) || planted::is(Fault::PartIgnoresGrants)
 }
 
 fn amount_of(parts: &[Part], before: Token) -> Amount {
     parts.iter().find(|part| part.before == before).map_or(Amount::ZERO, |part| part.amount)
 }
 
-/// How the parts of inherited leases change.
+/// Tracks how the parts of inherited leases change.
 #[derive(Debug, Default)]
-pub(super) struct ToldParts {
+pub(super) struct StoredParts {
     falling: Vec<Falling>,
     at: Millis,
 }
@@ -50,9 +50,9 @@ impl Falling {
     }
 }
 
-impl ToldParts {
+impl StoredParts {
     /// Notes what is left of each part.
-    pub(super) fn see(&mut self, left: &[Part], now: Millis) {
+    pub(super) fn observe(&mut self, left: &[Part], now: Millis) {
         self.at = now;
         self.falling.retain(|known| left.iter().any(|part| part.before == known.before));
         for part in left {
@@ -67,29 +67,29 @@ impl ToldParts {
         }
     }
 
-    /// Whether the log need not be told anything.
-    pub(super) fn is_quiet(&self, told: &[Part], left: &[Part], moment: ClusterTime) -> bool {
-        let none_is_over = told.iter().all(|part| part.until > moment);
-        none_is_over && are_left(told, left) && !self.is_loose(told, left)
+    /// Whether the log need not be stored anything.
+    pub(super) fn is_quiet(&self, stored: &[Part], left: &[Part], moment: ClusterTime) -> bool {
+        let none_is_over = stored.iter().all(|part| part.until > moment);
+        none_is_over && are_left(stored, left) && !self.is_loose(stored, left)
     }
 
     /// Whether a part at rest is larger than in the log.
-    pub(super) fn is_loose(&self, told: &[Part], left: &[Part]) -> bool {
+    pub(super) fn is_loose(&self, stored: &[Part], left: &[Part]) -> bool {
         left.iter().any(|part| {
             let most = part.amount.get() * (1.0 - FIRST_SLACK);
             let known = self.falling.iter().find(|known| known.before == part.before);
-            amount_of(told, part.before).get() < most && known.is_some_and(|known| known.is_at_rest(self.at))
+            amount_of(stored, part.before).get() < most && known.is_some_and(|known| known.is_at_rest(self.at))
         })
     }
 
-    /// The parts to store now. `told`: the parts in the log.
-    pub(super) fn tell(&mut self, told: &[Part], left: &[Part], now: Millis) -> Vec<Part> {
+    /// The parts to store now. `stored`: the parts in the log.
+    pub(super) fn next_parts(&mut self, stored: &[Part], left: &[Part], now: Millis) -> Vec<Part> {
         let mut parts = left.to_vec();
         for part in &mut parts {
             let Some(known) = self.falling.iter_mut().find(|known| known.before == part.before) else { continue };
             if known.is_at_rest(now) {
                 known.slack = 0.0;
-            } else if part.amount < amount_of(told, part.before) {
+            } else if part.amount < amount_of(stored, part.before) {
                 known.slack = (known.slack * 2.0).clamp(FIRST_SLACK, MAX_SLACK);
             }
             part.amount = Amount::clamped(part.amount.get() * (1.0 - known.slack)).min(part.amount);

@@ -3,22 +3,22 @@
 
 use std::collections::BTreeSet;
 
-use crate::types::principal::Principal;
+use crate::types::Principal;
 
 #[derive(Debug)]
-pub(super) struct Crowd<P> {
+pub(in crate::pool) struct BusyIdleSet<P> {
     busy: BTreeSet<P>,
     idle: BTreeSet<P>,
 }
 
-impl<P> Default for Crowd<P> {
-    fn default() -> Crowd<P> {
-        Crowd { busy: BTreeSet::new(), idle: BTreeSet::new() }
+impl<P> Default for BusyIdleSet<P> {
+    fn default() -> BusyIdleSet<P> {
+        BusyIdleSet { busy: BTreeSet::new(), idle: BTreeSet::new() }
     }
 }
 
-impl<P: Ord + Copy> Crowd<P> {
-    pub(super) fn insert(&mut self, place: P, is_busy: bool) {
+impl<P: Ord + Copy> BusyIdleSet<P> {
+    pub(in crate::pool) fn insert(&mut self, place: P, is_busy: bool) {
         if is_busy {
             self.busy.insert(place)
         } else {
@@ -26,53 +26,53 @@ impl<P: Ord + Copy> Crowd<P> {
         };
     }
 
-    pub(super) fn remove(&mut self, place: P) {
+    pub(in crate::pool) fn remove(&mut self, place: P) {
         let _ = self.busy.remove(&place) || self.idle.remove(&place);
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::pool) fn len(&self) -> usize {
         self.busy.len() + self.idle.len()
     }
 
-    pub(super) fn last(&self) -> Option<P> {
+    pub(in crate::pool) fn last(&self) -> Option<P> {
         self.busy.last().max(self.idle.last()).copied()
     }
 
     /// The members that use something, in order.
-    pub(super) fn busy(&self) -> impl DoubleEndedIterator<Item = P> {
+    pub(in crate::pool) fn busy(&self) -> impl DoubleEndedIterator<Item = P> {
         self.busy.iter().copied()
     }
 
-    pub(super) fn last_busy(&self) -> Option<P> {
+    pub(in crate::pool) fn last_busy(&self) -> Option<P> {
         self.busy.last().copied()
     }
 }
 
-/// Whose members are looked at.
+/// PrincipalFilter members are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    All,
-    Of(Principal),
-    OfOthers(Principal),
+pub(in crate::pool) enum PrincipalFilter {
+    Any,
+    Only(Principal),
+    Except(Principal),
 }
 
 /// Members in an order, and by principal.
 #[derive(Debug)]
-pub(super) struct Grouped<P> {
+pub(in crate::pool) struct ByPrincipal<P> {
     /// Before the members of a principal there would be its `None`.
     members: BTreeSet<(Principal, Option<P>)>,
     /// The first member of each principal.
     firsts: BTreeSet<(P, Principal)>,
 }
 
-impl<P> Default for Grouped<P> {
-    fn default() -> Grouped<P> {
-        Grouped { members: BTreeSet::new(), firsts: BTreeSet::new() }
+impl<P> Default for ByPrincipal<P> {
+    fn default() -> ByPrincipal<P> {
+        ByPrincipal { members: BTreeSet::new(), firsts: BTreeSet::new() }
     }
 }
 
-impl<P: Ord + Copy> Grouped<P> {
-    pub(super) fn insert(&mut self, principal: Principal, member: P) {
+impl<P: Ord + Copy> ByPrincipal<P> {
+    pub(in crate::pool) fn insert(&mut self, principal: Principal, member: P) {
         let before = self.first_of(principal);
         self.members.insert((principal, Some(member)));
         if before.is_none_or(|first| member < first) {
@@ -83,7 +83,7 @@ impl<P: Ord + Copy> Grouped<P> {
         }
     }
 
-    pub(super) fn remove(&mut self, principal: Principal, member: P) -> bool {
+    pub(in crate::pool) fn remove(&mut self, principal: Principal, member: P) -> bool {
         let was_there = self.members.remove(&(principal, Some(member)));
         if self.firsts.remove(&(member, principal))
             && let Some(next) = self.first_of(principal)
@@ -93,16 +93,18 @@ impl<P: Ord + Copy> Grouped<P> {
         was_there
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::pool) fn len(&self) -> usize {
         self.members.len()
     }
 
-    pub(super) fn first(&self, whose: Whose) -> Option<P> {
-        match whose {
-            Whose::All => self.firsts.first().map(|(first, _)| *first),
-            Whose::Of(principal) => self.first_of(principal),
+    pub(in crate::pool) fn first(&self, filter: PrincipalFilter) -> Option<P> {
+        match filter {
+            PrincipalFilter::Any => self.firsts.first().map(|(first, _)| *first),
+            PrincipalFilter::Only(principal) => self.first_of(principal),
             // The second at the latest.
-            Whose::OfOthers(than) => self.firsts.iter().find(|(_, other)| *other != than).map(|(first, _)| *first),
+            PrincipalFilter::Except(than) => {
+                self.firsts.iter().find(|(_, other)| *other != than).map(|(first, _)| *first)
+            }
         }
     }
 
@@ -125,21 +127,21 @@ mod tests {
         fn the_first_is_that_of_a_plain_set(
             steps in prop::collection::vec((any::<bool>(), 0_u32..4, 0_u32..20), 0..100),
         ) {
-            let (mut grouped, mut plain) = (Grouped::default(), BTreeSet::new());
+            let (mut by_principal, mut plain) = (ByPrincipal::default(), BTreeSet::new());
             for (inserts, principal, member) in steps {
                 let principal = Principal(principal);
                 // A member has one principal.
                 if inserts && plain.iter().all(|(other, _)| *other != member) {
-                    grouped.insert(principal, member);
+                    by_principal.insert(principal, member);
                     plain.insert((member, principal));
                 } else {
-                    prop_assert_eq!(grouped.remove(principal, member), plain.remove(&(member, principal)));
+                    prop_assert_eq!(by_principal.remove(principal, member), plain.remove(&(member, principal)));
                 }
                 let first = |may: &dyn Fn(Principal) -> bool| plain.iter().find(|(_, of)| may(*of)).map(|(at, _)| *at);
-                prop_assert_eq!((grouped.len(), grouped.first(Whose::All)), (plain.len(), first(&|_| true)));
+                prop_assert_eq!((by_principal.len(), by_principal.first(PrincipalFilter::Any)), (plain.len(), first(&|_| true)));
                 for principal in (0..4).map(Principal) {
-                    prop_assert_eq!(grouped.first(Whose::Of(principal)), first(&|of| of == principal));
-                    prop_assert_eq!(grouped.first(Whose::OfOthers(principal)), first(&|of| of != principal));
+                    prop_assert_eq!(by_principal.first(PrincipalFilter::Only(principal)), first(&|of| of == principal));
+                    prop_assert_eq!(by_principal.first(PrincipalFilter::Except(principal)), first(&|of| of != principal));
                 }
             }
         }

@@ -9,23 +9,23 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::types::{amount::Amount, claim::HolderKind, time::Millis, token::Token};
+use crate::types::{Amount, HolderKind, Millis, Token};
 
 /// The time of a pool, over all its masters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolClock {
     /// Seconds in which it had a master, or in which peers remembered one.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub lived: f64,
-    /// Growth of a balance whose client was always connected.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
+    /// Growth of a balance filter client was always connected.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub grown: f64,
-    /// By what power of e balances have decayed.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
+    /// The exponent of e by which balances have decayed.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub decayed: f64,
     /// By how much balances grow in a second.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub speed: f64,
     /// In what time they decay by a factor of e.
     pub time_constant: Millis,
@@ -33,7 +33,7 @@ pub struct PoolClock {
 
 impl PoolClock {
     /// The clock after `elapsed` more time.
-    pub(super) fn after(self, elapsed: Millis) -> PoolClock {
+    pub(in crate::pool) fn after(self, elapsed: Millis) -> PoolClock {
         let seconds = elapsed.0 as f64 / 1000.0;
         PoolClock {
             lived: self.lived + seconds,
@@ -52,9 +52,9 @@ pub enum NotedBalance {
     /// The account was dropped.
     None,
     /// None of its clients is connected: its logarithm, when nothing had decayed.
-    Away(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))] f64),
+    Away(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))] f64),
     /// The number of connected clients, and its value at clock zero.
-    Connected(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))] f64, u32),
+    Connected(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))] f64, u32),
 }
 
 /// The cost of a connected client.
@@ -63,10 +63,10 @@ pub enum NotedBalance {
 pub struct NotedCost {
     pub capacity: Amount,
     /// Capacity times seconds, less what that is for all the time that the pool has lived.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub time: f64,
     /// Its reported usage.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub request: f64,
     /// Its account, if it is a free client.
     pub account: Option<Arc<str>>,
@@ -77,7 +77,7 @@ pub struct NotedCost {
 /// Changes of a pool that the peers store.
 ///
 /// What a pool remembers is complete but for changes that are younger than half a minute and, of a balance or a cost,
-/// less than a sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be said at
+/// less than a sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be last_noted at
 /// once, the oldest comes first.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

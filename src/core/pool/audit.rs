@@ -1,4 +1,4 @@
-//! The books of a pool, computed anew.
+//! Recomputes the sums of a pool from its members.
 
 use super::*;
 
@@ -23,7 +23,7 @@ impl Pool {
         same("wanted", self.priority.wanted(), sum(&|member| member.demand.wanted.saturating_sub(member.target)))?;
         same("idle", self.idle, sum(&|member| member.idle))?;
         self.audit_nodes(&sum)?;
-        let members_of_bands: usize = all().map(|(_, member)| member.demand.told.len()).sum();
+        let members_of_bands: usize = all().map(|(_, member)| member.demand.reported_claims.len()).sum();
         if (members_of_bands == 0) != self.bands.is_empty() {
             return Err("bands".into());
         }
@@ -39,7 +39,7 @@ impl Pool {
 
     /// What is summed over child nodes that ask for places.
     fn audit_nodes(&self, sum: &dyn Fn(OfMember<'_>) -> Sum) -> Result<(), String> {
-        let of_node = |amount: Amount, member: &Member| if member.node_seats() > 0 { amount } else { Amount::ZERO };
+        let of_node = |amount: Amount, member: &Member| if member.node_places() > 0 { amount } else { Amount::ZERO };
         let found = [
             self.free.sums_of_nodes(),
             [
