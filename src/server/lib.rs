@@ -24,7 +24,7 @@ pub use leaseway_raft::{Backup, PlaceError, Timing};
 pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};
 pub use listen::tls::TlsOptions;
 pub use listen::{Addresses, InProcess, ListenOption};
-pub use node::peer_endpoints::PeerEndpoints;
+pub use node::addresses::PeerEndpoints;
 pub use node::{Handover, block_on};
 pub use observe::audit::AuditTarget;
 pub use run::extra_services::{CallerRefusal, ExtraServices, ExtraServicesOptions, HttpCaller};

@@ -44,7 +44,7 @@ use crate::{
         open_connections::{OpenConnections, sweep},
         tls::{self, TlsOptions},
     },
-    node::{NodeHandle, NodeStart, Parent, Threads, server_info::ServerInfo, spawn},
+    node::{NodeHandle, NodeStart, Parent, Threads, addresses::ServerInfo, spawn},
     observe::metrics,
     run::{
         extra_services::ExtraServices,

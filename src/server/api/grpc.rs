@@ -49,7 +49,7 @@ use crate::{
         Accepted, ArbiterConnection, Connection, Listener,
         open_connections::{CLOSE_TIMEOUT, Ending, OpenConnection},
     },
-    node::{NotMaster, Refused},
+    node::{NotMaster, RequestError},
     runtime::signals::until,
 };
 
@@ -217,7 +217,7 @@ fn admitted<T>(request: &tonic::Request<T>, authorizer: &Arc<Authorizer>) -> Adm
 
 /// The error of a follower, for methods whose answers have no field for the master's address.
 fn not_master(why: &NotMaster) -> Status {
-    Status::failed_precondition(Refused::NotMaster(why.clone()).to_string())
+    Status::failed_precondition(RequestError::NotMaster(why.clone()).to_string())
 }
 
 /// The outcome of a change, for the audit log.

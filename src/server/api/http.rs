@@ -33,7 +33,7 @@ pub(crate) use self::{
 use crate::{
     api::status::{HealthSources, history::History, survey::Surveyor},
     listen::Caller,
-    node::{NodeHandle, NotMaster, server_info::ServerInfo},
+    node::{NodeHandle, NotMaster, addresses::ServerInfo},
 };
 
 /// Maximum number of concurrent reads of all holders of a resource.

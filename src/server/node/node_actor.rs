@@ -2,9 +2,9 @@
 //! force. It supervises the resources and the uplink. Requests for resources that are alive do not pass through it: the
 //! [directory](super::directory) is shared with the handles.
 
-mod committed;
-mod election;
-mod opening;
+mod mastership;
+mod raft_state;
+mod resources;
 
 use std::{
     collections::HashMap,
@@ -23,23 +23,23 @@ use tokio::sync::watch;
 use super::{
     config_in_force::ConfigInForce,
     directory::{Directory, Role},
-    note_turns::NoteTurns,
-    notices::Notices,
-    on_end::OnEnd,
-    refused::Refused,
-    resource_actor::{self, ResourceHandle},
+    request_error::RequestError,
+    resource_actor::{self, ResourceHandle, note_rate_limit::NoteRateLimiter, uplink_notices::UplinkNotices},
     uplink_actor::{self, Parent, UplinkContext, UplinkStatus, UplinkTask},
 };
 use crate::{
     auth::Authorizer,
     config::{initial_config::InitialConfiguration, limits::Limits},
     listen::accounts::{Accounts, RequestOrigin, ResourcePlace},
-    node::{assignment_store::AssignmentStore, subscribers::Subscribers, watchers::Watchers},
+    node::{
+        assignment_store::AssignmentStore,
+        streams::{hints::Watchers, pool_events::Subscribers},
+    },
     observe::{
         changes::{Change, ChangeKind},
         metrics,
     },
-    runtime::clock::Clock,
+    runtime::{clock::Clock, drop_guard::DropGuard},
 };
 
 /// The capacity of the mailbox. Beyond it senders wait.
@@ -164,15 +164,15 @@ pub(super) struct NodeActor {
     overrides: Arc<Overrides>,
     /// … and as the quorum stores them.
     kept_overrides: Vec<(Arc<str>, KeptOverride)>,
-    note_turns: NoteTurns,
+    note_rate_limiter: NoteRateLimiter,
     /// `None` for a root.
-    notices: Option<Arc<Notices>>,
+    notices: Option<Arc<UplinkNotices>>,
     /// Runs while this peer is master of a node with a parent.
     uplink: Option<UplinkTask>,
     /// The random instance number of a node without a cluster.
     drawn: NonZeroU64,
     /// Called unless the actor is stopped: a panic ends the process, which its supervisor restarts.
-    on_failure: OnEnd,
+    on_failure: DropGuard,
 }
 
 impl Actor for NodeActor {
@@ -180,7 +180,7 @@ impl Actor for NodeActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         if let Some(membership) = &self.shared.membership {
-            actix_rt::spawn(election::follow(membership.quorum.clone(), ctx.address()));
+            actix_rt::spawn(mastership::follow(membership.quorum.clone(), ctx.address()));
         }
     }
 
@@ -198,11 +198,11 @@ pub(super) struct Open {
 }
 
 impl Message for Open {
-    type Result = Result<ResourceHandle, Refused>;
+    type Result = Result<ResourceHandle, RequestError>;
 }
 
 impl Handler<Open> for NodeActor {
-    type Result = Result<ResourceHandle, Refused>;
+    type Result = Result<ResourceHandle, RequestError>;
 
     fn handle(&mut self, Open { id, dead, from }: Open, ctx: &mut Context<Self>) -> Self::Result {
         self.open(id, dead, from, ctx)
@@ -356,7 +356,7 @@ impl NodeActor {
         start: NodeStart,
         shared: Arc<NodeShared>,
         master_known: watch::Sender<bool>,
-        on_failure: OnEnd,
+        on_failure: DropGuard,
     ) -> Addr<NodeActor> {
         let now = start.clock.at();
         let mut actor = NodeActor {
@@ -374,7 +374,7 @@ impl NodeActor {
             adopted: 0,
             overrides: Arc::default(),
             kept_overrides: Vec::new(),
-            note_turns: NoteTurns::start(),
+            note_rate_limiter: NoteRateLimiter::start(),
             notices: shared.parent.is_some().then(Arc::default),
             uplink: None,
             drawn: NonZeroU64::new(RandomState::new().build_hasher().finish()).unwrap_or(NonZeroU64::MIN),

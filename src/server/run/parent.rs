@@ -8,7 +8,7 @@ use leaseway_tls::{ClientTls, Credentials, Files, TlsError};
 use crate::{
     config::error::ParentError,
     listen::tls::Tls,
-    node::{Parent, server_info::ServerInfo},
+    node::{Parent, addresses::ServerInfo},
 };
 
 /// The parent whose capacity this node divides.

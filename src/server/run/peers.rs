@@ -15,7 +15,7 @@ use crate::{
         read_secret,
     },
     listen::{Addresses, Caller, Listener, ListenerSettings, tls::Tls},
-    node::{Handover, Membership, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
+    node::{Handover, Membership, addresses::PeerEndpoints, addresses::ServerInfo},
     runtime::clock::Clock,
 };
 

@@ -46,9 +46,9 @@ use crate::{
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     node::{
         NodeHandle,
-        peer_endpoints::PeerEndpoints,
+        addresses::PeerEndpoints,
+        addresses::ServerInfo,
         plan::{self, Plan, PlanRequest, Unplanned},
-        server_info::ServerInfo,
     },
     observe::metrics::CallKind,
 };

@@ -29,9 +29,9 @@ use crate::{
     auth::Admitted,
     config::limits::Limits,
     node::{
-        NodeHandle, Refused,
+        NodeHandle, RequestError,
         assignment_store::HolderName,
-        subscribers::{Dismissed, Subscription},
+        streams::pool_events::{Dismissed, Subscription},
     },
     observe::metrics::CallKind,
     runtime::clock::Clock,
@@ -83,7 +83,7 @@ impl PoolService {
         work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
     ) -> Result<T, Status> {
         self.node.operate(resource, work).await.map_err(|why| match why {
-            Refused::NotMaster(why) => elsewhere(&why),
+            RequestError::NotMaster(why) => elsewhere(&why),
             other => super::capacity::refused(&other),
         })
     }

@@ -7,11 +7,11 @@
 //! 2. The leader yields once, so that other connections of its thread append their requests, and tries the lock. If
 //!    another thread holds it, the leader returns: the holder checks the list again after unlocking.
 //! 3. The holder takes the whole list and runs one [`Round`] for it. Answers for other threads go through their [reply
-//!    queues](super::super::reply_queue).
+//!    queues](super::reply_queue).
 //!
 //! So rounds grow with the load, and a request waits at most for the round before its own. After [`ROUNDS_IN_A_ROW`]
 //! rounds the holder leaves the rest to the resource's task, because its thread has connections to serve. If the actor
-//! panics or stops, it is dropped with everything pending ([`Combiner::work`]). The [queue](super::queue) bounds the
+//! panics or stops, it is dropped with everything pending ([`Combiner::work`]). The [queue](super::request_queue) bounds the
 //! number of requests.
 
 use std::{
@@ -28,11 +28,11 @@ use tokio::sync::oneshot;
 
 use super::{
     ResourceActor, Round, Wake,
-    queue::{Full, RequestQueue, Ticket},
+    request_queue::{Full, RequestQueue, Ticket},
     round_scratch::RoundScratch,
     wakeup::Wakeup,
 };
-use crate::{listen::accounts::RequestOrigin, node::on_end::OnEnd};
+use crate::{listen::accounts::RequestOrigin, runtime::drop_guard::DropGuard};
 
 /// Maximum number of rounds that one thread runs in a row.
 const ROUNDS_IN_A_ROW: usize = 8;
@@ -50,7 +50,7 @@ pub(crate) struct ResourceHandle(pub(super) Arc<Incarnation>);
 pub(super) struct Incarnation {
     pub(super) combiner: Arc<Combiner>,
     /// Dropped after the combiner, so that the task does not find it.
-    pub(super) _end_task: OnEnd,
+    pub(super) _end_task: DropGuard,
     pub(super) generation: u64,
     pub(super) queue: Arc<RequestQueue>,
     /// Set before the actor stops by itself. An incarnation that ends without it has failed.

@@ -16,7 +16,7 @@ use leaseway_raft::MasterLease;
 use crate::{
     config::limits::Limits,
     listen::accounts::{Account, Accounts},
-    node::{assignment_store::AssignmentStore, watchers::Watchers},
+    node::{assignment_store::AssignmentStore, streams::hints::Watchers},
     runtime::clock::Clock,
 };
 

@@ -20,7 +20,7 @@ use crate::{
     auth::Authorizer,
     config,
     listen::open_connections::OpenConnections,
-    node::{NodeHandle, Threads, block_on, server_info::ServerInfo},
+    node::{NodeHandle, Threads, addresses::ServerInfo, block_on},
 };
 
 const MAX_BYTES: usize = 1000;

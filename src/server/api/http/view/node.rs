@@ -16,7 +16,7 @@ use crate::{
             limit_use, own_status, peer_list,
         },
     },
-    node::{ConfigInForce, NotMaster, peer_endpoints::PeerEndpoints},
+    node::{ConfigInForce, NotMaster, addresses::PeerEndpoints},
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

@@ -19,7 +19,7 @@ pub(super) type ReplyTx = oneshot::Sender<Reply>;
 
 /// Answers for the tasks of one thread.
 #[derive(Debug, Default)]
-pub(super) struct ReplyQueue {
+pub(crate) struct ReplyQueue {
     replies: Mutex<Vec<(ReplyTx, Reply)>>,
     arrived: Notify,
 }
@@ -30,7 +30,7 @@ thread_local! {
 
 impl ReplyQueue {
     /// Delivers the answers for tasks of this thread. Never returns.
-    pub(super) async fn deliver() {
+    pub(crate) async fn deliver() {
         // Leaked: one per thread, and these threads live as long as the process.
         let own: &'static ReplyQueue = OWN.get().unwrap_or_else(|| Box::leak(Box::default()));
         OWN.set(Some(own));

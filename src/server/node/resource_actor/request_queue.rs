@@ -11,7 +11,7 @@ use std::sync::{
 
 use leaseway_core::{Principal, PrincipalShare};
 
-use super::super::reply_queue::{Outgoing, Reply, ReplyQueue, ReplyTx};
+use super::reply_queue::{Outgoing, Reply, ReplyQueue, ReplyTx};
 use crate::listen::accounts::{PlacesTaken, RequestOrigin};
 
 /// Why there is no place for a request.

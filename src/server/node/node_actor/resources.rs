@@ -13,12 +13,11 @@ use crate::{
     listen::accounts::{RequestOrigin, ResourcePlace},
     node::{
         directory::Role,
-        note_turns::NoteTurn,
-        on_end::OnEnd,
-        refused::{NotMaster, Refused},
-        resource_actor::{self, HoldersShare, ResourceEnvironment, ResourceHandle},
+        request_error::{NotMaster, RequestError},
+        resource_actor::{self, HoldersShare, ResourceEnvironment, ResourceHandle, note_rate_limit::NotePermit},
     },
     observe::metrics,
+    runtime::drop_guard::DropGuard,
 };
 
 impl NodeActor {
@@ -29,10 +28,10 @@ impl NodeActor {
         dead: Option<u64>,
         from: Option<RequestOrigin>,
         ctx: &mut Context<Self>,
-    ) -> Result<ResourceHandle, Refused> {
+    ) -> Result<ResourceHandle, RequestError> {
         let master_lease = match self.shared.directory.role() {
             Role::Master(master_lease) => master_lease,
-            Role::Elsewhere(master) => return Err(Refused::NotMaster(NotMaster { master })),
+            Role::Elsewhere(master) => return Err(RequestError::NotMaster(NotMaster { master })),
         };
         match self.shared.directory.get(&id) {
             Some(handle) if Some(handle.generation()) != dead => Ok(handle),
@@ -47,14 +46,14 @@ impl NodeActor {
     }
 
     /// Charges a new resource to the principal of the request.
-    fn find_place(&mut self, id: &Arc<str>, from: Option<RequestOrigin>) -> Result<(), Refused> {
+    fn find_place(&mut self, id: &Arc<str>, from: Option<RequestOrigin>) -> Result<(), RequestError> {
         let (used, most) = (self.shared.directory.len(), self.shared.limits.resources);
         if used >= most {
-            return Err(Refused::TooManyResources(most));
+            return Err(RequestError::TooManyResources(most));
         }
         let Some(account) = from.and_then(|from| self.shared.accounts.of(from.principal)) else { return Ok(()) };
         if !self.shared.limits.share().allows(account.resources.load(Ordering::Relaxed), 1, used, most) {
-            return Err(Refused::ResourceShare(most));
+            return Err(RequestError::ResourceShare(most));
         }
         self.resource_places.insert(Arc::clone(id), ResourcePlace::new(account));
         Ok(())
@@ -169,11 +168,12 @@ impl NodeActor {
         self.generation += 1;
         let generation = self.generation;
         let membership = self.shared.membership.as_ref();
-        let notes = membership.map(|membership| (membership.quorum.clone(), NoteTurn::new(self.note_turns.clone())));
+        let notes =
+            membership.map(|membership| (membership.quorum.clone(), NotePermit::new(self.note_rate_limiter.clone())));
         let idle_after = Millis::from_secs(self.shared.limits.idle_secs);
         let on_end = {
             let (node, id) = (ctx.address(), Arc::clone(&id));
-            OnEnd::new(move || tell_ended(&node, id, generation))
+            DropGuard::new(move || tell_ended(&node, id, generation))
         };
         let shared = &self.shared;
         let start = resource_actor::Start {

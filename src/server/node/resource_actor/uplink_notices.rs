@@ -10,23 +10,23 @@ use tokio::sync::Notify;
 
 /// Notices that the uplink has not read.
 #[derive(Debug, Default)]
-pub(super) struct Notices {
+pub(crate) struct UplinkNotices {
     unread: Mutex<Vec<Notice>>,
     wake: Notify,
 }
 
-impl Notices {
-    pub(super) fn post(&self, notice: Notice) {
+impl UplinkNotices {
+    pub(crate) fn post(&self, notice: Notice) {
         self.unread.lock().expect("no panic while the list is locked").push(notice);
         self.wake.notify_one();
     }
 
     /// Returns when there may be notices.
-    pub(super) async fn posted(&self) {
+    pub(crate) async fn posted(&self) {
         self.wake.notified().await;
     }
 
-    pub(super) fn take(&self) -> Vec<Notice> {
+    pub(crate) fn take(&self) -> Vec<Notice> {
         std::mem::take(&mut *self.unread.lock().expect("no panic while the list is locked"))
     }
 }

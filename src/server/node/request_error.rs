@@ -2,7 +2,7 @@
 
 use leaseway_core::escaped;
 
-use super::peer_endpoints::PeerEndpoints;
+use super::addresses::PeerEndpoints;
 
 /// This peer is not the master.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(crate) struct NotMaster {
 
 /// Why a request was not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum RequestError {
     #[error("this server is not the master{}", .0.master.as_ref().map_or_else(String::new, |master| format!(", {} is", master.grpc)))]
     NotMaster(NotMaster),
     /// Its principal has created its share of all resources.

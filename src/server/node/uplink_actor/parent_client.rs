@@ -32,7 +32,7 @@ use crate::{
 /// How long a summary may take. A slower resource is left out of the request.
 const SUMMARY_TIMEOUT: Duration = Duration::from_millis(100);
 
-pub(super) struct UplinkAsker {
+pub(super) struct ParentClient {
     context: UplinkContext,
     actor: Addr<UplinkActor>,
     /// Inputs for the next run, other than notices.
@@ -46,7 +46,7 @@ pub(super) struct UplinkAsker {
 }
 
 /// Creates an uplink without leases. Its driver ends when the actor ends.
-pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
+pub(super) fn driver(context: UplinkContext) -> Driver<ParentClient> {
     // Earlier notices are covered by the directory.
     drop(context.notices.take());
     let asking = context.directory.ids_after("");
@@ -62,7 +62,7 @@ pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
     if let Some(token) = context.parent.token.clone() {
         transport = transport.with_token(token);
     }
-    let asker = UplinkAsker {
+    let asker = ParentClient {
         actor: UplinkActor::start(UplinkEngine::new(settings)),
         context,
         happened: Vec::new(),
@@ -73,7 +73,7 @@ pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
     Driver::new(asker, transport, Some(hints))
 }
 
-impl Asker for UplinkAsker {
+impl Asker for ParentClient {
     type Demand = Aggregate;
     type Answer = ParentAnswer;
 
@@ -138,7 +138,7 @@ impl Asker for UplinkAsker {
     }
 }
 
-impl UplinkAsker {
+impl ParentClient {
     /// The inputs for a run. Notices come after `asking`, because a resource may have retired in the meantime.
     fn inputs(&mut self) -> Vec<UplinkInput> {
         let notices = self.context.notices.take();

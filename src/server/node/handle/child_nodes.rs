@@ -26,9 +26,9 @@ pub(crate) struct Child {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Children(Mutex<HashMap<String, Child>>);
+pub(crate) struct ChildNodes(Mutex<HashMap<String, Child>>);
 
-impl Children {
+impl ChildNodes {
     fn all(&self) -> MutexGuard<'_, HashMap<String, Child>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,14 +76,14 @@ mod tests {
 
     #[test]
     fn child_nodes_are_bounded_and_expire() {
-        let children = Children::default();
-        (0..2 * CHILDREN).for_each(|number| children.asked(&number.to_string(), 1, Millis(0)));
-        assert_eq!(children.list(Millis(0)).len(), CHILDREN);
+        let nodes = ChildNodes::default();
+        (0..2 * CHILDREN).for_each(|number| nodes.asked(&number.to_string(), 1, Millis(0)));
+        assert_eq!(nodes.list(Millis(0)).len(), CHILDREN);
         let later = Millis(REMEMBERED.0 + 1);
-        children.asked("leaf", 7, later);
-        assert_eq!(children.list(later), [Child { id: "leaf".into(), at: later, resources: 7, taken: None }]);
-        children.refused("leaf", later);
-        assert_eq!(children.names_taken(later), ["leaf"]);
-        assert!(children.names_taken(Millis(later.0 + TAKEN.0 + 1)).is_empty());
+        nodes.asked("leaf", 7, later);
+        assert_eq!(nodes.list(later), [Child { id: "leaf".into(), at: later, resources: 7, taken: None }]);
+        nodes.refused("leaf", later);
+        assert_eq!(nodes.names_taken(later), ["leaf"]);
+        assert!(nodes.names_taken(Millis(later.0 + TAKEN.0 + 1)).is_empty());
     }
 }
