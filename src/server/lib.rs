@@ -16,7 +16,7 @@ mod runtime;
 pub use api::grpc::admin::AdminOptions;
 #[cfg(feature = "fuzzing")]
 pub use api::grpc::fuzzing;
-pub use api::grpc::{GrpcCaller, Shortcut};
+pub use api::grpc::{ExtraMethod, GrpcCaller};
 pub use api::status::checkup;
 pub use auth::{JwtOptions, NewToken};
 pub use config::error::{ParentError, ServeError};
@@ -29,7 +29,7 @@ pub use node::{Handover, block_on};
 pub use observe::audit::AuditTarget;
 pub use run::extra_services::{CallerRefusal, ExtraServices, ExtraServicesOptions, HttpCaller};
 pub use run::guard::AccessOptions;
-pub use run::parent::ParentOptions;
+pub use run::parent_options::ParentOptions;
 pub use run::peers::{PeerOptions, TakeOver};
 pub use run::{Options, Server};
 pub use runtime::clock::Skew;

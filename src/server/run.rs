@@ -2,7 +2,7 @@
 
 pub(crate) mod extra_services;
 pub(crate) mod guard;
-pub(crate) mod parent;
+pub(crate) mod parent_options;
 pub(crate) mod peers;
 mod reload;
 
@@ -30,7 +30,8 @@ use crate::{
             admin::{self, AdminOptions, AdminPort, AdminService},
             pools::PoolService,
         },
-        http::{self, HostNames, LivePages, Pages, Snapshots},
+        http::{self, HostNames},
+        pages::{PASTED_BYTES, Pages, Snapshots, live::LivePages},
         status::{HealthSources, history::History, survey::Surveyor},
     },
     auth::CredentialFiles,
@@ -49,7 +50,7 @@ use crate::{
     run::{
         extra_services::ExtraServices,
         guard::{AccessOptions, Guard, ListenerSet, authorizer},
-        parent::ParentOptions,
+        parent_options::ParentOptions,
         peers::{Joined, PeerOptions, Peering},
         reload::Reload,
     },
@@ -448,7 +449,7 @@ fn serve_http(
     let serving = http::Serving {
         pages: http::router(pages),
         authorizer: Arc::clone(&guard.authorizer),
-        body_bytes: http::PASTED_BYTES,
+        body_bytes: PASTED_BYTES,
         names: guard.names(),
     };
     spawn(http::serve(listener, serving, patience, stopped.clone()));

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-use super::{caller::Caller, opening::PREFACE};
+use super::{caller::Caller, protocol_detection::PREFACE};
 use crate::{
     listen::open_connections::{ConnectionPermit, Ending},
     runtime::coop::CoopBudget,

@@ -30,7 +30,7 @@ fn page_address(advertise: &str, http: SocketAddr) -> String {
     }
 }
 
-/// The addresses of one peer. The quorum stores them as one opaque text.
+/// The addresses of one peer. Raft stores them as one opaque text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerEndpoints {
     pub grpc: String,

@@ -327,7 +327,7 @@ impl NodeHandle {
         self.tell(Configure(ConfigInForce { repository, access, version, source, ..ConfigInForce::default() })).await
     }
 
-    /// Applies the state of the quorum now rather than with the next poll.
+    /// Applies the Raft state now rather than with the next poll.
     pub(crate) async fn look_at_facts(&self) -> Result<(), Gone> {
         self.tell(FollowQuorum).await
     }

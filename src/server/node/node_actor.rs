@@ -49,7 +49,7 @@ const PART_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of pools that write their last notes at the same time.
 const PART_AT_ONCE: usize = 64;
 
-/// The part of a node in the quorum of its peers.
+/// The Raft handle and settings of a server with peers.
 #[derive(Clone)]
 pub(crate) struct Membership {
     pub(crate) quorum: RaftHandle,
@@ -150,7 +150,7 @@ pub(super) struct NodeActor {
     resource_places: HashMap<Arc<str>, ResourcePlace>,
     /// When this peer took its role. Learning mode counts from here.
     since: Millis,
-    /// The newest decision of the quorum.
+    /// The newest mastership reported by Raft.
     mastership: Mastership,
     /// Becomes true when a master is first known.
     master_known: watch::Sender<bool>,
@@ -160,9 +160,9 @@ pub(super) struct NodeActor {
     has_warned_of_difference: bool,
     /// The newest configuration of the peers that was adopted or refused.
     adopted: u64,
-    /// The overrides in force, …
+    /// The overrides in force.
     overrides: Arc<Overrides>,
-    /// … and as the quorum stores them.
+    /// The same overrides, as Raft stores them.
     kept_overrides: Vec<(Arc<str>, KeptOverride)>,
     note_rate_limiter: NoteRateLimiter,
     /// `None` for a root.
@@ -257,7 +257,7 @@ impl Handler<Reject> for NodeActor {
     }
 }
 
-/// The quorum has decided which peer is master.
+/// Raft has elected a master, or lost it.
 struct Elected(Mastership);
 
 impl Message for Elected {
@@ -272,7 +272,7 @@ impl Handler<Elected> for NodeActor {
     }
 }
 
-/// The state of the quorum may have changed.
+/// The Raft state may have changed.
 pub(super) struct FollowQuorum;
 
 impl Message for FollowQuorum {

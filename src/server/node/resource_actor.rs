@@ -217,7 +217,7 @@ impl Message for Part {
     type Result = Option<NotesUnderWay>;
 }
 
-/// Notes of a pool that the quorum may not have stored yet.
+/// Notes of a pool that may not be committed yet.
 pub(super) struct NotesUnderWay {
     progress: Arc<CommitProgress>,
     newest: u64,

@@ -32,7 +32,7 @@ use tonic_health::{
 
 use crate::{
     api::{
-        grpc::{Shortcut, serve_guarded},
+        grpc::{ExtraMethod, serve_guarded},
         http::{HostNames, Serving, certified, serve},
     },
     auth::{Admitted, Authorizer, CallerCache, CredentialFiles},
@@ -136,7 +136,7 @@ impl ExtraServices {
         &self,
         listen: ListenOption,
         services: Routes,
-        shortcuts: Vec<Shortcut>,
+        extra_methods: Vec<ExtraMethod>,
         health: HealthReporter,
     ) -> Result<SocketAddr, ServeError> {
         let tcp = bind(listen.address, listen.flag).await?;
@@ -151,7 +151,7 @@ impl ExtraServices {
         let listener = Listener::new(tcp, self.listeners.clients.clone());
         let (authorizer, limits, stop) =
             (Arc::clone(&self.guard.authorizer), Arc::clone(&self.guard.limits), self.stop.subscribe());
-        spawn(async move { serve_guarded(listener, services, shortcuts, authorizer, &limits, stop).await });
+        spawn(async move { serve_guarded(listener, services, extra_methods, authorizer, &limits, stop).await });
         Ok(address)
     }
 

@@ -69,7 +69,7 @@ impl PeerOptions {
     }
 }
 
-/// A peer with a running quorum that does not serve yet.
+/// A peer whose Raft runs, and that does not serve yet.
 pub(crate) struct Joined {
     pub(crate) membership: Membership,
     /// The data directory.
@@ -112,7 +112,7 @@ fn accept(settings: ListenerSettings) -> Accept {
     })
 }
 
-/// Starts the quorum, without waiting for an election.
+/// Starts Raft, without waiting for an election.
 async fn enter(
     options: &PeerOptions,
     (id, services): (Option<&str>, &PeerEndpoints),

@@ -17,9 +17,9 @@ use tonic::{Request, Response, Status};
 use super::{
     admitted,
     convert::{self, ForResource, Parsed},
+    dispatch::request_body::NESTED_PER_ENTRY,
     not_master,
     problems::{Invalid, Problems},
-    request::NESTED_PER_ENTRY,
 };
 use crate::{
     auth::Subject,

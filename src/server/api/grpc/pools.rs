@@ -166,7 +166,7 @@ impl PoolService {
         let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
         let holder = (kind, Arc::clone(&id));
         let member = self.manage_pool(&resource, move |core, _| core.pool_member(kind, &id)).await?;
-        // From the store, because the pool has an assignment before a quorum has stored it. The mastership is checked
+        // From the store, because the pool has an assignment before a majority of peers has stored it. The mastership is checked
         // last, because another peer may not have the latest.
         let assigned = self.node.assignment_store().assigned(&resource, &holder);
         self.master_lease()?;

@@ -7,8 +7,10 @@ use axum::{
 use leaseway_core::{Millis, PoolReport, SafeCapacity, Terms, escaped, escaped_lines};
 use maud::{DOCTYPE, Markup, html};
 
-use super::{Pages, page::asset_path, text::encoded, view::resources::kind_name};
-use crate::node::{ConfigInForce, NotMaster, Status};
+use crate::{
+    api::pages::{Pages, asset_path, text::encoded, view::resources::kind_name},
+    node::{ConfigInForce, NotMaster, Status},
+};
 
 /// Maximum number of rows of a page, because reading holders keeps the resource busy.
 const MAX_ROWS: usize = 1000;

@@ -10,15 +10,17 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    Pages,
-    view::{
-        node::{self, WhyQuery},
-        resources::{self as view, HolderQuery, PAGE_ROWS, ResourceQuery},
-    },
-};
 use crate::{
-    api::status::survey::{SAMPLE_EVERY, Sample},
+    api::{
+        pages::{
+            Pages,
+            view::{
+                node::{self, WhyQuery},
+                resources::{self as view, HolderQuery, PAGE_ROWS, ResourceQuery},
+            },
+        },
+        status::survey::{SAMPLE_EVERY, Sample},
+    },
     observe::changes::{Change, ChangeKind},
 };
 

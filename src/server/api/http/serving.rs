@@ -33,6 +33,7 @@ use tokio::sync::watch;
 use tonic::{Code, Status, codegen::Service as _};
 
 use crate::{
+    api::pages::live::Streamed,
     auth::{Authorizer, CallerCache},
     listen::{
         Accepted, Caller, Listener,
@@ -161,10 +162,6 @@ impl Serving {
         }
     }
 }
-
-/// Marks a response with a stream as its body.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Streamed;
 
 enum Page {
     Whole(Option<ChargedBytes>),

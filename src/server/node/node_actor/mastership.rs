@@ -1,4 +1,4 @@
-//! Gives this peer the role that the quorum has decided.
+//! Applies changes of mastership: starts and ends the role of master.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use leaseway_raft::{Command, Listening, MasterLease, Mastership, RaftHandle};
 use super::{Elected, FollowQuorum, Handover, NodeActor};
 use crate::{config::initial_config::longest_lease, node::directory::Role, observe::changes::ChangeKind};
 
-/// How often a peer checks the state of the quorum, which another peer may have changed.
+/// How often a peer checks the Raft state, which another peer may have changed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Sends the node every change of mastership, and [`FollowQuorum`] periodically, until either of them is gone.

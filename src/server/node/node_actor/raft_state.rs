@@ -1,4 +1,4 @@
-//! Follows the state of the quorum: the configuration and the overrides that it stores, and what it may forget.
+//! Applies the configuration and overrides of the Raft state, and removes expired entries from it.
 
 use std::sync::Arc;
 

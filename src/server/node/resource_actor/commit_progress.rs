@@ -1,6 +1,6 @@
 //! The progress of one incarnation's proposals.
 //!
-//! The quorum reports progress by an atomic number and a wake-up rather than a message, because a full mailbox must not
+//! Raft reports progress by an atomic number and a wake-up rather than a message, because a full mailbox must not
 //! delay answers.
 
 use std::sync::{
@@ -27,7 +27,7 @@ static LOGGED: Throttle = Throttle::new();
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Commit {
-    /// The quorum has stored all proposals up to this number.
+    /// All proposals up to this number are committed.
     UpTo(u64),
     /// A proposal was not stored, or may not have been: no decision since then counts.
     Lost,
@@ -76,7 +76,7 @@ struct CommitGuard {
 }
 
 impl CommitGuard {
-    /// The quorum has stored the proposal.
+    /// The proposal is committed.
     fn confirm(mut self) {
         self.stored = true;
     }

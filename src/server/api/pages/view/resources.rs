@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::{api::http::Pages, node::Status};
+use crate::{api::pages::Pages, node::Status};
 
 /// Maximum number of rows of a page.
 pub(crate) const PAGE_ROWS: usize = 1000;

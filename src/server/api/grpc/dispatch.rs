@@ -1,10 +1,14 @@
-//! Dispatch of gRPC requests: GetCapacity, Watch and [shortcuts](super::shortcut) are answered here, all other methods go
+//! Dispatch of gRPC requests: GetCapacity, Watch and [extra methods](extra_method) are answered here, all other methods go
 //! to tonic's router.
 //!
 //! Most requests are GetCapacity, and tonic's overhead for one is more than the cost of its decision: layers of cloned and
 //! boxed services, a router, two streams of messages. So this method is read and answered from hyper's requests
-//! ([`super::request`]). Watch is answered here because of the memory of its streams ([`super::answer`]). Special cases,
+//! ([`request_body`]). Watch is answered here because of the memory of its streams ([`response`]). Special cases,
 //! such as compression, are left to tonic.
+
+pub(super) mod extra_method;
+pub(super) mod request_body;
+mod response;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -16,12 +20,12 @@ use leaseway_proto::{
 };
 use tonic::{Status, codegen::Service as _, service::Routes};
 
-use super::{
-    CapacityService, PushService,
-    answer::{self, Answer, Answering, StreamAnswer, framed_capacity, refusal, within},
-    request::{self, BodyLimits, RequestBody},
-    shortcut::{GrpcCaller, Shortcut},
+use self::{
+    extra_method::{ExtraMethod, GrpcCaller},
+    request_body::{BodyLimits, RequestBody},
+    response::{Answer, Answering, StreamAnswer, framed_capacity, refusal, within},
 };
+use super::{CapacityService, PushService};
 #[cfg(feature = "otlp")]
 use crate::observe::traces::RequestSpan;
 use crate::{
@@ -42,28 +46,28 @@ const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/S
 const MAX_TIMEOUT_DIGITS: usize = 8;
 
 /// The services with methods that bypass tonic.
-pub(super) struct Clients {
+pub(super) struct HotServices {
     pub(super) capacity: CapacityService,
     pub(super) push: PushService,
     pub(super) authorizer: Arc<Authorizer>,
 }
 
 /// The services of a listener.
-pub(super) struct Front {
+pub(super) struct Dispatcher {
     /// None at listeners that do not serve clients.
-    clients: Option<Clients>,
+    clients: Option<HotServices>,
     /// None if the services authorize callers themselves.
     authorizer: Option<Arc<Authorizer>>,
-    shortcuts: Vec<Shortcut>,
+    extra_methods: Vec<ExtraMethod>,
     limits: BodyLimits,
     routes: Routes,
 }
 
-impl Front {
+impl Dispatcher {
     /// `routes` has all services, including those in `clients`.
-    pub(super) fn new(clients: Option<Clients>, limits: BodyLimits, routes: Routes) -> Front {
+    pub(super) fn new(clients: Option<HotServices>, limits: BodyLimits, routes: Routes) -> Dispatcher {
         let authorizer = clients.as_ref().map(|clients| Arc::clone(&clients.authorizer));
-        Front { clients, authorizer, shortcuts: Vec::new(), limits, routes: routes.prepare() }
+        Dispatcher { clients, authorizer, extra_methods: Vec::new(), limits, routes: routes.prepare() }
     }
 
     /// The services of another crate.
@@ -71,12 +75,12 @@ impl Front {
         authorizer: Arc<Authorizer>,
         limits: BodyLimits,
         routes: Routes,
-        shortcuts: Vec<Shortcut>,
-    ) -> Front {
-        Front { authorizer: Some(authorizer), shortcuts, ..Front::new(None, limits, routes) }
+        extra_methods: Vec<ExtraMethod>,
+    ) -> Dispatcher {
+        Dispatcher { authorizer: Some(authorizer), extra_methods, ..Dispatcher::new(None, limits, routes) }
     }
 
-    fn clients(&self) -> Result<&Clients, Status> {
+    fn clients(&self) -> Result<&HotServices, Status> {
         self.clients.as_ref().ok_or_else(|| Status::unimplemented("clients are not served here"))
     }
 }
@@ -86,18 +90,22 @@ impl Front {
 pub(super) struct ConnectionService(Arc<ConnectionContext>);
 
 struct ConnectionContext {
-    front: Arc<Front>,
+    dispatcher: Arc<Dispatcher>,
     caller: Caller,
     caller_cache: Option<Arc<CallerCache>>,
     connection: Arc<OpenConnection>,
 }
 
 impl ConnectionService {
-    pub(super) fn new(front: Arc<Front>, caller: Caller, connection: Arc<OpenConnection>) -> ConnectionService {
+    pub(super) fn new(
+        dispatcher: Arc<Dispatcher>,
+        caller: Caller,
+        connection: Arc<OpenConnection>,
+    ) -> ConnectionService {
         let new_cache =
             |authorizer: &Arc<Authorizer>| Arc::new(CallerCache::new(Arc::clone(authorizer), Some(caller.clone())));
-        let caller_cache = front.authorizer.as_ref().map(new_cache);
-        ConnectionService(Arc::new(ConnectionContext { front, caller, caller_cache, connection }))
+        let caller_cache = dispatcher.authorizer.as_ref().map(new_cache);
+        ConnectionService(Arc::new(ConnectionContext { dispatcher, caller, caller_cache, connection }))
     }
 }
 
@@ -170,13 +178,13 @@ impl ConnectionService {
     /// Starts to answer a request, or refuses it.
     fn start(&self, request: Request<Incoming>) -> Result<Answering, Status> {
         let headers = Headers::of(request.headers());
-        let front = &self.0.front;
-        match (request.uri().path(), &front.clients) {
+        let dispatcher = &self.0.dispatcher;
+        match (request.uri().path(), &dispatcher.clients) {
             _ if headers.has_encoding => self.pass_on(request, &headers),
             (GET_CAPACITY, Some(_)) => self.get_capacity(request, headers.timeout),
             (WATCH, Some(_)) => self.watch(request, headers.timeout),
-            (path, _) => match front.shortcuts.iter().find(|shortcut| shortcut.is_to(path)) {
-                Some(shortcut) => self.take_shortcut(shortcut, request, &headers),
+            (path, _) => match dispatcher.extra_methods.iter().find(|extra_method| extra_method.is_to(path)) {
+                Some(extra_method) => self.answer_extra(extra_method, request, &headers),
                 None => self.pass_on(request, &headers),
             },
         }
@@ -184,7 +192,7 @@ impl ConnectionService {
 
     fn charged_body(&self, body: Incoming) -> Result<RequestBody, Status> {
         let charge = Charge::request(&self.0.connection.budget, REQUEST)?;
-        Ok(RequestBody::new(body, self.0.front.limits, charge))
+        Ok(RequestBody::new(body, self.0.dispatcher.limits, charge))
     }
 
     fn get_capacity(&self, request: Request<Incoming>, timeout: Option<Duration>) -> Result<Answering, Status> {
@@ -195,17 +203,17 @@ impl ConnectionService {
         };
         let mut body = self.charged_body(request.into_body())?;
         Ok(within(timeout, async move {
-            let request = request::read::<GetCapacityRequest>(&mut body).await;
+            let request = request_body::read::<GetCapacityRequest>(&mut body).await;
             let mut charge = body.into_charge();
             let answered = async {
                 let request = request?;
                 charge.resize(REQUEST + ENTRY * request.resource.len().saturating_sub(1))?;
-                let capacity = &context.front.clients()?.capacity;
+                let capacity = &context.dispatcher.clients()?.capacity;
                 let answer = capacity.answer_get(request, Some(&context.caller), subject.as_deref()).await?;
                 Ok(framed_capacity(answer).await)
             };
             let answered = answered.await;
-            Ok(answer::encoded(answered, charge))
+            Ok(response::encoded(answered, charge))
         }))
     }
 
@@ -214,28 +222,28 @@ impl ConnectionService {
         let (head, body) = self.with_context(request)?.into_parts();
         let mut body = self.charged_body(body)?;
         Ok(within(timeout, async move {
-            let request = request::read::<WatchRequest>(&mut body).await;
+            let request = request_body::read::<WatchRequest>(&mut body).await;
             let charge = body.into_charge();
             let hints = async {
                 let request = tonic::Request::from_http(Request::from_parts(head, request?));
-                context.front.clients()?.push.watch(request).await
+                context.dispatcher.clients()?.push.watch(request).await
             };
             Ok(match hints.await {
-                Ok(hints) => answer::hints(hints.into_inner(), charge),
+                Ok(hints) => response::hints(hints.into_inner(), charge),
                 Err(status) => refusal(status),
             })
         }))
     }
 
-    fn take_shortcut(
+    fn answer_extra(
         &self,
-        shortcut: &Shortcut,
+        extra_method: &ExtraMethod,
         request: Request<Incoming>,
         headers: &Headers,
     ) -> Result<Answering, Status> {
         let Some(caller_cache) = &self.0.caller_cache else { return self.pass_on(request, headers) };
         let caller = GrpcCaller::from(caller_cache.admit(request.headers(), CallKind::Gateway)?);
-        Ok(shortcut.answer(caller, self.charged_body(request.into_body())?, headers.timeout))
+        Ok(extra_method.answer(caller, self.charged_body(request.into_body())?, headers.timeout))
     }
 
     /// Adds the connection, and the caller's permissions, to the request.
@@ -252,13 +260,13 @@ impl ConnectionService {
 
     /// Leaves a request to tonic.
     fn pass_on(&self, request: Request<Incoming>, headers: &Headers) -> Result<Answering, Status> {
-        let ConnectionContext { front, connection, .. } = &*self.0;
+        let ConnectionContext { dispatcher, connection, .. } = &*self.0;
         let charge = Charge::request(&connection.budget, REQUEST + headers.bytes)?;
         let body_charge = Charge::part(&connection.budget, 0)?;
         let is_stream = request.uri().path() == QUOTAS;
         let body = if is_stream { RequestBody::of_stream } else { RequestBody::new };
-        let request = self.with_context(request)?.map(|incoming| body(incoming, front.limits, body_charge));
-        let answering = front.routes.clone().call(request);
+        let request = self.with_context(request)?.map(|incoming| body(incoming, dispatcher.limits, body_charge));
+        let answering = dispatcher.routes.clone().call(request);
         Ok(within(headers.timeout, async move {
             let (head, body) = answering.await?.into_parts();
             Ok(match StreamAnswer::begin(body, charge).await {

@@ -28,11 +28,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::{
-    Pages,
-    page::{Parts, Showing},
-    serving::Streamed,
-};
+use super::{Pages, Parts, Showing};
 use crate::{auth::Admitted, observe::metrics::CallKind};
 
 /// Minimum interval between renderings of a view.
@@ -44,7 +40,7 @@ const BYTES_PER_SECOND: usize = 64 << 10;
 /// Keep-alive interval of an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-pub(super) fn routes() -> Router<Pages> {
+pub(crate) fn routes() -> Router<Pages> {
     Router::new().route("/live", get(follow))
 }
 
@@ -178,6 +174,10 @@ impl Frame {
 fn message(value: &Value) -> Bytes {
     format!("data: {value}\n\n").into()
 }
+
+/// Marks a response with a stream as its body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Streamed;
 
 #[derive(Deserialize)]
 struct WhichView {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use maud::{Markup, html};
 
 use crate::api::{
-    http::text,
+    pages::text,
     status::{
         history::SAMPLES,
         survey::{SAMPLE_EVERY, Sample},

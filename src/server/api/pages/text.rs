@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 /// With thousands separators, and decimals that fit the size.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 1000.0 => 0,
         size if size >= 100.0 => 1,
@@ -19,7 +19,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// With thousands separators.
-pub(super) fn count(value: impl std::fmt::Display) -> String {
+pub(crate) fn count(value: impl std::fmt::Display) -> String {
     grouped(&value.to_string())
 }
 
@@ -35,7 +35,7 @@ fn grouped(digits: &str) -> String {
 }
 
 /// A duration in at most two units.
-pub(super) fn length(ms: u64) -> String {
+pub(crate) fn length(ms: u64) -> String {
     let secs = ms / 1000;
     match secs {
         0..10 => format!("{}.{} s", secs, ms % 1000 / 100),
@@ -47,7 +47,7 @@ pub(super) fn length(ms: u64) -> String {
 }
 
 /// A duration that changes while it is shown: whole seconds.
-pub(super) fn ago(ms: u64) -> String {
+pub(crate) fn ago(ms: u64) -> String {
     match ms {
         0..1000 => "less than 1 s".to_owned(),
         1000..120_000 => format!("{} s", ms / 1000),
@@ -56,18 +56,18 @@ pub(super) fn ago(ms: u64) -> String {
 }
 
 /// Time of day, UTC.
-pub(super) fn clock(at: SystemTime) -> String {
+pub(crate) fn clock(at: SystemTime) -> String {
     let text = humantime::format_rfc3339_seconds(at).to_string();
     text.get(11..19).unwrap_or_default().to_owned()
 }
 
 /// Date and time, UTC.
-pub(super) fn moment(at: SystemTime) -> String {
+pub(crate) fn moment(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
 /// Percent-encodes everything but letters and digits.
-pub(super) fn encoded(id: &str) -> String {
+pub(crate) fn encoded(id: &str) -> String {
     id.bytes()
         .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()

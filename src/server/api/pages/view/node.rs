@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::resources::{HolderRow, OverrideRow, ResourceRow};
 use crate::{
     api::{
-        http::Pages,
+        pages::Pages,
         status::{
             UNREACHABLE,
             checkup::{Check, PeersObservation, Severity, check_self},

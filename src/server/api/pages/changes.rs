@@ -11,7 +11,7 @@ use super::{
     Parts, table,
 };
 use crate::{
-    api::http::{Pages, text},
+    api::pages::{Pages, text},
     observe::changes::{Change, ChangeKind},
 };
 

@@ -16,7 +16,7 @@ use leaseway_proto::{doorman::GetCapacityResponse, push::Hint};
 use prost::Message;
 use tonic::Status;
 
-use super::request::PREFIX;
+use super::request_body::PREFIX;
 use crate::{
     listen::budget::{Charge, ChargedBytes},
     runtime::coop::{ChunkPermit, ENTRIES},
@@ -95,7 +95,7 @@ fn grpc(body: Answer) -> Response<Answer> {
 }
 
 /// A response that is being made.
-pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
 
 /// Drops a call at its deadline. The timer starts only if the call is not answered on its first poll.
 pub(super) fn within(
@@ -111,7 +111,7 @@ pub(super) fn within(
 }
 
 /// The body of a response.
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// One message, then trailers.
     Message(ChargedBytes),
     /// The trailers of a success.
@@ -123,7 +123,7 @@ pub(super) enum Answer {
 pub(super) type Hints = Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
 /// Frames that are produced one by one.
-pub(super) struct StreamAnswer {
+pub(crate) struct StreamAnswer {
     /// None after the end.
     source: Option<Source>,
     first: Option<Frame<ChargedBytes>>,

@@ -10,8 +10,8 @@ use prost::Message;
 use tonic::{Extensions, Status};
 
 use super::{
-    answer::{Answering, encoded, framed, within},
-    request::{RequestBody, read},
+    request_body::{RequestBody, read},
+    response::{Answering, encoded, framed, within},
 };
 use crate::{auth::Admitted, observe::metrics::CallKind};
 
@@ -62,17 +62,17 @@ impl fmt::Debug for GrpcCaller {
 type Method = dyn Fn(GrpcCaller, RequestBody, Option<Duration>) -> Answering + Send + Sync;
 
 /// A unary method that bypasses tonic.
-pub struct Shortcut {
+pub struct ExtraMethod {
     path: &'static str,
     method: Box<Method>,
 }
 
-impl Shortcut {
+impl ExtraMethod {
     /// `path` is `/SERVICE/METHOD`. tonic still answers requests with `grpc-encoding`.
     pub fn new<Q, A, F>(
         path: &'static str,
         method: impl Fn(GrpcCaller, Q) -> F + Clone + Send + Sync + 'static,
-    ) -> Shortcut
+    ) -> ExtraMethod
     where
         Q: Message + Default + 'static,
         A: Message + 'static,
@@ -90,7 +90,7 @@ impl Shortcut {
                 Ok(encoded(answered.map(|answer| framed(&answer)), charge))
             })
         };
-        Shortcut { path, method: Box::new(method) }
+        ExtraMethod { path, method: Box::new(method) }
     }
 
     pub(super) fn is_to(&self, path: &str) -> bool {
@@ -102,7 +102,7 @@ impl Shortcut {
     }
 }
 
-impl fmt::Debug for Shortcut {
+impl fmt::Debug for ExtraMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Shortcut").field(&self.path).finish()
     }

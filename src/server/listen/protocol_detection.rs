@@ -20,7 +20,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 /// The protocol that a connection begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(super) enum DetectedProtocol {
     Tls,
     /// Without TLS.
     Http2,
@@ -32,15 +32,15 @@ pub(super) enum Opening {
 }
 
 /// Waits for the first bytes without consuming them.
-pub(super) async fn opening(stream: &TcpStream) -> io::Result<Opening> {
+pub(super) async fn detect_protocol(stream: &TcpStream) -> io::Result<DetectedProtocol> {
     let mut first = [0; 3];
     let length = stream.peek(&mut first).await?;
     Ok(match &first[..length] {
-        [] => Opening::Closed,
-        [HANDSHAKE, ..] => Opening::Tls,
-        b"PRI" => Opening::Http2,
-        [b'A'..=b'Z', ..] => Opening::Http1,
-        _ => Opening::Other,
+        [] => DetectedProtocol::Closed,
+        [HANDSHAKE, ..] => DetectedProtocol::Tls,
+        b"PRI" => DetectedProtocol::Http2,
+        [b'A'..=b'Z', ..] => DetectedProtocol::Http1,
+        _ => DetectedProtocol::Other,
     })
 }
 
@@ -52,16 +52,16 @@ pub(super) async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::R
 }
 
 /// Tells the client what is expected, and closes the connection.
-pub(super) async fn refuse(mut stream: TcpStream, opening: Opening, why: &str) {
+pub(super) async fn refuse(mut stream: TcpStream, opening: DetectedProtocol, why: &str) {
     let answer = match opening {
-        Opening::Http1 => {
+        DetectedProtocol::Http1 => {
             let length = why.len() + 1;
             let head = format!("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {length}");
             format!("{head}\r\nConnection: close\r\n\r\n{why}\n").into_bytes()
         }
         // A client that expects TLS fails at once.
-        Opening::Http2 | Opening::Tls => go_away(why),
-        Opening::Other | Opening::Closed => Vec::new(),
+        DetectedProtocol::Http2 | DetectedProtocol::Tls => go_away(why),
+        DetectedProtocol::Other | DetectedProtocol::Closed => Vec::new(),
     };
     let _ = timeout(ANSWER, stream.write_all(&answer)).await;
     linger(stream).await;

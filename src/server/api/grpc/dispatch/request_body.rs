@@ -30,14 +30,14 @@ pub(super) const PREFIX: usize = 5;
 /// Longer messages are decoded in chunks, and their entries are counted beforehand. Most messages are shorter.
 const LONG_MESSAGE: usize = 16 << 10;
 /// Nested entries that take as much memory as one top-level entry.
-pub(super) const NESTED_PER_ENTRY: usize = 16;
+pub(crate) const NESTED_PER_ENTRY: usize = 16;
 
 /// Bounds on the body of a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BodyLimits {
-    pub(super) message_bytes: usize,
+pub(crate) struct BodyLimits {
+    pub(crate) message_bytes: usize,
     /// Time for the whole body to arrive; in a stream of requests, for each message.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// The body of a request.
@@ -169,7 +169,7 @@ async fn next_data(body: &mut RequestBody) -> Result<Option<Bytes>, Status> {
 }
 
 /// Decodes the first message. As in tonic, further messages are ignored, but are errors if they are malformed.
-pub(super) async fn parse<M: Message + Default>(framed: &[u8], max_bytes: usize) -> Result<M, Status> {
+pub(crate) async fn parse<M: Message + Default>(framed: &[u8], max_bytes: usize) -> Result<M, Status> {
     let (message, mut rest) = next_message(framed, max_bytes).await?;
     while !rest.is_empty() {
         rest = next_message::<M>(rest, max_bytes).await?.1;
@@ -305,7 +305,7 @@ impl Framing {
 /// by the length of the message. Length-delimited fields are counted, top-level ones and those nested in them: lists in
 /// clients' requests go no deeper. The bytes of a string that look like a field are counted too.
 #[derive(Debug, Default)]
-pub(super) struct EntryCount {
+pub(crate) struct EntryCount {
     next: Token,
     number: u64,
     bits: u32,
@@ -326,12 +326,12 @@ enum Token {
 
 impl EntryCount {
     /// The entries so far; [`NESTED_PER_ENTRY`] nested ones count as one.
-    pub(super) fn entries(&self) -> usize {
+    pub(crate) fn entries(&self) -> usize {
         self.outer + self.nested / NESTED_PER_ENTRY
     }
 
     /// Counts the entries in the next bytes of the message. Malformed data ends the count, as it ends decoding.
-    pub(super) fn consume(&mut self, mut data: &[u8]) {
+    pub(crate) fn consume(&mut self, mut data: &[u8]) {
         while let Some((first, rest)) = data.split_first() {
             let is_skipped = self.skip > 0;
             if is_skipped {

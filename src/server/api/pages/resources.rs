@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::{Parts, plot};
 use crate::{
-    api::http::{
+    api::pages::{
         Pages, text,
         view::{
             node::MasterSeen,

@@ -17,7 +17,7 @@ use super::{
     Parts, page, table,
 };
 use crate::{
-    api::http::{Pages, text},
+    api::pages::{Pages, text},
     node::plan::{self, Plan, PlanRequest, ResourcePlan, Unplanned},
 };
 

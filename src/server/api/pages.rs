@@ -1,17 +1,20 @@
 //! The pages at `/`. The server renders them completely, so they work without a script. The script applies live updates:
-//! a page consists of [`Parts`], and changed parts are sent to the browser ([`super::live`]).
+//! a page consists of [`Parts`], and changed parts are sent to the browser ([`live`]).
 
 mod changes;
+pub(crate) mod live;
 mod overview;
 mod plan;
 mod plot;
 mod resources;
+pub(crate) mod text;
+pub(crate) mod view;
 mod why;
 
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
 use axum::{
@@ -23,24 +26,33 @@ use axum::{
 };
 use leaseway_core::escaped;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
+use metrics_exporter_prometheus::PrometheusHandle;
 use ring::digest;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
-use self::changes::ChangesQuery;
 pub(crate) use self::plan::PASTED_BYTES;
-use super::{
-    Pages, text,
+use self::{
+    changes::ChangesQuery,
+    live::LivePages,
     view::{
         node::{MasterSeen, MasterView, WhyQuery},
-        resources::{HolderQuery, ResourceQuery},
+        resources::{HolderQuery, ResourceCache, ResourceQuery},
     },
 };
+use crate::{
+    api::status::{HealthSources, history::History, survey::Surveyor},
+    node::{NodeHandle, addresses::ServerInfo},
+};
+
+/// Maximum number of concurrent reads of all holders of a resource.
+const MAX_HOLDER_READS: usize = 2;
 
 /// Allows only resources of this server, and nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-pub(super) fn routes() -> Router<Pages> {
+pub(crate) fn routes() -> Router<Pages> {
     Router::new()
         .route("/", get(show))
         .route("/resources", get(show))
@@ -49,6 +61,36 @@ pub(super) fn routes() -> Router<Pages> {
         .route("/changes", get(show))
         .route("/plan", get(plan::form).post(plan::answer))
         .route("/assets/{name}", get(serve_asset))
+}
+
+/// The data sources of all pages.
+#[derive(Clone)]
+pub(crate) struct Pages {
+    pub(crate) node: NodeHandle,
+    pub(crate) info: ServerInfo,
+    pub(crate) prometheus: PrometheusHandle,
+    pub(crate) health: HealthSources,
+    /// Serializes scrapes.
+    pub(crate) scrapes: Arc<Semaphore>,
+    /// Maximum number of resources with metric series.
+    pub(crate) metrics_resources: usize,
+    pub(crate) history: Arc<History>,
+    pub(crate) surveyor: Arc<Surveyor>,
+    pub(crate) live: Arc<LivePages>,
+    pub(crate) snapshots: Snapshots,
+}
+
+/// State shared by pages, so that many pages cost little more than one.
+#[derive(Clone)]
+pub(crate) struct Snapshots {
+    pub(crate) resources: Arc<ResourceCache>,
+    holder_reads: Arc<Semaphore>,
+}
+
+impl Default for Snapshots {
+    fn default() -> Snapshots {
+        Snapshots { resources: Arc::default(), holder_reads: Arc::new(Semaphore::new(MAX_HOLDER_READS)) }
+    }
 }
 
 /// A page and its query.
@@ -252,7 +294,7 @@ const HEADERS: [(HeaderName, HeaderValue); 5] = [
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
 ];
 
-pub(super) async fn with_headers(mut response: Response) -> Response {
+pub(crate) async fn with_headers(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(value);
     }
@@ -331,10 +373,10 @@ struct Asset {
 }
 
 const ASSETS: [Asset; 4] = [
-    Asset { name: "page.css", kind: "text/css; charset=utf-8", text: include_str!("assets/page.css") },
-    Asset { name: "debug.css", kind: "text/css; charset=utf-8", text: include_str!("assets/debug.css") },
-    Asset { name: "page.js", kind: "text/javascript; charset=utf-8", text: include_str!("assets/page.js") },
-    Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("assets/icon.svg") },
+    Asset { name: "page.css", kind: "text/css; charset=utf-8", text: include_str!("pages/assets/page.css") },
+    Asset { name: "debug.css", kind: "text/css; charset=utf-8", text: include_str!("pages/assets/debug.css") },
+    Asset { name: "page.js", kind: "text/javascript; charset=utf-8", text: include_str!("pages/assets/page.js") },
+    Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("pages/assets/icon.svg") },
 ];
 
 /// The names with hashes of the contents, so that browsers can cache assets forever.
@@ -350,7 +392,7 @@ fn asset_names() -> &'static [String; ASSETS.len()] {
     })
 }
 
-pub(super) fn asset_path(name: &str) -> String {
+pub(crate) fn asset_path(name: &str) -> String {
     let place = ASSETS.iter().position(|asset| asset.name == name);
     place.map_or_else(String::new, |place| format!("/assets/{}", asset_names()[place]))
 }

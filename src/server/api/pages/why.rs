@@ -5,7 +5,7 @@ use leaseway_core::escaped;
 use maud::{Markup, html};
 
 use super::Parts;
-use crate::api::http::{
+use crate::api::pages::{
     Pages, text,
     view::node::{self, Explained, MasterSeen, ParentRow, WhyQuery},
 };

@@ -9,7 +9,7 @@ use super::{
     Parts, table,
 };
 use crate::api::{
-    http::{
+    pages::{
         Pages, text,
         view::{
             node::{self, ChildRow, NodeView, ParentRow, PeerRow},

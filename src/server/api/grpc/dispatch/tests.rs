@@ -51,17 +51,17 @@ fn timeouts_are_parsed() {
 /// Serves the same service with the front, and with tonic's own server.
 async fn serve_both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     let listen = async || TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let (fronts, tonics) = (listen().await, listen().await);
-    let addresses = [&fronts, &tonics].map(|listener| listener.local_addr().expect("it is bound"));
+    let (dispatchers, tonics) = (listen().await, listen().await);
+    let addresses = [&dispatchers, &tonics].map(|listener| listener.local_addr().expect("it is bound"));
     let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MAX_BYTES);
     let limits = BodyLimits { message_bytes: MAX_BYTES, timeout: ANSWER_TIMEOUT };
     let (_stop, stopped) = tokio::sync::watch::channel(false);
     let authorizer = Arc::new(Authorizer::open());
-    let clients = Clients { capacity: service, push: PushService::new(node, stopped), authorizer };
-    let front = Arc::new(Front::new(Some(clients), limits, Routes::new(capacity.clone())));
+    let clients = HotServices { capacity: service, push: PushService::new(node, stopped), authorizer };
+    let dispatcher = Arc::new(Dispatcher::new(Some(clients), limits, Routes::new(capacity.clone())));
     let open = OpenConnections::at_most(100);
     tokio::spawn(async move {
-        while let Ok((stream, from)) = fronts.accept().await {
+        while let Ok((stream, from)) = dispatchers.accept().await {
             let place = open.admit(from.ip()).expect("there is room");
             let caller = Caller {
                 address: from.ip(),
@@ -69,7 +69,7 @@ async fn serve_both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 
                 is_in_process: false,
                 connection: Arc::clone(&place.connection),
             };
-            let gateway = ConnectionService::new(Arc::clone(&front), caller, Arc::clone(&place.connection));
+            let gateway = ConnectionService::new(Arc::clone(&dispatcher), caller, Arc::clone(&place.connection));
             let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), gateway);
             tokio::spawn(async move {
                 let _place = place;
@@ -259,11 +259,11 @@ fn the_front_answers_as_tonic_does() {
         let repository = config::parse("test", NO_MIN_INTERVAL).expect("valid").repository;
         let node = start_node(repository, &threads);
         let info = ServerInfo { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into(), http: "".into() };
-        let [front, tonic] = serve_both(CapacityService::new(node.clone(), info, None), node).await;
+        let [dispatcher, tonic] = serve_both(CapacityService::new(node.clone(), info, None), node).await;
         let mut differ = Vec::new();
         for call in calls() {
             let reply = async |from| format!("{:?}", tokio::time::timeout(ANSWER_TIMEOUT, ask(from, &call)).await);
-            let (ours, theirs) = (reply(front).await, reply(tonic).await);
+            let (ours, theirs) = (reply(dispatcher).await, reply(tonic).await);
             if ours != theirs {
                 differ.push(format!("{}, {call:?}:\n  front {ours}\n  tonic {theirs}", call.name));
             }
