@@ -106,7 +106,7 @@ pub struct Server {
     info: ServerInfo,
     addresses: Addresses,
     node: NodeHandle,
-    quorum: Option<RaftHandle>,
+    raft: Option<RaftHandle>,
     guard: Guard,
     extra_listeners: ListenerSet,
     in_process: InProcess,
@@ -233,8 +233,8 @@ impl Prepared {
         (node, node_failed)
     }
 
-    fn quorum(&self) -> Option<RaftHandle> {
-        self.joined.as_ref().map(|joined| joined.membership.quorum.clone())
+    fn raft(&self) -> Option<RaftHandle> {
+        self.joined.as_ref().map(|joined| joined.membership.raft.clone())
     }
 
     fn health_sources(&self) -> HealthSources {
@@ -242,7 +242,7 @@ impl Prepared {
         HealthSources {
             connections: self.listeners.clients.open.clone(),
             budget: Arc::clone(&self.guard.budget),
-            stored: stored.map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
+            stored: stored.map(|joined| (joined.membership.raft.clone(), Arc::new(joined.data.clone()))),
             tls: self.guard.tls.clone(),
         }
     }
@@ -260,10 +260,10 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let health = HealthReporter::new();
         serves(&health, true).await;
-        let (quorum, health_sources) = (prepared.quorum(), prepared.health_sources());
+        let (raft, health_sources) = (prepared.raft(), prepared.health_sources());
         let Prepared { info, addresses, guard, listeners, .. } = prepared;
         let services = GrpcServices {
-            capacity: CapacityService::new(node.clone(), info.clone(), quorum.clone()),
+            capacity: CapacityService::new(node.clone(), info.clone(), raft.clone()),
             status: StatusService::new(node.clone(), info.clone(), health_sources.clone()),
             push: PushService::new(node.clone(), stopped.clone()),
             health: health.clone(),
@@ -282,12 +282,12 @@ impl Server {
         spawn(tick(node.clone()));
         let watching_absence = spawn(watch_absence(node.clone(), health.clone()));
         spawn(upkeep(prometheus.clone()));
-        spawn(prepared.reload.on_change(node.clone(), prepared.files, quorum.is_some()));
+        spawn(prepared.reload.on_change(node.clone(), prepared.files, raft.is_some()));
         if let Some(tls) = &guard.tls {
             spawn(tls::reload(Arc::clone(tls), prepared.hangup));
         }
         if let Some(admin) = prepared.admin {
-            let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, info.clone()));
+            let service = raft.clone().map(|raft| AdminService::new(node.clone(), raft, info.clone()));
             let pools = PoolService::new(node.clone(), stopped.clone());
             spawn(admin::serve(admin, Arc::clone(&guard.authorizer), listeners.operators, pools, service, stopped));
         }
@@ -295,7 +295,7 @@ impl Server {
             info,
             addresses,
             node,
-            quorum,
+            raft,
             guard,
             extra_listeners,
             in_process,
@@ -356,8 +356,8 @@ impl Server {
         supervisor::stopping();
         self.watching_absence.abort();
         serves(&self.health, false).await;
-        match &self.quorum {
-            Some(quorum) if self.has_failed() => quorum.shutdown().await,
+        match &self.raft {
+            Some(raft) if self.has_failed() => raft.shutdown().await,
             _ => self.node.hand_over().await,
         }
     }

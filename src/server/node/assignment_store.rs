@@ -34,8 +34,8 @@ pub(crate) struct Override {
 }
 
 impl AssignmentStore {
-    pub(crate) fn new(quorum: Option<&RaftHandle>) -> AssignmentStore {
-        quorum.map_or_else(|| AssignmentStore::Process(Arc::default()), |quorum| AssignmentStore::Peers(quorum.clone()))
+    pub(crate) fn new(raft: Option<&RaftHandle>) -> AssignmentStore {
+        raft.map_or_else(|| AssignmentStore::Process(Arc::default()), |raft| AssignmentStore::Peers(raft.clone()))
     }
 
     /// Whether it outlives this process.
@@ -46,7 +46,7 @@ impl AssignmentStore {
     /// The assignments of a pool.
     pub(crate) fn assignments(&self, resource: &str) -> Vec<(HolderKind, Arc<str>, Assigned)> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|state| {
+            AssignmentStore::Peers(raft) => raft.read(|state| {
                 let assignments = state.assignments(resource);
                 assignments.map(|(kind, holder, assigned)| (kind, Arc::clone(holder), assigned)).collect()
             }),
@@ -61,7 +61,7 @@ impl AssignmentStore {
     /// The assignment of a holder.
     pub(crate) fn assigned(&self, resource: &str, (kind, holder): &HolderName) -> Option<Assigned> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|state| state.assigned(resource, *kind, holder)),
+            AssignmentStore::Peers(raft) => raft.read(|state| state.assigned(resource, *kind, holder)),
             AssignmentStore::Process(overrides) => {
                 lock(overrides).get(resource)?.assignments.get(&(*kind, Arc::clone(holder))).copied()
             }
@@ -71,7 +71,7 @@ impl AssignmentStore {
     /// The notes of a pool from earlier masters or incarnations. Only peers store them.
     pub(crate) fn pool(&self, resource: &str, now: Millis) -> Option<PoolNotes> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|state| state.pool(resource).map(|pool| pool.notes(now))),
+            AssignmentStore::Peers(raft) => raft.read(|state| state.pool(resource).map(|pool| pool.notes(now))),
             AssignmentStore::Process(_) => None,
         }
     }
@@ -79,7 +79,7 @@ impl AssignmentStore {
     /// The load of a resource, if it was set.
     pub(crate) fn load_of(&self, resource: &str) -> Option<Load> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|state| state.load(resource)),
+            AssignmentStore::Peers(raft) => raft.read(|state| state.load(resource)),
             AssignmentStore::Process(overrides) => lock(overrides).get(resource)?.load,
         }
     }
@@ -96,10 +96,10 @@ impl AssignmentStore {
             return Ok(());
         }
         match self {
-            AssignmentStore::Peers(quorum) => {
+            AssignmentStore::Peers(raft) => {
                 let (kind, id) = holder;
                 let command = Command::Assignment { resource: Arc::clone(resource), kind, holder: id, assigned };
-                propose(quorum, master_lease, command).await?;
+                propose(raft, master_lease, command).await?;
             }
             AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| match assigned {
                 Some(assigned) => drop(overrides.assignments.insert(holder, assigned)),
@@ -120,8 +120,8 @@ impl AssignmentStore {
             return Ok(());
         }
         match self {
-            AssignmentStore::Peers(quorum) => {
-                propose(quorum, master_lease, Command::Load { resource: Arc::clone(resource), load }).await?;
+            AssignmentStore::Peers(raft) => {
+                propose(raft, master_lease, Command::Load { resource: Arc::clone(resource), load }).await?;
             }
             AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| overrides.load = load),
         }
@@ -129,13 +129,9 @@ impl AssignmentStore {
     }
 }
 
-async fn propose(
-    quorum: &RaftHandle,
-    master_lease: Option<&MasterLease>,
-    command: Command,
-) -> Result<(), ProposeError> {
+async fn propose(raft: &RaftHandle, master_lease: Option<&MasterLease>, command: Command) -> Result<(), ProposeError> {
     let master_lease = master_lease.expect("a master with peers has a lease");
-    quorum.propose(master_lease, vec![command]).await
+    raft.propose(master_lease, vec![command]).await
 }
 
 fn lock(overrides: &Mutex<HashMap<Arc<str>, Override>>) -> MutexGuard<'_, HashMap<Arc<str>, Override>> {

@@ -19,7 +19,7 @@ use self::{child_nodes::ChildNodes, startup_gate::StartupGate};
 use super::{
     config_in_force::ConfigInForce,
     directory::Role,
-    node_actor::{Configure, FollowQuorum, HandOver, NodeActor, NodeShared, NodeStart, Open, Ping, Reject, Tick},
+    node_actor::{Configure, FollowRaft, HandOver, NodeActor, NodeShared, NodeStart, Open, Ping, Reject, Tick},
     request_error::{NotMaster, RequestError},
     resource_actor::{Full, Operate, PendingAnswer, ResourceHandle, SendError, YieldOnce},
     uplink_actor::{Parent, UplinkReport},
@@ -265,18 +265,18 @@ impl NodeHandle {
         self.shared.directory.role().check(self.clock.at())
     }
 
-    fn quorum(&self) -> Option<&RaftHandle> {
-        self.shared.membership.as_ref().map(|membership| &membership.quorum)
+    fn raft(&self) -> Option<&RaftHandle> {
+        self.shared.membership.as_ref().map(|membership| &membership.raft)
     }
 
     /// Whether this peer is master, or is in contact with the master as a voter.
     pub(crate) fn has_heard_itself(&self) -> bool {
-        self.quorum().is_none_or(RaftHandle::hears_master)
+        self.raft().is_none_or(RaftHandle::hears_master)
     }
 
     /// Why this peer neither votes nor serves, if so.
     pub(crate) fn ineligible(&self) -> Option<Ineligible> {
-        self.quorum().and_then(RaftHandle::ineligible)
+        self.raft().and_then(RaftHandle::ineligible)
     }
 
     /// The lease of this master. `None` for a server without peers.
@@ -329,7 +329,7 @@ impl NodeHandle {
 
     /// Applies the Raft state now rather than with the next poll.
     pub(crate) async fn look_at_facts(&self) -> Result<(), Gone> {
-        self.tell(FollowQuorum).await
+        self.tell(FollowRaft).await
     }
 
     /// Records why a configuration was refused. The old one stays in force.
@@ -385,7 +385,7 @@ impl NodeHandle {
 
     /// Committed data that other peers have lost, in words.
     pub(crate) fn losses(&self) -> Vec<String> {
-        self.quorum().map_or_else(Vec::new, RaftHandle::losses)
+        self.raft().map_or_else(Vec::new, RaftHandle::losses)
     }
 
     /// Waits until no other plan is made, because each copies all holders of a resource.

@@ -52,7 +52,7 @@ const PART_AT_ONCE: usize = 64;
 /// The Raft handle and settings of a server with peers.
 #[derive(Clone)]
 pub(crate) struct Membership {
-    pub(crate) quorum: RaftHandle,
+    pub(crate) raft: RaftHandle,
     pub(crate) handover: Handover,
     /// The configuration that this peer was started with.
     pub(crate) initial: Arc<InitialConfiguration>,
@@ -121,7 +121,7 @@ impl NodeShared {
             config: watch::Sender::new(Arc::new(first)),
             watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
             subscribers: Arc::new(Subscribers::telling(Arc::clone(authorizer.audit().changes()))),
-            assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.quorum)),
+            assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.raft)),
             authorizer: Arc::clone(authorizer),
             accounts: Arc::clone(accounts),
             holders: Arc::default(),
@@ -180,7 +180,7 @@ impl Actor for NodeActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         if let Some(membership) = &self.shared.membership {
-            actix_rt::spawn(mastership::follow(membership.quorum.clone(), ctx.address()));
+            actix_rt::spawn(mastership::follow(membership.raft.clone(), ctx.address()));
         }
     }
 
@@ -273,17 +273,17 @@ impl Handler<Elected> for NodeActor {
 }
 
 /// The Raft state may have changed.
-pub(super) struct FollowQuorum;
+pub(super) struct FollowRaft;
 
-impl Message for FollowQuorum {
+impl Message for FollowRaft {
     type Result = ();
 }
 
-impl Handler<FollowQuorum> for NodeActor {
+impl Handler<FollowRaft> for NodeActor {
     type Result = ();
 
-    fn handle(&mut self, _: FollowQuorum, ctx: &mut Context<Self>) {
-        self.follow_quorum(ctx);
+    fn handle(&mut self, _: FollowRaft, ctx: &mut Context<Self>) {
+        self.follow_raft(ctx);
     }
 }
 
@@ -303,7 +303,7 @@ impl Handler<HandOver> for NodeActor {
         Box::pin(async move {
             let _ = tokio::time::timeout(PART_TIMEOUT, part(&shared.directory)).await;
             if let Some(membership) = &shared.membership {
-                membership.quorum.shutdown().await;
+                membership.raft.shutdown().await;
             }
         })
     }
@@ -442,7 +442,7 @@ impl NodeActor {
     /// The peers of a node share the number of their cluster. A server without a data directory is a new instance with
     /// each start.
     fn instance(&self) -> NodeInstance {
-        let cluster = self.shared.membership.as_ref().and_then(|membership| membership.quorum.cluster_number());
+        let cluster = self.shared.membership.as_ref().and_then(|membership| membership.raft.cluster_number());
         let node = cluster.and_then(|cluster| NonZeroU64::new((cluster >> 64) as u64 ^ cluster as u64));
         let term = match self.shared.directory.role() {
             Role::Master(Some(master_lease)) => master_lease.term(),

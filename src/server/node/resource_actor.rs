@@ -71,7 +71,7 @@ pub(super) struct ResourceActor {
 
 /// The notes of a pool on their way to the peers.
 struct Notes {
-    quorum: RaftHandle,
+    raft: RaftHandle,
     permit: NotePermit,
     progress: Arc<CommitProgress>,
     /// The number of the newest proposal.
@@ -336,7 +336,7 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
 impl ResourceActor {
     fn begin(start: Start, shared: IncarnationShared, scratch: &mut RoundScratch) -> ResourceActor {
         let Start { setup, config, environment, promises, notes, notices, subscribers, on_end, .. } = start;
-        let progress = |quorum| (quorum, Arc::new(CommitProgress::notifying(shared.wakeup.called())));
+        let progress = |raft| (raft, Arc::new(CommitProgress::notifying(shared.wakeup.called())));
         let promises = promises.map(progress);
         let epoch = setup.birth.epoch;
         let mut actor = ResourceActor {
@@ -346,7 +346,7 @@ impl ResourceActor {
             epoch,
             engine: ResourceEngine::new(setup, environment.moment(), &mut scratch.effects),
             promises,
-            notes: notes.map(|(quorum, permit)| Notes { quorum, permit, progress: Arc::default(), newest: 0 }),
+            notes: notes.map(|(raft, permit)| Notes { raft, permit, progress: Arc::default(), newest: 0 }),
             notices,
             subscribers,
             // A new resource has no holders, so it has missed no watcher.
@@ -470,19 +470,19 @@ impl ResourceActor {
         let (changes, notes) = (effects.changes.take(), effects.notes.take());
         let Some(master_lease) = &self.environment.master_lease else { return };
         let resource = || Arc::clone(&self.environment.id);
-        if let (Some(changes), Some((quorum, progress))) = (changes, &self.promises) {
+        if let (Some(changes), Some((raft, progress))) = (changes, &self.promises) {
             let number = changes.number;
-            progress.propose(number, Command::Promises { resource: resource(), changes }, quorum, master_lease);
+            progress.propose(number, Command::Promises { resource: resource(), changes }, raft, master_lease);
         }
         if let (Some((number, notes)), Some(to)) = (notes, &mut self.notes) {
             to.newest = number;
             to.permit.consume();
             let command = Command::Pool { resource: resource(), notes: Box::new(notes) };
-            to.progress.propose(number, command, &to.quorum, master_lease);
+            to.progress.propose(number, command, &to.raft, master_lease);
         }
-        if let (Some(Ended::Retired), Some((quorum, _))) = (effects.ended, &self.promises) {
+        if let (Some(Ended::Retired), Some((raft, _))) = (effects.ended, &self.promises) {
             let command = Command::ForgetPromises { resource: resource(), epoch: self.epoch };
-            quorum.submit(master_lease, vec![command], drop);
+            raft.submit(master_lease, vec![command], drop);
         }
     }
 }

@@ -103,8 +103,8 @@ fn a_rebuilt_resource_waits_for_leases_granted_just_before_it_failed() {
             first_configuration: initial.configuration(clock, "alone"),
             ..leaseway_raft::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
         };
-        let quorum = leaseway_raft::start(settings).await.expect("a quorum of one");
-        Some(Membership { quorum, handover: Handover::Promises, initial })
+        let raft = leaseway_raft::start(settings).await.expect("a quorum of one");
+        Some(Membership { raft, handover: Handover::Promises, initial })
     };
     with_member(Limits::default(), alone, |node, r| async move {
         let began = async {
@@ -146,8 +146,8 @@ fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
                 },
                 ..leaseway_raft::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
             };
-            let quorum = leaseway_raft::start(settings).await.expect("a quorum of one");
-            let mut mastership = quorum.mastership();
+            let raft = leaseway_raft::start(settings).await.expect("a quorum of one");
+            let mut mastership = raft.mastership();
             let is_master = mastership.wait_for(|now| matches!(now, Mastership::Master(_))).await.expect("it runs");
             let Mastership::Master(lease) = is_master.clone() else { unreachable!("just seen") };
             drop(is_master);
@@ -162,9 +162,9 @@ fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
                 parts: Vec::new(),
             };
             let promised = Command::Promises { resource: "r".into(), changes };
-            quorum.propose(&lease, vec![promised]).await.expect("it is stored");
+            raft.propose(&lease, vec![promised]).await.expect("it is stored");
             of_join.set(clock.at()).expect("once");
-            Some(Membership { quorum, handover: Handover::Promises, initial })
+            Some(Membership { raft, handover: Handover::Promises, initial })
         };
         with_member(Limits::default(), former, |node, _| async move {
             let r: Arc<str> = "r".into();

@@ -38,17 +38,17 @@ pub(crate) struct CapacityService {
     node: NodeHandle,
     info: ServerInfo,
     /// None on a server without peers.
-    quorum: Option<RaftHandle>,
+    raft: Option<RaftHandle>,
 }
 
 impl CapacityService {
-    pub(crate) fn new(node: NodeHandle, info: ServerInfo, quorum: Option<RaftHandle>) -> CapacityService {
-        CapacityService { node, info, quorum }
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo, raft: Option<RaftHandle>) -> CapacityService {
+        CapacityService { node, info, raft }
     }
 
     /// The peers' addresses for clients.
     fn endpoints(&self) -> Vec<String> {
-        let peers = self.quorum.iter().flat_map(RaftHandle::peers);
+        let peers = self.raft.iter().flat_map(RaftHandle::peers);
         let endpoints = peers.map(|peer| PeerEndpoints::from(peer.advertise.as_str()).grpc);
         endpoints.filter(|endpoint| !endpoint.is_empty()).collect()
     }

@@ -6,15 +6,15 @@ use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, fut::wrap_fut
 use leaseway_core::{ClusterTime, Millis};
 use leaseway_raft::{Command, Listening, MasterLease, Mastership, RaftHandle};
 
-use super::{Elected, FollowQuorum, Handover, NodeActor};
+use super::{Elected, FollowRaft, Handover, NodeActor};
 use crate::{config::initial_config::longest_lease, node::directory::Role, observe::changes::ChangeKind};
 
 /// How often a peer checks the Raft state, which another peer may have changed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Sends the node every change of mastership, and [`FollowQuorum`] periodically, until either of them is gone.
-pub(super) async fn follow(quorum: RaftHandle, node: Addr<NodeActor>) {
-    let mut mastership = quorum.mastership();
+pub(super) async fn follow(raft: RaftHandle, node: Addr<NodeActor>) {
+    let mut mastership = raft.mastership();
     mastership.mark_changed();
     let mut poll = tokio::time::interval(POLL_INTERVAL);
     poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -27,7 +27,7 @@ pub(super) async fn follow(quorum: RaftHandle, node: Addr<NodeActor>) {
                 }
                 Err(_) => return,
             },
-            _ = poll.tick() => node.send(FollowQuorum).await,
+            _ = poll.tick() => node.send(FollowRaft).await,
         };
         if sent.is_err() {
             return;
@@ -104,16 +104,16 @@ impl NodeActor {
         let Some(membership) = &self.shared.membership else { return };
         let longest = longest_lease(&self.shared.config().repository).max(self.shared.uplink_status.longest());
         let lasts = |until: ClusterTime| until.since(master_lease.clock().at(self.shared.clock.at())) > longest;
-        if membership.quorum.read(|state| state.listen_until()).is_some_and(lasts) {
+        if membership.raft.read(|state| state.listen_until()).is_some_and(lasts) {
             if wins {
                 self.win(master_lease.clone());
             }
             return;
         }
         let length = Millis(longest.0.saturating_mul(2));
-        let (quorum, master_lease) = (membership.quorum.clone(), master_lease.clone());
+        let (raft, master_lease) = (membership.raft.clone(), master_lease.clone());
         let told = async move {
-            let told = quorum.propose(&master_lease, vec![Command::Listen(Listening { length, whole: false })]).await;
+            let told = raft.propose(&master_lease, vec![Command::Listen(Listening { length, whole: false })]).await;
             if let Err(error) = &told {
                 tracing::warn!(%error, "the peers do not know yet that this master keeps no promises");
             }

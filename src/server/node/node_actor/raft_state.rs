@@ -24,7 +24,7 @@ const MAX_SWEPT: usize = 1000;
 type Kept = (Arc<str>, KeptOverride);
 
 impl NodeActor {
-    pub(super) fn follow_quorum(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn follow_raft(&mut self, ctx: &mut Context<Self>) {
         self.adopt_newest();
         self.follow_overrides();
         self.warn_if_different();
@@ -41,7 +41,7 @@ impl NodeActor {
         let Some(membership) = &self.shared.membership else { return };
         let adopted = self.adopted;
         let newest =
-            membership.quorum.read(|state| state.configuration().filter(|newest| newest.version != adopted).cloned());
+            membership.raft.read(|state| state.configuration().filter(|newest| newest.version != adopted).cloned());
         let Some(newest) = newest else { return };
         self.adopted = newest.version;
         match config::parse(&newest.source, &newest.text) {
@@ -88,7 +88,7 @@ impl NodeActor {
     pub(super) fn follow_overrides(&mut self) {
         let Some(membership) = &self.shared.membership else { return };
         let (unix_ms, known) = (self.shared.clock.unix_ms(), &self.kept_overrides);
-        let changed = membership.quorum.read(|state| {
+        let changed = membership.raft.read(|state| {
             let in_force = state.overrides_in_force(unix_ms);
             (!in_force.clone().eq(known)).then(|| in_force.cloned().collect::<Vec<_>>())
         });
@@ -128,13 +128,13 @@ impl NodeActor {
         }
         self.swept = now;
         let Some(membership) = &self.shared.membership else { return };
-        let expired = expired(&membership.quorum, &self.shared.directory, now, master_lease.clock().at(now));
+        let expired = expired(&membership.raft, &self.shared.directory, now, master_lease.clock().at(now));
         if expired.is_empty() {
             return;
         }
-        let (quorum, master_lease) = (membership.quorum.clone(), master_lease.clone());
+        let (raft, master_lease) = (membership.raft.clone(), master_lease.clone());
         actix_rt::spawn(async move {
-            if let Err(error) = quorum.propose(&master_lease, expired).await {
+            if let Err(error) = raft.propose(&master_lease, expired).await {
                 tracing::debug!(%error, "what has ended is forgotten later");
             }
         });
@@ -153,8 +153,8 @@ fn of_core((pattern, kept): &Kept, unix_ms: u64, at: Millis) -> Override {
 }
 
 /// Forgets expired promises of resources that are not alive, worthless pools, and a finished time of listening.
-fn expired(quorum: &RaftHandle, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Command> {
-    let ended: Vec<(Arc<str>, Option<Epoch>)> = quorum.read(|state| {
+fn expired(raft: &RaftHandle, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Command> {
+    let ended: Vec<(Arc<str>, Option<Epoch>)> = raft.read(|state| {
         let named = state.promised().filter_map(|resource| Some((resource, state.promises(resource)?)));
         let ended = named.filter(|(_, promises)| promises.until() <= moment);
         let newest = |promises: &Promises| promises.newest().map(|(epoch, _)| epoch);
@@ -164,16 +164,16 @@ fn expired(quorum: &RaftHandle, directory: &Directory, now: Millis, moment: Clus
     let mut commands: Vec<Command> = forgotten
         .map(|(resource, newest)| Command::ForgetPromises { resource, epoch: newest.unwrap_or(Epoch(0)) })
         .collect();
-    commands.extend(expired_pools(quorum, directory, now));
-    if quorum.read(|state| state.listen_until()).is_some_and(|until| until <= moment) {
+    commands.extend(expired_pools(raft, directory, now));
+    if raft.read(|state| state.listen_until()).is_some_and(|until| until <= moment) {
         commands.push(Command::Listen(Listening::default()));
     }
     commands
 }
 
 /// Forgets the notes of pools that are not alive, if they are old or worthless.
-fn expired_pools(quorum: &RaftHandle, directory: &Directory, now: Millis) -> Vec<Command> {
-    let ended: Vec<Arc<str>> = quorum.read(|state| {
+fn expired_pools(raft: &RaftHandle, directory: &Directory, now: Millis) -> Vec<Command> {
+    let ended: Vec<Arc<str>> = raft.read(|state| {
         let ended = state.pools().filter(|(_, pool)| pool.age(now) >= POOLS_LAST || pool.is_worthless(now));
         ended.map(|(resource, _)| Arc::clone(resource)).take(MAX_SWEPT).collect()
     });

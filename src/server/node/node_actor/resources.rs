@@ -96,7 +96,7 @@ impl NodeActor {
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
         let untold = self.keeps_promises().map(|membership| {
-            let (until, whole) = membership.quorum.read(|state| (state.listen_until(), state.listens_whole()));
+            let (until, whole) = membership.raft.read(|state| (state.listen_until(), state.listens_whole()));
             (clock_of(master_lease.as_ref()).local(until.unwrap_or_default()), whole)
         });
         let predecessor = Predecessor::NewMaster(self.since);
@@ -169,7 +169,7 @@ impl NodeActor {
         let generation = self.generation;
         let membership = self.shared.membership.as_ref();
         let notes =
-            membership.map(|membership| (membership.quorum.clone(), NotePermit::new(self.note_rate_limiter.clone())));
+            membership.map(|membership| (membership.raft.clone(), NotePermit::new(self.note_rate_limiter.clone())));
         let idle_after = Millis::from_secs(self.shared.limits.idle_secs);
         let on_end = {
             let (node, id) = (ctx.address(), Arc::clone(&id));
@@ -204,7 +204,7 @@ impl NodeActor {
 
     /// The time after which earlier masters grant no leases, with any `--timing`.
     fn former_masters_end(&self) -> Millis {
-        let overlap = self.shared.membership.as_ref().map_or(Millis(0), |membership| membership.quorum.overlap());
+        let overlap = self.shared.membership.as_ref().map_or(Millis(0), |membership| membership.raft.overlap());
         self.since.plus(overlap)
     }
 
@@ -223,9 +223,9 @@ impl NodeActor {
         let Some(membership) = self.keeps_promises() else { return (None, None) };
         let (now, clock) = (self.shared.clock.at(), clock_of(master_lease));
         let promised = |promises: &Promises| promises.inherited(clock, now, given_until);
-        let inherited = membership.quorum.read(|state| state.promises(id).map(promised));
+        let inherited = membership.raft.read(|state| state.promises(id).map(promised));
         let inherited = inherited.unwrap_or(Inherited { clock, ..Inherited::default() });
-        (Some(inherited), Some(membership.quorum.clone()))
+        (Some(inherited), Some(membership.raft.clone()))
     }
 
     /// Epochs only rise: they count milliseconds since 1970, with room for four million tokens in each. They rise over

@@ -47,11 +47,11 @@ impl CommitProgress {
         self: &Arc<Self>,
         number: u64,
         command: Command,
-        quorum: &RaftHandle,
+        raft: &RaftHandle,
         master_lease: &MasterLease,
     ) {
         let (guard, term) = (self.guard(number), master_lease.term());
-        quorum.submit(master_lease, vec![command], move |result| match result {
+        raft.submit(master_lease, vec![command], move |result| match result {
             Ok(()) => guard.confirm(),
             Err(ProposeError::Deposed) => tracing::debug!(term, "what was to be stored comes too late"),
             Err(error) => {

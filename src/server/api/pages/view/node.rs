@@ -73,7 +73,7 @@ impl MasterSeen {
             Err(NotMaster { master: None }) => return MasterSeen::Unknown,
             Err(NotMaster { master: Some(master) }) => master,
         };
-        let peers = pages.health.stored.as_ref().map(|(quorum, _)| quorum.peers()).unwrap_or_default();
+        let peers = pages.health.stored.as_ref().map(|(raft, _)| raft.peers()).unwrap_or_default();
         let is_it = |peer: &&PeerReport| PeerEndpoints::from(peer.advertise.as_str()).grpc == master.grpc;
         let last_contact = peers.iter().find(is_it).and_then(|peer| peer.last_contact);
         match last_contact.filter(|ago| *ago <= UNREACHABLE) {
@@ -198,7 +198,7 @@ fn own_observation(
 
 fn observed_peers(pages: &Pages, is_master: bool) -> PeersObservation {
     match &pages.health.stored {
-        Some((quorum, _)) if is_master => PeersObservation::Listed(peer_list(quorum, &pages.info)),
+        Some((raft, _)) if is_master => PeersObservation::Listed(peer_list(raft, &pages.info)),
         Some(_) => PeersObservation::Elsewhere,
         None => PeersObservation::Alone,
     }
@@ -229,10 +229,10 @@ fn limits(pages: &Pages, health: &Health, rows: &[ResourceRow]) -> Vec<LimitUse>
 }
 
 fn peers(pages: &Pages, is_master: bool) -> Vec<PeerRow> {
-    let Some((quorum, _)) = &pages.health.stored else { return Vec::new() };
+    let Some((raft, _)) = &pages.health.stored else { return Vec::new() };
     let row = |peer: PeerReport| {
         let addresses = PeerEndpoints::from(peer.advertise.as_str());
-        let is_here = peer.name == quorum.name();
+        let is_here = peer.name == raft.name();
         // Followers have contact with the master only.
         let has_contact = !is_here && (is_master || peer.role == Role::Master);
         PeerRow {
@@ -250,7 +250,7 @@ fn peers(pages: &Pages, is_master: bool) -> Vec<PeerRow> {
             heard_ms: peer.last_contact.map(|ago| ago.0),
         }
     };
-    quorum.peers().into_iter().map(row).collect()
+    raft.peers().into_iter().map(row).collect()
 }
 
 fn parent(pages: &Pages) -> Option<ParentRow> {
