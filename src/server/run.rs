@@ -116,7 +116,7 @@ pub struct Server {
     clients: OpenConnections,
     threads: Threads,
     accepting: JoinHandle<()>,
-    watching_absence: JoinHandle<()>,
+    eligibility_watch: JoinHandle<()>,
     stop: watch::Sender<bool>,
     stop_signals: StopSignals,
     node_failed: watch::Receiver<bool>,
@@ -280,7 +280,7 @@ impl Server {
         let http = Listener::new(prepared.http, listeners.pages);
         serve_http(http, &node, &info, &guard, &prometheus, health_sources, &stopped);
         spawn(tick(node.clone()));
-        let watching_absence = spawn(watch_absence(node.clone(), health.clone()));
+        let eligibility_watch = spawn(watch_eligibility(node.clone(), health.clone()));
         spawn(upkeep(prometheus.clone()));
         spawn(prepared.reload.on_change(node.clone(), prepared.files, raft.is_some()));
         if let Some(tls) = &guard.tls {
@@ -305,7 +305,7 @@ impl Server {
             clients,
             threads,
             accepting,
-            watching_absence,
+            eligibility_watch,
             stop,
             stop_signals: prepared.stop_signals,
             node_failed,
@@ -354,7 +354,7 @@ impl Server {
         }
         tracing::info!("stopping");
         supervisor::stopping();
-        self.watching_absence.abort();
+        self.eligibility_watch.abort();
         serves(&self.health, false).await;
         match &self.raft {
             Some(raft) if self.has_failed() => raft.shutdown().await,
@@ -486,12 +486,12 @@ async fn serves(health: &HealthReporter, serves: bool) {
 }
 
 /// Reports a peer that is ineligible as not serving.
-async fn watch_absence(node: NodeHandle, health: HealthReporter) {
-    let (mut interval, mut takes_part) = (tokio::time::interval(TICK), true);
+async fn watch_eligibility(node: NodeHandle, health: HealthReporter) {
+    let (mut interval, mut is_eligible) = (tokio::time::interval(TICK), true);
     loop {
         interval.tick().await;
-        if std::mem::replace(&mut takes_part, node.ineligible().is_none()) != takes_part {
-            serves(&health, takes_part).await;
+        if std::mem::replace(&mut is_eligible, node.ineligible().is_none()) != is_eligible {
+            serves(&health, is_eligible).await;
         }
     }
 }

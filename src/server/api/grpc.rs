@@ -120,7 +120,7 @@ impl Server {
             // Boxed, so that the memory of the handshake is freed before the first request.
             let opened = tokio::select! {
                 opened = Box::pin(accepted.open()) => opened,
-                _ = open.told_to_end() => None,
+                _ = open.wait_for_ending() => None,
                 () = until(stop) => None,
             };
             let Some(connection) = opened else { return };
@@ -137,7 +137,7 @@ async fn serve_connection(served: Served, connection: Arc<OpenConnection>) {
     let ended = tokio::select! {
         biased;
         ended = &mut served => ended,
-        how = connection.told_to_end() => match how {
+        how = connection.wait_for_ending() => match how {
             Ending::Now => return,
             Ending::Soon => {
                 served.as_mut().graceful_shutdown();

@@ -70,7 +70,7 @@ async fn readyz(
     if let Some(ineligible) = pages.node.ineligible() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {ineligible}\n"));
     }
-    let has_contact = pages.node.has_heard_itself();
+    let has_contact = pages.node.has_master_contact();
     let status = if has_contact { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let master = match pages.node.check() {
         Ok(()) => return (StatusCode::OK, "ready: master\n".to_owned()),

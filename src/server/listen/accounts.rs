@@ -227,12 +227,12 @@ impl Accounts {
         by_key.retain(|_, account| {
             // Two references are those of the tables.
             let is_unused = Arc::strong_count(account) == 2 && account.is_unused();
-            let is_to_go = is_unused && account.was_unused.load(Ordering::Relaxed);
+            let is_expired = is_unused && account.was_unused.load(Ordering::Relaxed);
             account.was_unused.store(is_unused, Ordering::Relaxed);
-            if is_to_go {
+            if is_expired {
                 by_principal.remove(&account.principal);
             }
-            !is_to_go
+            !is_expired
         });
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_forgotten_when_it_has_was_unused_for_a_while() {
+    fn an_account_unused_at_two_sweeps_is_dropped() {
         let accounts = Accounts::default();
         let first = accounts.of_address(address("10.0.0.1")).principal();
         accounts.sweep();

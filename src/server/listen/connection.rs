@@ -50,7 +50,7 @@ impl Connection {
     pub(super) fn ending_by_itself(mut self) -> Connection {
         let connection = Arc::clone(&self.caller.connection);
         self.ending = Some(Box::pin(async move {
-            if connection.told_to_end().await == Ending::WhenDone {
+            if connection.wait_for_ending().await == Ending::WhenDone {
                 std::future::pending::<()>().await;
             }
         }));

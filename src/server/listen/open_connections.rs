@@ -171,7 +171,7 @@ impl OpenConnection {
     }
 
     /// Waits until it is asked to close.
-    pub(crate) async fn told_to_end(&self) -> Ending {
+    pub(crate) async fn wait_for_ending(&self) -> Ending {
         let mut ending = self.ending.subscribe();
         let told = ending.wait_for(Option::is_some).await.ok().and_then(|told| *told);
         told.unwrap_or(Ending::Now)

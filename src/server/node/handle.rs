@@ -270,7 +270,7 @@ impl NodeHandle {
     }
 
     /// Whether this peer is master, or is in contact with the master as a voter.
-    pub(crate) fn has_heard_itself(&self) -> bool {
+    pub(crate) fn has_master_contact(&self) -> bool {
         self.raft().is_none_or(RaftHandle::hears_master)
     }
 
@@ -328,7 +328,7 @@ impl NodeHandle {
     }
 
     /// Applies the Raft state now rather than with the next poll.
-    pub(crate) async fn look_at_facts(&self) -> Result<(), Gone> {
+    pub(crate) async fn apply_raft_state(&self) -> Result<(), Gone> {
         self.tell(FollowRaft).await
     }
 

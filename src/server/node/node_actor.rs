@@ -120,7 +120,7 @@ impl NodeShared {
             directory: Directory::new(if membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) }),
             config: watch::Sender::new(Arc::new(first)),
             watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
-            subscribers: Arc::new(Subscribers::telling(Arc::clone(authorizer.audit().changes()))),
+            subscribers: Arc::new(Subscribers::with_changes(Arc::clone(authorizer.audit().changes()))),
             assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.raft)),
             authorizer: Arc::clone(authorizer),
             accounts: Arc::clone(accounts),

@@ -372,7 +372,7 @@ impl ResourceActor {
         for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)) {
             let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) else { continue };
             ask.charged_to.principal = from.principal;
-            ask.charged_to.is_full = shares_bind && self.environment.has_its_share(from.principal);
+            ask.charged_to.is_full = shares_bind && self.environment.is_at_share(from.principal);
             if by_address && ask.kind == HolderKind::Client {
                 let news = ask.news.get_or_insert_default();
                 news.key = Some(from.address.to_canonical().to_string().into());

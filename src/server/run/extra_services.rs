@@ -130,7 +130,7 @@ impl ExtraServices {
         Ok(address)
     }
 
-    /// Serves gRPC and returns the bound address. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which shortcuts
+    /// Serves gRPC and returns the bound address. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which extra methods
     /// receive. Anyone may call the health service.
     pub async fn serve_grpc(
         &self,

@@ -226,7 +226,7 @@ impl AdminService {
         };
         self.raft.propose(&lease, vec![Command::Configuration(configuration)]).await.map_err(|error| unsure(&error))?;
         // If the node is gone, the process is ending.
-        let _ = self.node.look_at_facts().await;
+        let _ = self.node.apply_raft_state().await;
         let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
         Ok(ApplyConfigResponse { version, mistakes: Vec::new(), warnings })
     }

@@ -12,7 +12,7 @@ mod response;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response, header::AUTHORIZATION};
 use hyper::{body::Incoming, service::Service};
 use leaseway_proto::{
     doorman::GetCapacityRequest,
@@ -198,7 +198,9 @@ impl ConnectionService {
     fn get_capacity(&self, request: Request<Incoming>, timeout: Option<Duration>) -> Result<Answering, Status> {
         let context = Arc::clone(&self.0);
         let subject = match &context.caller_cache {
-            Some(caller_cache) => caller_cache.subject(request.headers(), CallKind::GetCapacity)?,
+            Some(caller_cache) => {
+                caller_cache.authenticate(request.headers().get(AUTHORIZATION), CallKind::GetCapacity)?
+            }
             None => None,
         };
         let mut body = self.charged_body(request.into_body())?;

@@ -98,7 +98,7 @@ fn mastership(pages: &Pages) -> String {
 }
 
 #[derive(serde::Deserialize)]
-pub(super) struct Which {
+pub(super) struct ResourcesQuery {
     #[serde(default)]
     resource: String,
     #[serde(default)]
@@ -108,7 +108,7 @@ pub(super) struct Which {
     after: String,
 }
 
-pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Which>) -> Html<String> {
+pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<ResourcesQuery>) -> Html<String> {
     if which.resource.is_empty() {
         let (statuses, next) = pages.node.statuses(&which.after, MAX_ROWS).await;
         let body = html! {

@@ -139,13 +139,13 @@ async fn explain(State(pages): State<Pages>, parameters: Parameters<WhyQuery>) -
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WhichChanges {
+struct ChangesParameters {
     #[serde(default)]
     kind: String,
 }
 
-async fn changes(State(pages): State<Pages>, parameters: Parameters<WhichChanges>) -> JsonAnswer {
-    let Query(WhichChanges { kind }) = parameters?;
+async fn changes(State(pages): State<Pages>, parameters: Parameters<ChangesParameters>) -> JsonAnswer {
+    let Query(ChangesParameters { kind }) = parameters?;
     let which = ChangeKind::named(&kind);
     if which.is_none() && !kind.is_empty() {
         let known = ChangeKind::ALL.map(ChangeKind::name).join(", ");

@@ -91,7 +91,7 @@ async fn serve_connection(accepted: Accepted, http: auto::Builder<TokioExecutor>
     let open = accepted.open_connection();
     let opened = tokio::select! {
         opened = Box::pin(accepted.open()) => opened,
-        _ = open.told_to_end() => None,
+        _ = open.wait_for_ending() => None,
     };
     let Some(connection) = opened else { return };
     let caller = connection.caller().clone();
@@ -112,7 +112,7 @@ async fn serve_connection(accepted: Accepted, http: auto::Builder<TokioExecutor>
     let mut served = pin!(http.serve_connection(TokioIo::new(connection), service));
     let ended = tokio::select! {
         ended = &mut served => ended,
-        how = open.told_to_end() => match how {
+        how = open.wait_for_ending() => match how {
             Ending::Now | Ending::Soon => return,
             Ending::WhenDone => {
                 served.as_mut().graceful_shutdown();

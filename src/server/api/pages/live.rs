@@ -180,7 +180,7 @@ fn message(value: &Value) -> Bytes {
 pub(crate) struct Streamed;
 
 #[derive(Deserialize)]
-struct WhichView {
+struct ViewQuery {
     view: String,
 }
 
@@ -188,7 +188,7 @@ async fn follow(
     State(pages): State<Pages>,
     Extension(admitted): Extension<Admitted>,
     RawQuery(query): RawQuery,
-    Query(WhichView { view }): Query<WhichView>,
+    Query(ViewQuery { view }): Query<ViewQuery>,
 ) -> Response {
     let query = query.unwrap_or_default();
     let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("view=")).collect();

@@ -147,12 +147,12 @@ impl Plan {
     fn fill(&mut self, mut planned: Vec<ResourcePlan>) {
         planned
             .sort_by(|one, other| other.part_moved().total_cmp(&one.part_moved()).then_with(|| one.id.cmp(&other.id)));
-        let mut room = Room(MAX_BYTES);
-        let kept = planned.iter().take_while(|plan| room.take(plan.bytes())).count();
+        let mut budget = ByteBudget(MAX_BYTES);
+        let kept = planned.iter().take_while(|plan| budget.take(plan.bytes())).count();
         self.left_out = planned.len() - kept;
         planned.truncate(kept);
         for foreseen in planned.iter_mut().filter_map(|plan| plan.foreseen.as_mut()) {
-            let named = foreseen.changes.iter().take_while(|change| room.take(ROW + change.id.len())).count();
+            let named = foreseen.changes.iter().take_while(|change| budget.take(ROW + change.id.len())).count();
             foreseen.changes.truncate(named);
         }
         self.resources = planned;
@@ -160,9 +160,9 @@ impl Plan {
 }
 
 /// The number of bytes left.
-struct Room(usize);
+struct ByteBudget(usize);
 
-impl Room {
+impl ByteBudget {
     /// Takes bytes. If they do not fit, nothing is left.
     fn take(&mut self, bytes: usize) -> bool {
         let left = self.0.checked_sub(bytes);

@@ -74,7 +74,7 @@ impl NodeActor {
         }
         let Some(membership) = &self.shared.membership else { return };
         let initial = &membership.initial;
-        if initial.is_file && !config.says_the_same_as(&initial.loaded) {
+        if initial.is_file && !config.is_same_as(&initial.loaded) {
             let (file, version, source) = (&initial.source, config.version, &config.source);
             tracing::warn!(
                 "{file} differs from what is in force, version {version} from {source}, which the peers keep: \

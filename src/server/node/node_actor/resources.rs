@@ -95,18 +95,18 @@ impl NodeActor {
         master_lease: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
-        let untold = self.keeps_promises().map(|membership| {
+        let listening = self.keeps_promises().map(|membership| {
             let (until, whole) = membership.raft.read(|state| (state.listen_until(), state.listens_whole()));
             (clock_of(master_lease.as_ref()).local(until.unwrap_or_default()), whole)
         });
         let predecessor = Predecessor::NewMaster(self.since);
         if self.notices.is_some() {
             // The lease length comes from the parent.
-            let predecessor = untold.is_none_or(|(until, _)| until > self.shared.clock.at()).then_some(predecessor);
+            let predecessor = listening.is_none_or(|(until, _)| until > self.shared.clock.at()).then_some(predecessor);
             return self.start_resource(id, given_until, Millis(0), predecessor, master_lease, ctx);
         }
         let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
-        let learning_until = match untold {
+        let learning_until = match listening {
             None => learning_until,
             Some((until, true)) => until,
             Some((until, false)) => learning_until.min(until),
@@ -173,7 +173,7 @@ impl NodeActor {
         let idle_after = Millis::from_secs(self.shared.limits.idle_secs);
         let on_end = {
             let (node, id) = (ctx.address(), Arc::clone(&id));
-            DropGuard::new(move || tell_ended(&node, id, generation))
+            DropGuard::new(move || notify_ended(&node, id, generation))
         };
         let shared = &self.shared;
         let start = resource_actor::Start {
@@ -250,7 +250,7 @@ fn placeholder() -> Settings {
 
 /// Called on the thread on which an incarnation ended, which must not wait. If the mailbox is full, the end is noticed
 /// when the resource is next needed.
-fn tell_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
+fn notify_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
     if let Err(SendError::Full(Ended { id, .. })) = node.try_send(Ended { id, generation }) {
         tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");
     }

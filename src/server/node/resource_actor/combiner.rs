@@ -86,7 +86,7 @@ impl ResourceHandle {
     pub(crate) fn submit(&self, request: Request, from: Option<RequestOrigin>) -> Result<PendingAnswer, Full> {
         let (reply_tx, answer) = oneshot::channel();
         let ticket = self.0.queue.enter(from, reply_tx)?;
-        let leads = self.0.combiner.submit(Submission { request, from, ticket }) == Submitted::Leads;
+        let leads = self.0.combiner.submit(request, from, ticket) == Submitted::Leads;
         Ok(PendingAnswer { resource: Arc::clone(&self.0), leads, others: YieldOnce::default(), answer })
     }
 
@@ -194,13 +194,6 @@ impl Future for YieldOnce {
     }
 }
 
-/// A request, its origin if that is known, and the ticket for its answer.
-struct Submission {
-    request: Request,
-    from: Option<RequestOrigin>,
-    ticket: Ticket,
-}
-
 /// The outcome of submitting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Submitted {
@@ -249,7 +242,7 @@ impl Combiner {
         Combiner { pending: Mutex::default(), state, wakeup }
     }
 
-    fn submit(&self, Submission { request, from, ticket }: Submission) -> Submitted {
+    fn submit(&self, request: Request, from: Option<RequestOrigin>, ticket: Ticket) -> Submitted {
         let mut pending = self.pending();
         if pending.is_closed {
             // The ticket is dropped, which tells the caller.
@@ -390,7 +383,7 @@ mod tests {
         let (sender, answer) = oneshot::channel();
         let ticket = RequestQueue::new(1, PrincipalShare::ALL).enter(None, sender).expect("there is a place");
         let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
-        combiner.submit(Submission { request: Request::Release(release), from: None, ticket });
+        combiner.submit(Request::Release(release), None, ticket);
         answer
     }
 

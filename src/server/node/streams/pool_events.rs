@@ -67,7 +67,7 @@ pub(crate) struct TooManySubscribers;
 pub(crate) struct Dismissed;
 
 impl Subscribers {
-    pub(crate) fn telling(changes: Arc<Changes>) -> Subscribers {
+    pub(crate) fn with_changes(changes: Arc<Changes>) -> Subscribers {
         Subscribers { changes, ..Subscribers::default() }
     }
 
@@ -103,7 +103,7 @@ impl Subscribers {
 
     /// Queues events of a pool for its subscribers.
     pub(crate) fn tell(&self, resource: &str, events: &[PoolEvent]) {
-        self.changes.tell_of_pool(resource, events);
+        self.changes.record_pool_events(resource, events);
         if events.is_empty() || self.count() == 0 {
             return;
         }

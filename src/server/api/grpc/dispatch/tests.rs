@@ -1,4 +1,4 @@
-//! The front and tonic receive the same bytes, and give the same answers. The fuzz target `capacity` compares their parsing
+//! The dispatcher and tonic receive the same bytes, and give the same answers. The fuzz target `capacity` compares their parsing
 //! of random bodies.
 
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ fn timeouts_are_parsed() {
     }
 }
 
-/// Serves the same service with the front, and with tonic's own server.
+/// Serves the same service with the dispatcher, and with tonic's own server.
 async fn serve_both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     let listen = async || TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let (dispatchers, tonics) = (listen().await, listen().await);
@@ -253,7 +253,7 @@ fn calls() -> Vec<Call> {
 }
 
 #[test]
-fn the_front_answers_as_tonic_does() {
+fn the_dispatcher_answers_as_tonic_does() {
     block_on(async {
         let threads = Threads::start(1);
         let repository = config::parse("test", NO_MIN_INTERVAL).expect("valid").repository;
@@ -265,7 +265,7 @@ fn the_front_answers_as_tonic_does() {
             let reply = async |from| format!("{:?}", tokio::time::timeout(ANSWER_TIMEOUT, ask(from, &call)).await);
             let (ours, theirs) = (reply(dispatcher).await, reply(tonic).await);
             if ours != theirs {
-                differ.push(format!("{}, {call:?}:\n  front {ours}\n  tonic {theirs}", call.name));
+                differ.push(format!("{}, {call:?}:\n  dispatcher {ours}\n  tonic {theirs}", call.name));
             }
         }
         assert!(differ.is_empty(), "{}", differ.join("\n"));
