@@ -7,9 +7,12 @@
 //! | [`UplinkActor`](uplink_actor) | term of a master with a parent | the uplink's engine, with the session | 4 | the sender waits; there is only one | the node restarts it with its next tick, without leases | the parent's leases expire |
 //!
 //! actix does not restart an actor that panicked, its timers starve under load, and `do_send` drops messages silently.
-//! So the node supervises: a resource reports its end ([`DropGuard`](crate::runtime::drop_guard::DropGuard)), and the node's ticks check the uplink. Ticks are
-//! messages. Data that must survive a full mailbox is kept in a list or a number next to a wake-up ([`uplink_notices`](resource_actor::uplink_notices),
-//! [`commit_progress`](resource_actor)).
+//! So the node supervises: a [`DropGuard`](crate::runtime::drop_guard::DropGuard) reports the end of a resource, and the
+//! node's ticks check the uplink. Ticks are messages. Data that a full mailbox must not lose is kept beside a wake-up:
+//! notices to the uplink in a list, and the progress of proposals in an atomic number.
+//!
+//! Modules: [`handle`] submits requests and reads reports; [`directory`] maps ids to resources; [`streams`] pushes hints
+//! and pool events to clients; [`assignment_store`] keeps what operators assign.
 
 pub(crate) mod addresses;
 pub(crate) mod assignment_store;

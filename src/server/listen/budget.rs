@@ -107,7 +107,7 @@ pub(crate) struct ConnectionBudget {
     calls: AtomicU64,
 }
 
-/// A snapshot of a connection. Two equal ones mean that nothing has happened in between.
+/// A snapshot of a connection. If two snapshots are equal, nothing happened in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Activity {
     calls: u64,

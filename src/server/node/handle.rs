@@ -1,5 +1,4 @@
-//! The handle to the node that the other parts of the server have. Requests go to their resources directly; what changes
-//! the node is a message to its actor.
+//! The handle to the node. Requests go directly to their resources; changes of the node are messages to its actor.
 
 mod child_nodes;
 pub(crate) mod plan;
@@ -255,7 +254,7 @@ impl NodeHandle {
         self.shared.parent.is_none().then(|| self.config().settings_for(id))
     }
 
-    /// The answer to a request that this peer may not decide: who is master, if that is known.
+    /// The error for a request that needs the master. Names the master, if it is known.
     fn lost_mastership(&self) -> RequestError {
         RequestError::NotMaster(self.check().err().unwrap_or(NotMaster { master: None }))
     }

@@ -97,9 +97,9 @@ impl NodeActor {
         }
     }
 
-    /// A master that keeps no promises stores that fact before it grants its first lease, and again before it expires.
-    /// Otherwise a successor that keeps promises would take the stored ones for all. If `wins`, it becomes master when
-    /// that is stored.
+    /// A master that stores no promises records this in Raft before its first lease, and renews the record before it
+    /// expires. Otherwise a successor would mistake the stored promises for all of them. With `wins`, this peer becomes
+    /// master when the record is committed.
     pub(super) fn warn_successors(&mut self, master_lease: &MasterLease, wins: bool, ctx: &mut Context<Self>) {
         let Some(membership) = &self.shared.membership else { return };
         let longest = longest_lease(&self.shared.config().repository).max(self.shared.uplink_status.longest());

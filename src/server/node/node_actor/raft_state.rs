@@ -48,7 +48,7 @@ impl NodeActor {
             Ok(loaded) => {
                 tracing::info!(version = newest.version, source = %newest.source, "configuration of the peers in force");
                 let (version, mut source) = (newest.version, newest.source.to_string());
-                // With a parent only the access policy counts: stored templates are from a time without one.
+                // With a parent, only the access policy applies: the templates were stored before the node had one.
                 let repository = if self.notices.is_some() { Repository::default() } else { loaded.repository };
                 if self.notices.is_some() && loaded.access.is_none() {
                     source.clone_from(&self.shared.config().source);
