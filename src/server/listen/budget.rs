@@ -25,6 +25,8 @@ const BLOCK: usize = 16 << 10;
 pub(crate) const REQUEST: usize = 1 << 10;
 /// The charge of each entry of a request except the first.
 pub(crate) const ENTRY: usize = 512;
+/// Nested entries that take as much memory as one top-level entry.
+pub(crate) const NESTED_PER_ENTRY: usize = 16;
 
 /// The budget of the process.
 #[derive(Debug)]

@@ -17,7 +17,6 @@ use tonic::{Request, Response, Status};
 use super::{
     admitted,
     convert::{self, ForResource, Parsed},
-    dispatch::request_body::NESTED_PER_ENTRY,
     not_master,
     problems::{Invalid, Problems},
 };
@@ -26,7 +25,7 @@ use crate::{
     listen::{
         Caller,
         accounts::RequestOrigin,
-        budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
+        budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY, NESTED_PER_ENTRY},
     },
     node::{NodeHandle, NotMaster, RequestError, addresses::PeerEndpoints, addresses::ServerInfo},
     observe::metrics::{CallKind, Reason, RequestMethod},

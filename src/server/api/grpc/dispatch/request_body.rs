@@ -21,7 +21,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use crate::{
-    listen::budget::{BeyondBudget, Charge, ENTRY},
+    listen::budget::{BeyondBudget, Charge, ENTRY, NESTED_PER_ENTRY},
     runtime::coop::{ChunkPermit, CoopBudget, ENTRIES},
 };
 
@@ -29,8 +29,6 @@ use crate::{
 pub(super) const PREFIX: usize = 5;
 /// Longer messages are decoded in chunks, and their entries are counted beforehand. Most messages are shorter.
 const LONG_MESSAGE: usize = 16 << 10;
-/// Nested entries that take as much memory as one top-level entry.
-pub(crate) const NESTED_PER_ENTRY: usize = 16;
 
 /// Bounds on the body of a request.
 #[derive(Debug, Clone, Copy)]
