@@ -10,7 +10,7 @@ pub(crate) mod vote;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool};
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use tokio::sync::watch;
 
 use self::{

@@ -19,7 +19,7 @@ use leaseway_raft::{Mastership, RaftHandle};
 
 use crate::{
     listen::{budget::Budget, open_connections::OpenConnections, tls::Tls},
-    node::{NodeHandle, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
+    node::{NodeHandle, addresses::PeerEndpoints, addresses::ServerInfo},
     observe::metrics,
 };
 

@@ -1,6 +1,6 @@
 //! Stores what operators set for resources: assignments in pools, and the load of protected resources.
 //!
-//! It outlives the resources, which are retired and created again. With peers the quorum stores it; otherwise it lasts as
+//! It outlives the resources, which are retired and created again. With peers it is stored in the Raft log; otherwise it lasts as
 //! long as the process, and the answer to the operator says so. The notes of pools, which only peers store, are read
 //! here as well.
 //!

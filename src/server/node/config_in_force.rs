@@ -23,7 +23,7 @@ pub(crate) struct ConfigInForce {
 }
 
 impl ConfigInForce {
-    pub(crate) fn says_the_same_as(&self, loaded: &Loaded) -> bool {
+    pub(crate) fn is_same_as(&self, loaded: &Loaded) -> bool {
         (&self.repository, &self.access) == (&loaded.repository, &loaded.access)
     }
 

@@ -8,7 +8,7 @@ use std::{
 use leaseway_core::types::Millis;
 use leaseway_raft::MasterLease;
 
-use super::{peer_endpoints::PeerEndpoints, refused::NotMaster, resource_actor::ResourceHandle};
+use super::{addresses::PeerEndpoints, request_error::NotMaster, resource_actor::ResourceHandle};
 
 /// The role of this peer.
 #[derive(Debug, Clone)]

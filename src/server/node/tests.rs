@@ -11,11 +11,11 @@ use leaseway_core::{
 };
 use leaseway_raft::{Command, Mastership, Timing};
 
-use super::{Handover, Membership, NodeHandle, NodeStart, Refused};
+use super::{Handover, Membership, NodeHandle, NodeStart, RequestError};
 use crate::{
     auth::Authorizer,
     config::{self, initial_config::InitialConfiguration, limits::Limits},
-    node::watchers::{PendingHints, Watch},
+    node::streams::hints::{PendingHints, Watch},
     runtime::clock::Clock,
 };
 
@@ -259,7 +259,7 @@ fn a_full_queue_refuses_instead_of_growing() {
             async move { node.submit(&r, ask(&format!("c{n}"), 1.0)).await }
         });
         let answers = futures_util::future::join_all(asks).await;
-        let busy = answers.iter().filter(|answer| matches!(answer, Err(Refused::Busy(_)))).count();
+        let busy = answers.iter().filter(|answer| matches!(answer, Err(RequestError::Busy(_)))).count();
         assert!(busy > 0, "a thousand requests at once fitted a queue of four");
         assert!(busy < 1000, "some are answered all the same");
     });
@@ -272,7 +272,7 @@ fn resources_are_limited_and_idle_ones_make_room() {
         node.submit(&r, ask("a", 1.0)).await.expect("the first fits");
         let other: Arc<str> = "other".into();
         let refused = node.submit(&other, ask("a", 1.0)).await.expect_err("the second does not");
-        assert_eq!(refused, Refused::TooManyResources(1));
+        assert_eq!(refused, RequestError::TooManyResources(1));
         let release =
             leaseway_core::resource::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&r, Request::Release(release)).await.expect("released");

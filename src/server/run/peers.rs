@@ -15,7 +15,7 @@ use crate::{
         read_secret,
     },
     listen::{Addresses, Caller, Listener, ListenerSettings, tls::Tls},
-    node::{Handover, Membership, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
+    node::{Handover, Membership, addresses::PeerEndpoints, addresses::ServerInfo},
     runtime::clock::Clock,
 };
 
@@ -69,7 +69,7 @@ impl PeerOptions {
     }
 }
 
-/// A peer that takes part in Raft and does not serve yet.
+/// A peer whose Raft runs, and that does not serve yet.
 pub(crate) struct Joined {
     pub(crate) membership: Membership,
     /// The data directory.
@@ -112,7 +112,7 @@ fn accept(settings: ListenerSettings) -> Accept {
     })
 }
 
-/// Starts Raft without waiting for an election.
+/// Starts Raft, without waiting for an election.
 async fn enter(
     options: &PeerOptions,
     (id, services): (Option<&str>, &PeerEndpoints),

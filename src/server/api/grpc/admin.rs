@@ -47,9 +47,9 @@ use crate::{
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     node::{
         NodeHandle,
-        peer_endpoints::PeerEndpoints,
+        addresses::PeerEndpoints,
+        addresses::ServerInfo,
         plan::{self, Plan, PlanRequest, Unplanned},
-        server_info::ServerInfo,
     },
     observe::metrics::CallKind,
 };
@@ -227,7 +227,7 @@ impl AdminService {
         };
         self.raft.propose(&lease, vec![Command::Configuration(configuration)]).await.map_err(|error| unsure(&error))?;
         // If the node is gone, the process is ending.
-        let _ = self.node.look_at_facts().await;
+        let _ = self.node.apply_raft_state().await;
         let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
         Ok(ApplyConfigResponse { version, mistakes: Vec::new(), warnings })
     }

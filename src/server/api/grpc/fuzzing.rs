@@ -27,10 +27,12 @@ use tonic_prost::ProstCodec;
 
 use super::{
     convert::{self, Parsed},
-    front::timeout,
+    dispatch::{
+        request_body::{self, EntryCount},
+        timeout,
+    },
     pools::convert as pools_convert,
     problems::Invalid,
-    request::{self, EntryCount},
 };
 use crate::{
     auth,
@@ -52,7 +54,7 @@ fn breaks_off(mut framed: &[u8]) -> bool {
 
 /// Parses with this server's reader. It only yields between chunks of long messages.
 fn decoded<M: Message + Default>(framed: &[u8]) -> Result<M, Status> {
-    let mut parsing = pin!(request::parse::<M>(framed, MAX_BYTES));
+    let mut parsing = pin!(request_body::parse::<M>(framed, MAX_BYTES));
     loop {
         if let Some(parsed) = parsing.as_mut().now_or_never() {
             return parsed;

@@ -1,6 +1,6 @@
 //! The push service: a stream of hints for each watching holder.
 //!
-//! Pending hints are kept in [`watchers`](crate::node::watchers). A stream takes them at most once per [`MIN_INTERVAL`], and
+//! Pending hints are kept in [`watchers`](crate::node::streams::hints). A stream takes them at most once per [`MIN_INTERVAL`], and
 //! not while its connection is slow. Streams have no tasks: they are polled by their connection, and dropped with it.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::{
     auth::Admitted,
     node::{
         NodeHandle,
-        watchers::{Ended, PendingHints, Watch},
+        streams::hints::{Ended, PendingHints, Watch},
     },
     observe::metrics::CallKind,
 };
@@ -144,7 +144,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::{auth::Authorizer, node::watchers::Watchers};
+    use crate::{auth::Authorizer, node::streams::hints::Watchers};
 
     /// A server that can be stopped.
     struct Fixture {

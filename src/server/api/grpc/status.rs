@@ -22,7 +22,7 @@ use crate::{
     api::status::{HealthSources, own_status},
     auth::Admitted,
     listen::budget::{Charge, ConnectionBudget},
-    node::{self, NodeHandle, server_info::ServerInfo},
+    node::{self, NodeHandle, addresses::ServerInfo},
     observe::metrics::CallKind,
 };
 

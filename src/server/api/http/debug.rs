@@ -12,8 +12,10 @@ use leaseway_core::{
 };
 use maud::{DOCTYPE, Markup, html};
 
-use super::{Pages, page::asset_path, text::encoded, view::resources::kind_name};
-use crate::node::{ConfigInForce, NotMaster, Status};
+use crate::{
+    api::pages::{Pages, asset_path, text::encoded, view::resources::kind_name},
+    node::{ConfigInForce, NotMaster, Status},
+};
 
 /// Maximum number of rows of a page, because reading holders keeps the resource busy.
 const MAX_ROWS: usize = 1000;
@@ -101,7 +103,7 @@ fn mastership(pages: &Pages) -> String {
 }
 
 #[derive(serde::Deserialize)]
-pub(super) struct Which {
+pub(super) struct ResourcesQuery {
     #[serde(default)]
     resource: String,
     #[serde(default)]
@@ -111,7 +113,7 @@ pub(super) struct Which {
     after: String,
 }
 
-pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Which>) -> Html<String> {
+pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<ResourcesQuery>) -> Html<String> {
     if which.resource.is_empty() {
         let (statuses, next) = pages.node.statuses(&which.after, MAX_ROWS).await;
         let body = html! {

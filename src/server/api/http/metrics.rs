@@ -17,11 +17,13 @@ use leaseway_raft::{Ineligible, PeerReport, RaftHandle};
 use metrics::gauge;
 use tokio::time::sleep;
 
-use super::Pages;
 use crate::{
-    api::status::{
-        free_bytes,
-        survey::{Totals, is_over_capacity},
+    api::{
+        pages::Pages,
+        status::{
+            free_bytes,
+            survey::{Totals, is_over_capacity},
+        },
     },
     node::{Status, UplinkReport},
     observe::metrics::{help_of_gauge, process, put_requests},

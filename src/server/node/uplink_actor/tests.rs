@@ -19,7 +19,7 @@ use super::Parent;
 use crate::{
     auth::Authorizer,
     config::limits::Limits,
-    node::{NodeHandle, NodeStart, Refused},
+    node::{NodeHandle, NodeStart, RequestError},
     runtime::clock::Clock,
 };
 
@@ -85,7 +85,7 @@ fn below<F: Future<Output = ()>>(says: Says, test: impl FnOnce(NodeHandle, Fake)
     with_parent(says, Limits::default(), test);
 }
 
-async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>) -> Result<Answer, Refused> {
+async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>) -> Result<Answer, RequestError> {
     let has = has.and_then(Answer::lease).map(|lease| Has {
         token: Some(lease.token),
         capacity: lease.capacity,
@@ -94,7 +94,12 @@ async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>)
     asks_with(node, client, (wants, 0), has).await
 }
 
-async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Option<Has>) -> Result<Answer, Refused> {
+async fn asks_with(
+    node: &NodeHandle,
+    client: &str,
+    claim: (f64, i64),
+    has: Option<Has>,
+) -> Result<Answer, RequestError> {
     let resource = "r".into();
     let answer = node.submit(&resource, request(client, claim, has));
     tokio::time::timeout(PATIENCE, answer).await.expect("an answer, even without one of the parent")
@@ -117,7 +122,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
     })
 }
 
-fn granted(answer: &Result<Answer, Refused>) -> f64 {
+fn granted(answer: &Result<Answer, RequestError>) -> f64 {
     answer.as_ref().ok().and_then(Answer::lease).unwrap_or_else(|| panic!("no lease: {answer:?}")).capacity.get()
 }
 
@@ -160,7 +165,7 @@ fn requests_that_wait_for_the_parent_count_in_the_queue() {
         let (first, second, third) =
             tokio::join!(asks(&node, "a", 1.0, None), asks(&node, "b", 1.0, None), asks(&node, "c", 1.0, None));
         let count = |expected| [&first, &second, &third].into_iter().filter(|answer| **answer == expected).count();
-        assert_eq!((count(Ok(Answer::NotYet)), count(Err(Refused::Busy("r".into())))), (2, 1));
+        assert_eq!((count(Ok(Answer::NotYet)), count(Err(RequestError::Busy("r".into())))), (2, 1));
         assert_eq!(asks(&node, "c", 1.0, None).await, Ok(Answer::NotYet), "answered requests make room");
     });
 }

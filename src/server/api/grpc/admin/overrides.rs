@@ -82,7 +82,7 @@ impl AdminService {
         let command = Command::Override { pattern: Arc::clone(&pattern), set: set.clone().map(Box::new) };
         self.raft.propose(&lease, vec![command]).await.map_err(|error| unsure(&error))?;
         // If the node is gone, the process is ending.
-        let _ = self.node.look_at_facts().await;
+        let _ = self.node.apply_raft_state().await;
         let (resource, resources) = affected(&self.node, &pattern).await;
         Ok(SetOverrideResponse {
             r#override: set.as_ref().map(|set| to_wire(&pattern, set, now)),
