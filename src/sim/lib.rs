@@ -14,7 +14,7 @@
 //! - each client's [`Session`](leaseway_client::session::Session), limiter
 //!   ([`Bucket`](leaseway_client::limiter::Bucket)) and estimate of demand
 //!   ([`WindowDemand`](leaseway_client::limiter::WindowDemand)),
-//! - a gateway's state for an Envoy ([`Envoy`](leaseway_gateway::envoy::Envoy)),
+//! - a gateway's quotas of an Envoy ([`EnvoyQuotas`](leaseway_gateway::rlqs::quotas::EnvoyQuotas)),
 //! - the access policy ([`Policy`](leaseway_core::policy::access::Policy)),
 //! - the promises of the replicated state machine ([`Promises`](leaseway_core::lease::promises::Promises)).
 //!
