@@ -11,7 +11,6 @@ mod harness {
     pub(crate) mod authority;
     pub(crate) mod bearer;
     pub(crate) mod binary;
-    pub(crate) mod certificates;
     pub(crate) mod collector;
     pub(crate) mod config;
     pub(crate) mod crowd;
@@ -20,19 +19,14 @@ mod harness {
     pub(crate) mod foreign;
     pub(crate) mod gateway;
     pub(crate) mod go_child;
-    pub(crate) mod go_client;
     pub(crate) mod go_parent;
-    pub(crate) mod golang;
     pub(crate) mod http;
     pub(crate) mod http2;
-    pub(crate) mod http_gateway;
     pub(crate) mod legacy_client;
     pub(crate) mod peers;
-    pub(crate) mod preload;
     pub(crate) mod process;
     pub(crate) mod prometheus;
     pub(crate) mod push;
-    pub(crate) mod python;
     pub(crate) mod quotas;
     pub(crate) mod raw;
     pub(crate) mod rls;

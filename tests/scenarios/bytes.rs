@@ -7,7 +7,7 @@ use prost_reflect::Value;
 use crate::harness::{
     config::{ConfigFile, Template},
     doorman::{Asks as _, entry, request},
-    legacy_client::{self, Unknown, build, field, inner, list, number, strict},
+    legacy_client::{self, UnknownFields, build, field, inner, list, number, strict},
     server::Server,
 };
 
@@ -95,8 +95,8 @@ fn the_other_rpcs_speak_the_original_protocol_too() {
 #[test]
 fn a_client_that_keeps_unknown_fields_echoes_the_token_without_knowing() {
     let server = Server::shared();
-    let mut keeps = server.legacy_client("go", Unknown::Kept);
-    let mut drops = server.legacy_client("rust", Unknown::Dropped);
+    let mut keeps = server.legacy_client("go", UnknownFields::Kept);
+    let mut drops = server.legacy_client("rust", UnknownFields::Dropped);
     for client in [&mut keeps, &mut drops] {
         client.ask("echo", 10.0);
     }

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::harness::{
     config::{ConfigFile, Template},
+    foreign,
     peers::Peers,
-    preload,
     process::{Said, leaseway},
     wait::eventually,
 };
@@ -75,7 +75,7 @@ fn a_cluster_that_is_well_is_said_to_be_and_a_peer_that_dies_is_named() {
 #[test]
 fn a_disk_that_is_slow_and_the_peer_that_waits_for_it_are_found() {
     let directory = tempfile::tempdir().unwrap();
-    let (library, slow) = (preload::library(directory.path(), "slow_disk"), directory.path().join("slow"));
+    let (library, slow) = (foreign::preload_library(directory.path(), "slow_disk"), directory.path().join("slow"));
     let mut peers = Peers::start(3, fair(100.0), &[]);
     let other = peers.follower();
     peers.stop(other);

@@ -4,8 +4,8 @@ use leaseway_client::Files;
 use tonic::Code;
 
 use crate::harness::{
+    authority::Authority,
     bearer::TokenFiles,
-    certificates::Certificates,
     config::{ConfigFile, Template},
     gateway::Gateway,
     quotas,
@@ -19,12 +19,10 @@ fn rules() -> ConfigFile {
 }
 
 /// A server, the TLS flags of a gateway, and the files of a client `alice`.
-fn with_tls(certificates: &Certificates, template: &ConfigFile) -> (Server, Vec<String>, Files) {
-    let flags = certificates.flags("node");
+fn with_tls(authority: &Authority, template: &ConfigFile) -> (Server, Vec<String>, Files) {
+    let flags = tls::flags(&authority.issued("node"));
     let words: Vec<&str> = flags.iter().map(String::as_str).chain(["--config", template.path()]).collect();
-    let file = |name: &str| Some(certificates.file(name).into());
-    let alice = Files { certificate: file("alice.pem"), key: file("alice.key"), ca: file("ca.pem") };
-    (Server::with_flags(&words), flags, alice)
+    (Server::with_flags(&words), flags, authority.issued("alice"))
 }
 
 fn template() -> ConfigFile {
@@ -33,9 +31,9 @@ fn template() -> ConfigFile {
 
 #[test]
 fn over_tls_a_token_says_who_asks_and_a_denial_names_the_rule() {
-    let certificates = Certificates::new();
+    let authority = Authority::with_node_and_alice();
     let template = template();
-    let (server, flags, alice) = with_tls(&certificates, &template);
+    let (server, flags, alice) = with_tls(&authority, &template);
     let tokens = TokenFiles::of(&["edge-1", "other"]);
     let policy = ConfigFile::new("access:\n- {name: edges, who: \"edge-*\", may: ask, resources: \"shop/user=a*\"}\n");
     let names = tokens.server();
@@ -57,9 +55,9 @@ fn over_tls_a_token_says_who_asks_and_a_denial_names_the_rule() {
 
 #[test]
 fn quotas_are_assigned_over_tls() {
-    let certificates = Certificates::new();
+    let authority = Authority::with_node_and_alice();
     let template = template();
-    let (server, flags, alice) = with_tls(&certificates, &template);
+    let (server, flags, alice) = with_tls(&authority, &template);
     let policy = ConfigFile::new(
         "access:\n- {name: edges, who: alice, may: ask, resources: \"shop/*\", clients: \"envoy-*\"}\n",
     );

@@ -47,7 +47,7 @@ fn a_lease_is_got_kept_and_given_back_under_the_clients_own_name() {
     let token = kept.json()["token"].as_str().unwrap().to_owned();
     let released =
         gateway.ask("DELETE", &format!("/v1/leases?client=alice&resource=db%2Fmain&token={token}"), &Value::Null);
-    assert_eq!((released.status, &*released.text), (204, ""), "{released:?}");
+    assert_eq!((released.status, &*released.body), (204, ""), "{released:?}");
     assert_eq!(has("alice"), None);
 }
 
@@ -161,7 +161,7 @@ fn requests_are_counted_by_operation_and_status_and_the_document_tells_all_of_th
     let gateway = gateway_to(&server);
     assert_eq!(gateway.acquire("mysql", 1, 5.0).status, 200);
     assert_eq!(gateway.acquire("mysql", 0, 5.0).status, 400);
-    let scrape = Scrape::parse(&gateway.ask("GET", "/metrics", &Value::Null).text);
+    let scrape = Scrape::parse(&gateway.ask("GET", "/metrics", &Value::Null).body);
     let series = scrape.series("leaseway_gateway_http_requests_total");
     for (code, count) in [("200", 1.0), ("400", 1.0), ("429", 0.0)] {
         let is_it =
@@ -174,7 +174,7 @@ fn requests_are_counted_by_operation_and_status_and_the_document_tells_all_of_th
     let paths = document.json()["paths"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert!(paths.iter().any(|path| path == "/v1/resources/{resource}/acquire"), "{paths:?}");
     let ready = gateway.ask("GET", "/readyz", &Value::Null);
-    assert!(ready.status == 200 && ready.text.starts_with("ready"), "{ready:?}");
+    assert!(ready.status == 200 && ready.body.starts_with("ready"), "{ready:?}");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_gateway_that_is_stopped_answers_what_waits_and_gives_its_leases_back() {
     assert_eq!(gateway.acquire("mysql", 5, 5.0).status, 200);
     let mut waiting = gateway.connect();
     let waits = thread::spawn(move || {
-        waiting.ask("POST", "/v1/resources/mysql/acquire", &json!({ "permits": 250, "wait": 60 }))
+        waiting.request("POST", "/v1/resources/mysql/acquire", &json!({ "permits": 250, "wait": 60 }))
     });
     // Permits are refused to others only while a request waits.
     eventually("it stands in line", || {

@@ -1,13 +1,16 @@
 //! Access control at an HTTP gateway: tokens, certificates and policies.
 
-use std::path::PathBuf;
-
 use leaseway_client::Files;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    bearer::TokenFiles, certificates::Certificates, config::ConfigFile, gateway::Gateway, http_gateway::HttpAnswer,
-    server::Server, tls::Stranger,
+    authority::Authority,
+    bearer::TokenFiles,
+    config::ConfigFile,
+    gateway::Gateway,
+    http::Response,
+    server::Server,
+    tls::{self, Stranger},
 };
 
 const POLICY: &str = "\
@@ -23,9 +26,9 @@ access:
   may: [read, configure]
 ";
 
-fn ask(gateway: &Gateway, token: Option<&str>, method: &str, path: &str, body: &Value) -> HttpAnswer {
+fn ask(gateway: &Gateway, token: Option<&str>, method: &str, path: &str, body: &Value) -> Response {
     let header = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
-    gateway.connect().ask_with(method, path, &header, body)
+    gateway.connect().request_with(method, path, &header, body)
 }
 
 #[test]
@@ -73,15 +76,13 @@ fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
 
 #[test]
 fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
-    let certificates = Certificates::new();
-    let tls = certificates.flags("node");
+    let authority = Authority::with_node_and_alice();
+    let tls = tls::flags(&authority.issued("node"));
     let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
     let server = Server::with_flags(&tls);
     let policy = ConfigFile::new(&POLICY.replace("\"web-*\"", "alice"));
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[&tls[..], &["--config", policy.path()]].concat());
-    let file = |name: &str| Some(PathBuf::from(certificates.file(name)));
-    let trust = Files { ca: Some(certificates.ca().into()), ..Files::default() };
-    let alice = Files { certificate: file("alice.pem"), key: file("alice.key"), ..trust.clone() };
+    let (trust, alice) = (authority.trust(), authority.issued("alice"));
     let acquire = |files: &Files, resource: &str| {
         let head = format!("POST /v1/resources/{resource}/acquire HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let answer = Stranger::new(files, b"http/1.1").ask(gateway.http(), head.as_bytes()).expect("an answer");

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{gateway::Gateway, http_gateway::HttpAnswer, server::Server};
+use crate::harness::{gateway::Gateway, http::Response, server::Server};
 
 const ACQUIRE: &str = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: localhost\r\n";
 
-fn said(gateway: &Gateway, bytes: &[u8]) -> Option<HttpAnswer> {
+fn said(gateway: &Gateway, bytes: &[u8]) -> Option<Response> {
     let mut connection = gateway.connect();
-    connection.say(bytes);
-    connection.answer()
+    connection.send(bytes);
+    connection.receive()
 }
 
 fn with_body(body: &[u8]) -> Vec<u8> {
@@ -41,7 +41,7 @@ fn hostile_bodies_are_refused_in_words() {
     ] {
         let told = said(&gateway, &with_body(body)).expect("an answer");
         assert_eq!((told.status, told.problem().0), (status, reason.to_owned()), "{told:?}");
-        assert!(told.text.len() < 1000 && !told.text.contains('\u{1b}'), "{told:?}");
+        assert!(told.body.len() < 1000 && !told.body.contains('\u{1b}'), "{told:?}");
     }
     gateway.assert_alive();
 }
@@ -56,11 +56,11 @@ fn a_body_that_is_announced_but_too_large_or_never_comes_costs_nothing() {
     let chunked = format!("{ACQUIRE}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     let endless = [chunked.as_bytes(), &b"400\r\n"[..], &[b' '; 0x400], b"\r\n"].concat();
     let mut connection = gateway.connect();
-    connection.say(&endless);
+    connection.send(&endless);
     for _ in 0..8 {
-        connection.say(&[&b"400\r\n"[..], &[b' '; 0x400], b"\r\n"].concat());
+        connection.send(&[&b"400\r\n"[..], &[b' '; 0x400], b"\r\n"].concat());
     }
-    assert_eq!(connection.answer().expect("an answer").status, 413);
+    assert_eq!(connection.receive().expect("an answer").status, 413);
     gateway.assert_alive();
 }
 
@@ -70,15 +70,15 @@ fn a_page_in_a_browser_can_ask_for_nothing() {
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let acquire = "/v1/resources/mysql/acquire";
     let mut connection = gateway.connect();
-    let told = connection.ask_with("POST", acquire, "Origin: http://evil.example\r\n", &json!({}));
+    let told = connection.request_with("POST", acquire, "Origin: http://evil.example\r\n", &json!({}));
     assert_eq!((told.status, told.problem().0), (403, "foreign_page".to_owned()));
     // A form, which browsers send without a preflight.
-    connection.say(format!("{ACQUIRE}Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{{}}").as_bytes());
-    let form = connection.answer().unwrap();
+    connection.send(format!("{ACQUIRE}Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{{}}").as_bytes());
+    let form = connection.receive().unwrap();
     assert_eq!((form.status, form.problem().0), (415, "not_json".to_owned()));
     let mut connection = gateway.connect();
     let asks = "Origin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n";
-    let preflight = connection.ask_with("OPTIONS", acquire, asks, &Value::Null);
+    let preflight = connection.request_with("OPTIONS", acquire, asks, &Value::Null);
     assert_eq!(preflight.status, 405, "{preflight:?}");
     assert_eq!(preflight.header("access-control-allow-origin"), None);
 }

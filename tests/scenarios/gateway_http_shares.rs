@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::harness::{
     config::{self, ConfigFile, Template},
     gateway::Gateway,
-    http_gateway::{Connected, Permitted, assert_never_above},
+    http::Connection,
     peers::Peers,
     wait::eventually,
 };
@@ -27,6 +27,34 @@ const LEASE: u64 = 8;
 fn cluster() -> Peers {
     let template = Template { lease: LEASE, refresh: 1, ..Template::fair("*", CAPACITY) };
     Peers::start(3, ConfigFile::new(&config::text(&[template])), &[])
+}
+
+/// When permits were requested, when they were granted, and how many.
+#[derive(Debug, Clone, Copy)]
+struct Permitted {
+    asked: Instant,
+    granted: Instant,
+    permits: u32,
+}
+
+/// Fails if more were granted in any span of time than rate and burst allow.
+fn assert_never_above(permitted: &[Permitted], per_second: f64, burst: f64) {
+    assert!(permitted.len() > 100, "{} grants show little", permitted.len());
+    let mut by_end = permitted.to_vec();
+    by_end.sort_by_key(|one| one.granted);
+    let mut starts: Vec<Instant> = permitted.iter().map(|one| one.asked).collect();
+    starts.sort();
+    // Checks spans that begin at every fiftieth grant, which is close enough.
+    for begin in starts.iter().step_by(50) {
+        let mut sum = 0;
+        // Requests sent earlier may have been granted earlier.
+        for one in by_end.iter().filter(|one| one.asked >= *begin) {
+            sum += one.permits;
+            let span = one.granted.duration_since(*begin).as_secs_f64();
+            let allowed = per_second * span + burst;
+            assert!(f64::from(sum) <= allowed, "{sum} permits in {span} s, more than {allowed}");
+        }
+    }
 }
 
 /// Callers that request permits without a pause until they are stopped.
@@ -55,14 +83,16 @@ impl Callers {
 
 fn call(address: std::net::SocketAddr, stop: &AtomicBool) -> Vec<Permitted> {
     let mut permitted = Vec::new();
-    let mut connection = Connected::to(address);
+    let mut connection = Connection::open(address);
     let body = json!({ "permits": 1, "wait": 10 }).to_string();
     while !stop.load(Ordering::Relaxed) {
         let asked = Instant::now();
         let head = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-        connection.say(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
-        match connection.answer() {
-            Some(told) if told.status == 200 => permitted.push(Permitted { asked, told: Instant::now(), permits: 1 }),
+        connection.send(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
+        match connection.receive() {
+            Some(told) if told.status == 200 => {
+                permitted.push(Permitted { asked, granted: Instant::now(), permits: 1 })
+            }
             Some(_) => {}
             // The gateway was killed.
             None => return permitted,

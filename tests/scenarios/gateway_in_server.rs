@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{
     bearer::TokenFiles,
     config::{ConfigFile, Template},
-    http_gateway::Connected,
+    http::Connection,
     peers::channel,
     rls::{Answered as _, RlsCaller, descriptor, request},
     server::{ANYWHERE, Server},
@@ -21,14 +21,14 @@ fn it_serves_http_and_rls_by_leases_of_its_own() {
     let patient = ["--ratelimit-config", rules.path(), "--first-wait-ms", "20000", "--id", "a"];
     let server = Server::with_flags(&[&flags[..], &patient[..]].concat());
     let acquired =
-        Connected::to(server.gateway("HTTP")).ask("POST", "/v1/resources/mysql/acquire", &json!({ "wait": 5 }));
+        Connection::open(server.gateway("HTTP")).request("POST", "/v1/resources/mysql/acquire", &json!({ "wait": 5 }));
     assert_eq!(acquired.status, 200, "{acquired:?}");
     let answer = RlsCaller::on(channel(server.gateway("RLS"))).ask(request("shop", &[descriptor(&[("user", "ann")])]));
     assert!(answer.passes(), "{answer:?}");
     let status = server.status(&["mysql"]);
     assert_eq!(status["resources"][0]["holder"][0]["id"], "a:gateway", "{status}");
-    let metrics = Connected::to(server.gateway("HTTP")).ask("GET", "/metrics", &Value::Null);
-    assert!(metrics.text.contains("leaseway_gateway_resources_opened_total 2"), "{}", metrics.text);
+    let metrics = Connection::open(server.gateway("HTTP")).request("GET", "/metrics", &Value::Null);
+    assert!(metrics.body.contains("leaseway_gateway_resources_opened_total 2"), "{}", metrics.body);
 }
 
 #[test]
@@ -49,7 +49,7 @@ access:
     let bearer = format!("Authorization: Bearer {}\r\n", tokens.token("web"));
     let acquire = |header: &str, resource: &str| {
         let path = format!("/v1/resources/{resource}/acquire");
-        Connected::to(server.gateway("HTTP")).ask_with("POST", &path, header, &json!({ "wait": 5 })).status
+        Connection::open(server.gateway("HTTP")).request_with("POST", &path, header, &json!({ "wait": 5 })).status
     };
     assert_eq!(acquire(&bearer, "db%2Fmain"), 200);
     assert_eq!(acquire(&bearer, "mysql"), 403);

@@ -1,31 +1,29 @@
-//! The Go client of 2016 is never sent an answer that it would not survive or would take for no limit.
+//! The Go client of 2016 survives every answer, and never mistakes a small capacity for no limit.
 
 use crate::harness::{
     doorman::{Asks as _, entry, request},
-    go_client::{GoClient, Pace, pace},
     http,
+    legacy_client::{LegacyClient, UnknownFields},
     server::Server,
 };
 
-fn client(server: &Server, id: &str) -> GoClient {
-    GoClient::new(server.grpc(), id)
+/// The Go library keeps unknown fields, and asks for all of its resources at once.
+fn client(server: &Server, id: &str) -> LegacyClient {
+    server.legacy_client(id, UnknownFields::Kept)
 }
 
 #[test]
-fn an_invalid_entry_keeps_no_other_from_being_refreshed() {
+fn invalid_wants_do_not_keep_other_resources_from_being_refreshed() {
     let server = Server::shared();
     for wants in [f64::NAN, f64::INFINITY, 2e15] {
         let mut alice = client(server, "alice");
-        alice.take_on([("go a".into(), 10.0), ("go b".into(), 20.0)]).unwrap();
-        let before = alice.lease("go b");
-        alice.ask("go a", 11.0);
-        alice.ask("go b", wants);
-        alice.refresh().unwrap();
+        alice.refresh(&[("go a", 10.0), ("go b", 20.0)]).unwrap();
+        let before = alice.lease("go b").clone();
+        alice.refresh(&[("go a", 11.0), ("go b", wants)]).unwrap();
         assert_eq!(alice.capacity("go a"), Some(11.0), "beside wants of {wants}");
-        assert_eq!(alice.capacity("go b"), Some(20.0), "the wants before count instead of {wants}");
-        assert_ne!(alice.lease("go b"), before, "it is refreshed");
-        alice.ask("go b", 25.0);
-        alice.refresh().unwrap();
+        assert_eq!(alice.capacity("go b"), Some(20.0), "the former wants count instead of {wants}");
+        assert_ne!(*alice.lease("go b"), before, "the lease is refreshed");
+        alice.refresh(&[("go a", 11.0), ("go b", 25.0)]).unwrap();
         assert_eq!(alice.capacity("go b"), Some(25.0), "valid wants count again");
         alice.close().unwrap();
     }
@@ -35,17 +33,15 @@ fn an_invalid_entry_keeps_no_other_from_being_refreshed() {
 }
 
 #[test]
-fn an_invalid_entry_of_an_unknown_client_is_left_out_and_a_valid_one_answered() {
+fn invalid_wants_of_an_unknown_client_are_left_out_and_valid_ones_answered() {
     let server = Server::development();
     for wants in [f64::NAN, f64::NEG_INFINITY, -1.0] {
         let mut alice = client(&server, "alice");
-        alice.resource("alone", wants).unwrap();
+        alice.refresh(&[("alone", wants)]).unwrap();
         assert_eq!(alice.capacity("alone"), None);
-        assert_eq!(alice.sleeps().as_secs(), 5, "it asks again");
-        alice.resource("other", 5.0).unwrap();
+        alice.refresh(&[("alone", wants), ("other", 5.0)]).unwrap();
         assert_eq!((alice.capacity("other"), alice.capacity("alone")), (Some(5.0), None));
-        alice.ask("alone", 7.0);
-        alice.refresh().unwrap();
+        alice.refresh(&[("alone", 7.0), ("other", 5.0)]).unwrap();
         assert_eq!(alice.capacity("alone"), Some(7.0));
         alice.close().unwrap();
     }
@@ -57,15 +53,15 @@ fn an_invalid_entry_of_an_unknown_client_is_left_out_and_a_valid_one_answered() 
 }
 
 #[test]
-fn beyond_the_limit_all_resources_are_served_in_turn() {
+fn beyond_the_limit_of_a_request_resources_are_served_in_turn() {
     let server = Server::with_flags(&["--max-resources-per-request", "10"]);
     let mut alice = client(&server, "alice");
-    alice.take_on((0..25).map(|n| (format!("resource {n}"), 1.0))).unwrap();
-    assert_eq!(alice.leases(), 10);
-    alice.refresh().unwrap();
-    assert_eq!(alice.leases(), 20);
-    alice.refresh().unwrap();
-    assert_eq!(alice.leases(), 25);
+    let names: Vec<String> = (0..25).map(|n| format!("resource {n}")).collect();
+    let wants: Vec<(&str, f64)> = names.iter().map(|name| (name.as_str(), 1.0)).collect();
+    for leases in [10, 20, 25] {
+        alice.refresh(&wants).unwrap();
+        assert_eq!(alice.leases(), leases);
+    }
     // Leases beyond the limit stay until they expire; the call succeeds.
     alice.close().unwrap();
     let many = (0..200).map(|n| entry(&format!("resource {n}"), 1.0)).collect();
@@ -75,33 +71,71 @@ fn beyond_the_limit_all_resources_are_served_in_turn() {
 }
 
 #[test]
-fn a_full_table_does_not_hold_a_client_up() {
+fn a_full_table_fails_no_request() {
     let server = Server::with_flags(&["--max-clients-per-resource", "1", "--max-resources", "2"]);
-    let mut alice = client(&server, "alice");
-    alice.take_on([("a".into(), 1.0), ("b".into(), 1.0)]).unwrap();
-    let mut bob = client(&server, "bob");
-    bob.resource("a", 1.0).unwrap();
+    let (mut alice, mut bob) = (client(&server, "alice"), client(&server, "bob"));
+    alice.refresh(&[("a", 1.0), ("b", 1.0)]).unwrap();
+    bob.refresh(&[("a", 1.0), ("c", 1.0)]).unwrap();
     assert_eq!(bob.capacity("a"), None, "the table of clients is full");
-    bob.resource("c", 1.0).unwrap();
     assert_eq!(bob.capacity("c"), None, "the table of resources is full");
-    bob.close().unwrap();
-    let mut bob = client(&server, "bob");
-    bob.resource("a", 1.0).unwrap();
     alice.close().unwrap();
-    bob.refresh().unwrap();
+    bob.refresh(&[("a", 1.0)]).unwrap();
     assert_eq!(bob.capacity("a"), Some(1.0));
 }
 
+#[derive(Debug, PartialEq)]
+enum Pace {
+    Unlimited,
+    Blocked,
+    /// This many calls per number of nanoseconds.
+    Every(i64, i64),
+}
+
+/// The library converts a capacity to an interval in whole milliseconds, as an `int64` of nanoseconds that may wrap.
+fn pace(capacity: f64) -> Pace {
+    /// As on amd64: NaN and numbers that do not fit become the minimum.
+    fn int(value: f64) -> i64 {
+        let bound = 2f64.powi(63);
+        if (-bound..bound).contains(&value) { value as i64 } else { i64::MIN }
+    }
+    let (permits, millis) = match capacity {
+        c if c < 0.0 => return Pace::Unlimited,
+        0.0 => return Pace::Blocked,
+        c if c <= 10.0 => (1, int(1000.0 / c)),
+        c => {
+            let r = int(c);
+            let permits = r / r.min(50);
+            (permits, permits * 1000 / r)
+        }
+    };
+    match millis.wrapping_mul(1_000_000) {
+        // An expired timer fires at once.
+        nanos if nanos <= 0 => Pace::Unlimited,
+        nanos => Pace::Every(permits, nanos),
+    }
+}
+
 #[test]
-fn no_client_is_ever_given_what_its_limiter_takes_for_no_limit() {
+fn the_limiter_of_the_go_library_takes_a_tiny_capacity_for_no_limit() {
+    assert_eq!(pace(0.5), Pace::Every(1, 2_000_000_000));
+    assert_eq!(pace(100.0), Pace::Every(2, 20_000_000));
+    assert_eq!((pace(-15.0), pace(0.0)), (Pace::Unlimited, Pace::Blocked));
+    assert_eq!(pace(1e-9), Pace::Every(1, 999_999_999_999_000_000), "one call in 31 years");
+    // An interval of more than 2^63 ns wraps.
+    let longest = 1e9 / 2f64.powi(63);
+    assert!(matches!(pace(longest * 1.001), Pace::Every(1, _)));
+    assert_eq!(pace(longest * 0.999), Pace::Unlimited);
+}
+
+#[test]
+fn no_client_is_granted_a_capacity_that_its_limiter_takes_for_no_limit() {
     let server = Server::shared();
     let mut clients: Vec<_> = (0..10).map(|n| server.client(&format!("client {n}"))).collect();
     for round in 0..8 {
         for (n, client) in clients.iter_mut().enumerate() {
-            let given = client.ask("limiter", 7.0 + 3.1 * n as f64);
-            assert_ne!(pace(given), Pace::Unlimited, "{given} in round {round} to client {n}");
+            let granted = client.ask("limiter", 7.0 + 3.1 * n as f64);
+            assert_ne!(pace(granted), Pace::Unlimited, "{granted} in round {round} to client {n}");
         }
     }
-    let given = server.client("tiny").ask("tiny", 1e-12);
-    assert_eq!(given, 0.0);
+    assert_eq!(server.client("tiny").ask("tiny", 1e-12), 0.0);
 }

@@ -141,7 +141,7 @@ fn three_commands_make_certificates_and_say_which_file_goes_where() {
     let init = certs(&["init"]);
     let [ca, ca_key] = ["ca.pem", "ca.key"].map(|file| directory.join(file).display().to_string());
     assert!(init.contains(&ca) && init.contains(&ca_key) && init.contains("--tls-ca"), "{init}");
-    let node = certs(&["issue", "node", "--host", "A.internal,10.0.0.1"]);
+    let node = certs(&["issue", "node", "--host", "A.internal,127.0.0.1"]);
     assert!(node.contains("the certificate of `a.internal`, a server"), "{node}");
     assert!(node.contains(&format!("leaseway serve --tls-cert {}", directory.join("node.pem").display())), "{node}");
     let alice = certs(&["issue", "alice"]);
@@ -149,6 +149,12 @@ fn three_commands_make_certificates_and_say_which_file_goes_where() {
     let mode = |file: &str| fs::metadata(directory.join(file)).unwrap().permissions().mode();
     assert_eq!((mode("node.key") & 0o777, mode("node.pem") & 0o077), (0o600, 0o044));
     let shown = leaseway(&["certs", "show", directory.to_str().unwrap()]).stdout;
-    assert!(shown.contains("node.pem: node") && shown.contains("names   a.internal, 10.0.0.1"), "{shown}");
+    assert!(shown.contains("node.pem: node") && shown.contains("names   a.internal, 127.0.0.1"), "{shown}");
     assert!(!shown.contains("PRIVATE"), "{shown}");
+    let file = |name: &str| directory.join(name).display().to_string();
+    let [node, node_key, alice, alice_key] = ["node.pem", "node.key", "alice.pem", "alice.key"].map(file);
+    let server = Server::with_flags(&["--tls-cert", &node, "--tls-key", &node_key, "--tls-ca", &ca]);
+    let tls = ["--tls-cert", &alice, "--tls-key", &alice_key, "--tls-ca", &ca];
+    let said = server.cli(&[&["get", "alice", "mysql", "40"][..], &tls].concat());
+    assert!(said.code == Some(0) && said.stdout.contains("alice may use 40"), "{said:?}");
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::harness::{
     doorman::Asks,
-    legacy_client::{LegacyClient, Unknown},
+    legacy_client::{LegacyClient, UnknownFields},
     server::Server,
     wait::eventually,
 };
@@ -24,14 +24,14 @@ fn makes_room(resource: &str, holder: &mut dyn Asks, newcomer: &mut dyn Asks) {
 #[test]
 fn a_client_that_keeps_unknown_fields_confirms_without_knowing() {
     let server = Server::shared();
-    makes_room("reuse kept", &mut server.legacy_client("holder", Unknown::Kept), &mut server.client("newcomer"));
+    makes_room("reuse kept", &mut server.legacy_client("holder", UnknownFields::Kept), &mut server.client("newcomer"));
 }
 
 #[test]
 fn a_client_that_drops_unknown_fields_confirms_by_exact_expiry_and_capacity() {
     let server = Server::shared();
-    let mut holder = Unhurried { client: server.legacy_client("holder", Unknown::Dropped), asked: 0 };
-    makes_room("reuse dropped", &mut holder, &mut server.legacy_client("newcomer", Unknown::Dropped));
+    let mut holder = Unhurried { client: server.legacy_client("holder", UnknownFields::Dropped), asked: 0 };
+    makes_room("reuse dropped", &mut holder, &mut server.legacy_client("newcomer", UnknownFields::Dropped));
 }
 
 /// Asks at most once in each second of the clock, as clients do. Without tokens, leases of the same second cannot be

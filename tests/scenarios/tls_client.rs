@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use leaseway_client::{Basis, Client, Resource};
+use leaseway_client::{Basis, Client, ClientTls, Credentials, Files, Resource};
 
 use crate::harness::{
-    certificates::Certificates,
+    authority::Authority,
     process::{Process, Said, leaseway, leaseway_reading},
     server::Server,
+    tls::{flags, text},
     wait::{block_on, eventually, runtime},
 };
 
@@ -16,14 +17,13 @@ fn words(words: &[String]) -> Vec<&str> {
 }
 
 /// A server whose clients need no certificate.
-fn server_alone(certificates: &Certificates) -> Server {
-    let [certificate, key] = ["node.pem", "node.key"].map(|file| certificates.file(file));
-    Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key])
+fn server_alone(authority: &Authority) -> Server {
+    Server::with_flags(&words(&flags(&Files { ca: None, ..authority.issued("node") })))
 }
 
 /// A server that asks for certificates.
-fn mutual(certificates: &Certificates, more: &[&str]) -> Server {
-    Server::with_flags(&[&words(&certificates.flags("node"))[..], more].concat())
+fn mutual(authority: &Authority, more: &[&str]) -> Server {
+    Server::with_flags(&[&words(&flags(&authority.issued("node")))[..], more].concat())
 }
 
 fn get(server: &str, flags: &[&str]) -> Said {
@@ -40,9 +40,9 @@ fn refused(said: &Said, code: i32, says: &str) {
 
 #[test]
 fn the_command_line_asks_over_tls_and_says_what_is_wrong() {
-    let certificates = Certificates::new();
-    let server = server_alone(&certificates);
-    let (address, ca) = (server.grpc().to_string(), certificates.ca());
+    let authority = Authority::with_node_and_alice();
+    let server = server_alone(&authority);
+    let (address, ca) = (server.grpc().to_string(), text(&authority.path("ca.pem")));
     granted(&get(&address, &["--tls-ca", &ca]));
     granted(&get(&format!("https://{address}"), &["--tls-ca", &ca]));
     granted(&get(&format!("localhost:{}", server.grpc().port()), &["--tls-ca", &ca]));
@@ -59,7 +59,11 @@ fn the_command_line_asks_over_tls_and_says_what_is_wrong() {
 
     refused(&get(&address, &[]), 69, "--tls-ca");
     refused(&get(&format!("https://{address}"), &[]), 69, "not issued by a CA that is trusted here");
-    refused(&get(&address, &["--tls-ca", &Certificates::new().ca()]), 69, "not issued by a CA that is trusted here");
+    refused(
+        &get(&address, &["--tls-ca", &text(&Authority::new("another").path("ca.pem"))]),
+        69,
+        "not issued by a CA that is trusted here",
+    );
     refused(&get(&address, &["--tls-ca", &ca, "--tls-server-name", "db.internal"]), 69, "is for other names");
     refused(&get(&format!("http://{address}"), &["--tls-ca", &ca]), 2, "write https://");
     let http = server.http().to_string();
@@ -69,6 +73,10 @@ fn the_command_line_asks_over_tls_and_says_what_is_wrong() {
 fn build(builder: leaseway_client::Builder) -> Client {
     let _inside = runtime().enter();
     builder.deadline(Duration::from_secs(2)).backoff_max(Duration::from_millis(100)).build().unwrap()
+}
+
+fn client_tls(files: Files) -> ClientTls {
+    ClientTls::new(&Credentials::load(files).unwrap(), None).unwrap()
 }
 
 fn has_lease(resource: &Resource) {
@@ -81,27 +89,27 @@ fn says(client: &Client, words: &str) {
 
 #[test]
 fn the_client_library_asks_over_tls_and_says_why_it_has_no_lease() {
-    let certificates = Certificates::new();
-    let server = mutual(&certificates, &[]);
+    let authority = Authority::with_node_and_alice();
+    let server = mutual(&authority, &[]);
     let address = server.grpc().to_string();
     let endpoint = || Client::builder().endpoint(format!("https://{address}"));
 
-    let client = build(endpoint().tls(&certificates.client(Some("alice"))));
+    let client = build(endpoint().tls(&client_tls(authority.issued("alice"))));
     let resource = client.resource("r").wants(10.0).open().unwrap();
     has_lease(&resource);
     assert_eq!(client.health().server, address);
 
-    let without = build(endpoint().tls(&certificates.client(None)));
+    let without = build(endpoint().tls(&client_tls(authority.trust())));
     let _waiting = without.resource("r").wants(1.0).open().unwrap();
     says(&without, "asks for a certificate");
-    let other = build(endpoint().tls(&Certificates::new().client(Some("alice"))));
+    let other = build(endpoint().tls(&client_tls(Authority::with_node_and_alice().issued("alice"))));
     let _waiting = other.resource("r").wants(1.0).open().unwrap();
     says(&other, "not issued by a CA that is trusted here");
     let clear = build(Client::builder().endpoint(&address));
     let _waiting = clear.resource("r").wants(1.0).open().unwrap();
     says(&clear, "speaks TLS");
     let plain = Server::development();
-    let tls = build(Client::builder().endpoint(plain.grpc().to_string()).tls(&certificates.client(None)));
+    let tls = build(Client::builder().endpoint(plain.grpc().to_string()).tls(&client_tls(authority.trust())));
     let _waiting = tls.resource("r").wants(1.0).open().unwrap();
     says(&tls, "speak TLS");
     block_on(client.close());

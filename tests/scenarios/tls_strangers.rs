@@ -3,7 +3,7 @@
 use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, ResourceRequest};
 use prost::Message as _;
 
-use crate::harness::{certificates::Certificates, golang, python, server::Server, wait::eventually};
+use crate::harness::{authority::Authority, foreign, server::Server, tls::text, wait::eventually};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -17,8 +17,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 #[test]
 #[cfg_attr(not(python), ignore = "needs LEASEWAY_TEST_PYTHON")]
 fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
-    let certificates = Certificates::new();
-    let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| certificates.file(file));
+    let authority = Authority::with_node_and_alice();
+    let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| text(&authority.path(file)));
     let entry = ResourceRequest {
         resource_id: Some("mysql".into()),
         priority: Some(0),
@@ -31,7 +31,7 @@ fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
     let ask = |server: &Server, own: &[&str]| {
         let address = format!("localhost:{}", server.grpc().port());
         let arguments = [&[&address[..], "/doorman.Capacity/GetCapacity", &request, &ca], own].concat();
-        python::call(&arguments)
+        foreign::call_with_python(&arguments)
     };
     let granted = |said: &str| {
         let answer = said.strip_prefix("ok ").unwrap_or_else(|| panic!("{said}"));
@@ -42,7 +42,7 @@ fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
     let one_sided = Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key]);
     granted(&ask(&one_sided, &[]));
     let mutual = Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key, "--tls-ca", &ca]);
-    let [own_key, own] = ["alice.key", "alice.pem"].map(|file| certificates.file(file));
+    let [own_key, own] = ["alice.key", "alice.pem"].map(|file| text(&authority.path(file)));
     granted(&ask(&mutual, &[&own_key, &own]));
     let without = ask(&mutual, &[]);
     assert!(without.starts_with("failed UNAVAILABLE"), "{without}");
@@ -51,12 +51,12 @@ fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
 #[test]
 #[cfg_attr(not(go_client), ignore = "needs LEASEWAY_TEST_GO_CLIENT")]
 fn go_with_grpc_has_a_lease_over_tls_and_mutual_tls_and_is_told_why_not() {
-    let (certificates, others) = (Certificates::new(), Certificates::new());
-    let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| certificates.file(file));
-    let [own, own_key] = ["alice.pem", "alice.key"].map(|file| certificates.file(file));
+    let (authority, others) = (Authority::with_node_and_alice(), Authority::new("another"));
+    let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| text(&authority.path(file)));
+    let [own, own_key] = ["alice.pem", "alice.key"].map(|file| text(&authority.path(file)));
     let ask = |server: &Server, more: &[&str]| {
         let address = format!("localhost:{}", server.grpc().port());
-        golang::call(&[&[&address[..], "alice", "mysql", "40"], more].concat())
+        foreign::call_with_go(&[&[&address[..], "alice", "mysql", "40"], more].concat())
     };
     let all = "asked 40\nrefreshed 20\nreleased\n";
 
@@ -67,7 +67,7 @@ fn go_with_grpc_has_a_lease_over_tls_and_mutual_tls_and_is_told_why_not() {
     for (flags, go_says, server_says) in [
         (vec![&ca], "failed Unavailable", "it has shown no certificate"),
         (
-            vec![&others.ca(), &own, &own_key],
+            vec![&text(&others.path("ca.pem")), &own, &own_key],
             "certificate signed by unknown authority",
             "does not accept this server's",
         ),

@@ -8,7 +8,7 @@ use std::{
 use super::{ELSEWHERE, Victim};
 use crate::harness::{
     doorman::Asks as _,
-    http2::{dial_plainly, hangs_up},
+    http2::{connect_tcp, hangs_up},
     prometheus::Scrape,
     push::watch,
     server::Server,
@@ -18,7 +18,7 @@ use crate::harness::{
 #[test]
 fn silent_connections_lock_no_newcomer_out() {
     let victim = Victim::with_flags(&["--max-connections", "50", "--address-share", "100"]);
-    let strangers: Vec<TcpStream> = (0..60).map(|_| dial_plainly(victim.server.grpc(), None)).collect();
+    let strangers: Vec<TcpStream> = (0..60).map(|_| connect_tcp(victim.server.grpc(), None)).collect();
     // All places are taken. Each newcomer from another address displaces an idle connection.
     for _ in 0..3 {
         victim.serves_others();
@@ -51,17 +51,17 @@ fn an_idle_connection_is_closed_and_its_client_does_not_notice() {
 fn the_listeners_of_pages_and_of_operators_have_limits_too() {
     let server = Server::with_flags(&["--max-page-connections", "8", "--admin", "127.0.0.1:0"]);
     for address in [server.http(), server.admin().parse().unwrap()] {
-        let mut strangers: Vec<TcpStream> = (0..12).map(|_| dial_plainly(address, None)).collect();
+        let mut strangers: Vec<TcpStream> = (0..12).map(|_| connect_tcp(address, None)).collect();
         let refused = strangers.split_off(8);
         assert!(refused.into_iter().all(|mut stream| hangs_up(&mut stream)));
         // Another address can still connect.
-        let mut other = dial_plainly(address, Some(ELSEWHERE));
+        let mut other = connect_tcp(address, Some(ELSEWHERE));
         other.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         assert!(hangs_up(&mut other));
         drop(strangers);
     }
     eventually("there is room again", || {
-        let mut again = dial_plainly(server.http(), None);
+        let mut again = connect_tcp(server.http(), None);
         again.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         again.read_to_string(&mut answer).ok()?;

@@ -7,7 +7,7 @@ use leaseway_proto::doorman::GetCapacityRequest;
 use super::{GET_CAPACITY, Ipv4Addr, Victim};
 use crate::harness::{
     doorman::{entry, request},
-    http2::{dial_plainly, framed},
+    http2::{connect_tcp, framed},
 };
 
 const CONNECTIONS: u64 = 400;
@@ -78,7 +78,7 @@ fn made_up_frames_end_no_more_than_their_connection() {
         let mut random = fastrand::Rng::with_seed(seed);
         // Each has its own address, because the rate of connections is limited by address.
         let from = Ipv4Addr::new(127, 8, random.u8(..), random.u8(1..255));
-        let mut stream = dial_plainly(victim.server.grpc(), Some(from.into()));
+        let mut stream = connect_tcp(victim.server.grpc(), Some(from.into()));
         // The server may have hung up already.
         let _ = stream.write_all(&conversation(&mut random, &asks));
         let _ = stream.shutdown(std::net::Shutdown::Write);

@@ -8,7 +8,7 @@ use tonic::Code;
 use super::{ELSEWHERE, GET_CAPACITY, GET_STATUS, Victim};
 use crate::harness::{
     doorman::{Doorman, entry, request},
-    http2::{Call, Ended, Http2, dial_plainly, hangs_up},
+    http2::{Call, Ended, Http2, connect_tcp, hangs_up},
     wait::eventually,
 };
 
@@ -62,7 +62,7 @@ fn a_connection_that_takes_nothing_of_its_answers_is_closed() {
 fn a_page_that_is_not_read_is_given_up() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     fill(&victim);
-    let mut stranger = dial_plainly(victim.server.http(), Some(ELSEWHERE));
+    let mut stranger = connect_tcp(victim.server.http(), Some(ELSEWHERE));
     // More than the socket buffers hold.
     for _ in 0..50 {
         let _ = stranger.write_all(b"GET /debug/resources HTTP/1.1\r\nHost: localhost\r\n\r\n");
