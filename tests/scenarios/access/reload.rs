@@ -195,7 +195,7 @@ fn the_audit_log_says_who_changed_what_and_who_was_denied() {
     let directory = tempfile::tempdir().unwrap();
     let audit = directory.path().join("audit.jsonl");
     let tokens = TokenFiles::of(&["ops", "web-1"]);
-    let probe = super::access::PROBE;
+    let probe = super::policy::PROBE;
     let config = ConfigFile::new(&with_rules(probe));
     let flags = ["--tokens", &tokens.server(), "--audit", audit.to_str().unwrap()];
     let peers = Peers::start(1, config, &flags);

@@ -12,7 +12,7 @@ use crate::harness::{
 
 /// `cluster/tree.yaml` with other addresses.
 fn file() -> ConfigFile {
-    let tree = include_str!("../../cluster/tree.yaml");
+    let tree = include_str!("../../../cluster/tree.yaml");
     let mut parts = tree.split("127.0.0.1:");
     let mut text = parts.next().unwrap().to_owned();
     let parts: Vec<_> = parts.collect();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-/// `UPDATE_GOLDENFILES=1 cargo test -p leaseway-tests client_weight` rewrites the list.
+/// `UPDATE_GOLDENFILES=1 cargo test -p leaseway-tests dependencies` rewrites the list.
 #[test]
 fn the_client_depends_on_what_is_written_down_and_on_nothing_of_the_server() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/client-dependencies.txt");

@@ -9,7 +9,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::page::Live;
+use super::status::Live;
 use crate::harness::{
     config::{ConfigFile, Template},
     foreign, http,
