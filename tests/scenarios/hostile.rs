@@ -1,6 +1,7 @@
 //! Attacks from the network: a real server stays within its limits and serves others meanwhile. docs/benchmarks.md has
 //! the costs of each attack.
 
+mod attacks;
 mod bodies;
 mod connections;
 mod frames;
