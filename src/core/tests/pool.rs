@@ -2,7 +2,7 @@
 //! and [`histories`] that it is safe in all cases.
 //!
 //! What the proposal of the light protocol demands, and which test would fail without it (`e2e`:
-//! `tests/scenarios/pools.rs`; `L`: a transcript):
+//! `tests/scenarios/operators/pools.rs`; `L`: a transcript):
 //!
 //! | | demand | test |
 //! |---|---|---|
