@@ -131,7 +131,7 @@ impl<'a> FaultInjector<'a> {
             let Some(master) = one.about_to_stop() else { continue };
             if !one.stalls_at_message() {
                 one.look(self.masters.is_master(master), now);
-            } else if !self.cluster.link(master, one.victims[1]).is_to_stall() {
+            } else if !self.cluster.link(master, one.victims[1]).waits_for_stall() {
                 one.is_late(now);
             }
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_client::LeaseTrace;
-use leaseway_history::{Operation, RegisterCall, unexplained};
+use leaseway_sim::accounting::linearizability::{Operation, RegisterCall, unexplained};
 use tokio::runtime::Runtime;
 
 use crate::{

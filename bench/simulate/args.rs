@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use leaseway_core::Reuse;
+use leaseway_core::policy::settings::Reuse;
 use leaseway_sim::{
     scenario::{BUILT_IN, Scenario, built_in, plan::Plan},
     units::{Algorithm, Between, Part, Span},

@@ -3,7 +3,7 @@
 use std::{env, fmt, path::PathBuf, process::ExitCode, time::Duration};
 
 use leaseway_client::{BadToken, TlsError};
-use leaseway_core::readable as number;
+use leaseway_core::types::readable as number;
 use leaseway_gateway::{GatewayError, RulesError};
 use leaseway_server::ServeError;
 use leaseway_server::config::{ConfigError, LoadError};

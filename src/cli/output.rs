@@ -11,8 +11,8 @@ use std::{fs, io};
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-pub(crate) use leaseway_core::readable as number;
-use leaseway_core::{escaped, escaped_lines};
+pub(crate) use leaseway_core::types::readable as number;
+use leaseway_core::types::{escaped, escaped_lines};
 use serde_json::Value;
 
 use crate::{Outcome, error::CliError};

@@ -45,7 +45,7 @@ pub enum OpenError {
     /// The resource is open as another kind. All handles of a resource have the same kind.
     #[error(
         "resource `{}` is open already, as a {is}; the same resource cannot be a {asked} as well",
-        leaseway_core::escaped(id)
+        leaseway_core::types::escaped(id)
     )]
     OtherKind {
         /// The resource.

@@ -37,7 +37,7 @@
 //! use std::sync::Arc;
 //!
 //! use leaseway_client::session::{Basis, Given, Mode, Pace, Session, Settings, Wants, Wire};
-//! use leaseway_core::Millis;
+//! use leaseway_core::types::Millis;
 //!
 //! let endpoints = vec!["a:5100".into(), "b:5100".into()];
 //! let mut session = Session::new(Settings { endpoints, pace: Pace::default(), resources_per_request: 1000, seed: 1 });
@@ -111,8 +111,8 @@ use std::{
 };
 
 use leaseway_core::{
-    Millis,
     planted::{self, Fault},
+    types::Millis,
 };
 
 pub use self::{

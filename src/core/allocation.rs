@@ -35,9 +35,9 @@
 //! Some capacities come in [whole units](units). Then dues are rounded down, and the units that are left over rotate
 //! among the holders, so that on average each has its exact due.
 
-pub(crate) mod division;
-pub(crate) mod settlement;
-pub(crate) mod units;
+pub mod division;
+pub mod settlement;
+pub mod units;
 
 use crate::{
     allocation::{
@@ -46,11 +46,7 @@ use crate::{
         units::{Rotation, UnitPart, left_over, whole},
     },
     policy::settings::Settings,
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims},
-        time::Millis,
-    },
+    types::{Amount, Claim, Claims, Millis, Sum, wanted},
 };
 
 /// A holder that gets a unit asks this much later than the one that gives it up.
@@ -58,7 +54,7 @@ const HAND_OVER: Millis = Millis(1000);
 
 /// How the capacity of one resource is allocated to its holders, each known by its slot in the ledger.
 pub(crate) struct Allocation {
-    pub(crate) division: Division,
+    division: Division,
     /// Present if units are whole.
     rotation: Option<Box<Rotation>>,
     /// Rises when left-over units pass to other holders.
@@ -93,12 +89,44 @@ impl Allocation {
         !keeps_claims
     }
 
+    pub(crate) fn division(&self) -> &Division {
+        &self.division
+    }
+
+    pub(crate) fn set_capacity(&mut self, capacity: Amount) {
+        self.division.set_capacity(capacity);
+    }
+
+    /// Sets the parent's terms; impossible ones are ignored. Returns whether they have changed.
+    pub(crate) fn set_parent_terms(&mut self, terms: Vec<(i16, Terms)>) -> bool {
+        self.division.set_parent_terms(terms)
+    }
+
+    /// Inserts the claims of the holder in `slot`.
+    pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
+        self.division.insert(slot, claims);
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
+        self.division.remove(slot, claims);
+    }
+
+    /// Replaces a claim of the holder in `slot`.
+    pub(crate) fn replace(&mut self, slot: u32, ordinal: usize, old: &Claim, new: &Claim) {
+        self.division.replace(slot, ordinal, old, new);
+    }
+
     /// The holder in `slot` has gone: removes its claims and its credit for left-over units.
     pub(crate) fn forget(&mut self, slot: u32, claims: &[Claim]) {
         self.division.remove(slot, claims);
         if let Some(rotation) = &mut self.rotation {
             rotation.forget(slot);
         }
+    }
+
+    /// The sum of the wants of `claims` after the client rules, without minimums.
+    pub(crate) fn ruled_wants(&self, claims: &[Claim]) -> Sum {
+        wanted(claims).map(|claim| self.division.ruled(claim).wants).collect()
     }
 
     /// The terms for claims of this priority.

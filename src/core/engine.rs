@@ -22,15 +22,10 @@ use crate::{
     planted::{self, Fault},
     policy::settings::{AlgorithmKind, Settings},
     resource::{
-        Answer, Birth, LoadReport, Outcome, Request, Resource,
+        Answer, LoadReport, Outcome, Request, Resource, ResourceOptions,
         supply::{DemandSummary, Source, Supply},
     },
-    types::{
-        amount::Amount,
-        claim::HolderKind,
-        principal::{PrincipalShare, SlotDelta},
-        time::Millis,
-    },
+    types::{Amount, HolderKind, Millis, PrincipalShare, SlotDelta},
 };
 
 use self::{
@@ -46,7 +41,7 @@ pub use self::{
 #[derive(Debug)]
 pub struct Setup {
     /// The resource. If it inherits anything, promises are kept: answers wait for commits.
-    pub birth: Birth,
+    pub options: ResourceOptions,
     /// Whether the quorum stores the notes of a pool.
     pub keeps_notes: bool,
     /// With a parent: until when it is in learning mode, if not all earlier promises are known.
@@ -82,32 +77,32 @@ pub const MIN_VISIT_INTERVAL: Millis = Millis(50);
 /// how many rounds there are. A resource in which nothing changes costs nothing.
 #[derive(Default)]
 struct Pacing {
-    looked: Option<Millis>,
+    last_visit: Option<Millis>,
 }
 
 impl Pacing {
     /// Whether watched holders may be visited.
-    fn may_look(&self, now: Millis) -> bool {
-        self.looked.is_none_or(|looked| now.since(looked) >= MIN_VISIT_INTERVAL) || planted::is(Fault::HintStorm)
+    fn may_visit(&self, now: Millis) -> bool {
+        self.last_visit.is_none_or(|visited| now.since(visited) >= MIN_VISIT_INTERVAL) || planted::is(Fault::HintStorm)
     }
 
     /// Notes the outcome of a visit. Returns when the next is due.
     fn note(&mut self, outcome: &Outcome, now: Millis) -> Option<Millis> {
-        if outcome.looked {
-            self.looked = Some(now);
+        if outcome.visited {
+            self.last_visit = Some(now);
         }
-        let earliest = self.looked.map_or(now, |looked| looked.plus(MIN_VISIT_INTERVAL));
-        outcome.next_look.map(|next| next.max(earliest))
+        let earliest = self.last_visit.map_or(now, |visited| visited.plus(MIN_VISIT_INTERVAL));
+        outcome.next_visit.map(|next| next.max(earliest))
     }
 }
 
 impl<T> ResourceEngine<T> {
     pub fn new(setup: Setup, moment: Moment<'_>, effects: &mut Effects<T>) -> ResourceEngine<T> {
-        let Setup { birth, keeps_notes, predecessor, idle_after } = setup;
+        let Setup { options, keeps_notes, predecessor, idle_after } = setup;
         let mut engine = ResourceEngine {
-            commits: birth.inherited.is_some().then(Commits::default),
-            waiting: (birth.source == Source::Parent).then(|| WaitingForSupply::new(predecessor, birth.since)),
-            resource: Resource::new(birth),
+            commits: options.inherited.is_some().then(Commits::default),
+            waiting: (options.source == Source::Parent).then(|| WaitingForSupply::new(predecessor, options.since)),
+            resource: Resource::new(options),
             pacing: Pacing::default(),
             note_writer: keeps_notes.then(NoteWriter::default),
             is_pool: false,
@@ -266,7 +261,7 @@ impl<T> ResourceEngine<T> {
         let is_first = self.resource.awaits_supply();
         if is_first {
             let has_met_strangers = self.resource.counters().unaccounted > 0;
-            self.resource.listen_until(waiting.learning_until(&settings, has_met_strangers));
+            self.resource.learn_until(waiting.learning_until(&settings, has_met_strangers));
         }
         waiting.gave_up = false;
         for WaitingRequest { request, ticket, .. } in waiting.answered_by_supply(is_first) {
@@ -356,8 +351,8 @@ impl<T> ResourceEngine<T> {
     fn settle(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) -> Option<u64> {
         let now = moment.now.at;
         let is_watched = |kind, id: &str| moment.environment.is_watched(kind, id);
-        let outcome = self.resource.outcome(now, self.pacing.may_look(now), is_watched);
-        let next_look = self.pacing.note(&outcome, now);
+        let outcome = self.resource.outcome(now, self.pacing.may_visit(now), is_watched);
+        let next_visit = self.pacing.note(&outcome, now);
         if let (Some(changes), Some(commits)) = (outcome.changes, &mut self.commits) {
             debug_assert!(effects.changes.is_none(), "effects are carried out after every input");
             commits.propose(changes.number);
@@ -370,7 +365,7 @@ impl<T> ResourceEngine<T> {
         {
             effects.asks_parent |= !std::mem::replace(&mut waiting.has_asked, true);
         }
-        if let Some(at) = next_look {
+        if let Some(at) = next_visit {
             self.wake_at(at, effects);
         }
         outcome.awaits

@@ -1,12 +1,12 @@
 //! What is safe: which leases may still be in use, and how much may therefore be given.
 //!
 //! # The problem
-//! A lease is a promise: its holder may use so much until it ends. The sum of all leases that holders may believe in
-//! must never exceed the capacity. That would be simple if the server knew what each holder believes. It does not:
-//! answers get lost, repeated and delayed, holders crash and restart, and masters change.
+//! A lease is a promise: its holder may use an amount of capacity until the lease ends. The sum of all leases that
+//! holders may believe in must never exceed the capacity. That would be simple if the server knew what each holder
+//! believes. It does not: answers get lost, repeated and delayed, holders crash and restart, and masters change.
 //!
 //! # The protocol
-//! Every lease has a [`Token`](crate::types::token::Token), a number that only rises. A request says which lease its
+//! Every lease has a [`Token`](crate::types::Token), a number that only rises. A request says which lease its
 //! holder has: the token, the amount and the expiry time ([`holder::Has`]). The server concludes from that, and from
 //! nothing else, which older leases the holder has stopped using.
 //!
@@ -83,44 +83,42 @@
 //! | E12 | leases that ended while there was no master can be claimed, too | [`inherited`], [`proposer`] |
 //! | E13 | parts of the unclaimed amount end on their own | [`inherited`], [`proposer`] |
 //!
-//! What a request says about leases is applied in [`crate::resource`], by the methods of [`LeaseBook`].
+//! [`confirm`] applies what a request says about leases.
 
-pub(crate) mod holder;
-pub(crate) mod inherited;
-pub(crate) mod ledger;
-pub(crate) mod promises;
-pub(crate) mod proposer;
+pub(crate) mod confirm;
+pub mod holder;
+pub mod inherited;
+pub mod ledger;
+pub mod promises;
+pub mod proposer;
+
+use std::{num::NonZeroU32, sync::Arc};
 
 use crate::{
     lease::{
-        holder::Grant,
+        holder::{Grant, Leases},
         inherited::InheritedLeases,
-        ledger::Ledger,
+        ledger::{Asked, Holder, HolderMode, Ledger, NOT_WATCHED},
         promises::Inherited,
         proposer::{PromiseReport, Proposal, Proposer, RoundState, begin_epoch},
     },
     planted::{self, Fault},
-    policy::settings::Reuse,
-    types::{
-        amount::Amount,
-        claim::{Claims, HolderKind},
-        time::{Millis, certain_end},
-        token::{Epoch, Token, Tokens},
-    },
+    policy::settings::{Reuse, Settings},
+    types::{Amount, Claims, Epoch, HolderKind, Millis, Principal, SlotDelta, Token, Tokens, certain_end},
 };
 
 /// The leases of one incarnation of a resource: those that it gave, those that it inherited, and what peers know of
 /// both.
 pub(crate) struct LeaseBook {
-    pub(crate) ledger: Ledger,
-    pub(crate) tokens: Tokens,
+    ledger: Ledger,
+    tokens: Tokens,
     /// Unclaimed leases of earlier masters, until the last of them ends.
     inherited: Option<Box<InheritedLeases>>,
     /// Absent if no promises are kept: then this master forgets its leases when it ends.
     proposer: Option<Box<Proposer>>,
-    /// When this master began: a lease that it cannot account for is older.
+    /// When this master began. Leases that it cannot account for are older.
     since: Millis,
-    /// Until then it may not know all leases that are in use.
+    /// The end of learning mode. Before it this master may not know all leases.
     learning_until: Millis,
 }
 
@@ -154,6 +152,21 @@ impl LeaseBook {
         }
     }
 
+    /// The records of the holders.
+    #[inline]
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.tokens.epoch()
+    }
+
+    /// Whether this master gave the lease with this token.
+    pub(crate) fn issued(&self, token: Token) -> bool {
+        self.tokens.issued(token)
+    }
+
     pub(crate) fn since(&self) -> Millis {
         self.since
     }
@@ -169,6 +182,121 @@ impl LeaseBook {
     /// Whether peers store what this master promises.
     pub(crate) fn keeps_promises(&self) -> bool {
         self.proposer.is_some()
+    }
+
+    /// Adds a holder without claims and leases. Returns its slot.
+    pub(crate) fn add_holder(&mut self, kind: HolderKind, id: Arc<str>, principal: Principal) -> u32 {
+        self.ledger.insert(kind, id, principal)
+    }
+
+    pub(crate) fn remove_holder(&mut self, slot: u32) -> Holder {
+        self.ledger.remove(slot)
+    }
+
+    /// Gives a holder another id, which no other holder has.
+    pub(crate) fn rename(&mut self, slot: u32, id: Arc<str>) {
+        self.ledger.rename(slot, id);
+    }
+
+    /// Removes the claims of a holder and its place in the watch list; its leases stay. Returns both.
+    pub(crate) fn detach(&mut self, slot: u32) -> (Claims, u32) {
+        let claims = self.ledger.holder(slot).claims.clone();
+        self.ledger.set_claims(slot, Claims::new());
+        self.ledger.set_waits(slot, false);
+        (claims, self.set_watch(slot, NOT_WATCHED))
+    }
+
+    /// The holder has given back all leases. Its record stays until then, because a delayed request would be taken for a
+    /// new one (rule E2).
+    pub(crate) fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
+        let holder = self.ledger.holder_mut(slot);
+        holder.asked = None;
+        holder.leases.bury();
+        self.ledger.remember(slot, now, until);
+    }
+
+    pub(crate) fn set_claims(&mut self, slot: u32, claims: Claims) {
+        self.ledger.set_claims(slot, claims);
+    }
+
+    /// Notes in all claims which client rule applies to them.
+    pub(crate) fn put_rules(&mut self, settings: &Settings) {
+        let slots: Vec<u32> = self.ledger.iter_from(0).map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let holder = self.ledger.holder_mut(slot);
+            settings.put_rule(holder.kind, &holder.id, &mut holder.claims);
+        }
+    }
+
+    pub(crate) fn set_mode(&mut self, slot: u32, mode: HolderMode) {
+        self.ledger.set_mode(slot, mode);
+    }
+
+    /// Notes the request of a holder. `round`: the sub-round that it takes part in.
+    pub(crate) fn note_request(&mut self, slot: u32, asked: Asked, round: u32) {
+        let holder = self.ledger.holder_mut(slot);
+        (holder.asked, holder.round) = (Some(asked), round);
+    }
+
+    /// The refresh interval in the answer to the last request of a holder.
+    pub(crate) fn set_interval(&mut self, slot: u32, interval: NonZeroU32) {
+        if let Some(asked) = &mut self.ledger.holder_mut(slot).asked {
+            asked.interval = interval;
+        }
+    }
+
+    /// Notes whether a holder was given visibly less than it is due.
+    pub(crate) fn set_waits(&mut self, slot: u32, waits: bool) {
+        self.ledger.set_waits(slot, waits);
+    }
+
+    /// Sets the place of a holder in the watch list. Returns the place before.
+    pub(crate) fn set_watch(&mut self, slot: u32, place: u32) -> u32 {
+        std::mem::replace(&mut self.ledger.holder_mut(slot).watch, place)
+    }
+
+    /// Notes which holders have one of the left-over units. Returns whether that has changed. `winners` are in ascending
+    /// order.
+    pub(crate) fn set_extra_units(&mut self, winners: &[u32]) -> bool {
+        let holders = self.ledger.iter_from(0);
+        let had: Vec<u32> = holders.filter(|(_, holder)| holder.extra).map(|(slot, _)| slot).collect();
+        had.iter().for_each(|slot| self.ledger.holder_mut(*slot).extra = false);
+        winners.iter().for_each(|slot| self.ledger.holder_mut(*slot).extra = true);
+        had != winners
+    }
+
+    /// Keeps the record of a holder for one lease length, although its request is left out of the answer.
+    pub(crate) fn remember(&mut self, slot: u32, now: Millis, lease: Millis) {
+        self.ledger.remember(slot, now, certain_end(now, lease));
+    }
+
+    /// Updates the sums after statements about leases were applied to a record.
+    pub(crate) fn recount(&mut self, slot: u32, now: Millis) {
+        self.ledger.recount(slot, now);
+    }
+
+    /// The outstanding amount of a holder counts until the end of its leases, which the horizon must cover.
+    pub(crate) fn cover_outstanding(&mut self, slot: u32) {
+        let leases = &self.ledger.holder(slot).leases;
+        if leases.reports_outstanding() {
+            self.cover_until(leases.last_end());
+        }
+    }
+
+    /// Puts copied leases into a record that has none.
+    pub(crate) fn put_leases(&mut self, slot: u32, leases: Leases, now: Millis) {
+        self.ledger.holder_mut(slot).leases = leases;
+        self.ledger.recount(slot, now);
+    }
+
+    /// See [`Ledger::expire`].
+    pub(crate) fn expire(&mut self, now: Millis, budget: usize, visited: impl FnMut(u32, Option<Holder>)) {
+        self.ledger.expire(now, budget, visited);
+    }
+
+    /// The changes of the places of principals since the last call.
+    pub(crate) fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
+        self.ledger.drain_slot_deltas()
     }
 
     /// Gives the holder in `slot` a lease. Returns its token.
@@ -196,7 +324,7 @@ impl LeaseBook {
         }
     }
 
-    /// A lease may be believed until then.
+    /// A lease is live until `end`.
     pub(crate) fn cover_until(&mut self, end: Millis) {
         if let Some(proposer) = &mut self.proposer {
             proposer.cover_until(end);

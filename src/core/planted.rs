@@ -38,11 +38,11 @@ pub enum Fault {
     UnclaimedEndsEarly,
     /// A holder may claim more than is unclaimed.
     ClaimsBeyondUnclaimed,
-    /// `counted_from` does not rise when the capacity of ended leases is given to others, so holders can claim those
+    /// `high_water_mark` does not rise when the capacity of ended leases is given to others, so holders can claim those
     /// leases from the next master.
-    CountedFromStays,
-    /// An ended lease can be claimed although it is older than `counted_from`.
-    IgnoresCountedFrom,
+    HighWaterMarkStays,
+    /// An ended lease can be claimed although it is older than `high_water_mark`.
+    IgnoresHighWaterMark,
     /// Below a parent, a holder may keep an ended lease, although the parent may have lent that capacity to others.
     KeepsLapsed,
     /// The lease that a holder shows counts even if it could not be claimed.
@@ -136,8 +136,8 @@ const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::UnclaimedIsFree, "unclaimed-is-free", "E1"),
     (Fault::UnclaimedEndsEarly, "unclaimed-ends-early", "E2"),
     (Fault::ClaimsBeyondUnclaimed, "claims-beyond-unclaimed", "E4"),
-    (Fault::CountedFromStays, "counted-from-stays", "E12"),
-    (Fault::IgnoresCountedFrom, "ignores-counted-from", "E12"),
+    (Fault::HighWaterMarkStays, "counted-from-stays", "E12"),
+    (Fault::IgnoresHighWaterMark, "ignores-counted-from", "E12"),
     (Fault::KeepsLapsed, "keeps-lapsed", "E12"),
     (Fault::KeepsFailedClaims, "keeps-failed-claims", "E6"),
     (Fault::AppliesStaleClaims, "applies-stale-claims", "E3"),

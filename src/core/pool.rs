@@ -20,19 +20,15 @@
 
 mod accounts;
 mod assignments;
+#[cfg(test)]
+mod audit;
 mod demand;
 mod events;
 mod free;
-mod law;
 mod member;
-mod memory;
-mod note_pacing;
 mod notes;
 mod priority;
 mod report;
-mod sorted;
-#[cfg(test)]
-mod tests;
 mod total;
 
 use std::{
@@ -40,11 +36,11 @@ use std::{
     sync::Arc,
 };
 
+pub use accounts::memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
 pub use assignments::{AssignError, Assigned};
 pub(crate) use demand::PoolRequest;
 pub use demand::{News, Usage, UsageBelow};
 pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
-pub use memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
 pub use report::{PoolCursor, PoolFilter, PoolMember, PoolPage, PoolReport, PoolStanding, PoolState};
 
 use self::{
@@ -58,12 +54,7 @@ use self::{
 };
 use crate::{
     policy::settings::{PoolSettings, Settings},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind, MAX_SLICES},
-        principal::PrincipalShare,
-        time::{Millis, certain_end},
-    },
+    types::{Amount, Claim, Claims, HolderKind, MAX_SLICES, Millis, PrincipalShare, Sum, certain_end},
 };
 
 /// The maximum number of holders that one request moves, besides those that are moved by ticks.
@@ -103,11 +94,11 @@ pub(crate) struct Pool {
     idle: Sum,
     /// Units that members have reported as used.
     spent: f64,
-    /// Additional usage by clients whose reports are old. It keeps the total from rising, but cuts no client off:
+    /// Additional usage by clients filter reports are old. It keeps the total from rising, but cuts no client off:
     /// a late message is no overload.
-    doubt: Sum,
+    possible_use: Sum,
     /// The number of holders with capacity that have not asked this master yet.
-    unheard: usize,
+    unseen: usize,
     /// Inherited leases that nobody has claimed yet.
     unclaimed: Amount,
     /// Capacity held by connected clients.
@@ -122,7 +113,7 @@ pub(crate) struct Pool {
     /// An underrun has ended, but members still have more than the total: [`PoolEventKind::Relieved`] is to come.
     awaits_relief: bool,
     events: Events,
-    told_total: Amount,
+    reported_total: Amount,
     /// The claims for a parent, by priority.
     bands: BTreeMap<i16, (u64, Sum)>,
     moves: u64,
@@ -132,7 +123,7 @@ pub(crate) struct Pool {
 #[derive(Debug, Clone, Copy)]
 struct Underrun {
     deadline: Millis,
-    told: Amount,
+    reported: Amount,
 }
 
 impl Pool {
@@ -160,8 +151,8 @@ impl Pool {
             uses: Sum::ZERO,
             idle: Sum::ZERO,
             spent: 0.0,
-            doubt: Sum::ZERO,
-            unheard: 0,
+            possible_use: Sum::ZERO,
+            unseen: 0,
             unclaimed: Amount::ZERO,
             connected: Sum::ZERO,
             reports: BTreeSet::new(),
@@ -171,7 +162,7 @@ impl Pool {
             underrun: None,
             awaits_relief: false,
             events: Events::default(),
-            told_total: settings.capacity,
+            reported_total: settings.capacity,
             bands: BTreeMap::new(),
             moves: 0,
         }
@@ -193,7 +184,7 @@ impl Pool {
     }
 
     /// The least grant that is of use to a client. (A sum of tenths may miss one by a rounding.)
-    pub(crate) fn least_grant(&self) -> Amount {
+    pub(crate) fn min_grant(&self) -> Amount {
         Amount::clamped(self.settings.min_capacity.get() * (1.0 - 1e-9))
     }
 
@@ -201,7 +192,7 @@ impl Pool {
         let Some(member) = self.member(slot) else { return Amount::ZERO };
         let places = match member.free {
             Free::Pending(_) | Free::Served(_) => self.settings.min_capacity,
-            _ if member.node_seats() > 0 => self.due_to_node(member.node_seats()),
+            _ if member.node_places() > 0 => self.due_to_node(member.node_places()),
             _ => Amount::ZERO,
         };
         member.target.saturating_add(places)
@@ -230,7 +221,7 @@ impl Pool {
         self.members.get(slot as usize)?.as_deref()
     }
 
-    fn seated(&self, slot: u32) -> &Member {
+    fn expect_member(&self, slot: u32) -> &Member {
         self.member(slot).expect("every slot in an order is a member")
     }
 
@@ -256,7 +247,7 @@ impl Pool {
         self.calm_since = if self.is_calm() { self.calm_since.or(Some(now)) } else { None };
         let speed = self.settings.time_factor * self.weights().0;
         self.clock.advance(now, speed, self.settings.negative_tc);
-        self.bill_the_absent(now, budget);
+        self.bill_absent(now, budget);
         self.balance(now, budget);
     }
 
@@ -266,8 +257,8 @@ impl Pool {
             return;
         }
         self.cut_overload(&mut budget);
-        self.tell_total();
-        self.reckon_shares(&mut budget);
+        self.emit_total();
+        self.update_shares(&mut budget);
         self.place_priority(&mut budget);
         self.watch_underrun(now, &mut budget);
         self.place_free(&mut budget);
@@ -284,16 +275,16 @@ impl Pool {
         let Some(mut member) = self.take_out(slot) else { return };
         member.accrue(self.clock.at);
         let before = std::mem::replace(&mut member.granted, capacity);
-        let goes_on = std::mem::take(&mut member.goes_on);
-        let had = before > Amount::ZERO || goes_on;
+        let continues = std::mem::take(&mut member.continues);
+        let had = before > Amount::ZERO || continues;
         if capacity == Amount::ZERO {
             self.leave_place(&mut member);
             member.fraction = 1.0;
-            self.reports_no_more(&mut member, slot);
+            self.drop_report(&mut member, slot);
         } else {
             if !had {
                 member.costs = member::Costs { until: self.clock.at, ..member.costs };
-                (member.costs.time, member.costs.request, member.costs.told) = (0.0, 0.0, 0.0);
+                (member.costs.time, member.costs.request, member.costs.announced) = (0.0, 0.0, 0.0);
             }
             self.take_place(&mut member);
             if self.learning && member.is_priority() {
@@ -307,28 +298,28 @@ impl Pool {
         let cost = self.cost(&member);
         self.put_back(slot, member);
         match (had, capacity > Amount::ZERO) {
-            (false, true) => self.tell(slot, PoolEventKind::Connected, cause),
+            (false, true) => self.emit(slot, PoolEventKind::Connected, cause),
             (true, false) => {
-                let cause = if cause == Cause::Asked { self.seated(slot).cause } else { cause };
-                self.tell(slot, PoolEventKind::Disconnected, cause);
+                let cause = if cause == Cause::Asked { self.expect_member(slot).cause } else { cause };
+                self.emit(slot, PoolEventKind::Disconnected, cause);
             }
-            (true, true) if before != capacity => self.tell(slot, PoolEventKind::Update, cause),
+            (true, true) if before != capacity => self.emit(slot, PoolEventKind::Update, cause),
             _ => {}
         }
         if self.assignments.passes_mark(kind, &id, cost) {
-            self.tell(slot, PoolEventKind::Alarm, Cause::Used);
+            self.emit(slot, PoolEventKind::Alarm, Cause::Used);
         }
-        self.tell_relief();
+        self.emit_relief();
     }
 
-    pub(crate) fn gone(&mut self, slot: u32, held: Sum, cause: Cause) {
+    pub(crate) fn remove_member(&mut self, slot: u32, held: Sum, cause: Cause) {
         if self.member(slot).is_some_and(Member::is_connected) {
             self.granted(slot, Amount::ZERO, held, cause);
         }
         if let Some(mut member) = self.take_out(slot) {
-            self.no_free_client(&mut member);
-            self.reports_no_more(&mut member, slot);
-            self.note_gone(&mut member, slot);
+            self.leave_free(&mut member);
+            self.drop_report(&mut member, slot);
+            self.note_removed(&mut member, slot);
             self.moves += 1;
         }
     }
@@ -341,7 +332,7 @@ impl Pool {
         member.inherited = true;
         member.granted = moved;
         if kind == HolderKind::Client && moved <= self.settings.min_capacity {
-            member.take_for_stranger(self.settings.min_capacity);
+            member.assume_free(self.settings.min_capacity);
             self.join_free(&mut member, id);
         } else {
             member.keep(moved);
@@ -379,9 +370,9 @@ impl Pool {
         self.used -= member.used;
         self.uses -= member.uses;
         self.idle -= member.idle;
-        self.doubt -= member.doubt;
-        self.unheard -= usize::from(member.is_unknown_yet());
-        for claim in &member.demand.told {
+        self.possible_use -= member.possible_use;
+        self.unseen -= usize::from(member.is_unseen());
+        for claim in &member.demand.reported_claims {
             if let Some((subclients, wants)) = self.bands.get_mut(&claim.priority) {
                 *subclients -= u64::from(claim.subclients);
                 *wants -= claim.wants;
@@ -403,12 +394,12 @@ impl Pool {
         member.idle = if is_known { member.granted.saturating_sub(member.in_use()) } else { Amount::ZERO };
         self.idle += member.idle;
         let silent = member.is_silent && member.counts();
-        member.doubt = if silent { member.kept().saturating_sub(member.used) } else { Amount::ZERO };
-        self.doubt += member.doubt;
-        self.unheard += usize::from(member.is_unknown_yet());
+        member.possible_use = if silent { member.kept().saturating_sub(member.used) } else { Amount::ZERO };
+        self.possible_use += member.possible_use;
+        self.unseen += usize::from(member.is_unseen());
         self.free.insert(&member, slot);
         self.priority.insert(&member, slot);
-        for claim in &member.demand.told {
+        for claim in &member.demand.reported_claims {
             let (subclients, wants) = self.bands.entry(claim.priority).or_default();
             *subclients += u64::from(claim.subclients);
             *wants += claim.wants;

@@ -2,33 +2,30 @@
 //!
 //! A [`Resource`] is made of two parts. The [`Allocation`] knows what each holder is due and nothing about leases. The
 //! [`LeaseBook`] knows which leases may be in use and nothing about fairness. A [round](Resource::round) uses both: it
-//! applies what the waiting requests say about leases ([`confirm`]), inserts what they want, computes what their holders
+//! applies what the waiting requests say about leases ([`crate::lease::confirm`]), inserts what they want, computes what their holders
 //! are due, and gives each as much of it as is safe.
 //!
 //! Decisions depend on the arguments alone. The caller provides the time and sends the answers.
 
 mod capacity;
-mod confirm;
-mod explain;
-mod forecast;
-mod hints;
 pub mod invariant;
 mod messages;
 mod names;
 mod outcome;
 mod pool;
-mod report;
+pub mod report;
 mod round;
-pub(crate) mod supply;
-pub(crate) mod watch_list;
+pub mod supply;
+pub mod watch_list;
 
 use crate::{
     allocation::Allocation,
     lease::{
         LeaseBook,
         inherited::{InheritedChange, WantsChange},
-        ledger::{NOT_WATCHED, Sums},
+        ledger::Sums,
         promises::Inherited,
+        proposer::PromiseReport,
     },
     planted::{self, Fault},
     policy::settings::Settings,
@@ -39,35 +36,25 @@ use crate::{
         supply::{Source, SupplyState},
         watch_list::WatchList,
     },
-    types::{
-        amount::{Amount, Sum},
-        claim::Claims,
-        principal::{PrincipalShare, SlotDelta},
-        time::Millis,
-        token::Epoch,
-    },
+    types::{Amount, Claims, Epoch, Millis, PrincipalShare, SlotDelta, Sum},
 };
 
 pub use capacity::{LoadError, LoadReport, Overridden};
-pub use explain::{Block, DueRule, Explanation, Others};
-pub use forecast::{DueChange, Forecast, Foreseen, HolderCopy, Moved};
 pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
 pub use outcome::Outcome;
 pub use report::{HolderReport, ResourceReport, SupplyReport};
 pub use round::RoundScratch;
 
-pub use crate::lease::proposer::PromiseReport;
-
 /// The arguments of [`Resource::new`].
 #[derive(Debug, Clone)]
-pub struct Birth {
+pub struct ResourceOptions {
     pub settings: Settings,
     pub source: Source,
     /// Where its tokens start, unless it inherits later ones.
     pub epoch: Epoch,
-    /// When this master began: a lease that it cannot account for is older.
+    /// When this master began. Leases that it cannot account for are older.
     pub since: Millis,
-    /// Until then it is in learning mode: the capacity counts as lent until holders have claimed it.
+    /// The end of learning mode, in which the capacity counts as lent until holders have claimed it.
     pub learning_until: Millis,
     /// The promises of earlier masters; empty if there were none. `None`: no promises are kept, and what this master
     /// gives is forgotten with it.
@@ -102,14 +89,14 @@ pub struct Resource {
     seed: u64,
 }
 
-/// How many places may be taken.
+/// The limits of places.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     max_holders: usize,
     place_share: PrincipalShare,
 }
 
-/// The traces of a round that are looked at after it.
+/// The results of the last round.
 #[derive(Default)]
 struct LastRound {
     /// Rises with each sub-round.
@@ -124,8 +111,9 @@ struct LastRound {
 
 impl Resource {
     /// A resource without holders, except for inherited ones.
-    pub fn new(birth: Birth) -> Resource {
-        let Birth { mut settings, source, epoch, since, learning_until, inherited, max_holders, seed } = birth;
+    pub fn new(options: ResourceOptions) -> Resource {
+        let ResourceOptions { mut settings, source, epoch, since, learning_until, inherited, max_holders, seed } =
+            options;
         if source == Source::Parent {
             // Regardless of the template: nothing has been lent yet.
             settings.capacity = Amount::ZERO;
@@ -148,7 +136,7 @@ impl Resource {
         resource.renew_pool(seed);
         if let Some(inherited) = inherited {
             let change = resource.book.inherit(inherited);
-            resource.after(change);
+            resource.apply_change(change);
             resource.end_parts(since);
         }
         if learning_until > since && source == Source::Own {
@@ -161,12 +149,12 @@ impl Resource {
     pub fn tick(&mut self, now: Millis) -> bool {
         self.expire(now, EXPIRE_PER_TICK);
         self.end_inherited(now);
-        self.end_of_supply(now);
-        self.end_of_report(now);
+        self.expire_supply(now);
+        self.expire_report(now);
         self.tick_pool(now);
         self.deal_units(now);
-        self.forget_names(now);
-        self.book.ledger.len() == 0 && !self.book.has_inherited()
+        self.names.forget_unused(&self.book, self.settings.lease, now);
+        self.book.ledger().len() == 0 && !self.book.has_inherited()
     }
 
     /// Puts new settings in force. Leases stay; capacity and terms change with the next round. A change of algorithm or
@@ -177,7 +165,7 @@ impl Resource {
         if self.has_parent() {
             settings.capacity = self.settings.capacity;
         } else {
-            self.template_says(&mut settings);
+            self.apply_template(&mut settings);
         }
         if settings == self.settings {
             return;
@@ -185,11 +173,11 @@ impl Resource {
         let has_new_rules = settings.clients != self.settings.clients;
         if self.allocation.configure(&settings) {
             if has_new_rules {
-                self.put_rules(&settings);
+                self.book.put_rules(&settings);
             }
-            self.forget_told();
-            for (slot, holder) in self.book.ledger.iter_from(0) {
-                self.allocation.division.insert(slot, &holder.claims);
+            self.forget_last_report();
+            for (slot, holder) in self.book.ledger().iter_from(0) {
+                self.allocation.insert(slot, &holder.claims);
             }
         }
         let before = std::mem::replace(&mut self.settings, settings).capacity;
@@ -204,13 +192,13 @@ impl Resource {
     fn set_capacity(&mut self, capacity: Amount) {
         self.reforms += u64::from(capacity != self.settings.capacity);
         self.settings.capacity = capacity;
-        self.allocation.division.set_capacity(capacity);
+        self.allocation.set_capacity(capacity);
         if let Some(pool) = &mut self.pool {
             pool.set_base(capacity);
         }
     }
 
-    /// How many [`places`](Self::places) may be taken from now on; those that are may stay taken.
+    /// Sets the maximum number of [`places`](Self::places). Places beyond it stay taken.
     pub fn set_max_holders(&mut self, most: usize) {
         self.limits.max_holders = most;
     }
@@ -220,18 +208,18 @@ impl Resource {
     }
 
     pub fn sums(&self) -> Sums {
-        self.book.ledger.sums()
+        self.book.ledger().sums()
     }
 
     /// Entries that count against the limit: holders, and each band of a child node beyond its first.
     pub fn places(&self) -> usize {
-        self.book.ledger.places()
+        self.book.ledger().places()
     }
 
     /// How the places of each principal have changed since the last call. The caller subtracts what was noted when this
     /// incarnation is dropped.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
-        self.book.ledger.drain_slot_deltas()
+        self.book.drain_slot_deltas()
     }
 
     /// The places of those answers of the last round that may be larger once the parent knows what is wanted here now, in
@@ -241,7 +229,7 @@ impl Resource {
     }
 
     pub fn holders(&self) -> usize {
-        self.book.ledger.len()
+        self.book.ledger().len()
     }
 
     pub fn counters(&self) -> Counters {
@@ -252,12 +240,16 @@ impl Resource {
     pub fn next_expiry(&self) -> Option<Millis> {
         let of_pool = self.pool.as_ref().and_then(|pool| pool.next_deadline());
         let others = self.book.next_end_of_inherited().into_iter().chain(of_pool).chain(self.load_reported_until());
-        self.book.ledger.next_expiry().into_iter().chain(others).min()
+        self.book.ledger().next_expiry().into_iter().chain(others).min()
     }
 
     pub fn bytes(&self) -> usize {
         let pool = self.pool.as_ref().map_or(0, |pool| pool.bytes());
-        size_of::<Self>() + pool + self.book.ledger.bytes() + self.allocation.division.bytes() + self.watch_list.bytes()
+        size_of::<Self>()
+            + pool
+            + self.book.ledger().bytes()
+            + self.allocation.division().bytes()
+            + self.watch_list.bytes()
     }
 
     /// Whether holders share one capacity: dividing algorithms, and everything that is cut from a parent's lease unless
@@ -290,7 +282,7 @@ impl Resource {
     fn expire(&mut self, now: Millis, budget: usize) {
         let (allocation, counters, watch_list) = (&mut self.allocation, &mut self.counters, &mut self.watch_list);
         let mut lapsed = self.pool.is_some().then_some(&mut self.last_round.lapsed);
-        self.book.ledger.expire(now, budget, |slot, forgotten| {
+        self.book.expire(now, budget, |slot, forgotten| {
             if let Some(holder) = &forgotten {
                 allocation.forget(slot, &holder.claims);
                 watch_list.remove(holder.watch);
@@ -300,41 +292,40 @@ impl Resource {
                 lapsed.push((slot, forgotten.is_some()));
             }
         });
-        self.pool_looks_at();
+        self.notify_pool_of_expiry();
     }
 
     fn release(&mut self, release: &Release, now: Millis) {
-        let Some(slot) = self.released_by(release) else { return };
+        let Some(slot) = self.names.released_by(release, &self.book) else { return };
         let (everything, returned) = self.book.release(slot, release.kind, release.token, now);
         self.give_back(returned);
         if !everything && !planted::is(Fault::ReleasesEverything) {
-            self.book.ledger.recount(slot, now);
+            self.book.recount(slot, now);
             self.pool_grants(slot, Cause::Released);
         } else if let Some(until) = self.book.inherited_until() {
             self.bury(slot, now, until);
         } else {
-            let holder = self.book.ledger.remove(slot);
+            let holder = self.book.remove_holder(slot);
             self.forget(slot, &holder.claims, holder.watch);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn knows_no_names(&self) -> bool {
+        self.names.is_empty()
     }
 
     fn forget(&mut self, slot: u32, claims: &Claims, watch: u32) {
         self.allocation.forget(slot, claims);
         self.watch_list.remove(watch);
-        self.pool_loses(slot, Cause::Released);
+        self.pool_removes(slot, Cause::Released);
     }
 
-    /// The same, but its record stays until then: a delayed request would be taken for a new one (rule E2).
+    /// The same, but the record stays until `until`.
     fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
-        let holder = self.book.ledger.holder_mut(slot);
-        let watch = std::mem::replace(&mut holder.watch, NOT_WATCHED);
-        holder.asked = None;
-        holder.leases.bury();
-        let claims = self.book.ledger.holder(slot).claims.clone();
+        let (claims, watch) = self.book.detach(slot);
         self.forget(slot, &claims, watch);
-        self.book.ledger.set_claims(slot, Claims::new());
-        self.book.ledger.set_waits(slot, false);
-        self.book.ledger.remember(slot, now, until);
+        self.book.bury(slot, now, until);
     }
 
     /// A master without knowledge of earlier leases assumes that the whole capacity was lent until then.
@@ -344,25 +335,25 @@ impl Resource {
         }
         let whole = self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.most());
         let change = self.book.assume_lent(whole, until);
-        self.after(change);
+        self.apply_change(change);
     }
 
     /// The capacity has risen from `before` while leases of earlier masters are not all known.
     fn raise_unclaimed(&mut self, before: Amount) {
         if self.is_bounded() {
             let change = self.book.raise_unclaimed(self.settings.capacity, before);
-            self.after(change);
+            self.apply_change(change);
         }
     }
 
     fn give_back(&mut self, claimed: impl Into<Sum>) {
         let change = self.book.give_back(claimed);
-        self.after(change);
+        self.apply_change(change);
     }
 
     fn end_parts(&mut self, now: Millis) {
         if let Some(changes) = self.book.end_parts(now) {
-            self.after(InheritedChange::Amount);
+            self.apply_change(InheritedChange::Amount);
             changes.iter().for_each(|change| self.replace_inherited_wants(change));
         }
     }
@@ -371,28 +362,28 @@ impl Resource {
     fn end_inherited(&mut self, now: Millis) {
         self.end_parts(now);
         let Some((slot, wants)) = self.book.end_inherited(now, self.settings.lease) else { return };
-        self.allocation.division.remove(slot, &wants);
+        self.allocation.remove(slot, &wants);
         if let Some(pool) = &mut self.pool {
-            pool.remove_inherited(slot, self.book.ledger.sums().held);
+            pool.remove_inherited(slot, self.book.ledger().sums().held);
         }
     }
 
-    /// Tells the allocation and the pool what has become of the unclaimed leases.
-    fn after(&mut self, change: InheritedChange) {
+    /// Passes a change of the unclaimed leases to the allocation and the pool.
+    fn apply_change(&mut self, change: InheritedChange) {
         if let InheritedChange::Begun(slot) = change {
-            self.allocation.division.insert(slot, &self.book.ledger.holder(slot).claims);
+            self.allocation.insert(slot, &self.book.ledger().holder(slot).claims);
         }
         let Some(pool) = self.pool.as_mut().filter(|_| change != InheritedChange::None) else { return };
         if let Some((slot, unclaimed)) = self.book.unclaimed_record() {
             pool.set_unclaimed(slot, unclaimed);
         }
         if matches!(change, InheritedChange::Begun(_)) {
-            pool.begin_with(self.book.ledger.sums().held);
+            pool.begin_with(self.book.ledger().sums().held);
         }
     }
 
     fn replace_inherited_wants(&mut self, change: &WantsChange) {
-        self.allocation.division.replace(change.slot, change.ordinal, &change.old, &change.new);
+        self.allocation.replace(change.slot, change.ordinal, &change.old, &change.new);
     }
 }
 

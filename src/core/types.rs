@@ -1,10 +1,29 @@
 //! Amounts, times, tokens, claims: the values that everything else is made of.
 
-pub(crate) mod amount;
-pub(crate) mod claim;
-pub(crate) mod cluster_clock;
-pub(crate) mod escape;
-pub(crate) mod glob;
-pub(crate) mod principal;
-pub(crate) mod time;
-pub(crate) mod token;
+mod amount;
+mod claim;
+mod cluster_clock;
+mod escape;
+mod glob;
+mod principal;
+mod time;
+mod token;
+
+#[cfg(feature = "serde")]
+pub(crate) use self::amount::stored_number;
+pub use self::{
+    amount::{Amount, AmountError, Sum, readable},
+    claim::{Claim, Claims, HolderKind, RuleNumber, clamp_priority},
+    cluster_clock::{ClusterClock, ClusterTime},
+    escape::{escaped, escaped_lines},
+    glob::{Glob, GlobError},
+    principal::{ChargedTo, Principal, PrincipalShare, SlotDelta},
+    time::{Millis, Now},
+    token::{Epoch, Token},
+};
+pub(crate) use self::{
+    claim::{MAX_SLICES, further, wanted},
+    principal::SlotDeltas,
+    time::certain_end,
+    token::Tokens,
+};

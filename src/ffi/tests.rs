@@ -1,4 +1,4 @@
-//! Tests without a server. `tests/scenarios/ffi.rs` has those with one, in C and JavaScript.
+//! Tests without a server. `tests/scenarios/clients/c_interface.rs` has those with one, in C and JavaScript.
 
 mod header;
 mod misuse;

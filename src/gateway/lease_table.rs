@@ -20,7 +20,7 @@ use std::{
 };
 
 use leaseway_client::{BuildError, Client, OpenError, Transport, Window};
-use leaseway_core::{Glob, Principal, PrincipalShare};
+use leaseway_core::types::{Glob, Principal, PrincipalShare};
 use metrics::{counter, gauge};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 

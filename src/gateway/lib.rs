@@ -4,9 +4,8 @@
 //! module of its own ([`rls`], [`rlqs`], [`http`]). They share the [`lease_table`]: the open resources, and whose they
 //! are. A gateway does not divide capacity, and does not know other holders.
 //!
-//! Without the feature `serve` there is only [`envoy`], which is pure.
+//! Without the feature `serve` there is only [`rlqs::quotas`], which is pure.
 
-pub mod envoy;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 #[cfg(feature = "serve")]
@@ -15,7 +14,6 @@ pub mod http;
 pub mod lease_table;
 #[cfg(feature = "serve")]
 pub mod resource_id;
-#[cfg(feature = "serve")]
 pub mod rlqs;
 #[cfg(feature = "serve")]
 pub mod rls;

@@ -91,7 +91,7 @@ pub fn pattern(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::Glob;
+    use leaseway_core::types::Glob;
 
     use super::*;
 

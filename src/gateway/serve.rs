@@ -99,9 +99,9 @@ impl Gateway {
         let mut addresses = Addresses::default();
         if let Some(RlsOptions { listen, rules }) = rls {
             let service = RlsService::new(rules, Arc::clone(&lease_table));
-            let shortcuts = vec![service.shortcut()];
+            let extra_methods = vec![service.extra_method()];
             let routes = Routes::new(RateLimitServiceServer::new(service));
-            addresses.rls = Some(services.serve_grpc(listen, routes, shortcuts, health.clone()).await?);
+            addresses.rls = Some(services.serve_grpc(listen, routes, extra_methods, health.clone()).await?);
         }
         let mut quotas = None;
         if let Some(rlqs) = rlqs {

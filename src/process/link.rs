@@ -149,7 +149,7 @@ impl Link {
     }
 
     /// Whether the bytes of [`stall_at`](Self::stall_at) are still awaited.
-    pub fn is_to_stall(&self) -> bool {
+    pub fn waits_for_stall(&self) -> bool {
         self.shared.stall_at.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
@@ -218,17 +218,18 @@ async fn connect(near: TcpStream, shared: Arc<Shared>, number: usize) {
     tokio::spawn(carry(far_read, near_write, shared, number, |shared| &shared.back));
 }
 
-type Which = fn(&Shared) -> &Direction;
+/// Selects one of the two directions.
+type Side = fn(&Shared) -> &Direction;
 
-async fn carry(from: OwnedReadHalf, to: OwnedWriteHalf, shared: Arc<Shared>, number: usize, which: Which) {
+async fn carry(from: OwnedReadHalf, to: OwnedWriteHalf, shared: Arc<Shared>, number: usize, side: Side) {
     let (send, receive) = mpsc::channel(64);
-    tokio::spawn(deliver(receive, to, Arc::clone(&shared), number, which));
-    read(from, send, &shared, which).await;
+    tokio::spawn(deliver(receive, to, Arc::clone(&shared), number, side));
+    read(from, send, &shared, side).await;
 }
 
 /// Reads data, and sets the time at which each piece is due.
-async fn read(mut from: OwnedReadHalf, send: mpsc::Sender<(Instant, Vec<u8>)>, shared: &Shared, which: Which) {
-    let direction = which(shared);
+async fn read(mut from: OwnedReadHalf, send: mpsc::Sender<(Instant, Vec<u8>)>, shared: &Shared, side: Side) {
+    let direction = side(shared);
     let mut buffer = vec![0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         if std::ptr::eq(direction, &shared.there) {
@@ -246,12 +247,12 @@ async fn deliver(
     mut to: OwnedWriteHalf,
     shared: Arc<Shared>,
     number: usize,
-    which: Which,
+    side: Side,
 ) {
     let (mut has_stalled, mut before) = (false, None);
     while let Some((due, piece)) = receive.recv().await {
         sleep_until(due).await;
-        has_stalled |= which(&shared).wait(number).await;
+        has_stalled |= side(&shared).wait(number).await;
         // Keep half of the original distance between pieces while catching up.
         if let Some((due_before, delivered)) = before.filter(|_| has_stalled) {
             sleep_until(delivered + (due - due_before) / 2).await;
@@ -262,7 +263,7 @@ async fn deliver(
         }
     }
     // The other side has closed: so does this one, and faults delay that like data.
-    which(&shared).wait(number).await;
+    side(&shared).wait(number).await;
     let _ = to.shutdown().await;
 }
 
@@ -286,7 +287,7 @@ mod tests {
         (link, stream)
     }
 
-    /// What arrives within a time in which a link without faults delivers.
+    /// The data that arrives within 100 ms, which is ample for a link without faults.
     async fn received_soon(stream: &mut TcpStream, length: usize) -> Option<String> {
         let mut buffer = vec![0; length];
         let read = tokio::time::timeout(Duration::from_millis(100), stream.read_exact(&mut buffer)).await;
@@ -350,10 +351,10 @@ mod tests {
         link.stall_at(Some(b"two"));
         stream.write_all(b"one").await.unwrap();
         assert_eq!(received(&mut stream, 3).await, "one");
-        assert!(link.is_to_stall());
+        assert!(link.waits_for_stall());
         stream.write_all(b"and two").await.unwrap();
         assert_eq!(received_soon(&mut stream, 1).await, None);
-        assert!(!link.is_to_stall());
+        assert!(!link.waits_for_stall());
         link.resume();
         assert_eq!(received(&mut stream, 7).await, "and two");
         stream.write_all(b"two").await.unwrap();

@@ -112,7 +112,7 @@ impl Stream {
     fn of(output: Option<Output>, pipe: Option<impl Read + Send + 'static>) -> Stream {
         match (output, pipe) {
             (Some(Output::Kept(file)), _) => Stream::Kept(file),
-            (Some(Output::Lines(heard)), Some(pipe)) => Stream::Read(thread::spawn(|| each_line(pipe, heard))),
+            (Some(Output::Lines(take)), Some(pipe)) => Stream::Read(thread::spawn(|| each_line(pipe, take))),
             _ => Stream::Discarded,
         }
     }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn output_and_exit_status_are_known() {
+    fn output_and_exit_status_are_kept() {
         let process = kept("echo out; echo cannot bind >&2; exit 3");
         assert!(process.ends_within(TIMEOUT));
         let status = process.ended().expect("it has ended");
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn children_of_a_process_end_with_it() {
+    fn a_process_group_ends_with_its_process() {
         // The shell ignores SIGTERM, and prints the process id of its child.
         let process = kept("trap '' TERM; sleep 60 & echo $!; wait; wait");
         let grandchild: u32 = eventually(|| process.output().trim().parse().ok());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_can_be_paused_and_reads_its_input() {
+    fn a_paused_process_resumes_and_reads_its_input() {
         let file = || Output::Kept(tempfile::tempfile().expect("a file"));
         let mut process = shell("read word; echo $word").reading().output(file(), file()).start().expect("a shell");
         process.signal(Signal::STOP);
@@ -306,18 +306,18 @@ mod tests {
 
     #[test]
     fn the_end_is_reported_after_the_last_line() {
-        let (told, heard) = mpsc::channel();
-        let (line, end) = (told.clone(), told);
+        let (send, receive) = mpsc::channel();
+        let (line, end) = (send.clone(), send);
         let output = Output::Lines(Box::new(move |text| line.send(Some(text.to_owned())).expect("the test listens")));
         let errors = Output::Kept(tempfile::tempfile().expect("a file"));
         let mut process = shell("echo one; echo two").output(output, errors).start().expect("a shell");
         process.on_end(move || end.send(None).expect("the test listens"));
-        assert_eq!(heard.iter().collect::<Vec<_>>(), [Some("one".into()), Some("two".into()), None]);
+        assert_eq!(receive.iter().collect::<Vec<_>>(), [Some("one".into()), Some("two".into()), None]);
         assert!(process.ended().is_some_and(|status| status.success()));
     }
 
     #[test]
-    fn lines_are_split_and_invalid_or_endless_text_is_passed_on() {
+    fn invalid_utf_8_is_replaced_and_long_lines_are_split() {
         let long = [b'x'; MAX_LINE as usize + 1];
         let split = |text: &[u8]| {
             let mut lines = Vec::new();

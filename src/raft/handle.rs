@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
@@ -59,13 +59,13 @@ pub async fn start(settings: Settings) -> Result<RaftHandle, StartError> {
 }
 
 impl RaftHandle {
-    /// The master as far as this peer knows it, and every change.
+    /// The master as far as this peer knows it. The receiver is notified of every change.
     pub fn mastership(&self) -> watch::Receiver<Mastership> {
-        self.0.local.mastership.clone()
+        self.0.context.mastership.clone()
     }
 
-    /// Proposes commands, which are applied all or none. `Ok`: a majority of the peers has them on disk, and they are
-    /// applied here. Many concurrent proposals cost little more than one. Concurrent proposals of one caller are
+    /// Proposes commands, which are applied as a whole or not at all. `Ok` means that a majority of the peers has them on
+    /// disk, and that they are applied here. Many concurrent proposals cost little more than one. Concurrent proposals of one caller are
     /// applied in the order in which they were first polled.
     pub async fn propose(&self, lease: &MasterLease, commands: Vec<Command>) -> Result<(), ProposeError> {
         proposals::propose(&self.0.proposals, lease, commands).await
@@ -89,18 +89,18 @@ impl RaftHandle {
 
     /// All members as this peer sees them; empty before consensus has begun.
     pub fn peers(&self) -> Vec<PeerReport> {
-        let local = &self.0.local;
-        local.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, local))
+        let context = &self.0.context;
+        context.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, context))
     }
 
     #[cfg(test)]
-    pub(crate) fn raft(&self) -> &crate::log::types::Raft {
-        self.0.local.raft.get().expect("it has begun")
+    pub(crate) fn raft(&self) -> &crate::log::Raft {
+        self.0.context.raft.get().expect("it has begun")
     }
 
     /// A backup of the state as this peer knows it. `believed`: the longest lease that its promises may not cover.
     pub fn backup(&self, program: &str, at_unix: i64, believed: Millis) -> Backup {
-        let now = self.0.local.now();
+        let now = self.0.context.now();
         let peers = self.peers().into_iter();
         self.read(|state| {
             let longest = state.promised().filter_map(|resource| state.promises(resource));
@@ -145,7 +145,7 @@ impl RaftHandle {
         lone: ChangeError,
         change: impl FnOnce(Arc<Members>) -> F,
     ) -> Result<T, ChangeError> {
-        if self.0.local.settings.is_lone() {
+        if self.0.context.settings.is_lone() {
             return Err(lone);
         }
         let members = self.0.members.get().cloned().ok_or(ChangeError::NotMaster { master: None })?;
@@ -154,7 +154,7 @@ impl RaftHandle {
     }
 
     pub fn name(&self) -> &str {
-        &self.0.local.settings.name
+        &self.0.context.settings.name
     }
 
     /// The id of its cluster in hexadecimal; `None` before it belongs to one.
@@ -164,7 +164,7 @@ impl RaftHandle {
 
     /// The id of its cluster, a random number.
     pub fn cluster_number(&self) -> Option<u128> {
-        self.0.local.handshake.cluster()
+        self.0.context.handshake.cluster()
     }
 
     /// Where the state comes from. [`StateOrigin::Empty`] may become [`StateOrigin::Joined`].
@@ -179,33 +179,33 @@ impl RaftHandle {
 
     /// Why this peer cannot vote or lead, if so.
     pub fn ineligible(&self) -> Option<Ineligible> {
-        let failed = self.0.local.failing.get().map(Ineligible::Failed);
+        let failed = self.0.context.failing.get().map(Ineligible::Failed);
         failed.or_else(|| self.0.eligibility.get())
     }
 
     /// The time after the beginning of a master lease in which former masters may have given client leases; see
     /// [`Timing`](crate::settings::timing::Timing). A lone peer follows no other master.
     pub fn overlap(&self) -> Millis {
-        let settings = &self.0.local.settings;
+        let settings = &self.0.context.settings;
         if settings.is_lone() { Millis(0) } else { settings.timing.overlap() }
     }
 
     /// Descriptions of committed entries that other peers have lost, as noticed since the start: a data directory was
     /// restored from an older copy, or a disk has dropped writes.
     pub fn losses(&self) -> Vec<String> {
-        self.0.local.acknowledged.noticed()
+        self.0.context.acknowledged.reports()
     }
 
-    /// Whether this peer is master or hears the master itself. Otherwise it only knows the master from other peers, and
-    /// may not count for a majority yet.
-    pub fn hears_master(&self) -> bool {
-        self.0.local.discovered.hears_master.load(Ordering::Relaxed)
+    /// Whether this peer is master or gets heartbeats from the master. Otherwise it may know the master from other peers,
+    /// but does not count for a majority yet.
+    pub fn gets_heartbeats(&self) -> bool {
+        self.0.context.discovered.gets_heartbeats.load(Ordering::Relaxed)
     }
 
     /// Why consensus has ended on this peer, usually because its disk has failed. It neither leads nor votes until it is
     /// restarted.
     pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
-        self.0.local.failing.watch()
+        self.0.context.failing.watch()
     }
 
     /// The duration of the slowest disk write of the last minute, including one under way.
@@ -215,9 +215,9 @@ impl RaftHandle {
 
     /// Stops cleanly. A master transfers mastership first. Nothing is in flight when this returns.
     pub async fn shutdown(&self) {
-        let (done, gone) = oneshot::channel();
+        let (done, has_left) = oneshot::channel();
         let _ = self.0.leave.send(done);
         // The sender is dropped once the peer has left.
-        let _ = gone.await;
+        let _ = has_left.await;
     }
 }

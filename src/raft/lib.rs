@@ -30,9 +30,9 @@
 //! # The master lease
 //!
 //! A Raft leader that is cut off or paused does not know that another leader was elected. Raft tolerates this, because
-//! such a leader cannot commit anything. But our master answers clients without asking a quorum, so it has to know *now*
-//! whether it is still master. So it needs a leader lease: a [`MasterLease`] holds for a limited time, and only a quorum
-//! extends it.
+//! such a leader cannot commit anything. But our master answers clients without asking a quorum, so it must know *now*
+//! whether it is still master. It therefore holds a leader lease: a [`MasterLease`] ends after a limited time, and only a
+//! quorum extends it.
 //!
 //! ```text
 //!                 heartbeat               heartbeat               heartbeat
@@ -47,7 +47,7 @@
 //! The lease counts from *before* the question. A follower's *vote lease* counts from its answer and is a little longer.
 //! So no other peer can be elected while the lease holds, whatever happens to messages, processes and disks, as long as
 //! the rates of clocks differ by at most one part in a thousand ([`Timing`]). Checking the lease is one atomic load. A
-//! lease that has lapsed never holds again: `election/lease_renewal.rs` begins a new one.
+//! lease that has lapsed never holds again: `election/master_lease.rs` begins a new one.
 //!
 //! Each lease has a *term*, which an entry in the log begins. Each term is higher than the one before. A proposal of an
 //! earlier term is ignored when it is applied. This term is not the Raft term, which also counts elections that led to
@@ -55,28 +55,28 @@
 //!
 //! # An example
 //!
-//! Peers `a`, `b` and `c`; `a` is master in term 7. Clients of `mysql` may hold 100 in all, as the last entry says.
+//! Peers `a`, `b` and `c`; `a` is master in term 7. According to entry 40, clients of `mysql` may hold a total of 100.
 //!
 //! | | event | log of a | log of b | log of c |
 //! |---|---|---|---|---|
-//! | 1 | a client shall get a lease that raises the total to 150: `a` proposes `Promises` | 41 | 40 | 40 |
+//! | 1 | a client asks for a lease that raises the total to 150: `a` proposes `Promises` | 41 | 40 | 40 |
 //! | 2 | `b` has entry 41 on disk. That is a majority: the entry is committed, and `a` applies it | 41 | 41 | 40 |
-//! | 3 | `propose` returns, and only now the client gets its answer | 41 | 41 | 40 |
-//! | 4 | `a` proposes a total of 170, and is cut off from the others before they have it | 42 | 41 | 40 |
-//! | 5 | no quorum answers heartbeats: the lease of `a` lapses, and `a` answers no client | 42 | 41 | 40 |
-//! | 6 | the vote leases of `b` and `c` end. `c` asks for votes; `b` refuses, because it has entry 41 | 42 | 41 | 40 |
-//! | 7 | `b` asks, `c` agrees. `b` appends an entry that begins term 8, and gets a master lease | 42 | 42 | 42 |
+//! | 3 | `propose` returns, and only now does the client get its lease | 41 | 41 | 40 |
+//! | 4 | `a` proposes a total of 170, and is cut off before the others receive the entry | 42 | 41 | 40 |
+//! | 5 | no quorum answers heartbeats: the lease of `a` lapses, and `a` refuses clients | 42 | 41 | 40 |
+//! | 6 | the vote leases of `b` and `c` end. `c` asks for votes; `b` refuses, because `c` lacks entry 41 | 42 | 41 | 40 |
+//! | 7 | `b` asks for votes, and `c` agrees. `b` appends an entry that begins term 8, and gets a master lease | 42 | 42 | 42 |
 //! | 8 | `b` starts `mysql` with a total of 150, all of it unclaimed | 42 | 42 | 42 |
-//! | 9 | `a` is back and follows. The entry 42 of `b` replaces its own | 42 | 42 | 42 |
+//! | 9 | `a` returns as a follower. Entry 42 of `b` replaces its own | 42 | 42 | 42 |
 //!
-//! Nobody was ever told of the total of 170, so losing it is safe. Had entry 42 of `a` reached a majority after all, its
-//! term 7 would be lower than 8, and applying it would have no effect.
+//! No client got a lease under the total of 170, so losing it is safe. A proposal of term 7 that came after entry 42 of
+//! `b` in the log would have no effect when it is applied, because term 8 has begun.
 //!
 //! # Elections and leadership transfer
 //!
 //! If a master dies, its followers' vote leases end, and one of them starts an election (`election/timer.rs`). First it
-//! holds a pre-vote, so that a peer that was cut off does not depose a master that all other peers hear. A peer that was
-//! restarted first waits until every vote lease that it may have given has ended.
+//! holds a pre-vote, so that a returning peer does not depose a master that all other peers follow. A restarted peer first
+//! waits until every vote lease that it may have given has ended.
 //!
 //! A master that is about to stop transfers mastership (`membership/transfer.rs`): it ends its lease, votes for its
 //! successor, and asks it to stand for election at once. The successor then ignores its vote lease, so such a request
@@ -86,8 +86,8 @@
 //!
 //! A data directory has a random identity, under which its peer is a member. `membership/bootstrap.rs` begins a cluster
 //! once all peers were started with `--bootstrap`, or asks to join one. A peer that has lost its directory returns with
-//! a new identity, catches up as a learner, and replaces the earlier one (`membership/members.rs`). A peer that hears no
-//! master asks the others for the reason (`membership/discovery.rs`, [`Ineligible`]).
+//! a new identity, catches up as a learner, and replaces the earlier one (`membership/members.rs`). A peer that gets no
+//! heartbeats asks the others for the reason (`membership/discovery.rs`, [`Ineligible`]).
 //!
 //! # The data directory
 //!
@@ -111,7 +111,7 @@
 //! | `membership` | bootstrap, changes of the membership, leadership transfer, discovery |
 //! | `handle` | a running peer, and the handle to it |
 //!
-//! A peer runs on threads of its own. Callers may use any async runtime, or none.
+//! A peer runs on threads of its own. Callers may use any async runtime, or blocking code.
 
 mod election;
 mod handle;

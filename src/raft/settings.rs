@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt as _};
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_tls::{ClientTls, Names};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -20,7 +20,7 @@ use tokio::{
 use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::{
-    log::{command::Configuration, types::Member},
+    log::{Member, command::Configuration},
     settings::timing::Timing,
     state::{backup::Backup, machine::Clock},
 };
@@ -45,7 +45,7 @@ pub struct Settings {
     /// With `bootstrap`: the new cluster replaces another server, whose promises may be in force for `listening`, even
     /// if the configuration says less.
     pub take_over: bool,
-    /// The configuration of a cluster that has none.
+    /// Put in force by the first master if the cluster has no configuration.
     pub first_configuration: Option<Configuration>,
     /// The learning period of a cluster that is new, but was not bootstrapped: unknown promises may be in force.
     pub listening: Millis,

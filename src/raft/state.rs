@@ -14,7 +14,12 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
+use leaseway_core::{
+    lease::promises::{Changes, Promises},
+    policy::overrides::Load,
+    pool::{Assigned, PoolMemory, PoolNotes},
+    types::{ClusterTime, Epoch, HolderKind, Millis},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{

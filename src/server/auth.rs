@@ -23,7 +23,7 @@ use std::{
 };
 
 use http::{HeaderMap, header::AUTHORIZATION};
-use leaseway_core::access::{AccessRequest, Policy};
+use leaseway_core::policy::access::{AccessRequest, Policy};
 use tokio::sync::watch;
 use tonic::Status;
 

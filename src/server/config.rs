@@ -42,7 +42,7 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Repository, access::Policy};
+use leaseway_core::policy::{access::Policy, template::Repository};
 
 pub use self::{
     access::read_access,

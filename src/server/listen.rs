@@ -4,15 +4,15 @@
 //! client, so they happen on the thread that will serve the connection, under one deadline ([`Accepted::open`]).
 
 pub(crate) mod accounts;
-mod arbiters;
 pub(crate) mod budget;
 mod caller;
 mod connection;
+mod distribution;
 mod in_process;
 mod listener;
 pub(crate) mod open_connections;
-mod opening;
 mod pending_handshakes;
+mod protocol_detection;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
@@ -23,9 +23,9 @@ use tokio::net::TcpListener;
 
 pub use self::in_process::InProcess;
 pub(crate) use self::{
-    arbiters::{ArbiterConnection, ArbiterQueue, arbiter_queue, distribute},
     caller::Caller,
     connection::Connection,
+    distribution::{ArbiterConnection, ArbiterQueue, arbiter_queue, distribute},
     listener::{Accepted, Listener, ListenerSettings},
     pending_handshakes::PendingHandshakes,
 };

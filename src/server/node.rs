@@ -7,39 +7,32 @@
 //! | [`UplinkActor`](uplink_actor) | term of a master with a parent | the uplink's engine, with the session | 4 | the sender waits; there is only one | the node restarts it with its next tick, without leases | the parent's leases expire |
 //!
 //! actix does not restart an actor that panicked, its timers starve under load, and `do_send` drops messages silently.
-//! So the node supervises: a resource reports its end ([`on_end`]), and the node's ticks check the uplink. Ticks are
-//! messages. Data that must survive a full mailbox is kept in a list or a number next to a wake-up ([`notices`],
-//! [`commit`]).
+//! So the node supervises: a [`DropGuard`](crate::runtime::drop_guard::DropGuard) reports the end of a resource, and the
+//! node's ticks check the uplink. Ticks are messages. Data that a full mailbox must not lose is kept beside a wake-up:
+//! notices to the uplink in a list, and the progress of proposals in an atomic number.
+//!
+//! Modules: [`handle`] submits requests and reads reports; [`directory`] maps ids to resources; [`streams`] pushes hints
+//! and pool events to clients; [`assignment_store`] keeps what operators assign.
 
+pub(crate) mod addresses;
 pub(crate) mod assignment_store;
-pub(crate) mod children;
-mod commit;
 mod config_in_force;
 mod directory;
 mod handle;
 mod node_actor;
-mod note_turns;
-mod notices;
-mod on_end;
-pub(crate) mod peer_endpoints;
-pub(crate) mod plan;
-mod refused;
-mod reply_queue;
+mod request_error;
 mod resource_actor;
-pub(crate) mod server_info;
-mod startup_gate;
-pub(crate) mod subscribers;
+pub(crate) mod streams;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod uplink_actor;
-pub(crate) mod watchers;
 
 pub(crate) use config_in_force::ConfigInForce;
-pub(crate) use handle::{Gone, NodeHandle};
+pub(crate) use handle::{Gone, NodeHandle, plan};
 pub use node_actor::Handover;
 pub(crate) use node_actor::{Membership, NodeStart};
-pub(crate) use refused::{NotMaster, Refused};
+pub(crate) use request_error::{NotMaster, RequestError};
 pub(crate) use resource_actor::Status;
 pub use threads::block_on;
 pub(crate) use threads::{Threads, spawn};

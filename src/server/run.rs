@@ -2,7 +2,7 @@
 
 pub(crate) mod extra_services;
 pub(crate) mod guard;
-pub(crate) mod parent;
+pub(crate) mod parent_options;
 pub(crate) mod peers;
 mod reload;
 
@@ -30,7 +30,8 @@ use crate::{
             admin::{self, AdminOptions, AdminPort, AdminService},
             pools::PoolService,
         },
-        http::{self, HostNames, LivePages, Pages, Snapshots},
+        http::{self, HostNames},
+        pages::{PASTED_BYTES, Pages, Snapshots, live::LivePages},
         status::{HealthSources, history::History, survey::Surveyor},
     },
     auth::CredentialFiles,
@@ -44,12 +45,12 @@ use crate::{
         open_connections::{OpenConnections, sweep},
         tls::{self, TlsOptions},
     },
-    node::{NodeHandle, NodeStart, Parent, Threads, server_info::ServerInfo, spawn},
+    node::{NodeHandle, NodeStart, Parent, Threads, addresses::ServerInfo, spawn},
     observe::metrics,
     run::{
         extra_services::ExtraServices,
         guard::{AccessOptions, Guard, ListenerSet, authorizer},
-        parent::ParentOptions,
+        parent_options::ParentOptions,
         peers::{Joined, PeerOptions, Peering},
         reload::Reload,
     },
@@ -105,7 +106,7 @@ pub struct Server {
     info: ServerInfo,
     addresses: Addresses,
     node: NodeHandle,
-    quorum: Option<RaftHandle>,
+    raft: Option<RaftHandle>,
     guard: Guard,
     extra_listeners: ListenerSet,
     in_process: InProcess,
@@ -115,7 +116,7 @@ pub struct Server {
     clients: OpenConnections,
     threads: Threads,
     accepting: JoinHandle<()>,
-    watching_absence: JoinHandle<()>,
+    eligibility_watch: JoinHandle<()>,
     stop: watch::Sender<bool>,
     stop_signals: StopSignals,
     node_failed: watch::Receiver<bool>,
@@ -123,7 +124,8 @@ pub struct Server {
     traces: Option<crate::observe::traces::Traces>,
 }
 
-/// What is read and bound before the first actor starts, so that a server that cannot run answers nobody.
+/// Configuration, credentials and bound listeners, prepared before the first actor starts, so that a server that fails to
+/// start never answers a client.
 struct Prepared {
     info: ServerInfo,
     addresses: Addresses,
@@ -232,8 +234,8 @@ impl Prepared {
         (node, node_failed)
     }
 
-    fn quorum(&self) -> Option<RaftHandle> {
-        self.joined.as_ref().map(|joined| joined.membership.quorum.clone())
+    fn raft(&self) -> Option<RaftHandle> {
+        self.joined.as_ref().map(|joined| joined.membership.raft.clone())
     }
 
     fn health_sources(&self) -> HealthSources {
@@ -241,7 +243,7 @@ impl Prepared {
         HealthSources {
             connections: self.listeners.clients.open.clone(),
             budget: Arc::clone(&self.guard.budget),
-            stored: stored.map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
+            stored: stored.map(|joined| (joined.membership.raft.clone(), Arc::new(joined.data.clone()))),
             tls: self.guard.tls.clone(),
         }
     }
@@ -259,10 +261,10 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let health = HealthReporter::new();
         serves(&health, true).await;
-        let (quorum, health_sources) = (prepared.quorum(), prepared.health_sources());
+        let (raft, health_sources) = (prepared.raft(), prepared.health_sources());
         let Prepared { info, addresses, guard, listeners, .. } = prepared;
         let services = GrpcServices {
-            capacity: CapacityService::new(node.clone(), info.clone(), quorum.clone()),
+            capacity: CapacityService::new(node.clone(), info.clone(), raft.clone()),
             status: StatusService::new(node.clone(), info.clone(), health_sources.clone()),
             push: PushService::new(node.clone(), stopped.clone()),
             health: health.clone(),
@@ -279,14 +281,14 @@ impl Server {
         let http = Listener::new(prepared.http, listeners.pages);
         serve_http(http, &node, &info, &guard, &prometheus, health_sources, &stopped);
         spawn(tick(node.clone()));
-        let watching_absence = spawn(watch_absence(node.clone(), health.clone()));
+        let eligibility_watch = spawn(watch_eligibility(node.clone(), health.clone()));
         spawn(upkeep(prometheus.clone()));
-        spawn(prepared.reload.on_change(node.clone(), prepared.files, quorum.is_some()));
+        spawn(prepared.reload.on_change(node.clone(), prepared.files, raft.is_some()));
         if let Some(tls) = &guard.tls {
             spawn(tls::reload(Arc::clone(tls), prepared.hangup));
         }
         if let Some(admin) = prepared.admin {
-            let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, info.clone()));
+            let service = raft.clone().map(|raft| AdminService::new(node.clone(), raft, info.clone()));
             let pools = PoolService::new(node.clone(), stopped.clone());
             spawn(admin::serve(admin, Arc::clone(&guard.authorizer), listeners.operators, pools, service, stopped));
         }
@@ -294,7 +296,7 @@ impl Server {
             info,
             addresses,
             node,
-            quorum,
+            raft,
             guard,
             extra_listeners,
             in_process,
@@ -304,7 +306,7 @@ impl Server {
             clients,
             threads,
             accepting,
-            watching_absence,
+            eligibility_watch,
             stop,
             stop_signals: prepared.stop_signals,
             node_failed,
@@ -353,10 +355,10 @@ impl Server {
         }
         tracing::info!("stopping");
         supervisor::stopping();
-        self.watching_absence.abort();
+        self.eligibility_watch.abort();
         serves(&self.health, false).await;
-        match &self.quorum {
-            Some(quorum) if self.has_failed() => quorum.shutdown().await,
+        match &self.raft {
+            Some(raft) if self.has_failed() => raft.shutdown().await,
             _ => self.node.hand_over().await,
         }
     }
@@ -448,7 +450,7 @@ fn serve_http(
     let serving = http::Serving {
         pages: http::router(pages),
         authorizer: Arc::clone(&guard.authorizer),
-        body_bytes: http::PASTED_BYTES,
+        body_bytes: PASTED_BYTES,
         names: guard.names(),
     };
     spawn(http::serve(listener, serving, patience, stopped.clone()));
@@ -485,12 +487,12 @@ async fn serves(health: &HealthReporter, serves: bool) {
 }
 
 /// Reports a peer that is ineligible as not serving.
-async fn watch_absence(node: NodeHandle, health: HealthReporter) {
-    let (mut interval, mut takes_part) = (tokio::time::interval(TICK), true);
+async fn watch_eligibility(node: NodeHandle, health: HealthReporter) {
+    let (mut interval, mut is_eligible) = (tokio::time::interval(TICK), true);
     loop {
         interval.tick().await;
-        if std::mem::replace(&mut takes_part, node.ineligible().is_none()) != takes_part {
-            serves(&health, takes_part).await;
+        if std::mem::replace(&mut is_eligible, node.ineligible().is_none()) != is_eligible {
+            serves(&health, is_eligible).await;
         }
     }
 }

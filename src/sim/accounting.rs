@@ -5,10 +5,14 @@
 //! comparison of integers, free of rounding.
 
 pub mod figures;
+pub mod linearizability;
 pub mod oracle;
 pub mod pool;
 
-use leaseway_core::{Amount, Millis, Sum, invariant::Violation};
+use leaseway_core::{
+    resource::invariant::Violation,
+    types::{Amount, Millis, Sum},
+};
 use serde::Serialize;
 
 /// The sampling interval of Doorman's simulation.

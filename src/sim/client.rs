@@ -8,7 +8,10 @@ pub(crate) mod usage;
 use std::sync::Arc;
 
 use leaseway_client::session::{Given, Mode, Outgoing, Session, Wants as Asked};
-use leaseway_core::{Amount, Millis, invariant::Violation};
+use leaseway_core::{
+    resource::invariant::Violation,
+    types::{Amount, Millis},
+};
 
 use crate::{
     client::{
@@ -23,7 +26,7 @@ use crate::{
 /// A client, or its replacement.
 pub(crate) struct Client {
     pub(crate) machine: ClientMachine,
-    pub(crate) speaks: ClientKind,
+    pub(crate) kind: ClientKind,
     pub(crate) name: Arc<str>,
     /// How many names it has had before.
     pub(crate) names: u32,

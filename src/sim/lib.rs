@@ -14,9 +14,9 @@
 //! - each client's [`Session`](leaseway_client::session::Session), limiter
 //!   ([`Bucket`](leaseway_client::limiter::Bucket)) and estimate of demand
 //!   ([`WindowDemand`](leaseway_client::limiter::WindowDemand)),
-//! - a gateway's state for an Envoy ([`Envoy`](leaseway_gateway::envoy::Envoy)),
-//! - the access policy ([`Policy`](leaseway_core::access::Policy)),
-//! - the promises of the replicated state machine ([`Promises`](leaseway_core::Promises)).
+//! - a gateway's quotas of an Envoy ([`EnvoyQuotas`](leaseway_gateway::rlqs::quotas::EnvoyQuotas)),
+//! - the access policy ([`Policy`](leaseway_core::policy::access::Policy)),
+//! - the promises of the replicated state machine ([`Promises`](leaseway_core::lease::promises::Promises)).
 //!
 //! # What is simulated
 //!
@@ -32,13 +32,35 @@
 //!
 //! # What is checked
 //!
-//! Every invariant is checked after every event; a run that breaks one ends as a
+//! Every invariant is checked after every event. [`leaseway_core::resource::invariant`] explains their codes. A run that
+//! breaks one ends as a
 //! [`RunFailure`](accounting::figures::RunFailure) with the seed and the time. Clients keep [`accounting`] of their
 //! own, which never asks a node. The [`oracle`](accounting::oracle) computes the capacity that a single server with full
 //! knowledge would give each client, and [`Figures`](accounting::figures::Figures) compare the two.
 //!
 //! A simulation that cannot fail proves nothing. So with the feature `planted`, `runner::planted` leaves out single rules
 //! of the protocol and searches for a seed that notices.
+//!
+//! # An example
+//!
+//! One request of a run with seed 7 and the fault `frees-unconfirmed` planted, from the message to the verdict.
+//! The times and amounts are illustrative:
+//!
+//! | | where | what happens |
+//! |---|---|---|
+//! | 1 | `Plan::run` | seeds the generator with 7; every delay, loss and fault below is drawn from it |
+//! | 2 | `step_client` | the session of client 3 is polled and returns a request; it becomes a `Message` |
+//! | 3 | `Simulation::send` | [`network`] draws a delay of 12 ms and no loss, and queues an arrival at 40.012 s |
+//! | 4 | `Simulation::deliver` | 40.012 s is the earliest event; the clock advances and the node takes the request |
+//! | 5 | `Simulation::request` | the `ResourceEngine` of its master runs a round and returns effects |
+//! | 6 | `apply_effects` | changes go into the log of the peers; the answer waits for the commit event 5 ms later |
+//! | 7 | `committed` | the engine releases the answer, which travels back as a second message |
+//! | 8 | `answer_client` | the session accepts the lease; the client may use 50 from now on |
+//! | 9 | `Accounting::believe` | adds the 50 to the sum of all clients: 110 of 100, because client 1 still uses 60 |
+//! | 10 | `RunFailure` | the run ends with seed 7, 40.025 s and I2, the bound of what clients believe |
+//!
+//! Without the planted fault the engine had kept the 60 as held in step 5, and the answer had granted 40. The same seed
+//! repeats all ten steps, so `leaseway-bench simulate` can print them as a trace.
 //!
 //! # Modules
 //!
@@ -49,7 +71,7 @@
 //! | `network` | the delays and losses of messages, and the messages |
 //! | `client` | simulated clients of every kind |
 //! | `node` | simulated nodes: the engines of a master, and the replicated state |
-//! | `accounting` | measurements, and the oracle |
+//! | `accounting` | measurements, the oracle, and a linearizability checker for tests of real peers |
 //! | `simulation` | the event loop, and the events of clients and nodes |
 //! | `runner` | one run or many in parallel; the search for planted faults |
 

@@ -3,7 +3,7 @@
 
 pub(crate) mod message;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use serde::Deserialize;
 
 use crate::units::{Between, Part, Span};

@@ -7,8 +7,11 @@ use std::{
 
 use leaseway_core::engine::{Batch, Effects, Environment, MIN_VISIT_INTERVAL, Moment, ResourceEngine};
 use leaseway_core::{
-    Assigned, Changes, ClusterClock, ClusterTime, HolderKind, Load, Millis, Now, Override, PoolMemory, PoolNotes,
-    Promises, Sum, invariant, invariant::Violation,
+    lease::promises::{Changes, Promises},
+    policy::overrides::{Load, Override},
+    pool::{Assigned, PoolMemory, PoolNotes},
+    resource::invariant::{self, Violation},
+    types::{ClusterClock, ClusterTime, HolderKind, Millis, Now, Sum},
 };
 use leaseway_uplink::UplinkEngine;
 
@@ -42,7 +45,7 @@ pub(crate) struct Node {
     pub(crate) isolated_until: Millis,
     /// Used by a planted fault: the lease of a former master.
     #[cfg(feature = "planted")]
-    pub(crate) remembered: Vec<(Arc<str>, leaseway_core::Supply)>,
+    pub(crate) remembered: Vec<(Arc<str>, leaseway_core::resource::supply::Supply)>,
 }
 
 pub(crate) struct Proposed {
@@ -239,7 +242,10 @@ impl Node {
     }
 
     pub(crate) fn store(&mut self, proposed: &Proposed) -> Result<(), Violation> {
-        let refused = |refused: leaseway_core::Refused| Violation { invariant: "I7", detail: refused.to_string() };
+        let refused = |refused: leaseway_core::lease::promises::Refused| Violation {
+            invariant: "I7",
+            detail: refused.to_string(),
+        };
         self.reached = self.reached.max(proposed.reached);
         self.promises.apply(&proposed.changes, self.reached).map_err(refused)
     }

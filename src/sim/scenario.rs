@@ -8,7 +8,13 @@ pub mod plan;
 
 use std::{collections::BTreeMap, fmt};
 
-use leaseway_core::{Amount, Millis, NamedParameter, SafeCapacity, Settings};
+use leaseway_core::{
+    policy::{
+        parameters::NamedParameter,
+        settings::{SafeCapacity, Settings},
+    },
+    types::{Amount, Millis},
+};
 use serde::Deserialize;
 
 use crate::{
@@ -156,7 +162,7 @@ impl ClientKind {
     }
 
     /// Whether its requests name its lease.
-    pub(crate) fn says_what_it_has(self) -> bool {
+    pub(crate) fn reports_leases(self) -> bool {
         !matches!(self, ClientKind::DoormanNode | ClientKind::Silent)
     }
 }
@@ -166,7 +172,8 @@ impl ClientKind {
 pub(crate) struct ClientSpec {
     pub(crate) count: u32,
     #[serde(default)]
-    pub(crate) speaks: ClientKind,
+    #[serde(rename = "speaks")]
+    pub(crate) kind: ClientKind,
     #[serde(default)]
     pub(crate) priority: i16,
     pub(crate) wants: Wants,
@@ -216,7 +223,7 @@ pub(crate) enum Wants {
         step: Part,
         every: Span,
     },
-    /// Uniformly distributed, drawn anew with a period of `every`.
+    /// Uniformly distributed, redrawn with a period of `every`.
     Drawn {
         least: f64,
         most: f64,

@@ -24,7 +24,11 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Amount, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
+use leaseway_core::{
+    policy::settings::{Reuse, Settings},
+    resource::invariant::Violation,
+    types::{Amount, Millis, Now, Sum},
+};
 use slab::Slab;
 
 use crate::{
@@ -433,8 +437,7 @@ impl<'p> Simulation<'p> {
     /// The capacity of each client. Assignments of Envoys are whole requests, so a difference of one is ignored.
     fn has<'d>(&'d self, dues: &'d [Amount]) -> impl Iterator<Item = Amount> + 'd {
         self.clients.iter().zip(dues).map(|(client, due)| {
-            let is_close =
-                client.speaks == ClientKind::Envoy && (client.believes.get() - due.get()).abs() <= 1.0 + 1e-9;
+            let is_close = client.kind == ClientKind::Envoy && (client.believes.get() - due.get()).abs() <= 1.0 + 1e-9;
             if is_close { *due } else { client.believes }
         })
     }

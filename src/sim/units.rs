@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use leaseway_core::{AlgorithmKind, Millis, nearest};
+use leaseway_core::{
+    policy::{parameters::nearest, settings::AlgorithmKind},
+    types::Millis,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A duration in virtual time: `300s`, `5ms`, `1h 30m`.

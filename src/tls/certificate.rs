@@ -1,7 +1,7 @@
 //! Reads the names and the validity of a certificate.
 //!
-//! rustls verifies certificates, but does not expose what it reads, and an X.509 library is a dozen crates. This reader
-//! is for certificates that were verified before, and those of the operator's own files.
+//! rustls verifies certificates, but does not expose their content, and an X.509 library brings a dozen crates. This
+//! parser reads certificates that rustls has verified, and those in the operator's own files.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -61,7 +61,7 @@ pub fn describe(der: &[u8]) -> Result<Description, MalformedCertificate> {
     read(der).ok_or(MalformedCertificate)
 }
 
-/// Formats a time as in RFC 3339, if that can represent it.
+/// Formats a time as in RFC 3339, between the years 1970 and 9999.
 pub(crate) fn moment(time: SystemTime) -> String {
     /// The first second of the year 10000.
     const BEYOND: u64 = 253_402_300_800;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_are_parsed() {
         assert_eq!(time(tag::UTC_TIME, "700101000000Z"), Some(0));
         assert_eq!(time(tag::UTC_TIME, "000229120000Z"), Some(951_825_600));
         assert_eq!(time(tag::GENERALIZED_TIME, "20380119031407Z"), Some(i32::MAX as u64));
@@ -242,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_read_as_a_certificate_makes_it_panic(
+        fn no_bytes_make_the_parser_panic(
             place in 0usize..400, byte: u8, cut in 0usize..400, noise in proptest::collection::vec(any::<u8>(), 0..64)
         ) {
             let _ = describe(&noise);

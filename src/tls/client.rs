@@ -33,8 +33,7 @@ use tower_service::Service;
 
 use crate::{
     credentials::{Credentials, Derived, Loaded, provider},
-    error::TlsError,
-    explain,
+    error::{self, TlsError},
     names::server_name,
     server::{HANDSHAKE_DEADLINE, Protocol},
 };
@@ -54,9 +53,9 @@ struct Client {
 }
 
 impl ClientTls {
-    /// Servers are verified by the CAs of the credentials, or by those of the system if there are none. The certificate
-    /// of the credentials, if any, is sent to servers that ask for one. `name` replaces the name of the host that is
-    /// dialled in the verification.
+    /// Verifies servers by the CAs of the credentials or, if they have no CAs, by those of the system. Presents the
+    /// certificate of the credentials, if any, to servers that ask for one. `name` replaces the name of the dialled host
+    /// in the verification.
     pub fn new(credentials: &Credentials, name: Option<&str>) -> Result<ClientTls, TlsError> {
         ClientTls::for_protocol(Protocol::Http2, credentials, name)
     }
@@ -85,7 +84,7 @@ impl ClientTls {
         let late = |_| TlsError::Late { with: host.to_owned(), deadline: HANDSHAKE_DEADLINE };
         let connecting = timeout(HANDSHAKE_DEADLINE, self.handshake(host, name, stream));
         let connected: io::Result<ClientStream> = connecting.await.map_err(late)?;
-        connected.map_err(|error| TlsError::Handshake(explain::to_client(host, &error)))
+        connected.map_err(|error| TlsError::Handshake(error::explain_to_client(host, &error)))
     }
 
     async fn handshake(&self, host: &str, name: ServerName<'static>, stream: TcpStream) -> io::Result<ClientStream> {
@@ -246,10 +245,10 @@ pub struct ClientStream {
 
 impl ClientStream {
     fn explained(&self, error: io::Error) -> io::Error {
-        if explain::of_tls(&error).is_none() {
+        if error::tls_error(&error).is_none() {
             return error;
         }
-        io::Error::new(error.kind(), TlsError::Handshake(explain::to_client(&self.host, &error)))
+        io::Error::new(error.kind(), TlsError::Handshake(error::explain_to_client(&self.host, &error)))
     }
 }
 

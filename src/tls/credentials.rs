@@ -108,7 +108,7 @@ pub enum Reload {
 impl Credentials {
     /// Reads and checks the files.
     pub fn load(files: Files) -> Result<Credentials, TlsError> {
-        // Taken before the files are read, so that no change is missed.
+        // Read before the files, so that no change is missed.
         let stamps = stamps(&files);
         let loaded = Loaded::read(&files)?;
         let seen = CheckedFiles { read: stamps.clone(), newest: stamps, at: Instant::now() };
@@ -116,7 +116,7 @@ impl Credentials {
         Ok(Credentials(Arc::new(shared)))
     }
 
-    /// Accepts a certificate that is not valid now, as another program or one with a wrong clock might.
+    /// Accepts an expired or future certificate, as a program with a wrong clock would.
     #[cfg(test)]
     pub(crate) fn load_without_validity_check(files: &Files) -> Credentials {
         let credentials = Credentials::load(Files { ca: files.ca.clone(), ..Files::default() }).expect("a CA");
@@ -137,8 +137,8 @@ impl Credentials {
         self.current().own.as_ref().map(|own| own.until)
     }
 
-    /// Reads the files if they have changed since the last time, but not since the last check: a file that changes
-    /// between two checks is still being written. A server calls this every second.
+    /// Reads the files if they have changed since they were last read, and have not changed since the last check: a file
+    /// that changes between two checks is still being written. A server calls this every second.
     pub fn check(&self) -> Reload {
         let mut seen = self.seen();
         let now = stamps(&self.0.files);
@@ -178,8 +178,8 @@ impl Credentials {
         Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`current`](Self::current), after a check of the files if the last one was long ago. For clients, which have
-    /// no task that checks.
+    /// For clients, which have no task that checks the files: [`current`](Self::current), after a check if the last one is
+    /// more than a second old.
     pub(crate) fn newest(&self) -> Arc<Loaded> {
         if self.seen().at.elapsed() >= CHECK_INTERVAL {
             self.check();
@@ -192,7 +192,7 @@ impl Credentials {
     }
 }
 
-/// A TLS configuration that is derived from credentials, and again when they change.
+/// A TLS configuration that is derived from credentials, and derived again when they change.
 pub(crate) struct Derived<C>(Mutex<(Arc<Loaded>, Arc<C>)>);
 
 impl<C> Derived<C> {

@@ -1,15 +1,14 @@
 //! TLS for every connection of Leaseway: rustls with ring, TLS 1.2 and 1.3.
 //!
-//! [`Credentials`] are a certificate with its key, and the CAs that certificates of others are verified by. They come
-//! from files that are read again when they change. [`ServerTls`] accepts connections with them and [`ClientTls`] opens
-//! connections; each handshake uses the newest credentials, and open connections are not affected. [`Names`] are what a
-//! certificate proves. Errors explain what is wrong and what to do.
+//! [`Credentials`] hold a certificate with its key, and the CAs that verify the certificates of others. They come from
+//! files, which are read again when they change. [`ServerTls`] accepts connections and [`ClientTls`] opens them. Each
+//! handshake uses the newest credentials; open connections keep theirs. [`Names`] are the names that a certificate
+//! proves. Errors explain the cause and the remedy.
 
 mod certificate;
 mod client;
 mod credentials;
 mod error;
-mod explain;
 mod names;
 mod server;
 #[cfg(test)]

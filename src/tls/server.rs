@@ -20,8 +20,7 @@ use tokio_rustls::{
 use crate::{
     certificate::MalformedCertificate,
     credentials::{Credentials, Derived, Loaded, provider},
-    error::TlsError,
-    explain,
+    error::{self, TlsError},
     names::Names,
 };
 
@@ -100,7 +99,7 @@ impl ServerTls {
             Ok(stream) => stream,
             Err((error, stream)) => {
                 linger(stream).await;
-                return Err(TlsError::Handshake(explain::to_server(&error)));
+                return Err(TlsError::Handshake(error::explain_to_server(&error)));
             }
         };
         let names = names(&stream).map_err(|error| TlsError::Handshake(format!("its certificate: {error}")))?;

@@ -1,7 +1,11 @@
 //! The demand reported to the parent.
 
 use leaseway_client::session::{Ask, Body, Lease, Outgoing};
-use leaseway_core::{Amount, Claim, Claims, DemandSummary, Usage};
+use leaseway_core::{
+    pool::Usage,
+    resource::supply::DemandSummary,
+    types::{Amount, Claim, Claims},
+};
 
 /// The total wants and leases of the holders of a resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,20 +20,20 @@ pub struct Aggregate {
     pub usage: Option<Usage>,
 }
 
-/// A parent that speaks only the original protocol divides by the number of clients, which must not be zero. It does
-/// not issue tokens.
-const IDLE: Claim = Claim::new(Amount::ZERO, 1, 1);
+/// The claim of a resource without holders. A parent that knows only the original protocol, which has no tokens, divides
+/// by the number of clients.
+const NO_DEMAND: Claim = Claim::new(Amount::ZERO, 1, 1);
 
 impl Aggregate {
     fn of(summary: DemandSummary, has: Option<&Lease>) -> Aggregate {
         let DemandSummary { mut claims, outstanding, usage, learning, .. } = summary;
-        let names_leases = has.is_some_and(|lease| lease.token.is_some());
-        if claims.is_empty() && !names_leases {
-            claims.push(IDLE);
+        let has_token = has.is_some_and(|lease| lease.token.is_some());
+        if claims.is_empty() && !has_token {
+            claims.push(NO_DEMAND);
         }
         let usage = usage.map(|usage| Usage {
             recharging: usage.part_of(has.map_or(0.0, |lease| lease.capacity.get())),
-            // A sum over all that are below, which may be more than one report may say: the parent would refuse the
+            // Clamped, because a sum over all holders may exceed the limit of one report, and the parent would refuse the
             // whole request.
             request_cost: Amount::clamped(usage.spent),
             interval: None,
@@ -54,7 +58,7 @@ pub(super) fn outgoing(outgoing: Outgoing<DemandSummary>) -> Outgoing<Aggregate>
 #[cfg(test)]
 mod tests {
     use leaseway_client::session::{Capacity, Wire};
-    use leaseway_core::{Millis, UsageBelow};
+    use leaseway_core::{pool::UsageBelow, types::Millis};
 
     use super::*;
 
@@ -64,22 +68,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_below_is_a_part_of_the_lease_that_is_confirmed() {
-        let told = |used, spent, has: Option<Lease>| {
+    fn usage_is_reported_as_a_part_of_the_confirmed_lease() {
+        let reported = |used, spent, has: Option<Lease>| {
             let usage = Some(UsageBelow { used: Amount::clamped(used), spent });
             Aggregate::of(DemandSummary { usage, ..DemandSummary::default() }, has.as_ref())
                 .usage
                 .expect("it is a pool")
         };
-        assert_eq!(told(20.0, 7.0, Some(lease(80.0, Some(1)))).recharging, 0.25);
-        let alone = told(20.0, 7.0, None);
+        assert_eq!(reported(20.0, 7.0, Some(lease(80.0, Some(1)))).recharging, 0.25);
+        let alone = reported(20.0, 7.0, None);
         assert_eq!((alone.recharging, alone.request_cost.get(), alone.interval), (1.0, 7.0, None));
-        assert_eq!(told(20.0, 2e15, None).request_cost, Amount::MAX, "a parent refuses more");
+        assert_eq!(reported(20.0, 2e15, None).request_cost, Amount::MAX, "clamped");
         assert_eq!(Aggregate::of(DemandSummary::default(), None).usage, None);
     }
 
     #[test]
-    fn a_parent_that_names_no_leases_is_told_of_a_client_even_if_there_is_none() {
+    fn a_parent_without_tokens_gets_at_least_one_claim() {
         let claims = |has: Option<Lease>| Aggregate::of(DemandSummary::default(), has.as_ref()).claims.len();
         assert_eq!((claims(None), claims(Some(lease(1.0, None))), claims(Some(lease(1.0, Some(1))))), (1, 1, 0));
     }

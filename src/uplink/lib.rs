@@ -1,14 +1,15 @@
-//! The uplink of a child node, as a machine without clock, I/O, task or lock: when the parent is asked and about which
-//! resources, which of its answers counts, and what is given back.
+//! The uplink of a child node: a state machine without clock, I/O, tasks or locks. It decides when to ask the parent and
+//! for which resources, which answers count, and which leases to release.
 //!
-//! It owns the [`Session`] with the parent, whose demand is what the holders of the node want together. A report must
-//! fit the lease that the request confirms: what is outstanding below is only true under the supply that the resource
-//! had when it was summarized. So resources are summarized right before a request, in two runs. The first names them
-//! ([`UplinkEffects::summarize`]), the second takes their summaries ([`UplinkInput::Summaries`]) and sends. A resource
-//! that does not answer is asked about later. If a resource has forgotten its supply, because it is a new incarnation,
-//! the uplink forgets the lease, too (rule 7).
+//! The uplink owns the [`Session`] with the parent. Its demand for a resource is the sum of the demands of the holders
+//! below. A request reports this sum together with the lease that it confirms, and the two must match: capacity that is
+//! outstanding below counts under the supply that the resource had when it was summarized. So resources are summarized
+//! right before a request, in two runs. The first run names the resources ([`UplinkEffects::summarize`]). The second
+//! run gets their summaries ([`UplinkInput::Summaries`]) and returns the request. A resource that does not answer is
+//! left for a later request. A new incarnation of a resource does not know its supply; then the uplink drops the lease,
+//! too (rule 7 of src/core/lease-protocol.md).
 //!
-//! An uplink belongs to one term of one master. The next begins anew.
+//! An uplink belongs to one term of one master. The next term begins with a new uplink.
 
 mod aggregate;
 mod messages;
@@ -21,74 +22,77 @@ use std::{
 };
 
 use leaseway_client::session::{Mode, Outgoing, Pace, Session, Settings};
-use leaseway_core::{Amount, DemandSummary, Millis, Supply};
+use leaseway_core::{
+    resource::supply::{DemandSummary, Supply},
+    types::{Amount, Millis},
+};
 
 pub use self::{
     aggregate::Aggregate,
-    messages::{Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkInput},
+    messages::{Granted, NewSupply, Notice, ParentReply, UplinkEffects, UplinkInput},
 };
 
 #[derive(Debug)]
 pub struct UplinkEngine {
     session: Session<DemandSummary>,
     /// The version of the newest supply of each resource.
-    supplied: BTreeMap<Arc<str>, u64>,
-    versions: u64,
-    /// Pools: the usage reported to the parent.
-    spent: BTreeMap<Arc<str>, Spent>,
+    supply_versions: BTreeMap<Arc<str>, u64>,
+    last_version: u64,
+    /// The usage of pools that was reported to the parent.
+    reported: BTreeMap<Arc<str>, ReportedUsage>,
 }
 
-/// Units of a resource that holders below have used since it was created.
+/// The units that holders below have used since the resource was created.
 #[derive(Debug, Clone, Copy, Default)]
-struct Spent {
-    /// As the last request said.
-    told: f64,
-    /// As the request said whose answer brought the newest lease. It need not be told again.
-    counted: f64,
+struct ReportedUsage {
+    /// In the last request.
+    sent: f64,
+    /// In the request whose answer brought the newest lease. Later reports count from here.
+    acknowledged: f64,
 }
 
-/// A resource that did not answer is asked about this much later.
+/// The delay until a resource that did not answer is summarized again.
 const RETRY_DELAY: Millis = Millis(100);
 /// The default limit of servers.
 const RESOURCES_PER_REQUEST: usize = 1000;
 
 impl UplinkEngine {
-    /// How a node asks its parent, at one of `endpoints`. Promptly, because those below live by its leases.
+    /// The session settings of a node whose parent has these endpoints. Retries are fast, because all holders below depend
+    /// on the leases of the node.
     pub fn settings(endpoints: Vec<Arc<str>>, seed: u64) -> Settings {
-        // Resources that are due within a second are asked for together, so that those with the same refresh interval
-        // stay together.
+        // Resources that are due within a second share a request. So those with the same refresh interval stay in step.
         let pace = Pace { backoff_max: Millis::from_secs(5), ahead: Millis::from_secs(1), ..Pace::default() };
         Settings { endpoints, pace, resources_per_request: RESOURCES_PER_REQUEST, seed }
     }
 
-    /// An uplink that asks for nothing yet.
+    /// An uplink without resources.
     pub fn new(settings: Settings) -> UplinkEngine {
         let session = Session::new(settings);
-        UplinkEngine { session, supplied: BTreeMap::new(), versions: 0, spent: BTreeMap::new() }
+        UplinkEngine { session, supply_versions: BTreeMap::new(), last_version: 0, reported: BTreeMap::new() }
     }
 
-    /// Applies what has happened since the last run, in this order, and returns what to do.
+    /// Applies the inputs since the last run, in this order, and returns the actions.
     pub fn run(&mut self, now: Millis, inputs: impl IntoIterator<Item = UplinkInput>) -> UplinkEffects {
-        let (mut lent, mut send, mut summarized) = (Vec::new(), None, false);
+        let (mut supplies, mut send, mut summarized) = (Vec::new(), None, false);
         for input in inputs {
             match input {
-                UplinkInput::Notice(Notice::Asks(id)) => self.want(now, &id),
+                UplinkInput::Notice(Notice::AskSoon(id)) => self.want(now, &id),
                 UplinkInput::Notice(Notice::Retired(id)) => self.release(&id),
                 UplinkInput::Hinted(Some(ids)) => ids.iter().for_each(|id| self.session.hint(now, id)),
                 UplinkInput::Hinted(None) => self.session.hint_all(now),
-                UplinkInput::Ended { number, reply } => lent.extend(self.ended(now, number, reply)),
-                UplinkInput::Summaries(says) => {
-                    send = self.send(now, says);
+                UplinkInput::RequestEnded { number, reply } => supplies.extend(self.end_request(now, number, reply)),
+                UplinkInput::Summaries(summaries) => {
+                    send = self.send(now, summaries);
                     summarized = true;
                 }
             }
         }
         let due = self.due(now);
         UplinkEffects {
-            lent,
+            supplies,
             summarize: due.filter(|_| !summarized),
             send,
-            under_way: self.session.in_flight(),
+            in_flight: self.session.in_flight(),
             wake: self.session.wake(now),
             parent: Arc::clone(self.session.target()),
             failures: self.session.failures(),
@@ -103,98 +107,95 @@ impl UplinkEngine {
     }
 
     fn release(&mut self, id: &str) {
-        self.supplied.remove(id);
-        self.spent.remove(id);
+        self.supply_versions.remove(id);
+        self.reported.remove(id);
         self.session.release(id);
     }
 
-    /// The resources to summarize, if something is to be sent now; empty if something is given back.
+    /// The resources to summarize if a request is due. The list is empty if the request only releases leases.
     fn due(&mut self, now: Millis) -> Option<Vec<Arc<str>>> {
         self.session.expire_request(now);
         self.session.is_due(now).then(|| self.session.due_resources(now))
     }
 
     /// The request to send, if one is due.
-    fn send(&mut self, now: Millis, says: Vec<(Arc<str>, DemandSummary)>) -> Option<Outgoing<Aggregate>> {
+    fn send(&mut self, now: Millis, summaries: Vec<(Arc<str>, DemandSummary)>) -> Option<Outgoing<Aggregate>> {
         let due = self.due(now).unwrap_or_default();
-        let mut said = BTreeSet::new();
-        for (id, mut summary) in says {
+        let mut answered = BTreeSet::new();
+        for (id, mut summary) in summaries {
             if due.binary_search(&id).is_err() {
                 continue;
             }
-            if summary.version != self.supplied.get(&id).copied().unwrap_or_default() {
-                self.supplied.remove(&id);
-                self.spent.remove(&id);
+            if summary.version != self.supply_versions.get(&id).copied().unwrap_or_default() {
+                self.supply_versions.remove(&id);
+                self.reported.remove(&id);
                 self.session.forget(&id);
             }
             if let Some(usage) = &mut summary.usage {
-                let spent = self.spent.entry(Arc::clone(&id)).or_default();
-                spent.told = usage.spent;
-                usage.spent = (usage.spent - spent.counted).max(0.0);
+                let reported = self.reported.entry(Arc::clone(&id)).or_default();
+                reported.sent = usage.spent;
+                usage.spent = (usage.spent - reported.acknowledged).max(0.0);
             }
             self.session.want(now, &id, summary, Mode::Pessimistic);
-            said.insert(id);
+            answered.insert(id);
         }
-        self.put_off_all_but(&said, now);
+        self.postpone_others(&answered, now);
         self.session.poll(now).map(aggregate::outgoing)
     }
 
-    /// Puts off resources that did not answer, and those that would be asked for in their stead.
-    fn put_off_all_but(&mut self, said: &BTreeSet<Arc<str>>, now: Millis) {
+    /// Postpones the due resources without a summary, and those that become due in their place.
+    fn postpone_others(&mut self, answered: &BTreeSet<Arc<str>>, now: Millis) {
         loop {
-            let mut silent = self.session.due_resources(now);
-            silent.retain(|id| !said.contains(id));
-            if silent.is_empty() {
+            let mut others = self.session.due_resources(now);
+            others.retain(|id| !answered.contains(id));
+            if others.is_empty() {
                 return;
             }
-            for id in silent {
+            for id in others {
                 self.session.postpone(&id, now.plus(RETRY_DELAY));
             }
         }
     }
 
-    /// Applies the end of a request.
-    fn ended(&mut self, now: Millis, number: u64, reply: ParentReply) -> Vec<Lent> {
+    fn end_request(&mut self, now: Millis, number: u64, reply: ParentReply) -> Vec<NewSupply> {
         match reply {
-            ParentReply::Granted(granted) => return self.answered(now, number, granted),
-            ParentReply::Elsewhere(master) => _ = self.session.redirected(now, number, master.as_deref()),
+            ParentReply::Granted(granted) => return self.apply_answer(now, number, granted),
+            ParentReply::Redirected(master) => _ = self.session.redirected(now, number, master.as_deref()),
             ParentReply::Failed => _ = self.session.failed(now, number),
         }
         Vec::new()
     }
 
-    /// The parent's master has answered.
-    fn answered(&mut self, now: Millis, number: u64, granted: Vec<Granted>) -> Vec<Lent> {
+    fn apply_answer(&mut self, now: Millis, number: u64, granted: Vec<Granted>) -> Vec<NewSupply> {
         let given = granted.iter().map(|granted| granted.given.clone()).collect();
         if !self.session.answered(now, number, given) {
             return Vec::new();
         }
-        granted.into_iter().filter_map(|granted| self.lend(now, granted)).collect()
+        granted.into_iter().filter_map(|granted| self.new_supply(now, granted)).collect()
     }
 
     /// The supply of a resource, if the session accepted this lease.
-    fn lend(&mut self, now: Millis, Granted { given, terms, settings }: Granted) -> Option<Lent> {
+    fn new_supply(&mut self, now: Millis, Granted { given, terms, settings }: Granted) -> Option<NewSupply> {
         let id = given.id;
         let lease = self.session.lease(now, &id)?;
         if lease.wire != given.wire || lease.token != given.token {
             return None;
         }
-        self.versions += 1;
-        self.supplied.insert(Arc::clone(&id), self.versions);
-        if let Some(spent) = self.spent.get_mut(&id) {
-            spent.counted = spent.told;
+        self.last_version += 1;
+        self.supply_versions.insert(Arc::clone(&id), self.last_version);
+        if let Some(reported) = self.reported.get_mut(&id) {
+            reported.acknowledged = reported.sent;
         }
         let (capacity, until) = (Amount::clamped(lease.capacity.get()), lease.end);
-        let supply = Supply { capacity, until, terms, version: self.versions };
-        Some(Lent { id, supply, settings: settings.of_child() })
+        let supply = Supply { capacity, until, terms, version: self.last_version };
+        Some(NewSupply { id, supply, settings: settings.of_child() })
     }
 
-    /// What a planted fault keeps of the uplink of an earlier term: what it was lent is used again by the next (rule
-    /// 7).
+    /// The supplies that a planted fault carries over to the next term, which breaks rule 7.
     #[cfg(feature = "planted")]
-    pub fn remembered(&self, now: Millis) -> Vec<(Arc<str>, Supply)> {
+    pub fn carried_over(&self, now: Millis) -> Vec<(Arc<str>, Supply)> {
         use leaseway_core::planted::{Fault, is};
-        let leases = self.supplied.keys().filter_map(|id| Some((id, self.session.lease(now, id)?)));
+        let leases = self.supply_versions.keys().filter_map(|id| Some((id, self.session.lease(now, id)?)));
         let supply = |(id, lease): (&Arc<str>, leaseway_client::session::Lease)| {
             let capacity = Amount::clamped(lease.capacity.get());
             (Arc::clone(id), Supply { capacity, until: lease.end, ..Supply::default() })

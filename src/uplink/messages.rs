@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use leaseway_client::session::{Given, Outgoing};
-use leaseway_core::{DemandSummary, Millis, Settings, Supply, Terms};
+use leaseway_core::{
+    allocation::division::Terms,
+    policy::settings::Settings,
+    resource::supply::{DemandSummary, Supply},
+    types::Millis,
+};
 
 use super::aggregate::Aggregate;
 
@@ -13,19 +18,20 @@ pub enum UplinkInput {
     Notice(Notice),
     /// Hints from the parent for these resources; `None` stands for all.
     Hinted(Option<Vec<String>>),
-    /// A request has ended.
-    Ended { number: u64, reply: ParentReply },
-    /// The summaries of the resources that [`UplinkEffects::summarize`] named. A resource that did not answer is left
-    /// out.
+    RequestEnded {
+        number: u64,
+        reply: ParentReply,
+    },
+    /// The summaries of the resources in [`UplinkEffects::summarize`], except those that did not answer.
     Summaries(Vec<(Arc<str>, DemandSummary)>),
 }
 
 /// A message from a resource to the uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// It was created, perhaps again, or the parent should be told before the next refresh.
-    Asks(Arc<str>),
-    /// It is not needed any more: give back what was lent.
+    /// The resource is new, or its demand has changed so much that the parent should know before the next refresh.
+    AskSoon(Arc<str>),
+    /// The resource is no longer used: release its lease.
     Retired(Arc<str>),
 }
 
@@ -34,8 +40,8 @@ pub enum Notice {
 pub enum ParentReply {
     /// The parent's master has answered.
     Granted(Vec<Granted>),
-    /// Another server must be asked; which one, if that is known.
-    Elsewhere(Option<String>),
+    /// The server is not the master. The address of the master, if it knows it.
+    Redirected(Option<String>),
     Failed,
 }
 
@@ -52,30 +58,29 @@ pub struct Granted {
 /// Actions after a run, in this order.
 #[derive(Debug)]
 pub struct UplinkEffects {
-    /// Supplies for the resources, to be delivered before any of them is summarized.
-    pub lent: Vec<Lent>,
-    /// Something is to be sent: run again with the summaries of these resources ([`UplinkInput::Summaries`]). If it is
-    /// empty, something is given back.
+    /// To be delivered to the resources before any of them is summarized.
+    pub supplies: Vec<NewSupply>,
+    /// A request is due: run again with the summaries of these resources ([`UplinkInput::Summaries`]). The list is empty
+    /// if the request only releases leases.
     pub summarize: Option<Vec<Arc<str>>>,
     pub send: Option<Outgoing<Aggregate>>,
-    /// The request whose answer still counts.
-    pub under_way: Option<u64>,
-    /// Run again then, at the latest.
+    /// The number of the request whose answer still counts.
+    pub in_flight: Option<u64>,
+    /// The time of the next run at the latest.
     pub wake: Option<Millis>,
-    /// The server that is asked.
+    /// The server that gets the requests.
     pub parent: Arc<str>,
-    /// Requests that have failed since one was answered.
+    /// The number of failed requests since the last answer.
     pub failures: u32,
     /// The number of resources.
     pub resources: usize,
 }
 
-/// A supply for a resource.
+/// A new supply for a resource.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lent {
+pub struct NewSupply {
     pub id: Arc<str>,
-    /// How much, and until when.
     pub supply: Supply,
-    /// The settings of the resource here.
+    /// The settings of the resource at this node.
     pub settings: Settings,
 }

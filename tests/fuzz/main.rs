@@ -1,16 +1,16 @@
 //! Fuzz tests of every decoder of network and file input. None panics, and accepted input has the properties that the
 //! `fuzzing` modules of the crates check.
 //!
-//! `cargo test -p leaseway-fuzz` tries 20,000 inputs each; `BOLERO_RANDOM_ITERATIONS` sets another number. `cargo
-//! bolero test --sanitizer NONE -p leaseway-fuzz NAME` runs libFuzzer. Inputs in `__fuzz__` are always tried.
+//! `cargo test -p leaseway-tests --test fuzz` tries 20,000 inputs each; `BOLERO_RANDOM_ITERATIONS` sets another number.
+//! `cargo bolero test --sanitizer NONE -p leaseway-tests NAME` runs libFuzzer. Inputs in `__fuzz__` are always tried.
 
-mod mutation;
 mod seeds;
 
 use leaseway_client::endpoint;
-use leaseway_core::{Glob, access::Identity, escaped, escaped_lines};
-
-use crate::mutation::mutated;
+use leaseway_core::{
+    policy::access::Identity,
+    types::{Glob, escaped, escaped_lines},
+};
 
 /// Defines a test that calls a function with mutated seeds.
 macro_rules! targets {
@@ -18,7 +18,7 @@ macro_rules! targets {
         #[test]
         fn $name() {
             let seeds: Vec<Vec<u8>> = $seeds;
-            bolero::check!().with_iterations(ITERATIONS).for_each(|script: &[u8]| $target(&mutated(&seeds, script)));
+            bolero::check!().with_iterations(ITERATIONS).for_each(|script: &[u8]| $target(&seeds::mutated(&seeds, script)));
         }
     )*};
 }

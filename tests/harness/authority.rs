@@ -36,6 +36,20 @@ impl Authority {
         authority
     }
 
+    /// Has issued a certificate `node` for servers on loopback, and one for a client `alice`.
+    pub(crate) fn with_node_and_alice() -> Authority {
+        let authority = Authority::new("ours");
+        authority.issue("node", &["localhost", "127.0.0.1"], Valid::Now);
+        authority.issue("alice", &["alice"], Valid::Now);
+        authority
+    }
+
+    /// A certificate that was issued under this name.
+    pub(crate) fn issued(&self, name: &str) -> Files {
+        let file = |kind: &str| Some(self.path(&format!("{name}.{kind}")));
+        Files { certificate: file("pem"), key: file("key"), ..self.trust() }
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -61,14 +75,15 @@ impl Authority {
         params.not_after = rcgen::date_time_ymd(1970, 1, 1) + until;
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let (certificate_path, key_path) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
+        let files = self.issued(name);
         // Atomically, as tools that renew certificates do.
-        for (path, text) in [(&certificate_path, certificate.pem()), (&key_path, key.serialize_pem())] {
+        for (path, text) in [(&files.certificate, certificate.pem()), (&files.key, key.serialize_pem())] {
+            let path = path.as_ref().unwrap();
             let new = path.with_extension("new");
             fs::write(&new, text).unwrap();
             fs::rename(&new, path).unwrap();
         }
-        Files { certificate: Some(certificate_path), key: Some(key_path), ..self.trust() }
+        files
     }
 }
 

@@ -1,5 +1,5 @@
-//! The binaries under test. `cargo test` builds the binaries of a package only for its own tests, so each is built here
-//! with `cargo build`, which knows whether it is up to date and prints its path.
+//! The programs under test. `cargo test` builds the binaries of a package only for its own tests, so the tests build
+//! them with `cargo build`, which prints their paths.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,43 +12,41 @@ use serde_json::Value;
 /// `leaseway`.
 pub(crate) fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| build("leaseway", "--bin", "leaseway"))
+    PATH.get_or_init(|| build_binary("leaseway"))
 }
 
 /// `leaseway-bench`.
 pub(crate) fn bench() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| build("leaseway-bench", "--bin", "leaseway-bench"))
-}
-
-fn build(package: &str, kind: &str, name: &str) -> PathBuf {
-    let built = artifacts(package, &[kind, name]);
-    let mut executables = built.iter().filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-    executables.next().expect("cargo says what it has built")
+    PATH.get_or_init(|| build_binary("leaseway-bench"))
 }
 
 /// The shared and the static library of the C interface.
 pub(crate) fn c_libraries() -> [PathBuf; 2] {
-    let built = artifacts("leaseway-ffi", &["--lib"]);
-    let own =
-        built.iter().rfind(|message| message["target"]["name"] == "leaseway").expect("cargo says what it has built");
-    let files: Vec<PathBuf> = serde_json::from_value(own["filenames"].clone()).unwrap();
-    let of = |extensions: &[&str]| {
+    let built = build(&["--lib"], "leaseway", "cdylib");
+    let files: Vec<PathBuf> = serde_json::from_value(built["filenames"].clone()).unwrap();
+    [&["so", "dylib"][..], &["a"]].map(|extensions| {
         let mut files = files.iter();
-        let is_of = |file: &&PathBuf| extensions.iter().any(|extension| file.extension().unwrap() == *extension);
-        files.find(is_of).expect("both kinds are built").clone()
-    };
-    [of(&["so", "dylib"]), of(&["a"])]
+        let found = files.find(|file| extensions.iter().any(|extension| file.extension().unwrap() == *extension));
+        found.expect("cargo builds both kinds").clone()
+    })
 }
 
-/// The messages of cargo.
-fn artifacts(package: &str, what: &[&str]) -> Vec<Value> {
+fn build_binary(name: &str) -> PathBuf {
+    build(&["--bin", name], name, "bin")["executable"].as_str().expect("a binary has a path").into()
+}
+
+/// Builds targets of the workspace, and returns cargo's message about one of them.
+///
+/// With `--workspace` and a test among the targets, cargo selects the same features of all dependencies as for
+/// `cargo test --workspace`, so that nothing is compiled a second time after that command.
+fn build(targets: &[&str], name: &str, kind: &str) -> Value {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--package", package, "--message-format", "json-render-diagnostics"]).args(what);
+    cargo.args(["build", "--workspace", "--test", "tidy", "--message-format", "json-render-diagnostics"]).args(targets);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    // Variables of this package would make build scripts run again, and everything above them be built again.
+    // Variables of this package would make build scripts run again, and recompile everything that depends on them.
     for (name, _) in std::env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix))
         {
@@ -57,9 +55,14 @@ fn artifacts(package: &str, what: &[&str]) -> Vec<Value> {
     }
     cargo.arg("--target-dir").arg(target_directory());
     let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().unwrap();
-    assert!(output.status.success(), "the binary to be tested cannot be built");
+    assert!(output.status.success(), "cargo cannot build {name}");
     let messages = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    messages.map(|line| serde_json::from_slice(line).unwrap()).collect()
+    let mut messages = messages.map(|line| serde_json::from_slice::<Value>(line).unwrap());
+    let is_wanted = |message: &Value| {
+        let kinds = message["target"]["kind"].as_array();
+        message["target"]["name"] == name && kinds.is_some_and(|kinds| kinds.iter().any(|one| one == kind))
+    };
+    messages.find(is_wanted).expect("cargo reports what it has built")
 }
 
 /// The directory of this test binary: `TARGET/debug/deps/e2e-…`.

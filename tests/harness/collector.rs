@@ -1,46 +1,33 @@
 //! A collector of traces (OTLP over gRPC).
 
 use std::{
-    convert::Infallible,
     net::SocketAddr,
     sync::{Arc, Mutex},
-    task::{Context, Poll},
 };
 
-use prost::Message;
-use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{
-    Request, Response, Status,
-    body::Body,
-    codegen::{BoxFuture, Service, http},
-    server::{Grpc, NamedService},
-    transport::Server,
-};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use prost::{Message, bytes::Bytes};
+use tokio::net::{TcpListener, TcpStream};
 
-use super::{
-    raw::Bytes,
-    wait::{block_on, runtime},
-};
+use super::wait::{block_on, runtime};
 
 /// `ExportTraceServiceRequest`.
 #[derive(Clone, PartialEq, Message)]
 struct Export {
     #[prost(message, repeated, tag = "1")]
-    of_resources: Vec<ResourceSpans>,
+    resource_spans: Vec<ResourceSpans>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 struct ResourceSpans {
     #[prost(message, optional, tag = "1")]
-    resource: Option<Described>,
+    resource: Option<Resource>,
     #[prost(message, repeated, tag = "2")]
-    of_scopes: Vec<ScopeSpans>,
+    scopes: Vec<ScopeSpans>,
 }
 
-/// `Resource`.
 #[derive(Clone, PartialEq, Message)]
-struct Described {
+struct Resource {
     #[prost(message, repeated, tag = "1")]
     attributes: Vec<Attribute>,
 }
@@ -82,19 +69,21 @@ struct AnyValue {
     text: String,
 }
 
-#[derive(Clone)]
 pub(crate) struct Collector {
     address: SocketAddr,
-    taken: Arc<Mutex<Vec<ResourceSpans>>>,
+    received: Arc<Mutex<Vec<ResourceSpans>>>,
 }
 
 impl Collector {
     pub(crate) fn start() -> Collector {
         let listener = block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let collector = Collector { address: listener.local_addr().unwrap(), taken: Arc::default() };
-        let serve =
-            Server::builder().add_service(collector.clone()).serve_with_incoming(TcpListenerStream::new(listener));
-        runtime().spawn(serve);
+        let collector = Collector { address: listener.local_addr().unwrap(), received: Arc::default() };
+        let received = Arc::clone(&collector.received);
+        runtime().spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&received)));
+            }
+        });
         collector
     }
 
@@ -104,52 +93,43 @@ impl Collector {
 
     /// All spans so far.
     pub(crate) fn spans(&self) -> Vec<Span> {
-        let taken = self.taken.lock().unwrap();
-        taken.iter().flat_map(|of| &of.of_scopes).flat_map(|scope| scope.spans.clone()).collect()
+        let received = self.received.lock().unwrap();
+        received.iter().flat_map(|spans| &spans.scopes).flat_map(|scope| scope.spans.clone()).collect()
     }
 
     /// An attribute of the resource of the first spans.
     pub(crate) fn attribute(&self, key: &str) -> Option<String> {
-        let taken = self.taken.lock().unwrap();
-        let mut attributes = taken.first()?.resource.iter().flat_map(|resource| &resource.attributes);
+        let received = self.received.lock().unwrap();
+        let mut attributes = received.first()?.resource.iter().flat_map(|resource| &resource.attributes);
         attributes.find(|attribute| attribute.key == key)?.value.clone().map(|value| value.text)
     }
 }
 
-impl NamedService for Collector {
-    const NAME: &'static str = "opentelemetry.proto.collector.trace.v1.TraceService";
-}
-
-impl Service<http::Request<Body>> for Collector {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let export = ExportMethod(Arc::clone(&self.taken));
-        Box::pin(async move { Ok(Grpc::new(Bytes).unary(export, request).await) })
+async fn serve(stream: TcpStream, received: Arc<Mutex<Vec<ResourceSpans>>>) {
+    let mut connection = h2::server::handshake(stream).await.unwrap();
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        tokio::spawn(export(request, respond, Arc::clone(&received)));
     }
 }
 
-struct ExportMethod(Arc<Mutex<Vec<ResourceSpans>>>);
-
-impl Service<Request<Vec<u8>>> for ExportMethod {
-    type Response = Response<Vec<u8>>;
-    type Error = Status;
-    type Future = BoxFuture<Self::Response, Status>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        Poll::Ready(Ok(()))
+/// Any method is `Export`. An empty answer accepts everything.
+async fn export(
+    request: Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+    received: Arc<Mutex<Vec<ResourceSpans>>>,
+) {
+    let (mut body, mut bytes) = (request.into_body(), Vec::new());
+    while let Some(Ok(data)) = body.data().await {
+        body.flow_control().release_capacity(data.len()).unwrap();
+        bytes.extend_from_slice(&data);
     }
-
-    fn call(&mut self, request: Request<Vec<u8>>) -> Self::Future {
-        let export = Export::decode(request.into_inner().as_slice()).expect("it is one");
-        self.0.lock().unwrap().extend(export.of_resources);
-        // An empty answer accepts everything.
-        Box::pin(async { Ok(Response::new(Vec::new())) })
-    }
+    // The message follows the five bytes of its gRPC prefix.
+    let export = Export::decode(&bytes[5..]).expect("the body is an export request");
+    received.lock().unwrap().extend(export.resource_spans);
+    let head = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+    let mut stream = respond.send_response(head, false).unwrap();
+    stream.send_data(Bytes::from_static(&[0; 5]), false).unwrap();
+    stream
+        .send_trailers(HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static("0"))]))
+        .unwrap();
 }

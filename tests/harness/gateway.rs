@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::{
     binary,
     config::ConfigFile,
-    http,
-    http_gateway::{Connected, HttpAnswer},
+    http::{self, Connection, Response},
     peers::channel,
     process::{Process, Said},
     quotas::{self, QuotaStream},
@@ -116,22 +115,22 @@ impl Gateway {
         quotas::stream(channel(self.rlqs()), name)
     }
 
-    pub(crate) fn connect(&self) -> Connected {
-        Connected::to(self.http())
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(self.http())
     }
 
     /// A request over a new connection.
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> HttpAnswer {
-        self.connect().ask(method, path, body)
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Response {
+        self.connect().request(method, path, body)
     }
 
-    pub(crate) fn acquire(&self, resource: &str, permits: u32, wait: f64) -> HttpAnswer {
+    pub(crate) fn acquire(&self, resource: &str, permits: u32, wait: f64) -> Response {
         self.ask("POST", &format!("/v1/resources/{resource}/acquire"), &json!({ "permits": permits, "wait": wait }))
     }
 
     /// Fails unless the gateway still works.
     pub(crate) fn assert_alive(&self) {
-        assert_eq!(self.ask("GET", "/healthz", &Value::Null).text, "ok\n");
+        assert_eq!(self.ask("GET", "/healthz", &Value::Null).body, "ok\n");
         let told = self.acquire("still-here", 1, 10.0);
         assert_eq!(told.status, 200, "{told:?}");
     }

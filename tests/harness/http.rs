@@ -1,11 +1,13 @@
-//! A minimal HTTP client, which does not hide what the server says, such as redirects.
+//! An HTTP/1.1 client that hides nothing of a response, such as redirects.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpStream},
 };
 
-use super::{http2::dial_plainly, wait::PATIENCE};
+use serde_json::Value;
+
+use super::{http2::connect_tcp, wait::PATIENCE};
 
 #[derive(Debug)]
 pub(crate) struct Response {
@@ -18,57 +20,108 @@ impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The reason and the detail of an error of the HTTP gateway.
+    pub(crate) fn problem(&self) -> (String, String) {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let json = self.json();
+        assert_eq!(json["status"].as_u64(), Some(self.status.into()), "{self:?}");
+        ["reason", "detail"].map(|name| json[name].as_str().unwrap().to_owned()).into()
+    }
+}
+
+/// A keep-alive connection.
+pub(crate) struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    pub(crate) fn open(server: SocketAddr) -> Connection {
+        Connection::over(TcpStream::connect(server).unwrap())
+    }
+
+    fn over(stream: TcpStream) -> Connection {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Connection(BufReader::new(stream))
+    }
+
+    /// Sends a request with a JSON body. Null is no body.
+    pub(crate) fn request(&mut self, method: &str, path: &str, body: &Value) -> Response {
+        self.request_with(method, path, "", body)
+    }
+
+    /// Like [`request`](Self::request). Each header ends with a line break.
+    pub(crate) fn request_with(&mut self, method: &str, path: &str, headers: &str, body: &Value) -> Response {
+        let (kind, body) = match body {
+            Value::Null => ("", String::new()),
+            body => ("Content-Type: application/json\r\n", body.to_string()),
+        };
+        let length = body.len();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{kind}Content-Length: {length}");
+        self.send(format!("{head}\r\n\r\n{body}").as_bytes());
+        self.receive().expect("the server sends a response")
+    }
+
+    /// Sends any bytes. The server may close the connection meanwhile.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        let _ = self.0.get_mut().write_all(bytes);
+    }
+
+    /// The next response. None: the server has closed the connection.
+    pub(crate) fn receive(&mut self) -> Option<Response> {
+        let mut line = String::new();
+        let mut next = |stream: &mut BufReader<TcpStream>| {
+            line.clear();
+            match stream.read_line(&mut line) {
+                Ok(0) | Err(_) => None,
+                Ok(_) => Some(line.trim_end().to_owned()),
+            }
+        };
+        let status = next(&mut self.0)?.split(' ').nth(1)?.parse().ok()?;
+        let mut headers = Vec::new();
+        loop {
+            let header = next(&mut self.0)?;
+            if header.is_empty() {
+                break;
+            }
+            let (name, value) = header.split_once(": ")?;
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        let mut response = Response { status, headers, body: String::new() };
+        assert_eq!(response.header("transfer-encoding"), None, "this client reads no chunks");
+        let length = response.header("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).ok()?;
+        response.body = String::from_utf8(body).unwrap();
+        Some(response)
+    }
 }
 
 pub(crate) fn get(server: SocketAddr, path: &str) -> Response {
-    let (head, body) = ask(server, path, "");
-    response(&head, String::from_utf8(body).unwrap())
-}
-
-/// As from another machine.
-pub(crate) fn get_from(address: IpAddr, server: SocketAddr, path: &str) -> Response {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");
-    let (head, body) = exchange_over(dial_plainly(server, Some(address)), &request);
-    response(&head, String::from_utf8(body).unwrap())
+    get_with(server, path, "")
 }
 
 /// Each header ends with a line break.
 pub(crate) fn get_with(server: SocketAddr, path: &str, headers: &str) -> Response {
-    let (head, body) = ask(server, path, headers);
-    response(&head, String::from_utf8(body).unwrap())
+    exchange(Connection::open(server), &format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n{headers}"), "")
+}
+
+/// Connects from another address of this machine.
+pub(crate) fn get_from(address: IpAddr, server: SocketAddr, path: &str) -> Response {
+    let connection = Connection::over(connect_tcp(server, Some(address)));
+    exchange(connection, &format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n"), "")
 }
 
 /// Each header ends with a line break.
 pub(crate) fn post(server: SocketAddr, path: &str, headers: &str, body: &str) -> Response {
     let head = format!("POST {path} HTTP/1.1\r\nHost: {server}\r\n{headers}Content-Length: {}\r\n", body.len());
-    let (head, body) = exchange(server, &format!("{head}Connection: close\r\n\r\n{body}"));
-    response(&head, String::from_utf8(body).unwrap())
+    exchange(Connection::open(server), &head, body)
 }
 
-fn ask(server: SocketAddr, path: &str, headers: &str) -> (String, Vec<u8>) {
-    exchange(server, &format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n{headers}Connection: close\r\n\r\n"))
-}
-
-fn exchange(server: SocketAddr, request: &str) -> (String, Vec<u8>) {
-    exchange_over(TcpStream::connect(server).unwrap(), request)
-}
-
-fn exchange_over(mut stream: TcpStream, request: &str) -> (String, Vec<u8>) {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("head and body");
-    let body = bytes.split_off(end + 4);
-    (String::from_utf8(bytes).unwrap(), body)
-}
-
-fn response(head: &str, body: String) -> Response {
-    let mut lines = head.lines();
-    let status = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a status line").parse().unwrap();
-    let headers = lines.filter(|line| !line.is_empty()).map(|line| line.split_once(": ").expect("name: value"));
-    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let response = Response { status, headers, body };
-    assert_eq!(response.header("transfer-encoding"), None, "this client reads no chunks");
-    response
+fn exchange(mut connection: Connection, head: &str, body: &str) -> Response {
+    connection.send(format!("{head}Connection: close\r\n\r\n{body}").as_bytes());
+    connection.receive().expect("the server sends a response")
 }

@@ -45,8 +45,8 @@ pub(crate) async fn dial(to: SocketAddr, from: Option<IpAddr>) -> std::io::Resul
     socket.connect(to).await
 }
 
-/// Like [`dial`], for raw bytes.
-pub(crate) fn dial_plainly(to: SocketAddr, from: Option<IpAddr>) -> TcpStream {
+/// Like [`dial`], as a blocking stream.
+pub(crate) fn connect_tcp(to: SocketAddr, from: Option<IpAddr>) -> TcpStream {
     let stream = block_on(async { dial(to, from).await.unwrap().into_std().unwrap() });
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -80,7 +80,7 @@ pub(crate) fn list(message: &DynamicMessage, name: &str) -> Vec<DynamicMessage> 
 
 /// How a library treats unknown fields.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Unknown {
+pub(crate) enum UnknownFields {
     Kept,
     Dropped,
 }
@@ -88,12 +88,12 @@ pub(crate) enum Unknown {
 pub(crate) struct LegacyClient {
     raw: Raw,
     id: String,
-    unknown: Unknown,
+    unknown: UnknownFields,
     leases: HashMap<String, DynamicMessage>,
 }
 
 impl LegacyClient {
-    pub(crate) fn new(raw: Raw, id: &str, unknown: Unknown) -> LegacyClient {
+    pub(crate) fn new(raw: Raw, id: &str, unknown: UnknownFields) -> LegacyClient {
         LegacyClient { raw, id: id.into(), unknown, leases: HashMap::new() }
     }
 
@@ -101,10 +101,41 @@ impl LegacyClient {
         &self.leases[resource]
     }
 
+    /// The number of resources with a lease.
+    pub(crate) fn leases(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// The capacity of its lease. None before the first lease.
+    pub(crate) fn capacity(&self, resource: &str) -> Option<f64> {
+        self.leases.get(resource).map(|lease| number(lease, "capacity"))
+    }
+
+    /// Asks for all of these resources at once, and returns how many are in the answer. The others keep their leases.
+    pub(crate) fn refresh(&mut self, wants: &[(&str, f64)]) -> Result<usize, Status> {
+        let entries = wants.iter().map(|(resource, wants)| entry(resource, *wants, self.leases.get(*resource)));
+        let answer = get(&self.raw, &self.id, entries.collect())?;
+        let responses = list(&answer, "response");
+        for response in &responses {
+            let resource = field(response, "resource_id").as_str().unwrap().to_owned();
+            let lease = self.receive(inner(response, "gets"));
+            self.leases.insert(resource, lease);
+        }
+        Ok(responses.len())
+    }
+
+    /// Releases all leases as the Go library does: an empty id for each resource, and then the ids.
+    pub(crate) fn close(self) -> Result<(), Status> {
+        let ids = self.leases.keys().map(|id| Value::String(id.clone()));
+        let ids = std::iter::repeat_n(Value::String(String::new()), self.leases.len()).chain(ids).collect();
+        let fields = [("client_id", Value::String(self.id.clone())), ("resource_id", Value::List(ids))];
+        self.raw.call("ReleaseCapacity", build("ReleaseCapacityRequest", fields).encode_to_vec()).map(drop)
+    }
+
     fn receive(&self, lease: DynamicMessage) -> DynamicMessage {
         match self.unknown {
-            Unknown::Kept => lease,
-            Unknown::Dropped => {
+            UnknownFields::Kept => lease,
+            UnknownFields::Dropped => {
                 let mut known = DynamicMessage::new(lease.descriptor());
                 lease.fields().for_each(|(field, value)| known.set_field(&field, value.clone()));
                 known
@@ -132,13 +163,7 @@ pub(crate) fn get(raw: &Raw, client: &str, entries: Vec<Value>) -> Result<Dynami
 
 impl Asks for LegacyClient {
     fn ask(&mut self, resource: &str, wants: f64) -> f64 {
-        let entry = entry(resource, wants, self.leases.get(resource));
-        let answer = get(&self.raw, &self.id, vec![entry]).unwrap();
-        let responses = list(&answer, "response");
-        let [response] = responses.as_slice() else { panic!("one answer is expected: {answer:?}") };
-        let lease = self.receive(inner(response, "gets"));
-        let capacity = number(&lease, "capacity");
-        self.leases.insert(resource.into(), lease);
-        capacity
+        assert_eq!(self.refresh(&[(resource, wants)]).unwrap(), 1, "the resource is answered");
+        self.capacity(resource).unwrap()
     }
 }

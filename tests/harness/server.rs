@@ -19,7 +19,7 @@ use super::{
     config::{self, ConfigFile, Template},
     doorman::{Asks as _, Client, Doorman},
     http,
-    legacy_client::{LegacyClient, Unknown},
+    legacy_client::{LegacyClient, UnknownFields},
     process::{Process, Said, Variables, leaseway},
     raw::Raw,
     slots::ServerSlot,
@@ -179,7 +179,7 @@ impl Server {
     }
 
     /// A client of the protocol of 2016.
-    pub(crate) fn legacy_client(&self, id: &str, unknown: Unknown) -> LegacyClient {
+    pub(crate) fn legacy_client(&self, id: &str, unknown: UnknownFields) -> LegacyClient {
         LegacyClient::new(self.raw(), id, unknown)
     }
 

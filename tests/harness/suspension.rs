@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, time::Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{preload, process::Process};
+use super::{foreign, process::Process};
 
 /// The variables of processes that can be suspended.
 pub(crate) struct Suspension {
@@ -23,7 +23,7 @@ pub(crate) struct Suspended<'a> {
 impl Suspension {
     pub(crate) fn new() -> Suspension {
         let directory = tempfile::tempdir().unwrap();
-        let library = preload::library(directory.path(), "suspended");
+        let library = foreign::preload_library(directory.path(), "suspended");
         Suspension { directory, library }
     }
 

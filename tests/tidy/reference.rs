@@ -77,7 +77,7 @@ fn commands_are_documented() {
     assert_same(("leaseway --help", &told), ("the commands of docs/reference/flags.md", &documented));
 }
 
-/// tests/scenarios/json.rs runs them.
+/// tests/scenarios/commands/json.rs runs them.
 #[test]
 fn results_that_can_be_json_are_documented() {
     let has_json = |(command, help): &(String, String)| flags(command, help).iter().any(|flag| flag.name == "--output");

@@ -10,10 +10,10 @@ use std::{
 };
 
 use leaseway_client::{Channel, Transport};
-use leaseway_history::{Operation, RegisterCall, Value};
 use leaseway_proto::pools::{
     Assigned, GetClientCapacityRequest, Holder, SetClientCapacityRequest, assigned::Amount, pools_client::PoolsClient,
 };
+use leaseway_sim::accounting::linearizability::{Operation, RegisterCall, Value};
 use tokio::{
     runtime::Handle,
     sync::watch,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use leaseway_core::{Amount, escaped};
+use leaseway_core::types::{Amount, escaped};
 use leaseway_proto::doorman::capacity_client::CapacityClient;
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Lease, ReleaseCapacityRequest, ResourceRequest, ResourceResponse,

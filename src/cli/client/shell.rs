@@ -15,7 +15,7 @@ mod watch;
 use std::time::Duration;
 
 use clap::Args;
-use leaseway_core::{Amount, escaped};
+use leaseway_core::types::{Amount, escaped};
 use leaseway_proto::status::Resource;
 
 use crate::Outcome;

@@ -143,7 +143,11 @@ impl LastErrors {
         }
         let line = |(address, error, times): &(String, CliError, u32)| {
             let asked = if *times > 1 { format!(" (asked {times} times)") } else { String::new() };
-            format!("\n  {}: {}{asked}", leaseway_core::escaped(address), leaseway_core::escaped(&error.brief()))
+            format!(
+                "\n  {}: {}{asked}",
+                leaseway_core::types::escaped(address),
+                leaseway_core::types::escaped(&error.brief())
+            )
         };
         let electing = self.0.iter().any(|(_, error, _)| error.awaits_master());
         CliError::NoAnswer { spent, tried: self.0.iter().map(line).collect(), electing, origin: None }

@@ -5,7 +5,7 @@ mod gather;
 use std::path::PathBuf;
 
 use clap::Args;
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::{admin::ListPeersResponse, status::GetStatusResponse};
 use leaseway_server::checkup::{self, PeersObservation, Severity};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use clap::{Args, Subcommand};
 use flate2::{Compression, write::GzEncoder};
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::admin::{GetConfigRequest, ListOverridesRequest};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! `leaseway explain`: why a client has what it has.
 
 use clap::Args;
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::status::{ExplainRequest, ExplainResponse, GetStatusRequest, status_client::StatusClient};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! `leaseway status`: a server with its resources, or a resource with its holders.
 
 use clap::Args;
-use leaseway_core::{escaped, escaped_lines};
+use leaseway_core::types::{escaped, escaped_lines};
 use leaseway_proto::status::{
     GetStatusRequest, GetStatusResponse, Holder, Overridden, Pool, Promises, Resource, Supply, Terms, Uplink,
 };

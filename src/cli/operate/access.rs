@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use leaseway_core::access::{AccessRequest, Action, Condition, Identity, Policy, Rule};
+use leaseway_core::policy::access::{AccessRequest, Action, Condition, Identity, Policy, Rule};
 use leaseway_proto::admin::GetConfigRequest;
 use leaseway_server::config;
 use serde_json::json;
@@ -138,8 +138,8 @@ fn name(condition: Condition) -> &'static str {
 }
 
 fn in_words(rule: &Rule, condition: Condition) -> String {
-    let list = |patterns: &[leaseway_core::access::Pattern]| {
-        patterns.iter().map(leaseway_core::access::Pattern::text).collect::<Vec<_>>().join(", ")
+    let list = |patterns: &[leaseway_core::policy::access::Pattern]| {
+        patterns.iter().map(leaseway_core::policy::access::Pattern::text).collect::<Vec<_>>().join(", ")
     };
     match condition {
         Condition::Who => format!("who: {}", list(&rule.who)),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use leaseway_core::{Millis, escaped};
+use leaseway_core::types::{Millis, escaped};
 use leaseway_proto::admin::GetBackupRequest;
 use leaseway_server::{Backup, PlaceError, config};
 use serde_json::{Value, json};

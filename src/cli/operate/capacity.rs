@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args};
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::admin::set_override_request::{Capacity as SetTo, End};
 use leaseway_proto::admin::{ListOverridesRequest, Override, SetOverrideRequest, SetOverrideResponse, r#override};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 
 use clap::{Args, Subcommand};
 use leaseway_client::endpoint::{self, DEFAULT_PORT};
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::admin::{
     AddPeerRequest, ListPeersRequest, ListPeersResponse, PeerReport, RemovePeerRequest, Role, TransferMastershipRequest,
 };

@@ -5,7 +5,7 @@ mod show;
 mod watch;
 
 use clap::{Args, Subcommand};
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::pools::assigned::Amount;
 use leaseway_proto::pools::report_load_request::Load;
 use leaseway_proto::pools::{

@@ -6,7 +6,10 @@ use std::fmt;
 use std::fmt::Debug;
 use std::io::IsTerminal as _;
 
-use leaseway_core::{escaped, escaped_lines, nearest};
+use leaseway_core::{
+    policy::parameters::nearest,
+    types::{escaped, escaped_lines},
+};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 

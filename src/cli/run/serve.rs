@@ -6,7 +6,7 @@ mod limits;
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, builder::NonEmptyStringValueParser};
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_server::{
     Addresses, AdminOptions, Handover, Options, ParentOptions, PeerOptions, Server, Skew, TakeOver, Timing,
 };

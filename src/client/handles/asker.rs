@@ -97,7 +97,7 @@ impl ClientAsker {
         metrics::left_out(*resources);
         if self.left_out_logged.is_none_or(|logged| logged.elapsed() >= LEFT_OUT_LOG_INTERVAL) {
             self.left_out_logged = Some(Instant::now());
-            let why = leaseway_core::escaped(why);
+            let why = leaseway_core::types::escaped(why);
             tracing::warn!(client = %self.shared.id, resources, "{server}: no lease for some resources: {why}");
         }
     }
@@ -117,7 +117,7 @@ impl ClientAsker {
             self.note_left_out(server, left_out);
         }
         let error = (!malformed.is_empty())
-            .then(|| format!("{server}: malformed lease for {}", leaseway_core::escaped(&malformed.join(", "))));
+            .then(|| format!("{server}: malformed lease for {}", leaseway_core::types::escaped(&malformed.join(", "))));
         if let Some(error) = &error {
             tracing::warn!("{error}");
         }

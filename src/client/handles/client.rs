@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_tls::{ClientTls, Credentials, Files};
 use tokio::{
     runtime::Handle,

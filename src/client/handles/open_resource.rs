@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::{Amount, Millis};
+use leaseway_core::types::{Amount, Millis};
 use tokio::sync::watch;
 
 use crate::{

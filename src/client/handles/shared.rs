@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use tokio::{
     runtime::Handle,
     sync::{Notify, oneshot, watch},

@@ -24,7 +24,7 @@
 
 use std::time::Duration;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 use self::flow::{FlowCounts, FlowEstimator};
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 use crate::limiter::demand::{DemandKind, DemandSettings};
 

@@ -1,6 +1,6 @@
 //! Leases and capacities.
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 /// An amount that may be used: finite and not negative, or unlimited. Never NaN.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]

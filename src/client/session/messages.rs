@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{DemandSummary, Millis};
+use leaseway_core::{resource::supply::DemandSummary, types::Millis};
 
 use crate::session::{
     lease::{Capacity, Lease, Wire},

@@ -1,6 +1,6 @@
 //! Timeouts, refresh intervals and back-off.
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 /// The timeouts and intervals of a session.
 #[derive(Debug, Clone, PartialEq)]

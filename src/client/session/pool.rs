@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 /// The state of this client in a pool.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,8 +1,8 @@
 //! The state of one resource.
 
 use leaseway_core::{
-    Millis,
     planted::{self, Fault},
+    types::Millis,
 };
 
 use crate::session::{

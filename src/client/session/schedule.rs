@@ -4,8 +4,8 @@
 use std::{cell::Cell, sync::Arc};
 
 use leaseway_core::{
-    Millis,
     planted::{self, Fault},
+    types::Millis,
 };
 
 use super::{InFlight, NEVER, Session};

@@ -7,7 +7,7 @@ mod steps;
 
 use std::sync::Arc;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 use crate::session::*;
 

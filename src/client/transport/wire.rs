@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::{Amount, Millis};
+use leaseway_core::types::{Amount, Millis};
 use leaseway_proto::doorman as wire;
 use tonic::Status;
 

@@ -24,10 +24,7 @@ use crate::{
         client_rules::{ClientRule, ClientRules},
         settings::{AlgorithmKind, Settings},
     },
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims},
-    },
+    types::{Amount, Claim, Claims, Sum},
 };
 
 /// The parameters by which one band is divided. With the claim itself they determine what any claim of the band is due.

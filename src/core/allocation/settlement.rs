@@ -4,7 +4,7 @@
 //! that may still be in use, is shared among those that are due more, never beyond their due. If several ask at once
 //! for more than is free, each gets the same part of what it lacks, so the order within a round does not matter.
 
-use crate::types::amount::{Amount, Sum};
+use crate::types::{Amount, Sum};
 
 /// The smallest grant. Doorman's Go limiter lets a call through every ⌊1000 / c⌋ ms, kept as nanoseconds in 64 bits.
 /// Below 10⁹ / 2⁶³ ≈ 1.08e-10 that overflows, and the timer never waits. This is ten times as much: one call in 31

@@ -12,7 +12,7 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use crate::types::{amount::Amount, time::Millis};
+use crate::types::{Amount, Millis};
 
 pub(crate) const UNIT: i64 = 1 << 20;
 

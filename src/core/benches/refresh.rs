@@ -12,8 +12,10 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
-    AlgorithmKind, Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, Epoch, Has, HolderKind, Inherited, Lease,
-    Millis, Now, Request, Resource, RoundScratch, Settings,
+    lease::{holder::Has, promises::Inherited},
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{Answer, Ask, Lease, Request, Resource, ResourceOptions, RoundScratch},
+    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now},
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
@@ -26,9 +28,9 @@ const SLICES: usize = 64;
 /// Clients in a slice.
 const IN_A_SLICE: u32 = 50;
 
-fn birth(settings: Settings, askers: u32, inherited: Option<Inherited>) -> Birth {
-    Birth {
-        source: leaseway_core::Source::Own,
+fn options(settings: Settings, askers: u32, inherited: Option<Inherited>) -> ResourceOptions {
+    ResourceOptions {
+        source: leaseway_core::resource::supply::Source::Own,
         settings,
         epoch: Epoch(1 << 40),
         since: Millis(0),
@@ -104,7 +106,7 @@ impl Refreshers {
         settings.min_request_interval = Millis(0);
         let mut refreshers = Refreshers {
             asker,
-            resource: Resource::new(birth(settings, clients, None)),
+            resource: Resource::new(options(settings, clients, None)),
             leases: vec![None; clients as usize],
             order: (0..clients).collect(),
             next: 0,
@@ -133,8 +135,8 @@ impl Refreshers {
             ..Inherited::default()
         });
         self.epoch = Epoch(self.epoch.0 + Inherited::EPOCHS_APART);
-        let birth = birth(settings, askers, inherited);
-        self.resource = Resource::new(Birth { epoch: self.epoch, since: self.now().at, ..birth });
+        let options = options(settings, askers, inherited);
+        self.resource = Resource::new(ResourceOptions { epoch: self.epoch, since: self.now().at, ..options });
         if !remembers {
             self.leases.fill(None);
         }

@@ -5,10 +5,7 @@ use crate::{
     policy::overrides::Load,
     pool::{Assigned, PoolEvent, PoolNotes},
     resource::{Answer, LoadError, Request, RoundScratch, watch_list::Hint},
-    types::{
-        claim::HolderKind,
-        time::{Millis, Now},
-    },
+    types::{HolderKind, Millis, Now},
 };
 
 /// The environment of a resource at the moment of an input.
@@ -92,8 +89,7 @@ pub struct Effects<T> {
     /// Hints for watched holders. [Unwatch](super::ResourceEngine::unwatch) a holder that cannot be reached any more.
     pub hints: Vec<Hint>,
     pub pool_events: Vec<PoolEvent>,
-    /// The parent should be told of this resource now: the uplink should
-    /// [`summarize`](super::ResourceEngine::summarize) it.
+    /// The uplink should report this resource to the parent now and [`summarize`](super::ResourceEngine::summarize) it.
     pub asks_parent: bool,
     /// The pool has notes to write, and wants a turn with one of its next ticks.
     pub wants_note_turn: bool,

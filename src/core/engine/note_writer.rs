@@ -4,7 +4,7 @@
 //! for a turn, and when it gets one it writes as much as a turn allows. The caller grants turns, so the amount that all
 //! pools of a node write together is bounded. Notes that may be lost are written again.
 
-use crate::{pool::PoolNotes, resource::Resource, types::time::Millis};
+use crate::{pool::PoolNotes, resource::Resource, types::Millis};
 
 /// The maximum number of entries and bytes per turn.
 const MAX_ENTRIES: usize = 64;

@@ -1,4 +1,4 @@
-//! The engine on a clock that the tests move: what waits for what, and how often anything happens.
+//! The engine on a manual clock: commits, supplies, and the pacing of hints.
 
 use std::collections::HashSet;
 
@@ -10,20 +10,16 @@ use crate::{
         settings::{AlgorithmKind, Settings},
     },
     pool::{Assigned, PoolNotes},
-    resource::{Answer, Birth, Release, Request, supply::Source},
-    tests::harness::{ask, birth},
-    types::{
-        amount::Amount,
-        claim::HolderKind,
-        time::{Millis, Now},
-    },
+    resource::{Answer, Release, Request, ResourceOptions, supply::Source},
+    tests::harness::{ask, options},
+    types::{Amount, HolderKind, Millis, Now},
 };
 
 use super::*;
 
 const CLIENT: HolderKind = HolderKind::Client;
 
-/// Who listens; nothing else is remembered of the resource.
+/// The listeners. The environment has no other state.
 #[derive(Default)]
 struct Listeners(HashSet<String>);
 
@@ -58,9 +54,9 @@ struct Harness {
 impl Harness {
     fn new(source: Source, inherited: Option<Inherited>) -> Harness {
         let settings = Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0));
-        let birth = Birth { source, inherited, ..birth(settings) };
+        let options = ResourceOptions { source, inherited, ..options(settings) };
         let idle_after = Millis::from_secs(10);
-        let setup = Setup { birth, keeps_notes: false, predecessor: None, idle_after };
+        let setup = Setup { options, keeps_notes: false, predecessor: None, idle_after };
         let (listeners, mut effects) = (Listeners::default(), Effects::default());
         let now = Now { at: Millis(1_000), unix: 0 };
         let moment = Moment { now, may_decide: true, max_holders: usize::MAX, environment: &listeners };
@@ -76,7 +72,7 @@ impl Harness {
         self.now = self.now.plus(Millis(ms));
     }
 
-    /// Hands the engine the moment, and returns what came of it.
+    /// Passes an input to the engine and returns its effects.
     fn step(&mut self, input: impl FnOnce(&mut ResourceEngine<u32>, Moment<'_>, &mut Effects<u32>)) -> Effects<u32> {
         let now = Now { at: self.now, unix: 0 };
         let (may_decide, environment) = (self.may_decide, &self.listeners);
@@ -134,7 +130,7 @@ fn without_mastership_nothing_is_decided() {
 }
 
 #[test]
-fn a_resource_that_is_held_by_no_one_for_long_enough_retires() {
+fn idle_resource_retires() {
     let mut harness = Harness::own();
     harness.asks("a", 10.0);
     harness.releases("a");
@@ -152,7 +148,7 @@ fn promising() -> Harness {
 }
 
 #[test]
-fn an_answer_that_promises_more_leaves_with_its_commit_and_others_at_once() {
+fn answer_with_a_new_promise_waits_for_its_commit() {
     let mut harness = promising();
     let effects = harness.asks("a", 10.0);
     let number = effects.changes.as_ref().expect("it is to be written").number;
@@ -165,7 +161,7 @@ fn an_answer_that_promises_more_leaves_with_its_commit_and_others_at_once() {
 }
 
 #[test]
-fn rounds_go_on_while_a_commit_is_under_way() {
+fn rounds_continue_during_a_commit() {
     let mut harness = promising();
     let first = harness.asks("a", 10.0).changes.expect("changes").number;
     let second = harness.asks("b", 40.0).changes.expect("changes").number;
@@ -198,7 +194,7 @@ impl Harness {
 }
 
 #[test]
-fn it_looks_with_the_round_that_changed_something_unless_it_has_just_looked() {
+fn visits_of_watched_holders_are_paced() {
     let mut harness = Harness::own();
     harness.listens("a");
     harness.listens("b");
@@ -209,7 +205,7 @@ fn it_looks_with_the_round_that_changed_something_unless_it_has_just_looked() {
     assert!(effects.wake_at.is_some(), "its hint may have to be repeated");
     harness.pass(49);
     let steps = [harness.asks("a", 100.0), harness.asks("c", 100.0), harness.releases("a")];
-    assert!(steps.iter().all(|effects| effects.hints.is_empty()), "49 ms after the last look");
+    assert!(steps.iter().all(|effects| effects.hints.is_empty()), "49 ms after the last visit");
     let woken_at = steps.iter().filter_map(|effects| effects.wake_at).min();
     assert_eq!(woken_at, Some(harness.now.plus(Millis(1))));
     harness.pass(1);
@@ -229,7 +225,7 @@ fn a_resource_without_listeners_or_changes_is_not_woken() {
 }
 
 #[test]
-fn a_wake_up_is_asked_for_once() {
+fn wake_up_is_requested_once() {
     let mut harness = Harness::own();
     harness.listens("a");
     harness.asks("a", 100.0);
@@ -240,7 +236,7 @@ fn a_wake_up_is_asked_for_once() {
 }
 
 #[test]
-fn a_holder_that_does_not_listen_any_more_is_hinted_once_and_never_again() {
+fn unwatched_holder_is_not_hinted() {
     let mut harness = Harness::own();
     harness.listens("a");
     harness.asks("a", 100.0);
@@ -254,7 +250,7 @@ fn a_holder_that_does_not_listen_any_more_is_hinted_once_and_never_again() {
 }
 
 #[test]
-fn a_holder_that_has_come_and_listens_is_watched() {
+fn new_holder_that_listens_is_watched() {
     let mut harness = Harness::own();
     harness.listeners.0.insert("a".into());
     harness.asks("a", 100.0);
@@ -291,7 +287,7 @@ impl Harness {
         self.step(|engine, moment, _| assert!(engine.summarize(moment).is_some()));
     }
 
-    /// A client has all that was lent.
+    /// One client holds the whole supply.
     fn lent_out() -> Harness {
         let mut harness = child();
         harness.asks("a", 8.0);
@@ -314,7 +310,7 @@ fn requests_wait_for_the_supply_and_are_answered_together() {
 }
 
 #[test]
-fn a_request_that_has_waited_for_long_enough_goes_without() {
+fn overdue_request_is_answered_without_supply() {
     let mut harness = child();
     let at = harness.asks("a", 60.0).wake_at.expect("it will not wait for ever");
     harness.pass(500);
@@ -337,7 +333,7 @@ fn without_mastership_no_request_waits() {
 }
 
 #[test]
-fn once_summarized_the_parent_is_asked_again_only_when_something_changes() {
+fn parent_is_asked_again_only_after_a_change() {
     let mut harness = child();
     assert!(harness.asks("a", 60.0).asks_parent);
     harness.step(|engine, moment, _| assert!(engine.summarize(moment).is_some()));
@@ -347,7 +343,7 @@ fn once_summarized_the_parent_is_asked_again_only_when_something_changes() {
 }
 
 #[test]
-fn a_client_that_has_nothing_is_answered_with_what_the_parent_lends_once_it_knows_of_it() {
+fn new_client_waits_for_the_next_supply() {
     let mut harness = Harness::lent_out();
     let effects = harness.asks("b", 20.0);
     assert!(answered(&effects).is_empty() && effects.asks_parent);
@@ -358,14 +354,14 @@ fn a_client_that_has_nothing_is_answered_with_what_the_parent_lends_once_it_know
 }
 
 #[test]
-fn few_among_many_are_told_to_the_parent_at_once_too() {
+fn small_new_demand_is_reported_at_once() {
     let mut harness = Harness::lent_out();
     let effects = harness.asks("b", 0.01);
     assert!(answered(&effects).is_empty() && effects.asks_parent, "it is less than what is told at once otherwise");
 }
 
 #[test]
-fn it_waits_a_second_at_most_and_no_other_waits_until_the_parent_has_answered() {
+fn after_a_vain_wait_no_request_waits() {
     let mut harness = Harness::lent_out();
     harness.asks("b", 20.0);
     harness.pass(1000);
@@ -378,13 +374,13 @@ fn it_waits_a_second_at_most_and_no_other_waits_until_the_parent_has_answered() 
 }
 
 #[test]
-fn a_client_that_has_something_does_not_wait() {
+fn client_with_a_lease_does_not_wait() {
     let mut harness = Harness::lent_out();
     assert_eq!(granted(&harness.asks("a", 20.0)), [8.0]);
 }
 
 #[test]
-fn no_client_waits_for_a_parent_that_had_to_divide() {
+fn no_client_waits_if_the_parent_divides() {
     let mut harness = child();
     harness.asks("a", 60.0);
     harness.summarizes();

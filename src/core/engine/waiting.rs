@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{policy::settings::Settings, resource::Request, types::time::Millis};
+use crate::{policy::settings::Settings, resource::Request, types::Millis};
 
 /// The maximum time that a request waits for a supply. Clients ask again in a second anyway.
 pub(super) const MAX_WAIT: Millis = Millis::from_secs(1);
@@ -40,7 +40,7 @@ pub(super) struct WaitingForSupply<T> {
     /// Present if not all earlier promises are known.
     predecessor: Option<Predecessor>,
     since: Millis,
-    /// The uplink was told to report this resource, and has not done so since.
+    /// The uplink was asked for a report of this resource and has not sent one since.
     pub(super) has_asked: bool,
     pub(super) reports: u64,
     /// A request has waited in vain, and the parent has lent nothing since.

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::{
     planted::{self, Fault},
     policy::settings::Reuse,
-    types::{amount::Amount, claim::HolderKind, time::Millis, token::Token},
+    types::{Amount, HolderKind, Millis, Token},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -128,14 +128,14 @@ impl Leases {
         self.grants.retain(|grant| grant.token != Token::INHERITED);
         if claimed > Amount::ZERO {
             if before == Amount::ZERO && !planted::is(Fault::ClaimsOntoFresh) {
-                // These leases are of nothing. What is given from now on is covered.
+                // These leases are empty. Leases from now on are covered.
                 self.forget_given();
             }
             self.grants.insert(0, Grant { token: Token::INHERITED, capacity: claimed, end });
         }
     }
 
-    /// Whether it has a lease that was given while nothing was claimed. Nothing can be claimed in addition (rule E5).
+    /// Whether it has a fresh lease. Then no claim is allowed (rule E5).
     pub(crate) fn is_fresh(&self, now: Millis) -> bool {
         self.claimed() == Amount::ZERO && self.live(now).any(|grant| grant.capacity > Amount::ZERO)
     }
@@ -145,7 +145,7 @@ impl Leases {
         self.live(now).any(|grant| grant.token != Token::INHERITED)
     }
 
-    /// Keeps the record until then even if it has no leases.
+    /// Keeps the record until `until` even without leases.
     pub(crate) fn remember(&mut self, until: Millis) {
         self.max_end = self.max_end.max(until);
     }
@@ -273,7 +273,7 @@ impl Leases {
         Some(is_another)
     }
 
-    /// Lowers a lease, never raises it.
+    /// Lowers the capacity of a lease to `capacity` if that is less.
     fn lower(&mut self, token: Token, capacity: Amount) {
         if let Some(grant) = self.grants.first_mut().filter(|grant| grant.token == token) {
             grant.capacity = grant.capacity.min(capacity);
@@ -329,10 +329,10 @@ impl Leases {
         }
     }
 
-    /// A child node that was cut may have lent more than its newest lease, and for as long. Until it hears of that
-    /// lease, what it may lend counts as outstanding; then it reports the amount itself. Not for nodes that confirm
-    /// nothing: that would never end. Not for claimed amounts, which may go back and would count twice: it happens when
-    /// the inherited leases end.
+    /// A child node that was cut may have lent more than its newest lease, and for as long. Until it has received that
+    /// lease, the amount that it may lend counts as outstanding. Then it reports the amount itself. Nodes that confirm
+    /// nothing are excluded, because that would never end. Claimed amounts are excluded, because they may go back and
+    /// would count twice; they become outstanding when the inherited leases end.
     pub(crate) fn await_report(&mut self, now: Millis) {
         if self.has_confirmed() && self.claimed() == Amount::ZERO {
             self.outstanding = self.held(now);

@@ -18,16 +18,11 @@ use parts::Parts;
 use crate::{
     lease::{
         LeaseBook,
-        holder::Has,
+        confirm::LeaseStatement,
         promises::{Inherited, Part},
     },
     planted::{self, Fault},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims},
-        time::{Millis, Now},
-        token::Token,
-    },
+    types::{Amount, Claim, Claims, Millis, Now, Sum, Token},
 };
 
 #[derive(Debug)]
@@ -38,7 +33,7 @@ pub(super) struct InheritedLeases {
     until: Millis,
     unclaimed: Sum,
     /// Leases from this token on are included even if they have ended (rule E12).
-    counted_from: Option<Token>,
+    high_water_mark: Option<Token>,
     /// Parts of the unclaimed amount that end before `until` (rule E13).
     parts: Parts,
     /// Claims by holders that do not echo tokens, by slot: the newest lease of the holder, and the amount it claimed in
@@ -70,13 +65,13 @@ impl LeaseBook {
     /// Starts with the promises of earlier masters. Parts that have already ended are removed by
     /// [`end_parts`](Self::end_parts).
     pub(crate) fn inherit(&mut self, inherited: Inherited) -> InheritedChange {
-        let Inherited { total, wants, until, counted_from, parts, clock, .. } = inherited;
+        let Inherited { total, wants, until, high_water_mark, parts, clock, .. } = inherited;
         if total == Amount::ZERO {
             return InheritedChange::None;
         }
         let change = self.begin_inherited(total.into(), until, wants);
         if let Some(inherited) = &mut self.inherited {
-            inherited.counted_from = counted_from;
+            inherited.high_water_mark = high_water_mark;
             inherited.parts = Parts::new(clock, parts, until);
         }
         change
@@ -111,7 +106,7 @@ impl LeaseBook {
         }
     }
 
-    /// What [`Fault::CutLowersUnclaimed`] does.
+    /// The effect of [`Fault::CutLowersUnclaimed`].
     pub(crate) fn cap_unclaimed(&mut self, capacity: Amount) -> InheritedChange {
         self.set_unclaimed(self.unclaimed_sum().min(capacity.into()))
     }
@@ -119,8 +114,8 @@ impl LeaseBook {
     fn begin_inherited(&mut self, total: Sum, until: Millis, wants: Claims) -> InheritedChange {
         let slot = self.ledger.insert_inherited(wants);
         let (parts, unproven) = (Parts::default(), HashMap::new());
-        let (unclaimed, counted_from) = (Sum::ZERO, None);
-        self.inherited = Some(Box::new(InheritedLeases { slot, until, unclaimed, counted_from, parts, unproven }));
+        let (unclaimed, high_water_mark) = (Sum::ZERO, None);
+        self.inherited = Some(Box::new(InheritedLeases { slot, until, unclaimed, high_water_mark, parts, unproven }));
         let _ = self.set_unclaimed(total);
         InheritedChange::Begun(slot)
     }
@@ -141,7 +136,7 @@ impl LeaseBook {
             return None;
         }
         let (left, over) = ((before - ended).max(Sum::ZERO), inherited.parts.over());
-        inherited.counted_from = inherited.counted_from.map(|from| over.map_or(from, |over| from.max(over)));
+        inherited.high_water_mark = inherited.high_water_mark.map(|from| over.map_or(from, |over| from.max(over)));
         let _ = self.set_unclaimed(left);
         self.ledger.lapse(over.and_then(|over| Token::new(over.get() - 1)));
         Some(self.scale_inherited_wants(slot, left.get() / before.get()))
@@ -179,7 +174,8 @@ impl LeaseBook {
         (amount, self.set_unclaimed((both - amount.into()).max(Sum::ZERO)))
     }
 
-    /// Returns an amount that was claimed by mistake (rules E4 and E7): it may be another holder's.
+    /// Returns an amount that was claimed by mistake to the unclaimed leases (rules E4 and E7), because it may belong
+    /// to another holder.
     pub(crate) fn give_back(&mut self, claimed: impl Into<Sum>) -> InheritedChange {
         let claimed = claimed.into();
         if claimed <= Sum::ZERO || planted::is(Fault::MistakenClaimIsFree) {
@@ -224,8 +220,9 @@ impl LeaseBook {
     /// part contains.
     pub(super) fn inherited_parts(&self, now: Millis) -> Vec<Part> {
         let first = Token::first(self.tokens.epoch());
-        let told = |inherited: &InheritedLeases| inherited.parts.told(inherited.unclaimed, inherited.until, first, now);
-        self.inherited.as_deref().map_or_else(Vec::new, told)
+        let for_log =
+            |inherited: &InheritedLeases| inherited.parts.for_log(inherited.unclaimed, inherited.until, first, now);
+        self.inherited.as_deref().map_or_else(Vec::new, for_log)
     }
 
     /// When the next part ends, or all of them.
@@ -270,13 +267,12 @@ impl LeaseBook {
         self.inherited.as_ref().map_or(Sum::ZERO, |inherited| inherited.unclaimed)
     }
 
-    /// An ended lease that a holder may still claim (rule E12): `had` is what the holder says it had when its request
-    /// was sent.
-    pub(crate) fn lapsed_claim(&self, had: Option<Has>) -> Option<(Token, Amount)> {
-        let from = self.inherited.as_ref()?.counted_from?;
-        let had = had?;
+    /// An ended lease that a holder may still claim (rule E12).
+    pub(crate) fn lapsed_claim(&self, stated: &LeaseStatement) -> Option<(Token, Amount)> {
+        let from = self.inherited.as_ref()?.high_water_mark?;
+        let had = stated.had.filter(|_| stated.has.is_none() && stated.drops_late)?;
         let token = had.token.filter(|token| self.tokens.is_former(*token))?;
-        (from <= token || planted::is(Fault::IgnoresCountedFrom)).then_some((token, had.capacity))
+        (from <= token || planted::is(Fault::IgnoresHighWaterMark)).then_some((token, had.capacity))
     }
 
     /// Whether some holders of earlier masters have not asked this one yet.

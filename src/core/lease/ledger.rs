@@ -22,13 +22,7 @@ use self::records::Records;
 use crate::{
     lease::holder::{Grant, Leases},
     policy::settings::Reuse,
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind, further, wanted},
-        principal::{Principal, SlotDelta, SlotDeltas},
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis, Principal, SlotDelta, SlotDeltas, Sum, Token, further, wanted},
 };
 
 /// The width of a bucket of the expiry queue. Capacity comes free at most this much later than it could.
@@ -416,8 +410,7 @@ impl Ledger {
         }
     }
 
-    /// Adds the record that stands for inherited leases. No id finds it and no request touches it. Its claims count as
-    /// wanted, and take no places.
+    /// Adds the record that stands for inherited leases. It has no id. Its claims count as wants and take no places.
     pub(crate) fn insert_inherited(&mut self, claims: Claims) -> u32 {
         debug_assert!(self.inherited.is_none(), "they were inherited once");
         let mut record = Holder::new(HolderKind::Node, "".into());
@@ -517,7 +510,7 @@ impl Ledger {
 
 impl Ledger {
     /// Visits up to `budget` records whose buckets are due, and removes those that hold nothing any more. `looked_at`
-    /// gets every slot, and the record if it was removed. Being late is safe: what has ended still counts.
+    /// gets every slot, and the record if it was removed. A late call is safe, because ended leases still count.
     pub(crate) fn expire(&mut self, now: Millis, budget: usize, looked_at: impl FnMut(u32, Option<Holder>)) {
         if has_come(self.first_bucket, now) {
             self.expire_buckets(now, budget, looked_at);

@@ -6,7 +6,7 @@
 //! it has, and claims it from the total. A total may be too high and a horizon too late: then the next master gives too
 //! little for a while. Neither is ever too low or too early.
 //!
-//! The total contains leases that ended while there was no master, too. `counted_from` is the first lease for which
+//! The total contains leases that ended while there was no master, too. `high_water_mark` is the first lease for which
 //! this is so. Holders of these leases get their part back and need not wait for the horizon. It may be too high, never
 //! too low.
 //!
@@ -20,13 +20,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::Claims,
-    cluster_clock::{ClusterClock, ClusterTime},
-    time::{Millis, certain_end},
-    token::{Epoch, Token},
-};
+use crate::types::{Amount, Claims, ClusterClock, ClusterTime, Epoch, Millis, Sum, Token, certain_end};
 
 /// The maximum number of parts of a resource. Beyond it the two with the closest ends become one.
 const MAX_PARTS: usize = 8;
@@ -59,7 +53,7 @@ pub struct Changes {
     pub lease: Option<Millis>,
     /// Leases from this one on are in the total even if they have ended. Absent: only those that are in force. Of an
     /// earlier epoch: stays as it is.
-    pub counted_from: Option<Token>,
+    pub high_water_mark: Option<Token>,
     /// The wants of the holders, in slices of similar wants. `None` if they have hardly changed.
     pub wants: Option<Claims>,
     /// The parts of the total that end before the horizon, in the order of their ends. They replace the parts before.
@@ -86,7 +80,7 @@ pub struct Inherited {
     /// When the last lease of earlier incarnations ends.
     pub until: Millis,
     /// Leases from this one on are in the total even if they have ended.
-    pub counted_from: Option<Token>,
+    pub high_water_mark: Option<Token>,
     /// The parts of the total that end sooner, in the order of their ends, including those that are over.
     pub parts: Vec<Part>,
     /// The clock of the cluster in this term.
@@ -126,7 +120,7 @@ pub struct Promises {
     /// leases may be in use.
     lease: Millis,
     lease_before: (Millis, ClusterTime),
-    counted_from: Option<Token>,
+    high_water_mark: Option<Token>,
     parts: Vec<Part>,
 }
 
@@ -158,8 +152,8 @@ impl Promises {
             self.lease_before = (self.longest(stored), self.until);
         }
         self.lease = lease;
-        if changes.counted_from.is_none_or(|counted_from| counted_from >= Token::first(changes.epoch)) {
-            self.counted_from = changes.counted_from;
+        if changes.high_water_mark.is_none_or(|high_water_mark| high_water_mark >= Token::first(changes.epoch)) {
+            self.high_water_mark = changes.high_water_mark;
         }
         self.total = changes.total;
         if let Some(wants) = &changes.wants {
@@ -177,9 +171,9 @@ impl Promises {
         let Some(until) = self.believed_until(clock, now, since) else {
             return Inherited { newest, clock, ..Inherited::default() };
         };
-        let (total, wants, counted_from, parts) =
-            (self.total, self.wants.clone(), self.counted_from, self.parts.clone());
-        Inherited { total, wants, newest, until, counted_from, parts, clock }
+        let (total, wants, high_water_mark, parts) =
+            (self.total, self.wants.clone(), self.high_water_mark, self.parts.clone());
+        Inherited { total, wants, newest, until, high_water_mark, parts, clock }
     }
 
     /// Until when some of the total may be in use, if nothing was given since `since`.
@@ -216,9 +210,9 @@ impl Promises {
         let (epoch, number) = self.newest.unwrap_or((Epoch(0), 0));
         let lease = Some(self.longest(stored)).filter(|longest| *longest < UNKNOWN);
         // One of an earlier epoch cannot be expressed there.
-        let counted_from = self.counted_from.filter(|counted_from| *counted_from >= Token::first(epoch));
+        let high_water_mark = self.high_water_mark.filter(|high_water_mark| *high_water_mark >= Token::first(epoch));
         let (total, horizon, wants) = (self.total, Some(self.until), Some(self.wants.clone()));
-        Changes { epoch, number, total, horizon, lease, counted_from, wants, parts: self.parts.clone() }
+        Changes { epoch, number, total, horizon, lease, high_water_mark, wants, parts: self.parts.clone() }
     }
 
     pub fn restore(record: &Changes) -> Promises {

@@ -10,28 +10,22 @@
 //! A horizon is proposed once in half a lease length, and an eighth of a lease length before it is needed. So in a
 //! steady state no answer waits for the log.
 //!
-//! `counted_from` moves on with each horizon, to the first lease given since the one before it was proposed. Leases of
+//! `high_water_mark` moves on with each horizon, to the first lease given since the one before it was proposed. Leases of
 //! the last half lease length are above it, and so is every lease whose holder keeps to its refresh interval. If a
-//! lease above it ends anyway, `counted_from` rises above that lease before anything else is given (rule E12).
+//! lease above it ends anyway, `high_water_mark` rises above that lease before anything else is given (rule E12).
 //!
-//! While there are inherited leases, the quorum stores their parts, too ([`ToldParts`]).
+//! While there are inherited leases, the quorum stores their parts, too ([`StoredParts`]).
 
-mod told;
+mod stored_parts;
 
 use std::collections::VecDeque;
 
 use crate::{
     lease::promises::{Changes, Inherited, Part, total_at},
     planted::{self, Fault},
-    types::{
-        amount::{Amount, Sum},
-        claim::Claims,
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::Millis,
-        token::{Epoch, Token},
-    },
+    types::{Amount, Claims, ClusterClock, ClusterTime, Epoch, Millis, Sum, Token},
 };
-use told::ToldParts;
+use stored_parts::StoredParts;
 
 /// The room in a total, as a part of the capacity, so that few changes fill a resource. If holders share no capacity:
 /// as a part of what is held or wanted.
@@ -90,20 +84,20 @@ pub(super) struct Proposer {
     /// The bounds that were proposed and not acknowledged.
     under_way: VecDeque<(u64, Bound)>,
     /// The latest end of the leases given since the last call of [`take`](Self::take).
-    furthest: Millis,
-    /// The first lease given since a horizon was last proposed. Before that, the inherited `counted_from`.
-    mark: Token,
+    latest_end: Millis,
+    /// The first lease given since a horizon was last proposed. Before that, the inherited `high_water_mark`.
+    next_mark: Token,
     /// The sum of the wants that were last proposed.
-    told_wants: Sum,
-    /// As long as no more is held, the newest total is high enough.
-    quiet_to: Sum,
-    /// The least and the most that was held since a horizon was last proposed. Absent before the first.
-    swing: Option<(Sum, Sum)>,
-    told: ToldParts,
+    proposed_wants: Sum,
+    /// While no more than this is held, the newest total suffices.
+    covered_up_to: Sum,
+    /// The minimum and the maximum held amount since the last proposed horizon. Absent before the first.
+    held_range: Option<(Sum, Sum)>,
+    stored_parts: StoredParts,
 }
 
 /// A bound on the leases that are in use: their total, their latest end and their maximum length. Leases from
-/// `counted_from` on are in the total even if they have ended.
+/// `high_water_mark` on are in the total even if they have ended.
 #[derive(Debug, Clone)]
 struct Bound {
     total: Amount,
@@ -111,7 +105,7 @@ struct Bound {
     room: Amount,
     until: Millis,
     lease: Millis,
-    counted_from: Token,
+    high_water_mark: Token,
     /// Parts of the total that end before the rest.
     parts: Vec<Part>,
 }
@@ -122,22 +116,22 @@ impl Bound {
             && end <= self.until
             && round.lease <= self.lease
             && self.is_above(round.lapsed)
-            && told::are_left(&self.parts, &round.parts)
+            && stored_parts::are_left(&self.parts, &round.parts)
     }
 
     /// Whether the capacity of leases that have ended may be given to others.
     fn is_above(&self, lapsed: Option<Token>) -> bool {
-        Some(self.counted_from) > lapsed || planted::is(Fault::CountedFromStays)
+        Some(self.high_water_mark) > lapsed || planted::is(Fault::HighWaterMarkStays)
     }
 
-    /// Whether leases were given that end at `furthest` at the latest, and this bound does not cover that, or soon will
+    /// Whether leases were given that end at `latest_end` at the latest, and this bound does not cover that, or soon will
     /// not.
-    fn needs_horizon(&self, furthest: Millis, lease: Millis, now: Millis) -> bool {
-        furthest > now && (self.until < ahead_of(furthest, lease) || self.lease < lease)
+    fn needs_horizon(&self, latest_end: Millis, lease: Millis, now: Millis) -> bool {
+        latest_end > now && (self.until < ahead_of(latest_end, lease) || self.lease < lease)
     }
 }
 
-/// A horizon moves on when it is no later than this.
+/// A horizon moves on if it is earlier than this.
 fn ahead_of(end: Millis, lease: Millis) -> Millis {
     end.plus(Millis(lease.0 / 8))
 }
@@ -163,13 +157,13 @@ pub(super) struct RoundState {
 }
 
 impl RoundState {
-    /// No lower than `counted_from`, and above every lease that has ended.
-    fn raised(&self, counted_from: Token) -> Token {
-        self.lapsed.map_or(counted_from, |lapsed| counted_from.max(lapsed.next()))
+    /// No lower than `high_water_mark`, and above every lease that has ended.
+    fn raised(&self, high_water_mark: Token) -> Token {
+        self.lapsed.map_or(high_water_mark, |lapsed| high_water_mark.max(lapsed.next()))
     }
 
     /// Up to this amount may be held before the total must be looked at again: most of its room.
-    fn quiet_to(&self, total: Amount) -> Sum {
+    fn covered_up_to(&self, total: Amount) -> Sum {
         if self.capacity.is_some_and(|capacity| capacity <= total) {
             return total.into();
         }
@@ -198,8 +192,8 @@ impl RoundState {
 impl Proposer {
     /// For an incarnation with these inherited promises.
     pub(super) fn new(epoch: Epoch, inherited: &Inherited) -> Proposer {
-        let Inherited { total, until, counted_from, clock, .. } = *inherited;
-        let mark = counted_from.unwrap_or(Token::first(epoch));
+        let Inherited { total, until, high_water_mark, clock, .. } = *inherited;
+        let mark = high_water_mark.unwrap_or(Token::first(epoch));
         let parts = inherited.parts.clone();
         Proposer {
             epoch,
@@ -208,20 +202,27 @@ impl Proposer {
             taken: 0,
             acknowledged: 0,
             // No lease is covered before this epoch has a horizon, because the quorum knows nothing of its tokens.
-            stored: Bound { total, room: Amount::ZERO, until: Millis(0), lease: Millis(0), counted_from: mark, parts },
+            stored: Bound {
+                total,
+                room: Amount::ZERO,
+                until: Millis(0),
+                lease: Millis(0),
+                high_water_mark: mark,
+                parts,
+            },
             under_way: VecDeque::new(),
-            furthest: Millis(0),
-            mark,
-            told_wants: Sum::ZERO,
-            quiet_to: Sum::ZERO,
-            swing: None,
-            told: ToldParts::default(),
+            latest_end: Millis(0),
+            next_mark: mark,
+            proposed_wants: Sum::ZERO,
+            covered_up_to: Sum::ZERO,
+            held_range: None,
+            stored_parts: StoredParts::default(),
         }
     }
 
-    /// A lease may be believed until then.
+    /// A lease is live until `end`.
     pub(super) fn cover_until(&mut self, end: Millis) {
-        self.furthest = self.furthest.max(end);
+        self.latest_end = self.latest_end.max(end);
     }
 
     pub(super) fn acknowledge(&mut self, number: u64) {
@@ -247,64 +248,69 @@ impl Proposer {
     pub(super) fn take(&mut self, mut round: RoundState, wants: impl FnOnce() -> Claims) -> Proposal {
         let (held, lease, now) = (round.held, round.lease, round.now);
         let moment = self.clock.at(now);
-        self.swing = self.swing.map(|(least, most)| (least.min(held), most.max(held)));
-        self.told.see(&round.parts, now);
+        self.held_range = self.held_range.map(|(least, most)| (least.min(held), most.max(held)));
+        self.stored_parts.observe(&round.parts, now);
         let is_stored = self.under_way.is_empty() && self.stored.is_above(round.lapsed);
-        let is_told = self.told.is_quiet(&self.stored.parts, &round.parts, moment);
-        if held <= self.quiet_to && is_stored && is_told && !self.stored.needs_horizon(self.furthest, lease, now) {
-            self.furthest = Millis(0);
+        let are_parts_stored = self.stored_parts.is_quiet(&self.stored.parts, &round.parts, moment);
+        if held <= self.covered_up_to
+            && is_stored
+            && are_parts_stored
+            && !self.stored.needs_horizon(self.latest_end, lease, now)
+        {
+            self.latest_end = Millis(0);
             return Proposal::default();
         }
-        let furthest = std::mem::take(&mut self.furthest);
+        let latest_end = std::mem::take(&mut self.latest_end);
         // If holders share no capacity, more may be held than an amount can express.
         round.held = held.min(Amount::MAX.into());
-        let changes = self.next(&round, furthest, moment).map(|(bound, moves_on)| {
+        let changes = self.next(&round, latest_end, moment).map(|(bound, moves_on)| {
             self.taken += 1;
-            let have_doubled = round.wants.get() > self.told_wants.get() * 2.0;
+            let have_doubled = round.wants.get() > self.proposed_wants.get() * 2.0;
             let wants = (moves_on || have_doubled).then(|| {
-                self.told_wants = round.wants;
+                self.proposed_wants = round.wants;
                 wants()
             });
             let horizon = moves_on.then(|| self.clock.end(bound.until, now));
-            let (total, lease, counted_from) = (bound.total, Some(bound.lease), Some(bound.counted_from));
+            let (total, lease, high_water_mark) = (bound.total, Some(bound.lease), Some(bound.high_water_mark));
             let parts = bound.parts.clone();
             self.under_way.push_back((self.taken, bound));
-            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, counted_from, wants, parts }
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, high_water_mark, wants, parts }
         });
         let newest = self.newest();
-        self.quiet_to = round.quiet_to(total_at(newest.total, &newest.parts, moment));
-        Proposal { changes, awaits: if furthest > now { self.awaited(&round, furthest, moment) } else { None } }
+        self.covered_up_to = round.covered_up_to(total_at(newest.total, &newest.parts, moment));
+        Proposal { changes, awaits: if latest_end > now { self.awaited(&round, latest_end, moment) } else { None } }
     }
 
     /// The bound to propose now, if any, and whether its horizon moves on.
-    fn next(&mut self, round: &RoundState, furthest: Millis, moment: ClusterTime) -> Option<(Bound, bool)> {
+    fn next(&mut self, round: &RoundState, latest_end: Millis, moment: ClusterTime) -> Option<(Bound, bool)> {
         let (newest, now) = (self.newest().clone(), round.now);
         let (lease, held) = (round.lease, round.held);
         let spare = |total: Amount| Amount::clamped(total.get() - held.get());
-        if newest.needs_horizon(furthest, lease, now) {
-            let until = ahead_of(furthest, lease).plus(Millis(lease.0 / 2)).max(self.inherited_until).max(newest.until);
-            let counted_from = round.raised(std::mem::replace(&mut self.mark, round.next));
-            let swing = self.swing.replace((held, held));
-            let total = round.total(swing.map(|(least, most)| (most - least).get()));
-            let parts = self.told.tell(&newest.parts, &round.parts, now);
-            return Some((Bound { total, room: spare(total), until, lease, counted_from, parts }, true));
+        if newest.needs_horizon(latest_end, lease, now) {
+            let until =
+                ahead_of(latest_end, lease).plus(Millis(lease.0 / 2)).max(self.inherited_until).max(newest.until);
+            let high_water_mark = round.raised(std::mem::replace(&mut self.next_mark, round.next));
+            let held_range = self.held_range.replace((held, held));
+            let total = round.total(held_range.map(|(least, most)| (most - least).get()));
+            let parts = self.stored_parts.next_parts(&newest.parts, &round.parts, now);
+            return Some((Bound { total, room: spare(total), until, lease, high_water_mark, parts }, true));
         }
-        let counted_from =
-            if newest.is_above(round.lapsed) { newest.counted_from } else { round.raised(newest.counted_from) };
+        let high_water_mark =
+            if newest.is_above(round.lapsed) { newest.high_water_mark } else { round.raised(newest.high_water_mark) };
         let (known, foreseen) = (total_at(newest.total, &newest.parts, moment), round.total(None));
         let is_short = held > Sum::from(known);
         // The total is raised before it is needed, when most of its room is used up.
         let is_foreseen = spare(known).get() < spare(foreseen).min(newest.room).get() * RAISE_BELOW;
-        let has_given = furthest > now;
-        let is_given_over = has_given && counted_from != newest.counted_from;
-        let is_claimed = has_given && !told::are_left(&newest.parts, &round.parts);
-        let is_loose = self.taken > 0 && self.told.is_loose(&newest.parts, &round.parts);
+        let has_given = latest_end > now;
+        let is_given_over = has_given && high_water_mark != newest.high_water_mark;
+        let is_claimed = has_given && !stored_parts::are_left(&newest.parts, &round.parts);
+        let is_loose = self.taken > 0 && self.stored_parts.is_loose(&newest.parts, &round.parts);
         if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
             return None;
         }
         let (total, given) = if is_short || is_foreseen { (foreseen, spare(foreseen)) } else { (known, newest.room) };
-        let parts = self.told.tell(&newest.parts, &round.parts, now);
-        Some((Bound { total, room: given, counted_from, parts, ..newest }, false))
+        let parts = self.stored_parts.next_parts(&newest.parts, &round.parts, now);
+        Some((Bound { total, room: given, high_water_mark, parts, ..newest }, false))
     }
 
     /// The bound that was proposed last, or the stored one.

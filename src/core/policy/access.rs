@@ -13,7 +13,7 @@ mod tests;
 use std::fmt;
 
 use self::permissions::Granted;
-use crate::types::{claim::HolderKind, escape::escaped};
+use crate::types::{HolderKind, escaped};
 
 pub use self::{
     identity::{Identity, IdentityError},

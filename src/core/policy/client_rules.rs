@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::types::{amount::Amount, claim::RuleNumber, glob::Glob};
+use crate::types::{Amount, Glob, RuleNumber};
 
 /// A rule for some clients of a resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn rules_round_trip() {
         for text in ["1 0 - *", "1000 2.5 1000000000000000 a/[b-d]?", "1 0 0 \\*"] {
             assert_eq!(rule(text).written(), text);
         }

@@ -7,12 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::types::{
-    amount::{Amount, readable},
-    escape::escaped,
-    glob::Glob,
-    time::Millis,
-};
+use crate::types::{Amount, Glob, Millis, escaped, readable};
 
 /// How much a resource can serve.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -129,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_on_one_line() {
+    fn sentence_is_one_line() {
         let told = set("db*", Load::Factor(0.5)).sentence(Amount::clamped(50.0), Amount::clamped(100.0), Millis(1));
         assert_eq!(
             told,

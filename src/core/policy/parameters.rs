@@ -6,7 +6,7 @@ use crate::{
         client_rules::ClientRule,
         settings::{AlgorithmKind, CostWeights, DropMode, FreeKey, PoolSettings, Priority, RaiseMode, Reuse, Settings},
     },
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 /// A name with a value, as written in the configuration or received from a parent.
@@ -27,8 +27,8 @@ pub enum ParameterError {
     BadValue { name: &'static str, value: String, expected: &'static str },
 }
 
-/// The length of leases in Doorman's design document. Only the configuration reader uses it; child nodes are told the
-/// length itself.
+/// The length of leases in Doorman's design document. Only the configuration reader uses it; child nodes get the length
+/// itself.
 pub const LEASE_PARAMETER: &str = "lease_duration_secs";
 /// The same for the time after which clients ask again.
 pub const REFRESH_PARAMETER: &str = "refresh_interval";
@@ -339,7 +339,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{policy::settings::AlgorithmKind, types::amount::Amount};
+    use crate::{policy::settings::AlgorithmKind, types::Amount};
 
     fn apply(name: &str, value: &str) -> Result<Settings, String> {
         let mut settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn child_nodes_are_told_what_differs_from_the_defaults() {
+    fn only_changed_parameters_are_written() {
         for (name, value) in
             [("priority", "strict"), ("priority", "weighted"), ("reserve", "0.25"), ("doorman_priority", "-2")]
         {

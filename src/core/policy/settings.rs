@@ -13,11 +13,7 @@ pub use self::{
 };
 use crate::{
     policy::client_rules::ClientRules,
-    types::{
-        amount::Amount,
-        claim::{Claim, HolderKind},
-        time::{Millis, certain_end},
-    },
+    types::{Amount, Claim, HolderKind, Millis, certain_end},
 };
 
 /// When capacity freed by a shrink may be given to another holder.
@@ -32,7 +28,7 @@ pub enum Reuse {
     Prompt,
 }
 
-/// Capacity that a holder may use after its lease has ended and no server can be reached.
+/// Safe capacity: what a holder may use after its lease has ended while no server can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum SafeCapacity {
     /// The capacity divided by the clients that are known now.

@@ -2,7 +2,7 @@
 
 use crate::{
     policy::{parameters::NamedParameter, settings::Settings},
-    types::glob::Glob,
+    types::Glob,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +39,7 @@ impl Repository {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{policy::settings::AlgorithmKind, types::amount::Amount};
+    use crate::{policy::settings::AlgorithmKind, types::Amount};
 
     fn repository(globs: &[&str]) -> Repository {
         let template = |glob: &&str| {

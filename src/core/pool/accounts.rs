@@ -8,20 +8,23 @@
 //! Several clients may share an account (one address): a new client of the account begins with the balance of all of
 //! them.
 
+pub(in crate::pool) mod memory;
+pub(in crate::pool) mod pacing;
+
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 
-use super::{
+use self::{
     memory::{NotedBalance, PoolClock},
-    note_pacing::{MAX_NOTE_AGE, MUCH, NoteBudget, until_much},
+    pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
 };
-use crate::types::time::Millis;
+use crate::types::Millis;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct BalanceKey(pub(super) f64);
+pub(in crate::pool) struct BalanceKey(pub(in crate::pool) f64);
 
 impl Eq for BalanceKey {}
 
@@ -39,19 +42,19 @@ impl Ord for BalanceKey {
 
 /// Time as balances see it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Clock {
-    pub(super) at: Millis,
-    /// Growth of a balance whose client was always connected.
+pub(in crate::pool) struct Clock {
+    pub(in crate::pool) at: Millis,
+    /// Growth of a balance filter client was always connected.
     grown: f64,
-    /// By what power of e balances have decayed.
+    /// The exponent of e by which balances have decayed.
     decayed: f64,
-    /// Seconds that the pool has lived, over all masters.
-    pub(super) lived: f64,
+    /// The age of the pool in seconds, over all masters.
+    pub(in crate::pool) lived: f64,
 }
 
 impl Clock {
-    /// Goes on to `now`: what is connected costs `speed` a second, what is away decays with `time_constant`.
-    pub(super) fn advance(&mut self, now: Millis, speed: f64, time_constant: Millis) {
+    /// Advances to `now`. Balances of connected clients grow by `speed` per second; others decay with `time_constant`.
+    pub(in crate::pool) fn advance(&mut self, now: Millis, speed: f64, time_constant: Millis) {
         let elapsed = now.since(self.at);
         self.grown += speed * elapsed.0 as f64 / 1000.0;
         self.decayed += elapsed.0 as f64 / time_constant.0.max(1) as f64;
@@ -59,17 +62,17 @@ impl Clock {
         self.at = self.at.max(now);
     }
 
-    pub(super) fn restore(&mut self, now: Millis, noted: &PoolClock) {
+    pub(in crate::pool) fn restore(&mut self, now: Millis, noted: &PoolClock) {
         let PoolClock { lived, grown, decayed, .. } = *noted;
         *self = Clock { at: now, grown, decayed, lived };
     }
 
-    pub(super) fn as_noted(&self, speed: f64, time_constant: Millis) -> PoolClock {
+    pub(in crate::pool) fn as_noted(&self, speed: f64, time_constant: Millis) -> PoolClock {
         PoolClock { lived: self.lived, grown: self.grown, decayed: self.decayed, speed, time_constant }
     }
 
     /// The balance behind the key of a connected client.
-    pub(super) fn of_connected(&self, key: BalanceKey) -> f64 {
+    pub(in crate::pool) fn of_connected(&self, key: BalanceKey) -> f64 {
         key.0 + self.grown
     }
 
@@ -78,7 +81,7 @@ impl Clock {
     }
 
     /// The balance behind the key of a client that is away.
-    pub(super) fn of_away(&self, key: BalanceKey) -> f64 {
+    pub(in crate::pool) fn of_away(&self, key: BalanceKey) -> f64 {
         (key.0 - self.decayed).exp()
     }
 
@@ -91,45 +94,45 @@ impl Clock {
 #[derive(Debug)]
 struct Account {
     id: Arc<str>,
-    /// As of when the last of its clients was disconnected, or the first connected.
+    /// The balance when the last of its clients was disconnected, or the first connected.
     base: f64,
-    /// Clients that are connected, and Σ (their keys − what they began with).
+    /// The number of connected clients, and Σ (key − initial balance) over them.
     connected: u32,
     offset: f64,
-    /// Clients that are here, connected or not.
+    /// The number of its members, connected or not.
     members: u32,
-    /// While none is connected: the base, decaying.
+    /// The decaying base, while no client is connected.
     key: BalanceKey,
-    /// Peers know of it, with this balance.
+    /// The balance in the last note.
     noted: Option<BalanceKey>,
     /// When the next note about it is due.
     due: Option<Millis>,
-    /// It has been charged so much since.
+    /// The charges since the last note.
     moved: f64,
 }
 
 /// The inputs of a connected client's balance.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Tab {
-    pub(super) key: BalanceKey,
+pub(in crate::pool) struct ConnectedBalance {
+    pub(in crate::pool) key: BalanceKey,
     began_with: f64,
 }
 
 #[derive(Debug)]
-pub(super) struct Accounts {
+pub(in crate::pool) struct Accounts {
     accounts: Slab<Account>,
     by_id: HashMap<Arc<str>, u32, FixedState>,
     /// Accounts without clients here, the smallest first.
     away: BTreeSet<(BalanceKey, u32)>,
-    /// Whether peers are to remember them.
-    pub(super) keeps_notes: bool,
+    /// Whether notes are written for peers.
+    pub(in crate::pool) keeps_notes: bool,
     due: BTreeSet<(Millis, u32)>,
     noted: BTreeSet<(BalanceKey, u32)>,
-    gone: BTreeSet<Arc<str>>,
+    dropped: BTreeSet<Arc<str>>,
 }
 
 impl Accounts {
-    pub(super) fn new(seed: u64) -> Accounts {
+    pub(in crate::pool) fn new(seed: u64) -> Accounts {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
         Accounts {
             accounts: Slab::new(),
@@ -138,17 +141,17 @@ impl Accounts {
             keeps_notes: false,
             due: BTreeSet::new(),
             noted: BTreeSet::new(),
-            gone: BTreeSet::new(),
+            dropped: BTreeSet::new(),
         }
     }
 
-    /// How many balances of clients that are away are remembered.
-    pub(super) fn remembered(&self) -> usize {
+    /// The number of remembered balances of clients that are away.
+    pub(in crate::pool) fn remembered(&self) -> usize {
         self.away.len()
     }
 
     /// A client of this account has come.
-    pub(super) fn join(&mut self, id: &Arc<str>) -> u32 {
+    pub(in crate::pool) fn join(&mut self, id: &Arc<str>) -> u32 {
         if let Some(at) = self.by_id.get(id).copied() {
             let account = &mut self.accounts[at as usize];
             if account.members == 0 {
@@ -179,12 +182,12 @@ impl Accounts {
         at
     }
 
-    pub(super) fn id(&self, at: u32) -> Arc<str> {
+    pub(in crate::pool) fn id(&self, at: u32) -> Arc<str> {
         Arc::clone(&self.accounts[at as usize].id)
     }
 
     /// One of its clients, which is not connected, has gone. At most `most` accounts without clients are kept.
-    pub(super) fn leave(&mut self, at: u32, most: usize) {
+    pub(in crate::pool) fn leave(&mut self, at: u32, most: usize) {
         let account = &mut self.accounts[at as usize];
         account.members -= 1;
         if account.members > 0 {
@@ -210,16 +213,16 @@ impl Accounts {
         }
         if let Some(noted) = account.noted {
             self.noted.remove(&(noted, at));
-            self.gone.insert(account.id);
+            self.dropped.insert(account.id);
         }
     }
 
-    pub(super) fn is(&self, at: u32, id: &str) -> bool {
+    pub(in crate::pool) fn is(&self, at: u32, id: &str) -> bool {
         *self.accounts[at as usize].id == *id
     }
 
     /// The balance that a new client of this account begins with.
-    pub(super) fn balance(&self, at: u32, clock: &Clock) -> f64 {
+    pub(in crate::pool) fn balance(&self, at: u32, clock: &Clock) -> f64 {
         let account = &self.accounts[at as usize];
         if account.connected == 0 {
             return clock.of_away(account.key);
@@ -228,11 +231,11 @@ impl Accounts {
     }
 
     /// The sort key of waiting clients.
-    pub(super) fn waiting_key(&self, at: u32, clock: &Clock) -> BalanceKey {
+    pub(in crate::pool) fn waiting_key(&self, at: u32, clock: &Clock) -> BalanceKey {
         clock.away(self.balance(at, clock))
     }
 
-    pub(super) fn connect(&mut self, at: u32, clock: &Clock) -> Tab {
+    pub(in crate::pool) fn connect(&mut self, at: u32, clock: &Clock) -> ConnectedBalance {
         let began_with = self.balance(at, clock);
         let account = &mut self.accounts[at as usize];
         if account.connected == 0 {
@@ -242,11 +245,11 @@ impl Accounts {
         account.connected += 1;
         account.offset += key.0 - began_with;
         self.note(at, 0.0, clock);
-        Tab { key, began_with }
+        ConnectedBalance { key, began_with }
     }
 
     /// A connected client's balance grows at once.
-    pub(super) fn charge(&mut self, at: u32, tab: &mut Tab, cost: f64, clock: &Clock) {
+    pub(in crate::pool) fn charge(&mut self, at: u32, tab: &mut ConnectedBalance, cost: f64, clock: &Clock) {
         tab.key.0 += cost;
         self.accounts[at as usize].offset += cost;
         if cost > 0.0 {
@@ -254,7 +257,7 @@ impl Accounts {
         }
     }
 
-    pub(super) fn disconnect(&mut self, at: u32, tab: &Tab, clock: &Clock) {
+    pub(in crate::pool) fn disconnect(&mut self, at: u32, tab: &ConnectedBalance, clock: &Clock) {
         let account = &mut self.accounts[at as usize];
         account.connected -= 1;
         account.offset -= tab.key.0 - tab.began_with;
@@ -267,7 +270,7 @@ impl Accounts {
         self.note(at, 0.0, clock);
     }
 
-    /// What peers remember of an account is outdated: it has grown by so much at once, or changes differently from now
+    /// The note about an account is outdated: its balance has grown by `moved`, or it changes at another rate from now
     /// on.
     fn note(&mut self, at: u32, moved: f64, clock: &Clock) {
         if !self.keeps_notes {
@@ -276,12 +279,12 @@ impl Accounts {
         let balance = self.balance(at, clock);
         let account = &mut self.accounts[at as usize];
         account.moved += moved;
-        let is_much = account.noted.is_none() || account.moved > balance * MUCH;
-        let due = match (is_much, moved > 0.0) {
+        let is_large = account.noted.is_none() || account.moved > balance * LARGE_CHANGE;
+        let due = match (is_large, moved > 0.0) {
             (true, _) => clock.at,
             (false, true) => clock.at.plus(MAX_NOTE_AGE),
             // It departs from what was noted by one second in each second.
-            (false, false) => clock.at.plus(until_much(balance, 1.0)),
+            (false, false) => clock.at.plus(until_large_change(balance, 1.0)),
         };
         if account.due.is_some_and(|before| before <= due) {
             return;
@@ -293,27 +296,27 @@ impl Accounts {
     }
 
     /// Notes were lost: all are due again.
-    pub(super) fn note_anew(&mut self, now: Millis) {
+    pub(in crate::pool) fn note_anew(&mut self, now: Millis) {
         self.due = self.accounts.iter().map(|(at, _)| (now, at as u32)).collect();
-        (self.noted, self.gone) = Default::default();
+        (self.noted, self.dropped) = Default::default();
         for (_, account) in &mut self.accounts {
             (account.noted, account.due, account.moved) = (None, Some(now), 0.0);
         }
     }
 
-    pub(super) fn has_notes(&self, now: Millis, all: bool) -> bool {
-        !self.gone.is_empty() || self.due.first().is_some_and(|(due, _)| all || *due <= now)
+    pub(in crate::pool) fn has_notes(&self, now: Millis, all: bool) -> bool {
+        !self.dropped.is_empty() || self.due.first().is_some_and(|(due, _)| all || *due <= now)
     }
 
     /// The notes that are due. Of more balances than may be remembered the smallest are left out.
-    pub(super) fn take_notes(
+    pub(in crate::pool) fn take_notes(
         &mut self,
         clock: &Clock,
         budget: &mut NoteBudget,
         notes: &mut Vec<(Arc<str>, NotedBalance)>,
     ) {
         while budget.is_left()
-            && let Some(id) = self.gone.pop_first()
+            && let Some(id) = self.dropped.pop_first()
         {
             budget.take(&id);
             notes.push((id, NotedBalance::None));
@@ -345,8 +348,8 @@ impl Accounts {
         }
     }
 
-    /// Begins with what peers remember: balances without a connected client decay from now on.
-    pub(super) fn restore(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
+    /// Restores noted balances. Those without a connected client decay from now on.
+    pub(in crate::pool) fn restore(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
         for (id, noted) in noted {
             let key = match noted {
                 NotedBalance::Away(key) => BalanceKey(key),
@@ -367,7 +370,7 @@ impl Accounts {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::pool) fn bytes(&self) -> usize {
         self.accounts.capacity() * size_of::<Account>()
             + self.by_id.capacity() * size_of::<(Arc<str>, u32)>()
             + self.away.len() * size_of::<(BalanceKey, u32)>()

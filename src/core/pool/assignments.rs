@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::HolderKind,
-};
+use crate::types::{Amount, HolderKind, Sum};
 
 /// The most assignments in one pool.
 const MAX_ASSIGNMENTS: usize = 100_000;
@@ -24,7 +21,7 @@ pub enum Assigned {
 }
 
 impl Assigned {
-    /// How much that is of such a total; never less than the least useful capacity.
+    /// The assigned capacity for this total, at least the minimum capacity.
     pub(super) fn of(self, total: Amount, least: Amount) -> Amount {
         match self {
             Assigned::Capacity(amount) => amount.max(least),
@@ -85,7 +82,7 @@ impl Assignments {
         }
     }
 
-    /// Whether an assignment to this holder would be one too many.
+    /// Whether the maximum number of assignments is reached and this holder has none.
     pub(super) fn is_full(&self, kind: HolderKind, id: &str) -> bool {
         let [clients, nodes] = &self.by_id;
         clients.len() + nodes.len() >= MAX_ASSIGNMENTS && self.get(kind, id).is_none()

@@ -9,13 +9,7 @@ use super::{
 };
 use crate::{
     policy::settings::FreeKey,
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claims, HolderKind},
-        principal::Principal,
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, Claims, HolderKind, Millis, Principal, Sum, Token},
 };
 
 /// The use of a node's capacity by its holders.
@@ -67,7 +61,7 @@ pub struct News {
     pub usage: Option<Usage>,
 }
 
-/// A request, as far as a pool has to know of it.
+/// The parts of a request that a pool needs.
 pub(crate) struct PoolRequest<'a> {
     pub(crate) kind: HolderKind,
     pub(crate) id: &'a Arc<str>,
@@ -96,7 +90,7 @@ impl Pool {
         member.accrue(self.clock.at);
         let updated = self.use_up(&mut member, slot, request);
         member.claims.clone_from(request.claims);
-        self.reckon(&mut member);
+        self.update_demand(&mut member);
         let key = self.account_id(request);
         self.register(&mut member, &key);
         let downgraded = may_be_lost && !member.is_priority() && had > self.settings.min_capacity;
@@ -105,20 +99,20 @@ impl Pool {
         self.put_back(slot, member);
         self.moves += 1;
         if downgraded {
-            self.tell(slot, PoolEventKind::Downgraded, Cause::Asked);
+            self.emit(slot, PoolEventKind::Downgraded, Cause::Asked);
         }
         if updated {
-            self.tell(slot, PoolEventKind::Update, Cause::Used);
+            self.emit(slot, PoolEventKind::Update, Cause::Used);
         }
         if passed {
-            self.tell(slot, PoolEventKind::Alarm, Cause::Used);
+            self.emit(slot, PoolEventKind::Alarm, Cause::Used);
         }
     }
 
-    /// Counts reported use. Returns whether that is worth an event.
+    /// Counts reported usage. Returns whether it causes an event.
     fn use_up(&mut self, member: &mut Member, slot: u32, request: &PoolRequest<'_>) -> bool {
         let since = self.clock.at.since(std::mem::replace(&mut member.asked, self.clock.at));
-        self.reports_no_more(member, slot);
+        self.drop_report(member, slot);
         member.is_silent = false;
         member.fraction_of = None;
         let Some(usage) = request.news.and_then(|news| news.usage) else {
@@ -146,15 +140,15 @@ impl Pool {
             self.note(member, slot, cost * self.settings.request_factor);
         }
         let (units, cost) = (self.settings.usage_update_units, self.cost(member));
-        let tells = units > 0.0 && cost - member.costs.told >= units;
+        let tells = units > 0.0 && cost - member.costs.announced >= units;
         if tells {
-            member.costs.told = cost;
+            member.costs.announced = cost;
         }
         tells
     }
 
-    /// Recomputes what it wants, given its assignment, and what it may have of that.
-    pub(super) fn reckon(&self, member: &mut Member) {
+    /// Recomputes the demand of a member from its assignment, and its target.
+    pub(super) fn update_demand(&self, member: &mut Member) {
         if member.inherited {
             return; // It has not asked yet.
         }
@@ -169,19 +163,19 @@ impl Pool {
             (HolderKind::Client, ..) => Demand::of_free_client(least),
         };
         if member.is_priority() && matches!(assigned, Some(Assigned::Share(_))) {
-            member.demand.reckoned_by = Some(self.total);
+            member.demand.computed_from = Some(self.total);
         }
-        self.aim(member);
+        self.update_target(member);
     }
 
     /// Makes a member a free client or not, by what it wants now. `key`: its account, if it is known.
     fn register(&mut self, member: &mut Member, key: &Arc<str>) {
-        let is_free = member.kind == HolderKind::Client && member.demand.seats > 0;
+        let is_free = member.kind == HolderKind::Client && member.demand.places > 0;
         if !is_free {
             if member.demand == Demand::default() {
                 member.cause = Cause::Unasked;
             }
-            self.no_free_client(member);
+            self.leave_free(member);
             return;
         }
         match member.account {
@@ -195,7 +189,7 @@ impl Pool {
             }
             before => {
                 let was = member.free;
-                self.no_free_client(member);
+                self.leave_free(member);
                 self.join_free(member, key);
                 if before.is_none() {
                     member.cause = Cause::Full;
@@ -258,7 +252,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The same without a check, for assignments that are facts already.
+    /// The same without a check, for stored assignments.
     pub(crate) fn put_assignment(
         &mut self,
         kind: HolderKind,
@@ -269,7 +263,7 @@ impl Pool {
         let before = self.assignments.set(kind, id, assigned);
         if let Some(slot) = slot.filter(|slot| self.member(*slot).is_some_and(|member| !member.inherited)) {
             self.change(slot, |pool, member| {
-                pool.reckon(member);
+                pool.update_demand(member);
                 if member.is_connected() {
                     // Members that have nothing yet give way to connected ones.
                     let room = (Sum::from(pool.total) - pool.priority.connected()).floor();
@@ -281,16 +275,16 @@ impl Pool {
                 };
                 if member.account.is_none() {
                     pool.register(member, &key);
-                } else if member.demand.seats == 0 {
-                    pool.no_free_client(member);
+                } else if member.demand.places == 0 {
+                    pool.leave_free(member);
                 }
-                // A member without capacity keeps the cause of that, and so does a victim.
+                // A member without capacity and a victim keep their causes.
                 if member.is_connected() && !member.is_victim() {
                     member.cause = Cause::Assigned;
                 }
             });
-            if self.seated(slot).is_connected() {
-                self.tell(slot, PoolEventKind::Update, Cause::Assigned);
+            if self.expect_member(slot).is_connected() {
+                self.emit(slot, PoolEventKind::Update, Cause::Assigned);
             }
         }
         before
@@ -311,7 +305,7 @@ impl Pool {
         self.assignments.set_mark(kind, id, mark)?;
         let cost = slot.and_then(|slot| Some(self.cost(self.member(slot)?))).unwrap_or_default();
         if let Some(slot) = slot.filter(|_| self.assignments.passes_mark(kind, id, cost)) {
-            self.tell(slot, PoolEventKind::Alarm, Cause::Used);
+            self.emit(slot, PoolEventKind::Alarm, Cause::Used);
         }
         Ok(())
     }

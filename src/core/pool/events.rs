@@ -3,18 +3,14 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::HolderKind,
-    time::Millis,
-};
+use crate::types::{Amount, HolderKind, Millis, Sum};
 
 /// The maximum number of events that wait to be taken.
 const MAX_WAITING_EVENTS: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolEventKind {
-    /// A client has capacity and had none.
+    /// A client got capacity and had none before.
     Connected,
     /// A client has lost its capacity.
     Disconnected,

@@ -16,35 +16,32 @@ use super::{
     Pool,
     accounts::Clock,
     events::Cause,
+    member::sorted::{ByPrincipal, PrincipalFilter},
     member::{Free, Member, QueueKey},
-    sorted::{Grouped, Whose},
 };
-use crate::types::{
-    amount::{Amount, Sum},
-    principal::{Principal, PrincipalShare},
-};
+use crate::types::{Amount, Principal, PrincipalShare, Sum};
 
 #[derive(Debug, Default)]
 pub(super) struct FreeClients {
-    waiting: Grouped<QueueKey>,
-    revoking: Grouped<QueueKey>,
+    waiting: ByPrincipal<QueueKey>,
+    revoking: ByPrincipal<QueueKey>,
     /// Those with a place, the last first: with nothing yet; that use something; that use nothing.
-    pending: Grouped<Reverse<QueueKey>>,
-    busy: Grouped<Reverse<QueueKey>>,
-    idle: Grouped<Reverse<QueueKey>>,
+    pending: ByPrincipal<Reverse<QueueKey>>,
+    busy: ByPrincipal<Reverse<QueueKey>>,
+    idle: ByPrincipal<Reverse<QueueKey>>,
     places: PlacesByPrincipal,
-    /// Victims of an overload that have not asked since. They go even if there are places: else they would be back in
-    /// those that an overload leaves open.
+    /// Victims of an overload that have not asked since. They lose their capacity even if places are free; otherwise
+    /// they would get the places that the overload has closed.
     victims: u64,
     /// Places that child nodes ask for.
-    node_seats: u64,
-    /// Of these nodes: what they have, what of it they may have by assignments, and what they use.
+    node_places: u64,
+    /// Sums over these nodes: granted capacity, the part that assignments cover, and usage.
     node_granted: Sum,
     node_targets: Sum,
     node_used: Sum,
 }
 
-/// How many places each principal has that is known.
+/// The number of places of each known principal.
 #[derive(Debug, Default)]
 struct PlacesByPrincipal {
     counts: BTreeMap<Principal, u64>,
@@ -83,8 +80,8 @@ impl FreeClients {
         if member.is_placed() {
             self.places.set(of, |places| places + 1);
         }
-        if member.node_seats() > 0 {
-            self.node_seats += member.node_seats();
+        if member.node_places() > 0 {
+            self.node_places += member.node_places();
             self.node_granted += member.granted;
             self.node_targets += member.target;
             self.node_used += member.used;
@@ -113,8 +110,8 @@ impl FreeClients {
         if member.is_placed() {
             self.places.set(of, |places| places.saturating_sub(1));
         }
-        if member.node_seats() > 0 {
-            self.node_seats -= member.node_seats();
+        if member.node_places() > 0 {
+            self.node_places -= member.node_places();
             self.node_granted -= member.granted;
             self.node_targets -= member.target;
             self.node_used -= member.used;
@@ -137,15 +134,15 @@ impl FreeClients {
     }
 
     /// The client that has capacity and would lose its place next.
-    fn last_served(&self, whose: Whose) -> Option<QueueKey> {
+    fn last_served(&self, filter: PrincipalFilter) -> Option<QueueKey> {
         // The last first.
-        [self.busy.first(whose), self.idle.first(whose)].into_iter().flatten().min().map(|Reverse(place)| place)
+        [self.busy.first(filter), self.idle.first(filter)].into_iter().flatten().min().map(|Reverse(place)| place)
     }
 
     /// The client to be placed next, and the key it is compared by.
-    fn best(&self, clock: &Clock, bias: f64, whose: Whose) -> Option<(f64, u32)> {
-        let waiting = self.waiting.first(whose).map(|(key, _, slot)| (clock.of_away(key), slot));
-        let revoking = self.revoking.first(whose).map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
+    fn best(&self, clock: &Clock, bias: f64, filter: PrincipalFilter) -> Option<(f64, u32)> {
+        let waiting = self.waiting.first(filter).map(|(key, _, slot)| (clock.of_away(key), slot));
+        let revoking = self.revoking.first(filter).map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
         match (waiting, revoking) {
             // A client that is still connected has the advantage of the bias.
             (Some(waiting), Some(revoking)) => Some(if waiting.0 < revoking.0 { waiting } else { revoking }),
@@ -154,9 +151,9 @@ impl FreeClients {
     }
 
     /// The client to lose its place next, and the key it is compared by.
-    fn worst(&self, clock: &Clock, bias: f64, whose: Whose) -> Option<(f64, u32)> {
-        let pending = self.pending.first(whose).map(|Reverse((key, _, slot))| (clock.of_away(key), slot));
-        let served = self.last_served(whose).map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
+    fn worst(&self, clock: &Clock, bias: f64, filter: PrincipalFilter) -> Option<(f64, u32)> {
+        let pending = self.pending.first(filter).map(|Reverse((key, _, slot))| (clock.of_away(key), slot));
+        let served = self.last_served(filter).map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
         match (pending, served) {
             (Some(pending), Some(served)) => Some(if served.0 > pending.0 { served } else { pending }),
             (pending, served) => pending.or(served),
@@ -189,7 +186,7 @@ struct PlaceStep {
 }
 
 /// The places of free clients, divided between direct clients and child nodes.
-struct Parted {
+struct PlaceSplit {
     /// Places for direct clients.
     direct: u64,
     /// The part of the places they ask for that child nodes get.
@@ -197,29 +194,29 @@ struct Parted {
 }
 
 impl Pool {
-    fn parted(&self) -> Parted {
+    fn split_places(&self) -> PlaceSplit {
         let room = (Sum::from(self.total) - self.priority.placed()).get().max(0.0);
         let least = self.settings.min_capacity.get();
         let places = (room / least * (1.0 + 1e-9)) as u64;
-        let (direct, nodes) = (self.free.direct(), self.free.node_seats);
+        let (direct, nodes) = (self.free.direct(), self.free.node_places);
         if direct + nodes <= places {
-            return Parted { direct, level: 1.0 };
+            return PlaceSplit { direct, level: 1.0 };
         }
         let mine = u128::from(places) * u128::from(direct) / u128::from(direct + nodes).max(1);
         let direct = if nodes == 0 { places } else { mine as u64 };
         let level = (room - direct as f64 * least) / (nodes.max(1) as f64 * least);
-        Parted { direct, level: level.clamp(0.0, 1.0) }
+        PlaceSplit { direct, level: level.clamp(0.0, 1.0) }
     }
 
     /// The due of a child node with this number of free clients.
-    pub(super) fn due_to_node(&self, seats: u64) -> Amount {
-        Amount::clamped(self.settings.min_capacity.get() * seats as f64 * self.parted().level)
+    pub(super) fn due_to_node(&self, places: u64) -> Amount {
+        Amount::clamped(self.settings.min_capacity.get() * places as f64 * self.split_places().level)
     }
 
     /// Capacity that child nodes with places have and will keep. They use the rest until they ask next, but no other
     /// client has to be disconnected for that.
     fn kept_by_nodes(&self) -> f64 {
-        let places = self.settings.min_capacity.get() * self.free.node_seats as f64 * self.parted().level;
+        let places = self.settings.min_capacity.get() * self.free.node_places as f64 * self.split_places().level;
         self.free.node_granted.get().min(self.free.node_targets.get() + places)
     }
 
@@ -235,7 +232,7 @@ impl Pool {
 
     /// Capacity of the places that free clients wait for, here and below child nodes.
     pub(super) fn wanted_places(&self) -> f64 {
-        let of_nodes = self.free.node_seats as f64 * (1.0 - self.parted().level);
+        let of_nodes = self.free.node_places as f64 * (1.0 - self.split_places().level);
         self.settings.min_capacity.get() * (self.free.waiting() as f64 + of_nodes)
     }
 
@@ -246,18 +243,18 @@ impl Pool {
         used
     }
 
-    /// Closes so many places that what child nodes use falls by `part` of what is used too much. The nodes decide which
-    /// of their clients have to go. Direct clients share the places with them, and so the closing.
+    /// Closes places of child nodes until their usage falls by `part` of the excess. The nodes choose the clients to
+    /// disconnect. Direct clients share the places with them, so some of their places close, too.
     pub(super) fn close_places_of_nodes(&mut self, part: f64) {
         let used = self.used_by_nodes().get();
         let excess = (self.used() - Sum::from(self.base)).get() * part;
         if used <= 0.0 || excess <= 0.0 {
             return;
         }
-        // A rounding must not be what is still too much.
+        // Without the margin, a rounding error could leave an excess.
         let kept = self.kept_by_nodes() * (1.0 - excess / used - 1e-9).max(0.0);
         let places = (kept - self.free.node_targets.get()).max(0.0);
-        let (direct, nodes) = (self.free.direct() as f64, self.free.node_seats as f64);
+        let (direct, nodes) = (self.free.direct() as f64, self.free.node_places as f64);
         let room = places * (direct + nodes) / nodes;
         self.set_total(self.total.get().min(self.priority.placed().get() + room));
     }
@@ -270,7 +267,7 @@ impl Pool {
 
     /// Gives places to the first in order, and takes them from the last.
     pub(super) fn place_free(&mut self, budget: &mut usize) {
-        let places = self.parted().direct;
+        let places = self.split_places().direct;
         while *budget > 0 {
             *budget -= 1;
             let Some(step) = self.next_step(places) else { return };
@@ -284,11 +281,11 @@ impl Pool {
         }
     }
 
-    /// Who comes and goes next, with this number of places for direct clients.
+    /// The next clients to get and to lose a place, if direct clients have this number of places.
     fn next_step(&self, places: u64) -> Option<PlaceStep> {
         let (free, bias) = (&self.free, self.settings.connected_bias);
-        let best = |whose| free.best(&self.clock, bias, whose);
-        let worst = |whose| free.worst(&self.clock, bias, whose);
+        let best = |filter| free.best(&self.clock, bias, filter);
+        let worst = |filter| free.worst(&self.clock, bias, filter);
         let swap = |comes: Option<(f64, u32)>, goes: Option<(f64, u32)>| {
             let ((less, comes), (more, goes)) = (comes?, goes?);
             (less < more).then_some(PlaceStep { goes: Some(goes), comes: Some(comes) })
@@ -297,15 +294,15 @@ impl Pool {
         let placed = free.placed();
         let Some((principal, count)) = free.with_its_share(places, self.share) else {
             return match placed {
-                _ if placed > places => Some(PlaceStep { goes: Some(slot(worst(Whose::All))?), comes: None }),
-                _ if placed < places => Some(PlaceStep { goes: None, comes: Some(slot(best(Whose::All))?) }),
-                _ => swap(best(Whose::All), worst(Whose::All)),
+                _ if placed > places => Some(PlaceStep { goes: Some(slot(worst(PrincipalFilter::Any))?), comes: None }),
+                _ if placed < places => Some(PlaceStep { goes: None, comes: Some(slot(best(PrincipalFilter::Any))?) }),
+                _ => swap(best(PrincipalFilter::Any), worst(PrincipalFilter::Any)),
             };
         };
-        let (own, others) = (Whose::Of(principal), Whose::OfOthers(principal));
+        let (own, others) = (PrincipalFilter::Only(principal), PrincipalFilter::Except(principal));
         let is_beyond = count > self.share.of_places(places);
         if placed > places {
-            let goes = if is_beyond { worst(own) } else { worst(Whose::All) };
+            let goes = if is_beyond { worst(own) } else { worst(PrincipalFilter::Any) };
             return Some(PlaceStep { goes: Some(slot(goes)?), comes: None });
         }
         if placed < places {
@@ -313,7 +310,7 @@ impl Pool {
         }
         match slot(best(others)) {
             Some(comes) if is_beyond => Some(PlaceStep { goes: Some(slot(worst(own))?), comes: Some(comes) }),
-            _ => swap(best(others), worst(Whose::All)).or_else(|| swap(best(own), worst(own))),
+            _ => swap(best(others), worst(PrincipalFilter::Any)).or_else(|| swap(best(own), worst(own))),
         }
     }
 
@@ -341,9 +338,10 @@ impl Pool {
 
     /// Cuts off a free client because of an overload: the one with the largest balance of those that use anything.
     /// Returns what it had. From now on it comes after all others, however little it was served before.
-    pub(super) fn cut_free(&mut self) -> Option<Amount> {
-        let Reverse((_, _, slot)) = self.free.busy.first(Whose::All)?;
-        let largest = self.free.last_served(Whose::All).map_or(0.0, |(key, _, _)| self.clock.of_connected(key));
+    pub(super) fn cut_free_client(&mut self) -> Option<Amount> {
+        let Reverse((_, _, slot)) = self.free.busy.first(PrincipalFilter::Any)?;
+        let largest =
+            self.free.last_served(PrincipalFilter::Any).map_or(0.0, |(key, _, _)| self.clock.of_connected(key));
         self.change(slot, |pool, member| {
             if let (Free::Served(tab), Some(account)) = (&mut member.free, member.account) {
                 let more = (largest - pool.clock.of_connected(tab.key)).max(0.0);
@@ -351,7 +349,7 @@ impl Pool {
             }
         });
         self.displace(slot, Cause::Overload);
-        Some(self.seated(slot).granted)
+        Some(self.expect_member(slot).granted)
     }
 
     /// The member has capacity now.
@@ -392,7 +390,7 @@ impl Pool {
     }
 
     /// The member is no longer a free client.
-    pub(super) fn no_free_client(&mut self, member: &mut Member) {
+    pub(super) fn leave_free(&mut self, member: &mut Member) {
         self.leave_place(member);
         member.free = Free::No;
         if let Some(account) = member.account.take() {

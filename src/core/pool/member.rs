@@ -1,18 +1,14 @@
 //! What a pool knows of a holder.
 
+pub(super) mod sorted;
+
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{
-    accounts::{BalanceKey, Tab},
+    accounts::{BalanceKey, ConnectedBalance},
     events::Cause,
 };
-use crate::types::{
-    amount::Amount,
-    claim::{Claim, Claims, HolderKind},
-    principal::Principal,
-    time::Millis,
-    token::Token,
-};
+use crate::types::{Amount, Claim, Claims, HolderKind, Millis, Principal, Token};
 
 /// The sort key of a priority client: the more important first, then the one that came first.
 pub(super) type Rank = (Reverse<i16>, u64, u32);
@@ -21,15 +17,15 @@ pub(super) type QueueKey = (BalanceKey, u64, u32);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Free {
-    /// No free client, or it wants nothing.
+    /// Not a free client, or one that wants nothing.
     No,
     Waiting(BalanceKey),
     /// It has a place, and waits for the capacity to come free.
     Pending(BalanceKey),
     /// It has capacity, and may keep it.
-    Served(Tab),
+    Served(ConnectedBalance),
     /// It has capacity, and will lose it when it asks.
-    Revoking(Tab),
+    Revoking(ConnectedBalance),
 }
 
 /// A member's wants, as the pool counts them.
@@ -39,17 +35,17 @@ pub(super) struct Demand {
     pub(super) wanted: Amount,
     pub(super) rank: i16,
     /// The total that a share was computed from.
-    pub(super) reckoned_by: Option<Amount>,
+    pub(super) computed_from: Option<Amount>,
     /// As free clients: this number of places.
-    pub(super) seats: u64,
-    pub(super) told: Claims,
+    pub(super) places: u64,
+    pub(super) reported_claims: Claims,
 }
 
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) kind: HolderKind,
     pub(super) id: Arc<str>,
-    /// To whom it is counted.
+    /// The principal that it is charged to.
     pub(super) principal: Principal,
     /// The order of arrival.
     pub(super) seq: u64,
@@ -80,10 +76,10 @@ pub(super) struct Member {
     pub(super) uses: Amount,
     /// Capacity that it reports as unused.
     pub(super) idle: Amount,
-    pub(super) doubt: Amount,
+    pub(super) possible_use: Amount,
     pub(super) costs: Costs,
     /// It has had capacity since an earlier master without a break, and its costs continue.
-    pub(super) goes_on: bool,
+    pub(super) continues: bool,
     pub(super) note: Note,
 }
 
@@ -105,7 +101,7 @@ pub(super) struct Costs {
     /// Time has been counted until then.
     pub(super) until: Millis,
     /// The costs of the last event.
-    pub(super) told: f64,
+    pub(super) announced: f64,
     /// Usage counted since this lease, so that a repeated request is not charged twice.
     pub(super) reported: Option<(Option<Token>, f64)>,
 }
@@ -133,15 +129,15 @@ impl Member {
             used: Amount::ZERO,
             uses: Amount::ZERO,
             idle: Amount::ZERO,
-            doubt: Amount::ZERO,
+            possible_use: Amount::ZERO,
             costs: Costs { until: now, ..Costs::default() },
-            goes_on: false,
+            continues: false,
             note: Note::default(),
         }
     }
 
-    /// It has not asked yet, and counts as a free client.
-    pub(super) fn take_for_stranger(&mut self, least: Amount) {
+    /// Treats a holder that has not asked yet as a free client.
+    pub(super) fn assume_free(&mut self, least: Amount) {
         self.claims = [Claim::of_client(self.granted, 0)].into_iter().collect();
         (self.demand, self.target) = (Demand::of_free_client(least), Amount::ZERO);
     }
@@ -177,17 +173,17 @@ impl Member {
         matches!(self.free, Free::Revoking(_)) && self.cause == Cause::Overload
     }
 
-    /// Whether some of it is in use, and how is unknown: what earlier masters promised.
-    pub(super) fn is_unknown_yet(&self) -> bool {
+    /// Whether its usage is unknown, because its lease is of an earlier master and it has not asked yet.
+    pub(super) fn is_unseen(&self) -> bool {
         self.inherited && self.granted > Amount::ZERO
     }
 
-    /// Whether it stands for what no holder has asked for yet.
+    /// Whether it stands for the unclaimed inherited leases.
     pub(super) fn is_inherited(&self) -> bool {
         self.inherited && self.id.is_empty()
     }
 
-    /// It keeps so much until it asks.
+    /// Lets the member keep this amount until it asks.
     pub(super) fn keep(&mut self, amount: Amount) {
         (self.demand.wanted, self.demand.rank, self.target) = (amount, i16::MAX, amount);
     }
@@ -195,7 +191,8 @@ impl Member {
     /// Whether it may keep what it has, so that its use counts. A victim uses capacity until it asks next, but no other
     /// client has to go for that. The use of a client that has not asked this master yet is unknown.
     pub(super) fn counts(&self) -> bool {
-        !self.inherited && (self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_seats() > 0)
+        !self.inherited
+            && (self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_places() > 0)
     }
 
     /// What it uses by its newest report. What a child node has got since then counts as used, because its clients have
@@ -206,14 +203,14 @@ impl Member {
     }
 
     /// Places that a child node asks for. It gets a number of them and places its clients itself.
-    pub(super) fn node_seats(&self) -> u64 {
-        if self.kind == HolderKind::Node { self.demand.seats } else { 0 }
+    pub(super) fn node_places(&self) -> u64 {
+        if self.kind == HolderKind::Node { self.demand.places } else { 0 }
     }
 
     /// What it may keep of what it has: less, if it may have less now and has not asked since. (Places are kept or lost
     /// as a whole, and what child nodes keep of theirs is reckoned for all of them together.)
     pub(super) fn kept(&self) -> Amount {
-        let has_places = self.free != Free::No || self.node_seats() > 0;
+        let has_places = self.free != Free::No || self.node_places() > 0;
         if has_places { self.granted } else { self.granted.min(self.target) }
     }
 
@@ -243,12 +240,12 @@ impl Demand {
     pub(super) fn of_assigned_client(claim: &Claim, assigned: Amount, least: Amount) -> Demand {
         let wanted = assigned.min(claim.wants.max(least));
         let rank = claim.priority.max(1);
-        Demand { wanted, rank, told: told(Claim::new(wanted, 1, rank)), ..Demand::default() }
+        Demand { wanted, rank, reported_claims: claims_of(Claim::new(wanted, 1, rank)), ..Demand::default() }
     }
 
     /// The wants of a free client: one place, whatever priority it claims.
     pub(super) fn of_free_client(least: Amount) -> Demand {
-        Demand { seats: 1, told: told(Claim::new(least, 1, 0)), ..Demand::default() }
+        Demand { places: 1, reported_claims: claims_of(Claim::new(least, 1, 0)), ..Demand::default() }
     }
 
     /// What a child node wants: what its priority clients want, within its assignment, and places.
@@ -259,21 +256,21 @@ impl Demand {
         bands.sort_by_key(|claim| Reverse(claim.priority));
         for claim in bands {
             if claim.priority <= 0 {
-                demand.seats += u64::from(claim.subclients);
+                demand.places += u64::from(claim.subclients);
                 let wants = Amount::clamped(least.get() * f64::from(claim.subclients));
-                demand.told.push(Claim { wants, priority: 0, ..*claim });
+                demand.reported_claims.push(Claim { wants, priority: 0, ..*claim });
             } else if left > Amount::ZERO {
                 let wants = claim.wants.min(left);
                 left = left.saturating_sub(wants);
                 demand.wanted = demand.wanted.saturating_add(wants);
                 demand.rank = demand.rank.max(claim.priority);
-                demand.told.push(Claim { wants, ..*claim });
+                demand.reported_claims.push(Claim { wants, ..*claim });
             }
         }
         demand
     }
 }
 
-fn told(claim: Claim) -> Claims {
+fn claims_of(claim: Claim) -> Claims {
     Claims::from_slice(&[claim])
 }

@@ -13,13 +13,15 @@ use super::{
     accounts::Clock,
     events::{Cause, PoolClient, PoolEventKind},
     member::{Costs, Member, Note},
-    memory::{NotedCost, PoolNotes},
-    note_pacing::{MAX_NOTE_AGE, MUCH, NoteBudget, until_much},
 };
-use crate::types::{amount::Amount, claim::HolderKind, time::Millis};
+use crate::pool::{
+    accounts::memory::{NotedCost, PoolNotes},
+    accounts::pacing::{LARGE_CHANGE, MAX_NOTE_AGE, NoteBudget, until_large_change},
+};
+use crate::types::{Amount, HolderKind, Millis};
 
 /// A larger change of the total is due at once.
-const MUCH_OF_TOTAL: f64 = 0.01;
+const LARGE_TOTAL_CHANGE: f64 = 0.01;
 /// The most priority clients that get an event of their own when the master leaves.
 const MAX_LEAVE_EVENTS: usize = 1000;
 
@@ -33,10 +35,10 @@ pub(super) struct Notes {
     pub(super) kept: bool,
     anew: bool,
     due: BTreeSet<(Millis, u32)>,
-    gone: BTreeSet<HolderName>,
+    dropped: BTreeSet<HolderName>,
     /// Members that peers know of.
     noted: usize,
-    said: Option<LastNoted>,
+    last_noted: Option<LastNoted>,
     /// Costs from an earlier master of clients that have not asked yet.
     restored: BTreeMap<HolderName, Costs>,
     /// When the leases of those clients are over.
@@ -58,7 +60,7 @@ impl Notes {
     /// The initial total for a held amount. No client is kicked out for the last hundredth, for which no note was due.
     pub(super) fn begins_with(&self, held: f64) -> f64 {
         match self.total {
-            Some(total) if held <= total || held > total * (1.0 + 2.0 * MUCH_OF_TOTAL) => total,
+            Some(total) if held <= total || held > total * (1.0 + 2.0 * LARGE_TOTAL_CHANGE) => total,
             _ => held,
         }
     }
@@ -85,18 +87,19 @@ impl Pool {
         }
     }
 
-    /// A member's costs have departed from their note, by so much or by an unknown amount. The member has been taken
-    /// out.
+    /// The costs of a member have changed since their note, by `moved` or, if that is zero, by an unknown amount. The
+    /// member has been taken out.
     pub(super) fn note(&mut self, member: &mut Member, slot: u32, moved: f64) {
         if !self.notes.kept || !(member.is_connected() || member.note.is_noted) {
             return;
         }
         member.note.moved += moved;
-        let is_much = member.is_connected() != member.note.is_noted || member.note.moved > self.cost(member) * MUCH;
-        let due = match (is_much, moved > 0.0) {
+        let is_large =
+            member.is_connected() != member.note.is_noted || member.note.moved > self.cost(member) * LARGE_CHANGE;
+        let due = match (is_large, moved > 0.0) {
             (true, _) => self.clock.at,
             (false, true) => self.clock.at.plus(MAX_NOTE_AGE),
-            (false, false) => self.clock.at.plus(until_much(self.cost(member), member.granted.get())),
+            (false, false) => self.clock.at.plus(until_large_change(self.cost(member), member.granted.get())),
         };
         if member.note.due.is_some_and(|before| before <= due) {
             return;
@@ -108,13 +111,13 @@ impl Pool {
     }
 
     /// A member was removed.
-    pub(super) fn note_gone(&mut self, member: &mut Member, slot: u32) {
+    pub(super) fn note_removed(&mut self, member: &mut Member, slot: u32) {
         if let Some(due) = member.note.due.take() {
             self.notes.due.remove(&(due, slot));
         }
         if std::mem::take(&mut member.note.is_noted) {
             self.notes.noted -= 1;
-            self.notes.gone.insert((member.kind, Arc::clone(&member.id)));
+            self.notes.dropped.insert((member.kind, Arc::clone(&member.id)));
         }
     }
 
@@ -131,12 +134,12 @@ impl Pool {
         let (notes, total) = (&self.notes, self.total.get());
         due(notes.due.first().map(|(due, _)| *due))
             || self.accounts.has_notes(now, all)
-            || !notes.gone.is_empty()
-            || notes.said.map_or(notes.anew || total > self.base.get(), |said| {
-                (total - said.total).abs() > said.total * MUCH_OF_TOTAL
-                    || (said.speed, said.time_constant) != (self.speed(), self.settings.negative_tc)
-                    || said.at.plus(MAX_NOTE_AGE) <= now && (notes.noted > 0 || total != said.total)
-                    || all && (total != said.total || notes.noted > 0 && said.at < now)
+            || !notes.dropped.is_empty()
+            || notes.last_noted.map_or(notes.anew || total > self.base.get(), |last_noted| {
+                (total - last_noted.total).abs() > last_noted.total * LARGE_TOTAL_CHANGE
+                    || (last_noted.speed, last_noted.time_constant) != (self.speed(), self.settings.negative_tc)
+                    || last_noted.at.plus(MAX_NOTE_AGE) <= now && (notes.noted > 0 || total != last_noted.total)
+                    || all && (total != last_noted.total || notes.noted > 0 && last_noted.at < now)
             })
     }
 
@@ -149,7 +152,7 @@ impl Pool {
         let mut budget = NoteBudget::new(now, all, self.settings.max_remembered, entries, bytes);
         let mut notes = PoolNotes { anew: std::mem::take(&mut self.notes.anew), ..PoolNotes::default() };
         while budget.is_left()
-            && let Some((kind, id)) = self.notes.gone.pop_first()
+            && let Some((kind, id)) = self.notes.dropped.pop_first()
         {
             budget.take(&id);
             notes.costs.push((kind, id, None));
@@ -162,7 +165,7 @@ impl Pool {
             notes.costs.extend(self.noted_cost(slot, &mut budget));
         }
         let (total, speed, time_constant) = (self.total, self.speed(), self.settings.negative_tc);
-        self.notes.said = Some(LastNoted { at: now, speed, time_constant, total: total.get() });
+        self.notes.last_noted = Some(LastNoted { at: now, speed, time_constant, total: total.get() });
         (notes.total, notes.clock) = (total, self.clock.as_noted(speed, time_constant));
         Some(notes)
     }
@@ -196,14 +199,14 @@ impl Pool {
         Some((member.kind, Arc::clone(&member.id), noted))
     }
 
-    /// Begins with what peers remember. To be called before the first request; `until`: when all leases of earlier
-    /// masters are over.
+    /// Restores the notes of earlier masters. Call it before the first request. `until`: when all leases of earlier
+    /// masters have ended.
     pub(crate) fn restore(&mut self, now: Millis, until: Millis, notes: PoolNotes) {
         let mut costs: BTreeMap<HolderName, NotedCost> =
             notes.costs.into_iter().filter_map(|(kind, id, cost)| Some(((kind, id), cost?))).collect();
-        // Members that are here already are sorted by the clock before.
+        // The present members are sorted by the clock before the restore.
         let here: Vec<u32> = (0..self.members.len() as u32).filter(|slot| self.member(*slot).is_some()).collect();
-        let lifted: Vec<_> = here.iter().map(|slot| self.take_member_out(*slot)).collect();
+        let lifted: Vec<_> = here.iter().map(|slot| self.take_out_of_account(*slot)).collect();
         self.clock.restore(now, &notes.clock);
         self.accounts.restore(notes.balances, &self.clock);
         for (slot, (mut member, account)) in here.into_iter().zip(lifted.into_iter().flatten()) {
@@ -214,17 +217,17 @@ impl Pool {
                 member.costs = cost.costs(&self.clock);
                 member.note.is_noted = true;
                 self.notes.noted += 1;
-                // What was promised to it may be more than what was noted.
+                // Its lease may be larger than in the note.
                 self.note(&mut member, slot, 0.0);
             }
-            if let Some(key) = key.filter(|_| member.kind == HolderKind::Client && member.demand.seats > 0) {
+            if let Some(key) = key.filter(|_| member.kind == HolderKind::Client && member.demand.places > 0) {
                 self.join_free(&mut member, &key);
             }
             self.put_back(slot, member);
         }
         self.notes.restored = costs.iter().map(|(holder, cost)| (holder.clone(), cost.costs(&self.clock))).collect();
         (self.notes.restored_until, self.notes.total) = (until, Some(notes.total.get()));
-        self.notes.said = Some(LastNoted {
+        self.notes.last_noted = Some(LastNoted {
             at: now,
             speed: notes.clock.speed,
             time_constant: notes.clock.time_constant,
@@ -232,20 +235,20 @@ impl Pool {
         });
     }
 
-    fn take_member_out(&mut self, slot: u32) -> Option<(Box<Member>, Option<Arc<str>>)> {
+    fn take_out_of_account(&mut self, slot: u32) -> Option<(Box<Member>, Option<Arc<str>>)> {
         let mut member = self.take_out(slot)?;
         let account = member.account.map(|account| self.accounts.id(account));
-        self.no_free_client(&mut member);
+        self.leave_free(&mut member);
         Some((member, account))
     }
 
     /// A client asks for the first time: its costs continue if it has had capacity without a break.
-    pub(super) fn restore_cost(&mut self, member: &mut Member, goes_on: bool) {
+    pub(super) fn restore_cost(&mut self, member: &mut Member, continues: bool) {
         let holder = (member.kind, Arc::clone(&member.id));
         let Some(costs) = self.notes.restored.remove(&holder) else { return };
-        if goes_on {
+        if continues {
             member.costs = costs;
-            (member.goes_on, member.note.is_noted) = (true, true);
+            (member.continues, member.note.is_noted) = (true, true);
             self.notes.noted += 1;
         } else {
             self.bill(holder, costs);
@@ -253,7 +256,7 @@ impl Pool {
     }
 
     /// Sends the costs of clients that have not asked before their leases were over.
-    pub(super) fn bill_the_absent(&mut self, now: Millis, budget: usize) {
+    pub(super) fn bill_absent(&mut self, now: Millis, budget: usize) {
         if self.notes.restored.is_empty() || now < self.notes.restored_until {
             return;
         }
@@ -273,8 +276,8 @@ impl Pool {
             time_cost: costs.time,
             request_cost: costs.request,
         };
-        self.notes.gone.insert((kind, id));
-        self.tell_of(client, PoolEventKind::Disconnected, Cause::Expired);
+        self.notes.dropped.insert((kind, id));
+        self.emit_for(client, PoolEventKind::Disconnected, Cause::Expired);
     }
 
     /// This master leaves: events with the costs of priority clients so far.
@@ -286,7 +289,7 @@ impl Pool {
             if let Some(mut member) = self.take_out(slot) {
                 member.accrue(self.clock.at);
                 self.put_back(slot, member);
-                self.tell(slot, PoolEventKind::Update, Cause::Parting);
+                self.emit(slot, PoolEventKind::Update, Cause::Parting);
             }
         }
     }
@@ -296,6 +299,6 @@ impl NotedCost {
     fn costs(&self, clock: &Clock) -> Costs {
         let time = (self.time + self.capacity.get() * clock.lived).max(0.0);
         let (request, reported) = (self.request, self.counted);
-        Costs { time, request, until: clock.at, told: time + request, reported }
+        Costs { time, request, until: clock.at, announced: time + request, reported }
     }
 }

@@ -11,14 +11,9 @@ use super::{
     Pool, Underrun,
     accounts::BalanceKey,
     events::{Cause, PoolEventKind},
-    member::{Member, Rank},
-    sorted::Crowd,
+    member::{Member, Rank, sorted::BusyIdleSet},
 };
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::HolderKind,
-    time::Millis,
-};
+use crate::types::{Amount, HolderKind, Millis, Sum};
 
 /// The most waiting clients that are tried in search of one that fits.
 const MAX_TRIED: usize = 16;
@@ -30,7 +25,7 @@ pub(super) struct PriorityClients {
     wanting_sum: Sum,
     /// Members that may have something and have nothing yet.
     pending: BTreeSet<Rank>,
-    connected: Crowd<Rank>,
+    connected: BusyIdleSet<Rank>,
     pending_sum: Sum,
     connected_sum: Sum,
     granted: Sum,
@@ -60,7 +55,7 @@ impl PriorityClients {
             self.granted += member.granted;
         }
         self.owed += member.owed();
-        if let Some(total) = member.demand.reckoned_by {
+        if let Some(total) = member.demand.computed_from {
             self.shares.insert((BalanceKey(total.get()), slot));
         }
     }
@@ -83,7 +78,7 @@ impl PriorityClients {
             self.granted -= member.granted;
         }
         self.owed -= member.owed();
-        if let Some(total) = member.demand.reckoned_by {
+        if let Some(total) = member.demand.computed_from {
             self.shares.remove(&(BalanceKey(total.get()), slot));
         }
     }
@@ -131,7 +126,7 @@ impl Pool {
 
     /// What a member may have, now that it wants something else or something else is free: all or nothing at first,
     /// then as much as fits. A child node has many clients, so any part is of use to it. The member has been taken out.
-    pub(super) fn aim(&self, member: &mut Member) {
+    pub(super) fn update_target(&self, member: &mut Member) {
         let (wanted, target) = (member.demand.wanted, member.target);
         if wanted <= target || self.learning {
             member.target = target.min(wanted);
@@ -145,13 +140,13 @@ impl Pool {
     }
 
     /// Lowers shares that were computed from a larger total.
-    pub(super) fn reckon_shares(&mut self, budget: &mut usize) {
+    pub(super) fn update_shares(&mut self, budget: &mut usize) {
         while *budget > 0
             && let Some((BalanceKey(total), slot)) = self.priority.shares.last().copied()
             && total > self.total.get()
         {
             *budget -= 1;
-            self.change(slot, |pool, member| pool.reckon(member));
+            self.change(slot, |pool, member| pool.update_demand(member));
         }
     }
 
@@ -185,7 +180,7 @@ impl Pool {
             if *budget == 0 {
                 return;
             }
-            let member = self.seated(*slot);
+            let member = self.expect_member(*slot);
             let takes_all = member.target == Amount::ZERO && member.kind == HolderKind::Client;
             let fits = match takes_all {
                 true => member.demand.wanted <= self.room() || self.make_way(*slot, budget),
@@ -193,7 +188,7 @@ impl Pool {
             };
             if fits {
                 *budget = budget.saturating_sub(1);
-                self.change(*slot, |pool, member| pool.aim(member));
+                self.change(*slot, |pool, member| pool.update_target(member));
             }
         }
     }
@@ -201,12 +196,12 @@ impl Pool {
     /// Takes placements back from members after this one that have nothing yet, the last first, until there is enough
     /// for it. If there cannot be enough, none is taken. Returns whether there is.
     fn make_way(&mut self, slot: u32, budget: &mut usize) -> bool {
-        let member = self.seated(slot);
+        let member = self.expect_member(slot);
         let (rank, wanted) = (member.rank(slot), member.demand.wanted);
         let mut room = Sum::from(self.total) - self.priority.placed();
         let behind = self.priority.pending.iter().rev().take_while(|other| **other > rank);
         let enough = behind.take(*budget).position(|(.., other)| {
-            room += self.seated(*other).target;
+            room += self.expect_member(*other).target;
             room.floor() >= wanted
         });
         let Some(others) = enough else { return false };
@@ -237,9 +232,9 @@ impl Pool {
         }
         // A later fall does not give more time, and a raise has ended the one before.
         let deadline = self.underrun.map_or(now.plus(self.window()), |underrun| underrun.deadline);
-        if self.underrun.is_none_or(|underrun| self.total < underrun.told) {
-            self.underrun = Some(Underrun { deadline, told: self.total });
-            self.tell_all(PoolEventKind::Underrun, Some(deadline));
+        if self.underrun.is_none_or(|underrun| self.total < underrun.reported) {
+            self.underrun = Some(Underrun { deadline, reported: self.total });
+            self.emit_pool_event(PoolEventKind::Underrun, Some(deadline));
         }
         if now < deadline {
             return;
@@ -258,15 +253,15 @@ impl Pool {
             self.surge_total = None;
             self.awaits_relief = true;
         }
-        self.tell_relief();
+        self.emit_relief();
     }
 
     /// The underrun is over once members have given up what they may not keep: after the events that say so.
-    pub(super) fn tell_relief(&mut self) {
+    pub(super) fn emit_relief(&mut self) {
         let is_over = self.underrun.is_none() && self.priority.granted() <= Sum::from(self.total);
         if self.awaits_relief && is_over {
             self.awaits_relief = false;
-            self.tell_all(PoolEventKind::Relieved, None);
+            self.emit_pool_event(PoolEventKind::Relieved, None);
         }
     }
 
@@ -276,7 +271,7 @@ impl Pool {
     pub(super) fn left_by_overload(&self, excess: f64, most: usize) -> f64 {
         let (mut excess, mut left) = (excess, self.priority.connected().get());
         for (.., slot) in self.priority.connected.busy().rev().take(most) {
-            let member = self.seated(slot);
+            let member = self.expect_member(slot);
             let (target, granted) = (member.target.get(), member.granted.get());
             let kept = granted.min(target);
             let used = member.in_use().get() * kept / granted;

@@ -7,11 +7,7 @@ use super::{
     events::Cause,
     member::{Free, Member},
 };
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::HolderKind,
-    time::Millis,
-};
+use crate::types::{Amount, HolderKind, Millis, Sum};
 
 /// A pool at a glance: the eight quantities of the proposal, and more.
 #[derive(Debug, Clone, Copy, PartialEq)]

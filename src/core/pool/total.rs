@@ -1,26 +1,25 @@
 //! The total: how it follows the base and the use, and which clients are cut off.
 
+mod dynamics;
+
+use self::dynamics::Gauge;
 use super::{
     Pool,
     events::{PoolEvent, PoolEventKind},
-    law::{self, Gauge},
     member::Member,
 };
 use crate::{
     policy::settings::{CostWeights, DropMode},
     pool::{Cause, PoolClient},
-    types::{
-        amount::{Amount, Sum},
-        time::Millis,
-    },
+    types::{Amount, Millis, Sum},
 };
 
 /// A change of the total by this part of itself causes an event.
-const WORTH_TELLING: f64 = 0.001;
+const EVENT_THRESHOLD: f64 = 0.001;
 /// Excess use of this part of the base is no overload.
 const ROUNDING: f64 = 1e-9;
 /// With [`CostWeights::Auto`]: what the cost counts for that does not matter now.
-const DOMINATED: f64 = 0.1;
+const SECONDARY_WEIGHT: f64 = 0.1;
 
 impl Pool {
     /// The most that the total may be.
@@ -36,7 +35,7 @@ impl Pool {
             floor: self.base.get(),
             ceiling: self.most().get(),
             used: self.used().get(),
-            doubt: self.doubt.get(),
+            possible_use: self.possible_use.get(),
             connected: self.connected.get(),
             waiting: self.priority.wanted().get() + self.wanted_places(),
             least: self.settings.min_capacity.get(),
@@ -53,7 +52,7 @@ impl Pool {
     pub(crate) fn begin_with(&mut self, held: Sum) {
         self.connected = held;
         self.set_total(self.notes.begins_with(held.get()));
-        self.told_total = self.total;
+        self.reported_total = self.total;
     }
 
     /// Sets the base. Overbooking is a part of it: when the base falls, the total falls with it. When it rises the
@@ -67,12 +66,12 @@ impl Pool {
     /// Moves the total for the time in which nothing changed. Nothing was observed meanwhile, so a long time counts as
     /// a short one.
     pub(super) fn move_total(&mut self, elapsed: Millis) {
-        if self.unheard > 0 {
+        if self.unseen > 0 {
             // The use is unknown.
             return;
         }
         let elapsed = elapsed.min(self.lease.max(self.settings.eval_interval.unwrap_or(self.refresh)));
-        self.set_total(law::after(self.total.get(), elapsed.0 as f64 / 1000.0, &self.gauge(), &self.settings));
+        self.set_total(dynamics::after(self.total.get(), elapsed.0 as f64 / 1000.0, &self.gauge(), &self.settings));
     }
 
     /// More is used than can be served: closes places of child nodes and cuts free clients off until it is not, and
@@ -95,13 +94,13 @@ impl Pool {
         let mut cut = Sum::ZERO;
         while *budget > 0
             && self.used() > Sum::from(self.base)
-            && let Some(capacity) = self.cut_free()
+            && let Some(capacity) = self.cut_free_client()
         {
             *budget -= 1;
             cut += capacity;
         }
         if cut > Sum::ZERO {
-            self.set_total(law::dropped(self.total.get(), cut.get(), &self.gauge(), &self.settings));
+            self.set_total(dynamics::dropped(self.total.get(), cut.get(), &self.gauge(), &self.settings));
         }
         // Free clients give way for excess use of priority clients as long as there are any.
         self.close_places_of_nodes(1.0);
@@ -150,9 +149,9 @@ impl Pool {
         }
         let is_long = |since: Millis| self.clock.at.since(since) >= self.settings.calm;
         if self.total < self.most() {
-            (DOMINATED, 1.0)
+            (SECONDARY_WEIGHT, 1.0)
         } else if self.calm_since.is_some_and(is_long) {
-            (1.0, DOMINATED)
+            (1.0, SECONDARY_WEIGHT)
         } else {
             (1.0, 1.0)
         }
@@ -168,35 +167,35 @@ impl Pool {
         for _ in 0..budget {
             let Some((_, slot)) = self.reports.first().copied().filter(|(until, _)| *until <= now) else { return };
             self.change(slot, |pool, member| {
-                pool.reports_no_more(member, slot);
+                pool.drop_report(member, slot);
                 member.is_silent = true;
             });
         }
     }
 
-    pub(super) fn reports_no_more(&mut self, member: &mut Member, slot: u32) {
+    pub(super) fn drop_report(&mut self, member: &mut Member, slot: u32) {
         if let Some(until) = member.reported_until.take() {
             self.reports.remove(&(until, slot));
         }
     }
 
-    pub(super) fn tell_total(&mut self) {
-        let (told, total) = (self.told_total.get(), self.total.get());
-        if (total - told).abs() > told.max(total) * WORTH_TELLING {
-            self.told_total = self.total;
-            self.tell_all(PoolEventKind::Total, None);
+    pub(super) fn emit_total(&mut self) {
+        let (told, total) = (self.reported_total.get(), self.total.get());
+        if (total - told).abs() > told.max(total) * EVENT_THRESHOLD {
+            self.reported_total = self.total;
+            self.emit_pool_event(PoolEventKind::Total, None);
         }
     }
 
     /// Queues an event about the pool.
-    pub(super) fn tell_all(&mut self, kind: PoolEventKind, deadline: Option<Millis>) {
+    pub(super) fn emit_pool_event(&mut self, kind: PoolEventKind, deadline: Option<Millis>) {
         let event = PoolEvent { deadline, ..self.event(kind) };
         self.events.push(event, self.next_deadline());
     }
 
     /// Queues an event about a member.
-    pub(super) fn tell(&mut self, slot: u32, kind: PoolEventKind, cause: Cause) {
-        let member = self.seated(slot);
+    pub(super) fn emit(&mut self, slot: u32, kind: PoolEventKind, cause: Cause) {
+        let member = self.expect_member(slot);
         let client = PoolClient {
             kind: member.kind,
             id: member.id.clone(),
@@ -205,10 +204,10 @@ impl Pool {
             time_cost: member.costs.time,
             request_cost: member.costs.request,
         };
-        self.tell_of(client, kind, cause);
+        self.emit_for(client, kind, cause);
     }
 
-    pub(super) fn tell_of(&mut self, client: PoolClient, kind: PoolEventKind, cause: Cause) {
+    pub(super) fn emit_for(&mut self, client: PoolClient, kind: PoolEventKind, cause: Cause) {
         let event = PoolEvent { client: Some(client), cause: Some(cause), ..self.event(kind) };
         self.events.push(event, self.next_deadline());
     }

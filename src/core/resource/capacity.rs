@@ -1,5 +1,5 @@
-//! How much there is to divide: what the template says or a parent lends, what an operator has set in its place, and
-//! what the protected resource reports that it can serve.
+//! The capacity of a resource: the template or the supply of a parent, an operator's override, and load reports of the
+//! protected resource.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     },
     pool::MOVES_PER_REQUEST,
     resource::Resource,
-    types::{amount::Amount, time::Millis},
+    types::{Amount, Millis},
 };
 
 /// A report of the protected resource about the load that it can serve now.
@@ -105,7 +105,7 @@ impl Resource {
         }
         self.step_pool(now, MOVES_PER_REQUEST);
         self.capacity_inputs.report = Some(report);
-        self.measure();
+        self.update_capacity();
         self.balance_pool(now, 1);
         Ok(self.settings.capacity)
     }
@@ -122,7 +122,7 @@ impl Resource {
         self.capacity_inputs.bounds(&self.settings)
     }
 
-    pub(super) fn measure(&mut self) {
+    pub(super) fn update_capacity(&mut self) {
         let capacity = self.available();
         if capacity != self.settings.capacity {
             self.set_capacity(capacity);
@@ -130,15 +130,15 @@ impl Resource {
     }
 
     /// Applies the report in force to new settings.
-    pub(super) fn template_says(&mut self, settings: &mut Settings) {
+    pub(super) fn apply_template(&mut self, settings: &mut Settings) {
         self.capacity_inputs.template = settings.capacity;
         settings.capacity = self.capacity_inputs.capacity(settings);
     }
 
-    pub(super) fn end_of_report(&mut self, now: Millis) {
+    pub(super) fn expire_report(&mut self, now: Millis) {
         if self.load_reported_until().is_some_and(|until| until <= now) {
             self.capacity_inputs.report = None;
-            self.measure();
+            self.update_capacity();
         }
     }
 
@@ -153,10 +153,10 @@ impl Resource {
         }
         self.capacity_inputs.overridden = overridden;
         let before = self.settings.capacity;
-        self.measure();
+        self.update_capacity();
         if planted::is(Fault::CutLowersUnclaimed) {
             let change = self.book.cap_unclaimed(self.settings.capacity);
-            self.after(change);
+            self.apply_change(change);
         }
         if self.book.has_inherited() && self.is_learning(now) && !planted::is(Fault::RaiseIsFree) {
             // Earlier masters may have given out the difference.

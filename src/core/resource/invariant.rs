@@ -10,14 +10,12 @@
 //! | [`settled`] (I5) | dividing algorithms, after two refreshes of all holders (`prompt`) or three (`confirmed`) |
 //! | [`replayed`] (I8) | everything |
 //!
-//! I6 and I7 are about masters and quorums, which this crate does not have.
+//! Two more bind the peers of a node, which this crate does not have: at most one master decides at any moment (I6), and
+//! what a quorum has acknowledged survives the loss of a minority (I7). src/core/lease-protocol.md has all of them.
 
 use crate::{
-    resource::{Answer, Lease, Resource},
-    types::{
-        amount::{Amount, Sum},
-        time::Millis,
-    },
+    resource::{Answer, Lease, Resource, report::holder_reports},
+    types::{Amount, Millis, Sum},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,7 +75,7 @@ pub fn divided_completely(
 
 /// I5: all holders have what they are due, to within rounding.
 pub fn settled(resource: &Resource, now: Millis) -> Result<(), Violation> {
-    for holder in resource.report_holders(now, 0, usize::MAX).0 {
+    for holder in holder_reports(resource, now, 0, usize::MAX).0 {
         let apart = (holder.granted.get() - holder.due.get()).abs();
         check("I5", apart <= holder.due.get() * 1e-9 + 1e-12, || format!("{holder:?}"))?;
     }

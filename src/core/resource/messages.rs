@@ -4,18 +4,14 @@ use std::{num::NonZeroU64, sync::Arc};
 
 use crate::{
     allocation::division::Terms,
-    lease::{holder::Has, ledger::HolderMode},
+    lease::{confirm::LeaseStatement, holder::Has, ledger::HolderMode},
     planted::{self, Fault},
-    policy::access::{AccessRequest, Action},
-    policy::settings::Settings,
-    pool::{News, PoolState},
-    types::{
-        amount::Amount,
-        claim::{Claims, HolderKind},
-        principal::ChargedTo,
-        time::Millis,
-        token::Token,
+    policy::{
+        access::{AccessRequest, Action},
+        settings::Settings,
     },
+    pool::{News, PoolState},
+    types::{Amount, ChargedTo, Claims, HolderKind, Millis, Token},
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +46,12 @@ impl Ask {
     /// Whether the sender is a child node that understands `Terms`, a Leaseway extension.
     pub(crate) fn understands_terms(&self) -> bool {
         self.mode() == HolderMode::UnderstandsTerms
+    }
+
+    #[inline]
+    pub(crate) fn lease_statement(&self) -> LeaseStatement {
+        let Ask { kind, has, had, outstanding, learning, drops_late, .. } = *self;
+        LeaseStatement { kind, has, had, outstanding, learning, drops_late }
     }
 
     pub(crate) fn mode(&self) -> HolderMode {

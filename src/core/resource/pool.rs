@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::{Resource, round::PendingGrant};
 use crate::{
     allocation::settlement,
     policy::settings::AlgorithmKind,
@@ -11,13 +10,8 @@ use crate::{
         AssignError, Assigned, Cause, MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolCursor, PoolEvent, PoolFilter,
         PoolMember, PoolNotes, PoolPage, PoolReport, PoolRequest, PoolState,
     },
-    resource::Ask,
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-        principal::PrincipalShare,
-        time::Millis,
-    },
+    resource::{Ask, Resource, round::PendingGrant},
+    types::{Amount, HolderKind, Millis, PrincipalShare, Sum},
 };
 
 impl Resource {
@@ -48,7 +42,7 @@ impl Resource {
     ) -> Result<Option<Assigned>, AssignError> {
         self.step_pool(now, MOVES_PER_REQUEST);
         let assigned = assigned.filter(|assigned| *assigned != Assigned::Capacity(Amount::ZERO));
-        let slot = self.book.ledger.find(kind, id);
+        let slot = self.book.ledger().find(kind, id);
         let pool = self.pool.as_mut().ok_or(AssignError::NoPool)?;
         let before = pool.assign(kind, id, slot, assigned)?;
         self.balance_pool(now, 1);
@@ -58,7 +52,7 @@ impl Resource {
     /// Restores stored assignments. Call it before the first round.
     pub fn remember_assignments(&mut self, facts: impl IntoIterator<Item = (HolderKind, Arc<str>, Assigned)>) {
         for (kind, id, assigned) in facts {
-            let slot = self.book.ledger.find(kind, &id);
+            let slot = self.book.ledger().find(kind, &id);
             if let Some(pool) = &mut self.pool {
                 pool.put_assignment(kind, &id, slot, Some(assigned));
             }
@@ -74,7 +68,7 @@ impl Resource {
 
     /// Restores the notes of the pool from earlier masters. Call it before the first round.
     pub fn restore_pool(&mut self, now: Millis, notes: PoolNotes) {
-        let (until, held) = (now.plus(self.settings.lease), self.book.ledger.sums().held);
+        let (until, held) = (now.plus(self.settings.lease), self.book.ledger().sums().held);
         if let Some(pool) = &mut self.pool {
             pool.restore(now, until, notes);
             pool.begin_with(held);
@@ -98,7 +92,7 @@ impl Resource {
         }
     }
 
-    /// This master leaves cleanly. The last events carry the costs of priority clients.
+    /// This master leaves. Emits events with the costs of priority clients.
     pub fn part(&mut self, now: Millis) {
         self.step_pool(now, MOVES_PER_REQUEST);
         if let Some(pool) = &mut self.pool {
@@ -118,12 +112,12 @@ impl Resource {
 
     /// A member's report; `None` if it has no lease and does not wait for one.
     pub fn pool_member(&self, kind: HolderKind, id: &str) -> Option<PoolMember> {
-        self.pool.as_ref()?.member_at(self.book.ledger.find(kind, id)?)
+        self.pool.as_ref()?.member_at(self.book.ledger().find(kind, id)?)
     }
 
     /// Up to `limit` of the holders that pass the filter, and where to continue.
     pub fn pool_members(&self, filter: PoolFilter, from: Option<&PoolCursor>, limit: usize) -> PoolPage {
-        let find = |kind: HolderKind, id: &str| self.book.ledger.find(kind, id);
+        let find = |kind: HolderKind, id: &str| self.book.ledger().find(kind, id);
         self.pool.as_ref().map_or_else(PoolPage::default, |pool| pool.list(filter, from, limit, find))
     }
 
@@ -141,7 +135,7 @@ impl Resource {
         mark: Option<f64>,
     ) -> Result<(), AssignError> {
         self.step_pool(now, MOVES_PER_REQUEST);
-        let slot = self.book.ledger.find(kind, id);
+        let slot = self.book.ledger().find(kind, id);
         self.pool.as_mut().ok_or(AssignError::NoPool)?.set_alarm(kind, id, slot, mark)
     }
 
@@ -166,18 +160,20 @@ impl Resource {
         if let Some(slot) = self.book.inherited_slot() {
             pool.set_unclaimed(slot, self.book.unclaimed());
         }
-        for (slot, holder) in self.book.ledger.iter_from(0).filter(|(slot, _)| !self.book.ledger.is_inherited(*slot)) {
+        for (slot, holder) in
+            self.book.ledger().iter_from(0).filter(|(slot, _)| !self.book.ledger().is_inherited(*slot))
+        {
             let request = PoolRequest {
                 kind: holder.kind,
                 id: &holder.id,
-                principal: self.book.ledger.principal(slot),
+                principal: self.book.ledger().principal(slot),
                 claims: &holder.claims,
                 lease: None,
                 claimed: Amount::ZERO,
                 news: None,
             };
             pool.absorb(slot, &request);
-            pool.granted(slot, self.book.ledger.granted(slot), self.book.ledger.sums().held, Cause::Asked);
+            pool.granted(slot, self.book.ledger().granted(slot), self.book.ledger().sums().held, Cause::Asked);
         }
         pool.begin_with(self.sums().held);
         self.pool = Some(Box::new(pool));
@@ -185,7 +181,7 @@ impl Resource {
 
     /// Advances the time of the pool.
     pub(super) fn step_pool(&mut self, now: Millis, budget: usize) {
-        let (learning, held) = (self.is_learning(now), self.book.ledger.sums().held);
+        let (learning, held) = (self.is_learning(now), self.book.ledger().sums().held);
         if let Some(pool) = &mut self.pool {
             pool.step(now, held, learning, budget);
         }
@@ -208,10 +204,10 @@ impl Resource {
         }
         let claims = self.counted(ask.kind, ask.understands_terms(), ask.claims.clone());
         let (kind, id, lease) = (ask.kind, &ask.id, ask.has.and_then(|has| has.token));
-        let principal = self.book.ledger.principal(slot);
+        let principal = self.book.ledger().principal(slot);
         let news = ask.news.as_deref();
         let request = PoolRequest { kind, id, principal, claims: &claims, lease, claimed, news };
-        let inherited = self.book.ledger.holder(slot).leases.claimed();
+        let inherited = self.book.ledger().holder(slot).leases.claimed();
         if let Some(pool) = &mut self.pool {
             if inherited > Amount::ZERO && !pool.has_member(slot) {
                 pool.inherit(slot, kind, id, inherited);
@@ -222,24 +218,24 @@ impl Resource {
 
     /// A holder has another lease now. Returns its state for the answer.
     pub(super) fn pool_grants(&mut self, slot: u32, cause: Cause) -> Option<PoolState> {
-        let (granted, held) = (self.book.ledger.granted(slot), self.book.ledger.sums().held);
+        let (granted, held) = (self.book.ledger().granted(slot), self.book.ledger().sums().held);
         let pool = self.pool.as_mut()?;
         pool.granted(slot, granted, held, cause);
         pool.state(slot)
     }
 
-    pub(super) fn pool_loses(&mut self, slot: u32, cause: Cause) {
-        let held = self.book.ledger.sums().held;
+    pub(super) fn pool_removes(&mut self, slot: u32, cause: Cause) {
+        let held = self.book.ledger().sums().held;
         if let Some(pool) = &mut self.pool {
-            pool.gone(slot, held, cause);
+            pool.remove_member(slot, held, cause);
         }
     }
 
     /// Tells the pool of leases that have ended.
-    pub(super) fn pool_looks_at(&mut self) {
+    pub(super) fn notify_pool_of_expiry(&mut self) {
         while let Some((slot, is_gone)) = self.last_round.lapsed.pop() {
             if is_gone {
-                self.pool_loses(slot, Cause::Expired);
+                self.pool_removes(slot, Cause::Expired);
             } else {
                 self.pool_grants(slot, Cause::Expired);
             }
@@ -258,7 +254,7 @@ impl Resource {
         grants: &mut Vec<Amount>,
     ) {
         let least = |at: usize| match kinds(pending[at].slot) {
-            HolderKind::Client if !learning => pool.least_grant(),
+            HolderKind::Client if !learning => pool.min_grant(),
             _ => Amount::ZERO,
         };
         let goes_first = |at: usize| pool.is_priority(pending[at].slot);

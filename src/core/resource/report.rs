@@ -1,17 +1,16 @@
 //! Reports of a resource, for status pages, tests and the simulator.
 
+pub mod explain;
+pub mod forecast;
+
 use std::sync::Arc;
 
-use super::{Overridden, Resource};
 use crate::{
     allocation::{KnownTerms, division::Terms},
     lease::ledger::{HolderMode, Sums},
     policy::settings::Settings,
-    types::{
-        amount::{Amount, Sum},
-        claim::HolderKind,
-        time::Millis,
-    },
+    resource::{Overridden, Resource},
+    types::{Amount, HolderKind, Millis, Sum},
 };
 
 /// A resource at a glance.
@@ -42,7 +41,7 @@ pub struct SupplyReport {
     /// The rest of its lease.
     pub remaining: Millis,
     /// The outstanding amount in the last report.
-    pub told: Option<Amount>,
+    pub outstanding: Option<Amount>,
     /// The terms of the parent, for each priority.
     pub terms: Vec<(i16, Terms)>,
 }
@@ -66,49 +65,55 @@ pub struct HolderReport {
     pub end: Millis,
 }
 
-impl Resource {
-    pub fn report(&self, now: Millis) -> ResourceReport {
-        let learning = if self.is_learning(now) { self.book.learning_until().since(now) } else { Millis(0) };
-        let supply = self.supply_report(now);
-        ResourceReport {
-            settings: self.settings.clone(),
-            sums: self.sums(),
-            holders: self.holders(),
-            learning,
-            supply,
-            overridden: self.overridden(),
-        }
+/// The state of a resource at a glance.
+pub fn resource_report(resource: &Resource, now: Millis) -> ResourceReport {
+    let learning = if resource.is_learning(now) { resource.book.learning_until().since(now) } else { Millis(0) };
+    let supply = resource.supply_report(now);
+    ResourceReport {
+        settings: resource.settings.clone(),
+        sums: resource.sums(),
+        holders: resource.holders(),
+        learning,
+        supply,
+        overridden: resource.overridden(),
     }
+}
 
-    /// Up to `limit` holders from slot `from` on, and the slot to continue from, roughly in the order of arrival.
-    pub fn report_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderReport>, Option<usize>) {
-        let mut terms = Vec::new();
-        let mut page = Vec::new();
-        for (slot, _) in self.book.ledger.iter_from(from).filter(|(slot, _)| !self.book.ledger.is_inherited(*slot)) {
-            if page.len() == limit {
-                return (page, Some(slot as usize));
-            }
-            page.push(self.holder_report(slot, now, &mut terms));
+/// Up to `limit` holders from slot `from` on, and the slot to continue from, roughly in the order of arrival.
+pub fn holder_reports(
+    resource: &Resource,
+    now: Millis,
+    from: usize,
+    limit: usize,
+) -> (Vec<HolderReport>, Option<usize>) {
+    let mut terms = Vec::new();
+    let mut page = Vec::new();
+    for (slot, _) in
+        resource.book.ledger().iter_from(from).filter(|(slot, _)| !resource.book.ledger().is_inherited(*slot))
+    {
+        if page.len() == limit {
+            return (page, Some(slot as usize));
         }
-        (page, None)
+        page.push(holder_report(resource, slot, now, &mut terms));
     }
+    (page, None)
+}
 
-    pub(super) fn holder_report(&self, slot: u32, now: Millis, terms: &mut KnownTerms) -> HolderReport {
-        let holder = self.book.ledger.holder(slot);
-        HolderReport {
-            id: Arc::clone(&holder.id),
-            kind: holder.kind,
-            is_gateway: holder.mode() == HolderMode::Gateway,
-            priority: holder.claims.first().map_or(0, |claim| claim.priority),
-            subclients: holder.subclients(),
-            wants: match &holder.claims[..] {
-                [one] => one.wants,
-                several => several.iter().map(|claim| claim.wants).collect::<Sum>().floor(),
-            },
-            due: self.due(slot, terms),
-            granted: holder.leases.current(now),
-            held: holder.leases.held(now),
-            end: holder.leases.newest_end(),
-        }
+fn holder_report(resource: &Resource, slot: u32, now: Millis, terms: &mut KnownTerms) -> HolderReport {
+    let holder = resource.book.ledger().holder(slot);
+    HolderReport {
+        id: Arc::clone(&holder.id),
+        kind: holder.kind,
+        is_gateway: holder.mode() == HolderMode::Gateway,
+        priority: holder.claims.first().map_or(0, |claim| claim.priority),
+        subclients: holder.subclients(),
+        wants: match &holder.claims[..] {
+            [one] => one.wants,
+            several => several.iter().map(|claim| claim.wants).collect::<Sum>().floor(),
+        },
+        due: resource.due(slot, terms),
+        granted: holder.leases.current(now),
+        held: holder.leases.held(now),
+        end: holder.leases.newest_end(),
     }
 }

@@ -4,44 +4,20 @@
 //! what the holders of all these requests are due, and grants each as much of it as is free. So the order of requests
 //! within a round does not matter.
 
-use std::{num::NonZeroU32, sync::Arc};
+mod admission;
+mod settlement;
 
 use crate::{
-    allocation::{
-        KnownTerms,
-        settlement::{self, Participant, without_dust},
-        units::{UnitPart, part_of},
-    },
-    lease::{
-        NewLease,
-        ledger::{Asked, Holder, NOT_WATCHED},
-    },
-    planted::{self, Fault},
-    policy::settings::{Reuse, SafeCapacity, Settings},
-    pool::{Cause, MOVES_PER_REQUEST},
-    resource::{
-        Answer, Ask, Lease, Request, Resource,
-        watch_list::{apart, waits},
-    },
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind, further, wanted},
-        time::{Millis, Now, certain_end},
-    },
+    allocation::{KnownTerms, settlement::Participant},
+    lease::confirm::Entitlement,
+    pool::MOVES_PER_REQUEST,
+    resource::{Answer, Request, Resource},
+    types::{Amount, HolderKind, Now},
 };
 
 /// The number of expiring records visited per request, besides those visited by ticks. About as many as refreshes make
 /// necessary, so that no request waits for a million leases that end in the same second.
 const EXPIRE_PER_REQUEST: usize = 8;
-/// The priority at which Doorman's servers report all of their clients.
-const DOORMAN_PRIORITY: i16 = 1;
-/// A request that changes wants by more than this part of them is never too soon.
-const WANTS_CHANGED: f64 = 0.1;
-/// The refresh interval of a client that was cut, if others wait for what it gave up. Go clients wait at least five
-/// seconds.
-const CONFIRM_INTERVAL: Millis = Millis(1000);
-/// The refresh interval of a holder that waits for others.
-const WAIT_INTERVAL: Millis = Millis(5000);
 
 /// Buffers of a round. They are empty between two rounds, so one of them serves all resources of a thread and stays in
 /// the caches of the processor. Buffers of each resource would be cold.
@@ -70,39 +46,7 @@ pub(super) struct PendingGrant {
     pub(super) slot: u32,
     /// The index of its answer.
     pub(super) answer: usize,
-    /// The amount that its holder may keep even if nothing is free.
-    pub(super) keep: Amount,
-    /// The most that its holder may be given.
-    pub(super) most: Amount,
-    /// What it restores in learning mode: the inherited lease that the holder claims, at most `keep`.
-    pub(super) restores: Amount,
-    /// The inherited amount that the holder claims without a token.
-    pub(super) claimed: Amount,
-    pub(super) left_out: LeftOut,
-}
-
-/// Whether a request is left out of the answer. Then its holder keeps the lease that it has.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeftOut {
-    Never,
-    /// If the grant is less than the due amount, because the holder may have more (rule E11).
-    IfShort,
-    /// Because a lease given a little later is a better one (rule E10).
-    Always,
-}
-
-impl PendingGrant {
-    pub(super) fn of(slot: u32) -> PendingGrant {
-        PendingGrant {
-            slot,
-            answer: 0,
-            keep: Amount::ZERO,
-            most: Amount::MAX,
-            restores: Amount::ZERO,
-            claimed: Amount::ZERO,
-            left_out: LeftOut::Never,
-        }
-    }
+    pub(super) entitled: Entitlement,
 }
 
 impl Resource {
@@ -119,13 +63,13 @@ impl Resource {
         self.counters.rounds += 1;
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
         self.end_inherited(now.at);
-        self.end_of_supply(now.at);
-        self.end_of_report(now.at);
+        self.expire_supply(now.at);
+        self.expire_report(now.at);
         self.step_pool(now.at, MOVES_PER_REQUEST * (1 + requests.len()));
         self.begin_sub_round();
         self.last_round.newcomers.clear();
         self.last_round.short.clear();
-        self.look_ahead(requests, &mut scratch.slots);
+        self.prefetch(requests, &mut scratch.slots);
         for request in requests.drain(..) {
             // A placeholder until the sub-round is settled.
             let place = answers.len();
@@ -152,7 +96,7 @@ impl Resource {
                 self.settle(now, answers, scratch);
             }
             match self.admit(ask, now) {
-                Ok(pending) => scratch.pending.push(PendingGrant { answer: place, ..pending }),
+                Ok((slot, entitled)) => scratch.pending.push(PendingGrant { slot, answer: place, entitled }),
                 Err(answer) => answers[place] = answer,
             }
         }
@@ -161,14 +105,14 @@ impl Resource {
 
     /// Prefetches the records that the round will use. Visited one after the other, each would wait for memory several
     /// times. Touched together, the waits overlap.
-    fn look_ahead(&self, requests: &[Request], slots: &mut Vec<u32>) {
+    fn prefetch(&self, requests: &[Request], slots: &mut Vec<u32>) {
         let likely = requests.iter().filter_map(|request| match request {
-            Request::Ask(ask) | Request::Renew(ask) => self.book.ledger.likely_slot(ask.kind, &ask.id),
-            Request::Release(release) => self.book.ledger.likely_slot(release.kind, &release.id),
+            Request::Ask(ask) | Request::Renew(ask) => self.book.ledger().likely_slot(ask.kind, &ask.id),
+            Request::Release(release) => self.book.ledger().likely_slot(release.kind, &release.id),
         });
         slots.clear();
         slots.extend(likely);
-        let touched = slots.iter().fold(0, |touched, slot| touched ^ self.book.ledger.touch(*slot));
+        let touched = slots.iter().fold(0, |touched, slot| touched ^ self.book.ledger().touch(*slot));
         // Keeps the compiler from removing the unused reads.
         std::hint::black_box(touched);
     }
@@ -180,432 +124,9 @@ impl Resource {
     /// Whether the holder has a request in this sub-round already.
     fn is_pending(&self, kind: HolderKind, id: &str, scratch: &RoundScratch) -> bool {
         // The first request needs no lookup.
-        !scratch.pending.is_empty()
-            && self
-                .book
-                .ledger
-                .find(kind, id)
-                .is_some_and(|slot| self.book.ledger.holder(slot).round == self.last_round.sub_round)
-    }
-}
-
-// Admission.
-impl Resource {
-    /// Completes a request whose wants could not be read with the last known wants of its holder. If the holder is not
-    /// known here but has a lease, the claims in the request count, so that leases of earlier masters are not
-    /// forgotten. `None`: nothing is known of it.
-    #[cold]
-    pub(super) fn with_wants(&self, mut ask: Ask, now: Now) -> Option<Ask> {
-        match self.book.ledger.find(ask.kind, &ask.id) {
-            Some(slot) => ask.claims = self.book.ledger.holder(slot).claims.clone(),
-            None if ask.has.is_some_and(|has| has.expiry_time >= now.unix) => {}
-            None => return None,
-        }
-        Some(ask)
-    }
-
-    /// Applies what the request says about leases, then inserts what it wants.
-    pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<PendingGrant, Answer> {
-        self.check_name(&ask, now.at)?;
-        let known = self.book.ledger.find(ask.kind, &ask.id);
-        self.find_place(known, &ask)?;
-        let slot = known.unwrap_or_else(|| self.newcomer(&ask));
-        let pending = self.apply_has(slot, known.is_none(), &ask, now)?;
-        if known.is_some() && self.is_too_soon(self.book.ledger.holder(slot), &ask, now.at) {
-            self.counters.too_soon += 1;
-            return Err(Answer::TooSoon);
-        }
-        // A lease that has ended does not count. The rounding of the wire is allowed for.
-        let live = ask.has.filter(|has| has.expiry_time >= now.unix);
-        let claimed = live.map_or(Amount::ZERO, |has| has.capacity);
-        self.book.ledger.set_mode(slot, ask.mode());
-        self.pool_absorbs(slot, &ask, claimed);
-        self.put_claims(slot, ask);
-        let (_, refresh) = self.lengths(now.at);
-        let refresh = self.steered(refresh, slot, now.at);
-        let holder = self.book.ledger.holder_mut(slot);
-        let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
-        holder.asked = Some(Asked { at: now.at, interval });
-        holder.round = self.last_round.sub_round;
-        Ok(pending)
-    }
-
-    fn newcomer(&mut self, ask: &Ask) -> u32 {
-        let slot = self.book.ledger.insert(ask.kind, Arc::clone(&ask.id), ask.charged_to.principal);
-        self.last_round.newcomers.push(slot);
-        slot
-    }
-
-    /// Checks the limits. A known holder may always ask for what needs no additional place.
-    fn find_place(&mut self, known: Option<u32>, ask: &Ask) -> Result<(), Answer> {
-        let taken = known.map_or(0, |slot| 1 + further(&self.book.ledger.holder(slot).claims));
-        let needed = 1 + further(&ask.claims);
-        if needed <= taken {
-            return Ok(());
-        }
-        if self.book.ledger.places() - taken + needed > self.limits.max_holders {
-            self.counters.full += 1;
-            return Err(Answer::Full);
-        }
-        if ask.charged_to.is_full {
-            self.counters.share_full += 1;
-            return Err(Answer::ShareFull);
-        }
-        Ok(())
-    }
-
-    fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {
-        let Some(asked) = holder.asked else { return false };
-        if ask.understands_terms() {
-            // A child node asks early only if that matters to its own holders.
-            return false;
-        }
-        let least = self.settings.min_request_interval.min(Millis(u64::from(asked.interval.get()) / 2));
-        now.since(asked.at) < least
-            && !self.watch_list.is_hinted(holder.watch)
-            && ask.has.is_some_and(|has| holder.leases.echoes_newest(&has))
-            && !changed(&holder.claims, &self.counted(ask.kind, ask.understands_terms(), ask.claims.clone()))
-    }
-
-    fn put_claims(&mut self, slot: u32, ask: Ask) {
-        let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims);
-        let old = &self.book.ledger.holder(slot).claims;
-        match old.first() {
-            Some(old) => claims.iter_mut().for_each(|claim| claim.rule = old.rule),
-            None => self.settings.put_rule(ask.kind, &ask.id, &mut claims),
-        }
-        if *old != claims {
-            self.allocation.division.remove(slot, old);
-            self.allocation.division.insert(slot, &claims);
-            self.book.ledger.set_claims(slot, claims);
+        !scratch.pending.is_empty() && {
+            let ledger = self.book.ledger();
+            ledger.find(kind, id).is_some_and(|slot| ledger.holder(slot).round == self.last_round.sub_round)
         }
     }
-
-    /// Notes in all claims which client rule applies to them.
-    pub(super) fn put_rules(&mut self, settings: &Settings) {
-        let slots: Vec<u32> = self.book.ledger.iter_from(0).map(|(slot, _)| slot).collect();
-        for slot in slots {
-            let holder = self.book.ledger.holder_mut(slot);
-            settings.put_rule(holder.kind, &holder.id, &mut holder.claims);
-        }
-    }
-
-    /// The claims as they count here. The priority of a client is capped by the template; a child node has capped the
-    /// priorities of its own clients. Doorman's servers report no priorities. Wants are whole if units are whole.
-    pub(super) fn counted(&self, kind: HolderKind, understands_terms: bool, mut claims: Claims) -> Claims {
-        let (most, of_doorman) = (self.settings.max_priority, self.settings.doorman_priority);
-        match kind {
-            HolderKind::Client => {
-                if let Some(most) = most {
-                    claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
-                }
-            }
-            // Only the template can grant minimums.
-            HolderKind::Node if claims.iter().any(|claim| claim.is_minimum) && !self.settings.heeds_minimums() => {
-                claims.retain(|claim| !claim.is_minimum);
-            }
-            // Child nodes that do not know pools take no part in one.
-            HolderKind::Node if understands_terms || self.pool.is_some() => {}
-            HolderKind::Node => {
-                let reported = claims.iter_mut().filter(|claim| claim.priority == DOORMAN_PRIORITY);
-                reported.for_each(|claim| claim.priority = of_doorman);
-            }
-        }
-        self.whole_claims(&mut claims);
-        claims
-    }
-}
-
-// Settlement.
-impl Resource {
-    /// Computes dues and grants of the requests in this sub-round, answers them, and begins the next sub-round.
-    pub(super) fn settle(&mut self, now: Now, answers: &mut [Answer], scratch: &mut RoundScratch) {
-        if scratch.pending.is_empty() {
-            return;
-        }
-        if self.awaits_supply() {
-            self.put_off(&mut scratch.pending, now.at, answers);
-            self.begin_sub_round();
-            return;
-        }
-        if self.may_have_lent_more(now.at) && self.pool.is_none() {
-            // An amount that was counted twice before may be what another holder has.
-            self.raise_unclaimed(Amount::ZERO);
-        }
-        self.deal_units(now.at);
-        self.balance_pool(now.at, 1 + scratch.pending.len());
-        let free = self.find_participants(scratch, now.at);
-        if let Some(pool) = self.pool.as_deref().filter(|_| self.is_bounded()) {
-            let (learning, kinds) = (self.is_learning(now.at), |slot| self.book.ledger.holder(slot).kind);
-            Self::settle_pool(
-                pool,
-                learning,
-                free,
-                &scratch.pending,
-                &scratch.participants,
-                kinds,
-                &mut scratch.grants,
-            );
-        } else if self.is_bounded() {
-            let indivisible = self.settings.whole_units;
-            settlement::settle(free, &scratch.participants, indivisible, &mut scratch.grants);
-        } else {
-            scratch.grants.extend(scratch.participants.iter().map(|participant| participant.due));
-        }
-        let total = self.total();
-        for (participant, grant) in scratch.participants.iter().zip(&mut scratch.grants) {
-            *grant = without_dust(*grant, participant.due, total);
-        }
-        for ((pending, participant), grant) in scratch.pending.iter().zip(&scratch.participants).zip(&scratch.grants) {
-            self.note(pending.slot, participant.due, *grant);
-            let is_left_out = match pending.left_out {
-                LeftOut::Never => false,
-                LeftOut::IfShort => *grant < participant.due || !self.may_give_more(now.at),
-                LeftOut::Always => true,
-            };
-            if is_left_out {
-                self.book.ledger.remember(pending.slot, now.at, certain_end(now.at, self.settings.lease));
-                answers[pending.answer] = Answer::NotYet;
-            } else {
-                if self.parent_may_add(pending, participant.due, *grant, now.at) {
-                    self.last_round.short.push(pending.answer);
-                }
-                answers[pending.answer] = self.grant(pending, *grant, now, &mut scratch.terms);
-            }
-        }
-        scratch.clear();
-        self.begin_sub_round();
-    }
-
-    /// Notes an answer for hints.
-    fn note(&mut self, slot: u32, due: Amount, grant: Amount) {
-        self.book.ledger.set_waits(slot, waits(due, grant));
-        self.watch_list.answered(self.book.ledger.holder(slot).watch);
-    }
-
-    /// Computes what each pending request is due. Returns what is free.
-    fn find_participants(&self, scratch: &mut RoundScratch, now: Millis) -> Sum {
-        let learning = self.is_learning(now);
-        let may_give_more = self.may_give_more(now);
-        let mut free = Sum::from(self.total()) - self.book.ledger.sums().held;
-        for pending in &scratch.pending {
-            let holder = self.book.ledger.holder(pending.slot);
-            let mut current = pending.keep;
-            if planted::is(Fault::KeepsWhatIsHeld) {
-                current = current.max(holder.leases.held(now));
-            }
-            // A pool in learning mode admits nobody: all get back what they had.
-            let gives_back = learning && self.pool.is_some() && !self.supply_has_ended(now);
-            let due = if gives_back { pending.keep } else { self.due_now(pending.slot, now, &mut scratch.terms) };
-            let due = if learning { due.max(self.restored(pending, now)) } else { due };
-            let due = due.min(if may_give_more { pending.most } else { pending.keep });
-            let held = holder.leases.held(now);
-            let retained = match self.reuse(holder.kind) {
-                Reuse::Confirmed => held,
-                // A holder that is left out of the answer gives up nothing.
-                Reuse::Prompt if pending.left_out != LeftOut::Never => held,
-                Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
-            };
-            free += Sum::from(held) - Sum::from(retained);
-            scratch.participants.push(Participant { due, current, retained });
-        }
-        free
-    }
-
-    /// The least that a holder gets back in learning mode: the lease that it claims, as far as it still wants it. If it
-    /// were divided by the wants known so far, the answer would depend on the order in which holders ask. Only while
-    /// all claims so far fit, and no more is held than the capacity.
-    fn restored(&self, pending: &PendingGrant, now: Millis) -> Amount {
-        let fits = self.counters.learning_excess == 0 && self.book.ledger.sums().held <= Sum::from(self.total());
-        if !fits || !self.settings.shares() || self.supply_has_ended(now) {
-            return Amount::ZERO;
-        }
-        let claims = wanted(&self.book.ledger.holder(pending.slot).claims);
-        let wants: Sum = claims.map(|claim| self.allocation.division.ruled(claim).wants).collect();
-        pending.restores.min(wants.floor())
-    }
-
-    /// Whether holders may be given more than they say they have. Not if more may be in use than is counted: what a
-    /// late report says is outstanding below one of them may have been given to another since.
-    fn may_give_more(&self, now: Millis) -> bool {
-        !self.may_have_lent_more(now) || planted::is(Fault::LearningGivesMore)
-    }
-
-    /// The due of a holder. Zero if the supply of the node has ended.
-    pub(super) fn due_now(&self, slot: u32, now: Millis, known: &mut KnownTerms) -> Amount {
-        if self.supply_has_ended(now) {
-            return Amount::ZERO;
-        }
-        let holder = self.book.ledger.holder(slot);
-        let due = if self.settings.shadow { holder.wants().floor() } else { self.due(slot, known) };
-        due.min(self.bound(holder))
-    }
-
-    /// The due by the pool or the allocation, in whole units if units are whole.
-    pub(super) fn due(&self, slot: u32, known: &mut KnownTerms) -> Amount {
-        if let Some(pool) = &self.pool {
-            return pool.due(slot);
-        }
-        let holder = self.book.ledger.holder(slot);
-        self.allocation.rounded(self.divided(holder, known), self.settings.capacity, holder.extra)
-    }
-
-    /// The sum of what the claims of a holder are due. `known` keeps the terms of bands that were asked about.
-    fn divided(&self, holder: &Holder, known: &mut KnownTerms) -> Amount {
-        let divided = self.allocation.divided(&holder.claims, holder.understands_terms(), || holder.wants(), known);
-        divided.saturating_add(self.headroom(holder))
-    }
-
-    /// The most that a holder is due below a parent if more is in use than was lent, because the supply was cut.
-    /// NO_ALGORITHM and STATIC look at no other holder, so settlement alone would let all keep what they have for ever.
-    /// Then no holder is due more than an equal part.
-    fn bound(&self, holder: &Holder) -> Amount {
-        let (sums, capacity) = (self.book.ledger.sums(), self.settings.capacity);
-        if self.settings.shares() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
-            return Amount::MAX;
-        }
-        Amount::clamped(capacity.get() / sums.subclients.max(1) as f64 * holder.subclients() as f64)
-    }
-
-    /// When capacity that this holder gives up may be reused. For child nodes always when they have confirmed.
-    fn reuse(&self, kind: HolderKind) -> Reuse {
-        match kind {
-            HolderKind::Client => self.settings.reuse,
-            HolderKind::Node => Reuse::Confirmed,
-        }
-    }
-
-    fn grant(&mut self, pending: &PendingGrant, capacity: Amount, now: Now, known: &mut KnownTerms) -> Answer {
-        let slot = pending.slot;
-        let kind = self.book.ledger.holder(slot).kind;
-        let (length, refresh) = self.lengths(now.at);
-        let refresh = self.steered(refresh, slot, now.at);
-        let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
-        let priority = self.book.ledger.holder(slot).claims.first().map_or(0, |claim| claim.priority);
-        let lease = NewLease { capacity, length, expiry_time, claimed: pending.claimed };
-        let token = self.book.grant(slot, now.at, lease, self.reuse(kind));
-        let will_show = pending.claimed > Amount::ZERO && self.book.outlasts_inherited(expiry_time, now);
-        let refresh = self.hastened(refresh, slot, will_show, now.at);
-        let pool = self.pool_grants(slot, Cause::Asked);
-        self.counters.granted += 1;
-        let safe_capacity = self.safe_capacity();
-        let lease = Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, pool };
-        match kind {
-            HolderKind::Client => Answer::Granted(lease),
-            HolderKind::Node => Answer::Supplied(Box::new(self.supplied(slot, lease, known))),
-        }
-    }
-
-    /// A shorter refresh interval for a holder that others wait for, or that waits for others, because the clients of
-    /// Doorman receive no hints. A holder that was cut asks as soon as it may, so that what it gave up can be used. One
-    /// that waits asks again when the holders that were cut may have confirmed. Only if the difference is visible, and
-    /// only for holders that confirm: others would be asked repeatedly until the older lease has ended. `will_show`:
-    /// the holder echoes no tokens, but its next request confirms this lease.
-    fn hastened(&mut self, usual: Millis, slot: u32, will_show: bool, now: Millis) -> Millis {
-        let holder = self.book.ledger.holder(slot);
-        // A watched holder receives hints.
-        if self.book.ledger.waiting() == 0 || holder.watch != NOT_WATCHED {
-            return usual;
-        }
-        if !self.is_bounded()
-            || self.is_learning(now)
-            || self.pool.is_some()
-            || self.allocation.rotation_ends().is_some()
-        {
-            return usual;
-        }
-        let (held, current) = (holder.leases.held(now), holder.leases.current(now));
-        let confirms = holder.leases.has_confirmed() || will_show;
-        let awaited = holder.kind == HolderKind::Client && confirms && current < held;
-        let sooner = if awaited && apart(held, current) {
-            CONFIRM_INTERVAL
-        } else if holder.waits() {
-            WAIT_INTERVAL
-        } else {
-            return usual;
-        };
-        let refresh = sooner.min(usual);
-        let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
-        if let Some(asked) = &mut self.book.ledger.holder_mut(slot).asked {
-            asked.interval = interval;
-        }
-        refresh
-    }
-
-    /// The length of a lease given now, and its refresh interval. It ends no later than the supply of the node, and is
-    /// refreshed before it ends.
-    pub(super) fn lengths(&self, now: Millis) -> (Millis, Millis) {
-        let own = self.supply_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
-        let own = own.filter(|_| !planted::is(Fault::OutlivesParent));
-        let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
-        let usual = self.settings.refresh;
-        let latest = Millis(length.0.saturating_sub(1000).max(1000));
-        let refresh = if usual < length { usual } else { latest };
-        (length, refresh.min(usual))
-    }
-
-    fn safe_capacity(&self) -> f64 {
-        match self.settings.safe_capacity {
-            SafeCapacity::Fixed(amount) => amount.get(),
-            SafeCapacity::Unlimited => -1.0,
-            SafeCapacity::Dynamic => {
-                let clients = self.book.ledger.sums().subclients.max(1);
-                Amount::clamped(self.settings.capacity.get() / clients as f64).get()
-            }
-        }
-    }
-}
-
-// Whole units.
-impl Resource {
-    /// Rounds wants down to whole units.
-    pub(super) fn whole_claims(&self, claims: &mut Claims) {
-        if self.settings.whole_units {
-            claims.iter_mut().for_each(|claim| claim.wants = claim.wants.floor());
-        }
-    }
-
-    fn parts(&self) -> Vec<UnitPart> {
-        let mut terms = Vec::new();
-        let parts = self.book.ledger.iter_from(0).map(|(slot, holder)| {
-            let part = part_of(self.divided(holder, &mut terms));
-            UnitPart { slot, id: holder.id.clone(), part }
-        });
-        parts.filter(|part| part.part > 0).collect()
-    }
-
-    /// Deals the units that are left over, if it is time. Visits every holder: once in a rotation period, and when
-    /// demand has changed.
-    pub(super) fn deal_units(&mut self, now: Millis) {
-        let version = self.book.ledger.claims_changes().wrapping_add(self.reforms);
-        if !self.allocation.must_deal(now, version) {
-            return;
-        }
-        let parts = self.parts();
-        let winners = self.allocation.deal(now, self.settings.rotation(), version, &parts);
-        let holders = self.book.ledger.iter_from(0);
-        let had: Vec<u32> = holders.filter(|(_, holder)| holder.extra).map(|(slot, _)| slot).collect();
-        had.iter().for_each(|slot| self.book.ledger.holder_mut(*slot).extra = false);
-        winners.iter().for_each(|slot| self.book.ledger.holder_mut(*slot).extra = true);
-        if had != winners {
-            // Watched holders are visited again then.
-            self.allocation.note_rotation();
-        }
-    }
-
-    /// A refresh interval that ends with the rotation, if units are whole.
-    fn steered(&self, refresh: Millis, slot: u32, now: Millis) -> Millis {
-        if self.allocation.rotation_ends().is_none() || !self.is_bounded() {
-            return refresh;
-        }
-        self.allocation.until_rotation(refresh, self.book.ledger.holder(slot).extra, now)
-    }
-}
-
-/// Whether the wants of a holder have changed so much that it should not have to wait.
-fn changed(old: &[Claim], new: &[Claim]) -> bool {
-    let wants = |claims: &[Claim]| wanted(claims).map(|claim| claim.wants).collect::<Sum>().get();
-    let shape = |claims: &[Claim]| claims.iter().map(|claim| (claim.priority, claim.subclients)).collect::<Vec<_>>();
-    let (was, is) = (wants(old), wants(new));
-    (is - was).abs() > was * WANTS_CHANGED || (old != new && shape(old) != shape(new))
 }

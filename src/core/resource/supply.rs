@@ -1,5 +1,5 @@
-//! Between a node and its parent: the supply from the parent, the report to it, and what a child node is told with its
-//! lease.
+//! Between a node and its parent: the supply from the parent, the report to it, and the terms that a child node gets
+//! with its lease.
 //!
 //! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the
 //! parent's [`Terms`]. What a node cannot know, such as the equal share of the whole tree or the maximum of one client,
@@ -11,19 +11,14 @@
 //!
 //! Not here: when the parent is asked (the session), and the wire format.
 
-use super::{Resource, SupplyReport, round::PendingGrant};
 use crate::{
     allocation::{Allocation, KnownTerms, division::Terms},
     lease::ledger::Holder,
     planted::{self, Fault},
     policy::settings::AlgorithmKind,
     pool::{Pool, UsageBelow},
-    resource::{Answer, Lease, Supplied, watch_list::waits},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claims, HolderKind, wanted},
-        time::{Millis, certain_end},
-    },
+    resource::{Answer, Lease, Resource, Supplied, SupplyReport, round::PendingGrant, watch_list::waits},
+    types::{Amount, Claims, HolderKind, Millis, Sum, wanted},
 };
 
 /// Where a resource's capacity comes from.
@@ -74,7 +69,7 @@ pub(crate) struct LastReport {
 
 impl LastReport {
     /// Whether `now` should be reported before the next refresh (rule 10): wants have changed, or holders have given up
-    /// what the parent waits for, because it was told of more than it has `lent`.
+    /// capacity that the parent waits for, because more was reported as held than it has `lent`.
     pub(crate) fn is_outdated(&self, now: &LastReport, lent: Amount) -> bool {
         let (told, wants) = (self.wants.get(), now.wants.get());
         let wants_moved = (wants - told).abs() > told.max(wants) * REPORT_THRESHOLD;
@@ -90,7 +85,7 @@ pub(super) enum SupplyState {
         /// The end of the parent's lease and the version of the supply; absent before the first.
         supply: Option<(Millis, u64)>,
         /// The last report to the parent.
-        told: Option<LastReport>,
+        last_report: Option<LastReport>,
     },
 }
 
@@ -98,7 +93,7 @@ impl From<Source> for SupplyState {
     fn from(source: Source) -> SupplyState {
         match source {
             Source::Own => SupplyState::Own,
-            Source::Parent => SupplyState::Parent { supply: None, told: None },
+            Source::Parent => SupplyState::Parent { supply: None, last_report: None },
         }
     }
 }
@@ -116,14 +111,14 @@ impl Resource {
         if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
             *current = Some((supply.until, supply.version));
             // Dues may change even if the capacity does not.
-            self.reforms += u64::from(self.allocation.division.set_parent_terms(supply.terms));
+            self.reforms += u64::from(self.allocation.set_parent_terms(supply.terms));
             self.capacity_inputs.template = supply.capacity;
         }
         if self.is_learning(now) {
             self.set_capacity(supply.capacity);
             self.raise_unclaimed(if is_first { Amount::ZERO } else { before });
         }
-        self.measure();
+        self.update_capacity();
     }
 
     /// Whether there is a parent that has not lent anything yet. All requests are deferred then.
@@ -132,18 +127,18 @@ impl Resource {
     }
 
     pub(super) fn supply_report(&self, now: Millis) -> Option<SupplyReport> {
-        let SupplyState::Parent { supply, told } = self.supply_state else { return None };
+        let SupplyState::Parent { supply, last_report } = self.supply_state else { return None };
         Some(SupplyReport {
             version: supply.map_or(0, |(_, version)| version),
             remaining: supply.map_or(Millis(0), |(until, _)| until.since(now)),
-            told: told.map(|told| told.held.ceil()),
-            terms: self.allocation.division.parent_terms().to_vec(),
+            outstanding: last_report.map(|report| report.held.ceil()),
+            terms: self.allocation.division().parent_terms().to_vec(),
         })
     }
 
     /// Sets the end of learning mode. The parent has said how long leases are, and so how long leases of earlier
     /// masters may be in use. Call it before the first supply, because granted leases stay granted.
-    pub fn listen_until(&mut self, until: Millis) {
+    pub fn learn_until(&mut self, until: Millis) {
         self.book.learn_until(until);
     }
 
@@ -152,31 +147,33 @@ impl Resource {
         let learning = self.is_learning(now);
         let sums = self.sums();
         let mut version = 0;
-        if let SupplyState::Parent { supply, told } = &mut self.supply_state {
+        if let SupplyState::Parent { supply, last_report } = &mut self.supply_state {
             version = supply.map_or(0, |(_, version)| version);
-            *told = Some(LastReport { wants: sums.wants, held: sums.held });
+            *last_report = Some(LastReport { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let mut claims = summarized_claims(&self.allocation, self.pool.as_deref(), sums.wants);
-        claims.extend(self.allocation.division.summarize_minimums());
+        claims.extend(self.allocation.division().summarize_minimums());
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
         DemandSummary { claims, outstanding, usage, learning, version }
     }
 
     /// Whether the parent should get a report before the next refresh.
     pub(crate) fn asks_early(&self) -> bool {
-        let SupplyState::Parent { told, .. } = &self.supply_state else { return false };
+        let SupplyState::Parent { last_report, .. } = &self.supply_state else { return false };
         let sums = self.sums();
         let now = LastReport { wants: sums.wants, held: sums.held };
         // Without holders there is nothing to report: the parent would lend nothing.
-        told.map_or(self.book.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
+        last_report.map_or(self.book.ledger().len() > 0, |report| report.is_outdated(&now, self.settings.capacity))
     }
 
     /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is the maximum
     /// of *each* client, as Doorman's own child servers understand it. A parent that sends terms lends a sum for all.
     pub(super) fn is_supplied_per_client(&self) -> bool {
         let is_supplied = matches!(self.supply_state, SupplyState::Parent { supply: Some(_), .. });
-        self.settings.kind == AlgorithmKind::Static && is_supplied && self.allocation.division.parent_terms().is_empty()
+        self.settings.kind == AlgorithmKind::Static
+            && is_supplied
+            && self.allocation.division().parent_terms().is_empty()
     }
 
     pub(super) fn has_parent(&self) -> bool {
@@ -197,17 +194,17 @@ impl Resource {
         }
     }
 
-    /// Forgets the last report, which would look different now.
-    pub(super) fn forget_told(&mut self) {
-        if let SupplyState::Parent { told, .. } = &mut self.supply_state {
-            *told = None;
+    /// Forgets the last report, which would visit different now.
+    pub(super) fn forget_last_report(&mut self) {
+        if let SupplyState::Parent { last_report, .. } = &mut self.supply_state {
+            *last_report = None;
         }
     }
 
-    pub(super) fn end_of_supply(&mut self, now: Millis) {
+    pub(super) fn expire_supply(&mut self, now: Millis) {
         if self.supply_has_ended(now) {
             self.capacity_inputs.template = Amount::ZERO;
-            self.measure();
+            self.update_capacity();
         }
     }
 
@@ -216,10 +213,9 @@ impl Resource {
     }
 
     /// Answers "not yet" (rule 5): nothing can be decided before the first supply, and no holder loses what it has.
-    pub(super) fn put_off(&mut self, pending: &mut Vec<PendingGrant>, now: Millis, answers: &mut [Answer]) {
-        let until = certain_end(now, self.settings.lease);
+    pub(super) fn defer_all(&mut self, pending: &mut Vec<PendingGrant>, now: Millis, answers: &mut [Answer]) {
         for pending in pending.drain(..) {
-            self.book.ledger.remember(pending.slot, now, until);
+            self.book.remember(pending.slot, now, self.settings.lease);
             answers[pending.answer] = Answer::NotYet;
         }
     }
@@ -232,29 +228,27 @@ impl Resource {
             return false;
         }
         let divides = |(_, terms): &(i16, Terms)| !matches!(terms, Terms::Wants | Terms::Each(_));
-        if self.allocation.division.parent_terms().iter().any(divides)
+        if self.allocation.division().parent_terms().iter().any(divides)
             || self.settings.capacity < self.capacity_inputs.template
         {
             return false;
         }
-        let holder = self.book.ledger.holder(pending.slot);
+        let holder = self.book.ledger().holder(pending.slot);
         let wants = match &self.pool {
             // The parent knows a client without a place after its first request.
             Some(_) if grant > Amount::ZERO || holder.leases.is_live(now) => return false,
             Some(_) => holder.wants().floor(),
-            None if self.settings.shares() => {
-                wanted(&holder.claims).map(|claim| self.allocation.division.ruled(claim).wants).collect::<Sum>().floor()
-            }
+            None if self.settings.shares() => self.allocation.ruled_wants(&holder.claims).floor(),
             None => due,
         };
-        let has_nothing = pending.keep == Amount::ZERO;
-        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(pending.most), grant)
+        let has_nothing = pending.entitled.keep == Amount::ZERO;
+        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(pending.entitled.most), grant)
     }
 
     /// The terms that a child node gets with its lease.
     pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut KnownTerms) -> Supplied {
         let mut terms: Vec<(i16, Terms)> = Vec::new();
-        for claim in wanted(&self.book.ledger.holder(slot).claims) {
+        for claim in wanted(&self.book.ledger().holder(slot).claims) {
             if terms.last().is_none_or(|(priority, _)| *priority != claim.priority) {
                 terms.push((claim.priority, self.allocation.terms_of(claim.priority, known)));
             }

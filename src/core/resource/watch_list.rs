@@ -7,7 +7,7 @@
 //! *watched* holders are hinted: those with an open stream of hints.
 //!
 //! The state of watched holders is kept outside of the ledger, because a ledger record is three cache lines that every
-//! request touches. The record only has the place in this list. A request looks at no other holder. The caller asks for
+//! request touches. The record only has the place in this list. A request visits at no other holder. The caller asks for
 //! hints periodically. A *pass* then visits the watched holders, a bounded part with each call. It begins only if
 //! something has changed since the last pass.
 //!
@@ -17,15 +17,11 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-use crate::types::{
-    amount::{Amount, Sum},
-    claim::HolderKind,
-    time::Millis,
-};
+use crate::types::{Amount, HolderKind, Millis, Sum};
 
 /// Why a holder should ask again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
+pub enum HintReason {
     /// It is due less than it has, and others need the difference.
     Shrink,
     /// It has not confirmed its newest lease. An older, larger one still counts as held, and others need the
@@ -35,15 +31,15 @@ pub enum Why {
     Grow,
 }
 
-impl Why {
+impl HintReason {
     /// All of them, in the order in which hints are given.
-    pub const ALL: [Why; 3] = [Why::Shrink, Why::Confirm, Why::Grow];
+    pub const ALL: [HintReason; 3] = [HintReason::Shrink, HintReason::Confirm, HintReason::Grow];
 
     pub fn name(self) -> &'static str {
         match self {
-            Why::Shrink => "shrink",
-            Why::Confirm => "confirm",
-            Why::Grow => "grow",
+            HintReason::Shrink => "shrink",
+            HintReason::Confirm => "confirm",
+            HintReason::Grow => "grow",
         }
     }
 }
@@ -52,7 +48,7 @@ impl Why {
 pub struct Hint {
     pub kind: HolderKind,
     pub id: Arc<str>,
-    pub why: Why,
+    pub reason: HintReason,
 }
 
 /// Two amounts differ visibly if they differ by more than this part of the larger.
@@ -108,14 +104,14 @@ pub(crate) struct HintContext {
     /// Capacity that no holder holds.
     pub(crate) free: Sum,
     /// The part of it that holders hinted in this pass will take.
-    pub(crate) spoken_for: Sum,
+    pub(crate) reserved: Sum,
 }
 
 impl HintContext {
     /// A small part of the capacity can be much for one holder: without the second clause a hundred small holders would
     /// all lack the last bit of their due until their next refresh.
     fn is_worth_asking_for(&self, due: Amount) -> bool {
-        let left = (self.free - self.spoken_for).get();
+        let left = (self.free - self.reserved).get();
         left > self.capacity.get() * WORTH_ASKING || left > due.get() * VISIBLE_PART
     }
 
@@ -124,13 +120,13 @@ impl HintContext {
         self.bounded && (self.any_waits || self.free.get() < -self.capacity.get() * WORTH_ASKING)
     }
 
-    fn reason(&self, candidate: &HintCandidate) -> Option<Why> {
+    fn reason(&self, candidate: &HintCandidate) -> Option<HintReason> {
         if candidate.shrinks() && (self.is_scarce() || !self.bounded || self.decided) {
-            Some(Why::Shrink)
+            Some(HintReason::Shrink)
         } else if candidate.is_in_the_way() && self.is_scarce() {
-            Some(Why::Confirm)
+            Some(HintReason::Confirm)
         } else if candidate.waits() && (self.is_worth_asking_for(candidate.due) || !self.bounded) {
-            Some(Why::Grow)
+            Some(HintReason::Grow)
         } else {
             None
         }
@@ -146,7 +142,7 @@ struct Watched {
 #[derive(Debug)]
 struct Last {
     at: Millis,
-    why: Why,
+    why: HintReason,
     /// The held amount at that time. If it falls, the hint to confirm has helped.
     held: Amount,
     /// Whether the holder was answered since.
@@ -156,8 +152,8 @@ struct Last {
 }
 
 impl Last {
-    fn was_in_vain(&self, why: Why, held: Amount) -> bool {
-        !self.answered || (self.why == Why::Confirm && why == Why::Confirm && held >= self.held)
+    fn was_in_vain(&self, why: HintReason, held: Amount) -> bool {
+        !self.answered || (self.why == HintReason::Confirm && why == HintReason::Confirm && held >= self.held)
     }
 }
 
@@ -173,9 +169,9 @@ pub(crate) struct WatchList {
     /// Places left in this pass.
     left: usize,
     /// The version at the start of this pass, or of the last one.
-    seen: Option<Version>,
+    pass_version: Option<Version>,
     /// When a holder whose pause has not ended should be visited again: so far in this pass, and after the last one.
-    again: Option<Millis>,
+    revisit_at: Option<Millis>,
     next_pass: Option<Millis>,
     /// The first holder not hinted in this pass because others were hinted for what is free: the next pass begins
     /// there.
@@ -189,7 +185,7 @@ impl WatchList {
 
     /// Adds the holder in `slot`. Returns its place.
     pub(crate) fn insert(&mut self, slot: u32) -> u32 {
-        self.seen = None;
+        self.pass_version = None;
         self.watched.insert(Watched { slot, last: None }) as u32
     }
 
@@ -200,7 +196,7 @@ impl WatchList {
 
     /// The holder at this place has a new listener: hints that the earlier one ignored are forgotten.
     pub(crate) fn reset(&mut self, place: u32) {
-        self.seen = None;
+        self.pass_version = None;
         if let Some(last) = self.last(place) {
             last.repeated = 0;
         }
@@ -223,10 +219,10 @@ impl WatchList {
     }
 
     /// When the next pass or part is due: at once (`now`) or later.
-    pub(crate) fn next_look(&self, version: Version, now: Millis) -> Option<Millis> {
+    pub(crate) fn next_visit(&self, version: Version, now: Millis) -> Option<Millis> {
         if self.is_empty() {
             None
-        } else if self.left > 0 || self.seen != Some(version) {
+        } else if self.left > 0 || self.pass_version != Some(version) {
             Some(now)
         } else {
             self.next_pass
@@ -235,22 +231,22 @@ impl WatchList {
 
     /// The next part of a pass: at most `budget` places. Begins a pass if something has changed; else the part is
     /// empty.
-    pub(crate) fn next_part(&mut self, version: Version, now: Millis, budget: usize, part: &mut Vec<Look>) {
+    pub(crate) fn next_part(&mut self, version: Version, now: Millis, budget: usize, part: &mut Vec<Visit>) {
         part.clear();
-        if self.next_look(version, now).is_none_or(|next| now < next) {
+        if self.next_visit(version, now).is_none_or(|next| now < next) {
             return;
         }
-        if self.left == 0 || self.seen != Some(version) {
-            self.seen = Some(version);
+        if self.left == 0 || self.pass_version != Some(version) {
+            self.pass_version = Some(version);
             self.left = self.watched.capacity();
-            self.again = None;
+            self.revisit_at = None;
         }
         for _ in 0..budget.min(self.left) {
             let place = if self.cursor < self.watched.capacity() { self.cursor } else { 0 };
             self.cursor = place + 1;
             self.left -= 1;
             if let Some(watched) = self.watched.get(place) {
-                part.push(Look { place: place as u32, slot: watched.slot });
+                part.push(Visit { place: place as u32, slot: watched.slot });
             }
         }
     }
@@ -258,7 +254,7 @@ impl WatchList {
     /// Ends what [`next_part`](Self::next_part) began, once all in it have been judged.
     pub(crate) fn end_part(&mut self) {
         if self.left == 0 {
-            self.next_pass = self.again;
+            self.next_pass = self.revisit_at;
             self.cursor = self.passed_over.take().unwrap_or(self.cursor);
         }
     }
@@ -271,11 +267,11 @@ impl WatchList {
         candidate: &HintCandidate,
         context: &mut HintContext,
         now: Millis,
-    ) -> Option<Why> {
+    ) -> Option<HintReason> {
         let watched = self.watched.get_mut(place as usize)?;
         let Some(why) = context.reason(candidate) else {
-            if candidate.waits() && context.spoken_for > Sum::ZERO {
-                self.again = earlier(self.again, now.plus(HINT_PAUSE));
+            if candidate.waits() && context.reserved > Sum::ZERO {
+                self.revisit_at = earlier(self.revisit_at, now.plus(HINT_PAUSE));
                 self.passed_over.get_or_insert(place as usize);
             }
             return None;
@@ -285,14 +281,14 @@ impl WatchList {
         let repeated = last.map_or(0, |last| if in_vain { last.repeated } else { 0 });
         let allowed = last.map(|last| last.at.plus(pause(repeated)));
         if let Some(allowed) = allowed.filter(|allowed| now < *allowed) {
-            self.again = earlier(self.again, allowed);
+            self.revisit_at = earlier(self.revisit_at, allowed);
             return None;
         }
         let repeated = if in_vain { (repeated + 1).min(MAX_DOUBLINGS) } else { 0 };
         watched.last = Some(Last { at: now, why, held: candidate.held, answered: false, repeated });
-        self.again = earlier(self.again, now.plus(pause(repeated)));
-        if why == Why::Grow && context.bounded {
-            context.spoken_for += candidate.due.saturating_sub(candidate.current);
+        self.revisit_at = earlier(self.revisit_at, now.plus(pause(repeated)));
+        if why == HintReason::Grow && context.bounded {
+            context.reserved += candidate.due.saturating_sub(candidate.current);
         }
         Some(why)
     }
@@ -303,7 +299,7 @@ impl WatchList {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look {
+pub(crate) struct Visit {
     pub(crate) place: u32,
     pub(crate) slot: u32,
 }

@@ -1,12 +1,12 @@
 //! Doorman's Go clients that come and go: only the lease itself tells them to ask sooner. How much of the capacity is
 //! in use?
 
-use super::harness::{ask, birth, has, now_at, one};
+use super::harness::{ask, has, now_at, one, options};
 use crate::{
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Reuse, Settings},
     resource::{Answer, Release, Request, Resource},
-    types::{amount::Amount, claim::HolderKind, time::Millis},
+    types::{Amount, HolderKind, Millis},
 };
 
 const CAPACITY: f64 = 1000.0;
@@ -94,7 +94,7 @@ impl Churn {
 fn hour(reuse: Reuse, refresh: u64, seed: u64) -> Hour {
     let refresh = Millis::from_secs(refresh);
     let settings = Settings { reuse, refresh, ..Settings::new(AlgorithmKind::FairShare, Amount::clamped(CAPACITY)) };
-    let mut churn = Churn { resource: Resource::new(birth(settings)), rng: seed, clients: Vec::new(), born: 0 };
+    let mut churn = Churn { resource: Resource::new(options(settings)), rng: seed, clients: Vec::new(), born: 0 };
     for _ in 0..CLIENTS {
         churn.comes(0);
     }

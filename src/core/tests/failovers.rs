@@ -9,14 +9,14 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    harness::{Actor, Echo, Event, Harness, ask, birth, one},
+    harness::{Actor, Echo, Event, Harness, ask, one, options},
     histories::{actors, any_settings, below_a_parent, event, settings, settings_below_a_parent, supply},
 };
 use crate::{
     lease::promises::Inherited,
     policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
-    resource::{Answer, Birth, Request, invariant},
-    types::amount::{Amount, Sum},
+    resource::{Answer, Request, ResourceOptions, invariant},
+    types::{Amount, Sum},
 };
 
 fn fault() -> impl Strategy<Value = Event> {
@@ -34,8 +34,8 @@ fn events(capacities: bool, most: usize) -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(prop_oneof![3 => event(capacities), 1 => fault()], 1..most)
 }
 
-fn keeping(settings: Settings) -> Birth {
-    Birth { inherited: Some(Inherited::default()), ..birth(settings) }
+fn keeping(settings: Settings) -> ResourceOptions {
+    ResourceOptions { inherited: Some(Inherited::default()), ..options(settings) }
 }
 
 fn run(settings: Settings, actors: Vec<Actor>, events: &[Event]) -> Result<Harness, TestCaseError> {
@@ -68,16 +68,15 @@ proptest! {
 proptest! {
     #![proptest_config(cases(250))]
 
-    /// Each master asks the parent anew. Until it has been lent something it decides nothing, and no client loses
-    /// anything.
+    /// Each master requests a supply of its own. Before it has one, it decides nothing and no client loses capacity.
     #[test]
     fn no_chain_of_masters_of_a_node_gives_more_than_it_was_lent(
         settings in settings_below_a_parent(Reuse::Confirmed),
         actors in actors(),
         events in proptest::collection::vec(prop_oneof![6 => event(true), 2 => fault(), 1 => supply()], 1..300),
     ) {
-        let birth = Birth { inherited: Some(Inherited::default()), ..below_a_parent(settings) };
-        let mut harness = Harness::new(birth, actors);
+        let options = ResourceOptions { inherited: Some(Inherited::default()), ..below_a_parent(settings) };
+        let mut harness = Harness::new(options, actors);
         for event in &events {
             harness.step(event)?;
         }
@@ -117,7 +116,7 @@ proptest! {
         harness.step(&Event::Fail { survive: 9, gap: 100, next: 1 })?;
         let promised = harness.resource.promises().expect("promises are kept").unclaimed;
         let free = (Sum::from(harness.resource.settings().capacity) - promised.into()).get();
-        let now = crate::types::time::Now { at: harness.at(), ..super::harness::now_at(harness.now) };
+        let now = crate::types::Now { at: harness.at(), ..super::harness::now_at(harness.now) };
         let answer = one(&mut harness.resource, now, Request::Ask(ask("newcomer", 1e6, None)));
         let Answer::Granted(lease) = answer else { panic!("{answer:?}") };
         prop_assert!(lease.capacity > Amount::ZERO || free <= 1e-9, "{} free, {:?}", free, lease);
@@ -164,7 +163,6 @@ fn a_steady_state_costs_the_log_nothing_but_horizons() {
 }
 
 fn client(n: usize, wants: f64) -> Actor {
-    let claims =
-        crate::types::claim::Claims::from_slice(&[crate::types::claim::Claim::of_client(Amount::clamped(wants), 0)]);
-    Actor::new(n, crate::types::claim::HolderKind::Client, Echo::Token, claims)
+    let claims = crate::types::Claims::from_slice(&[crate::types::Claim::of_client(Amount::clamped(wants), 0)]);
+    Actor::new(n, crate::types::HolderKind::Client, Echo::Token, claims)
 }

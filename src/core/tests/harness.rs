@@ -5,24 +5,18 @@ mod event;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::lease::proposer::Proposal;
 use crate::{
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Settings},
     resource::{
-        Answer, Ask, Birth, Lease, Release, Request, Resource, RoundScratch,
+        Answer, Ask, Lease, Release, Request, Resource, ResourceOptions, RoundScratch,
         invariant::{self, Violation},
         supply::{DemandSummary, Source, Supply},
     },
     tests::peers::{Peers, next_epoch},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind},
-        principal::ChargedTo,
-        time::{Millis, Now},
-        token::Epoch,
-    },
+    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Sum},
 };
+use crate::{lease::proposer::Proposal, resource::report::holder_reports};
 
 use actor::end_at_holder;
 pub(crate) use actor::{Actor, Echo};
@@ -35,9 +29,9 @@ pub(crate) fn now_at(at: Millis) -> Now {
     Now { at, unix: EPOCH + (at.0 / 1000) as i64 }
 }
 
-pub(crate) fn birth(settings: Settings) -> Birth {
+pub(crate) fn options(settings: Settings) -> ResourceOptions {
     let (since, learning_until) = (Millis(0), Millis(0));
-    Birth {
+    ResourceOptions {
         settings,
         source: Source::Own,
         epoch: Epoch(1 << 40),
@@ -126,13 +120,13 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
-    pub(crate) fn new(birth: Birth, actors: Vec<Actor>) -> Harness {
-        let audited = birth.settings.reuse == crate::policy::settings::Reuse::Confirmed;
-        let peers = birth.inherited.as_ref().map(|_| Peers::new());
+    pub(crate) fn new(options: ResourceOptions, actors: Vec<Actor>) -> Harness {
+        let audited = options.settings.reuse == crate::policy::settings::Reuse::Confirmed;
+        let peers = options.inherited.as_ref().map(|_| Peers::new());
         // The supply of a parent is cut when it ends, and a pool may be overbooked.
-        let cut = birth.source == Source::Parent || birth.settings.kind == AlgorithmKind::PriorityPool;
+        let cut = options.source == Source::Parent || options.settings.kind == AlgorithmKind::PriorityPool;
         Harness {
-            resource: Resource::new(birth),
+            resource: Resource::new(options),
             actors,
             now: Millis(1000),
             log: Vec::new(),
@@ -309,7 +303,7 @@ impl Harness {
         ids.dedup();
         let told = ids.len() == batch.len() && !self.resource.is_learning(at) && self.resource.pool().is_none();
         let dues: BTreeMap<_, _> =
-            self.resource.report_holders(at, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
+            holder_reports(&self.resource, at, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
         for (request, answer) in batch.into_iter().zip(answers) {
             if let Some(lease) = answer.lease().copied() {
                 let due = told.then(|| dues[&request.ask.id]);
@@ -328,7 +322,7 @@ impl Harness {
     /// A request may say that more is in use than was known: no decision could have prevented that. What is known by
     /// then of a holder with several requests in the round, which may arrive in any order, is not to be told from here.
     fn hear_news(&self, ask: &Ask, again: bool, before: &mut Sum) {
-        let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
+        let holders = holder_reports(&self.resource, self.at(), 0, usize::MAX).0;
         let known = holders.iter().find(|holder| !again && holder.id == ask.id);
         let known = known.map_or(Amount::ZERO, |holder| holder.held);
         if let Some(news) = ask.outstanding.filter(|news| *news > known) {
@@ -413,21 +407,21 @@ impl Harness {
         self.held_back.clear();
         let inherited = peers.elect(next, survive, self.now)?;
         let since = self.at();
-        let birth = Birth {
+        let options = ResourceOptions {
             epoch: next_epoch(inherited.newest),
             since,
             inherited: Some(inherited),
             source: self.resource.source(),
-            ..birth(self.resource.settings().clone())
+            ..options(self.resource.settings().clone())
         };
-        self.resource = Resource::new(birth);
+        self.resource = Resource::new(options);
         self.supply_until = None;
         Ok(())
     }
 
     /// Replaces the master by one that knows no earlier leases. From then on, nothing is audited.
-    pub(crate) fn replace(&mut self, birth: Birth) {
-        self.resource = Resource::new(birth);
+    pub(crate) fn replace(&mut self, options: ResourceOptions) {
+        self.resource = Resource::new(options);
         self.audited = false;
     }
 
@@ -455,7 +449,7 @@ impl Harness {
     /// What each holder may believe is held for it, or is unclaimed. Or a request from before its release has
     /// moved it to a holder that believes nothing any more: that is not told what it might have.
     fn audit_each(&self) -> Result<(), Violation> {
-        let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
+        let holders = holder_reports(&self.resource, self.at(), 0, usize::MAX).0;
         let mut elsewhere = Sum::from(self.resource.promises().map_or(Amount::ZERO, |promises| promises.unclaimed));
         let mut unheld = Vec::with_capacity(self.actors.len());
         for actor in &self.actors {

@@ -7,13 +7,13 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    harness::{Actor, Echo, Event, Harness, birth},
+    harness::{Actor, Echo, Event, Harness, options},
     histories::{actors, any_settings, event},
 };
 use crate::{
     policy::settings::Settings,
-    resource::{Resource, watch_list::Hint},
-    types::{claim::HolderKind, time::Millis},
+    resource::{Resource, report::holder_reports, watch_list::Hint},
+    types::{HolderKind, Millis},
 };
 
 #[derive(Debug, Clone)]
@@ -77,8 +77,8 @@ fn asks(harness: &mut Harness, n: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and no other client asks. Returns once no
-/// hint has come for so long that none will.
+/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and no other client asks. Returns when no
+/// hint has come for six steps.
 fn follow(harness: &mut Harness) -> Result<(), TestCaseError> {
     const QUIET: u32 = 6;
     let mut quiet = 0;
@@ -102,7 +102,7 @@ fn follow(harness: &mut Harness) -> Result<(), TestCaseError> {
 /// holder keeps what others wait for; and no more is held than there is.
 fn settled_by_hints(resource: &Resource, now: Millis) -> Result<(), TestCaseError> {
     let capacity = resource.settings().capacity.get();
-    let holders = resource.report_holders(now, 0, usize::MAX).0;
+    let holders = holder_reports(resource, now, 0, usize::MAX).0;
     let waiting = holders.iter().any(|h| h.due.get() - h.granted.get() > 0.005 * h.due.get() + 0.0075 * capacity);
     prop_assert!(!waiting, "a holder waits: {holders:#?}");
     let held = resource.sums().held.get();
@@ -144,7 +144,7 @@ proptest! {
         actors in actors(),
         steps in proptest::collection::vec(step(), 1..250),
     ) {
-        let mut harness = Harness::new(birth(settings), actors);
+        let mut harness = Harness::new(options(settings), actors);
         let mut listeners = Listeners::new();
         for step in &steps {
             match *step {
@@ -166,7 +166,7 @@ proptest! {
                     let now = harness.now;
                     let hints = hints(&mut harness.resource, now, budget);
                     prop_assert!(hints.len() <= budget);
-                    prop_assert!(hints.is_sorted_by_key(|hint| hint.why));
+                    prop_assert!(hints.is_sorted_by_key(|hint| hint.reason));
                     for hint in hints {
                         let last = listeners.get_mut(&key(hint.kind, &hint.id));
                         let last = last.ok_or_else(|| TestCaseError::fail(format!("{hint:?} does not listen")))?;
@@ -185,7 +185,7 @@ proptest! {
         actors in actors(),
         news in proptest::collection::vec(news(), 1..12),
     ) {
-        let mut harness = Harness::new(birth(unhurried(settings)), honest(actors));
+        let mut harness = Harness::new(options(unhurried(settings)), honest(actors));
         all_ask(&mut harness)?;
         for n in 0..harness.actors.len() {
             let (kind, id) = (harness.actors[n].kind, harness.actors[n].id.clone());

@@ -4,16 +4,12 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    harness::{Actor, Echo, Event, Harness, birth},
+    harness::{Actor, Echo, Event, Harness, options},
 };
 use crate::{
     policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
-    resource::{Birth, invariant, supply::Source},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-    },
+    resource::{ResourceOptions, invariant, supply::Source},
+    types::{Amount, Claim, Claims, HolderKind, Millis},
 };
 
 pub(in crate::tests) fn event(capacities: bool) -> impl Strategy<Value = Event> {
@@ -46,8 +42,8 @@ pub(super) fn settings_below_a_parent(reuse: Reuse) -> impl Strategy<Value = Set
         .prop_map(|(settings, kind)| Settings { kind, ..settings })
 }
 
-pub(super) fn below_a_parent(settings: Settings) -> Birth {
-    Birth { source: Source::Parent, ..birth(settings) }
+pub(super) fn below_a_parent(settings: Settings) -> ResourceOptions {
+    ResourceOptions { source: Source::Parent, ..options(settings) }
 }
 
 fn claims(kind: HolderKind, wants: f64, shape: u32) -> Claims {
@@ -94,8 +90,8 @@ pub(super) fn any_settings() -> impl Strategy<Value = Settings> {
     prop_oneof![settings(Reuse::Confirmed), settings(Reuse::Prompt)]
 }
 
-fn run(birth: Birth, actors: Vec<Actor>, events: &[Event]) -> Result<Harness, TestCaseError> {
-    let mut harness = Harness::new(birth, actors);
+fn run(options: ResourceOptions, actors: Vec<Actor>, events: &[Event]) -> Result<Harness, TestCaseError> {
+    let mut harness = Harness::new(options, actors);
     for event in events {
         harness.step(event)?;
     }
@@ -115,7 +111,7 @@ proptest! {
             proptest::collection::vec(event(true), 1..250),
         ],
     ) {
-        run(birth(settings), actors, &events)?;
+        run(options(settings), actors, &events)?;
     }
 }
 
@@ -128,8 +124,8 @@ proptest! {
         actors in actors(),
         events in proptest::collection::vec(event(false), 1..150),
     ) {
-        let birth = Birth { learning_until: Millis(60_000), ..birth(settings) };
-        run(birth, actors, &events)?;
+        let options = ResourceOptions { learning_until: Millis(60_000), ..options(settings) };
+        run(options, actors, &events)?;
     }
 
     #[test]
@@ -139,7 +135,7 @@ proptest! {
         events in proptest::collection::vec(event(true), 0..150),
     ) {
         let reuse = settings.reuse;
-        let mut harness = run(birth(settings), actors, &events)?;
+        let mut harness = run(options(settings), actors, &events)?;
         // Leases of dead clients, and of those that never confirm, end first.
         harness.step(&Event::Pass(120_000))?;
         harness.resource.tick(harness.now);
@@ -169,7 +165,7 @@ proptest! {
         actors in actors(),
         events in proptest::collection::vec(prop_oneof![6 => event(false), 1 => supply()], 1..150),
     ) {
-        run(Birth { learning_until: Millis(60_000), ..below_a_parent(settings) }, actors, &events)?;
+        run(ResourceOptions { learning_until: Millis(60_000), ..below_a_parent(settings) }, actors, &events)?;
     }
 
     #[test]
@@ -198,9 +194,9 @@ proptest! {
         actors in actors(),
         events in proptest::collection::vec(event(true), 1..150),
     ) {
-        let first = run(birth(settings.clone()), actors.clone(), &events)?;
+        let first = run(options(settings.clone()), actors.clone(), &events)?;
         // Another seed for the hash table: nothing may depend on it.
-        let again = run(Birth { seed: 1234, ..birth(settings) }, actors, &events)?;
+        let again = run(ResourceOptions { seed: 1234, ..options(settings) }, actors, &events)?;
         invariant::replayed(&first.log, &again.log)?;
         prop_assert_eq!(first.resource.sums(), again.resource.sums());
     }

@@ -1,15 +1,10 @@
-//! The peers of a node as far as a resource can tell: a log that the master appends to, of which a quorum has stored
-//! some, and books that follow it, each in its own time. Each master counts the clock of the cluster by its own.
+//! The peers of a node: a log that the master appends to, of which a quorum has stored a prefix, and peers that apply
+//! it with delays. Each master advances the cluster clock by its own clock.
 
 use crate::{
     lease::promises::{Changes, Inherited, Promises},
     resource::{Resource, invariant::Violation},
-    types::{
-        amount::{Amount, Sum},
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::Millis,
-        token::Epoch,
-    },
+    types::{Amount, ClusterClock, ClusterTime, Epoch, Millis, Sum},
 };
 
 /// How far the clocks of the peers are apart.
@@ -70,7 +65,7 @@ impl Peers {
         now.plus(Millis(CLOCKS[peer]))
     }
 
-    /// The master appends an entry; it may raise the total above the capacity only if so much is held.
+    /// The master appends an entry. It may raise the total above the capacity only up to the held amount.
     pub(crate) fn append(&mut self, changes: Changes, resource: &Resource, now: Millis) -> Result<(), Violation> {
         let before = std::mem::replace(&mut self.said, changes.total);
         let held = resource.sums().held.min(Amount::MAX.into());
@@ -122,7 +117,7 @@ impl Peers {
         *book = Promises::restore(&book.record(*stored));
     }
 
-    /// Another peer (or the same one) becomes master: of what no quorum had stored, so much survives.
+    /// Another peer, or the same one, becomes master. This number of entries beyond the stored ones survives.
     pub(crate) fn elect(&mut self, next: usize, survive: usize, now: Millis) -> Result<Inherited, Violation> {
         self.stored = self.log.len().min(self.stored.saturating_add(survive));
         self.log.truncate(self.stored);

@@ -2,51 +2,52 @@
 //! and [`histories`] that it is safe in all cases.
 //!
 //! What the proposal of the light protocol demands, and which test would fail without it (`e2e`:
-//! `tests/scenarios/pools.rs`; `L`: a transcript):
+//! `tests/scenarios/operators/pools.rs`; `L`: a transcript):
 //!
 //! | | demand | test |
 //! |---|---|---|
 //! | R1 | what is served is in proportion to capacity | the client's part: `client/limiter` |
-//! | R2 | what is connected fits into the total | `histories::no_history_lets_clients_believe_in_more_than_there_is`, `histories::after_a_fall_all_fit_again_in_time` |
-//! | R3 | nothing, or at least `min_capacity` | `admission::a_free_client_has_the_least_useful_capacity_or_nothing`, `api::assignments_are_checked` |
-//! | R4 | what can be served changes from outside | `api::reports_of_load_move_the_capacity_within_bounds_under_any_algorithm` |
-//! | R5 | the total changes at any time | L7, L8, `histories::after_a_fall_all_fit_again_in_time` |
-//! | R6, R7 | overbooking only where it is asked for | `overload::overbooking_is_a_part_of_what_can_be_served`, `histories` |
-//! | R8 | in an overload some are cut off, and no more than that | `overload::there_is_no_storm_when_half_as_much_again_is_used_as_can_be_served`, L9 |
-//! | R9 | and the total falls at the same moment | `overload::clients_that_use_nothing_are_not_cut_off_for_those_that_do`, `overload::each_report_within_the_window_lowers_the_total_and_one_window_is_enough`, `core/pool/law.rs` with the recorded laws A and B |
-//! | R10 | it rises slowly, and only while little is used | `overload::the_total_rises_only_while_most_of_it_is_connected_and_little_is_used`, L8 |
-//! | R11 | never above its ceiling | `overload::the_total_stays_below_its_ceiling` |
-//! | R12 | the slower it rises, the rarer are overloads | `overload::the_slower_the_total_rises_the_rarer_are_overloads`; drawn by `simulate pool --set raise_tc_s=…` |
-//! | R13 | two classes | `admission::no_client_becomes_a_priority_client_by_its_claim`, `admission::what_is_assigned_bounds_and_wants_bound_too` |
+//! | R2 | what is connected fits into the total | `histories::no_history_lets_clients_believe_in_more_than_there_is`, `histories::holders_fit_again_after_a_fall` |
+//! | R3 | nothing, or at least `min_capacity` | `admission::free_client_gets_min_capacity_or_nothing`, `api::assignments_are_checked` |
+//! | R4 | what can be served changes from outside | `api::load_reports_move_the_capacity_within_bounds` |
+//! | R5 | the total changes at any time | L7, L8, `histories::holders_fit_again_after_a_fall` |
+//! | R6, R7 | overbooking only where it is asked for | `overload::overbooking_is_relative_to_the_base`, `histories` |
+//! | R8 | in an overload some are cut off, and no more than that | `overload::overload_cuts_no_more_clients_than_needed`, L9 |
+//! | R9 | and the total falls at the same moment | `overload::overload_spares_idle_clients`, `overload::reports_within_one_window_lower_the_total`, `core/pool/total/dynamics.rs` with the recorded laws A and B |
+//! | R10 | it rises slowly, and only while little is used | `overload::total_rises_with_high_demand_and_low_usage`, L8 |
+//! | R11 | never above its ceiling | `histories` (S2) |
+//! | R12 | the slower it rises, the rarer are overloads | `overload::slower_rise_causes_fewer_overloads`; drawn by `simulate pool --set raise_tc_s=…` |
+//! | R13 | two classes | `admission::priority_needs_an_assignment`, `admission::capacity_is_bounded_by_assignment_and_wants` |
 //! | R14 | a priority client gets in while those like it fit | L2, L4, e2e `who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches` |
-//! | R15 | and goes only when the total is below what they have | `overload::priority_clients_that_overload_are_not_cut_off_without_a_word`, L6 |
-//! | R16 | after the manager of the pool had time to choose | L5, L6, [`faults_of_old`] |
-//! | R17 | a free client is connected if there is a place, or one can be taken | L1, `admission::what_comes_free_is_given_once_however_many_ask_in_a_round` |
-//! | R18 | balances of free clients are remembered, and decay | L11, [`memory`], `admission::a_balance_belongs_to_the_address_not_to_the_client_id` |
-//! | R19 | the client that was not served lately comes first | `admission::newcomers_are_admitted_as_the_vectors_say` |
-//! | R20 | the largest balance goes first | `admission::the_client_that_has_used_more_has_to_go_first` |
-//! | R21 | time and requests cost, counted apart | `admission::a_report_that_is_repeated_is_paid_once`, `events::events_tell_of_the_pool_and_of_the_client_that_they_are_about` |
-//! | R22 | weights follow what limits the pool | `overload::costs_weigh_as_the_pool_is_limited` |
-//! | R23 | all global quantities can be asked | `api::all_quantities_of_the_proposal_can_be_asked` |
+//! | R15 | and goes only when the total is below what they have | `overload::overload_by_priority_clients_starts_an_underrun`, L6 |
+//! | R16 | after the manager of the pool had time to choose | L5, L6, [`underruns`] |
+//! | R17 | a free client is connected if there is a place, or one can be taken | L1, `admission::freed_capacity_is_granted_once_in_a_round` |
+//! | R18 | balances of free clients are remembered, and decay | L11, [`memory`], `admission::balance_belongs_to_the_address` |
+//! | R19 | the client that was not served lately comes first | `admission::admission_follows_the_les_vectors` |
+//! | R20 | the largest balance goes first | `admission::largest_balance_is_displaced_first` |
+//! | R21 | time and requests cost, counted apart | `admission::repeated_report_is_charged_once`, `events::events_describe_pool_and_client` |
+//! | R22 | weights follow what limits the pool | `overload::cost_weights_follow_the_limiting_factor` |
+//! | R23 | all global quantities can be asked | `api::report_has_all_quantities_of_the_proposal` |
 //! | R24 | an assignment takes effect at once, 0 ends it | `api::assignments_are_checked`, L3 |
 //! | R25 | it can be asked | e2e `what_makes_no_sense_is_refused_with_what_would`, `who_is_vouched_for_…` |
-//! | R26 | lists by filter | `api::lists_are_by_filter_and_page` |
+//! | R26 | lists by filter | `api::members_are_listed_by_filter_and_page` |
 //! | R27, R28 | one stream of events, filtered | [`events`] |
 //! | R29 | open questions | decided in docs/decisions/pools.md: everything can be asked, in one query, and free clients have events |
 
 mod admission;
 mod api;
 mod events;
-mod faults_of_old;
+
 mod histories;
 mod memory;
 mod nodes;
 mod overload;
 mod shares;
+mod underruns;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::harness::{ask, birth, has, now_at, one};
+use super::harness::{ask, has, now_at, one, options};
 use crate::{
     lease::promises::Inherited,
     policy::{
@@ -59,18 +60,15 @@ use crate::{
         PoolStanding, Usage,
     },
     resource::{
-        Ask, Birth, Lease, LoadError, LoadReport, Release, Request, Resource, RoundScratch, invariant,
+        Ask, Lease, LoadError, LoadReport, Release, Request, Resource, ResourceOptions, RoundScratch, invariant,
+        report::holder_reports,
         supply::{Source, Supply},
     },
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis},
 };
 
-/// A pool, and its clients' own books.
-struct Pond {
+/// A pool, and the newest lease of each client.
+struct PoolServer {
     resource: Resource,
     now: Millis,
     leases: BTreeMap<String, Lease>,
@@ -89,13 +87,13 @@ fn settings(capacity: f64, parameters: &[(&str, &str)]) -> Settings {
     settings
 }
 
-impl Pond {
-    fn new(capacity: f64, parameters: &[(&str, &str)]) -> Pond {
-        Pond::born(birth(settings(capacity, parameters)))
+impl PoolServer {
+    fn new(capacity: f64, parameters: &[(&str, &str)]) -> PoolServer {
+        PoolServer::with_options(options(settings(capacity, parameters)))
     }
 
-    fn born(birth: Birth) -> Pond {
-        Pond { resource: Resource::new(birth), now: Millis(0), leases: BTreeMap::new() }
+    fn with_options(options: ResourceOptions) -> PoolServer {
+        PoolServer { resource: Resource::new(options), now: Millis(0), leases: BTreeMap::new() }
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -152,12 +150,12 @@ impl Pond {
         self.tick();
     }
 
-    fn pool(&self) -> PoolReport {
+    fn report(&self) -> PoolReport {
         self.resource.pool().expect("a pool")
     }
 
     fn due(&self, id: &str) -> f64 {
-        let holders = self.resource.report_holders(self.now, 0, usize::MAX).0;
+        let holders = holder_reports(&self.resource, self.now, 0, usize::MAX).0;
         holders.iter().find(|holder| *holder.id == *id).expect("a known holder").due.get()
     }
 
@@ -165,8 +163,8 @@ impl Pond {
         self.resource.take_pool_events()
     }
 
-    /// The kinds of what has happened since the last call.
-    fn happened(&mut self) -> Vec<PoolEventKind> {
+    /// The kinds of what has event_kinds since the last call.
+    fn event_kinds(&mut self) -> Vec<PoolEventKind> {
         self.events().iter().map(|event| event.kind).collect()
     }
 

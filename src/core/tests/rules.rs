@@ -1,47 +1,34 @@
-//! The rules of the lease protocol, one sentence each.
+//! The rules of the lease protocol, one test each.
 //!
-//! The random histories of [`super::histories`] say *that* the promises hold; these tests say which rule keeps which
-//! promise, so that a broken rule fails with its name and its reason, not with the seed of a history.
+//! The random histories of [`super::histories`] check that all invariants hold. These tests show each rule alone, so a
+//! broken rule fails with its name instead of a seed.
 
-mod clients;
 mod explain;
+mod fairness;
 mod forecast;
 mod hints;
-mod inherited;
-mod learning;
-mod masters;
-mod names;
+mod leases;
 mod nodes;
-mod numbers;
 mod overrides;
-mod priorities;
-mod promises;
 mod rounds;
-mod shares;
-mod tokens;
-mod tree;
-mod units;
 
 use std::collections::BTreeMap;
 
-use super::harness::{ask, birth, has, now_at, one};
+use super::harness::{ask, has, now_at, one, options};
 use crate::{
     allocation::division::Terms,
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Reuse, SafeCapacity, Settings},
     resource::{
-        Answer, Ask, Birth, Counters, HolderReport, Lease, Release, Request, Resource, RoundScratch, invariant,
+        Answer, Ask, Counters, HolderReport, Lease, Release, Request, Resource, ResourceOptions, RoundScratch,
+        invariant,
+        report::holder_reports,
         supply::{Source, Supply},
     },
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis, Token},
 };
 
-/// A resource, and its holders' own books: the newest answer that reached each of them.
+/// A resource, and the newest lease that has reached each holder.
 struct Server {
     resource: Resource,
     now: Millis,
@@ -66,16 +53,16 @@ fn granted(answer: Answer) -> Lease {
 
 impl Server {
     fn new(settings: Settings) -> Server {
-        Server::born(birth(settings))
+        Server::with_options(options(settings))
     }
 
-    /// A node with a parent, which has lent nothing yet.
+    /// A node whose parent has lent nothing yet.
     fn below(settings: Settings) -> Server {
-        Server::born(Birth { source: Source::Parent, ..birth(settings) })
+        Server::with_options(ResourceOptions { source: Source::Parent, ..options(settings) })
     }
 
-    fn born(birth: Birth) -> Server {
-        Server { resource: Resource::new(birth), now: Millis(0), leases: BTreeMap::new() }
+    fn with_options(options: ResourceOptions) -> Server {
+        Server { resource: Resource::new(options), now: Millis(0), leases: BTreeMap::new() }
     }
 
     fn pass(&mut self, ms: u64) {
@@ -131,7 +118,7 @@ impl Server {
         self.deliver(self.node_request(id, slices))
     }
 
-    /// Requests absorbed in one round; the answers reach their holders.
+    /// A round of several requests whose answers arrive.
     fn round(&mut self, requests: &[(&str, f64)]) -> Vec<f64> {
         let asks: Vec<Ask> = requests.iter().map(|(id, wants)| self.request(id, *wants)).collect();
         let mut answers = Vec::new();
@@ -162,7 +149,7 @@ impl Server {
     }
 
     fn report(&self, id: &str) -> HolderReport {
-        let holders = self.resource.report_holders(self.now, 0, usize::MAX).0;
+        let holders = holder_reports(&self.resource, self.now, 0, usize::MAX).0;
         holders.into_iter().find(|holder| *holder.id == *id).expect("a known holder")
     }
 

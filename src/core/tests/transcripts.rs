@@ -1,9 +1,8 @@
-//! Transcripts of rounds: what was asked, what was answered, and the books afterwards, for readers who need not know
-//! Rust.
+//! Transcripts of rounds: requests, answers and the ledger afterwards, for readers who need not know Rust.
 //!
-//! Each file of `src/core/testscripts` is a story that says what happens and why it is right; its numbers are checked
-//! here. `UPDATE_GOLDENFILES=1 cargo test -p leaseway-core transcripts` writes them anew: read the difference before it
-//! is committed.
+//! Each file of `src/core/testscripts` tells what happens and why it is right. The numbers are checked here.
+//! `UPDATE_GOLDENFILES=1 cargo test -p leaseway-core transcripts` rewrites them. Read the difference before you commit
+//! it.
 //!
 //! # Commands
 //! ```text
@@ -41,9 +40,9 @@
 //! ```
 //! `log:` is a proposal, `(first)` means that the answers of the round wait until it is stored.
 //!
-//! After each block come the books: what must be assumed in use (*held*), what is left (*free*), and what the holders'
-//! own books say (*believed*): the newest lease that reached each, while it is live. Rounds and blocks are checked for
-//! the invariants.
+//! Each block ends with the ledger: the capacity that must be assumed in use (*held*), the rest (*free*), and the sum
+//! of the newest live leases that have reached their holders (*believed*). The invariants are checked after every round
+//! and block.
 
 mod others;
 mod pool;
@@ -61,7 +60,7 @@ use goldenscript::{ArgumentConsumer, Block, Command, Context};
 use test_each_file::test_each_path;
 
 use self::words::{amount, claim, duration, number, time, told};
-use super::harness::{ask, birth, has, now_at};
+use super::harness::{ask, has, now_at, options};
 use crate::{
     lease::{
         holder::Has,
@@ -71,13 +70,12 @@ use crate::{
         parameters::NamedParameter,
         settings::{AlgorithmKind, Reuse, SafeCapacity, Settings},
     },
-    resource::{Ask, Birth, Release, Request, Resource, RoundScratch, invariant, supply::Source},
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-        token::{Epoch, Token},
+    resource::{
+        Ask, Release, Request, Resource, ResourceOptions, RoundScratch, invariant,
+        report::{holder_reports, resource_report},
+        supply::Source,
     },
+    types::{Amount, Claim, Claims, Epoch, HolderKind, Millis, Sum, Token},
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }
@@ -124,7 +122,7 @@ impl Transcript {
         self.holders.iter_mut().find(|known| *known.ask.id == *id)
     }
 
-    fn give_birth(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
+    fn create(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
         let kind = args.next_pos().ok_or("which algorithm?")?;
         let kind = AlgorithmKind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
         let mut settings = Settings { refresh: Millis(16_000), ..Settings::new(kind, Amount::ZERO) };
@@ -146,8 +144,9 @@ impl Transcript {
         }
         args.reject_next()?;
         let now = self.now;
-        let birth = Birth { source, epoch: TERM, learning_until, max_holders, inherited, ..birth(settings) };
-        *self = Transcript { resource: Some(Resource::new(birth)), now, ..Transcript::default() };
+        let options =
+            ResourceOptions { source, epoch: TERM, learning_until, max_holders, inherited, ..options(settings) };
+        *self = Transcript { resource: Some(Resource::new(options)), now, ..Transcript::default() };
         Ok(())
     }
 
@@ -273,7 +272,7 @@ impl Transcript {
         resource.hints(now, budget, &mut hints);
         let mut output = String::new();
         for hint in &hints {
-            writeln!(output, "{} should ask: {}", hint.id, hint.why.name())?;
+            writeln!(output, "{} should ask: {}", hint.id, hint.reason.name())?;
         }
         match resource.next_hints(now) {
             Some(next) if next <= now => output += "there is more to look at\n",
@@ -306,7 +305,7 @@ impl Transcript {
         let now = self.now;
         let believed: Vec<Amount> = self.holders.iter().filter_map(|known| Some(known.lease?.0.capacity)).collect();
         let resource = self.resource()?;
-        let (report, sums) = (resource.report(now), resource.sums());
+        let (report, sums) = (resource_report(resource, now), resource.sums());
         if resource.is_bounded() && !resource.is_learning(now) && report.settings.reuse == Reuse::Confirmed {
             invariant::believed_within_capacity(believed.iter().copied(), sums.held)?;
         }
@@ -329,7 +328,7 @@ impl Transcript {
             write!(output, ", learning for {}", time(report.learning))?;
         }
         output += "\n";
-        let holders = resource.report_holders(now, 0, usize::MAX).0;
+        let holders = holder_reports(resource, now, 0, usize::MAX).0;
         if !holders.is_empty() {
             writeln!(output, "  {:<10}{:>12}{:>12}{:>12}{:>12}", "", "wants", "due", "granted", "held")?;
         }
@@ -348,7 +347,7 @@ impl goldenscript::Runner for Transcript {
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Failure> {
         let mut args = command.consume_args();
         match &*command.name {
-            "resource" => self.give_birth(args)?,
+            "resource" => self.create(args)?,
             "inherit" => self.inherit(args)?,
             "ask" => self.ask(HolderKind::Client, args)?,
             "node" => self.ask(HolderKind::Node, args)?,

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    harness::{ask, birth, has, now_at},
+    harness::{ask, has, now_at, options},
 };
 use crate::{
     policy::{
@@ -17,14 +17,11 @@ use crate::{
         settings::{AlgorithmKind, Priority, Settings},
     },
     resource::{
-        Answer, Ask, Birth, Lease, Request, Resource, RoundScratch, invariant,
+        Answer, Ask, Lease, Request, Resource, ResourceOptions, RoundScratch, invariant,
+        report::holder_reports,
         supply::{DemandSummary, Source, Supply},
     },
-    types::{
-        amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis, Sum},
 };
 
 /// A client: what it wants, its priority, and the newest lease that reached it.
@@ -52,7 +49,7 @@ fn client_id(priority: i16, n: usize) -> String {
 type Demands = Vec<Vec<Vec<(f64, i16)>>>;
 
 fn node(id: &str, settings: Settings, source: Source, nodes: Vec<Node>, clients: Vec<TreeClient>) -> Node {
-    let resource = Resource::new(Birth { source, ..birth(settings) });
+    let resource = Resource::new(ResourceOptions { source, ..options(settings) });
     Node { resource, id: id.into(), nodes, clients, lease: None, versions: 0 }
 }
 
@@ -159,7 +156,7 @@ fn sum(claims: &[Claim]) -> Claims {
 
 /// The leases that one server with all clients gives.
 fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
-    let mut resource = Resource::new(birth(settings.clone()));
+    let mut resource = Resource::new(options(settings.clone()));
     let ask = |(n, (wants, priority)): (usize, &(f64, i16))| {
         let claims = [Claim::new(Amount::clamped(*wants), 1, *priority)];
         Request::Ask(Ask { claims: claims[..].into(), ..ask(&client_id(*priority, n), 0.0, None) })
@@ -170,7 +167,7 @@ fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
         &mut Vec::new(),
         &mut RoundScratch::default(),
     );
-    let mut holders = resource.report_holders(Millis(0), 0, usize::MAX).0;
+    let mut holders = holder_reports(&resource, Millis(0), 0, usize::MAX).0;
     let number = |id: &str| id.rsplit('-').next().and_then(|number| number.parse::<usize>().ok()).expect("a number");
     holders.sort_by_key(|holder| number(&holder.id));
     holders.iter().map(|holder| holder.due.get()).collect()
@@ -196,7 +193,7 @@ impl Tree {
     }
 
     /// The largest error of any client, as a part of what it should have, or of an equal share if that is more: what is
-    /// next to nothing is no measure.
+    /// next to nothing is no update_capacity.
     fn error(&mut self) -> f64 {
         let wants: Vec<(f64, i16)> =
             self.root.clients_mut().iter().map(|client| (client.wants, client.priority)).collect();
@@ -290,19 +287,6 @@ fn rules_for_clients_are_kept_wherever_they_ask() {
                 assert!(error <= 0.02, "{kind:?}, {order:?}, {part} of what is wanted: off by {error}");
             }
         }
-    }
-}
-
-#[test]
-fn what_is_for_each_client_is_for_each_client_wherever_it_asks() {
-    let demands = vec![vec![vec![(3.0, 0), (50.0, 0)], vec![(10.0, 0)]], vec![vec![(80.0, 0), (8.0, 0), (0.0, 0)]]];
-    for (kind, expected) in [
-        (AlgorithmKind::Static, [3.0, 10.0, 10.0, 10.0, 8.0, 0.0]),
-        (AlgorithmKind::NoAlgorithm, [3.0, 50.0, 10.0, 80.0, 8.0, 0.0]),
-    ] {
-        let mut tree = Tree::new(settings(kind, IGNORED, 10.0), &demands);
-        tree.refresh(6);
-        assert_eq!(tree.root.granted(), expected, "{kind:?}");
     }
 }
 

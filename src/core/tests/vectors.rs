@@ -5,16 +5,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::harness::{ask, birth, has, now_at};
+use super::harness::{ask, has, now_at, options};
 use crate::{
     allocation::division::tests::water_filling,
     policy::settings::{AlgorithmKind, Reuse, Settings},
     resource::{Answer, Lease, Release, Request, Resource, RoundScratch},
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims, HolderKind},
-        time::Millis,
-    },
+    types::{Amount, Claim, Claims, HolderKind, Millis},
 };
 
 struct Vector {
@@ -78,7 +74,7 @@ fn demand(vector: &Vector) -> (f64, BTreeMap<String, Claim>) {
 fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
     let mut settings = Settings::new(kind(&vector.algorithm), Amount::clamped(vector.capacity));
     settings.reuse = reuse;
-    let mut resource = Resource::new(birth(settings));
+    let mut resource = Resource::new(options(settings));
     let mut leases: BTreeMap<String, Lease> = BTreeMap::new();
     let mut clock = 0;
     let mut get = |resource: &mut Resource, leases: &mut BTreeMap<String, Lease>, id: &str, claim: Claim| {

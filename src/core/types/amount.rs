@@ -3,7 +3,8 @@
 //! An [`Amount`] is finite, not negative and at most [`Amount::MAX`]. A [`Sum`] counts units of 2⁻⁵² in an integer.
 //! Every `f64` from 1 upwards is a whole number of these units. Below 1 an amount counts as the next whole number of
 //! units, at most 2.3e-16 too much, so that "held" errs upwards. Adding and subtracting are exact: after any number of
-//! updates in any order a sum equals the sum computed anew, and "Σ held ≤ capacity" compares integers.
+//! updates in any order a sum equals the sum of its terms in any other order, and "Σ held ≤ capacity" compares
+//! integers.
 
 use std::{
     fmt,

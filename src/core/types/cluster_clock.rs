@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_stored_until_the_last_end_has_come_and_then_no_more() {
+    fn clock_advances_until_the_last_end() {
         let clock = ClusterClock::new(ClusterTime(5_000), Millis(0));
         assert_eq!(clock.advance(Millis(2_000), ClusterTime(5_000), ClusterTime(6_500)), Some(ClusterTime(7_000)));
         assert_eq!(clock.advance(Millis(9_000), ClusterTime(7_000), ClusterTime(6_500)), None);

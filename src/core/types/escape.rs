@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_string_that_is_escaped_means_the_same() {
+    fn escaped_json_has_the_same_meaning() {
         let id = "\u{1b}\n\u{202e}\u{e0041}\u{9b}";
         let json = serde_json::to_string(id).expect("a string");
         let back: String = serde_json::from_str(&escaped(&json)).expect("it is JSON still");

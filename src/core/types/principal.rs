@@ -61,7 +61,7 @@ impl PrincipalShare {
         ((places as f64 * self.0) as u64).max(1)
     }
 
-    /// Whether so few places are in use that no principal can have reached its share.
+    /// Whether no principal can have reached its share, because few places are in use.
     pub fn cannot_bind(self, used: usize, most: usize) -> bool {
         self.allows(used, 1, used, most)
     }
@@ -134,7 +134,7 @@ mod tests {
         }
 
         #[test]
-        fn several_at_once_are_allowed_as_they_are_one_by_one(
+        fn batch_is_allowed_like_single_places(
             part in 0.01..=1.0_f64, most in 1_usize..500, used in 0_usize..500, own in 0_usize..500, more in 1_usize..50,
         ) {
             let (share, own) = (PrincipalShare::new(part).expect("a part"), own.min(used));
@@ -143,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn where_no_share_can_bind_none_does(part in 0.01..=1.0_f64, most in 1_usize..500, own in 0_usize..500, other in 0_usize..500) {
+        fn cannot_bind_is_sound(part in 0.01..=1.0_f64, most in 1_usize..500, own in 0_usize..500, other in 0_usize..500) {
             let share = PrincipalShare::new(part).expect("a part");
             let used = own + other;
             prop_assert!(!share.cannot_bind(used, most) || share.allows(own, 1, used, most));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_client::{Channel, Connection, Transport, tls_error};
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
     capacity_client::CapacityClient,

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use leaseway_core::{escaped, nearest};
+use leaseway_core::{policy::parameters::nearest, types::escaped};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 

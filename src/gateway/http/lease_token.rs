@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use leaseway_core::Amount;
+use leaseway_core::types::Amount;
 use leaseway_proto::doorman::Lease;
 
 /// The maximum length of a token.

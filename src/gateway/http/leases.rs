@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use leaseway_core::{
-    access::{AccessRequest, Action},
-    escaped,
+    policy::access::{AccessRequest, Action},
+    types::escaped,
 };
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Problem as EntryProblem, ReleaseCapacityRequest, ResourceRequest,

@@ -99,7 +99,7 @@ fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response
 async fn readyz(State(pages): State<Pages>) -> String {
     let health = pages.lease_table.client().health();
     match health.failures {
-        0 => format!("ready: the cluster is asked at {}\n", leaseway_core::escaped(&health.server)),
+        0 => format!("ready: the cluster is asked at {}\n", leaseway_core::types::escaped(&health.server)),
         failures => format!("ready, but the last {failures} requests to the cluster have failed\n"),
     }
 }

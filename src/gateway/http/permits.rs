@@ -7,7 +7,10 @@ use leaseway_client::{
     Basis, Reservation, Window,
     limiter::{Closed, DebtExceeded},
 };
-use leaseway_core::{Glob, access::Action, escaped};
+use leaseway_core::{
+    policy::access::Action,
+    types::{Glob, escaped},
+};
 use leaseway_server::HttpCaller;
 use serde_json::{Value, json};
 use tokio::time::timeout;

@@ -99,7 +99,7 @@ impl Problem {
 
     /// A problem of one field, whose name is put in front of `detail`.
     pub(super) fn of_field(kind: ProblemKind, field: &str, detail: &str) -> Problem {
-        let detail = format!("`{}` {detail}", leaseway_core::escaped(field));
+        let detail = format!("`{}` {detail}", leaseway_core::types::escaped(field));
         Problem { field: Some(field.into()), ..Problem::new(kind, detail) }
     }
 

@@ -8,7 +8,7 @@ use axum::{
     extract::{Path, Query, Request},
     http::{HeaderMap, header, request::Parts},
 };
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_server::HttpCaller;
 use serde_json::Value;
 use tokio::time::timeout;

@@ -9,7 +9,7 @@ use std::{
 
 use axum::http::{HeaderValue, StatusCode, header};
 use leaseway_client::Reservation;
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::types::{Principal, PrincipalShare};
 use leaseway_server::HttpCaller;
 use serde_json::json;
 use tokio::time::Instant;

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::types::{Principal, PrincipalShare};
 
 use super::NotOpened;
 

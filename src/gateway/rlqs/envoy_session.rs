@@ -3,7 +3,7 @@
 use std::{future::pending, sync::Arc, time::Duration};
 
 use leaseway_client::Client;
-use leaseway_core::{Millis, Principal};
+use leaseway_core::types::{Millis, Principal};
 use leaseway_proto::envoy::quota::{
     BucketId, RateLimitQuotaResponse, RateLimitStrategy, TokenBucket,
     rate_limit_quota_response::{
@@ -24,8 +24,8 @@ use super::{
     report::Bucket,
 };
 use crate::{
-    envoy::{Action, Envoy, Quota, Usage, stays},
     lease_table::{CallerShares, NotOpened},
+    rlqs::quotas::{Action, EnvoyQuotas, Quota, Usage, stay_after_report},
 };
 
 pub(super) const STOPS: &str = "this gateway stops; another may be reached";
@@ -54,7 +54,7 @@ pub(super) struct Stream {
 }
 
 pub(super) struct EnvoySession {
-    pub(super) envoy: Envoy<BucketId>,
+    pub(super) quotas: EnvoyQuotas<BucketId>,
     pub(super) leases: ClientLeases,
     pub(super) clock: Clock,
     pub(super) caller_shares: Arc<CallerShares>,
@@ -84,14 +84,14 @@ impl EnvoySession {
                     self.leases.client().abandon();
                     break;
                 }
-                self.envoy.stopped(self.clock.now());
+                self.quotas.stopped(self.clock.now());
             }
             self.send_assignments();
             gauge!("leaseway_rlqs_buckets").set(self.caller_shares.used() as f64);
-            if self.envoy.is_gone() {
+            if self.quotas.is_finished() {
                 break;
             }
-            let wake = self.envoy.wake(self.clock.now()).map(|at| at.since(self.clock.now()));
+            let wake = self.quotas.wake(self.clock.now()).map(|at| at.since(self.clock.now()));
             let blocked = self.stream.as_ref().map(|stream| stream.sink.clone()).filter(|sink| sink.capacity() == 0);
             tokio::select! {
                 command = commands.recv() => match command {
@@ -119,8 +119,8 @@ impl EnvoySession {
                 if begins {
                     self.connect(stream, now);
                 }
-                let stays = stays(begins, usages.iter().map(|(_, usage)| usage));
-                self.here_until = self.here_until.max(now.plus(stays));
+                let stay = stay_after_report(begins, usages.iter().map(|(_, usage)| usage));
+                self.here_until = self.here_until.max(now.plus(stay));
                 for (bucket, usage) in usages {
                     self.reported(now, bucket, &usage, owner);
                 }
@@ -138,7 +138,7 @@ impl EnvoySession {
     fn disconnected(&mut self, now: Millis) {
         self.here_until = now;
         self.leases.client().ask_for(Duration::ZERO);
-        self.envoy.disconnected(now);
+        self.quotas.disconnected(now);
     }
 
     fn connect(&mut self, stream: Stream, now: Millis) {
@@ -155,7 +155,7 @@ impl EnvoySession {
             let _ = stream.sink.try_send(Err(Status::internal(why.to_string())));
             return;
         }
-        self.envoy.connected(now);
+        self.quotas.connected(now);
         self.stream = Some(stream);
     }
 
@@ -168,7 +168,7 @@ impl EnvoySession {
     }
 
     fn reported(&mut self, now: Millis, bucket: Bucket, usage: &Usage, owner: Principal) {
-        if !self.envoy.knows(&bucket.resource)
+        if !self.quotas.has_bucket(&bucket.resource)
             && let Err(why) = self.open(&bucket.resource, owner)
         {
             counter!("leaseway_rlqs_buckets_refused_total").increment(1);
@@ -177,12 +177,12 @@ impl EnvoySession {
             }
             return;
         }
-        self.envoy.reported(now, bucket, usage, &mut self.leases);
+        self.quotas.reported(now, bucket, usage, &mut self.leases);
     }
 
     fn open(&mut self, resource: &Arc<str>, owner: Principal) -> Result<(), NotOpened> {
-        if !self.envoy.has_room() {
-            return Err(NotOpened::OfEnvoy(self.envoy.buckets()));
+        if !self.quotas.has_room() {
+            return Err(NotOpened::OfEnvoy(self.quotas.buckets()));
         }
         let permit = self.caller_shares.admit(owner)?;
         Ok(self.leases.open(resource, self.first_wants, permit)?)
@@ -190,7 +190,7 @@ impl EnvoySession {
 
     fn send_assignments(&mut self) {
         let room = self.stream.as_ref().and_then(|stream| stream.sink.try_reserve().ok());
-        let actions = self.envoy.poll(self.clock.now(), &mut self.leases, room.is_some());
+        let actions = self.quotas.poll(self.clock.now(), &mut self.leases, room.is_some());
         if let Some(room) = room.filter(|_| !actions.is_empty()) {
             for action in &actions {
                 let kind = match action.assignment {

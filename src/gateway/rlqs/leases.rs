@@ -3,12 +3,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use leaseway_client::{BuildError, Client, OpenError, Resource, transport::BootInstant};
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use tokio::sync::watch;
 
 use crate::{
-    envoy::{Lease, Leases},
     lease_table::SharePermit,
+    rlqs::quotas::{Lease, Leases},
 };
 
 /// The clock for all Envoys of a gateway. It runs while the machine is suspended, as that of Envoy does.

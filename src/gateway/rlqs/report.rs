@@ -1,6 +1,6 @@
 //! Reads and validates the reports of Envoys.
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_proto::envoy::quota::{
     BucketId,
     rate_limit_quota_usage_reports::{BucketQuotaUsage, BucketQuotaUsageEntry},
@@ -8,12 +8,12 @@ use leaseway_proto::envoy::quota::{
 use prost::Message as _;
 
 use crate::{
-    envoy::{self, Usage},
     resource_id,
+    rlqs::quotas::{self, Usage},
 };
 
 /// A bucket with the id of its Envoy. The resource is `domain/key=value,key=value`, sorted by keys.
-pub type Bucket = envoy::Bucket<BucketId>;
+pub type Bucket = quotas::Bucket<BucketId>;
 
 /// Why a report is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

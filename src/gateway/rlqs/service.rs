@@ -7,7 +7,7 @@ use std::{
 };
 
 use leaseway_client::{BuildError, Client, Mode};
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::envoy::quota::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
     rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},
@@ -27,8 +27,8 @@ use super::{
     report,
 };
 use crate::{
-    envoy::{Envoy, EnvoySettings},
     lease_table::{CallerShares, LeaseTable, LeaseTableOptions},
+    rlqs::quotas::{EnvoyQuotas, QuotaSettings},
 };
 
 /// The metadata key for the name of an Envoy.
@@ -49,7 +49,7 @@ const MAX_NAME_BYTES: usize = 128;
 #[derive(Debug, Clone)]
 pub struct RlqsOptions {
     pub listen: ListenOption,
-    pub envoy: EnvoySettings,
+    pub envoy: QuotaSettings,
     /// The maximum number of Envoys, including disconnected ones whose assignments have not expired.
     pub most_envoys: usize,
 }
@@ -108,7 +108,7 @@ impl RlqsService {
         let registry = &self.0;
         registry.stop.send_replace(true);
         let deadline =
-            Instant::now() + Duration::from_millis(registry.options.envoy.longest_belief().0) + CLOSE_TIMEOUT;
+            Instant::now() + Duration::from_millis(registry.options.envoy.max_assignment_span().0) + CLOSE_TIMEOUT;
         while !registry.present().envoys.is_empty() && Instant::now() < deadline {
             sleep(Duration::from_millis(20)).await;
         }
@@ -301,7 +301,7 @@ impl Registry {
         let settings = &registry.options.envoy;
         let (clients, called) = (Arc::clone(registry), Arc::clone(name));
         Ok(EnvoySession {
-            envoy: Envoy::new(settings.clone(), registry.clock.now()),
+            quotas: EnvoyQuotas::new(settings.clone(), registry.clock.now()),
             leases: ClientLeases::new(Box::new(move || clients.client(&called)), registry.clock)?,
             clock: registry.clock,
             caller_shares: Arc::clone(&registry.caller_shares),

@@ -6,7 +6,7 @@
 use std::{cell::RefCell, sync::Arc};
 
 use leaseway_client::Window;
-use leaseway_core::Principal;
+use leaseway_core::types::Principal;
 use leaseway_proto::envoy::ratelimit::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use leaseway_server::GrpcCaller;
 use metrics::counter;

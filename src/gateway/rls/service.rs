@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseway_proto::envoy::ratelimit::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
-use leaseway_server::{GrpcCaller, Shortcut};
+use leaseway_server::{ExtraMethod, GrpcCaller};
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -28,9 +28,9 @@ impl RlsService {
     }
 
     /// Answers `ShouldRateLimit` without tonic.
-    pub fn shortcut(&self) -> Shortcut {
+    pub fn extra_method(&self) -> ExtraMethod {
         let service = self.clone();
-        Shortcut::new(PATH, move |caller, request| {
+        ExtraMethod::new(PATH, move |caller, request| {
             let service = service.clone();
             async move { service.answer(&caller, &request).await }
         })

@@ -92,7 +92,7 @@ impl Template {
         let quoted: String =
             glob.chars().flat_map(|c| ['\\'].into_iter().filter(move |_| matches!(c, '"' | '\\')).chain([c])).collect();
         let safe = capacity / SAFE_PARTS;
-        let comment = leaseway_core::escaped(comment);
+        let comment = leaseway_core::types::escaped(comment);
         write!(text, "# {comment}\n- identifier_glob: \"{quoted}\"\n  capacity: {capacity}\n  safe_capacity: {safe}\n")
             .expect("writing to a string cannot fail");
     }

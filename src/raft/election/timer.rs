@@ -26,19 +26,16 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     election::{
-        local_peer::LocalPeer,
+        PeerContext,
         vote::{is_free_to_vote, start_election, vote_leased_until},
     },
-    log::{
-        directory::random,
-        types::{Member, PeerId, Raft, RaftState, Vote},
-    },
+    log::{Member, PeerId, Raft, RaftState, Vote, directory::random},
     transport::{Method, client::PeerClient},
 };
 
 pub(crate) struct ElectionTimer {
     pub(crate) raft: Raft,
-    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) context: Arc<PeerContext>,
     pub(crate) client: Arc<PeerClient>,
 }
 
@@ -52,7 +49,7 @@ struct Candidate {
 impl ElectionTimer {
     /// Returns when consensus has ended on this peer, which the lease renewal reports.
     pub(crate) async fn run(self) {
-        let heartbeat = self.local.settings.timing.heartbeat();
+        let heartbeat = self.context.settings.timing.heartbeat();
         while let Ok(candidate) = self.wait_until_eligible().await {
             if self.pre_vote(&candidate.membership).await && self.start_election(candidate.vote).await {
                 tracing::info!("this peer starts an election: a majority hears from no master");
@@ -63,7 +60,7 @@ impl ElectionTimer {
 
     /// Waits until this peer may start an election and its vote lease has ended, plus jitter.
     async fn wait_until_eligible(&self) -> Result<Candidate, Fatal<PeerId>> {
-        let heartbeat = self.local.settings.timing.heartbeat();
+        let heartbeat = self.context.settings.timing.heartbeat();
         let (began, longer) = (Instant::now(), jitter(heartbeat));
         loop {
             let Some(candidate) = self.candidate().await? else {
@@ -73,7 +70,7 @@ impl ElectionTimer {
             let due = candidate.vote_leased_until.unwrap_or(began) + longer;
             if Instant::now() < due {
                 sleep_until(due).await;
-            } else if self.local.ballot.is_withheld(self.client.now()) {
+            } else if self.context.ballot.is_withheld(self.client.now()) {
                 // This peer was master until just now.
                 sleep(heartbeat / 5).await;
             } else {
@@ -84,8 +81,8 @@ impl ElectionTimer {
 
     /// `None` if this peer leads or has no vote.
     async fn candidate(&self) -> Result<Option<Candidate>, Fatal<PeerId>> {
-        let (me, timing) = (self.local.id(), self.local.settings.timing);
-        let look = move |state: &RaftState| {
+        let (me, timing) = (self.context.id(), self.context.settings.timing);
+        let read = move |state: &RaftState| {
             let membership = state.membership_state.effective();
             let may = state.server_state != ServerState::Leader && membership.voter_ids().any(|voter| voter == me);
             may.then(|| Candidate {
@@ -94,19 +91,19 @@ impl ElectionTimer {
                 membership: Arc::clone(membership),
             })
         };
-        self.raft.with_raft_state(look).await
+        self.raft.with_raft_state(read).await
     }
 
     /// Whether a majority would vote for this peer. A peer that does not answer in time counts as no.
     async fn pre_vote(&self, membership: &EffectiveMembership<PeerId, Member>) -> bool {
-        let me = self.local.id();
+        let me = self.context.id();
         let mine = self.raft.data_metrics().borrow().last_log;
-        let patience = self.local.settings.timing.election_min();
+        let patience = self.context.settings.timing.election_min();
         let others = membership.voter_ids().filter(|voter| *voter != me);
         let mut answers: FuturesUnordered<_> = others
             .filter_map(|voter| Some((voter, membership.get_node(&voter)?)))
             .map(|(voter, member)| async move {
-                let peer = (member.name.as_str(), self.local.settings.address_of_member(member));
+                let peer = (member.name.as_str(), self.context.settings.address_of_member(member));
                 let answer = self.client.call_within::<_, bool>(patience, peer, voter, Method::Poll, &mine).await;
                 (voter, answer.is_ok_and(|(_, would)| would))
             })
@@ -120,11 +117,11 @@ impl ElectionTimer {
         pre_vote.is_won()
     }
 
-    /// Starts an election unless a master or a candidate was heard from during the pre-vote.
+    /// Starts an election unless a message of a master or candidate arrived during the pre-vote.
     async fn start_election(&self, before: Vote) -> bool {
-        let timing = self.local.settings.timing;
+        let timing = self.context.settings.timing;
         let still = move |state: &RaftState| *state.vote_ref() == before && is_free_to_vote(state, timing);
-        start_election(&self.raft, &self.local.ballot, still).await
+        start_election(&self.raft, &self.context.ballot, still).await
     }
 }
 

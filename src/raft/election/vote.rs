@@ -1,6 +1,7 @@
 //! When this peer may give its vote, and how it starts an election.
 //!
-//! A peer that hears from a master or votes for a candidate leases its vote to it, and supports no other peer meanwhile.
+//! A peer leases its vote to a master whose message it receives, and to a candidate that it votes for. It supports no
+//! other peer meanwhile.
 //! openraft enforces this for followers. [`Ballot`] enforces it for a master, and orders messages to openraft so that
 //! checking a vote lease and acting on it are one step.
 
@@ -13,17 +14,14 @@ use std::{
 };
 
 use leaseway_core::{
-    Millis,
     planted::{self, Fault},
+    types::Millis,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
-    log::{
-        store::LogStore,
-        types::{LogId, Raft, RaftState, Vote},
-    },
+    log::{LogId, Raft, RaftState, Vote, store::LogStore},
     settings::timing::Timing,
 };
 
@@ -79,7 +77,7 @@ impl Ballot {
         work.await
     }
 
-    /// Gives no votes until then. Applies to votes that run through [`in_order`](Ballot::in_order).
+    /// Gives no votes until this time. Applies to votes that run through [`in_order`](Ballot::in_order).
     pub(crate) fn withhold(&self, until: Millis) {
         self.withheld_until.fetch_max(until.0, Ordering::SeqCst);
     }

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 use crate::{
-    election::{local_peer::LocalPeer, master_lease::Mastership},
+    election::{PeerContext, master_lease::Mastership},
     handle::proposals::{self, WeakProposals},
-    log::{disk::Failing, high_water_mark::Flusher, store::LogStore, types::Raft},
+    log::{Raft, disk::FailureLatch, high_water_mark::Flusher, store::LogStore},
     metrics,
     settings::Settings,
     state::{
@@ -85,7 +85,7 @@ pub(crate) async fn advance_clock(
 }
 
 /// Flushes the high-water mark. Not on the disk thread, because commits wait for that thread.
-pub(crate) async fn flush_high_water_mark(mark: Flusher, failing: Failing) {
+pub(crate) async fn flush_high_water_mark(mark: Flusher, failing: FailureLatch) {
     loop {
         tokio::time::sleep(MARK_FLUSH_INTERVAL).await;
         if !mark.is_due() {
@@ -102,18 +102,18 @@ pub(crate) async fn flush_high_water_mark(mark: Flusher, failing: Failing) {
 
 /// Asks the members whose incarnation is in doubt; the answer shows whether they have lost entries. Forgets peers that
 /// are not members.
-pub(crate) async fn resolve_doubts(local: Arc<LocalPeer>, client: Arc<PeerClient>) {
+pub(crate) async fn resolve_doubts(context: Arc<PeerContext>, client: Arc<PeerClient>) {
     loop {
         tokio::time::sleep(DOUBT_INTERVAL).await;
-        let Some(membership) = local.membership() else { continue };
+        let Some(membership) = context.membership() else { continue };
         let members: BTreeMap<_, _> = membership.nodes().collect();
         if members.is_empty() {
             continue;
         }
-        local.acknowledged.retain(|peer| members.contains_key(&peer));
+        context.acknowledged.retain(|peer| members.contains_key(&peer));
         for (peer, member) in members {
-            if local.acknowledged.doubts().contains(peer) {
-                let address = (member.name.as_str(), local.settings.address_of_member(member));
+            if context.acknowledged.doubts().contains(peer) {
+                let address = (member.name.as_str(), context.settings.address_of_member(member));
                 // `Acknowledged` compares the answer. Without an answer, the next round asks again.
                 let _ = client.call_within::<_, ()>(DOUBT_INTERVAL, address, *peer, Method::Hello, &()).await;
             }

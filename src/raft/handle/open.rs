@@ -4,18 +4,16 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use crate::{
     log::{
-        StoreError,
+        LogId, Member, StoreError, Vote,
         acknowledged::{Acknowledged, Incarnation},
         codec::Kind,
         directory::{Directory, Identity, random},
-        disk::FlushTimes,
-        disk::{Disk, Failing, Failure},
+        disk::{Disk, Failure, FailureLatch, FlushTimes},
         high_water_mark::{Flusher, HighWaterMark, StoredMark},
         memory::Log,
         segments::Segments,
         snapshots::Snapshots,
         store::LogStore,
-        types::{LogId, Member, Vote},
     },
     membership::peers_mismatch::{self, PeersMismatch},
     settings::Settings,
@@ -68,7 +66,7 @@ pub(crate) struct Opened {
     pub(crate) log: LogStore,
     pub(crate) mark: Flusher,
     pub(crate) machine: Machine,
-    pub(crate) failing: Failing,
+    pub(crate) failing: FailureLatch,
     pub(crate) flushes: FlushTimes,
     pub(crate) acknowledged: Acknowledged,
     pub(crate) incarnation: Incarnation,
@@ -142,7 +140,7 @@ fn check_whole(
 
 pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     let directory = Arc::new(Directory::open(&settings.data)?);
-    let failing = Failing::new();
+    let failing = FailureLatch::new();
     let snapshots = Snapshots::new(Arc::clone(&directory), failing.clone());
     let machine = Machine::open(snapshots.clone(), Arc::clone(&settings.clock))?;
     let vote: Option<Vote> = directory.read("vote", Kind::Vote)?;

@@ -15,7 +15,11 @@ use tokio::{
 };
 
 use crate::{
-    election::{lease_renewal::LeaseRenewal, local_peer::LocalPeer, master_lease::Mastership, timer::ElectionTimer},
+    election::{
+        PeerContext,
+        master_lease::{LeaseRenewal, Mastership},
+        timer::ElectionTimer,
+    },
     handle::{
         maintenance,
         open::{self, Opened, StartError},
@@ -23,9 +27,8 @@ use crate::{
         service::PeersService,
     },
     log::{
-        disk::Failing,
-        disk::FlushTimes,
-        types::{Member, PeerId, Raft},
+        Member, PeerId, Raft,
+        disk::{FailureLatch, FlushTimes},
     },
     membership::{
         bootstrap::{self, Bootstrap, BootstrapOutcome},
@@ -61,14 +64,14 @@ pub enum StateOrigin {
 
 /// The state that a handle shares with the thread of its peer.
 pub(crate) struct Running {
-    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) context: Arc<PeerContext>,
     pub(crate) state: SharedState,
     pub(crate) eligibility: Arc<Eligibility>,
     pub(crate) proposals: Proposals,
     /// Set once consensus has started.
     pub(crate) members: Arc<OnceLock<Arc<Members>>>,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// Asks the peer to leave. The sent sender is dropped when it has left.
+    /// Requests to shut down. Each carries a sender that is dropped once the peer has left.
     pub(crate) leave: mpsc::UnboundedSender<oneshot::Sender<()>>,
     pub(crate) origin: watch::Receiver<StateOrigin>,
     pub(crate) flushes: FlushTimes,
@@ -92,7 +95,7 @@ pub(crate) async fn run(settings: Arc<Settings>, started: oneshot::Sender<Result
 
 /// A peer that listens, but has not started consensus.
 struct Peer {
-    local: Arc<LocalPeer>,
+    context: Arc<PeerContext>,
     client: Arc<PeerClient>,
     eligibility: Arc<Eligibility>,
     opened: Opened,
@@ -111,19 +114,19 @@ impl Peer {
         // Nothing else runs on this thread yet, so it may block.
         let opened = open::open(&settings)?;
         let (mastership, watched) = watch::channel(Mastership::Unknown);
-        let local = Arc::new(local_peer(&settings, &opened, watched));
+        let context = Arc::new(peer_context(&settings, &opened, watched));
         let prover = Arc::new(Prover::new(settings.secret.as_ref()));
         let client = Arc::new(PeerClient {
             settings: Arc::clone(&settings),
             prover: Arc::clone(&prover),
-            handshake: Arc::clone(&local.handshake),
-            liveness: Arc::clone(&local.liveness),
-            acknowledged: local.acknowledged.clone(),
+            handshake: Arc::clone(&context.handshake),
+            liveness: Arc::clone(&context.liveness),
+            acknowledged: context.acknowledged.clone(),
             connections: Mutex::default(),
         });
         let (asks, joins) = mpsc::channel(MAX_PENDING_JOINS);
         let local_addr = match settings.listen {
-            Some(address) => Some(listen(address, Arc::clone(&local), prover, asks).await?),
+            Some(address) => Some(listen(address, Arc::clone(&context), prover, asks).await?),
             None => None,
         };
         let (proposals, queue) = proposals::queue();
@@ -135,7 +138,7 @@ impl Peer {
         });
         let eligibility = Arc::<Eligibility>::default();
         let running = Running {
-            local: Arc::clone(&local),
+            context: Arc::clone(&context),
             state: opened.machine.state(),
             eligibility: Arc::clone(&eligibility),
             proposals,
@@ -146,7 +149,7 @@ impl Peer {
             flushes: opened.flushes.clone(),
             local_addr,
         };
-        Ok((Peer { local, client, eligibility, opened, origin, mastership, queue, own_proposals, joins }, running))
+        Ok((Peer { context, client, eligibility, opened, origin, mastership, queue, own_proposals, joins }, running))
     }
 
     async fn run(self, members: Arc<OnceLock<Arc<Members>>>, mut leaves: mpsc::UnboundedReceiver<oneshot::Sender<()>>) {
@@ -161,12 +164,12 @@ impl Peer {
 
     /// Starts consensus and the tasks that depend on it.
     async fn start_consensus(self, members: Arc<OnceLock<Arc<Members>>>, left: watch::Receiver<bool>) {
-        let Peer { local, client, eligibility, opened, origin, mastership, queue, own_proposals, joins } = self;
+        let Peer { context, client, eligibility, opened, origin, mastership, queue, own_proposals, joins } = self;
         let Opened { used, members: known, log, mark, machine, failing, .. } = opened;
-        let (settings, state) = (Arc::clone(&local.settings), machine.state());
+        let (settings, state) = (Arc::clone(&context.settings), machine.state());
         if !settings.is_lone() {
-            let (local, client, mastership) = (Arc::clone(&local), Arc::clone(&client), mastership.clone());
-            let discovery = Discovery { local, client, mastership, eligibility, members: known };
+            let (context, client, mastership) = (Arc::clone(&context), Arc::clone(&client), mastership.clone());
+            let discovery = Discovery { context, client, mastership, eligibility, members: known };
             until_left(left.clone(), discovery.run());
             if used {
                 // An earlier process may have leased this peer's vote, and vote leases are not stored.
@@ -174,15 +177,15 @@ impl Peer {
             }
         }
         let network = PeerNetwork { client: Arc::clone(&client), log: log.clone() };
-        let raft = match Raft::new(local.id(), Arc::new(config(&settings)), network, log.clone(), machine).await {
+        let raft = match Raft::new(context.id(), Arc::new(config(&settings)), network, log.clone(), machine).await {
             Ok(raft) => raft,
             Err(error) => return failing.fail(&error),
         };
-        let _ = local.raft.set(raft.clone());
+        let _ = context.raft.set(raft.clone());
         let (step_down, step_downs) = mpsc::channel(1);
         let changes = Arc::new(Members {
             raft: raft.clone(),
-            local: Arc::clone(&local),
+            context: Arc::clone(&context),
             client: Arc::clone(&client),
             state: state.clone(),
             step_down,
@@ -196,20 +199,26 @@ impl Peer {
         tokio::spawn(maintenance::compact_log(raft.clone(), log));
         tokio::spawn(maintenance::flush_high_water_mark(mark, failing.clone()));
         if !settings.is_lone() {
-            tokio::spawn(maintenance::resolve_doubts(Arc::clone(&local), Arc::clone(&client)));
+            tokio::spawn(maintenance::resolve_doubts(Arc::clone(&context), Arc::clone(&client)));
         }
         if settings.restored.is_some() {
             tokio::spawn(maintenance::remove_backup(Arc::clone(&settings), state.clone()));
         }
-        let renewal =
-            LeaseRenewal { raft: raft.clone(), local: Arc::clone(&local), state, mastership, lease: None, step_downs };
-        let timer = ElectionTimer { raft: raft.clone(), local: Arc::clone(&local), client: Arc::clone(&client) };
+        let renewal = LeaseRenewal {
+            raft: raft.clone(),
+            context: Arc::clone(&context),
+            state,
+            mastership,
+            lease: None,
+            step_downs,
+        };
+        let timer = ElectionTimer { raft: raft.clone(), context: Arc::clone(&context), client: Arc::clone(&client) };
         until_left(left, async {
             let ((), ()) = tokio::join!(renewal.run(), timer.run());
         });
         match used {
-            true => (Bootstrap { raft, local, client }).resume().await,
-            false => begin_or_join(raft, local, client, &origin).await,
+            true => (Bootstrap { raft, context, client }).resume().await,
+            false => begin_or_join(raft, context, client, &origin).await,
         }
     }
 }
@@ -225,10 +234,10 @@ fn until_left(mut left: watch::Receiver<bool>, task: impl Future<Output = ()> + 
     });
 }
 
-fn local_peer(settings: &Arc<Settings>, opened: &Opened, mastership: watch::Receiver<Mastership>) -> LocalPeer {
+fn peer_context(settings: &Arc<Settings>, opened: &Opened, mastership: watch::Receiver<Mastership>) -> PeerContext {
     let handshake =
         Handshake::new(Arc::clone(settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
-    LocalPeer {
+    PeerContext {
         settings: Arc::clone(settings),
         raft: Arc::default(),
         handshake: Arc::new(handshake),
@@ -245,22 +254,22 @@ fn local_peer(settings: &Arc<Settings>, opened: &Opened, mastership: watch::Rece
 /// Begins or joins a cluster, for a peer whose data directory was empty.
 async fn begin_or_join(
     raft: Raft,
-    local: Arc<LocalPeer>,
+    context: Arc<PeerContext>,
     client: Arc<PeerClient>,
     origin: &watch::Sender<StateOrigin>,
 ) {
-    let (settings, failing): (_, Failing) = (Arc::clone(&local.settings), local.failing.clone());
+    let (settings, failing): (_, FailureLatch) = (Arc::clone(&context.settings), context.failing.clone());
     if settings.names_no_other_peer() {
-        let members = BTreeMap::from([(local.id(), settings.own_member())]);
-        if let Err(error) = bootstrap::begin(&local, &raft, members).await {
+        let members = BTreeMap::from([(context.id(), settings.own_member())]);
+        if let Err(error) = bootstrap::begin(&context, &raft, members).await {
             failing.fail(&error);
         }
         return;
     }
     if settings.bootstrap {
-        local.handshake.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
+        context.handshake.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
     }
-    match (Bootstrap { raft, local, client }).run().await {
+    match (Bootstrap { raft, context, client }).run().await {
         Ok(BootstrapOutcome::Began) => {}
         Ok(BootstrapOutcome::Joined) => drop(origin.send_replace(StateOrigin::Joined)),
         Err(error) => failing.fail(&error),
@@ -270,25 +279,25 @@ async fn begin_or_join(
 /// Serves the peer protocol. Returns the bound address.
 async fn listen(
     address: SocketAddr,
-    local: Arc<LocalPeer>,
+    context: Arc<PeerContext>,
     prover: Arc<Prover>,
     joins: mpsc::Sender<(PeerId, Member)>,
 ) -> Result<SocketAddr, StartError> {
     let failed = |source| StartError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let local_addr = listener.local_addr().map_err(failed)?;
-    let connections = (local.settings.accept)(listener).map_ok(ChallengedConnection::from);
+    let connections = (context.settings.accept)(listener).map_ok(ChallengedConnection::from);
     let authenticator = Authenticator {
-        settings: Arc::clone(&local.settings),
-        handshake: Arc::clone(&local.handshake),
+        settings: Arc::clone(&context.settings),
+        handshake: Arc::clone(&context.handshake),
         prover,
-        liveness: Arc::clone(&local.liveness),
-        acknowledged: local.acknowledged.clone(),
-        raft: Arc::clone(&local.raft),
+        liveness: Arc::clone(&context.liveness),
+        acknowledged: context.acknowledged.clone(),
+        raft: Arc::clone(&context.raft),
     };
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .add_service(PeersService::serve(local, authenticator, joins))
+        .add_service(PeersService::serve(context, authenticator, joins))
         .serve_with_incoming(connections);
     tokio::spawn(async move {
         if let Err(error) = server.await {

@@ -15,8 +15,8 @@ use tokio::{
 use crate::{
     election::master_lease::MasterLease,
     log::{
+        Outcome, Payload, Raft,
         command::{Command, ProposeError},
-        types::{Outcome, Payload, Raft},
     },
     metrics,
     state::machine::Clock,
@@ -38,8 +38,7 @@ pub(crate) struct Proposal {
     lease: MasterLease,
     commands: Vec<Command>,
     bytes: u64,
-    /// Whether it skips the rest.
-    at_once: bool,
+    skips_rest: bool,
     done: Callback,
 }
 
@@ -50,10 +49,10 @@ pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
     mpsc::unbounded_channel()
 }
 
-/// Queues a proposal. `done` is called once the proposal is committed and applied here, or once its outcome is certainly
-/// unknown. If the peer stops, `done` is dropped.
+/// Queues a proposal. `done` is called once the proposal is committed and applied here, or once the lease ends
+/// before its outcome is known. If the peer stops, `done` is dropped.
 pub(crate) fn submit(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, done: Callback) {
-    put(queue, lease, commands, false, done);
+    enqueue(queue, lease, commands, false, done);
 }
 
 /// As [`submit`], and waits for the outcome.
@@ -63,12 +62,12 @@ pub(crate) async fn propose(
     commands: Vec<Command>,
 ) -> Result<(), ProposeError> {
     let (result, decided) = oneshot::channel();
-    // Fails if the caller is gone.
-    put(queue, lease, commands, true, Box::new(move |told| drop(result.send(told))));
+    // Fails if the caller was dropped.
+    enqueue(queue, lease, commands, true, Box::new(move |outcome| drop(result.send(outcome))));
     decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }
 
-fn put(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: bool, done: Callback) {
+fn enqueue(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, skips_rest: bool, done: Callback) {
     let bytes = crate::log::codec::encoded_len(&commands);
     if bytes > MAX_PROPOSAL_BYTES {
         return done(Err(ProposeError::TooLarge { bytes, most: MAX_PROPOSAL_BYTES }));
@@ -76,7 +75,7 @@ fn put(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: 
     if lease.is_over() {
         return done(Err(ProposeError::Deposed));
     }
-    let proposal = Proposal { lease: lease.clone(), commands, bytes, at_once, done };
+    let proposal = Proposal { lease: lease.clone(), commands, bytes, skips_rest, done };
     if let Err(mpsc::error::SendError(proposal)) = queue.send(proposal) {
         (proposal.done)(Err(ProposeError::Deposed));
     }
@@ -85,14 +84,14 @@ fn put(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: 
 /// Writes proposals in batches, in order, until the last sender is dropped.
 pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>, clock: Clock) {
     let mut next = None;
-    let mut rested = Instant::now();
+    let mut rest_until = Instant::now();
     loop {
         let first = match next.take() {
             Some(first) => first,
             None => {
                 let Some(first) = queue.recv().await else { return };
-                if !first.at_once {
-                    sleep_until(rested).await;
+                if !first.skips_rest {
+                    sleep_until(rest_until).await;
                 }
                 first
             }
@@ -101,7 +100,7 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>
         next = left;
         let began = Instant::now();
         store(&raft, batch, &clock).await;
-        rested = Instant::now() + (began.elapsed() * REST_FACTOR).clamp(MIN_REST, MAX_REST);
+        rest_until = Instant::now() + (began.elapsed() * REST_FACTOR).clamp(MIN_REST, MAX_REST);
     }
 }
 

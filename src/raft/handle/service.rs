@@ -9,12 +9,12 @@
 //! | `Append` of an older vote | refused | openraft compares votes |
 //! | `Append` of the current vote | renews the vote lease; entries that are there already are skipped | a vote belongs to one master, whose log only grows; a longer vote lease only delays an election |
 //! | answer to `Append` | nothing | a confirmation counts for the heartbeat that asked for it, and only within two heartbeats |
-//! | `Vote` | refused while a vote lease runs, or if its log or vote is older than ours; otherwise this peer votes for a candidate that is long gone, and the next election takes one more round | a vote promises something about the future, and breaks no lease |
+//! | `Vote` | refused while a vote lease runs, or if its log or vote is older than ours; otherwise this peer votes for a candidate that has given up, and the next election takes one more round | a vote promises something about the future, and breaks no lease |
 //! | answer to `Vote` | may complete an election of the same Raft term | the voters voted for no other peer in that term, and a master lease needs a new confirmation |
-//! | `Poll` | nothing: it is only answered | a pre-vote promises nothing |
+//! | `Poll` | none but its answer | a pre-vote promises nothing |
 //! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later term: see [`StandRequest`] and `membership/transfer.rs` |
 //! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than the committed entries is ignored | chunks with a gap before them are refused ([`ReceivedSnapshot`]) |
-//! | `Join` | a master may admit a peer that is gone as a learner, which delays other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
+//! | `Join` | a master may admit a dead peer as a learner, which delays other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
 //! | `Hello` | the sender counts as alive for two leases | liveness only decides whom a master chooses or refuses to replace; both are asked again before anything depends on it |
 //!
 //! A proposal is not a message: only a master proposes, and an entry that follows a later `BeginTerm` in the log is
@@ -39,15 +39,11 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     election::{
-        local_peer::LocalPeer,
+        PeerContext,
         master_lease::Mastership,
         vote::{StandRequest, follows_live_master, is_free_to_vote, start_election},
     },
-    log::{
-        acknowledged::Conflict,
-        codec,
-        types::{LogId, Member, PeerId, Raft, RaftState, Types},
-    },
+    log::{LogId, Member, PeerId, Raft, RaftState, Types, acknowledged::Conflict, codec},
     membership::discovery::status_of,
     transport::{
         MAX_MESSAGE_BYTES, Method,
@@ -81,7 +77,7 @@ impl ReceivedSnapshot {
 
 /// The server side of the peer protocol.
 pub(crate) struct PeersService {
-    local: Arc<LocalPeer>,
+    context: Arc<PeerContext>,
     authenticator: Authenticator,
     received: Mutex<ReceivedSnapshot>,
     /// Peers that ask to join.
@@ -90,11 +86,11 @@ pub(crate) struct PeersService {
 
 impl PeersService {
     pub(crate) fn serve(
-        local: Arc<LocalPeer>,
+        context: Arc<PeerContext>,
         authenticator: Authenticator,
         joins: mpsc::Sender<(PeerId, Member)>,
     ) -> PeersServer<PeersService> {
-        PeersServer::new(PeersService { local, authenticator, received: Mutex::default(), joins })
+        PeersServer::new(PeersService { context, authenticator, received: Mutex::default(), joins })
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
@@ -122,9 +118,9 @@ impl Peers for PeersService {
         let rpc: AppendEntriesRequest<Types> = decode(&payload)?;
         // A master has all committed entries on disk.
         let from = incarnation_of(&from);
-        self.local.acknowledged.has(from.peer, from.number, rpc.leader_commit);
+        self.context.acknowledged.record_stored(from.peer, from.number, rpc.leader_commit);
         self.check_committed(&raft, &rpc)?;
-        let answer = self.local.ballot.in_order(raft.append_entries(rpc)).await.map_err(ended)?;
+        let answer = self.context.ballot.in_order(raft.append_entries(rpc)).await.map_err(ended)?;
         self.authenticator.answer(proof.as_ref(), &answer, None)
     }
 
@@ -132,7 +128,7 @@ impl Peers for PeersService {
         let (raft, Authenticated { payload, proof, .. }) = self.consensus(Method::Vote, request).await?;
         let rpc: VoteRequest<PeerId> = decode(&payload)?;
         let vote = async {
-            if self.local.ballot.is_withheld(self.local.now()) {
+            if self.context.ballot.is_withheld(self.context.now()) {
                 let (vote, last) = {
                     let metrics = raft.data_metrics();
                     let last = metrics.borrow().last_log;
@@ -142,7 +138,7 @@ impl Peers for PeersService {
             }
             raft.vote(rpc).await
         };
-        let answer = self.local.ballot.in_order(vote).await.map_err(ended)?;
+        let answer = self.context.ballot.in_order(vote).await.map_err(ended)?;
         self.authenticator.answer(proof.as_ref(), &answer, None)
     }
 
@@ -153,7 +149,7 @@ impl Peers for PeersService {
         let chunk = received.next(&rpc);
         let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> = match chunk {
             Err(gap) => Err(gap),
-            Ok(next) => match self.local.ballot.in_order(raft.install_snapshot(rpc)).await {
+            Ok(next) => match self.context.ballot.in_order(raft.install_snapshot(rpc)).await {
                 Ok(answer) => {
                     *received = next;
                     Ok(answer)
@@ -168,10 +164,10 @@ impl Peers for PeersService {
     async fn poll(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let (raft, Authenticated { payload, proof, .. }) = self.consensus(Method::Poll, request).await?;
         let theirs: Option<LogId> = decode(&payload)?;
-        let timing = self.local.settings.timing;
+        let timing = self.context.settings.timing;
         let is_free = raft.with_raft_state(move |state| is_free_to_vote(state, timing)).await.map_err(ended)?;
         let ours = raft.data_metrics().borrow().last_log;
-        let would = is_free && theirs >= ours && !self.local.ballot.is_withheld(self.local.now());
+        let would = is_free && theirs >= ours && !self.context.ballot.is_withheld(self.context.now());
         self.authenticator.answer(proof.as_ref(), &would, None)
     }
 
@@ -180,9 +176,9 @@ impl Peers for PeersService {
         let request: StandRequest = decode(&payload)?;
         // The request comes from the master, so its lease has ended and this peer's vote lease to it is void. If a later
         // master lease has begun, the vote lease may count for that one, and the request is ignored.
-        let log = self.local.log.clone();
+        let log = self.context.log.clone();
         let still = move |state: &RaftState| request.is_current(state, &log);
-        let started = start_election(&raft, &self.local.ballot, still).await;
+        let started = start_election(&raft, &self.context.ballot, still).await;
         self.authenticator.answer(proof.as_ref(), &started, None)
     }
 }
@@ -197,25 +193,25 @@ impl PeersService {
         let request = self.authenticator.check(method, request)?;
         let cluster =
             cluster_of(&request.from).ok_or_else(|| Status::failed_precondition("rejected: of no cluster"))?;
-        if self.local.handshake.cluster().is_none() {
-            let handshake = Arc::clone(&self.local.handshake);
+        if self.context.handshake.cluster().is_none() {
+            let handshake = Arc::clone(&self.context.handshake);
             let joined = tokio::task::spawn_blocking(move || handshake.join_cluster(cluster)).await;
             match joined {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    self.local.failing.fail(&error);
+                    self.context.failing.fail(&error);
                     return Err(Status::unavailable("its disk has failed"));
                 }
                 Err(_) => return Err(Status::unavailable("it is stopping")),
             }
         }
-        if self.local.handshake.cluster() != Some(cluster) {
+        if self.context.handshake.cluster() != Some(cluster) {
             return Err(Status::failed_precondition("rejected: of another cluster"));
         }
-        if self.local.failing.get().is_some() {
+        if self.context.failing.get().is_some() {
             return Err(Status::unavailable("its disk has failed"));
         }
-        let raft = self.local.raft.get().cloned().ok_or_else(|| Status::unavailable("it is still starting"))?;
+        let raft = self.context.raft.get().cloned().ok_or_else(|| Status::unavailable("it is still starting"))?;
         Ok((raft, request))
     }
 
@@ -225,22 +221,22 @@ impl PeersService {
     fn check_committed(&self, raft: &Raft, rpc: &AppendEntriesRequest<Types>) -> Result<(), Status> {
         let applied = raft.data_metrics().borrow().last_applied;
         let Some(conflict) = self.conflict(applied, rpc) else { return Ok(()) };
-        self.local.acknowledged.conflicts(conflict);
+        self.context.acknowledged.report_conflict(conflict);
         if applied.is_none_or(|applied| applied.index < conflict.ours.index) {
             return Ok(());
         }
-        self.local
+        self.context
             .failing
             .fail(&format!("{conflict}; empty its data directory and start it again, so that it rejoins"));
         Err(Status::unavailable("its log is that of another cluster"))
     }
 
     fn conflict(&self, applied: Option<LogId>, rpc: &AppendEntriesRequest<Types>) -> Option<Conflict> {
-        if self.local.log.vote().is_some_and(|newest| newest > rpc.vote) {
+        if self.context.log.vote().is_some_and(|newest| newest > rpc.vote) {
             return None;
         }
-        let log = self.local.log.log();
-        if let Some(committed) = self.local.acknowledged.committed().max(applied) {
+        let log = self.context.log.log();
+        if let Some(committed) = self.context.acknowledged.committed().max(applied) {
             let sent = rpc.prev_log_id.into_iter().chain(rpc.entries.iter().map(|entry| entry.log_id));
             for theirs in sent.take_while(|theirs| theirs.index <= committed.index) {
                 if let Some(ours) = log.id_at(theirs.index).filter(|ours| *ours != theirs) {
@@ -249,32 +245,32 @@ impl PeersService {
             }
         }
         let committed = rpc.leader_commit.filter(|id| log.id_at(id.index) == Some(*id));
-        self.local.acknowledged.commits(committed);
+        self.context.acknowledged.record_committed(committed);
         None
     }
 
-    /// The master, if this peer is it or hears it, and whether `other` is a member.
+    /// The master, if this peer is it or gets heartbeats from it, and whether `other` is a member.
     async fn master_info(&self, other: &PeerInfo) -> Option<MasterInfo> {
-        let (name, advertise) = self.master(self.local.raft.get()?).await?;
-        let membership = self.local.membership()?;
+        let (name, advertise) = self.master(self.context.raft.get()?).await?;
+        let membership = self.context.membership()?;
         Some(MasterInfo { name, advertise, caller: status_of(&membership, other.peer, &other.name).into() })
     }
 
     async fn master(&self, raft: &Raft) -> Option<(String, String)> {
-        let is_master = match &*self.local.mastership.borrow() {
-            Mastership::Master(lease) => lease.holds(self.local.now()),
+        let is_master = match &*self.context.mastership.borrow() {
+            Mastership::Master(lease) => lease.holds(self.context.now()),
             Mastership::Follower { .. } | Mastership::Unknown => false,
         };
         if is_master {
-            let me = self.local.handshake.info();
+            let me = self.context.handshake.info();
             return Some((me.name, me.advertise));
         }
-        let timing = self.local.settings.timing;
+        let timing = self.context.settings.timing;
         let master = move |state: &RaftState| {
             follows_live_master(state, timing).then(|| state.vote_ref().leader_id().voted_for())
         };
-        let master = raft.with_raft_state(master).await.ok()??.filter(|master| *master != self.local.id())?;
-        self.local.liveness.get(master).map(|contact| (contact.name, contact.advertise))
+        let master = raft.with_raft_state(master).await.ok()??.filter(|master| *master != self.context.id())?;
+        self.context.liveness.get(master).map(|contact| (contact.name, contact.advertise))
     }
 }
 

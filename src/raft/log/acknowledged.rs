@@ -27,7 +27,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::log::types::{LogId, PeerId};
+use crate::log::{LogId, PeerId};
 
 /// The maximum number of remembered peers, which fits into a slot of the high-water mark.
 pub(crate) const MAX_REMEMBERED: usize = 10;
@@ -95,10 +95,10 @@ fn entry(id: LogId) -> String {
 
 /// Shared by the tasks of a peer, its service and the disk thread.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Acknowledged(Arc<Mutex<Memory>>);
+pub(crate) struct Acknowledged(Arc<Mutex<Records>>);
 
 #[derive(Debug, Default)]
-struct Memory {
+struct Records {
     known: KnownPeers,
     /// The newest entry of this peer's own log that is known to be committed.
     committed: Option<LogId>,
@@ -114,10 +114,10 @@ impl Acknowledged {
     pub(crate) fn new(known: KnownPeers, is_here: impl Fn(LogId) -> bool) -> Acknowledged {
         let doubts = known.keys().copied().collect();
         let committed = known.values().map(|known| known.log).filter(|log| is_here(*log)).max();
-        Acknowledged(Arc::new(Mutex::new(Memory { known, committed, doubts, ..Memory::default() })))
+        Acknowledged(Arc::new(Mutex::new(Records { known, committed, doubts, ..Records::default() })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Memory> {
+    fn lock(&self) -> MutexGuard<'_, Records> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,62 +133,62 @@ impl Acknowledged {
     }
 
     /// Records that an entry of this peer's own log is committed.
-    pub(crate) fn commits(&self, log: Option<LogId>) {
-        let mut memory = self.lock();
-        memory.committed = memory.committed.max(log);
+    pub(crate) fn record_committed(&self, log: Option<LogId>) {
+        let mut records = self.lock();
+        records.committed = records.committed.max(log);
     }
 
     /// Compares the answer of a peer with the records from [`before`](Self::known) the request was sent.
-    pub(crate) fn answered(&self, name: &str, from: Incarnation, before: &KnownPeers) {
-        let mut memory = self.lock();
+    pub(crate) fn compare_answer(&self, name: &str, from: Incarnation, before: &KnownPeers) {
+        let mut records = self.lock();
         let Some(before) = before.get(&from.peer) else { return };
         if from.number == before.incarnation {
-            memory.doubts.remove(&from.peer);
+            records.doubts.remove(&from.peer);
             return;
         }
-        let is_less = from.started_with < Some(before.log);
-        if is_less {
+        let has_lost = from.started_with < Some(before.log);
+        if has_lost {
             let loss = Loss { name: name.to_owned(), had: before.log, started_with: from.started_with };
             tracing::error!(
                 peer = name,
                 "{loss}. Leases may have been given twice. Stop it, empty its directory and start it again: it rejoins"
             );
-            memory.losses.insert(from.peer, loss);
+            records.losses.insert(from.peer, loss);
         }
         // An answer of an earlier incarnation may arrive after one of the next.
-        if memory.known.get(&from.peer) == Some(before) {
-            memory.doubts.remove(&from.peer);
+        if records.known.get(&from.peer) == Some(before) {
+            records.doubts.remove(&from.peer);
             match from.started_with {
-                Some(log) if is_less => memory.known.insert(from.peer, Known { incarnation: from.number, log }),
-                None => memory.known.remove(&from.peer),
-                Some(_) => memory.known.insert(from.peer, Known { incarnation: from.number, ..*before }),
+                Some(log) if has_lost => records.known.insert(from.peer, Known { incarnation: from.number, log }),
+                None => records.known.remove(&from.peer),
+                Some(_) => records.known.insert(from.peer, Known { incarnation: from.number, ..*before }),
             };
         }
     }
 
     /// Records that an incarnation of a peer has a committed entry on disk.
-    pub(crate) fn has(&self, peer: PeerId, incarnation: u64, log: Option<LogId>) {
+    pub(crate) fn record_stored(&self, peer: PeerId, incarnation: u64, log: Option<LogId>) {
         let Some(log) = log else { return };
-        let mut memory = self.lock();
-        let has_room = memory.known.len() < MAX_REMEMBERED;
-        match memory.known.get_mut(&peer) {
+        let mut records = self.lock();
+        let has_room = records.known.len() < MAX_REMEMBERED;
+        match records.known.get_mut(&peer) {
             Some(known) if known.incarnation == incarnation => known.log = known.log.max(log),
-            // `answered` has to compare the incarnations first.
+            // `compare_answer` has to compare the incarnations first.
             Some(_) => {
-                memory.doubts.insert(peer);
+                records.doubts.insert(peer);
             }
             None if has_room => {
-                memory.known.insert(peer, Known { incarnation, log });
+                records.known.insert(peer, Known { incarnation, log });
             }
             None => {}
         }
     }
 
     /// Notes the incarnation of a request. A request may be late, so it only raises a doubt.
-    pub(crate) fn heard(&self, from: Incarnation) {
-        let mut memory = self.lock();
-        if memory.known.get(&from.peer).is_some_and(|known| known.incarnation != from.number) {
-            memory.doubts.insert(from.peer);
+    pub(crate) fn note_incarnation(&self, from: Incarnation) {
+        let mut records = self.lock();
+        if records.known.get(&from.peer).is_some_and(|known| known.incarnation != from.number) {
+            records.doubts.insert(from.peer);
         }
     }
 
@@ -199,14 +199,14 @@ impl Acknowledged {
 
     /// Forgets identities that are no members: lost directories do not come back.
     pub(crate) fn retain(&self, is_member: impl Fn(PeerId) -> bool) {
-        let mut memory = self.lock();
-        memory.known.retain(|peer, _| is_member(*peer));
-        memory.doubts.retain(|peer| is_member(*peer));
-        memory.losses.retain(|peer, _| is_member(*peer));
+        let mut records = self.lock();
+        records.known.retain(|peer, _| is_member(*peer));
+        records.doubts.retain(|peer| is_member(*peer));
+        records.losses.retain(|peer, _| is_member(*peer));
     }
 
     /// Records that the master's log conflicts with committed entries. Logged once.
-    pub(crate) fn conflicts(&self, conflict: Conflict) {
+    pub(crate) fn report_conflict(&self, conflict: Conflict) {
         let before = self.lock().conflict.replace(conflict);
         if before.is_none() {
             tracing::error!("{conflict}. Leases may have been given twice. Compare when each peer was restored");
@@ -214,17 +214,17 @@ impl Acknowledged {
     }
 
     /// Losses and conflicts since this process started, for operators.
-    pub(crate) fn noticed(&self) -> Vec<String> {
-        let memory = self.lock();
-        let losses = memory.losses.values().map(ToString::to_string);
-        losses.chain(memory.conflict.iter().map(ToString::to_string)).collect()
+    pub(crate) fn reports(&self) -> Vec<String> {
+        let records = self.lock();
+        let losses = records.losses.values().map(ToString::to_string);
+        losses.chain(records.conflict.iter().map(ToString::to_string)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::segments::log_id;
+    use crate::tests::harness::log_id;
 
     const PEER: PeerId = 7;
 
@@ -235,13 +235,13 @@ mod tests {
     /// Incarnation 1 has had entry 9 of term 2.
     fn remembered() -> Acknowledged {
         let acknowledged = Acknowledged::default();
-        acknowledged.has(PEER, 1, Some(log_id(2, 9)));
+        acknowledged.record_stored(PEER, 1, Some(log_id(2, 9)));
         Acknowledged::new(acknowledged.known(), |_| true)
     }
 
     fn answer(acknowledged: &Acknowledged, from: Incarnation) -> Vec<String> {
-        acknowledged.answered("b", from, &acknowledged.known());
-        acknowledged.noticed()
+        acknowledged.compare_answer("b", from, &acknowledged.known());
+        acknowledged.reports()
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
             assert!(noticed[0].starts_with("b has lost") && noticed[0].contains("entry 9 of term 2"), "{noticed:?}");
             assert_eq!(answer(&acknowledged, incarnation(2, started_with)).len(), 1);
             acknowledged.retain(|peer| peer != PEER);
-            assert_eq!(acknowledged.noticed(), [""; 0], "its directory was emptied: it has another identity");
+            assert_eq!(acknowledged.reports(), [""; 0], "its directory was emptied: it has another identity");
         }
     }
 
@@ -272,14 +272,14 @@ mod tests {
         let acknowledged = remembered();
         let before = acknowledged.known();
         // Incarnation 2 started with everything, and has received more.
-        acknowledged.answered("b", incarnation(2, Some(log_id(2, 9))), &before);
-        acknowledged.has(PEER, 2, Some(log_id(2, 30)));
+        acknowledged.compare_answer("b", incarnation(2, Some(log_id(2, 9))), &before);
+        acknowledged.record_stored(PEER, 2, Some(log_id(2, 30)));
         // A request and an answer of incarnation 1 arrive late.
-        acknowledged.heard(incarnation(1, Some(log_id(1, 1))));
-        acknowledged.has(PEER, 1, Some(log_id(2, 5)));
+        acknowledged.note_incarnation(incarnation(1, Some(log_id(1, 1))));
+        acknowledged.record_stored(PEER, 1, Some(log_id(2, 5)));
         assert!(acknowledged.doubts().contains(&PEER), "the peer has to be asked");
-        acknowledged.answered("b", incarnation(1, Some(log_id(1, 1))), &before);
-        assert_eq!(acknowledged.noticed(), [""; 0]);
+        acknowledged.compare_answer("b", incarnation(1, Some(log_id(1, 1))), &before);
+        assert_eq!(acknowledged.reports(), [""; 0]);
         assert_eq!(acknowledged.known()[&PEER], Known { incarnation: 2, log: log_id(2, 30) });
         // The running incarnation answers.
         assert_eq!(answer(&acknowledged, incarnation(2, Some(log_id(2, 9)))), [""; 0]);

@@ -62,7 +62,7 @@ const KINDS: [Kind; 8] = [
 ];
 
 #[derive(Debug)]
-pub(crate) enum Found<'a> {
+pub(crate) enum FrameResult<'a> {
     /// A frame. The next one begins at `end`.
     Frame { kind: Kind, payload: &'a [u8], end: usize },
     /// The end of the file, right after a frame.
@@ -88,26 +88,26 @@ pub(crate) fn write_frame(out: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-pub(crate) fn read_frame(bytes: &[u8], at: usize) -> Found<'_> {
+pub(crate) fn read_frame(bytes: &[u8], at: usize) -> FrameResult<'_> {
     let rest = &bytes[at..];
     if rest.is_empty() {
-        return Found::End;
+        return FrameResult::End;
     }
-    let Some((header, rest)) = rest.split_at_checked(HEADER_BYTES) else { return Found::Torn };
+    let Some((header, rest)) = rest.split_at_checked(HEADER_BYTES) else { return FrameResult::Torn };
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if crc32fast::hash(&header[..8]) != word(8) {
-        return Found::Damaged("wrong checksum of a header");
+        return FrameResult::Damaged("wrong checksum of a header");
     }
     if header[1] != FORMAT {
-        return Found::Format(header[1]);
+        return FrameResult::Format(header[1]);
     }
     let Some(kind) = KINDS.into_iter().find(|kind| *kind as u8 == header[0]) else {
-        return Found::Damaged("unknown kind of record");
+        return FrameResult::Damaged("unknown kind of record");
     };
     let length = word(4) as usize;
-    let Some(payload) = rest.get(..length) else { return Found::Torn };
+    let Some(payload) = rest.get(..length) else { return FrameResult::Torn };
     if crc32fast::hash(payload) != word(12) {
-        return Found::Damaged("wrong checksum of a record");
+        return FrameResult::Damaged("wrong checksum of a record");
     }
-    Found::Frame { kind, payload, end: at + HEADER_BYTES + length }
+    FrameResult::Frame { kind, payload, end: at + HEADER_BYTES + length }
 }

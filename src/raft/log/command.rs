@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolNotes, Refused};
+use leaseway_core::{
+    lease::promises::{Changes, Refused},
+    policy::overrides::Load,
+    pool::{Assigned, PoolNotes},
+    types::{ClusterTime, Epoch, HolderKind, Millis},
+};
 use serde::{Deserialize, Serialize};
 
 /// One change of the [`State`](crate::state::State). Variants are encoded by their position: append new ones.

@@ -10,9 +10,8 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::log::{
-    StoreError,
-    codec::{self, Found, Kind},
-    types::PeerId,
+    PeerId, StoreError,
+    codec::{self, FrameResult, Kind},
 };
 
 /// The previous user of the directory may still be stopping, and finishes its write first.
@@ -91,14 +90,14 @@ pub(crate) fn read_one<T: DeserializeOwned>(path: &Path, expected: Kind) -> Resu
     let Some(bytes) = read_all(path)? else { return Ok(None) };
     let damaged = |what: String| StoreError::Damaged { path: path.to_owned(), offset: 0, what };
     match codec::read_frame(&bytes, 0) {
-        Found::Frame { kind, payload, end } if kind == expected && end == bytes.len() => {
+        FrameResult::Frame { kind, payload, end } if kind == expected && end == bytes.len() => {
             codec::decode(payload).map(Some).map_err(|error| damaged(error.to_string()))
         }
-        Found::Frame { .. } => Err(damaged("unexpected kind of record".into())),
+        FrameResult::Frame { .. } => Err(damaged("unexpected kind of record".into())),
         // A file gets its name only once it is complete.
-        Found::End | Found::Torn => Err(damaged("the file is too short".into())),
-        Found::Damaged(what) => Err(damaged(what.into())),
-        Found::Format(found) => Err(StoreError::Format { path: path.to_owned(), found, known: codec::FORMAT }),
+        FrameResult::End | FrameResult::Torn => Err(damaged("the file is too short".into())),
+        FrameResult::Damaged(what) => Err(damaged(what.into())),
+        FrameResult::Format(found) => Err(StoreError::Format { path: path.to_owned(), found, known: codec::FORMAT }),
     }
 }
 

@@ -12,13 +12,8 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{
     log::{
-        StoreError,
-        codec::Kind,
-        directory::Directory,
-        high_water_mark::HighWaterMark,
-        memory::Record,
-        segments::Segments,
-        types::{Entry, LogId, Types, Vote},
+        Entry, LogId, StoreError, Types, Vote, codec::Kind, directory::Directory, high_water_mark::HighWaterMark,
+        memory::Record, segments::Segments,
     },
     metrics,
 };
@@ -30,11 +25,11 @@ pub struct Failure(pub(crate) Arc<str>);
 
 /// Publishes the first failure. Later ones are ignored.
 #[derive(Debug, Clone)]
-pub(crate) struct Failing(Arc<watch::Sender<Option<Failure>>>);
+pub(crate) struct FailureLatch(Arc<watch::Sender<Option<Failure>>>);
 
-impl Failing {
-    pub(crate) fn new() -> Failing {
-        Failing(Arc::new(watch::Sender::new(None)))
+impl FailureLatch {
+    pub(crate) fn new() -> FailureLatch {
+        FailureLatch(Arc::new(watch::Sender::new(None)))
     }
 
     pub(crate) fn fail(&self, why: &dyn std::fmt::Display) {
@@ -95,7 +90,7 @@ impl Disk {
         segments: Segments,
         mark: HighWaterMark,
         purged: Option<LogId>,
-        failing: Failing,
+        failing: FailureLatch,
     ) -> Disk {
         let (jobs, queue) = mpsc::channel();
         let flushes = FlushTimes::default();
@@ -123,7 +118,7 @@ struct Writer {
     segments: Segments,
     mark: HighWaterMark,
     purged: Option<LogId>,
-    failing: Failing,
+    failing: FailureLatch,
     flushes: FlushTimes,
 }
 
@@ -174,7 +169,8 @@ impl Writer {
         }
         self.flushes.begin(Instant::now());
         #[cfg(test)]
-        let result = crate::tests::faults::meet_disk(self.directory.root(), "log").and_then(|()| work(self));
+        let result =
+            crate::tests::harness::faults::inject_disk_fault(self.directory.root(), "log").and_then(|()| work(self));
         #[cfg(not(test))]
         let result = work(self);
         self.flushes.end(Instant::now());
@@ -190,17 +186,17 @@ const HALF_WINDOW: Duration = Duration::from_secs(30);
 
 /// The slowest disk write of the last minute, including one under way.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct FlushTimes(Arc<Mutex<Halves>>);
+pub(crate) struct FlushTimes(Arc<Mutex<SlowestWrites>>);
 
 #[derive(Debug, Default)]
-struct Halves {
+struct SlowestWrites {
     since: Option<Instant>,
     slowest: Duration,
     before: Duration,
     under_way: Option<Instant>,
 }
 
-impl Halves {
+impl SlowestWrites {
     fn advance(&mut self, now: Instant) {
         match self.since.map(|since| now.saturating_duration_since(since)) {
             Some(past) if past < HALF_WINDOW => return,
@@ -212,26 +208,26 @@ impl Halves {
 }
 
 impl FlushTimes {
-    fn halves(&self) -> MutexGuard<'_, Halves> {
+    fn slowest_writes(&self) -> MutexGuard<'_, SlowestWrites> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn begin(&self, now: Instant) {
-        self.halves().under_way = Some(now);
+        self.slowest_writes().under_way = Some(now);
     }
 
     pub(crate) fn end(&self, now: Instant) {
-        let mut halves = self.halves();
-        halves.advance(now);
-        let took = halves.under_way.take().map(|began| now.saturating_duration_since(began));
-        halves.slowest = halves.slowest.max(took.unwrap_or_default());
+        let mut slowest_writes = self.slowest_writes();
+        slowest_writes.advance(now);
+        let took = slowest_writes.under_way.take().map(|began| now.saturating_duration_since(began));
+        slowest_writes.slowest = slowest_writes.slowest.max(took.unwrap_or_default());
     }
 
     pub(crate) fn slowest(&self, now: Instant) -> Duration {
-        let mut halves = self.halves();
-        halves.advance(now);
-        let under_way = halves.under_way.map(|began| now.saturating_duration_since(began));
-        halves.slowest.max(halves.before).max(under_way.unwrap_or_default())
+        let mut slowest_writes = self.slowest_writes();
+        slowest_writes.advance(now);
+        let under_way = slowest_writes.under_way.map(|began| now.saturating_duration_since(began));
+        slowest_writes.slowest.max(slowest_writes.before).max(under_way.unwrap_or_default())
     }
 }
 
@@ -240,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_write_counts_while_it_is_under_way_and_for_a_minute() {
+    fn the_slowest_write_is_kept_for_a_minute() {
         let (times, start) = (FlushTimes::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
         let slowest = |millis| times.slowest(at(millis)).as_millis();

@@ -29,11 +29,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::log::{
-    StoreError,
+    LogId, StoreError,
     acknowledged::{Acknowledged, KnownPeers},
-    codec::{self, Found, Kind},
+    codec::{self, FrameResult, Kind},
     directory::{self, Directory},
-    types::LogId,
 };
 
 const FILE_NAME: &str = "floor";
@@ -191,7 +190,7 @@ pub(crate) fn record(stored: &StoredMark) -> Vec<u8> {
 
 pub(crate) fn slot(bytes: &[u8], at: usize) -> Option<StoredMark> {
     match codec::read_frame(bytes.get(..at + SLOT_BYTES)?, at) {
-        Found::Frame { kind: Kind::HighWaterMark, payload, .. } => codec::decode(payload).ok(),
+        FrameResult::Frame { kind: Kind::HighWaterMark, payload, .. } => codec::decode(payload).ok(),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, ops::Range};
 use openraft::EntryPayload;
 use serde::{Deserialize, Serialize};
 
-use crate::log::types::{Entry, LogId, Membership};
+use crate::log::{Entry, LogId, Membership};
 
 /// The number of entries covered by a snapshot that are kept for peers that are a little behind …
 const KEEP_ENTRIES: u64 = 1000;
@@ -56,7 +56,7 @@ impl Log {
     /// The id of the entry at this index, if it is known.
     pub(crate) fn id_at(&self, index: u64) -> Option<LogId> {
         match self.first() {
-            Some(first) if index >= first => self.entries.get(self.place(index)).map(|(entry, _)| entry.log_id),
+            Some(first) if index >= first => self.entries.get(self.position(index)).map(|(entry, _)| entry.log_id),
             _ => self.purged.filter(|purged| purged.index == index),
         }
     }
@@ -75,7 +75,7 @@ impl Log {
         let Some(first) = self.first() else { return Vec::new() };
         let from = range.start.max(first);
         let mut bytes = 0;
-        let wanted = self.entries.range(self.place(from)..).take(range.end.saturating_sub(from) as usize);
+        let wanted = self.entries.range(self.position(from)..).take(range.end.saturating_sub(from) as usize);
         let fits = |(_, size): &&(Entry, u64)| {
             let fits = bytes == 0 || bytes + size <= most;
             bytes += size;
@@ -97,7 +97,7 @@ impl Log {
 
     /// Removes the entries from this index on.
     pub(crate) fn truncate(&mut self, from: u64) {
-        let keep = self.first().map_or(0, |_| self.place(from));
+        let keep = self.first().map_or(0, |_| self.position(from));
         for (_, size) in self.entries.drain(keep..) {
             self.bytes -= size;
         }
@@ -105,8 +105,8 @@ impl Log {
 
     /// Removes the entries up to this one.
     pub(crate) fn purge(&mut self, upto: LogId) {
-        let gone = self.first().map_or(0, |_| self.place(upto.index.saturating_add(1)));
-        for (_, size) in self.entries.drain(..gone) {
+        let removed = self.first().map_or(0, |_| self.position(upto.index.saturating_add(1)));
+        for (_, size) in self.entries.drain(..removed) {
             self.bytes -= size;
         }
         self.purged = self.purged.max(Some(upto));
@@ -161,7 +161,7 @@ impl Log {
     }
 
     /// The position in the queue of the entry at this index.
-    fn place(&self, index: u64) -> usize {
+    fn position(&self, index: u64) -> usize {
         let offset = index.saturating_sub(self.first().unwrap_or(index));
         (offset as usize).min(self.entries.len())
     }

@@ -8,11 +8,10 @@ use std::{
 };
 
 use crate::log::{
-    StoreError,
-    codec::{self, DecodeError, FORMAT, Found, Kind},
+    LogId, StoreError,
+    codec::{self, DecodeError, FORMAT, FrameResult, Kind},
     directory,
     memory::{Log, Record, SegmentStart},
-    types::LogId,
 };
 
 /// A new segment is begun when the current one has reached this size.
@@ -66,7 +65,7 @@ impl Segments {
         }
         if log.last() < mark {
             let path = found.last().map_or(directory, |(_, path)| path);
-            return Err(damaged(path, whole, reaches(log.last(), mark)));
+            return Err(damaged(path, whole, ends_before_mark(log.last(), mark)));
         }
         // Nothing was changed so far.
         if let Some((path, offset, dropped)) = torn {
@@ -158,7 +157,7 @@ fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
 }
 
 /// The error text of a log that ends before the high-water mark.
-fn reaches(last: Option<LogId>, mark: Option<LogId>) -> String {
+fn ends_before_mark(last: Option<LogId>, mark: Option<LogId>) -> String {
     let entry = |id: LogId| format!("entry {} of term {}", id.index, id.leader_id.term);
     let ends = last.map_or_else(|| "the log is empty".to_owned(), |last| format!("the log ends with {}", entry(last)));
     let acknowledged = mark.map_or_else(|| "nothing".to_owned(), entry);
@@ -193,7 +192,7 @@ pub(crate) fn replay(
         let wrong = |what: String| damaged(path, at as u64, what);
         let undecodable = |error: DecodeError| wrong(error.to_string());
         match codec::read_frame(bytes, at) {
-            Found::Frame { kind, payload, end } => {
+            FrameResult::Frame { kind, payload, end } => {
                 let size = (end - at) as u64;
                 match (&mut segment, kind) {
                     (None, Kind::Segment) => {
@@ -221,13 +220,17 @@ pub(crate) fn replay(
                 }
                 at = end;
             }
-            Found::Torn if last => {
+            FrameResult::Torn if last => {
                 return Ok(LoadedSegment { segment, length: at as u64, torn: (bytes.len() - at) as u64 });
             }
-            Found::End if last || at > 0 => return Ok(LoadedSegment { segment, length: at as u64, torn: 0 }),
-            Found::End | Found::Torn => return Err(wrong("it is truncated, and a later segment follows".into())),
-            Found::Damaged(what) => return Err(wrong(what.into())),
-            Found::Format(found) => return Err(StoreError::Format { path: path.to_owned(), found, known: FORMAT }),
+            FrameResult::End if last || at > 0 => return Ok(LoadedSegment { segment, length: at as u64, torn: 0 }),
+            FrameResult::End | FrameResult::Torn => {
+                return Err(wrong("it is truncated, and a later segment follows".into()));
+            }
+            FrameResult::Damaged(what) => return Err(wrong(what.into())),
+            FrameResult::Format(found) => {
+                return Err(StoreError::Format { path: path.to_owned(), found, known: FORMAT });
+            }
         }
     }
 }

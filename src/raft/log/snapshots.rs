@@ -8,11 +8,10 @@ use tokio::sync::watch;
 
 use crate::{
     log::{
-        StoreError,
+        LogId, SnapshotMeta, StorageError, StoreError,
         codec::{self, Kind},
         directory::{self, Directory},
-        disk::{Failing, Failure},
-        types::{LogId, SnapshotMeta, StorageError},
+        disk::{Failure, FailureLatch},
     },
     metrics,
 };
@@ -24,12 +23,12 @@ const FILE_NAME: &str = "snapshot";
 pub(crate) struct StoredSnapshot {
     pub(crate) meta: SnapshotMeta,
     /// An encoded [`StoredState`](crate::state::StoredState).
-    #[serde(with = "at_once")]
+    #[serde(with = "whole_bytes")]
     pub(crate) state: Vec<u8>,
 }
 
 /// Encodes a byte vector in one piece. Byte by byte is too slow for megabytes, and gives the same bytes.
-mod at_once {
+mod whole_bytes {
     use serde::{Deserializer, Serializer, de};
 
     pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
@@ -59,7 +58,7 @@ mod at_once {
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshots {
     directory: Arc<Directory>,
-    failing: Failing,
+    failing: FailureLatch,
     /// The last entry that the snapshot on disk covers.
     covered: Arc<watch::Sender<Option<LogId>>>,
     /// Allows one write at a time: openraft may install a snapshot while it builds another.
@@ -67,7 +66,7 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    pub(crate) fn new(directory: Arc<Directory>, failing: Failing) -> Snapshots {
+    pub(crate) fn new(directory: Arc<Directory>, failing: FailureLatch) -> Snapshots {
         Snapshots { directory, failing, covered: Arc::default(), writing: Arc::default() }
     }
 
@@ -120,7 +119,7 @@ impl Snapshots {
             }
             metrics::snapshot(bytes.len());
             #[cfg(test)]
-            crate::tests::faults::meet_disk(this.directory.root(), FILE_NAME)?;
+            crate::tests::harness::faults::inject_disk_fault(this.directory.root(), FILE_NAME)?;
             directory::replace(this.directory.root(), FILE_NAME, Kind::Snapshot, &bytes)?;
             this.covers(upto);
             Ok(())

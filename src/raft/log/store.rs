@@ -16,11 +16,10 @@ use openraft::{
 use tokio::sync::oneshot;
 
 use crate::log::{
-    codec,
+    Entry, LogId, PeerId, StorageError, Types, Vote, codec,
     disk::{Disk, Done, Failure, Job},
     memory::Log,
     snapshots::Snapshots,
-    types::{Entry, LogId, PeerId, StorageError, Types, Vote},
 };
 
 /// The maximum size of the entries in one message, which has to arrive within a heartbeat.

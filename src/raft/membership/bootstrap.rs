@@ -10,12 +10,8 @@ use futures_util::future::join_all;
 use leaseway_proto::peer::PeerInfo;
 
 use crate::{
-    election::local_peer::LocalPeer,
-    log::{
-        StoreError,
-        directory::random,
-        types::{Member, PeerId, Raft},
-    },
+    election::PeerContext,
+    log::{Member, PeerId, Raft, StoreError, directory::random},
     transport::{Method, client::PeerClient},
 };
 
@@ -26,7 +22,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Bootstrap {
     pub(crate) raft: Raft,
-    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) context: Arc<PeerContext>,
     pub(crate) client: Arc<PeerClient>,
 }
 
@@ -41,16 +37,16 @@ pub(crate) enum BootstrapOutcome {
 impl Bootstrap {
     /// Returns once this peer has a vote in a cluster.
     pub(crate) async fn run(&self) -> Result<BootstrapOutcome, StoreError> {
-        let settings = &self.local.settings;
+        let settings = &self.context.settings;
         let others: Vec<_> = settings.peers.iter().filter(|(name, _)| *name != settings.name).collect();
         let (mut hinted, mut joins, mut waits) = (false, 0, 0);
         loop {
             if let Some(outcome) = self.outcome() {
                 return Ok(outcome);
             }
-            let there = join_all(others.iter().map(|(name, address)| self.hello(name, address))).await;
-            let there: Vec<PeerInfo> = there.into_iter().flatten().collect();
-            let members: Vec<_> = there.iter().filter(|other| !other.cluster.is_empty()).collect();
+            let reachable = join_all(others.iter().map(|(name, address)| self.hello(name, address))).await;
+            let reachable: Vec<PeerInfo> = reachable.into_iter().flatten().collect();
+            let members: Vec<_> = reachable.iter().filter(|other| !other.cluster.is_empty()).collect();
             if let Some(first) = members.first() {
                 // If this peer is one of the first members, the master ignores the request.
                 join_all(members.iter().map(|other| self.join(&other.name))).await;
@@ -58,18 +54,18 @@ impl Bootstrap {
                 if joins == HINT_AFTER_ATTEMPTS {
                     self.hint_to_add(&first.name);
                 }
-            } else if self.may_begin(&there, others.len()) {
-                self.begin(&there).await?;
-            } else if there.len() == others.len() && !settings.bootstrap && !std::mem::replace(&mut hinted, true) {
+            } else if self.may_begin(&reachable, others.len()) {
+                self.begin(&reachable).await?;
+            } else if reachable.len() == others.len() && !settings.bootstrap && !std::mem::replace(&mut hinted, true) {
                 tracing::warn!(
                     "the directories of all peers are empty: if they lost what they knew, wait until everything they may \
                      have promised has ended; then, or if this is the first start of all, tell all of them to bootstrap"
                 );
             }
-            if settings.bootstrap && members.is_empty() && there.len() < others.len() {
+            if settings.bootstrap && members.is_empty() && reachable.len() < others.len() {
                 waits += 1;
                 if waits == HINT_AFTER_ATTEMPTS {
-                    hint_of_missing(&others, &there);
+                    hint_of_missing(&others, &reachable);
                 }
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
@@ -77,8 +73,8 @@ impl Bootstrap {
     }
 
     fn hint_to_add(&self, member: &str) {
-        let name = &self.local.settings.name;
-        let address = self.local.settings.address_of(name).unwrap_or_default();
+        let name = &self.context.settings.name;
+        let address = self.context.settings.address_of(name).unwrap_or_default();
         tracing::warn!(
             "this peer waits until the cluster of {member} lets it in: if it was never one of them, \
              `leaseway peers add {name} {address}` at one of them lets it in"
@@ -90,7 +86,7 @@ impl Bootstrap {
     pub(crate) async fn resume(&self) {
         while self.outcome().is_none() {
             if self.should_join() {
-                let settings = &self.local.settings;
+                let settings = &self.context.settings;
                 let others = settings.peers.iter().filter(|(name, _)| *name != settings.name);
                 join_all(others.map(|(name, _)| self.join(name))).await;
             }
@@ -102,9 +98,9 @@ impl Bootstrap {
     /// peer, this peer knows no membership, or one with an earlier identity of its name. If the peer was removed, no
     /// member has its name, and it must not ask.
     fn should_join(&self) -> bool {
-        let membership = self.local.membership().unwrap_or_default();
+        let membership = self.context.membership().unwrap_or_default();
         let mut nodes = membership.nodes().peekable();
-        nodes.peek().is_none() || nodes.any(|(_, member)| member.name == self.local.settings.name)
+        nodes.peek().is_none() || nodes.any(|(_, member)| member.name == self.context.settings.name)
     }
 
     fn outcome(&self) -> Option<BootstrapOutcome> {
@@ -112,17 +108,17 @@ impl Bootstrap {
         // The first entry of a log is the first membership.
         let is_first = membership.log_id().is_some_and(|log_id| log_id.index == 0);
         let outcome = if is_first { BootstrapOutcome::Began } else { BootstrapOutcome::Joined };
-        membership.voter_ids().any(|voter| voter == self.local.id()).then_some(outcome)
+        membership.voter_ids().any(|voter| voter == self.context.id()).then_some(outcome)
     }
 
     /// Whether this peer is the first by name, all peers are reachable, and all were started with the same flags.
-    fn may_begin(&self, there: &[PeerInfo], others: usize) -> bool {
-        let me = self.local.handshake.info();
-        if me.bootstraps.first() != Some(&me.name) || there.len() != others {
+    fn may_begin(&self, reachable: &[PeerInfo], others: usize) -> bool {
+        let me = self.context.handshake.info();
+        if me.bootstraps.first() != Some(&me.name) || reachable.len() != others {
             return false;
         }
         let mut agree = true;
-        for other in there {
+        for other in reachable {
             if let Some(difference) = difference(&me, other) {
                 self.client.liveness.report_problem(&other.name, &difference);
                 agree = false;
@@ -131,15 +127,15 @@ impl Bootstrap {
         agree
     }
 
-    async fn begin(&self, there: &[PeerInfo]) -> Result<(), StoreError> {
-        let settings = &self.local.settings;
-        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.local.id(), settings.own_member())]);
-        for other in there {
+    async fn begin(&self, reachable: &[PeerInfo]) -> Result<(), StoreError> {
+        let settings = &self.context.settings;
+        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.context.id(), settings.own_member())]);
+        for other in reachable {
             let address = settings.address_of(&other.name).unwrap_or_default().to_owned();
             let member = Member { name: other.name.clone(), address, advertise: other.advertise.clone() };
             members.insert(other.peer, member);
         }
-        begin(&self.local, &self.raft, members).await
+        begin(&self.context, &self.raft, members).await
     }
 
     async fn hello(&self, name: &str, address: &str) -> Option<PeerInfo> {
@@ -148,7 +144,7 @@ impl Bootstrap {
     }
 
     async fn join(&self, name: &str) {
-        let settings = &self.local.settings;
+        let settings = &self.context.settings;
         let address = settings.address_of(name).unwrap_or_default();
         let own = settings.address_of(&settings.name).unwrap_or_default();
         // Errors are logged by the client; the next round tries again.
@@ -157,8 +153,12 @@ impl Bootstrap {
 }
 
 /// Begins a new cluster of these members.
-pub(crate) async fn begin(local: &LocalPeer, raft: &Raft, members: BTreeMap<PeerId, Member>) -> Result<(), StoreError> {
-    local.handshake.join_cluster(random())?;
+pub(crate) async fn begin(
+    context: &PeerContext,
+    raft: &Raft,
+    members: BTreeMap<PeerId, Member>,
+) -> Result<(), StoreError> {
+    context.handshake.join_cluster(random())?;
     tracing::info!(peers = members.len(), "a new cluster begins");
     // openraft refuses this only if the cluster has begun already.
     let _ = raft.initialize(members).await;
@@ -188,10 +188,35 @@ fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
     }
 }
 
-fn hint_of_missing(others: &[&(String, String)], there: &[PeerInfo]) {
-    let is_missing = |name: &str| there.iter().all(|other| other.name != name);
+fn hint_of_missing(others: &[&(String, String)], reachable: &[PeerInfo]) {
+    let is_missing = |name: &str| reachable.iter().all(|other| other.name != name);
     let missing = others.iter().filter(|(name, _)| is_missing(name));
     let missing: Vec<_> = missing.map(|(name, address)| format!("{name} ({address})")).collect();
     let missing = missing.join(", ");
     tracing::warn!("a new cluster begins once all peers are reachable; still waiting for {missing}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_begin_a_cluster_only_with_the_same_flags_and_backup() {
+        let bootstraps = vec!["a".to_owned(), "b".to_owned()];
+        let me = PeerInfo { bootstraps, take_over_ms: 9_000, backup: 7, ..PeerInfo::default() };
+        assert_eq!(difference(&me, &me), None);
+        type Change = fn(&mut PeerInfo);
+        let cases: [(Change, &str); 4] = [
+            (|other| other.bootstraps.clear(), "without --bootstrap"),
+            (|other| other.bootstraps.push("c".into()), "a, b, c"),
+            (|other| other.backup = 0, "another backup"),
+            (|other| other.take_over_ms = 0, "--take-over=9"),
+        ];
+        for (change, expected) in cases {
+            let mut other = me.clone();
+            change(&mut other);
+            let why = difference(&me, &other).expect("they differ");
+            assert!(why.contains(expected), "`{expected}` is not in: {why}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
-//! Discovery: a peer that hears no master asks the other peers whether they do.
+//! Discovery: a peer that gets no heartbeats asks the other peers for the master.
 //!
-//! So a peer that has just started can name the master before consensus has begun. And a peer that no master will contact
-//! again learns why. Safety does not depend on the answers: they affect no decision, vote or log.
+//! A peer that has just started can so name the master before consensus has begun, and a removed peer learns why no
+//! master contacts it. Safety does not depend on the answers: they affect no decision, vote or log.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,11 +11,11 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     election::{
-        local_peer::LocalPeer,
+        PeerContext,
         master_lease::{Mastership, PeerAddress},
         vote::follows_live_master,
     },
-    log::types::{Member, Membership, PeerId},
+    log::{Member, Membership, PeerId},
     membership::ineligible::{Eligibility, Ineligible},
     transport::client::PeerClient,
 };
@@ -26,11 +26,11 @@ const FAST_ROUNDS: u32 = 25;
 /// The interval of later rounds.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of consecutive rounds that must say that this peer is not a member. A single log may be a little behind.
+/// The number of consecutive rounds in which this peer must not be a member. The log of one peer may be a little behind.
 const REQUIRED_CONFIRMATIONS: u32 = 10;
 
 pub(crate) struct Discovery {
-    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) context: Arc<PeerContext>,
     pub(crate) client: Arc<PeerClient>,
     pub(crate) mastership: watch::Sender<Mastership>,
     pub(crate) eligibility: Arc<Eligibility>,
@@ -41,16 +41,16 @@ pub(crate) struct Discovery {
 /// The answers of one round.
 #[derive(Debug, Default)]
 struct Answers {
-    /// A peer says that this one is a member.
+    /// According to a peer, this one is a member.
     is_member: bool,
-    /// A peer says that this one was removed or replaced.
+    /// According to a peer, this one was removed or replaced.
     removed: Option<Ineligible>,
     other_cluster: Option<Ineligible>,
     own_cluster_answered: bool,
 }
 
 impl Answers {
-    /// `is_certain`: whether the answers were the same often enough in a row.
+    /// `is_certain`: enough consecutive rounds had the same answers.
     fn conclusion(self, before: Option<Ineligible>, is_certain: bool) -> Option<Ineligible> {
         match self {
             Answers { is_member: true, .. } => None,
@@ -59,7 +59,7 @@ impl Answers {
             Answers { own_cluster_answered: true, .. } if matches!(before, Some(Ineligible::OtherCluster { .. })) => {
                 None
             }
-            // Silence changes nothing.
+            // No answers: keep the previous conclusion.
             _ => before,
         }
     }
@@ -70,9 +70,9 @@ impl Discovery {
         let (mut rounds, mut confirmations) = (0, 0);
         let mut restored = None;
         loop {
-            if self.hears_master(&mut restored).await {
+            if self.gets_heartbeats(&mut restored).await {
                 (rounds, confirmations) = (0, 0);
-                self.local.discovered.set_master(None);
+                self.context.discovered.set_master(None);
                 self.eligibility.set(None);
             } else {
                 let answers = self.ask().await;
@@ -86,14 +86,14 @@ impl Discovery {
         }
     }
 
-    /// openraft takes the time at which it read the vote from disk for the time of a message. `restored` is that time:
-    /// only later messages count.
-    async fn hears_master(&self, restored: &mut Option<Instant>) -> bool {
+    /// openraft counts reading the vote from disk as a message of the master. `restored` is the time of that read; only
+    /// later messages count.
+    async fn gets_heartbeats(&self, restored: &mut Option<Instant>) -> bool {
         if matches!(*self.mastership.borrow(), Mastership::Master(_)) {
             return true;
         }
-        let Some(raft) = self.local.raft.get() else { return false };
-        let timing = self.local.settings.timing;
+        let Some(raft) = self.context.raft.get() else { return false };
+        let timing = self.context.settings.timing;
         let heard =
             raft.with_raft_state(move |state| (follows_live_master(state, timing), state.vote_last_modified())).await;
         let Ok((hears, Some(at))) = heard else { return false };
@@ -116,7 +116,7 @@ impl Discovery {
                     if let Some(master) = master {
                         self.record_status(name, master.caller(), &mut answers);
                         // This peer may have been master before its restart, and the others may not know better.
-                        if master.name != self.local.settings.name {
+                        if master.name != self.context.settings.name {
                             named = true;
                             self.publish(PeerAddress { name: master.name, advertise: master.advertise });
                         }
@@ -129,7 +129,7 @@ impl Discovery {
             }
         }
         if !named {
-            self.local.discovered.set_master(None);
+            self.context.discovered.set_master(None);
         }
         answers
     }
@@ -138,7 +138,7 @@ impl Discovery {
     fn record_status(&self, by: &str, status: MemberStatus, answers: &mut Answers) {
         let by = by.to_owned();
         match status {
-            _ if self.local.handshake.cluster().is_none() => {}
+            _ if self.context.handshake.cluster().is_none() => {}
             MemberStatus::Unspecified => {}
             MemberStatus::Member => answers.is_member = true,
             MemberStatus::Removed => answers.removed = Some(Ineligible::Removed { by }),
@@ -149,10 +149,10 @@ impl Discovery {
     /// The status according to this peer's own log, which may have the entry that removed it.
     fn own_answers(&self) -> Answers {
         let mut answers = Answers::default();
-        if let Some(membership) = self.local.membership()
+        if let Some(membership) = self.context.membership()
             && membership.nodes().next().is_some()
         {
-            let status = status_of(&membership, self.local.id(), &self.local.settings.name);
+            let status = status_of(&membership, self.context.id(), &self.context.settings.name);
             self.record_status("its own log", status, &mut answers);
             answers.is_member = false;
         }
@@ -160,7 +160,7 @@ impl Discovery {
     }
 
     fn publish(&self, master: PeerAddress) {
-        self.local.discovered.set_master(Some(master.clone()));
+        self.context.discovered.set_master(Some(master.clone()));
         self.mastership.send_if_modified(|before| {
             let unknown = matches!(before, Mastership::Unknown | Mastership::Follower { of: None });
             if unknown {
@@ -175,13 +175,13 @@ impl Discovery {
     /// precedence.
     fn others(&self) -> BTreeMap<String, String> {
         let mut members = self.members.clone();
-        if let Some(membership) = self.local.membership() {
+        if let Some(membership) = self.context.membership() {
             members.extend(membership.nodes().map(|(_, member)| member.clone()));
         }
         let known = members.into_iter().filter(|member| !member.address.is_empty());
         let mut others: BTreeMap<String, String> = known.map(|member| (member.name, member.address)).collect();
-        others.extend(self.local.settings.peers.iter().cloned());
-        others.remove(&self.local.settings.name);
+        others.extend(self.context.settings.peers.iter().cloned());
+        others.remove(&self.context.settings.name);
         others
     }
 }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_another_cluster_does_not_count_while_a_peer_of_the_own_cluster_answers() {
+    fn an_answer_of_the_own_cluster_outweighs_another_cluster() {
         let answers = |own_cluster_answered| Answers {
             other_cluster: other_cluster(),
             own_cluster_answered,

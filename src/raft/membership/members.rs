@@ -22,11 +22,10 @@ use tokio::{
 
 use crate::{
     election::{
-        lease_renewal::StepDown,
-        local_peer::LocalPeer,
-        master_lease::{MasterLease, Mastership},
+        PeerContext,
+        master_lease::{MasterLease, Mastership, StepDown},
     },
-    log::types::{Member, PeerId, Raft, RaftMetrics},
+    log::{Member, PeerId, Raft, RaftMetrics},
     state::machine::SharedState,
     transport::{Method, client::PeerClient},
 };
@@ -85,7 +84,7 @@ pub enum ChangeError {
 
 pub(crate) struct Members {
     pub(crate) raft: Raft,
-    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) context: Arc<PeerContext>,
     pub(crate) client: Arc<PeerClient>,
     pub(crate) state: SharedState,
     pub(crate) step_down: mpsc::Sender<StepDown>,
@@ -118,8 +117,8 @@ impl Members {
             self.admit(peer, member).await
         };
         match result {
-            Ok(()) => self.local.liveness.clear_problems(&name),
-            Err(error) => self.local.liveness.report_problem(&name, &error),
+            Ok(()) => self.context.liveness.clear_problems(&name),
+            Err(error) => self.context.liveness.report_problem(&name, &error),
         }
     }
 
@@ -130,9 +129,9 @@ impl Members {
         let Ok(lease) = self.check_master() else { return };
         let membership = self.raft.metrics().borrow().membership_config.membership().clone();
         let finished = match membership.get_joint_config().as_slice() {
-            [_, .., voters] if !voters.contains(&self.local.id()) => {
+            [_, .., voters] if !voters.contains(&self.context.id()) => {
                 drop(one);
-                self.make_way(voters).await
+                self.transfer_to_one_of(voters).await
             }
             [_, .., voters] => self.step(&lease, self.raft.change_membership(voters.clone(), false)).await,
             _ => self.remove_nodes(&lease, &self.replaced()).await,
@@ -182,7 +181,7 @@ impl Members {
         }
         tracing::info!(peer = name, replaces = before.len(), "a peer joins");
         self.step(&lease, self.raft.add_learner(peer, member, false)).await?;
-        self.caught_up(peer, &name, CATCH_UP_TIMEOUT).await?;
+        self.wait_until_caught_up(peer, &name, CATCH_UP_TIMEOUT).await?;
         let mut voters = self.voters();
         voters.retain(|other| !before.contains(other));
         voters.insert(peer);
@@ -195,21 +194,21 @@ impl Members {
     /// Removes a peer for good. It may be added again with an empty directory.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), ChangeError> {
         let lease = self.check_master()?;
-        if name == self.local.settings.name {
+        if name == self.context.settings.name {
             return Err(ChangeError::IsMaster { name: name.to_owned() });
         }
         let _one = self.changing.lock().await;
-        let gone = self.ids_of(name);
-        if gone.is_empty() {
+        let removed = self.ids_of(name);
+        if removed.is_empty() {
             return Err(ChangeError::Unknown { name: name.to_owned(), known: self.names() });
         }
         let voters = self.voters();
-        if voters.iter().any(|voter| gone.contains(voter)) {
-            let left: BTreeSet<_> = voters.difference(&gone).copied().collect();
+        if voters.iter().any(|voter| removed.contains(voter)) {
+            let left: BTreeSet<_> = voters.difference(&removed).copied().collect();
             self.check_majority(&left).await?;
             self.step(&lease, self.raft.change_membership(left, false)).await?;
         }
-        self.remove_nodes(&lease, &gone).await?;
+        self.remove_nodes(&lease, &removed).await?;
         tracing::info!(peer = name, "a peer was removed");
         Ok(())
     }
@@ -217,7 +216,7 @@ impl Members {
     /// Checks that a majority of the remaining voters answers now, each under the identity that has the vote. Recent
     /// contact is not enough, because a peer may have lost its directory since.
     async fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
-        let (me, members) = (self.local.id(), self.members());
+        let (me, members) = (self.context.id(), self.members());
         let mut answers: FuturesUnordered<_> = left
             .iter()
             .filter(|voter| members.contains_key(voter))
@@ -234,7 +233,7 @@ impl Members {
     /// Whether a member answers now under its identity.
     pub(crate) async fn answers(&self, peer: PeerId) -> bool {
         let Some(member) = self.members().remove(&peer) else { return false };
-        let address = (member.name.as_str(), self.local.settings.address_of_member(&member));
+        let address = (member.name.as_str(), self.context.settings.address_of_member(&member));
         self.client.call_within::<_, ()>(ANSWER_TIMEOUT, address, peer, Method::Hello, &()).await.is_ok()
     }
 
@@ -247,7 +246,12 @@ impl Members {
         Ok(())
     }
 
-    pub(crate) async fn caught_up(&self, peer: PeerId, name: &str, limit: Duration) -> Result<(), ChangeError> {
+    pub(crate) async fn wait_until_caught_up(
+        &self,
+        peer: PeerId,
+        name: &str,
+        limit: Duration,
+    ) -> Result<(), ChangeError> {
         let last = self.raft.metrics().borrow().last_log_index;
         let caught_up = tokio::select! {
             caught_up = self.has_entries(peer, last, limit) => caught_up,
@@ -262,7 +266,7 @@ impl Members {
 
     /// Returns once another identity of its name was heard from.
     async fn replaced_by_another(&self, peer: PeerId, name: &str) {
-        while !self.local.liveness.is_replaced(peer, name) {
+        while !self.context.liveness.is_replaced(peer, name) {
             sleep(CHECK_INTERVAL).await;
         }
     }
@@ -296,7 +300,7 @@ impl Members {
     }
 
     pub(crate) fn check_master(&self) -> Result<MasterLease, ChangeError> {
-        match &*self.local.mastership.borrow() {
+        match &*self.context.mastership.borrow() {
             Mastership::Master(lease) if lease.holds(self.client.now()) => Ok(lease.clone()),
             Mastership::Follower { of: Some(master) } => {
                 Err(ChangeError::NotMaster { master: Some(master.name.clone()) })
@@ -307,9 +311,9 @@ impl Members {
 
     /// Whether the peer was heard from within two vote leases, in which a running peer answers several times.
     pub(crate) fn is_alive(&self, peer: PeerId) -> bool {
-        let lease = self.local.settings.timing.lease();
+        let lease = self.context.settings.timing.lease();
         let recent = |at| self.client.now().since(at) < lease.plus(lease);
-        peer == self.local.id() || self.local.liveness.get(peer).is_some_and(|contact| recent(contact.at))
+        peer == self.context.id() || self.context.liveness.get(peer).is_some_and(|contact| recent(contact.at))
     }
 
     pub(crate) fn members(&self) -> BTreeMap<PeerId, Member> {

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, fmt, path::PathBuf};
 
-use crate::{log::types::Member, settings::Settings};
+use crate::{log::Member, settings::Settings};
 
 /// The directory and the settings name different peers. Nothing was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl fmt::Display for PeersMismatch {
 mod tests {
     use std::sync::Arc;
 
-    use leaseway_core::Millis;
+    use leaseway_core::types::Millis;
 
     use super::*;
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_or_one_peer_in_common_is_enough() {
+    fn an_empty_directory_or_a_common_peer_is_accepted() {
         for named in [&[][..], &["a"], &["a", "b", "c"]] {
             assert_eq!(refused(&[], named), None);
         }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_beside_another_cluster_is_refused_with_both_remedies() {
+    fn a_start_beside_another_cluster_is_refused_with_the_remedies() {
         let cases: [(&[&str], &[&str], &[&str]); 3] = [
             (
                 &["a"],

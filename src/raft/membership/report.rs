@@ -1,10 +1,10 @@
 //! All members as one peer sees them, for operators.
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 use crate::{
-    election::local_peer::LocalPeer,
-    log::types::{PeerId, Raft},
+    election::PeerContext,
+    log::{PeerId, Raft},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,15 +35,15 @@ pub struct PeerReport {
     pub last_contact: Option<Millis>,
 }
 
-pub(crate) fn peers(raft: &Raft, local: &LocalPeer) -> Vec<PeerReport> {
-    let settings = &local.settings;
+pub(crate) fn peers(raft: &Raft, context: &PeerContext) -> Vec<PeerReport> {
+    let settings = &context.settings;
     let metrics = raft.metrics().borrow().clone();
     let membership = &metrics.membership_config;
     let voters: Vec<PeerId> = membership.voter_ids().collect();
-    let now = local.now();
-    let report = |(peer, member): (&PeerId, &crate::log::types::Member)| {
+    let now = context.now();
+    let report = |(peer, member): (&PeerId, &crate::log::Member)| {
         let mine = *peer == metrics.id;
-        let contact = local.liveness.get(*peer);
+        let contact = context.liveness.get(*peer);
         let replicated = metrics.replication.as_ref().and_then(|all| all.get(peer).copied().flatten());
         let position = if mine { metrics.last_log_index } else { replicated.map(|log_id| log_id.index) };
         let advertise = match &contact {

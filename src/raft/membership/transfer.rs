@@ -23,11 +23,10 @@ use tokio::{
 
 use crate::{
     election::{
-        lease_renewal::StepDown,
-        master_lease::{Mastership, PeerAddress},
+        master_lease::{Mastership, PeerAddress, StepDown},
         vote::{StandRequest, vote_leased_until},
     },
-    log::types::{PeerId, RaftMetrics, RaftState, Vote},
+    log::{PeerId, RaftMetrics, RaftState, Vote},
     membership::members::{ChangeError, Members},
     transport::Method,
 };
@@ -49,8 +48,8 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     let _one = members.changing.lock().await;
     members.check_master()?;
     let (next, name) = members.successor(to).await?;
-    members.can_give_its_vote().await?;
-    members.caught_up(next, &name, CATCH_UP_TIMEOUT).await?;
+    members.wait_until_free_to_vote().await?;
+    members.wait_until_caught_up(next, &name, CATCH_UP_TIMEOUT).await?;
     if !members.answers(next).await {
         return Err(ChangeError::Silent { name });
     }
@@ -63,7 +62,7 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     let began = Instant::now();
     hand_over(members, next).await;
     drop(paused);
-    let patience = members.local.settings.timing.certainly_over() * 4 + Duration::from_secs(1);
+    let patience = members.context.settings.timing.certainly_over() * 4 + Duration::from_secs(1);
     let no_master = |_| ChangeError::Failed("no master is known yet; there will be one once a majority answers".into());
     let master = timeout(patience, settled(members, before, &name)).await.map_err(no_master)??;
     Ok(Transferred { master, took: began.elapsed() })
@@ -72,14 +71,14 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
 /// The next master, once its lease has begun.
 async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAddress, ChangeError> {
     loop {
-        match &*members.local.mastership.borrow() {
+        match &*members.context.mastership.borrow() {
             Mastership::Master(_) => return Err(ChangeError::NotTaken { name: wanted.to_owned() }),
             Mastership::Follower { of: Some(master) } if members.state.read().term() > before => {
                 return Ok(master.clone());
             }
             Mastership::Follower { .. } | Mastership::Unknown => {}
         }
-        sleep(members.local.settings.timing.heartbeat() / 10).await;
+        sleep(members.context.settings.timing.heartbeat() / 10).await;
     }
 }
 
@@ -88,30 +87,30 @@ async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAdd
 async fn hand_over(members: &Members, next: PeerId) {
     let Some(request) = give_vote(members, next).await else { return };
     let Some(member) = members.members().remove(&next) else { return };
-    let peer = (member.name.as_str(), members.local.settings.address_of_member(&member));
-    let patience = members.local.settings.timing.heartbeat() * 2;
+    let peer = (member.name.as_str(), members.context.settings.address_of_member(&member));
+    let patience = members.context.settings.timing.heartbeat() * 2;
     let started = members.client.call_within::<_, bool>(patience, peer, next, Method::Stand, &request).await;
     if let Ok((_, true)) = started {
         tracing::info!(to = member.name, "mastership is handed over");
     }
-    let me = members.local.id();
+    let me = members.context.id();
     let succeeded = |metrics: &RaftMetrics| metrics.current_leader.is_some_and(|leader| leader != me);
-    let patience = members.local.settings.timing.certainly_over() * 2;
+    let patience = members.context.settings.timing.certainly_over() * 2;
     let _ = members.raft.wait(Some(patience)).metrics(succeeded, "another peer leads").await;
 }
 
 /// Waits until the next master has all entries, then votes for it in a later Raft term, so that this peer stops
 /// leading. `None` if this peer does not lead, or the next master does not catch up.
 async fn give_vote(members: &Members, next: PeerId) -> Option<StandRequest> {
-    members.can_give_its_vote().await.ok()?;
-    let log = members.local.log.clone();
+    members.wait_until_free_to_vote().await.ok()?;
+    let log = members.context.log.clone();
     let leads = move |state: &RaftState| {
         let request = StandRequest { master: *state.vote_ref(), last: log.log().last() };
         (state.server_state == ServerState::Leader && request.master.is_committed()).then_some(request)
     };
     let request = members.raft.with_raft_state(leads).await.ok()??;
     // This is quick, because nothing is proposed after the lease has ended.
-    let patience = members.local.settings.timing.heartbeat() * 4;
+    let patience = members.context.settings.timing.heartbeat() * 4;
     if !members.has_entries(next, request.last.map(|id| id.index), patience).await {
         return None;
     }
@@ -127,7 +126,7 @@ impl Members {
     /// Transfers mastership to one of these voters, so that it finishes a change that removes this peer. If this peer
     /// finished the change, the last entry might exist only on this peer when it leaves, and no other peer could be
     /// elected without that entry.
-    pub(crate) async fn make_way(&self, voters: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+    pub(crate) async fn transfer_to_one_of(&self, voters: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let members = self.members();
         let mut living = voters.iter().filter(|voter| self.is_alive(**voter)).filter_map(|voter| members.get(voter));
         let Some(next) = living.next() else { return Ok(()) };
@@ -139,11 +138,11 @@ impl Members {
         let name = match to {
             Some(name) => name.to_owned(),
             None => {
-                let next = self.most_complete_that_answers().await.ok_or(ChangeError::Alone)?;
+                let next = self.most_complete_voter().await.ok_or(ChangeError::Alone)?;
                 self.members().remove(&next).ok_or(ChangeError::Alone)?.name
             }
         };
-        if name == self.local.settings.name {
+        if name == self.context.settings.name {
             return Err(ChangeError::IsMasterAlready { name });
         }
         let of_name = self.ids_of(&name);
@@ -157,8 +156,8 @@ impl Members {
     }
 
     /// Waits until openraft can vote again: it does not vote for one vote lease after this peer was elected.
-    async fn can_give_its_vote(&self) -> Result<(), ChangeError> {
-        let timing = self.local.settings.timing;
+    async fn wait_until_free_to_vote(&self) -> Result<(), ChangeError> {
+        let timing = self.context.settings.timing;
         let leased = self.raft.with_raft_state(move |state: &RaftState| vote_leased_until(state, timing)).await;
         if let Some(until) = leased.map_err(|error| ChangeError::Failed(error.to_string()))? {
             sleep_until(until + Duration::from_millis(1)).await;
@@ -167,7 +166,7 @@ impl Members {
     }
 
     /// The voter with the longest log among those that answer now; if none answers, the one with the longest log.
-    async fn most_complete_that_answers(&self) -> Option<PeerId> {
+    async fn most_complete_voter(&self) -> Option<PeerId> {
         let candidates = self.by_completeness();
         for candidate in &candidates {
             if self.answers(*candidate).await {
@@ -191,13 +190,13 @@ impl Members {
 /// and the next master are no majority, the next master is elected once the vote leases of the others have ended.
 pub(crate) async fn leave(members: &Members) {
     // The lease has ended once all senders are gone. Only then may this peer vote for another.
-    let mut mastership = members.local.mastership.clone();
+    let mut mastership = members.context.mastership.clone();
     while mastership.changed().await.is_ok() {}
     let state = members.raft.metrics().borrow().state;
     if state == ServerState::Leader
         && let Some(next) = members.by_completeness().first().copied()
     {
-        members.local.ballot.release();
+        members.context.ballot.release();
         hand_over(members, next).await;
     }
     let _ = timeout(Duration::from_secs(2), members.raft.shutdown()).await;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 /// How quickly mastership moves, and how much network delay it tolerates.
 ///
-/// `timings_keep_their_promises` asserts two properties of every accepted timing, for clocks whose rates are off by up
+/// `accepted_timings_are_safe` asserts two properties of every accepted timing, for clocks whose rates are off by up
 /// to one part in a thousand:
 ///
 /// 1. One master: a master lease ends at most [`reliable`](Timing::reliable) after the request that a quorum confirmed
@@ -96,7 +96,10 @@ impl Timing {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::{Amount, Changes, ClusterClock, ClusterTime, Epoch, Promises};
+    use leaseway_core::{
+        lease::promises::{Changes, Promises},
+        types::{Amount, ClusterClock, ClusterTime, Epoch},
+    };
 
     use super::*;
 
@@ -120,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn timings_keep_their_promises() {
+    fn accepted_timings_are_safe() {
         const LEASE: u64 = 60_000;
         let changes = Changes {
             epoch: Epoch(1),
@@ -128,7 +131,7 @@ mod tests {
             total: Amount::clamped(1.0),
             horizon: Some(ClusterTime(10 * LEASE)),
             lease: Some(Millis(LEASE)),
-            counted_from: None,
+            high_water_mark: None,
             wants: None,
             parts: Vec::new(),
         };

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use leaseway_core::{Millis, PoolNotes};
+use leaseway_core::{pool::PoolNotes, types::Millis};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{

@@ -23,7 +23,7 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
     }
 
     /// The index of the part that holds the key if the map does.
-    fn place<Q: Ord + ?Sized>(&self, key: &Q) -> usize
+    fn part_index<Q: Ord + ?Sized>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
     {
@@ -35,17 +35,17 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.get(self.place(key))?.get(key)
+        self.0.get(self.part_index(key))?.get(key)
     }
 
     pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {
-        let place = self.place(key);
+        let index = self.part_index(key);
         // A missing key must not cause a copy.
-        self.0.get(place)?.contains_key(key).then_some(())?;
-        Arc::make_mut(&mut self.0[place]).get_mut(key)
+        self.0.get(index)?.contains_key(key).then_some(())?;
+        Arc::make_mut(&mut self.0[index]).get_mut(key)
     }
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
@@ -61,30 +61,30 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
 
     /// The part that the key belongs to, with room for one more.
     fn part_of(&mut self, key: &K) -> &mut BTreeMap<K, V> {
-        let mut place = self.place(key);
+        let mut index = self.part_index(key);
         if self.0.is_empty() {
             self.0.push(Arc::default());
         }
-        if self.0[place].len() >= MAX_PART_LEN {
-            let part = Arc::make_mut(&mut self.0[place]);
+        if self.0[index].len() >= MAX_PART_LEN {
+            let part = Arc::make_mut(&mut self.0[index]);
             let middle = part.keys().nth(MAX_PART_LEN / 2).cloned().expect("it has more");
             let behind = part.split_off(&middle);
-            self.0.insert(place + 1, Arc::new(behind));
-            place += usize::from(*key >= middle);
+            self.0.insert(index + 1, Arc::new(behind));
+            index += usize::from(*key >= middle);
         }
-        Arc::make_mut(&mut self.0[place])
+        Arc::make_mut(&mut self.0[index])
     }
 
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
-        let place = self.place(key);
-        self.0.get(place)?.contains_key(key).then_some(())?;
-        let part = Arc::make_mut(&mut self.0[place]);
+        let index = self.part_index(key);
+        self.0.get(index)?.contains_key(key).then_some(())?;
+        let part = Arc::make_mut(&mut self.0[index]);
         let removed = part.remove(key);
         if part.is_empty() {
-            self.0.remove(place);
+            self.0.remove(index);
         }
         removed
     }
@@ -100,8 +100,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
         #[test]
-        fn it_behaves_as_a_map_and_a_clone_does_not_change(
+        fn a_cow_map_equals_the_model_and_its_clones_do_not_change(
             steps in prop::collection::vec((0_u8..4, 0_u16..2000), 0..4000), copy_at in 0_usize..4000,
         ) {
             let (mut parts, mut map) = (CowMap::default(), BTreeMap::new());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use openraft::{
     EntryPayload,
     raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest},
@@ -10,10 +10,10 @@ use openraft::{
 
 use crate::{
     log::{
+        Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote,
         codec::{self, Kind},
         memory::{Log, SegmentStart},
         segments,
-        types::{Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote},
     },
     state::{State, StoredState},
 };

@@ -6,20 +6,15 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use openraft::{
     AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, StorageIOError, storage::RaftStateMachine,
 };
 
 use crate::{
     log::{
-        StoreError, codec,
-        command::Command,
-        snapshots::Snapshots,
-        types::{
-            Entry, LogId, Member, Membership, Outcome, Payload, PeerId, SnapshotMeta, StorageError, StoredMembership,
-            Types,
-        },
+        Entry, LogId, Member, Membership, Outcome, Payload, PeerId, SnapshotMeta, StorageError, StoreError,
+        StoredMembership, Types, codec, command::Command, snapshots::Snapshots,
     },
     state::{State, StoredState},
 };

@@ -1,22 +1,29 @@
-//! Master leases, and proposals of leases that are over.
+//! Master leases, proposals under them, and the cluster clock.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, ClusterTime, Epoch, Millis, Refused};
+use leaseway_core::{
+    lease::promises::Refused,
+    types::{Amount, ClusterTime, Epoch, Millis},
+};
 
 use crate::{
     election::master_lease::{MasterLease, Mastership},
-    log::command::{Command, ProposeError},
+    handle::{RaftHandle, start},
+    log::command::{Command, Listening, ProposeError},
     settings::Settings,
     state::{State, machine::Clock},
-    tests::cluster::{Cluster, assigned, promised, set_text, texts, until},
+    tests::harness::cluster::{Cluster, assigned, lone_master, promised, set_text, texts, until, until_equal},
 };
 
 #[test]
-fn a_master_lease_that_has_lapsed_never_holds_again() {
+fn a_lapsed_master_lease_never_holds_again() {
     let lease = MasterLease::new(7, Millis(10), Millis(100), ClusterTime(0));
     assert!(lease.holds(Millis(99)) && lease.extend(Millis(99), Millis(200)));
     assert!(lease.holds(Millis(199)) && !lease.holds(Millis(200)));
@@ -63,7 +70,7 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn only_the_newest_configurations_are_kept_and_versions_go_on() {
+fn only_the_newest_configurations_are_kept() {
     let mut state = State::default();
     let term = state.begin_term();
     for round in 0..40 {
@@ -75,7 +82,7 @@ fn only_the_newest_configurations_are_kept_and_versions_go_on() {
 }
 
 #[tokio::test]
-async fn proposals_that_share_an_entry_have_results_of_their_own_and_keep_their_order() {
+async fn proposals_in_one_entry_keep_their_order_and_their_own_results() {
     let cluster = Cluster::three().await;
     let (name, lease) = cluster.master().await;
     let peer = cluster.peer(&name).clone();
@@ -100,7 +107,7 @@ async fn proposals_that_share_an_entry_have_results_of_their_own_and_keep_their_
 }
 
 #[tokio::test]
-async fn a_master_that_was_paused_has_no_lease_when_it_resumes() {
+async fn a_paused_master_has_no_lease_when_it_resumes() {
     let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     let slept = Arc::new(AtomicU64::new(0));
     for name in ["a", "b", "c"] {
@@ -130,7 +137,7 @@ async fn a_proposal_that_is_too_large_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_master_that_is_cut_off_stops_by_itself_and_its_callers_learn_that_the_outcome_is_unknown() {
+async fn an_isolated_master_steps_down_and_pending_proposals_are_uncertain() {
     let cluster = Cluster::three().await;
     let (first, lease) = cluster.master().await;
     let peer = cluster.peer(&first).clone();
@@ -144,4 +151,83 @@ async fn a_master_that_is_cut_off_stops_by_itself_and_its_callers_learn_that_the
         .await;
     let of_all: Vec<_> = cluster.running().map(|(_, peer)| texts(peer)).collect();
     assert!(of_all.iter().all(|of_one| *of_one == of_all[0] && !of_one.contains(&"never".to_owned())), "{of_all:?}");
+}
+
+fn entries(peer: &RaftHandle) -> u64 {
+    peer.raft().metrics().borrow().last_log_index.unwrap_or_default()
+}
+
+async fn assert_nothing_is_written(peer: &RaftHandle) {
+    let before = entries(peer);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(entries(peer), before, "a quiet cluster writes entries");
+}
+
+#[tokio::test]
+async fn the_cluster_clock_is_stored_only_while_a_promise_is_in_force() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let began = Instant::now();
+    let clock: Clock = Arc::new(move || Millis(began.elapsed().as_millis() as u64));
+    let settings = Settings { bootstrap: true, ..Settings::new("a", directory.path(), clock) };
+    let peer = start(settings).await.expect("it starts");
+    let lease = lone_master(&peer).await;
+    assert_nothing_is_written(&peer).await;
+    let (since, before) = (Instant::now(), entries(&peer));
+    let moment = lease.clock().at(Millis(began.elapsed().as_millis() as u64));
+    let horizon = moment.plus(Millis(1_500));
+    peer.propose(&lease, vec![promised("r", 1, 1, 5.0, horizon)]).await.expect("it is stored");
+    until("the promise has ended", || peer.read(State::clock) >= horizon).await;
+    assert!(since.elapsed() >= Duration::from_millis(1_490), "the clock is fast: {:?}", since.elapsed());
+    let (written, seconds) = (entries(&peer) - before, since.elapsed().as_secs());
+    assert!(written <= seconds + 2, "{written} entries in {seconds} s");
+    assert_nothing_is_written(&peer).await;
+}
+
+#[tokio::test]
+async fn the_cluster_clock_continues_across_masters_and_is_never_fast() {
+    let mut cluster = Cluster::three().await;
+    let (_, first) = cluster.master().await;
+    let began = cluster.now();
+    let origin = first.clock().at(cluster.now());
+    let horizon = origin.plus(Millis(3_600_000));
+    cluster.propose(promised("r", 1, 1, 5.0, horizon)).await;
+    let mut reached = origin;
+    for _ in 0..3 {
+        let (master, lease) = cluster.master().await;
+        let stored = reached.plus(Millis(1_000));
+        until("it advances", || cluster.peer(&master).read(State::clock) >= stored).await;
+        reached = cluster.peer(&master).read(State::clock);
+        cluster.kill(&master);
+        cluster.start(&master).await;
+        let (_, next) = cluster.master().await;
+        assert!(next.term() > lease.term());
+        let now = cluster.now();
+        assert!(next.clock().at(now) >= reached, "it continues from the stored time");
+        assert!(next.clock().at(now).since(origin) <= now.since(began), "it is fast");
+    }
+    let names = cluster.names.clone();
+    until_equal(&cluster, &names, "all peers have the same clock").await;
+}
+
+#[test]
+fn a_snapshot_keeps_the_clock_and_the_ends_of_promises() {
+    let mut state = State::default();
+    let term = state.begin_term();
+    let horizon = ClusterTime(90_000);
+    let listen = Command::Listen(Listening { length: Millis(60_000), whole: true });
+    let proposal = [
+        Command::Clock(ClusterTime(20_000)),
+        listen,
+        promised("r", 1, 1, 5.0, horizon),
+        Command::Clock(ClusterTime(30_000)),
+    ];
+    state.apply(term, &proposal, Millis(7)).expect("nothing to refuse");
+    state.apply(term, &[Command::Clock(ClusterTime(25_000))], Millis(8)).expect("nothing to refuse");
+    let restored = State::restore(state.record(Millis(9)), Millis(1_000_000));
+    let of = |state: &State| {
+        let until = state.promises("r").map(|promises| promises.until());
+        (state.clock(), state.last_end(), until, state.listen_until(), state.listens_whole())
+    };
+    assert_eq!(of(&state), (ClusterTime(30_000), horizon, Some(horizon), Some(ClusterTime(80_000)), true));
+    assert_eq!(of(&restored), of(&state), "restored later, on another clock");
 }

@@ -1,6 +1,6 @@
-//! Measurements, and a smaller one of them that is a test: a master keeps its lease while its state is large.
+//! Measures a cluster with a large state; a smaller run is a test: the master keeps its lease.
 //!
-//! `cargo test --release -p leaseway-raft measure -- --ignored --nocapture`
+//! `cargo test --release -p leaseway-raft measure_a_million -- --ignored --nocapture`
 
 #![allow(clippy::print_stdout)] // the figures are the output
 
@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Assigned, ClusterTime, HolderKind, Millis};
+use leaseway_core::{
+    pool::Assigned,
+    types::{Amount, ClusterTime, HolderKind, Millis},
+};
 
 use crate::{
     election::master_lease::MasterLease,
@@ -20,10 +23,7 @@ use crate::{
     log::{codec, command::Command},
     settings::timing::Timing,
     state::State,
-    tests::{
-        cluster::{Cluster, assigned, promised, until, until_equal},
-        partitions::is_settled,
-    },
+    tests::harness::cluster::{Cluster, assigned, is_settled, promised, until, until_equal},
 };
 
 /// The maximum number of assignments of a pool.
@@ -86,8 +86,8 @@ impl Probe {
         Probe { stop, proposals, watching }
     }
 
-    /// Prints the longest time of a small proposal, the longest time between two renewals of the lease, and the least
-    /// time that was left of it.
+    /// Prints the longest small proposal, the longest time between two renewals of the lease, and the shortest rest of the
+    /// lease.
     async fn end(self, of: &str) {
         self.stop.store(true, Ordering::SeqCst);
         let longest = self.proposals.await.unwrap_or_else(|why| panic!("{of}: {why}"));
@@ -114,10 +114,6 @@ async fn measure_steps(count: usize, timing: Timing, command: fn(usize) -> Comma
     }
     println!("{count} commands: stored after {:?}; resident with three peers: {} MiB", began.elapsed(), resident());
     probe.end("while they are stored").await;
-    let probe = Probe::start(&cluster, peer.clone(), lease.clone());
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    probe.end("while nothing else is done").await;
-
     let probe = Probe::start(&cluster, peer.clone(), lease.clone());
     let copying = Instant::now();
     let copy = peer.read(State::clone);
@@ -169,79 +165,8 @@ async fn measure_a_million() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_thousand_commands_are_stored_and_cut_off_and_caught_up_with_under_one_master() {
+async fn a_master_keeps_its_lease_while_a_large_state_is_stored_snapshot_and_sent() {
     // Slow enough for a loaded machine.
     let timing = Timing::new(100, 1000, 2000).expect("a good timing");
-    measure_steps(10_000, timing, assignment).await;
-    measure_steps(10_000, timing, promise).await;
-}
-
-fn quantiles(mut of: Vec<Duration>) -> String {
-    of.sort_unstable();
-    let at = |part: f64| of[((of.len() - 1) as f64 * part) as usize];
-    format!("p50 {:?}, p90 {:?}, max {:?}", at(0.5), at(0.9), at(1.0))
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures, and asserts nothing"]
-async fn measure_the_time_without_a_master() {
-    for leaves in [false, true] {
-        let mut cluster = Cluster::with(&["a", "b", "c"], Timing::ONE_SITE).await;
-        cluster.bootstrap().await;
-        let mut took = Vec::new();
-        for _ in 0..30 {
-            let (name, lease) = cluster.master().await;
-            tokio::time::sleep(Duration::from_millis(700)).await;
-            let peer = cluster.peer(&name).clone();
-            let began = Instant::now();
-            let leaving = leaves.then(|| tokio::spawn(async move { peer.shutdown().await }));
-            if !leaves {
-                cluster.kill(&name);
-            }
-            while !cluster.masters().iter().any(|(_, next)| next.term() > lease.term()) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            took.push(began.elapsed());
-            if let Some(leaving) = leaving {
-                leaving.await.expect("it leaves");
-                cluster.kill(&name);
-            }
-            cluster.start(&name).await;
-        }
-        println!("{}: {}", if leaves { "the master leaves" } else { "the master dies" }, quantiles(took));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures, and asserts nothing"]
-async fn measure_proposals() {
-    for names in [&["a"][..], &["a", "b", "c"]] {
-        let mut cluster = Cluster::with(names, Timing::SEVERAL_SITES).await;
-        cluster.bootstrap().await;
-        let (name, lease) = cluster.master().await;
-        let peer = cluster.peer(&name).clone();
-        let mut one_by_one = Vec::new();
-        for number in 0..300 {
-            let began = Instant::now();
-            peer.propose(&lease, vec![assignment(number)]).await.expect("it is master");
-            one_by_one.push(began.elapsed());
-        }
-        println!("{} peers, one at a time: {}", names.len(), quantiles(one_by_one));
-        let began = Instant::now();
-        let callers: Vec<_> = (0..200)
-            .map(|caller| {
-                let (peer, lease) = (peer.clone(), lease.clone());
-                tokio::spawn(async move {
-                    for number in 0..50 {
-                        peer.propose(&lease, vec![assignment(caller * 50 + number)]).await.expect("it is master");
-                    }
-                })
-            })
-            .collect();
-        for caller in callers {
-            caller.await.expect("it is done");
-        }
-        let took = began.elapsed();
-        println!("{} peers, 10,000 proposals by 200 callers: {took:?}, {:.0}/s", names.len(), 1e4 / took.as_secs_f64());
-    }
+    measure_steps(8_000, timing, |number| if number % 2 == 0 { assignment(number) } else { promise(number) }).await;
 }

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use leaseway_core::Millis;
 use leaseway_proto::peer::PeerRequest;
 use openraft::{
     EntryPayload,
@@ -12,15 +11,12 @@ use openraft::{
 use crate::{
     election::master_lease::{Mastership, PeerAddress},
     handle::peer::StateOrigin,
-    log::{
-        codec,
-        types::{Entry, Member, Types, Vote},
-    },
+    log::{Entry, Member, Types, Vote, codec},
     membership::{members::ChangeError, report::Role},
     settings::Settings,
-    tests::{
-        cluster::{Cluster, SECRET, configuration, set_text, texts, until},
-        rejections::{ask, ask_for_vote, identity, peer_info},
+    tests::harness::{
+        cluster::{Cluster, SECRET, set_text, texts, until},
+        requests::{ask, ask_for_vote, identity, peer_info},
     },
     transport::Method,
 };
@@ -52,36 +48,7 @@ async fn a_cluster_begins_only_once_all_peers_are_reachable_and_bootstrap() {
 }
 
 #[tokio::test]
-async fn a_cluster_begins_only_if_all_peers_take_over_alike() {
-    let mut cluster = Cluster::new(&["a", "b"]).await;
-    let first = Settings { bootstrap: true, take_over: true, listening: Millis(9000), ..cluster.settings("a") };
-    cluster.start_with(first).await.expect("it starts");
-    let second = Settings { bootstrap: true, ..cluster.settings("b") };
-    cluster.start_with(second).await.expect("it starts");
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(cluster.masters().is_empty(), "b would not begin a learning period");
-    cluster.kill("b");
-    let second = |cluster: &Cluster| Settings {
-        bootstrap: true,
-        take_over: true,
-        listening: Millis(9000),
-        first_configuration: Some(configuration("first")),
-        ..cluster.settings("b")
-    };
-    cluster.kill("a");
-    let first = Settings { name: "a".into(), data: cluster.data("a"), ..second(&cluster) };
-    let first = Settings { peers: cluster.settings("a").peers, advertise: "a.example:80".into(), ..first };
-    cluster.start_with(first).await.expect("it starts");
-    let second = second(&cluster);
-    cluster.start_with(second).await.expect("it starts");
-    let (master, _) = cluster.master().await;
-    until("it is known", || cluster.peer(&master).read(|state| state.listens_whole())).await;
-    let (until, clock) = cluster.peer(&master).read(|state| (state.listen_until(), state.clock()));
-    assert!(until.is_some_and(|until| until > clock), "{until:?}");
-}
-
-#[tokio::test]
-async fn a_peer_that_lost_its_directory_returns_with_a_new_identity_and_never_votes_under_the_old_one() {
+async fn a_wiped_peer_rejoins_with_a_new_identity_and_never_votes_under_the_old_one() {
     let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
@@ -115,7 +82,7 @@ async fn a_peer_that_lost_its_directory_returns_with_a_new_identity_and_never_vo
 }
 
 #[tokio::test]
-async fn an_earlier_identity_that_a_dead_master_left_is_removed() {
+async fn an_earlier_identity_left_by_a_dead_master_is_removed() {
     let cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     let of_c =
@@ -162,20 +129,20 @@ async fn admission_is_interrupted(knows_members: bool) {
 }
 
 #[tokio::test]
-async fn a_peer_asks_to_join_again_if_its_master_was_deposed_while_it_was_admitted() {
+async fn a_peer_joins_again_if_its_admission_was_interrupted() {
     admission_is_interrupted(false).await;
     admission_is_interrupted(true).await;
 }
 
 #[tokio::test]
-async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_admitted() {
+async fn a_peer_that_loses_its_directory_twice_is_admitted() {
     let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
     let lost = cluster.others(&master).swap_remove(0);
     cluster.kill(&lost);
     cluster.wipe(&lost);
-    // Its requests arrive, but it receives none.
+    // Its requests arrive, but messages to it are lost.
     cluster.cut_off(&master, &lost, true);
     drop(cluster.start(&lost).await);
     let first = identity(&cluster, &lost).peer;
@@ -192,7 +159,7 @@ async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_admitted()
 }
 
 #[tokio::test]
-async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
+async fn a_majority_of_empty_directories_does_not_bootstrap_beside_a_cluster() {
     let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["one"])).await;

@@ -1,75 +1,26 @@
 //! Rejected messages and their answers.
 
-use leaseway_proto::peer::{PeerInfo, PeerRequest, PeerResponse};
+use leaseway_proto::peer::{PeerInfo, PeerRequest};
 use tonic::Code;
 
 use crate::{
     election::vote::StandRequest,
     handle::{open::StartError, start},
     log::{
-        codec::{self, FORMAT, Kind},
-        directory::{Identity, read_one},
-        types::{LogId, Vote},
+        LogId, Vote,
+        codec::{self, FORMAT},
     },
-    settings::{Secret, Settings, timing::Timing},
-    tests::cluster::{Cluster, SECRET},
-    transport::{Method, client::Connection, proof::Prover},
+    settings::{Settings, timing::Timing},
+    tests::harness::{
+        cluster::{Cluster, SECRET},
+        log_id,
+        requests::{ask, ask_for_vote, identity, peer_info},
+    },
+    transport::Method,
 };
 
-pub(super) fn identity(cluster: &Cluster, name: &str) -> Identity {
-    read_one(&cluster.data(name).join("identity"), Kind::Identity).expect("it is readable").expect("it is there")
-}
-
-/// The info of a peer of this cluster.
-pub(super) fn peer_info(cluster: &Cluster, name: &str, peer: u64) -> PeerInfo {
-    let cluster = identity(cluster, &cluster.names[0]).cluster.expect("it belongs to one");
-    PeerInfo {
-        format: u32::from(FORMAT),
-        cluster: cluster.to_be_bytes().to_vec(),
-        peer,
-        name: name.to_owned(),
-        advertise: String::new(),
-        election_timeout_ms: 400,
-        bootstraps: Vec::new(),
-        take_over_ms: 0,
-        backup: 0,
-        incarnation: 0,
-        started_with: None,
-    }
-}
-
-/// Asks a peer for its vote.
-pub(super) async fn ask_for_vote(
-    cluster: &Cluster,
-    of: &str,
-    to: u64,
-    from: PeerInfo,
-    vote: openraft::raft::VoteRequest<u64>,
-) -> Result<openraft::raft::VoteResponse<u64>, tonic::Status> {
-    let request = PeerRequest { from: Some(from), to, payload: codec::encode(&vote), proof: None };
-    let answer = ask(cluster, of, SECRET, Method::Vote, request).await?;
-    Ok(codec::decode(&answer.payload).expect("it decodes"))
-}
-
-/// Sends a request with a proof of this secret.
-pub(super) async fn ask(
-    cluster: &Cluster,
-    of: &str,
-    secret: &str,
-    method: Method,
-    request: PeerRequest,
-) -> Result<PeerResponse, tonic::Status> {
-    let address = cluster.peer(of).local_addr().expect("it listens");
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
-    let connection = Connection::over(endpoint.connect().await.expect("it accepts"));
-    let prover = Prover::new(Some(&Secret::new(secret)));
-    let (answer, is_proven) = connection.ask(&prover, of, method, request).await?;
-    assert!(is_proven, "the answer comes from a peer");
-    Ok(answer)
-}
-
 #[tokio::test]
-async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
+async fn messages_of_other_clusters_formats_and_secrets_are_rejected_with_the_reason() {
     let cluster = Cluster::three().await;
     cluster.master().await;
     let good = peer_info(&cluster, "b", identity(&cluster, "b").peer);
@@ -103,7 +54,7 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     assert_eq!(status.code(), Code::InvalidArgument);
     ask_for_vote(&cluster, "a", me, good.clone(), vote()).await.expect("it is accepted");
 
-    // A peer of another cluster does not even learn which peer answers.
+    // A greeting of another cluster is rejected as well. One without a cluster is accepted, because it may join.
     let hello = async |from: PeerInfo| {
         let request = PeerRequest { from: Some(from), ..PeerRequest::default() };
         ask(&cluster, "a", SECRET, Method::Hello, request).await.map(|_| ())
@@ -115,7 +66,7 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
 }
 
 #[tokio::test]
-async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
+async fn a_master_votes_for_no_other_peer_while_its_lease_may_hold() {
     let cluster = Cluster::three().await;
     let (master, lease) = cluster.master().await;
     // Longer than any vote lease that the master may have given when it was elected.
@@ -123,7 +74,7 @@ async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
     assert!(lease.holds(cluster.now()), "nothing has disturbed it");
     let other = cluster.others(&master).swap_remove(0);
     let candidate = identity(&cluster, &other).peer;
-    let ahead = crate::tests::segments::log_id(900, 1_000_000);
+    let ahead = log_id(900, 1_000_000);
     let vote = openraft::raft::VoteRequest::new(Vote::new(1000, candidate), Some(ahead));
     let from = peer_info(&cluster, &other, candidate);
     let me = identity(&cluster, &master).peer;
@@ -140,7 +91,7 @@ async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
 }
 
 #[tokio::test]
-async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
+async fn a_request_to_stand_from_a_former_master_has_no_effect() {
     let cluster = Cluster::three().await;
     let (master, lease) = cluster.master().await;
     let follower = cluster.others(&master).swap_remove(0);

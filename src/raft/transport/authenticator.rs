@@ -9,9 +9,9 @@ use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 
 use crate::{
     log::{
+        Raft,
         acknowledged::Acknowledged,
         codec::{self, FORMAT},
-        types::Raft,
     },
     settings::Settings,
     transport::{
@@ -64,8 +64,8 @@ impl Authenticator {
         if to != 0 && to != self.handshake.peer() {
             return Err(Status::not_found("rejected: this peer has lost its directory, and has a new identity"));
         }
-        self.liveness.heard(&from, (self.settings.clock)());
-        self.acknowledged.heard(incarnation_of(&from));
+        self.liveness.record_contact(&from, (self.settings.clock)());
+        self.acknowledged.note_incarnation(incarnation_of(&from));
         Ok(Authenticated { from, payload, proof })
     }
 
@@ -77,7 +77,7 @@ impl Authenticator {
             Rejected::Certificate(_) => Code::PermissionDenied,
             _ => Code::FailedPrecondition,
         };
-        let mut status = Status::new(code, format!("rejected: {}", as_told_to_sender(rejected)));
+        let mut status = Status::new(code, format!("rejected: {}", message_for_sender(rejected)));
         if *rejected == Rejected::Cluster {
             status.metadata_mut().insert(REJECTED, MetadataValue::from_static(OTHER_CLUSTER));
         }
@@ -113,7 +113,7 @@ impl Authenticator {
 }
 
 /// In these messages "it" is the peer that rejects.
-fn as_told_to_sender(rejected: &Rejected) -> String {
+fn message_for_sender(rejected: &Rejected) -> String {
     match rejected {
         Rejected::Anonymous => "who is it?".into(),
         Rejected::Format { theirs, ours } => format!("it speaks format {ours}, this peer format {theirs}"),
@@ -125,6 +125,6 @@ fn as_told_to_sender(rejected: &Rejected) -> String {
             format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same timing")
         }
         Rejected::Cluster => "it belongs to another cluster".into(),
-        Rejected::Namesake(name) => format!("its name is {name:?}, too: names must be unique"),
+        Rejected::DuplicateName(name) => format!("its name is {name:?}, too: names must be unique"),
     }
 }

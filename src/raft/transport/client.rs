@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_proto::peer::{MasterInfo, PeerInfo, PeerRequest, PeerResponse, peers_client::PeersClient};
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{
@@ -15,7 +15,7 @@ use tonic::{
 };
 
 use crate::{
-    log::{acknowledged::Acknowledged, codec, types::PeerId},
+    log::{PeerId, acknowledged::Acknowledged, codec},
     settings::Settings,
     transport::{
         MAX_MESSAGE_BYTES, Method,
@@ -37,7 +37,7 @@ pub(crate) enum CallError {
     #[error("another peer answered: {0:?}")]
     OtherPeer(String),
     #[error("invalid answer: {0}")]
-    Nonsense(String),
+    InvalidAnswer(String),
     #[error("no answer within {0:?}")]
     Late(Duration),
 }
@@ -93,7 +93,7 @@ impl PeerClient {
         question: &Q,
     ) -> Result<(PeerInfo, A), CallError> {
         let (other, response) = self.ask(name, address, to, method, codec::encode(question)).await?;
-        let answer = codec::decode(&response.payload).map_err(|error| CallError::Nonsense(error.to_string()))?;
+        let answer = codec::decode(&response.payload).map_err(|error| CallError::InvalidAnswer(error.to_string()))?;
         Ok((other, answer))
     }
 
@@ -133,8 +133,8 @@ impl PeerClient {
         let result = self.send(name, address, to, method, payload).await;
         match &result {
             Ok((other, _)) => {
-                self.acknowledged.answered(name, incarnation_of(other), &before);
-                self.liveness.heard(other, self.now());
+                self.acknowledged.compare_answer(name, incarnation_of(other), &before);
+                self.liveness.record_contact(other, self.now());
                 self.liveness.clear_problems(name);
             }
             Err(error) => self.liveness.report_problem(name, error),
@@ -155,7 +155,7 @@ impl PeerClient {
         let (prover, peer) = (Arc::clone(&self.prover), name.to_owned());
         let asked = async move { connection.ask(&prover, &peer, method, request).await };
         #[cfg(test)]
-        let asked = crate::tests::faults::deliver(address, method, asked);
+        let asked = crate::tests::harness::faults::deliver(address, method, asked);
         let (mut response, is_proven) = asked.await.map_err(CallError::Refused)?;
         let other = self.handshake.check(response.from.take(), is_proven)?;
         if other.name != name || (to != 0 && other.peer != to) {

@@ -8,11 +8,10 @@ use openraft::CommittedLeaderId;
 
 use crate::{
     log::{
-        StoreError,
+        LogId, PeerId, StoreError,
         acknowledged::Incarnation,
         codec::{FORMAT, Kind},
         directory::{Directory, Identity},
-        types::{LogId, PeerId},
     },
     settings::Settings,
 };
@@ -38,7 +37,7 @@ pub(crate) enum Rejected {
     #[error("it belongs to another cluster")]
     Cluster,
     #[error("it has the same name as this peer, {0:?}: names must be unique")]
-    Namesake(String),
+    DuplicateName(String),
 }
 
 /// Writes this peer's info and checks those of others.
@@ -143,7 +142,7 @@ impl Handshake {
             return Err(Rejected::Cluster);
         }
         if other.name == self.settings.name && other.peer != self.peer {
-            return Err(Rejected::Namesake(other.name));
+            return Err(Rejected::DuplicateName(other.name));
         }
         Ok(other)
     }

@@ -5,10 +5,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_proto::peer::PeerInfo;
 
-use crate::log::types::PeerId;
+use crate::log::PeerId;
 
 /// The maximum number of peers whose problems are remembered. Beyond it, problems are logged again.
 const MAX_PROBLEM_PEERS: usize = 64;
@@ -30,7 +30,7 @@ pub(crate) struct Liveness {
 
 impl Liveness {
     /// Records a message of an authenticated peer.
-    pub(crate) fn heard(&self, other: &PeerInfo, at: Millis) {
+    pub(crate) fn record_contact(&self, other: &PeerInfo, at: Millis) {
         let mut known = lock(&self.known);
         match known.get_mut(&other.peer) {
             Some(contact) if contact.name == other.name && contact.advertise == other.advertise => {
@@ -64,13 +64,13 @@ impl Liveness {
         if problems.len() >= MAX_PROBLEM_PEERS && !problems.contains_key(with) {
             problems.clear();
         }
-        let said = problems.entry(with.to_owned()).or_default();
-        if !said.contains(&what) {
+        let logged = problems.entry(with.to_owned()).or_default();
+        if !logged.contains(&what) {
             tracing::warn!(peer = with, reason = what, "cannot reach a peer");
-            if said.len() >= MAX_PROBLEMS_PER_PEER {
-                said.clear();
+            if logged.len() >= MAX_PROBLEMS_PER_PEER {
+                logged.clear();
             }
-            said.insert(what);
+            logged.insert(what);
         }
     }
 

@@ -14,10 +14,7 @@ use openraft::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    log::{
-        store::LogStore,
-        types::{Member, PeerId, Types, Vote},
-    },
+    log::{Member, PeerId, Types, Vote, store::LogStore},
     transport::{
         Method,
         client::{CallError, PeerClient},
@@ -97,7 +94,7 @@ impl RaftNetwork<Types> for PeerLink {
             AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
         };
         // Committed entries are never taken back; others may be.
-        self.client.acknowledged.has(self.target, other.incarnation, stored.min(rpc.leader_commit));
+        self.client.acknowledged.record_stored(self.target, other.incarnation, stored.min(rpc.leader_commit));
         Ok(answer)
     }
 

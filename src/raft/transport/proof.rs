@@ -74,7 +74,7 @@ impl Prover {
             counter: with.counter.fetch_add(1, Ordering::Relaxed),
             mac: Vec::new(),
         };
-        proof.mac = over_request(key, request, method, to, &proof).sign().as_ref().to_vec();
+        proof.mac = mac_of_request(key, request, method, to, &proof).sign().as_ref().to_vec();
         Some(proof)
     }
 
@@ -88,34 +88,34 @@ impl Prover {
         if proof.challenge != challenge.bytes() {
             return ProofCheck::StaleChallenge;
         }
-        let is_genuine = over_request(key, request, method, to, proof).verifies(&proof.mac);
+        let is_genuine = mac_of_request(key, request, method, to, proof).verifies(&proof.mac);
         if is_genuine && challenge.admits(proof.counter) { ProofCheck::Valid } else { ProofCheck::Invalid }
     }
 
     /// Proves an answer. `asked` is the proof of its request.
     pub(super) fn prove_answer(&self, answer: &PeerResponse, asked: Option<&Proof>) -> Option<Proof> {
         let (key, asked) = (self.key.as_ref()?, asked?);
-        let mac = over_answer(key, answer, asked).sign().as_ref().to_vec();
+        let mac = mac_of_answer(key, answer, asked).sign().as_ref().to_vec();
         Some(Proof { mac, ..Proof::default() })
     }
 
     pub(super) fn verify_answer(&self, answer: &PeerResponse, asked: Option<&Proof>) -> bool {
         match (&self.key, asked, &answer.proof) {
-            (Some(key), Some(asked), Some(proof)) => over_answer(key, answer, asked).verifies(&proof.mac),
+            (Some(key), Some(asked), Some(proof)) => mac_of_answer(key, answer, asked).verifies(&proof.mac),
             (key, _, proof) => key.is_none() && proof.is_none(),
         }
     }
 }
 
 /// The parts that a proof covers, each with its length before it.
-struct Covered(hmac::Context);
+struct MacInput(hmac::Context);
 
-impl Covered {
-    fn new(key: &hmac::Key, what: &str) -> Covered {
-        Covered(hmac::Context::with_key(key)).and(what.as_bytes())
+impl MacInput {
+    fn new(key: &hmac::Key, what: &str) -> MacInput {
+        MacInput(hmac::Context::with_key(key)).and(what.as_bytes())
     }
 
-    fn and(mut self, part: &[u8]) -> Covered {
+    fn and(mut self, part: &[u8]) -> MacInput {
         self.0.update(&(part.len() as u64).to_be_bytes());
         self.0.update(part);
         self
@@ -131,8 +131,8 @@ impl Covered {
     }
 }
 
-fn over_request(key: &hmac::Key, request: &PeerRequest, method: Method, to: &str, proof: &Proof) -> Covered {
-    Covered::new(key, "leaseway peer request")
+fn mac_of_request(key: &hmac::Key, request: &PeerRequest, method: Method, to: &str, proof: &Proof) -> MacInput {
+    MacInput::new(key, "leaseway peer request")
         .and(method.name().as_bytes())
         .and(to.as_bytes())
         .and(&proof.challenge)
@@ -143,9 +143,9 @@ fn over_request(key: &hmac::Key, request: &PeerRequest, method: Method, to: &str
         .and(&request.payload)
 }
 
-fn over_answer(key: &hmac::Key, answer: &PeerResponse, asked: &Proof) -> Covered {
+fn mac_of_answer(key: &hmac::Key, answer: &PeerResponse, asked: &Proof) -> MacInput {
     let master = answer.master.as_ref().map(MasterInfo::encode_to_vec).unwrap_or_default();
-    Covered::new(key, "leaseway peer answer")
+    MacInput::new(key, "leaseway peer answer")
         .and(&asked.mac)
         .and(&info(answer.from.as_ref()))
         .and(&master)
@@ -173,7 +173,7 @@ const WINDOW: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Challenge {
     nonce: Nonce,
-    seen: Mutex<Window>,
+    seen: Mutex<ReplayWindow>,
 }
 
 impl Challenge {
@@ -193,14 +193,14 @@ impl Challenge {
 
 /// The counters that were seen.
 #[derive(Debug, Default)]
-struct Window {
+struct ReplayWindow {
     /// The highest counter plus one; zero if there was none.
     next: u64,
     /// One bit for each of the last [`WINDOW`] counters, at the counter modulo [`WINDOW`].
     seen: [u64; WINDOW / 64],
 }
 
-impl Window {
+impl ReplayWindow {
     fn admits(&mut self, counter: u64) -> bool {
         let Some(after) = counter.checked_add(1) else { return false };
         if after > self.next {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_required_exactly_if_there_is_a_secret() {
+    fn a_proof_is_required_if_and_only_if_there_is_a_secret() {
         let (challenge, none) = (Challenge::new(), Prover::new(None));
         let foreign = proven(&prover("other"), &challenge);
         assert_eq!(prover("s").check(&foreign, Method::Append, "b", &challenge), ProofCheck::Invalid);
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn counters_may_arrive_out_of_order_within_the_window() {
-        let mut window = Window::default();
+        let mut window = ReplayWindow::default();
         let most = WINDOW as u64;
         for counter in [5, 3, 4, 0, most, 1] {
             assert!(window.admits(counter), "{counter}");

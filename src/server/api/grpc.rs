@@ -2,20 +2,17 @@
 //!
 //! Each arbiter is a current-thread runtime, on which a connection is served and its requests are decided. One listener
 //! accepts all connections and distributes them ([`distribute`](crate::listen::distribute)): with SO_REUSEPORT, a second
-//! server could silently bind the same port. hyper reads the requests, and [`front`] dispatches them.
+//! server could silently bind the same port. hyper reads the requests, and [`dispatch`] dispatches them.
 
 pub(crate) mod admin;
-mod answer;
 mod capacity;
 mod convert;
-mod front;
+mod dispatch;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod pools;
 mod problems;
 mod push;
-mod request;
-mod shortcut;
 mod status;
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
@@ -36,11 +33,8 @@ use tonic::{
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
-pub use self::shortcut::{GrpcCaller, Shortcut};
-use self::{
-    front::{Clients, ConnectionService, Front},
-    request::BodyLimits,
-};
+pub use self::dispatch::extra_method::{ExtraMethod, GrpcCaller};
+use self::dispatch::{ConnectionService, Dispatcher, HotServices, request_body::BodyLimits};
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
     auth::{Admitted, Authorizer},
@@ -49,7 +43,7 @@ use crate::{
         Accepted, ArbiterConnection, Connection, Listener,
         open_connections::{CLOSE_TIMEOUT, Ending, OpenConnection},
     },
-    node::{NotMaster, Refused},
+    node::{NotMaster, RequestError},
     runtime::signals::until,
 };
 
@@ -80,7 +74,7 @@ pub(crate) async fn serve(
     mut connections: mpsc::UnboundedReceiver<ArbiterConnection>,
     stop: watch::Receiver<bool>,
 ) {
-    let server = Server::new(front(services, authorizer, &limits));
+    let server = Server::new(dispatcher(services, authorizer, &limits));
     let mut stopped = pin!(until(stop.clone()));
     loop {
         let next = tokio::select! {
@@ -97,12 +91,12 @@ pub(crate) async fn serve(
 }
 
 struct Server {
-    front: Arc<Front>,
+    dispatcher: Arc<Dispatcher>,
     http2: http2::Builder<TokioExecutor>,
 }
 
 impl Server {
-    fn new(front: Front) -> Server {
+    fn new(dispatcher: Dispatcher) -> Server {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
@@ -111,7 +105,7 @@ impl Server {
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             // gRPC clients do not use the Date header.
             .auto_date_header(false);
-        Server { front: Arc::new(front), http2 }
+        Server { dispatcher: Arc::new(dispatcher), http2 }
     }
 
     /// Serves one connection, including its handshake.
@@ -120,17 +114,17 @@ impl Server {
         accepted: Accepted,
         stop: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let (front, http2) = (Arc::clone(&self.front), self.http2.clone());
+        let (dispatcher, http2) = (Arc::clone(&self.dispatcher), self.http2.clone());
         async move {
             let open = accepted.open_connection();
             // Boxed, so that the memory of the handshake is freed before the first request.
             let opened = tokio::select! {
                 opened = Box::pin(accepted.open()) => opened,
-                _ = open.told_to_end() => None,
+                _ = open.wait_for_ending() => None,
                 () = until(stop) => None,
             };
             let Some(connection) = opened else { return };
-            let service = ConnectionService::new(front, connection.caller().clone(), Arc::clone(&open));
+            let service = ConnectionService::new(dispatcher, connection.caller().clone(), Arc::clone(&open));
             serve_connection(http2.serve_connection(TokioIo::new(connection), service), open).await;
         }
     }
@@ -143,7 +137,7 @@ async fn serve_connection(served: Served, connection: Arc<OpenConnection>) {
     let ended = tokio::select! {
         biased;
         ended = &mut served => ended,
-        how = connection.told_to_end() => match how {
+        how = connection.wait_for_ending() => match how {
             Ending::Now => return,
             Ending::Soon => {
                 served.as_mut().graceful_shutdown();
@@ -162,19 +156,24 @@ async fn serve_connection(served: Served, connection: Arc<OpenConnection>) {
 
 /// Accepts and serves connections on this thread until `stop`. For listeners with few connections.
 pub(crate) async fn serve_here(listener: Listener, services: Routes, limits: &Limits, stop: watch::Receiver<bool>) {
-    serve_all(listener, Server::new(Front::new(None, body_limits(limits), services)), stop).await;
+    serve_all(listener, Server::new(Dispatcher::new(None, body_limits(limits), services)), stop).await;
 }
 
 /// Like [`serve_here`], with a [`GrpcCaller`] in each request.
 pub(crate) async fn serve_guarded(
     listener: Listener,
     services: Routes,
-    shortcuts: Vec<Shortcut>,
+    extra_methods: Vec<ExtraMethod>,
     authorizer: Arc<Authorizer>,
     limits: &Limits,
     stop: watch::Receiver<bool>,
 ) {
-    serve_all(listener, Server::new(Front::guarded(authorizer, body_limits(limits), services, shortcuts)), stop).await;
+    serve_all(
+        listener,
+        Server::new(Dispatcher::guarded(authorizer, body_limits(limits), services, extra_methods)),
+        stop,
+    )
+    .await;
 }
 
 async fn serve_all(listener: Listener, server: Server, stop: watch::Receiver<bool>) {
@@ -191,7 +190,7 @@ fn body_limits(limits: &Limits) -> BodyLimits {
     BodyLimits { message_bytes: limits.message_bytes, timeout: Duration::from_secs(limits.request_secs) }
 }
 
-fn front(services: GrpcServices, authorizer: Arc<Authorizer>, limits: &Limits) -> Front {
+fn dispatcher(services: GrpcServices, authorizer: Arc<Authorizer>, limits: &Limits) -> Dispatcher {
     let message_bytes = limits.message_bytes;
     let capacity = CapacityServer::new(services.capacity.clone()).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
@@ -206,8 +205,8 @@ fn front(services: GrpcServices, authorizer: Arc<Authorizer>, limits: &Limits) -
         .expect("the descriptors are valid, as tested");
     let others =
         Routes::new(capacity).add_service(status).add_service(push).add_service(health).add_service(reflection);
-    let hot = Clients { capacity: services.capacity, push: services.push, authorizer };
-    Front::new(Some(hot), body_limits(limits), others)
+    let hot = HotServices { capacity: services.capacity, push: services.push, authorizer };
+    Dispatcher::new(Some(hot), body_limits(limits), others)
 }
 
 /// The caller of a request, set by the front. Without it, nothing is permitted.
@@ -217,7 +216,7 @@ fn admitted<T>(request: &tonic::Request<T>, authorizer: &Arc<Authorizer>) -> Adm
 
 /// The error of a follower, for methods whose answers have no field for the master's address.
 fn not_master(why: &NotMaster) -> Status {
-    Status::failed_precondition(Refused::NotMaster(why.clone()).to_string())
+    Status::failed_precondition(RequestError::NotMaster(why.clone()).to_string())
 }
 
 /// The outcome of a change, for the audit log.
@@ -253,7 +252,10 @@ fn unsure(error: &ProposeError) -> Status {
 
 /// A node without peers, for tests.
 #[cfg(test)]
-fn start_node(repository: leaseway_core::Repository, threads: &crate::node::Threads) -> crate::node::NodeHandle {
+fn start_node(
+    repository: leaseway_core::policy::template::Repository,
+    threads: &crate::node::Threads,
+) -> crate::node::NodeHandle {
     let start = crate::node::NodeStart {
         repository,
         access: None,

@@ -3,14 +3,8 @@
 
 mod debug;
 mod json;
-mod live;
 mod metrics;
-mod page;
 mod serving;
-mod text;
-mod view;
-
-use std::sync::Arc;
 
 use axum::{
     Extension, Router,
@@ -20,54 +14,14 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-use leaseway_core::escaped;
-use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::Semaphore;
+use leaseway_core::types::escaped;
 
-use self::view::resources::ResourceCache;
-pub(crate) use self::{
-    live::LivePages,
-    page::PASTED_BYTES,
-    serving::{HostNames, Serving, certified, serve},
-};
+pub(crate) use self::serving::{HostNames, Serving, certified, serve};
 use crate::{
-    api::status::{HealthSources, history::History, survey::Surveyor},
+    api::pages::{self, Pages, live},
     listen::Caller,
-    node::{NodeHandle, NotMaster, server_info::ServerInfo},
+    node::NotMaster,
 };
-
-/// Maximum number of concurrent reads of all holders of a resource.
-const MAX_HOLDER_READS: usize = 2;
-
-/// The data sources of all pages.
-#[derive(Clone)]
-pub(crate) struct Pages {
-    pub(crate) node: NodeHandle,
-    pub(crate) info: ServerInfo,
-    pub(crate) prometheus: PrometheusHandle,
-    pub(crate) health: HealthSources,
-    /// Serializes scrapes.
-    pub(crate) scrapes: Arc<Semaphore>,
-    /// Maximum number of resources with metric series.
-    pub(crate) metrics_resources: usize,
-    pub(crate) history: Arc<History>,
-    pub(crate) surveyor: Arc<Surveyor>,
-    pub(crate) live: Arc<LivePages>,
-    pub(crate) snapshots: Snapshots,
-}
-
-/// State shared by pages, so that many pages cost little more than one.
-#[derive(Clone)]
-pub(crate) struct Snapshots {
-    resources: Arc<ResourceCache>,
-    holder_reads: Arc<Semaphore>,
-}
-
-impl Default for Snapshots {
-    fn default() -> Snapshots {
-        Snapshots { resources: Arc::default(), holder_reads: Arc::new(Semaphore::new(MAX_HOLDER_READS)) }
-    }
-}
 
 pub(crate) fn router(pages: Pages) -> Router {
     let requires_certificates = pages.health.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
@@ -75,7 +29,7 @@ pub(crate) fn router(pages: Pages) -> Router {
         .route("/metrics", get(metrics::render))
         .route("/debug/status", get(debug::status))
         .route("/debug/resources", get(debug::resources))
-        .merge(page::routes())
+        .merge(pages::routes())
         .merge(live::routes())
         .merge(json::routes())
         .route_layer(middleware::from_fn(serving::check_access))
@@ -84,7 +38,7 @@ pub(crate) fn router(pages: Pages) -> Router {
         .route("/readyz", get(readyz))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
         .layer(middleware::from_fn(serving::compress))
-        .layer(middleware::map_response(page::with_headers))
+        .layer(middleware::map_response(pages::with_headers))
         .layer(middleware::from_fn_with_state(requires_certificates, certified));
     #[cfg(feature = "otlp")]
     let router = router.layer(middleware::from_fn(crate::observe::traces::page));
@@ -116,7 +70,7 @@ async fn readyz(
     if let Some(ineligible) = pages.node.ineligible() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {ineligible}\n"));
     }
-    let has_contact = pages.node.has_heard_itself();
+    let has_contact = pages.node.has_master_contact();
     let status = if has_contact { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let master = match pages.node.check() {
         Ok(()) => return (StatusCode::OK, "ready: master\n".to_owned()),

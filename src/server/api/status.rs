@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_proto::{
     admin::{ListPeersResponse, PeerReport, Role},
     status::{GetStatusResponse, Health, Ineligible, LimitUse, Uplink},
@@ -19,7 +19,7 @@ use leaseway_raft::{Mastership, RaftHandle};
 
 use crate::{
     listen::{budget::Budget, open_connections::OpenConnections, tls::Tls},
-    node::{NodeHandle, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
+    node::{NodeHandle, addresses::PeerEndpoints, addresses::ServerInfo},
     observe::metrics,
 };
 
@@ -41,9 +41,9 @@ pub(crate) struct HealthSources {
 impl HealthSources {
     pub(crate) async fn read(&self, node: &NodeHandle, info: &ServerInfo) -> Health {
         let (free_bytes, data_error, slowest_flush_ms) = match &self.stored {
-            Some((quorum, data)) => {
-                let failure = quorum.failure().borrow().as_ref().map(ToString::to_string);
-                let slowest = quorum.slowest_flush().as_millis() as u64;
+            Some((raft, data)) => {
+                let failure = raft.failure().borrow().as_ref().map(ToString::to_string);
+                let slowest = raft.slowest_flush().as_millis() as u64;
                 (free_bytes(data).await, failure.unwrap_or_default(), Some(slowest))
             }
             None => (None, String::new(), None),
@@ -147,9 +147,9 @@ fn uplink(node: &NodeHandle) -> Option<Uplink> {
 }
 
 /// All peers, as known to this one. Only the master has contact with all of them.
-pub(crate) fn peer_list(quorum: &RaftHandle, info: &ServerInfo) -> ListPeersResponse {
-    let mastership = quorum.mastership().borrow().clone();
-    let name = quorum.name().to_owned();
+pub(crate) fn peer_list(raft: &RaftHandle, info: &ServerInfo) -> ListPeersResponse {
+    let mastership = raft.mastership().borrow().clone();
+    let name = raft.name().to_owned();
     let (master, master_admin_address) = match mastership {
         Mastership::Master(_) => (name.clone(), info.admin.to_string()),
         Mastership::Follower { of: Some(master) } => {
@@ -157,9 +157,9 @@ pub(crate) fn peer_list(quorum: &RaftHandle, info: &ServerInfo) -> ListPeersResp
         }
         Mastership::Follower { of: None } | Mastership::Unknown => Default::default(),
     };
-    let is_master = matches!(*quorum.mastership().borrow(), Mastership::Master(_));
-    let peer = quorum.peers().into_iter().map(|peer| report(peer, &name, is_master)).collect();
-    ListPeersResponse { cluster_id: quorum.cluster().unwrap_or_default(), name, master, master_admin_address, peer }
+    let is_master = matches!(*raft.mastership().borrow(), Mastership::Master(_));
+    let peer = raft.peers().into_iter().map(|peer| report(peer, &name, is_master)).collect();
+    ListPeersResponse { cluster_id: raft.cluster().unwrap_or_default(), name, master, master_admin_address, peer }
 }
 
 fn report(peer: leaseway_raft::PeerReport, own: &str, is_master: bool) -> PeerReport {

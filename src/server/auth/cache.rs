@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use leaseway_core::access::{Action, Identity};
+use leaseway_core::policy::access::{Action, Identity};
 
 /// Number of cached decisions: half a megabyte.
 const SLOTS: usize = 1 << 16;

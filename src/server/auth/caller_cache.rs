@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
-use leaseway_core::access::{AccessRequest, Action, Identity, Permissions};
+use leaseway_core::policy::access::{AccessRequest, Action, Identity, Permissions};
 use serde_json::Value;
 use tonic::Status;
 
@@ -67,22 +67,23 @@ impl CallerCache {
         self.caller.as_ref().map(|caller| caller.address)
     }
 
-    /// Authenticates a call by its headers. `None` if everything is allowed.
-    pub(crate) fn subject(&self, headers: &HeaderMap, call: CallKind) -> Result<Option<Arc<Subject>>, Status> {
-        self.authenticate(headers.get(AUTHORIZATION), call)
-    }
-
-    fn authenticate(&self, header: Option<&HeaderValue>, call: CallKind) -> Result<Option<Arc<Subject>>, Status> {
+    /// Authenticates a call by its authorization header. `None` if everything is allowed.
+    pub(crate) fn authenticate(
+        &self,
+        header: Option<&HeaderValue>,
+        call: CallKind,
+    ) -> Result<Option<Arc<Subject>>, Status> {
         if self.authorizer.is_open() || self.caller.as_ref().is_some_and(|caller| caller.is_in_process) {
             return Ok(None);
         }
         self.recognise(header).map(Some).map_err(|error| self.authorizer.refuse(self.address(), call, &error))
     }
 
-    /// As [`subject`](Self::subject), for a call whose actions are checked later.
+    /// As [`authenticate`](Self::authenticate), for a call whose actions are checked later.
     pub(crate) fn admit(self: &Arc<Self>, headers: &HeaderMap, call: CallKind) -> Result<Admitted, Status> {
-        let subject = self.subject(headers, call)?;
-        Ok(Admitted { caller_cache: Arc::clone(self), header: headers.get(AUTHORIZATION).cloned(), subject })
+        let header = headers.get(AUTHORIZATION);
+        let subject = self.authenticate(header, call)?;
+        Ok(Admitted { caller_cache: Arc::clone(self), header: header.cloned(), subject })
     }
 
     fn recognise(&self, header: Option<&HeaderValue>) -> Result<Arc<Subject>, Arc<CredentialError>> {
@@ -180,7 +181,7 @@ impl Admitted {
     /// A call of an unknown caller, which any policy denies.
     pub(crate) fn unknown(authorizer: &Arc<Authorizer>) -> Admitted {
         let caller_cache = Arc::new(CallerCache::new(Arc::clone(authorizer), None));
-        let subject = caller_cache.subject(&HeaderMap::new(), CallKind::Other).ok().flatten();
+        let subject = caller_cache.authenticate(None, CallKind::Other).ok().flatten();
         Admitted { caller_cache, header: None, subject }
     }
 

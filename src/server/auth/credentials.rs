@@ -6,7 +6,7 @@ use std::{
 };
 
 use http::HeaderValue;
-use leaseway_core::access::Identity;
+use leaseway_core::policy::access::Identity;
 use subtle::ConstantTimeEq as _;
 
 use super::{

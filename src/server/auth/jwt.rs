@@ -15,7 +15,7 @@ use jsonwebtoken::{
     errors::{Error, ErrorKind},
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse},
 };
-use leaseway_core::access::{Identity, IdentityError};
+use leaseway_core::policy::access::{Identity, IdentityError};
 use serde_json::{Map, Value};
 
 /// Accepted difference between the clocks of issuers and of this server, in seconds.
@@ -69,7 +69,7 @@ pub(super) enum JwtError {
 }
 
 fn with_id(key: Option<&str>) -> String {
-    key.map_or_else(String::new, |key| format!(" with the id `{}`", leaseway_core::escaped(key)))
+    key.map_or_else(String::new, |key| format!(" with the id `{}`", leaseway_core::types::escaped(key)))
 }
 
 /// The keys of a file, and the requirements for tokens.

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use leaseway_core::access::{Identity, IdentityError};
+use leaseway_core::policy::access::{Identity, IdentityError};
 use ring::digest::{SHA256, digest};
 
 /// The format of a line.

@@ -1,6 +1,6 @@
 //! `access:`, the list of rules. Warns about rules and keys without effect.
 
-use leaseway_core::access::{Action, Actions, Identity, PLACEHOLDER, Pattern, Policy, Rule};
+use leaseway_core::policy::access::{Action, Actions, Identity, PLACEHOLDER, Pattern, Policy, Rule};
 
 use super::{
     diagnostic::{Findings, Position},

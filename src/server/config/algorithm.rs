@@ -3,8 +3,11 @@
 use std::{collections::HashSet, ops::RangeInclusive};
 
 use leaseway_core::{
-    AlgorithmKind, Amount, CLIENT_PARAMETER, LEASE_PARAMETER, Millis, NamedParameter, ParameterError,
-    REFRESH_PARAMETER, Settings,
+    policy::{
+        parameters::{CLIENT_PARAMETER, LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER},
+        settings::{AlgorithmKind, Settings},
+    },
+    types::{Amount, Millis},
 };
 
 use super::{

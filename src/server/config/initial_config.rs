@@ -5,7 +5,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use leaseway_core::{Millis, Repository, Settings};
+use leaseway_core::{
+    policy::{settings::Settings, template::Repository},
+    types::Millis,
+};
 use leaseway_raft::Configuration;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Limits on all state that requests can create. docs/reference/limits.md lists the answers beyond them.
 
-use leaseway_core::PrincipalShare;
+use leaseway_core::types::PrincipalShare;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {

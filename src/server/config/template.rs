@@ -4,7 +4,12 @@
 use std::collections::HashMap;
 
 use leaseway_core::{
-    AlgorithmKind, Amount, AmountError, ClientRule, ClientRules, Glob, Repository, SafeCapacity, Template,
+    policy::{
+        client_rules::{ClientRule, ClientRules},
+        settings::{AlgorithmKind, SafeCapacity},
+        template::{Repository, Template},
+    },
+    types::{Amount, AmountError, Glob},
 };
 
 use super::{

@@ -7,7 +7,7 @@ mod hostile;
 mod refused;
 mod yaml;
 
-use leaseway_core::{Repository, Template};
+use leaseway_core::policy::template::{Repository, Template};
 
 use super::parse;
 

@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, collections::HashMap, ops::RangeInclusive, rc::Rc, slice};
 
-use leaseway_core::{Amount, nearest};
+use leaseway_core::{policy::parameters::nearest, types::Amount};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
 
 pub use super::diagnostic::Findings;

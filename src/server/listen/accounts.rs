@@ -1,8 +1,8 @@
 //! Accounts of principals: how much of each shared resource a principal uses.
 //!
 //! A caller with a proven identity is a principal, whatever its addresses. Other callers are told apart by address: a
-//! principal is an IPv4 address or an IPv6 /64, because a machine that has one address of a /64 has all of them. What
-//! requests leave behind is charged until it is gone, even if the connection ends before.
+//! principal is an IPv4 address or an IPv6 /64, because a machine that has one address of a /64 has all of them. State
+//! that requests create is charged until it is removed, even after the connection has ended.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::types::{Principal, PrincipalShare};
 use tokio::sync::Semaphore;
 
 /// Maximum number of requests for many resources that are processed at the same time for one principal.
@@ -227,12 +227,12 @@ impl Accounts {
         by_key.retain(|_, account| {
             // Two references are those of the tables.
             let is_unused = Arc::strong_count(account) == 2 && account.is_unused();
-            let is_to_go = is_unused && account.was_unused.load(Ordering::Relaxed);
+            let is_expired = is_unused && account.was_unused.load(Ordering::Relaxed);
             account.was_unused.store(is_unused, Ordering::Relaxed);
-            if is_to_go {
+            if is_expired {
                 by_principal.remove(&account.principal);
             }
-            !is_to_go
+            !is_expired
         });
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_forgotten_when_it_has_was_unused_for_a_while() {
+    fn an_account_unused_at_two_sweeps_is_dropped() {
         let accounts = Accounts::default();
         let first = accounts.of_address(address("10.0.0.1")).principal();
         accounts.sweep();

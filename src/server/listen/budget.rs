@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 use bytes::{Buf, Bytes};
-use leaseway_core::PrincipalShare;
+use leaseway_core::types::PrincipalShare;
 use tonic::Status;
 
 use crate::{config::limits::Limits, listen::accounts::Account};
@@ -25,6 +25,8 @@ const BLOCK: usize = 16 << 10;
 pub(crate) const REQUEST: usize = 1 << 10;
 /// The charge of each entry of a request except the first.
 pub(crate) const ENTRY: usize = 512;
+/// Nested entries that take as much memory as one top-level entry.
+pub(crate) const NESTED_PER_ENTRY: usize = 16;
 
 /// The budget of the process.
 #[derive(Debug)]
@@ -107,7 +109,7 @@ pub(crate) struct ConnectionBudget {
     calls: AtomicU64,
 }
 
-/// A snapshot of a connection. Two equal ones mean that nothing has happened in between.
+/// A snapshot of a connection. If two snapshots are equal, nothing happened in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Activity {
     calls: u64,
@@ -325,7 +327,7 @@ impl Buf for ChargedBytes {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::PrincipalShare;
+    use leaseway_core::types::PrincipalShare;
 
     use super::*;
     use crate::listen::accounts::Accounts;

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use leaseway_core::{access::Identity, escaped};
+use leaseway_core::{policy::access::Identity, types::escaped};
 use leaseway_tls::Names;
 
 use crate::listen::{accounts::RequestOrigin, open_connections::OpenConnection};

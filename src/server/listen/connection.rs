@@ -14,7 +14,7 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-use super::{caller::Caller, opening::PREFACE};
+use super::{caller::Caller, protocol_detection::PREFACE};
 use crate::{
     listen::open_connections::{ConnectionPermit, Ending},
     runtime::coop::CoopBudget,
@@ -30,7 +30,7 @@ pub(super) enum Stream {
 /// A connection that is ready to be served. It counts as open until it is dropped.
 pub(crate) struct Connection {
     stream: Stream,
-    /// The number of bytes of the HTTP/2 preface that were read already and have to be read again.
+    /// The number of bytes of the HTTP/2 preface still to be replayed to the reader.
     preface_left: u8,
     coop: CoopBudget,
     caller: Caller,
@@ -46,11 +46,12 @@ impl Connection {
         Connection { stream, preface_left, coop: CoopBudget::default(), caller, ending: None, _permit: permit }
     }
 
-    /// Makes it end by itself when it should end soon, if the service does not do that.
+    /// Makes reads return the end of the stream when the connection is asked to close. For services that do not watch for
+    /// that.
     pub(super) fn ending_by_itself(mut self) -> Connection {
         let connection = Arc::clone(&self.caller.connection);
         self.ending = Some(Box::pin(async move {
-            if connection.told_to_end().await == Ending::WhenDone {
+            if connection.wait_for_ending().await == Ending::WhenDone {
                 std::future::pending::<()>().await;
             }
         }));

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::access::Identity;
+use leaseway_core::policy::access::Identity;
 use leaseway_tls::{HANDSHAKE_DEADLINE, Protocol, ServerTls};
 use tokio::{
     io::DuplexStream,
@@ -19,8 +19,8 @@ use tokio_stream::{Stream, wrappers::ReceiverStream};
 use super::{
     caller::Caller,
     connection::{self, Connection},
-    opening::{Opening, opening, read_preface, refuse},
     pending_handshakes::{HandshakePermit, PendingHandshakes},
+    protocol_detection::{DetectedProtocol, detect_protocol, read_preface, refuse},
 };
 use crate::{
     config::listeners::Service,
@@ -159,9 +159,9 @@ impl Accepted {
             }
         };
         let stream = TcpStream::from_std(stream).map_err(|_| Refusal::Gone)?;
-        let (mut stream, names) = match (opening(&stream).await.map_err(|_| Refusal::Gone)?, tls) {
-            (Opening::Closed, _) => return Err(Refusal::Gone),
-            (Opening::Tls, Some(tls)) => {
+        let (mut stream, names) = match (detect_protocol(&stream).await.map_err(|_| Refusal::Gone)?, tls) {
+            (DetectedProtocol::Closed, _) => return Err(Refusal::Gone),
+            (DetectedProtocol::Tls, Some(tls)) => {
                 let secured = tls.accept(stream).await.map_err(|error| Refusal::Because(error.to_string()))?;
                 (connection::Stream::Tls(Box::new(secured.stream)), secured.names)
             }
@@ -192,18 +192,20 @@ impl Accepted {
 }
 
 /// Whether a connection without TLS begins with the protocol of the service.
-fn is_right(opening: Opening, service: Service) -> bool {
+fn is_right(opening: DetectedProtocol, service: Service) -> bool {
     match service.protocol() {
-        Protocol::Http2 => opening == Opening::Http2,
+        Protocol::Http2 => opening == DetectedProtocol::Http2,
         // hyper answers invalid requests.
-        Protocol::Http1 => matches!(opening, Opening::Http1 | Opening::Http2 | Opening::Other),
+        Protocol::Http1 => {
+            matches!(opening, DetectedProtocol::Http1 | DetectedProtocol::Http2 | DetectedProtocol::Other)
+        }
     }
 }
 
 /// The answer to a client with another protocol, and the log text.
-fn mismatch(opening: Opening, has_tls: bool) -> (&'static str, &'static str) {
+fn mismatch(opening: DetectedProtocol, has_tls: bool) -> (&'static str, &'static str) {
     match opening {
-        Opening::Tls => {
+        DetectedProtocol::Tls => {
             ("this server does not speak TLS: use http://", "it speaks TLS, which needs --tls-cert and --tls-key here")
         }
         _ if has_tls => ("this server speaks TLS: use https:// or --tls-ca FILE", "it does not speak TLS"),

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::types::{Principal, PrincipalShare};
 use slab::Slab;
 use tokio::sync::watch;
 
@@ -115,7 +115,8 @@ impl OpenConnection {
         Principal(self.principal.load(Ordering::Relaxed))
     }
 
-    /// Charges it to an identity, unless it is charged to one already. `false` if that one has its share.
+    /// Charges the connection to an identity, unless one is charged already. Returns `false` if the identity has used up
+    /// its share.
     pub(crate) fn count_to(&self, account: &Arc<Account>) -> bool {
         if self.is_known.load(Ordering::Relaxed) {
             return true;
@@ -171,7 +172,7 @@ impl OpenConnection {
     }
 
     /// Waits until it is asked to close.
-    pub(crate) async fn told_to_end(&self) -> Ending {
+    pub(crate) async fn wait_for_ending(&self) -> Ending {
         let mut ending = self.ending.subscribe();
         let told = ending.wait_for(Option::is_some).await.ok().and_then(|told| *told);
         told.unwrap_or(Ending::Now)
@@ -218,8 +219,8 @@ impl ConnectionTable {
         self.taken.by_principal().any(|(_, count)| count > own + 1)
     }
 
-    /// Ends the connection that has been idle for longest, of the principal with most connections, if that has more
-    /// than the newcomer would have.
+    /// Closes the longest-idle connection of the principal with the most connections, if that principal has more
+    /// connections than the newcomer would have.
     fn make_room(&mut self, newcomer: Principal) -> bool {
         let own = self.taken.of(newcomer);
         let largest = self.taken.by_principal().max_by_key(|(principal, count)| (*count, *principal));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leaseway_core::PrincipalShare;
+use leaseway_core::types::PrincipalShare;
 use leaseway_tls::{ClientCertificates, Credentials, Files, Protocol, ServerTls};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

@@ -1,6 +1,6 @@
 //! Stores what operators set for resources: assignments in pools, and the load of protected resources.
 //!
-//! It outlives the resources, which are retired and created again. With peers the quorum stores it; otherwise it lasts as
+//! It outlives the resources, which are retired and created again. With peers it is stored in the Raft log; otherwise it lasts as
 //! long as the process, and the answer to the operator says so. The notes of pools, which only peers store, are read
 //! here as well.
 //!
@@ -12,7 +12,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
+use leaseway_core::{
+    policy::overrides::Load,
+    pool::{Assigned, PoolNotes},
+    types::{HolderKind, Millis},
+};
 use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
 
 /// Where assignments and loads are stored.
@@ -34,8 +38,8 @@ pub(crate) struct Override {
 }
 
 impl AssignmentStore {
-    pub(crate) fn new(quorum: Option<&RaftHandle>) -> AssignmentStore {
-        quorum.map_or_else(|| AssignmentStore::Process(Arc::default()), |quorum| AssignmentStore::Peers(quorum.clone()))
+    pub(crate) fn new(raft: Option<&RaftHandle>) -> AssignmentStore {
+        raft.map_or_else(|| AssignmentStore::Process(Arc::default()), |raft| AssignmentStore::Peers(raft.clone()))
     }
 
     /// Whether it outlives this process.
@@ -46,7 +50,7 @@ impl AssignmentStore {
     /// The assignments of a pool.
     pub(crate) fn assignments(&self, resource: &str) -> Vec<(HolderKind, Arc<str>, Assigned)> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|state| {
+            AssignmentStore::Peers(raft) => raft.read(|state| {
                 let assignments = state.assignments(resource);
                 assignments.map(|(kind, holder, assigned)| (kind, Arc::clone(holder), assigned)).collect()
             }),
@@ -61,7 +65,7 @@ impl AssignmentStore {
     /// The assignment of a holder.
     pub(crate) fn assigned(&self, resource: &str, (kind, holder): &HolderName) -> Option<Assigned> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|state| state.assigned(resource, *kind, holder)),
+            AssignmentStore::Peers(raft) => raft.read(|state| state.assigned(resource, *kind, holder)),
             AssignmentStore::Process(overrides) => {
                 lock(overrides).get(resource)?.assignments.get(&(*kind, Arc::clone(holder))).copied()
             }
@@ -71,7 +75,7 @@ impl AssignmentStore {
     /// The notes of a pool from earlier masters or incarnations. Only peers store them.
     pub(crate) fn pool(&self, resource: &str, now: Millis) -> Option<PoolNotes> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|state| state.pool(resource).map(|pool| pool.notes(now))),
+            AssignmentStore::Peers(raft) => raft.read(|state| state.pool(resource).map(|pool| pool.notes(now))),
             AssignmentStore::Process(_) => None,
         }
     }
@@ -79,7 +83,7 @@ impl AssignmentStore {
     /// The load of a resource, if it was set.
     pub(crate) fn load_of(&self, resource: &str) -> Option<Load> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|state| state.load(resource)),
+            AssignmentStore::Peers(raft) => raft.read(|state| state.load(resource)),
             AssignmentStore::Process(overrides) => lock(overrides).get(resource)?.load,
         }
     }
@@ -96,10 +100,10 @@ impl AssignmentStore {
             return Ok(());
         }
         match self {
-            AssignmentStore::Peers(quorum) => {
+            AssignmentStore::Peers(raft) => {
                 let (kind, id) = holder;
                 let command = Command::Assignment { resource: Arc::clone(resource), kind, holder: id, assigned };
-                propose(quorum, master_lease, command).await?;
+                propose(raft, master_lease, command).await?;
             }
             AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| match assigned {
                 Some(assigned) => drop(overrides.assignments.insert(holder, assigned)),
@@ -120,8 +124,8 @@ impl AssignmentStore {
             return Ok(());
         }
         match self {
-            AssignmentStore::Peers(quorum) => {
-                propose(quorum, master_lease, Command::Load { resource: Arc::clone(resource), load }).await?;
+            AssignmentStore::Peers(raft) => {
+                propose(raft, master_lease, Command::Load { resource: Arc::clone(resource), load }).await?;
             }
             AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| overrides.load = load),
         }
@@ -129,13 +133,9 @@ impl AssignmentStore {
     }
 }
 
-async fn propose(
-    quorum: &RaftHandle,
-    master_lease: Option<&MasterLease>,
-    command: Command,
-) -> Result<(), ProposeError> {
+async fn propose(raft: &RaftHandle, master_lease: Option<&MasterLease>, command: Command) -> Result<(), ProposeError> {
     let master_lease = master_lease.expect("a master with peers has a lease");
-    quorum.propose(master_lease, vec![command]).await
+    raft.propose(master_lease, vec![command]).await
 }
 
 fn lock(overrides: &Mutex<HashMap<Arc<str>, Override>>) -> MutexGuard<'_, HashMap<Arc<str>, Override>> {
@@ -153,7 +153,7 @@ fn change(all: &Mutex<HashMap<Arc<str>, Override>>, resource: &Arc<str>, change:
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::Amount;
+    use leaseway_core::types::Amount;
 
     use super::*;
 

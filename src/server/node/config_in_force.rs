@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Overrides, Repository, Settings, access::Policy};
+use leaseway_core::policy::{access::Policy, overrides::Overrides, settings::Settings, template::Repository};
 
 use crate::config::Loaded;
 
@@ -23,7 +23,7 @@ pub(crate) struct ConfigInForce {
 }
 
 impl ConfigInForce {
-    pub(crate) fn says_the_same_as(&self, loaded: &Loaded) -> bool {
+    pub(crate) fn is_same_as(&self, loaded: &Loaded) -> bool {
         (&self.repository, &self.access) == (&loaded.repository, &loaded.access)
     }
 

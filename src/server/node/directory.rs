@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_raft::MasterLease;
 
-use super::{peer_endpoints::PeerEndpoints, refused::NotMaster, resource_actor::ResourceHandle};
+use super::{addresses::PeerEndpoints, request_error::NotMaster, resource_actor::ResourceHandle};
 
 /// The role of this peer.
 #[derive(Debug, Clone)]

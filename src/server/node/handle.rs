@@ -1,25 +1,30 @@
-//! The handle to the node that the other parts of the server have. Requests go to their resources directly; what changes
-//! the node is a message to its actor.
+//! The handle to the node. Requests go directly to their resources; changes of the node are messages to its actor.
 
+mod child_nodes;
+pub(crate) mod plan;
 mod reports;
+mod startup_gate;
 
 use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Addr, Handler, Message};
 use futures_util::future::join_all;
 use leaseway_core::engine::LostMastership;
-use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
+use leaseway_core::{
+    policy::{access::Policy, settings::Settings, template::Repository},
+    resource::{Answer, Request, Resource},
+    types::{HolderKind, Millis, Principal},
+};
 use leaseway_raft::{Ineligible, MasterLease, RaftHandle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use self::{child_nodes::ChildNodes, startup_gate::StartupGate};
 use super::{
     config_in_force::ConfigInForce,
     directory::Role,
-    node_actor::{Configure, FollowQuorum, HandOver, NodeActor, NodeShared, NodeStart, Open, Ping, Reject, Tick},
-    on_end::OnEnd,
-    refused::{NotMaster, Refused},
+    node_actor::{Configure, FollowRaft, HandOver, NodeActor, NodeShared, NodeStart, Open, Ping, Reject, Tick},
+    request_error::{NotMaster, RequestError},
     resource_actor::{Full, Operate, PendingAnswer, ResourceHandle, SendError, YieldOnce},
-    startup_gate::StartupGate,
     uplink_actor::{Parent, UplinkReport},
 };
 use crate::{
@@ -28,13 +33,15 @@ use crate::{
     listen::accounts::RequestOrigin,
     node::{
         assignment_store::AssignmentStore,
-        children::Children,
-        subscribers::Subscribers,
-        watchers::{TooManyWatchers, Watch},
+        streams::{
+            hints::{TooManyWatchers, Watch},
+            pool_events::Subscribers,
+        },
     },
     runtime::{
         clock::Clock,
         coop::{ChunkPermit, ENTRIES, pause},
+        drop_guard::DropGuard,
     },
 };
 
@@ -53,15 +60,15 @@ pub(crate) struct NodeHandle {
     startup_gate: StartupGate,
     /// One plan is made at a time.
     planning: Arc<Semaphore>,
-    children: Arc<Children>,
+    children: Arc<ChildNodes>,
     pub(crate) clock: Clock,
     pub(crate) limits: Arc<Limits>,
 }
 
-fn busy(full: Full, id: &str) -> Refused {
+fn busy(full: Full, id: &str) -> RequestError {
     match full {
-        Full::InAll => Refused::Busy(id.to_owned()),
-        Full::OfPrincipal => Refused::QueueShare(id.to_owned()),
+        Full::InAll => RequestError::Busy(id.to_owned()),
+        Full::OfPrincipal => RequestError::QueueShare(id.to_owned()),
     }
 }
 
@@ -72,7 +79,7 @@ impl NodeHandle {
         let (master_known, has_known) = watch::channel(start.membership.is_none());
         let (clock, limits) = (start.clock, Arc::clone(&start.limits));
         NodeHandle {
-            addr: NodeActor::start(start, Arc::clone(&shared), master_known, OnEnd::new(on_failure)),
+            addr: NodeActor::start(start, Arc::clone(&shared), master_known, DropGuard::new(on_failure)),
             shared,
             startup_gate: StartupGate::new(has_known),
             planning: Arc::new(Semaphore::new(1)),
@@ -84,7 +91,7 @@ impl NodeHandle {
 
     /// Submits a request to a resource, and creates the resource if needed.
     #[cfg(test)]
-    pub(crate) async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
+    pub(crate) async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, RequestError> {
         self.submit_from(id, &request, None).await
     }
 
@@ -94,7 +101,7 @@ impl NodeHandle {
         id: &str,
         request: &Request,
         from: Option<RequestOrigin>,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, RequestError> {
         let mut dead = None;
         let asked = self.submit_if_alive(id, request, from)?;
         if let Some(asked) = asked {
@@ -116,8 +123,8 @@ impl NodeHandle {
         id: &str,
         request: &Request,
         from: Option<RequestOrigin>,
-    ) -> Result<Option<PendingAnswer>, Refused> {
-        let Some(handle) = self.shared.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
+    ) -> Result<Option<PendingAnswer>, RequestError> {
+        let Some(handle) = self.shared.directory.look_up(id).map_err(RequestError::NotMaster)? else { return Ok(None) };
         handle.submit(request.clone(), from).map(Some).map_err(|full| busy(full, id))
     }
 
@@ -128,9 +135,9 @@ impl NodeHandle {
         request: &Request,
         from: Option<RequestOrigin>,
         mut dead: Option<u64>,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, RequestError> {
         for _ in 0..TRIES {
-            let known = self.shared.directory.look_up(id).map_err(Refused::NotMaster)?;
+            let known = self.shared.directory.look_up(id).map_err(RequestError::NotMaster)?;
             let known = known.filter(|handle| Some(handle.generation()) != dead);
             let handle = match known {
                 Some(handle) => handle,
@@ -142,7 +149,7 @@ impl NodeHandle {
             }
             dead = Some(handle.generation());
         }
-        Err(Refused::Failed(id.to_string()))
+        Err(RequestError::Failed(id.to_string()))
     }
 
     /// As [`submit_from`](Self::submit_from), for several resources. All requests are submitted before any answer is
@@ -152,7 +159,7 @@ impl NodeHandle {
         &self,
         requests: &[(String, Request)],
         from: Option<RequestOrigin>,
-    ) -> Vec<Result<Answer, Refused>> {
+    ) -> Vec<Result<Answer, RequestError>> {
         let account =
             from.filter(|_| requests.len() > ENTRIES).and_then(|from| self.shared.accounts.of(from.principal));
         let turn = match &account {
@@ -194,7 +201,7 @@ impl NodeHandle {
     }
 
     /// Submits a request to a resource if it is alive.
-    pub(crate) async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
+    pub(crate) async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, RequestError> {
         let Some(asked) = self.submit_if_alive(id, &request, None)? else { return Ok(None) };
         asked.await.transpose().map_err(|LostMastership| self.lost_mastership())
     }
@@ -205,17 +212,17 @@ impl NodeHandle {
         &self,
         id: &Arc<str>,
         work: impl Fn(&mut Resource, Millis) -> T + Clone + Send + 'static,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, RequestError> {
         let mut dead = None;
         for _ in 0..TRIES {
-            self.check().map_err(Refused::NotMaster)?;
+            self.check().map_err(RequestError::NotMaster)?;
             let known = self.shared.directory.get(id).filter(|handle| Some(handle.generation()) != dead);
             let handle = match known {
                 Some(handle) => handle,
                 None => self.open(id, dead, None).await?,
             };
             match handle.ask(Operate(work.clone())) {
-                Err(SendError::Busy) => return Err(Refused::Busy(id.to_string())),
+                Err(SendError::Busy) => return Err(RequestError::Busy(id.to_string())),
                 Err(SendError::Gone) => {}
                 Ok(done) => {
                     if let Ok(Some(done)) = done.await {
@@ -225,8 +232,8 @@ impl NodeHandle {
             }
             dead = Some(handle.generation());
         }
-        self.check().map_err(Refused::NotMaster)?;
-        Err(Refused::Failed(id.to_string()))
+        self.check().map_err(RequestError::NotMaster)?;
+        Err(RequestError::Failed(id.to_string()))
     }
 
     pub(crate) fn assignment_store(&self) -> &AssignmentStore {
@@ -238,7 +245,7 @@ impl NodeHandle {
     }
 
     /// The child nodes that have asked.
-    pub(crate) fn children(&self) -> &Children {
+    pub(crate) fn children(&self) -> &ChildNodes {
         &self.children
     }
 
@@ -251,9 +258,9 @@ impl NodeHandle {
         self.shared.parent.is_none().then(|| self.config().settings_for(id))
     }
 
-    /// The answer to a request that this peer may not decide: who is master, if that is known.
-    fn lost_mastership(&self) -> Refused {
-        Refused::NotMaster(self.check().err().unwrap_or(NotMaster { master: None }))
+    /// The error for a request that needs the master. Names the master, if it is known.
+    fn lost_mastership(&self) -> RequestError {
+        RequestError::NotMaster(self.check().err().unwrap_or(NotMaster { master: None }))
     }
 
     /// Whether this peer may decide now.
@@ -261,18 +268,18 @@ impl NodeHandle {
         self.shared.directory.role().check(self.clock.at())
     }
 
-    fn quorum(&self) -> Option<&RaftHandle> {
-        self.shared.membership.as_ref().map(|membership| &membership.quorum)
+    fn raft(&self) -> Option<&RaftHandle> {
+        self.shared.membership.as_ref().map(|membership| &membership.raft)
     }
 
     /// Whether this peer is master, or is in contact with the master as a voter.
-    pub(crate) fn has_heard_itself(&self) -> bool {
-        self.quorum().is_none_or(RaftHandle::hears_master)
+    pub(crate) fn has_master_contact(&self) -> bool {
+        self.raft().is_none_or(RaftHandle::gets_heartbeats)
     }
 
     /// Why this peer neither votes nor serves, if so.
     pub(crate) fn ineligible(&self) -> Option<Ineligible> {
-        self.quorum().and_then(RaftHandle::ineligible)
+        self.raft().and_then(RaftHandle::ineligible)
     }
 
     /// The lease of this master. `None` for a server without peers.
@@ -290,8 +297,8 @@ impl NodeHandle {
         id: &Arc<str>,
         dead: Option<u64>,
         from: Option<RequestOrigin>,
-    ) -> Result<ResourceHandle, Refused> {
-        self.tell(Open { id: Arc::clone(id), dead, from }).await.map_err(|Gone| Refused::ShuttingDown)?
+    ) -> Result<ResourceHandle, RequestError> {
+        self.tell(Open { id: Arc::clone(id), dead, from }).await.map_err(|Gone| RequestError::ShuttingDown)?
     }
 
     async fn tell<M: Message<Result: Send> + Send + 'static>(&self, message: M) -> Result<M::Result, Gone>
@@ -323,9 +330,9 @@ impl NodeHandle {
         self.tell(Configure(ConfigInForce { repository, access, version, source, ..ConfigInForce::default() })).await
     }
 
-    /// Applies the state of the quorum now rather than with the next poll.
-    pub(crate) async fn look_at_facts(&self) -> Result<(), Gone> {
-        self.tell(FollowQuorum).await
+    /// Applies the Raft state now rather than with the next poll.
+    pub(crate) async fn apply_raft_state(&self) -> Result<(), Gone> {
+        self.tell(FollowRaft).await
     }
 
     /// Records why a configuration was refused. The old one stays in force.
@@ -381,7 +388,7 @@ impl NodeHandle {
 
     /// Committed data that other peers have lost, in words.
     pub(crate) fn losses(&self) -> Vec<String> {
-        self.quorum().map_or_else(Vec::new, RaftHandle::losses)
+        self.raft().map_or_else(Vec::new, RaftHandle::losses)
     }
 
     /// Waits until no other plan is made, because each copies all holders of a resource.

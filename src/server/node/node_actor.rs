@@ -2,9 +2,9 @@
 //! force. It supervises the resources and the uplink. Requests for resources that are alive do not pass through it: the
 //! [directory](super::directory) is shared with the handles.
 
-mod committed;
-mod election;
-mod opening;
+mod mastership;
+mod raft_state;
+mod resources;
 
 use std::{
     collections::HashMap,
@@ -16,30 +16,34 @@ use std::{
 
 use actix::{Actor, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, ResponseFuture};
 use futures_util::future::join_all;
-use leaseway_core::{Millis, NodeInstance, Overrides, Repository, access::Policy};
+use leaseway_core::{
+    policy::{access::Policy, overrides::Overrides, template::Repository},
+    resource::NodeInstance,
+    types::Millis,
+};
 use leaseway_raft::{KeptOverride, Mastership, RaftHandle};
 use tokio::sync::watch;
 
 use super::{
     config_in_force::ConfigInForce,
     directory::{Directory, Role},
-    note_turns::NoteTurns,
-    notices::Notices,
-    on_end::OnEnd,
-    refused::Refused,
-    resource_actor::{self, ResourceHandle},
+    request_error::RequestError,
+    resource_actor::{self, ResourceHandle, note_rate_limit::NoteRateLimiter, uplink_notices::UplinkNotices},
     uplink_actor::{self, Parent, UplinkContext, UplinkStatus, UplinkTask},
 };
 use crate::{
     auth::Authorizer,
     config::{initial_config::InitialConfiguration, limits::Limits},
     listen::accounts::{Accounts, RequestOrigin, ResourcePlace},
-    node::{assignment_store::AssignmentStore, subscribers::Subscribers, watchers::Watchers},
+    node::{
+        assignment_store::AssignmentStore,
+        streams::{hints::Watchers, pool_events::Subscribers},
+    },
     observe::{
         changes::{Change, ChangeKind},
         metrics,
     },
-    runtime::clock::Clock,
+    runtime::{clock::Clock, drop_guard::DropGuard},
 };
 
 /// The capacity of the mailbox. Beyond it senders wait.
@@ -49,10 +53,10 @@ const PART_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of pools that write their last notes at the same time.
 const PART_AT_ONCE: usize = 64;
 
-/// The part of a node in the quorum of its peers.
+/// The Raft handle and settings of a server with peers.
 #[derive(Clone)]
 pub(crate) struct Membership {
-    pub(crate) quorum: RaftHandle,
+    pub(crate) raft: RaftHandle,
     pub(crate) handover: Handover,
     /// The configuration that this peer was started with.
     pub(crate) initial: Arc<InitialConfiguration>,
@@ -120,8 +124,8 @@ impl NodeShared {
             directory: Directory::new(if membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) }),
             config: watch::Sender::new(Arc::new(first)),
             watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
-            subscribers: Arc::new(Subscribers::telling(Arc::clone(authorizer.audit().changes()))),
-            assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.quorum)),
+            subscribers: Arc::new(Subscribers::with_changes(Arc::clone(authorizer.audit().changes()))),
+            assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.raft)),
             authorizer: Arc::clone(authorizer),
             accounts: Arc::clone(accounts),
             holders: Arc::default(),
@@ -150,7 +154,7 @@ pub(super) struct NodeActor {
     resource_places: HashMap<Arc<str>, ResourcePlace>,
     /// When this peer took its role. Learning mode counts from here.
     since: Millis,
-    /// The newest decision of the quorum.
+    /// The newest mastership reported by Raft.
     mastership: Mastership,
     /// Becomes true when a master is first known.
     master_known: watch::Sender<bool>,
@@ -160,19 +164,19 @@ pub(super) struct NodeActor {
     has_warned_of_difference: bool,
     /// The newest configuration of the peers that was adopted or refused.
     adopted: u64,
-    /// The overrides in force, …
+    /// The overrides in force.
     overrides: Arc<Overrides>,
-    /// … and as the quorum stores them.
+    /// The same overrides, as Raft stores them.
     kept_overrides: Vec<(Arc<str>, KeptOverride)>,
-    note_turns: NoteTurns,
+    note_rate_limiter: NoteRateLimiter,
     /// `None` for a root.
-    notices: Option<Arc<Notices>>,
+    notices: Option<Arc<UplinkNotices>>,
     /// Runs while this peer is master of a node with a parent.
     uplink: Option<UplinkTask>,
     /// The random instance number of a node without a cluster.
     drawn: NonZeroU64,
     /// Called unless the actor is stopped: a panic ends the process, which its supervisor restarts.
-    on_failure: OnEnd,
+    on_failure: DropGuard,
 }
 
 impl Actor for NodeActor {
@@ -180,7 +184,7 @@ impl Actor for NodeActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         if let Some(membership) = &self.shared.membership {
-            actix_rt::spawn(election::follow(membership.quorum.clone(), ctx.address()));
+            actix_rt::spawn(mastership::follow(membership.raft.clone(), ctx.address()));
         }
     }
 
@@ -198,11 +202,11 @@ pub(super) struct Open {
 }
 
 impl Message for Open {
-    type Result = Result<ResourceHandle, Refused>;
+    type Result = Result<ResourceHandle, RequestError>;
 }
 
 impl Handler<Open> for NodeActor {
-    type Result = Result<ResourceHandle, Refused>;
+    type Result = Result<ResourceHandle, RequestError>;
 
     fn handle(&mut self, Open { id, dead, from }: Open, ctx: &mut Context<Self>) -> Self::Result {
         self.open(id, dead, from, ctx)
@@ -257,7 +261,7 @@ impl Handler<Reject> for NodeActor {
     }
 }
 
-/// The quorum has decided which peer is master.
+/// Raft has elected a master, or lost it.
 struct Elected(Mastership);
 
 impl Message for Elected {
@@ -272,18 +276,18 @@ impl Handler<Elected> for NodeActor {
     }
 }
 
-/// The state of the quorum may have changed.
-pub(super) struct FollowQuorum;
+/// The Raft state may have changed.
+pub(super) struct FollowRaft;
 
-impl Message for FollowQuorum {
+impl Message for FollowRaft {
     type Result = ();
 }
 
-impl Handler<FollowQuorum> for NodeActor {
+impl Handler<FollowRaft> for NodeActor {
     type Result = ();
 
-    fn handle(&mut self, _: FollowQuorum, ctx: &mut Context<Self>) {
-        self.follow_quorum(ctx);
+    fn handle(&mut self, _: FollowRaft, ctx: &mut Context<Self>) {
+        self.follow_raft(ctx);
     }
 }
 
@@ -303,7 +307,7 @@ impl Handler<HandOver> for NodeActor {
         Box::pin(async move {
             let _ = tokio::time::timeout(PART_TIMEOUT, part(&shared.directory)).await;
             if let Some(membership) = &shared.membership {
-                membership.quorum.shutdown().await;
+                membership.raft.shutdown().await;
             }
         })
     }
@@ -356,7 +360,7 @@ impl NodeActor {
         start: NodeStart,
         shared: Arc<NodeShared>,
         master_known: watch::Sender<bool>,
-        on_failure: OnEnd,
+        on_failure: DropGuard,
     ) -> Addr<NodeActor> {
         let now = start.clock.at();
         let mut actor = NodeActor {
@@ -374,7 +378,7 @@ impl NodeActor {
             adopted: 0,
             overrides: Arc::default(),
             kept_overrides: Vec::new(),
-            note_turns: NoteTurns::start(),
+            note_rate_limiter: NoteRateLimiter::start(),
             notices: shared.parent.is_some().then(Arc::default),
             uplink: None,
             drawn: NonZeroU64::new(RandomState::new().build_hasher().finish()).unwrap_or(NonZeroU64::MIN),
@@ -442,7 +446,7 @@ impl NodeActor {
     /// The peers of a node share the number of their cluster. A server without a data directory is a new instance with
     /// each start.
     fn instance(&self) -> NodeInstance {
-        let cluster = self.shared.membership.as_ref().and_then(|membership| membership.quorum.cluster_number());
+        let cluster = self.shared.membership.as_ref().and_then(|membership| membership.raft.cluster_number());
         let node = cluster.and_then(|cluster| NonZeroU64::new((cluster >> 64) as u64 ^ cluster as u64));
         let term = match self.shared.directory.role() {
             Role::Master(Some(master_lease)) => master_lease.term(),

@@ -9,43 +9,56 @@
 //! is dropped, pending requests are dropped, and the node is notified.
 
 mod combiner;
+mod commit_progress;
 mod environment;
 mod metering;
-mod queue;
+pub(super) mod note_rate_limit;
+pub(super) mod reply_queue;
+mod request_queue;
 mod round_scratch;
+pub(super) mod uplink_notices;
 mod wakeup;
 
 use std::sync::{Arc, OnceLock};
 
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message, MessageResult};
-use leaseway_core::engine::{Effects, Ended, ResourceEngine, Setup};
 use leaseway_core::{
-    DemandSummary, Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request,
-    Resource, ResourceReport, Settings, Supply,
+    engine::{Effects, Ended, ResourceEngine, Setup},
+    resource::report::{holder_reports, resource_report},
+};
+use leaseway_core::{
+    lease::proposer::PromiseReport,
+    policy::{
+        overrides::Overrides,
+        settings::{FreeKey, Settings},
+    },
+    pool::PoolReport,
+    resource::{
+        HolderReport, Request, Resource, ResourceReport,
+        supply::{DemandSummary, Supply},
+    },
+    types::{Epoch, HolderKind, Millis},
 };
 use leaseway_raft::{Command, RaftHandle};
 use leaseway_uplink::Notice;
 
 use self::{
     combiner::{Combiner, Incarnation},
+    commit_progress::{Commit, CommitProgress},
     metering::Metering,
-    queue::{RequestQueue, Ticket},
+    note_rate_limit::NotePermit,
+    request_queue::{RequestQueue, Ticket},
     round_scratch::RoundScratch,
+    uplink_notices::UplinkNotices,
     wakeup::Wakeup,
 };
 pub(super) use self::{
     combiner::{PendingAnswer, ResourceHandle, SendError, YieldOnce},
     environment::{HoldersShare, ResourceEnvironment},
-    queue::Full,
+    request_queue::Full,
 };
-use super::{
-    commit::{Commit, CommitProgress},
-    config_in_force::ConfigInForce,
-    note_turns::NoteTurn,
-    notices::Notices,
-    on_end::OnEnd,
-};
-use crate::node::subscribers::Subscribers;
+use super::{config_in_force::ConfigInForce, streams::pool_events::Subscribers};
+use crate::runtime::drop_guard::DropGuard;
 
 /// The template name of a resource whose settings come from the parent.
 const PARENT: &str = "(parent)";
@@ -56,7 +69,7 @@ pub(super) struct ResourceActor {
     epoch: Epoch,
     promises: Option<(RaftHandle, Arc<CommitProgress>)>,
     notes: Option<Notes>,
-    notices: Option<Arc<Notices>>,
+    notices: Option<Arc<UplinkNotices>>,
     subscribers: Arc<Subscribers>,
     template: Option<String>,
     config_version: u64,
@@ -65,13 +78,13 @@ pub(super) struct ResourceActor {
     watchers_seen: u64,
     metering: Metering,
     shared: IncarnationShared,
-    _on_end: OnEnd,
+    _on_end: DropGuard,
 }
 
 /// The notes of a pool on their way to the peers.
 struct Notes {
-    quorum: RaftHandle,
-    turn: NoteTurn,
+    raft: RaftHandle,
+    permit: NotePermit,
     progress: Arc<CommitProgress>,
     /// The number of the newest proposal.
     newest: u64,
@@ -145,7 +158,7 @@ impl Handler<Tick> for ResourceActor {
         self.follow(&config, &mut scratch.effects);
         self.follow_overrides(&config, &mut scratch.effects);
         self.update_notes();
-        let may_note = self.notes.as_ref().is_some_and(|notes| notes.turn.has_come());
+        let may_note = self.notes.as_ref().is_some_and(|notes| notes.permit.is_granted());
         self.engine.tick(self.environment.moment(), may_note, &mut scratch.effects);
         self.metering.report(&self.environment.id, self.engine.resource());
         self.carry_out(scratch);
@@ -216,7 +229,7 @@ impl Message for Part {
     type Result = Option<NotesUnderWay>;
 }
 
-/// Notes of a pool that the quorum may not have stored yet.
+/// Notes of a pool that may not be committed yet.
 pub(super) struct NotesUnderWay {
     progress: Arc<CommitProgress>,
     newest: u64,
@@ -278,11 +291,11 @@ impl Handler<Report> for ResourceActor {
         self.catch_up(&mut scratch.effects);
         let (resource, at) = (self.engine.resource(), self.environment.clock.at());
         self.metering.report(&self.environment.id, resource);
-        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { resource.report_holders(at, from, limit) };
+        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { holder_reports(resource, at, from, limit) };
         let status = Status {
             id: Arc::clone(&self.environment.id),
             template: self.template.clone(),
-            report: resource.report(at),
+            report: resource_report(resource, at),
             pool: resource.pool(),
             promises: resource.promises(),
             holders,
@@ -303,11 +316,11 @@ pub(super) struct Start {
     /// Where promises are written, if they are kept.
     pub(super) promises: Option<RaftHandle>,
     /// Where notes of pools are written, if they are kept.
-    pub(super) notes: Option<(RaftHandle, NoteTurn)>,
+    pub(super) notes: Option<(RaftHandle, NotePermit)>,
     /// Where the uplink reads notices, if the node has a parent.
-    pub(super) notices: Option<Arc<Notices>>,
+    pub(super) notices: Option<Arc<UplinkNotices>>,
     pub(super) subscribers: Arc<Subscribers>,
-    pub(super) on_end: OnEnd,
+    pub(super) on_end: DropGuard,
 }
 
 /// Starts an incarnation, with its task on `arbiter`.
@@ -328,16 +341,16 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
             }
         });
     });
-    let end_task = OnEnd::new(move || wakeup.notify());
+    let end_task = DropGuard::new(move || wakeup.notify());
     ResourceHandle(Arc::new(Incarnation { combiner, _end_task: end_task, generation, queue, ended }))
 }
 
 impl ResourceActor {
     fn begin(start: Start, shared: IncarnationShared, scratch: &mut RoundScratch) -> ResourceActor {
         let Start { setup, config, environment, promises, notes, notices, subscribers, on_end, .. } = start;
-        let progress = |quorum| (quorum, Arc::new(CommitProgress::notifying(shared.wakeup.called())));
+        let progress = |raft| (raft, Arc::new(CommitProgress::notifying(shared.wakeup.called())));
         let promises = promises.map(progress);
-        let epoch = setup.birth.epoch;
+        let epoch = setup.options.epoch;
         let mut actor = ResourceActor {
             template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&environment.id) },
             config_version: config.version,
@@ -345,7 +358,7 @@ impl ResourceActor {
             epoch,
             engine: ResourceEngine::new(setup, environment.moment(), &mut scratch.effects),
             promises,
-            notes: notes.map(|(quorum, turn)| Notes { quorum, turn, progress: Arc::default(), newest: 0 }),
+            notes: notes.map(|(raft, permit)| Notes { raft, permit, progress: Arc::default(), newest: 0 }),
             notices,
             subscribers,
             // A new resource has no holders, so it has missed no watcher.
@@ -371,7 +384,7 @@ impl ResourceActor {
         for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)) {
             let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) else { continue };
             ask.charged_to.principal = from.principal;
-            ask.charged_to.is_full = shares_bind && self.environment.has_its_share(from.principal);
+            ask.charged_to.is_full = shares_bind && self.environment.is_at_share(from.principal);
             if by_address && ask.kind == HolderKind::Client {
                 let news = ask.news.get_or_insert_default();
                 news.key = Some(from.address.to_canonical().to_string().into());
@@ -445,10 +458,10 @@ impl ResourceActor {
             effects.pool_events.clear();
         }
         if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &self.notices) {
-            notices.post(Notice::Asks(Arc::clone(&self.environment.id)));
+            notices.post(Notice::AskSoon(Arc::clone(&self.environment.id)));
         }
         if let (true, Some(notes)) = (std::mem::take(&mut effects.wants_note_turn), &mut self.notes) {
-            notes.turn.ask();
+            notes.permit.request();
         }
         if let Some(at) = effects.wake_at.take() {
             self.shared.wakeup.notify_at(at);
@@ -469,19 +482,19 @@ impl ResourceActor {
         let (changes, notes) = (effects.changes.take(), effects.notes.take());
         let Some(master_lease) = &self.environment.master_lease else { return };
         let resource = || Arc::clone(&self.environment.id);
-        if let (Some(changes), Some((quorum, progress))) = (changes, &self.promises) {
+        if let (Some(changes), Some((raft, progress))) = (changes, &self.promises) {
             let number = changes.number;
-            progress.propose(number, Command::Promises { resource: resource(), changes }, quorum, master_lease);
+            progress.propose(number, Command::Promises { resource: resource(), changes }, raft, master_lease);
         }
         if let (Some((number, notes)), Some(to)) = (notes, &mut self.notes) {
             to.newest = number;
-            to.turn.use_up();
+            to.permit.consume();
             let command = Command::Pool { resource: resource(), notes: Box::new(notes) };
-            to.progress.propose(number, command, &to.quorum, master_lease);
+            to.progress.propose(number, command, &to.raft, master_lease);
         }
-        if let (Some(Ended::Retired), Some((quorum, _))) = (effects.ended, &self.promises) {
+        if let (Some(Ended::Retired), Some((raft, _))) = (effects.ended, &self.promises) {
             let command = Command::ForgetPromises { resource: resource(), epoch: self.epoch };
-            quorum.submit(master_lease, vec![command], drop);
+            raft.submit(master_lease, vec![command], drop);
         }
     }
 }

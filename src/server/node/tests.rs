@@ -4,16 +4,18 @@ use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
-    Amount, Answer, Ask, Changes, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
-    Repository, Request,
+    lease::{holder::Has, promises::Changes},
+    policy::template::Repository,
+    resource::{Answer, Ask, Request},
+    types::{Amount, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, HolderKind, Millis},
 };
 use leaseway_raft::{Command, Mastership, Timing};
 
-use super::{Handover, Membership, NodeHandle, NodeStart, Refused};
+use super::{Handover, Membership, NodeHandle, NodeStart, RequestError};
 use crate::{
     auth::Authorizer,
     config::{self, initial_config::InitialConfiguration, limits::Limits},
-    node::watchers::{PendingHints, Watch},
+    node::streams::hints::{PendingHints, Watch},
     runtime::clock::Clock,
 };
 
@@ -103,8 +105,8 @@ fn a_rebuilt_resource_waits_for_leases_granted_just_before_it_failed() {
             first_configuration: initial.configuration(clock, "alone"),
             ..leaseway_raft::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
         };
-        let quorum = leaseway_raft::start(settings).await.expect("a quorum of one");
-        Some(Membership { quorum, handover: Handover::Promises, initial })
+        let raft = leaseway_raft::start(settings).await.expect("a quorum of one");
+        Some(Membership { raft, handover: Handover::Promises, initial })
     };
     with_member(Limits::default(), alone, |node, r| async move {
         let began = async {
@@ -146,8 +148,8 @@ fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
                 },
                 ..leaseway_raft::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
             };
-            let quorum = leaseway_raft::start(settings).await.expect("a quorum of one");
-            let mut mastership = quorum.mastership();
+            let raft = leaseway_raft::start(settings).await.expect("a quorum of one");
+            let mut mastership = raft.mastership();
             let is_master = mastership.wait_for(|now| matches!(now, Mastership::Master(_))).await.expect("it runs");
             let Mastership::Master(lease) = is_master.clone() else { unreachable!("just seen") };
             drop(is_master);
@@ -157,14 +159,14 @@ fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
                 total: Amount::clamped(70.0),
                 horizon: Some(ClusterTime(3_600_000)),
                 lease: Some(Millis(60_000)),
-                counted_from: None,
+                high_water_mark: None,
                 wants: None,
                 parts: Vec::new(),
             };
             let promised = Command::Promises { resource: "r".into(), changes };
-            quorum.propose(&lease, vec![promised]).await.expect("it is stored");
+            raft.propose(&lease, vec![promised]).await.expect("it is stored");
             of_join.set(clock.at()).expect("once");
-            Some(Membership { quorum, handover: Handover::Promises, initial })
+            Some(Membership { raft, handover: Handover::Promises, initial })
         };
         with_member(Limits::default(), former, |node, _| async move {
             let r: Arc<str> = "r".into();
@@ -257,7 +259,7 @@ fn a_full_queue_refuses_instead_of_growing() {
             async move { node.submit(&r, ask(&format!("c{n}"), 1.0)).await }
         });
         let answers = futures_util::future::join_all(asks).await;
-        let busy = answers.iter().filter(|answer| matches!(answer, Err(Refused::Busy(_)))).count();
+        let busy = answers.iter().filter(|answer| matches!(answer, Err(RequestError::Busy(_)))).count();
         assert!(busy > 0, "a thousand requests at once fitted a queue of four");
         assert!(busy < 1000, "some are answered all the same");
     });
@@ -270,8 +272,9 @@ fn resources_are_limited_and_idle_ones_make_room() {
         node.submit(&r, ask("a", 1.0)).await.expect("the first fits");
         let other: Arc<str> = "other".into();
         let refused = node.submit(&other, ask("a", 1.0)).await.expect_err("the second does not");
-        assert_eq!(refused, Refused::TooManyResources(1));
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
+        assert_eq!(refused, RequestError::TooManyResources(1));
+        let release =
+            leaseway_core::resource::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&r, Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");

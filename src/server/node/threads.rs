@@ -3,7 +3,7 @@
 use actix::{Arbiter, ArbiterHandle, System};
 use tokio::task::JoinHandle;
 
-use super::reply_queue::ReplyQueue;
+use super::resource_actor::reply_queue::ReplyQueue;
 
 /// Runs the main future of a process on this thread.
 pub fn block_on<T>(main: impl Future<Output = T>) -> T {

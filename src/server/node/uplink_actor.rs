@@ -1,15 +1,15 @@
 //! The actor of the uplink, which keeps the leases of the parent while this peer is master.
 //!
 //! [`UplinkActor`] owns the [engine](UplinkEngine) and does nothing else. Time, the network and the resources are handled
-//! by one task outside: the [`asker`], run by the request driver that clients have as well. It sends the actor what has
+//! by one task outside: the [`parent_client`], run by the request driver that clients have as well. It sends the actor what has
 //! happened, and carries out the effects. So no timer runs in the actor, none of its messages waits for anything, and a
-//! slow parent delays nothing here. Notices of resources come through a [list](super::notices), because a full mailbox
+//! slow parent delays nothing here. Notices of resources come through a [list](super::resource_actor::uplink_notices), because a full mailbox
 //! must not lose the first request of a resource.
 //!
 //! Actor and task belong to one term of the master. If either fails, the node restarts both without leases (rule 7):
 //! the resources keep theirs until they expire, and the parent is told what the resources report.
 
-mod asker;
+mod parent_client;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -22,12 +22,12 @@ use std::sync::{
 
 use actix::{Actor, Addr, Context, Handler, Message, MessageResult};
 use leaseway_client::transport::Token;
-use leaseway_core::{Millis, NodeInstance, Settings};
+use leaseway_core::{policy::settings::Settings, resource::NodeInstance, types::Millis};
 use leaseway_tls::ClientTls;
 use leaseway_uplink::{UplinkEffects, UplinkEngine, UplinkInput};
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::{directory::Directory, notices::Notices};
+use super::{directory::Directory, resource_actor::uplink_notices::UplinkNotices};
 use crate::runtime::clock::Clock;
 
 /// The capacity of the mailbox. Only the asker sends, one message after the other.
@@ -90,7 +90,7 @@ pub(super) struct UplinkContext {
     /// Distinguishes this node and the term of its master from others with its name.
     pub(super) instance: NodeInstance,
     pub(super) directory: Directory,
-    pub(super) notices: Arc<Notices>,
+    pub(super) notices: Arc<UplinkNotices>,
     pub(super) status: UplinkStatus,
     pub(super) clock: Clock,
     pub(super) seed: u64,
@@ -114,7 +114,7 @@ impl Drop for UplinkTask {
 
 /// Starts an uplink on the current arbiter.
 pub(super) fn start(context: UplinkContext) -> UplinkTask {
-    UplinkTask(actix_rt::spawn(asker::driver(context).run()))
+    UplinkTask(actix_rt::spawn(parent_client::driver(context).run()))
 }
 
 /// The state of the uplink. Times are those of the server's clock.

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use leaseway_core::access::Identity;
+use leaseway_core::policy::access::Identity;
 use serde_json::{Map, Value, json};
 
 use crate::observe::{
@@ -229,7 +229,7 @@ fn write_line(mut out: Box<dyn Write + Send>, line: &str, lost: &AtomicU64) -> B
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         text = format!("{}\n", json!({ "time": time, "what": "lines_lost", "count": before }));
     }
-    text.push_str(&leaseway_core::escaped(line));
+    text.push_str(&leaseway_core::types::escaped(line));
     text.push('\n');
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         if before == 0 {

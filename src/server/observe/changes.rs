@@ -8,7 +8,10 @@ use std::{
     time::SystemTime,
 };
 
-use leaseway_core::{PoolEvent, PoolEventKind, readable};
+use leaseway_core::{
+    pool::{PoolEvent, PoolEventKind},
+    types::readable,
+};
 
 /// Maximum number of changes per kind.
 const MAX_CHANGES_PER_KIND: usize = 256;
@@ -126,7 +129,7 @@ impl Changes {
     }
 
     /// Adds the events of a pool that its manager should know.
-    pub(crate) fn tell_of_pool(&self, resource: &str, events: &[PoolEvent]) {
+    pub(crate) fn record_pool_events(&self, resource: &str, events: &[PoolEvent]) {
         for event in events {
             let Some(what) = pool_event_text(event) else { continue };
             self.tell(Change { resource: resource.to_owned(), ..Change::new(ChangeKind::Pool, what) });

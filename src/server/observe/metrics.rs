@@ -6,7 +6,7 @@ mod requests;
 
 use std::sync::LazyLock;
 
-use leaseway_core::{Counters, Why};
+use leaseway_core::resource::{Counters, watch_list::HintReason};
 use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
@@ -45,7 +45,7 @@ fn describe() {
     describe_gauge!("leaseway_build_info", "1, with the version of this program.");
     describe_counter!("leaseway_config_reloads_total", "Attempts to reload the configuration, by outcome.");
     describe_counter!("leaseway_hints_total", "Times a watcher was to ask for a resource at once, by reason.");
-    for why in Why::ALL {
+    for why in HintReason::ALL {
         counter!("leaseway_hints_total", "reason" => why.name()).absolute(0);
     }
     describe_counter!(
@@ -438,7 +438,7 @@ pub(crate) fn watcher_refused() {
     counter!("leaseway_watchers_refused_total").increment(1);
 }
 
-pub(crate) fn hinted(why: Why) {
+pub(crate) fn hinted(why: HintReason) {
     counter!("leaseway_hints_total", "reason" => why.name()).increment(1);
 }
 

@@ -16,8 +16,8 @@ use axum::{
 };
 use http::request::Parts;
 use leaseway_core::{
-    Principal,
-    access::{AccessRequest, Action, Policy},
+    policy::access::{AccessRequest, Action, Policy},
+    types::Principal,
 };
 use tokio::{
     sync::watch,
@@ -32,7 +32,7 @@ use tonic_health::{
 
 use crate::{
     api::{
-        grpc::{Shortcut, serve_guarded},
+        grpc::{ExtraMethod, serve_guarded},
         http::{HostNames, Serving, certified, serve},
     },
     auth::{Admitted, Authorizer, CallerCache, CredentialFiles},
@@ -130,13 +130,13 @@ impl ExtraServices {
         Ok(address)
     }
 
-    /// Serves gRPC and returns the bound address. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which shortcuts
+    /// Serves gRPC and returns the bound address. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which extra methods
     /// receive. Anyone may call the health service.
     pub async fn serve_grpc(
         &self,
         listen: ListenOption,
         services: Routes,
-        shortcuts: Vec<Shortcut>,
+        extra_methods: Vec<ExtraMethod>,
         health: HealthReporter,
     ) -> Result<SocketAddr, ServeError> {
         let tcp = bind(listen.address, listen.flag).await?;
@@ -151,7 +151,7 @@ impl ExtraServices {
         let listener = Listener::new(tcp, self.listeners.clients.clone());
         let (authorizer, limits, stop) =
             (Arc::clone(&self.guard.authorizer), Arc::clone(&self.guard.limits), self.stop.subscribe());
-        spawn(async move { serve_guarded(listener, services, shortcuts, authorizer, &limits, stop).await });
+        spawn(async move { serve_guarded(listener, services, extra_methods, authorizer, &limits, stop).await });
         Ok(address)
     }
 

@@ -2,9 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use leaseway_raft::{
-    self as quorum, Accept, Backup, PeerConnection, RaftHandle, Secret, StartError, StateOrigin, Timing,
+    self as raft, Accept, Backup, PeerConnection, RaftHandle, Secret, StartError, StateOrigin, Timing,
 };
 use tokio_stream::StreamExt as _;
 
@@ -15,7 +15,7 @@ use crate::{
         read_secret,
     },
     listen::{Addresses, Caller, Listener, ListenerSettings, tls::Tls},
-    node::{Handover, Membership, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
+    node::{Handover, Membership, addresses::PeerEndpoints, addresses::ServerInfo},
     runtime::clock::Clock,
 };
 
@@ -69,7 +69,7 @@ impl PeerOptions {
     }
 }
 
-/// A peer with a running quorum that does not serve yet.
+/// A peer whose Raft runs, and that does not serve yet.
 pub(crate) struct Joined {
     pub(crate) membership: Membership,
     /// The data directory.
@@ -93,9 +93,9 @@ pub(crate) async fn join(
 ) -> Result<Joined, ServeError> {
     let (grpc, admin, http) = (info.advertise.to_string(), info.admin.to_string(), info.http.to_string());
     let services = PeerEndpoints { grpc, admin, http };
-    let quorum = enter(options, (id, &services), peering, clock, &first).await?;
-    addresses.peers = quorum.local_addr();
-    let membership = Membership { quorum, handover: options.handover, initial: first };
+    let raft = enter(options, (id, &services), peering, clock, &first).await?;
+    addresses.peers = raft.local_addr();
+    let membership = Membership { raft, handover: options.handover, initial: first };
     Ok(Joined { membership, data: options.data.clone() })
 }
 
@@ -112,7 +112,7 @@ fn accept(settings: ListenerSettings) -> Accept {
     })
 }
 
-/// Starts the quorum, without waiting for an election.
+/// Starts Raft, without waiting for an election.
 async fn enter(
     options: &PeerOptions,
     (id, services): (Option<&str>, &PeerEndpoints),
@@ -125,7 +125,7 @@ async fn enter(
         return Err(ServeError::TakeOverLearning);
     }
     let name = id.unwrap_or(ALONE);
-    let mut settings = quorum::Settings::new(name, options.data.clone(), Arc::new(move || clock.at()));
+    let mut settings = raft::Settings::new(name, options.data.clone(), Arc::new(move || clock.at()));
     settings.listen = options.listen(name)?;
     settings.advertise = services.to_string();
     settings.peers = options.peers.clone();
@@ -144,12 +144,12 @@ async fn enter(
     settings.tls = peering.tls.map(Tls::to_peers).transpose()?.flatten();
     settings.accept = accept(peering.listener);
     settings.timing = options.timing;
-    let quorum = quorum::start(settings).await?;
-    if options.take_over.is_some() && quorum.origin() == StateOrigin::Resumed {
+    let raft = raft::start(settings).await?;
+    if options.take_over.is_some() && raft.origin() == StateOrigin::Resumed {
         tracing::warn!(
             "--take-over has no effect any more: {} has been used; if it is still learning, it goes on",
             options.data.display()
         );
     }
-    Ok(quorum)
+    Ok(raft)
 }

@@ -128,7 +128,7 @@ async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: b
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
             }
-            if node.config().says_the_same_as(&loaded) && node.config().rejected.is_none() {
+            if node.config().is_same_as(&loaded) && node.config().rejected.is_none() {
                 metrics::config_reloaded("unchanged");
                 return Ok(());
             }

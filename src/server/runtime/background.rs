@@ -21,7 +21,7 @@ pub(crate) async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + 
     let _turn = TURNS.acquire().await.ok()?;
     let (done, result) = oneshot::channel();
     let body = move || {
-        give_way();
+        lower_priority();
         // The caller may be gone.
         let _ = done.send(work());
     };
@@ -39,7 +39,7 @@ pub(crate) fn in_parts<T>(parts: impl IntoIterator<Item = T>, mut work: impl FnM
 
 /// Lowers the priority of the calling thread. Only on Linux, because elsewhere that affects the process.
 #[cfg(target_os = "linux")]
-fn give_way() {
+fn lower_priority() {
     use rustix::process::{getpriority_process, setpriority_process};
 
     if getpriority_process(None).is_ok_and(|nice| nice < NICE) {
@@ -49,7 +49,7 @@ fn give_way() {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn give_way() {}
+fn lower_priority() {}
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leaseway_client::transport::BootInstant;
-use leaseway_core::{Millis, Now};
+use leaseway_core::types::{Millis, Now};
 
 /// Monotonic time since the process started, including suspension, and wall-clock seconds for the wire.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Options and results of a run.
 
-use leaseway_core::{Millis, invariant::Violation};
+use leaseway_core::{resource::invariant::Violation, types::Millis};
 use serde::Serialize;
 
 use crate::accounting::{UsageFigures, oracle::Deviation, pool::PoolFigures};

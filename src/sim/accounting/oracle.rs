@@ -2,8 +2,9 @@
 //! division, without a tree and without leases.
 
 use leaseway_core::{
-    Amount, Ask, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, RoundScratch,
-    Settings, Source,
+    policy::settings::Settings,
+    resource::{Ask, Request, Resource, ResourceOptions, RoundScratch, report::holder_reports, supply::Source},
+    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now},
 };
 use serde::Serialize;
 
@@ -19,7 +20,7 @@ pub struct Deviation {
 /// The due of each client. `demands` has their wants and priorities.
 pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
     let now = Now { at: Millis(0), unix: 0 };
-    let birth = Birth {
+    let options = ResourceOptions {
         settings: settings.clone(),
         source: Source::Own,
         epoch: Epoch(1),
@@ -29,7 +30,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
         max_holders: usize::MAX,
         seed: 0,
     };
-    let mut flat = Resource::new(birth);
+    let mut flat = Resource::new(options);
     let ask = |(place, (wants, priority)): (usize, &(Amount, i16))| {
         Request::Ask(Ask {
             kind: HolderKind::Client,
@@ -48,7 +49,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
     };
     flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut RoundScratch::default());
     let mut dues = vec![Amount::ZERO; demands.len()];
-    for holder in flat.report_holders(now.at, 0, usize::MAX).0 {
+    for holder in holder_reports(&flat, now.at, 0, usize::MAX).0 {
         let place: usize = holder.id.parse().expect("holders are named by their places");
         dues[place] = holder.due;
     }
@@ -68,7 +69,7 @@ pub(crate) fn deviation(dues: &[Amount], has: impl Iterator<Item = Amount>) -> D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leaseway_core::{AlgorithmKind, Priority};
+    use leaseway_core::policy::settings::{AlgorithmKind, Priority};
 
     fn amounts(values: &[f64]) -> Vec<Amount> {
         values.iter().map(|value| Amount::clamped(*value)).collect()

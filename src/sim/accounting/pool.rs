@@ -3,7 +3,10 @@
 //!
 //! A pool learns of usage with a delay of up to a refresh interval. Here the actual usage is known.
 
-use leaseway_core::{Amount, Cause, HolderKind, Millis, PoolEvent, PoolEventKind, PoolReport, Sum};
+use leaseway_core::{
+    pool::{Cause, PoolEvent, PoolEventKind, PoolReport},
+    types::{Amount, HolderKind, Millis, Sum},
+};
 use serde::Serialize;
 
 use crate::accounting::per_cent;
@@ -99,7 +102,7 @@ impl Pools {
     }
 
     /// Records the state of the root's pool, as this incarnation of its master reports it.
-    pub(crate) fn stands(&mut self, now: Millis, incarnation: u32, report: &PoolReport) {
+    pub(crate) fn record_report(&mut self, now: Millis, incarnation: u32, report: &PoolReport) {
         self.advance(now);
         self.total = report.total;
         let seen = if self.seen.0 == incarnation { self.seen.1 } else { 0 };
@@ -109,7 +112,7 @@ impl Pools {
         self.seen = (incarnation, report.overloads);
     }
 
-    pub(crate) fn happened(&mut self, now: Millis, event: &PoolEvent) {
+    pub(crate) fn record_event(&mut self, now: Millis, event: &PoolEvent) {
         let is_client = event.client.as_ref().is_some_and(|client| client.kind == HolderKind::Client);
         if event.kind != PoolEventKind::Disconnected || !is_client || now < self.from {
             return;

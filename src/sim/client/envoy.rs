@@ -6,14 +6,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_client::session::{self, Mode, Outgoing, Session, Wants as Asked};
-use leaseway_core::{Amount, Millis};
-use leaseway_gateway::envoy::{
-    Action, Bucket, Envoy, EnvoySettings, Lease, Leases, Quota, REPORTS, TRANSIT, Usage, stays,
+use leaseway_core::types::{Amount, Millis};
+use leaseway_gateway::rlqs::quotas::{
+    Action, Bucket, EnvoyQuotas, Lease, Leases, Quota, QuotaSettings, REPORT_INTERVAL, TRANSIT, Usage,
+    stay_after_report,
 };
 
 /// Gateways give short assignments, so that many are in flight.
-fn settings() -> EnvoySettings {
-    EnvoySettings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 1 }
+fn settings() -> QuotaSettings {
+    QuotaSettings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, max_buckets: 1 }
 }
 
 /// Maximum delay of reports, until faults end.
@@ -57,7 +58,7 @@ impl SessionFactory {
 
 /// The state of a gateway for an Envoy.
 struct GatewaySide {
-    envoy: Envoy<()>,
+    envoy: EnvoyQuotas<()>,
     /// The number of the session, and the session.
     session: (u64, Session<Asked>),
     stream: Option<u64>,
@@ -128,7 +129,7 @@ impl Leases for SessionLeases<'_> {
 impl GatewaySide {
     fn new(now: Millis, session_factory: &mut SessionFactory) -> GatewaySide {
         GatewaySide {
-            envoy: Envoy::new(settings(), now),
+            envoy: EnvoyQuotas::new(settings(), now),
             session: session_factory.make(),
             stream: None,
             has_begun: false,
@@ -141,7 +142,7 @@ impl GatewaySide {
     fn with_leases<R>(
         &mut self,
         now: Millis,
-        work: impl FnOnce(&mut Envoy<()>, &mut SessionLeases<'_>, bool) -> R,
+        work: impl FnOnce(&mut EnvoyQuotas<()>, &mut SessionLeases<'_>, bool) -> R,
     ) -> R {
         let GatewaySide { envoy, session: (_, session), in_use, wanted, stream, .. } = self;
         work(envoy, &mut SessionLeases { session, in_use, wanted, now }, stream.is_some())
@@ -169,7 +170,7 @@ impl GatewaySide {
             }
             self.envoy.connected(now);
         }
-        self.here_until = self.here_until.max(now.plus(stays(begins, [usage].into_iter())));
+        self.here_until = self.here_until.max(now.plus(stay_after_report(begins, [usage].into_iter())));
         self.session.1.ask_until(self.here_until);
         let bucket = Bucket { id: (), resource: Arc::clone(resource) };
         self.with_leases(now, |envoy, leases, _| envoy.reported(now, bucket, usage, leases));
@@ -328,7 +329,7 @@ impl EnvoyClient {
 
     /// The Envoy reports what has passed, over a stream that it opens if necessary.
     fn report(&mut self, now: Millis) {
-        self.simulated.reports_at = Some(now.plus(REPORTS));
+        self.simulated.reports_at = Some(now.plus(REPORT_INTERVAL));
         let (gateway, stream) = match self.simulated.stream {
             Some(stream) => stream,
             None => *self.simulated.stream.insert((self.rng.usize(0..GATEWAYS), self.number)),
@@ -337,7 +338,7 @@ impl EnvoyClient {
             return;
         }
         let is_first = !std::mem::replace(&mut self.simulated.has_bucket, true);
-        let seconds = if is_first { 0 } else { REPORTS.0 / 1000 };
+        let seconds = if is_first { 0 } else { REPORT_INTERVAL.0 / 1000 };
         let offered = self.simulated.offered * seconds as f64;
         let passed = offered.min(self.simulated.believed(now) * seconds as f64);
         let denied = if is_first { 1 } else { (offered - passed) as u64 };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use leaseway_client::session::{Ask, Body, Capacity, Given, Lease, Outgoing, Release, Wants};
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 /// The delay after a failed request, or after an answer without the resource.
 const RETRY_DELAY: Millis = Millis(1_000);

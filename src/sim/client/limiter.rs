@@ -16,7 +16,7 @@ use leaseway_client::limiter::{
     estimating,
 };
 use leaseway_client::session::{self, Basis, Mode, Outgoing, Session, Usable, Wants as Asked};
-use leaseway_core::{Millis, invariant::Violation};
+use leaseway_core::{resource::invariant::Violation, types::Millis};
 
 use self::budget::AdmissionBudget;
 

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use leaseway_client::session::pool::{PoolStanding, PoolState, Usage, UsageCounters, UsageTracker};
-use leaseway_core::{self as core, Amount, Millis};
+use leaseway_core::{
+    self as core,
+    types::{Amount, Millis},
+};
 
 use crate::{scenario::UsageSpec, units::Part};
 
@@ -86,20 +89,20 @@ impl UsagePattern {
     }
 
     /// The answer arrived, with the state of the pool.
-    pub(crate) fn answered(&mut self, state: Option<&core::PoolState>) {
+    pub(crate) fn answered(&mut self, state: Option<&core::pool::PoolState>) {
         let (before, reported) = (self.tracker.take(), self.reported.take());
         let (counters, part) = reported.unwrap_or_else(|| (self.counters(), None));
         self.tracker = state.map(|state| UsageTracker::answered(before, from_core(state), counters, part));
     }
 }
 
-fn from_core(state: &core::PoolState) -> PoolState {
+fn from_core(state: &core::pool::PoolState) -> PoolState {
     PoolState {
         standing: match state.standing {
-            core::PoolStanding::Waiting => PoolStanding::Waiting,
-            core::PoolStanding::Free => PoolStanding::Free,
-            core::PoolStanding::Priority => PoolStanding::Priority,
-            core::PoolStanding::Revoking => PoolStanding::Revoking,
+            core::pool::PoolStanding::Waiting => PoolStanding::Waiting,
+            core::pool::PoolStanding::Free => PoolStanding::Free,
+            core::pool::PoolStanding::Priority => PoolStanding::Priority,
+            core::pool::PoolStanding::Revoking => PoolStanding::Revoking,
         },
         assigned: state.assigned.get(),
         min_capacity: state.min_capacity.get(),
@@ -108,8 +111,8 @@ fn from_core(state: &core::PoolState) -> PoolState {
     }
 }
 
-pub(crate) fn to_core(usage: Usage) -> core::Usage {
-    core::Usage {
+pub(crate) fn to_core(usage: Usage) -> core::pool::Usage {
+    core::pool::Usage {
         recharging: usage.recharging,
         request_cost: Amount::clamped(usage.units as f64),
         interval: Some(usage.interval),
@@ -145,8 +148,8 @@ mod tests {
     fn usage_is_reported_since_the_last_request() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut usage_pattern = UsagePattern::new(uses(1.0), Millis(0), &mut rng);
-        let state = core::PoolState {
-            standing: core::PoolStanding::Free,
+        let state = core::pool::PoolState {
+            standing: core::pool::PoolStanding::Free,
             assigned: Amount::ZERO,
             min_capacity: Amount::clamped(1.0),
             reason: None,

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use leaseway_client::session::{self, Given, Wire};
-use leaseway_core::{Amount, Has, HolderKind, Lease, Millis, Request, Supplied, Token};
+use leaseway_core::{
+    lease::holder::Has,
+    resource::{Lease, Request, Supplied},
+    types::{Amount, HolderKind, Millis, Token},
+};
 
 /// A client or node, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Random scenarios: up to three levels of nodes, clients of every kind, a network, and the frequencies of faults.
 
 use fastrand::Rng;
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 use crate::{
     network::Network,
@@ -60,13 +60,13 @@ impl Draw {
     }
 
     fn nodes(&mut self) -> Vec<NodeSpec> {
-        let speaks_all = self.happens(35);
+        let one_protocol = self.happens(35);
         let levels = self.one_of([1, 2, 3, 3]);
         let mut nodes: Vec<NodeSpec> = Vec::new();
         for (level, name) in ["root", "middle", "leaf"].into_iter().take(levels).enumerate() {
             let is_last = level + 1 == levels;
             let clients =
-                if is_last || self.happens(60) { self.clients(speaks_all, 1 + u32::from(is_last)) } else { vec![] };
+                if is_last || self.happens(60) { self.clients(one_protocol, 1 + u32::from(is_last)) } else { vec![] };
             nodes.push(NodeSpec {
                 name: name.to_owned(),
                 parent: nodes.last().map(|above| above.name.clone()),
@@ -80,11 +80,11 @@ impl Draw {
         nodes
     }
 
-    fn clients(&mut self, speaks_all: bool, most: u32) -> Vec<ClientSpec> {
-        let kinds = if speaks_all { self.0.u32(1..=3) } else { 1 };
+    fn clients(&mut self, one_protocol: bool, most: u32) -> Vec<ClientSpec> {
+        let kinds = if one_protocol { self.0.u32(1..=3) } else { 1 };
         let mut client = |_| ClientSpec {
             count: self.0.u32(1..=most),
-            speaks: if speaks_all {
+            kind: if one_protocol {
                 self.one_of([
                     ClientKind::Leaseway,
                     ClientKind::Doorman,
@@ -183,16 +183,16 @@ mod tests {
     fn drawn_scenarios_are_valid_reproducible_and_of_all_kinds() {
         let text = built_in("drawn").expect("it is built in");
         let file = Scenario::parse("drawn", text).expect("it is valid");
-        let (mut speaks, mut levels, mut learn) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let (mut kinds, mut levels, mut learn) = (HashSet::new(), HashSet::new(), HashSet::new());
         for seed in 1..200 {
             let drawn = file.drawn(seed);
             drawn.check().expect("it is valid");
             assert_eq!(format!("{drawn:?}"), format!("{:?}", file.drawn(seed)));
             levels.insert(drawn.nodes.len());
             learn.extend(drawn.nodes.iter().map(|node| (node.name.clone(), node.handover.is_some())));
-            speaks.extend(Tree::new(&drawn).clients.iter().map(|client| format!("{:?}", client.speaks)));
+            kinds.extend(Tree::new(&drawn).clients.iter().map(|client| format!("{:?}", client.kind)));
         }
-        assert_eq!((speaks.len(), levels.len(), learn.len()), (5, 3, 6));
+        assert_eq!((kinds.len(), levels.len(), learn.len()), (5, 3, 6));
     }
 
     #[test]

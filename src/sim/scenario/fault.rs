@@ -1,6 +1,6 @@
 //! Faults.
 
-use leaseway_core::{Amount, Load};
+use leaseway_core::{policy::overrides::Load, types::Amount};
 use serde::Deserialize;
 
 use super::NodeSpec;

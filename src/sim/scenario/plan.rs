@@ -1,6 +1,9 @@
 //! Plans: validated scenarios, with all nodes and clients one by one.
 
-use leaseway_core::{AlgorithmKind, Amount, Millis, Settings};
+use leaseway_core::{
+    policy::settings::{AlgorithmKind, Settings},
+    types::{Amount, Millis},
+};
 
 use crate::scenario::{ClientKind, Handover, NodeSpec, Scenario, UsageSpec, Wants};
 
@@ -54,11 +57,11 @@ impl Plan {
     }
 
     pub(crate) fn has_envoys(&self) -> bool {
-        self.tree.clients.iter().any(|client| client.speaks == ClientKind::Envoy)
+        self.tree.clients.iter().any(|client| client.kind == ClientKind::Envoy)
     }
 
     pub(crate) fn has_limiters(&self) -> bool {
-        self.tree.clients.iter().any(|client| client.speaks == ClientKind::Limiter)
+        self.tree.clients.iter().any(|client| client.kind == ClientKind::Limiter)
     }
 
     pub fn is_pool(&self) -> bool {
@@ -80,7 +83,7 @@ pub(crate) struct TreeNode {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TreeClient {
     pub(crate) node: usize,
-    pub(crate) speaks: ClientKind,
+    pub(crate) kind: ClientKind,
     pub(crate) priority: i16,
     pub(crate) wants: Wants,
     pub(crate) assigned: Option<Amount>,
@@ -117,8 +120,8 @@ impl Tree {
                 for clients in &node.clients {
                     let assigned = clients.assigned.map(Amount::clamped);
                     let (priority, wants, uses) = (clients.priority, clients.wants, clients.uses);
-                    let (speaks, window) = (clients.speaks, clients.window.0);
-                    let client = TreeClient { node: node_index, speaks, priority, wants, assigned, uses, window };
+                    let (kind, window) = (clients.kind, clients.window.0);
+                    let client = TreeClient { node: node_index, kind, priority, wants, assigned, uses, window };
                     tree.clients.extend(std::iter::repeat_n(client, clients.count as usize));
                 }
             }

@@ -1,6 +1,10 @@
 //! The safety invariant, checked after every event: no node counts less than its holders believe.
 
-use leaseway_core::{Amount, ClusterClock, Millis, Reuse, Sum, invariant::Violation};
+use leaseway_core::{
+    policy::settings::Reuse,
+    resource::invariant::Violation,
+    types::{Amount, ClusterClock, Millis, Sum},
+};
 
 use crate::{
     node::{Node, Proposed, ROOT},
@@ -90,7 +94,7 @@ impl Simulation<'_> {
     /// Called when a client with demand is about to lose its whole capacity.
     pub(crate) fn check_cut(&self, index: usize) -> Result<(), Violation> {
         let (scenario, client) = (&self.plan.scenario, &self.clients[index]);
-        let is_exempt = !client.speaks.says_what_it_has() || client.cut_until > self.now;
+        let is_exempt = !client.kind.reports_leases() || client.cut_until > self.now;
         if !scenario.no_total_loss || !self.checks_invariants || is_exempt || self.now < scenario.measure_from.0 {
             return Ok(());
         }

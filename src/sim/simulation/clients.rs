@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use leaseway_client::limiter::Window;
 use leaseway_client::session::{self, Body, Outgoing, Pace, Session, Wants as Asked};
 use leaseway_core::{
-    self as core, Amount, Claim, Claims, HolderKind, Millis, News, Request, Token, invariant::Violation,
+    self as core,
+    pool::News,
+    resource::{Request, invariant::Violation},
+    types::{Amount, Claim, Claims, HolderKind, Millis, Token},
 };
 
 use crate::{
@@ -37,8 +40,8 @@ impl Simulation<'_> {
         let machine = self.machine(index, seed);
         self.clients.push(Client {
             machine,
-            speaks: plan.speaks,
-            name: client_name(index, plan.speaks, 0),
+            kind: plan.kind,
+            name: client_name(index, plan.kind, 0),
             names: 0,
             incarnation: 0,
             wants: Amount::ZERO,
@@ -91,7 +94,7 @@ impl Simulation<'_> {
     fn machine(&self, index: usize, seed: u64) -> ClientMachine {
         let place = &self.plan.tree.clients[index];
         let (endpoints, deadline) = (self.nodes[place.node].endpoints.clone(), self.network.deadline());
-        if !place.speaks.is_ours() {
+        if !place.kind.is_ours() {
             return ClientMachine::Legacy(Box::new(LegacyClient::new(
                 Arc::clone(&self.resource),
                 endpoints,
@@ -101,11 +104,11 @@ impl Simulation<'_> {
         }
         let pace = Pace { deadline, ..Pace::default() };
         let settings = session::Settings { endpoints, pace, resources_per_request: 1, seed };
-        if place.speaks == ClientKind::Envoy {
+        if place.kind == ClientKind::Envoy {
             let envoy = EnvoyClient::new(self.now, Arc::clone(&self.resource), settings, seed);
             return ClientMachine::Envoy(Box::new(envoy));
         }
-        if place.speaks == ClientKind::Limiter {
+        if place.kind == ClientKind::Limiter {
             let length = Duration::from_millis(place.window.0);
             let window = Window { length, rate: self.plan.settings.capacity.get() };
             let limiter = LimiterClient::new(Arc::clone(&self.resource), window, settings, seed);
@@ -227,7 +230,7 @@ impl Simulation<'_> {
     fn rename(&mut self, index: usize) {
         let client = &mut self.clients[index];
         client.names += 1;
-        client.name = client_name(index, client.speaks, client.names);
+        client.name = client_name(index, client.kind, client.names);
     }
 
     fn restart_process(&mut self, index: usize) -> Result<(), Violation> {
@@ -265,7 +268,7 @@ impl Simulation<'_> {
             return Ok(());
         }
         let wants = std::mem::take(&mut client.wants);
-        if !client.speaks.is_ours() {
+        if !client.kind.is_ours() {
             // Its release names no lease and would, if late, release the next one.
             self.rename(index);
             self.restart_process(index)?;
@@ -355,32 +358,32 @@ impl Simulation<'_> {
                 }
                 let usage = ask.demand.usage.map(usage::to_core);
                 let wants = Amount::clamped(ask.demand.amount);
-                let now = has(ask.has).filter(|_| client.speaks.says_what_it_has());
+                let now = has(ask.has).filter(|_| client.kind.reports_leases());
                 // The wire has the amount in use beyond the echoed lease.
                 let named = now.map_or(Amount::ZERO, |has| has.capacity);
                 let in_use = Amount::clamped(ask.demand.outstanding);
-                let token = |has: &core::Has| has.token.filter(|_| client.speaks != ClientKind::Doorman);
-                Request::Ask(core::Ask {
-                    kind: kind(client.speaks),
+                let token = |has: &core::lease::holder::Has| has.token.filter(|_| client.kind != ClientKind::Doorman);
+                Request::Ask(core::resource::Ask {
+                    kind: kind(client.kind),
                     id: Arc::clone(&client.name),
                     claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
-                    has: now.map(|has| core::Has { token: token(&has), ..has }),
-                    had: has(ask.had).filter(|_| client.speaks.is_ours()),
-                    outstanding: match client.speaks {
+                    has: now.map(|has| core::lease::holder::Has { token: token(&has), ..has }),
+                    had: has(ask.had).filter(|_| client.kind.is_ours()),
+                    outstanding: match client.kind {
                         ClientKind::Liar => Some(Amount::MAX),
                         _ => Some(in_use).filter(|in_use| *in_use > named),
                     },
                     learning: false,
-                    drops_late: client.speaks.is_ours(),
-                    is_gateway: matches!(client.speaks, ClientKind::Envoy | ClientKind::Limiter),
+                    drops_late: client.kind.is_ours(),
+                    is_gateway: matches!(client.kind, ClientKind::Envoy | ClientKind::Limiter),
                     instance: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
-                    charged_to: core::ChargedTo::default(),
+                    charged_to: core::types::ChargedTo::default(),
                 })
             }
             // The original protocol has no release for nodes.
-            Body::Release(_) if client.speaks == ClientKind::DoormanNode => return,
-            Body::Release(releases) => Request::Release(core::Release {
+            Body::Release(_) if client.kind == ClientKind::DoormanNode => return,
+            Body::Release(releases) => Request::Release(core::resource::Release {
                 kind: HolderKind::Client,
                 id: Arc::clone(&client.name),
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
@@ -398,17 +401,17 @@ impl Simulation<'_> {
     }
 }
 
-fn client_name(index: usize, speaks: ClientKind, number: u32) -> Arc<str> {
+fn client_name(index: usize, kind: ClientKind, number: u32) -> Arc<str> {
     let name = Participant::Client(index).name(number);
     // Must differ from the names of simulated nodes.
-    if speaks == ClientKind::DoormanNode { format!("go{name}").into() } else { name.into() }
+    if kind == ClientKind::DoormanNode { format!("go{name}").into() } else { name.into() }
 }
 
-fn kind(speaks: ClientKind) -> HolderKind {
-    if speaks == ClientKind::DoormanNode { HolderKind::Node } else { HolderKind::Client }
+fn kind(kind: ClientKind) -> HolderKind {
+    if kind == ClientKind::DoormanNode { HolderKind::Node } else { HolderKind::Client }
 }
 
 /// The expiry that is written in a lease.
-fn written_end(lease: &core::Lease) -> Millis {
+fn written_end(lease: &core::resource::Lease) -> Millis {
     Millis::from_secs(u64::try_from(lease.expiry_time - START_UNIX).unwrap_or_default())
 }

@@ -1,6 +1,9 @@
 //! Fault injection.
 
-use leaseway_core::{Amount, Millis, invariant::Violation};
+use leaseway_core::{
+    resource::invariant::Violation,
+    types::{Amount, Millis},
+};
 
 use crate::{
     node::ROOT,

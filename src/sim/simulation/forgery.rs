@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    self as core, Amount, ChargedTo, Claim, Claims, HolderKind, Request,
-    access::{AccessRequest, Action, Identity, Pattern, Permissions, Policy, Rule},
-    invariant::Violation,
+    self as core,
+    policy::access::{AccessRequest, Action, Identity, Pattern, Permissions, Policy, Rule},
+    resource::{Request, invariant::Violation},
+    types::{Amount, ChargedTo, Claim, Claims, HolderKind},
 };
 
 use crate::{
@@ -36,7 +37,7 @@ impl Access {
             ClientKind::DoormanNode => rule(format!("client{index}"), Action::Lend, format!("go{index}.*")),
             _ => rule(format!("client{index}"), Action::Ask, format!("{index}.*")),
         };
-        let clients = plan.tree.clients.iter().map(|place| place.speaks).enumerate().map(client);
+        let clients = plan.tree.clients.iter().map(|place| place.kind).enumerate().map(client);
         let nodes =
             (0..plan.tree.nodes.len()).map(|node| rule(format!("node{node}"), Action::Lend, format!("{node}.0")));
         let policy = Policy::new(clients.chain(nodes).collect());
@@ -78,7 +79,7 @@ impl Simulation<'_> {
         let (kind, id, node) = match victim {
             Participant::Client(index) => {
                 let client = &self.clients[index];
-                let is_node = client.speaks == ClientKind::DoormanNode;
+                let is_node = client.kind == ClientKind::DoormanNode;
                 let kind = if is_node { HolderKind::Node } else { HolderKind::Client };
                 (kind, Arc::clone(&client.name), self.plan.tree.clients[index].node)
             }
@@ -91,12 +92,12 @@ impl Simulation<'_> {
             return;
         }
         let request = match self.rng.u8(0..3) {
-            0 => Request::Release(core::Release { kind, id, token: None, instance: None }),
-            asks => Request::Ask(core::Ask {
+            0 => Request::Release(core::resource::Release { kind, id, token: None, instance: None }),
+            asks => Request::Ask(core::resource::Ask {
                 kind,
                 id,
                 claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(f64::from(asks) * 1e6), i64::MAX)]),
-                has: Some(core::Has { token: None, capacity: Amount::ZERO, expiry_time: i64::MAX }),
+                has: Some(core::lease::holder::Has { token: None, capacity: Amount::ZERO, expiry_time: i64::MAX }),
                 had: None,
                 outstanding: Some(Amount::ZERO),
                 learning: false,

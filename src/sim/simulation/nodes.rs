@@ -4,8 +4,14 @@ use std::sync::Arc;
 
 use leaseway_core::engine::{Effects, Moment, Predecessor, ResourceEngine, Setup};
 use leaseway_core::{
-    Answer, Assigned, Birth, ClusterClock, Epoch, HolderKind, Inherited, Millis, Request, Source, Sum,
-    invariant::{self, Violation},
+    lease::promises::Inherited,
+    pool::Assigned,
+    resource::{
+        Answer, Request, ResourceOptions,
+        invariant::{self, Violation},
+        supply::Source,
+    },
+    types::{ClusterClock, Epoch, HolderKind, Millis, Sum},
 };
 
 use crate::{
@@ -44,7 +50,7 @@ impl Simulation<'_> {
         };
         let notes = node.pool.as_ref().map(|memory| memory.notes(now));
         let uplink = self.uplink(index);
-        let birth = Birth {
+        let options = ResourceOptions {
             settings,
             source: if uplink.is_some() { Source::Parent } else { Source::Own },
             // Above all epochs of its predecessors.
@@ -55,7 +61,7 @@ impl Simulation<'_> {
             max_holders: usize::MAX,
             seed: self.rng.u64(..),
         };
-        let setup = Setup { birth, keeps_notes: self.pools.is_some(), predecessor, idle_after: NEVER };
+        let setup = Setup { options, keeps_notes: self.pools.is_some(), predecessor, idle_after: NEVER };
         let environment = NodeEnvironment { listens: self.listens(), assignments: self.assignments(index), notes };
         let mut effects = Effects::default();
         let engine = ResourceEngine::new(setup, environment.moment(self.clock()), &mut effects);
@@ -82,7 +88,7 @@ impl Simulation<'_> {
     /// Which clients listen for hints, if there are any.
     fn listens(&self) -> Option<Vec<bool>> {
         let clients = self.plan.tree.clients.iter();
-        self.plan.scenario.push.then(|| clients.map(|place| place.speaks.is_ours()).collect())
+        self.plan.scenario.push.then(|| clients.map(|place| place.kind.is_ours()).collect())
     }
 
     /// The assignments at a node, which outlive masters.
@@ -107,7 +113,7 @@ impl Simulation<'_> {
         let name = |number| -> Arc<str> { Participant::Client(client).name(number).into() };
         let (former, newcomer) = (name(number - 1), name(number));
         self.input(place.node, |engine, moment, buffers| {
-            let assign = |resource: &mut leaseway_core::Resource, now| {
+            let assign = |resource: &mut leaseway_core::resource::Resource, now| {
                 // Removing an assignment cannot fail.
                 let _ = resource.assign(now, HolderKind::Client, &former, None);
                 resource.remember_assignments([(HolderKind::Client, newcomer, Assigned::Capacity(assigned))]);
@@ -246,7 +252,7 @@ impl Simulation<'_> {
             node.log.push_back(Proposed { changes, reached, at: now, own_end: master.own_end });
             #[cfg(feature = "planted")]
             if let Some(uplink) = &master.uplink {
-                node.remembered = uplink.engine.remembered(now);
+                node.remembered = uplink.engine.carried_over(now);
             }
             let stored = Event::Committed { node: index, incarnation: node.incarnation };
             self.queue.put(now.plus(self.plan.scenario.commit.0), stored);
@@ -268,11 +274,11 @@ impl Simulation<'_> {
             }
         }
         if let Some(pools) = &mut self.pools {
-            effects.pool_events.iter().for_each(|event| pools.happened(now, event));
+            effects.pool_events.iter().for_each(|event| pools.record_event(now, event));
             if index == ROOT
                 && let Some(report) = master.engine.resource().pool()
             {
-                pools.stands(now, node.incarnation, &report);
+                pools.record_report(now, node.incarnation, &report);
                 // After the total has fallen, connected clients leave gradually. It never exceeds the maximum.
                 self.accounting.allow(report.connected.max(report.total.into()).min(report.max.into()));
             }

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Amount, Override, Sum, invariant::Violation};
+use leaseway_core::{
+    policy::overrides::Override,
+    resource::invariant::Violation,
+    types::{Amount, Sum},
+};
 
 use crate::{
     node::ROOT,

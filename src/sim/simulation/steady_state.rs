@@ -3,7 +3,10 @@
 //! the quiet period.
 
 use leaseway_client::limiter::Window;
-use leaseway_core::{Amount, Millis, invariant::Violation};
+use leaseway_core::{
+    resource::invariant::Violation,
+    types::{Amount, Millis},
+};
 
 use crate::{
     client::{

@@ -1,4 +1,7 @@
-use leaseway_core::{HolderKind, Release, Request};
+use leaseway_core::{
+    resource::{Release, Request},
+    types::HolderKind,
+};
 
 use super::*;
 use crate::{
@@ -323,7 +326,7 @@ fn the_safety_invariant_holds_in_cramped_trees() {
 #[test]
 fn overuse_of_a_pool_is_found() {
     let mut plan = pool(|_| {});
-    plan.settings.kind = leaseway_core::AlgorithmKind::NoAlgorithm;
+    plan.settings.kind = leaseway_core::policy::settings::AlgorithmKind::NoAlgorithm;
     let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
     simulation.accounting = Accounting::new(Amount::clamped(100.0), Amount::ZERO, true, Millis(0));
     simulation.accounting.allow(Sum::from(Amount::clamped(120.0)));

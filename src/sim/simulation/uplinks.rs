@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use leaseway_client::session::{Body, Outgoing, Pace, Settings};
 use leaseway_core::{
-    Amount, Ask, ChargedTo, Claim, Claims, HolderKind, Millis, News, NodeInstance, Release, Request, Supplied, Token,
-    invariant::Violation,
+    pool::News,
+    resource::{Ask, NodeInstance, Release, Request, Supplied, invariant::Violation},
+    types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token},
 };
-use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
+use leaseway_uplink::{Aggregate, Granted, NewSupply, Notice, ParentReply, UplinkEngine, UplinkInput};
 
 use crate::{
     network::message::{Message, Participant, Reply, ReplyBody, RequestMessage, Sender, given, has},
@@ -28,7 +29,7 @@ impl Simulation<'_> {
     }
 
     fn asks(&self) -> UplinkInput {
-        UplinkInput::Notice(Notice::Asks(Arc::clone(&self.resource)))
+        UplinkInput::Notice(Notice::AskSoon(Arc::clone(&self.resource)))
     }
 
     pub(crate) fn wake_uplink(&mut self, index: usize, incarnation: u32) {
@@ -69,13 +70,13 @@ impl Simulation<'_> {
             ReplyBody::Granted(_) | ReplyBody::Nothing => ParentReply::Granted(Vec::new()),
             ReplyBody::Redirect(peer) => {
                 let endpoint = |peer| self.nodes[reply.from].endpoints[usize::from(peer)].to_string();
-                ParentReply::Elsewhere(peer.map(endpoint))
+                ParentReply::Redirected(peer.map(endpoint))
             }
         };
         let Some(master) = self.nodes[index].master_of(incarnation) else { return Ok(()) };
         let Some(uplink) = &mut master.uplink else { return Ok(()) };
-        let lent = uplink.engine.run(now, [UplinkInput::Ended { number, reply }]).lent;
-        for Lent { supply, settings, .. } in lent {
+        let supplies = uplink.engine.run(now, [UplinkInput::RequestEnded { number, reply }]).supplies;
+        for NewSupply { supply, settings, .. } in supplies {
             self.nodes[index].lent_until(supply.until);
             self.input(index, |engine, moment, buffers| {
                 engine.supply(moment, supply, settings, &mut buffers.batch, &mut buffers.effects);

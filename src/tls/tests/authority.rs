@@ -30,7 +30,7 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// Unique, so that two CAs never have the same name.
+    /// Each CA has a name of its own.
     pub(super) fn new() -> Authority {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         Authority::named(&format!("CA {} of these tests", NUMBER.fetch_add(1, Ordering::Relaxed)))
@@ -106,18 +106,18 @@ fn alternative_name(name: &str) -> SanType {
 }
 
 pub(super) fn load(files: Files) -> Credentials {
-    Credentials::load(files).expect("nothing is wrong with them")
+    Credentials::load(files).expect("valid files")
 }
 
 pub(super) fn server(files: Files, clients: ClientCertificates) -> ServerTls {
-    ServerTls::new(&load(files), clients, Protocol::Http2).expect("they do for a server")
+    ServerTls::new(&load(files), clients, Protocol::Http2).expect("a valid server configuration")
 }
 
 pub(super) fn client(files: Files) -> ClientTls {
-    ClientTls::new(&load(files), None).expect("they do for a client")
+    ClientTls::new(&load(files), None).expect("a valid client configuration")
 }
 
-/// The result of a connection on both sides: what the client has read, and the names that the server has verified.
+/// The text that the client has read, and the names that the server has verified.
 pub(super) type Outcome = (Result<String, String>, Result<Option<Names>, String>);
 
 /// Connects a client as if to `host`, and lets it read what the server writes.
@@ -134,9 +134,9 @@ pub(super) async fn meet(server: &ServerTls, client: &ClientTls, host: &str) -> 
     let connecting = async {
         let stream = TcpStream::connect(address).await.expect("it listens");
         let mut stream = client.connect(host, stream).await.map_err(|error| error.to_string())?;
-        let mut said = String::new();
-        stream.read_to_string(&mut said).await.map_err(|error| error.to_string())?;
-        Ok(said)
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.map_err(|error| error.to_string())?;
+        Ok(text)
     };
     tokio::join!(connecting, accepting)
 }

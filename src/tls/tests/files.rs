@@ -3,72 +3,42 @@ use std::fs;
 use super::authority::{Authority, FUTURE, NOW, PAST, load, write};
 use crate::{ClientCertificates, ClientTls, Credentials, Files, Protocol, ServerTls, TlsError, describe};
 
-fn refused(files: Files) -> TlsError {
-    Credentials::load(files).expect_err("something is wrong")
-}
-
 #[test]
-fn half_a_set_names_the_other_half() {
+fn unusable_files_are_refused_with_the_reason() {
     let authority = Authority::new();
-    let files = authority.issue("a", &["a.test"], NOW);
-    let error = refused(Files { key: None, ..files.clone() });
-    assert_eq!(error, TlsError::HalfASet { given: "--tls-cert", missing: "--tls-key" });
-    let error = refused(Files { certificate: None, ..files });
-    assert_eq!(error, TlsError::HalfASet { given: "--tls-key", missing: "--tls-cert" });
-}
-
-#[test]
-fn a_file_that_is_missing_or_holds_something_else_is_named_with_what_was_expected() {
-    let authority = Authority::new();
-    let files = authority.issue("a", &["a.test"], NOW);
+    let (files, other) = (authority.issue("a", &["a.test"], NOW), authority.issue("b", &["b.test"], NOW));
     let (certificate, key) = (files.certificate.clone(), files.key.clone());
-    let text = |files: Files| refused(files).to_string();
-    let missing = text(Files { ca: Some(authority.path("nothing")), ..files.clone() });
-    assert!(missing.contains("nothing") && missing.contains("cannot read"), "{missing}");
-    for (swapped, says) in [
-        (Files { certificate: key.clone(), ..files.clone() }, ["a.key", "BEGIN CERTIFICATE"]),
-        (Files { key: certificate, ..files.clone() }, ["a.pem", "BEGIN PRIVATE KEY"]),
-        (Files { ca: key, ..files }, ["a.key", "CA certificate"]),
-    ] {
-        let error = text(swapped);
-        assert!(says.iter().all(|said| error.contains(said)), "{error}");
+    let pem = fs::read_to_string(authority.path("a.pem")).expect("it was issued");
+    let with_certificate = |name: &str, text: &str| {
+        write(&authority.path(name), text);
+        Files { certificate: Some(authority.path(name)), ..files.clone() }
+    };
+    let cases: [(Files, &[&str]); 11] = [
+        (Files { key: None, ..files.clone() }, &["--tls-cert is given without --tls-key"]),
+        (Files { certificate: None, ..files.clone() }, &["--tls-key is given without --tls-cert"]),
+        (Files { ca: Some(authority.path("nothing")), ..files.clone() }, &["cannot read", "nothing"]),
+        (Files { certificate: key.clone(), ..files.clone() }, &["a.key", "BEGIN CERTIFICATE"]),
+        (Files { key: certificate, ..files.clone() }, &["a.pem", "BEGIN PRIVATE KEY"]),
+        (Files { ca: key, ..files.clone() }, &["a.key", "CA certificate"]),
+        (with_certificate("half.pem", &pem[..pem.len() / 2]), &["half.pem"]),
+        (with_certificate("no_der.pem", NO_DER), &["no_der.pem", "cannot be used"]),
+        (Files { key: other.key, ..files.clone() }, &["b.key", "does not belong to the certificate in", "a.pem"]),
+        (authority.issue("past", &["a.test"], PAST), &["has expired", "2002-01-01T00:00:00Z"]),
+        (authority.issue("future", &["a.test"], FUTURE), &["not valid before 2100-01-01T00:00:00Z"]),
+    ];
+    for (files, parts) in cases {
+        let error = Credentials::load(files).expect_err("a file is unusable").to_string();
+        for part in parts {
+            assert!(error.contains(part), "`{part}` is not in: {error}");
+        }
     }
 }
 
-#[test]
-fn a_certificate_that_breaks_off_is_named() {
-    let authority = Authority::new();
-    let files = authority.issue("a", &["a.test"], NOW);
-    let path = files.certificate.clone().expect("named");
-    let pem = fs::read_to_string(&path).expect("it is there");
-    write(&path, &pem[..pem.len() / 2]);
-    let error = refused(files.clone()).to_string();
-    assert!(error.contains("a.pem"), "{error}");
-    write(&path, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
-    let error = refused(files);
-    assert!(matches!(error, TlsError::Unusable { .. }), "{error}");
-}
+/// PEM whose content is no certificate.
+const NO_DER: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
 #[test]
-fn a_key_of_another_certificate_is_refused_with_both_files() {
-    let authority = Authority::new();
-    let (files, other) = (authority.issue("a", &["a.test"], NOW), authority.issue("b", &["b.test"], NOW));
-    let error = refused(Files { key: other.key, ..files });
-    assert!(matches!(error, TlsError::KeyMismatch { .. }), "{error}");
-    assert!(error.to_string().contains("a.pem") && error.to_string().contains("b.key"), "{error}");
-}
-
-#[test]
-fn a_certificate_that_is_not_valid_now_is_refused_with_the_moment() {
-    let authority = Authority::new();
-    let error = refused(authority.issue("a", &["a.test"], PAST)).to_string();
-    assert!(error.contains("has expired") && error.contains("2002-01-01T00:00:00Z"), "{error}");
-    let error = refused(authority.issue("a", &["a.test"], FUTURE)).to_string();
-    assert!(error.contains("not valid before 2100-01-01T00:00:00Z"), "{error}");
-}
-
-#[test]
-fn a_server_needs_a_certificate_and_a_ca_to_check_those_of_clients() {
+fn a_server_needs_a_certificate_and_a_ca_for_client_certificates() {
     let authority = Authority::new();
     let serve = |files| ServerTls::new(&load(files), ClientCertificates::Required, Protocol::Http2);
     assert_eq!(serve(authority.trust()).expect_err("no certificate"), TlsError::NoCertificate);
@@ -77,7 +47,7 @@ fn a_server_needs_a_certificate_and_a_ca_to_check_those_of_clients() {
 }
 
 #[test]
-fn a_server_name_that_is_none_is_refused() {
+fn an_invalid_server_name_is_refused() {
     let authority = Authority::new();
     let error = ClientTls::new(&load(authority.trust()), Some("no name")).expect_err("no name");
     assert_eq!(error, TlsError::ServerName("no name".into()));

@@ -6,23 +6,23 @@ use tokio::{
 use super::authority::{Authority, FUTURE, NOW, Outcome, PAST, client, listen, load, meet, server};
 use crate::{ClientCertificates, ClientTls, Credentials, Files, Protocol, ServerTls};
 
-/// Asserts the errors of both sides.
-fn assert_refused(seen: &Outcome, client_says: &str, server_says: &str) {
+/// Asserts that both sides fail with these errors.
+fn assert_refused(seen: &Outcome, client_error: &str, server_error: &str) {
     let (Err(client), Err(server)) = seen else { panic!("it is refused: {seen:?}") };
-    assert!(client.contains(client_says), "{client_says}: {client}");
-    assert!(server.contains(server_says), "{server_says}: {server}");
+    assert!(client.contains(client_error), "{client_error}: {client}");
+    assert!(server.contains(server_error), "{server_error}: {server}");
 }
 
 #[tokio::test]
-async fn both_sides_know_each_other_by_their_certificates() {
+async fn client_and_server_verify_each_other() {
     let authority = Authority::new();
     let server = server(authority.issue("server", &["a.test", "10.0.0.1"], NOW), ClientCertificates::Required);
     let names = ["web.test", "spiffe://acme/web/1", "https://acme.test", "*.a.test"];
     let client = client(authority.issue("web-1", &names, NOW));
     for host in ["a.test", "10.0.0.1"] {
-        let (said, names) = meet(&server, &client, host).await;
-        assert_eq!(said.as_deref(), Ok("hello"));
-        let names = names.expect("it is let in").expect("it has shown one");
+        let (read, names) = meet(&server, &client, host).await;
+        assert_eq!(read.as_deref(), Ok("hello"));
+        let names = names.expect("accepted").expect("a certificate");
         assert_eq!(names.all(), ["spiffe://acme/web/1", "web.test", "web-1"]);
         assert_eq!(names.identity(), Some("spiffe://acme/web/1"));
         assert!(names.is_valid_for("web.test") && names.is_valid_for("x.a.test"));
@@ -31,26 +31,26 @@ async fn both_sides_know_each_other_by_their_certificates() {
 }
 
 #[tokio::test]
-async fn a_name_with_controls_is_no_identity() {
+async fn a_name_with_control_characters_is_ignored() {
     let authority = Authority::new();
     let server = server(authority.issue("server", &["a.test"], NOW), ClientCertificates::Required);
     let client = client(authority.issue("good", &["spiffe://acme/\u{1}"], NOW));
     let (_, names) = meet(&server, &client, "a.test").await;
-    assert_eq!(names.expect("let in").expect("shown").all(), ["good"]);
+    assert_eq!(names.expect("accepted").expect("a certificate").all(), ["good"]);
 }
 
 #[tokio::test]
-async fn an_address_in_brackets_is_an_address() {
+async fn an_ip_address_may_be_in_brackets() {
     let authority = Authority::new();
     let server = server(authority.issue("server", &["::1"], NOW), ClientCertificates::Required);
     let client = client(authority.issue("c", &["::1"], NOW));
-    let (said, names) = meet(&server, &client, "[::1]").await;
-    assert_eq!(said.as_deref(), Ok("hello"));
-    assert!(names.expect("let in").expect("shown").is_valid_for("[::1]"));
+    let (read, names) = meet(&server, &client, "[::1]").await;
+    assert_eq!(read.as_deref(), Ok("hello"));
+    assert!(names.expect("accepted").expect("a certificate").is_valid_for("[::1]"));
 }
 
 #[tokio::test]
-async fn a_server_of_another_ca_name_or_time_is_refused_in_words() {
+async fn a_server_of_another_ca_validity_or_name_is_refused_with_the_reason() {
     let authority = Authority::new();
     let trusting = client(authority.trust());
     for other in [Authority::new(), Authority::named(authority.name())] {
@@ -58,11 +58,17 @@ async fn a_server_of_another_ca_name_or_time_is_refused_in_words() {
         let seen = meet(&stranger, &trusting, "a.test").await;
         assert_refused(&seen, "not issued by a CA that is trusted here", "does not trust the CA of this server");
     }
+    for (years, client_error) in [(PAST, "valid until 2002-01-01"), (FUTURE, "not valid before 2100-01-01")] {
+        let invalid = Credentials::load_without_validity_check(&authority.issue("server", &["a.test"], years));
+        let server = ServerTls::new(&invalid, ClientCertificates::Ignored, Protocol::Http2).expect("it serves");
+        let seen = meet(&server, &trusting, "a.test").await;
+        assert_refused(&seen, client_error, "has expired, or is not valid yet");
+    }
     let elsewhere = server(authority.issue("server", &["b.test", "c.test"], NOW), ClientCertificates::Ignored);
     let seen = meet(&elsewhere, &trusting, "a.test").await;
     assert_refused(&seen, "is for other names (b.test, c.test)", "another name");
-    let (said, _) = meet(&elsewhere, &named(&authority, "c.test"), "a.test").await;
-    assert_eq!(said.as_deref(), Ok("hello"), "under the name that is expected");
+    let (read, _) = meet(&elsewhere, &named(&authority, "c.test"), "a.test").await;
+    assert_eq!(read.as_deref(), Ok("hello"), "under the name that is expected");
 }
 
 fn named(authority: &Authority, name: &str) -> ClientTls {
@@ -70,7 +76,7 @@ fn named(authority: &Authority, name: &str) -> ClientTls {
 }
 
 #[tokio::test]
-async fn a_client_of_another_ca_or_time_is_refused_in_words() {
+async fn a_client_of_another_ca_or_validity_is_refused_with_the_reason() {
     let authority = Authority::new();
     let server = server(authority.issue("server", &["a.test"], NOW), ClientCertificates::Required);
     for other in [Authority::new(), Authority::named(authority.name())] {
@@ -79,41 +85,29 @@ async fn a_client_of_another_ca_or_time_is_refused_in_words() {
         let seen = meet(&server, &stranger, "a.test").await;
         assert_refused(&seen, "does not trust the CA", "not issued by the CA of --tls-ca");
     }
-    for (years, server_says) in [(PAST, "valid until 2002-01-01"), (FUTURE, "not valid before 2100-01-01")] {
+    for (years, server_error) in [(PAST, "valid until 2002-01-01"), (FUTURE, "not valid before 2100-01-01")] {
         let files = authority.issue("web", &["web.test"], years);
         let client = ClientTls::new(&Credentials::load_without_validity_check(&files), None).expect("it connects");
         let seen = meet(&server, &client, "a.test").await;
-        assert_refused(&seen, "has expired, or is not valid yet", server_says);
+        assert_refused(&seen, "has expired, or is not valid yet", server_error);
     }
 }
 
 #[tokio::test]
-async fn a_server_whose_certificate_has_ended_meanwhile_is_refused_in_words() {
-    let authority = Authority::new();
-    let trusting = client(authority.trust());
-    for (years, client_says) in [(PAST, "valid until 2002-01-01"), (FUTURE, "not valid before 2100-01-01")] {
-        let ended = Credentials::load_without_validity_check(&authority.issue("server", &["a.test"], years));
-        let server = ServerTls::new(&ended, ClientCertificates::Ignored, Protocol::Http2).expect("it serves");
-        let seen = meet(&server, &trusting, "a.test").await;
-        assert_refused(&seen, client_says, "has expired, or is not valid yet");
-    }
-}
-
-#[tokio::test]
-async fn a_client_without_a_certificate_is_refused_where_one_is_required_and_let_in_where_it_is_optional() {
+async fn a_client_without_a_certificate_is_refused_only_if_one_is_required() {
     let authority = Authority::new();
     let files = authority.issue("server", &["a.test"], NOW);
     let bare = client(authority.trust());
     let seen = meet(&server(files.clone(), ClientCertificates::Required), &bare, "a.test").await;
     assert_refused(&seen, "asks for a certificate, and this client has none", "has shown no certificate");
     for clients in [ClientCertificates::Optional, ClientCertificates::Ignored] {
-        let (said, names) = meet(&server(files.clone(), clients), &bare, "a.test").await;
-        assert_eq!((said.as_deref(), names), (Ok("hello"), Ok(None)));
+        let (read, names) = meet(&server(files.clone(), clients), &bare, "a.test").await;
+        assert_eq!((read.as_deref(), names), (Ok("hello"), Ok(None)));
     }
 }
 
 #[tokio::test]
-async fn where_a_certificate_is_optional_a_bad_one_is_refused_all_the_same() {
+async fn an_invalid_certificate_is_refused_even_if_it_is_optional() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = server(authority.issue("server", &["a.test"], NOW), ClientCertificates::Optional);
     let stranger = client(Files { ca: Some(authority.ca()), ..other.issue("web", &["web.test"], NOW) });
@@ -121,7 +115,7 @@ async fn where_a_certificate_is_optional_a_bad_one_is_refused_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_client_that_speaks_tls_to_a_server_that_does_not_is_told_so() {
+async fn a_server_without_tls_is_reported_to_the_client() {
     let authority = Authority::new();
     let client = client(authority.trust());
     for answer in ["", "HTTP/1.1 400 Bad Request\r\n\r\n"] {
@@ -137,7 +131,7 @@ async fn a_client_that_speaks_tls_to_a_server_that_does_not_is_told_so() {
             let stream = TcpStream::connect(address).await.expect("it listens");
             client.connect("a.test", stream).await.err().expect("no TLS there").to_string()
         };
-        // The connection is closed once both sides are done, or at once if there is no answer.
+        // Without an answer the server closes the connection at once, otherwise when both sides are done.
         let error = match answer {
             "" => tokio::join!(async { drop(answering.await) }, connecting).1,
             _ => tokio::join!(answering, connecting).1,
@@ -148,7 +142,7 @@ async fn a_client_that_speaks_tls_to_a_server_that_does_not_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_port_for_pages_is_no_port_for_grpc() {
+async fn an_http_1_port_is_refused_for_grpc() {
     let authority = Authority::new();
     let files = authority.issue("server", &["a.test"], NOW);
     let pages = ServerTls::new(&load(files), ClientCertificates::Ignored, Protocol::Http1).expect("it serves");

@@ -3,24 +3,24 @@ use std::fs;
 use super::authority::{Authority, NOW, PAST, client, load, meet, write};
 use crate::{ClientCertificates, ClientTls, Credentials, Files, Names, Protocol, Reload, ServerTls, TlsError};
 
-/// Checks until something has changed.
+/// The first change within three checks: a change counts once two checks agree.
 fn next_change(credentials: &Credentials) -> Reload {
     for _ in 0..3 {
-        let looked = credentials.check();
-        if looked != Reload::Unchanged {
-            return looked;
+        let reload = credentials.check();
+        if reload != Reload::Unchanged {
+            return reload;
         }
     }
     Reload::Unchanged
 }
 
 fn identity(names: Result<Option<Names>, String>) -> String {
-    let names = names.expect("it is let in").expect("it has shown one");
+    let names = names.expect("accepted").expect("a certificate");
     names.identity().expect("it has a name").to_owned()
 }
 
 #[tokio::test]
-async fn the_next_handshake_takes_what_was_reloaded_on_both_sides() {
+async fn handshakes_use_reloaded_credentials_on_both_sides() {
     let (old, new) = (Authority::new(), Authority::new());
     let of_server = load(old.issue("server", &["a.test"], NOW));
     let of_client = load(old.issue("client", &["old.test"], NOW));
@@ -37,7 +37,7 @@ async fn the_next_handshake_takes_what_was_reloaded_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_set_that_does_not_load_changes_nothing_and_is_told_once() {
+async fn files_that_do_not_load_are_reported_once_and_the_previous_content_stays() {
     let authority = Authority::new();
     let files = authority.issue("server", &["a.test"], NOW);
     let credentials = load(files.clone());
@@ -48,12 +48,15 @@ async fn a_set_that_does_not_load_changes_nothing_and_is_told_once() {
     let other = authority.issue("other", &["a.test"], NOW).key.expect("named");
     write(&key, &fs::read_to_string(other).expect("there"));
     assert!(matches!(next_change(&credentials), Reload::Failed(TlsError::KeyMismatch { .. })));
-    assert_eq!(next_change(&credentials), Reload::Unchanged, "the same files are not told of again");
+    assert_eq!(next_change(&credentials), Reload::Unchanged, "the same error is reported once");
     authority.issue("server", &["a.test"], PAST);
     assert!(matches!(next_change(&credentials), Reload::Failed(TlsError::Expired { .. })));
     fs::remove_file(&key).expect("there");
     assert!(matches!(next_change(&credentials), Reload::Failed(TlsError::Unreadable { .. })));
-    assert!(matches!(credentials.reload(), Reload::Failed(TlsError::Unreadable { .. })), "told again when asked again");
+    assert!(
+        matches!(credentials.reload(), Reload::Failed(TlsError::Unreadable { .. })),
+        "an explicit reload reports it again"
+    );
     assert_eq!(credentials.expires(), before);
     assert_eq!(meet(&server, &trusting, "a.test").await.0.as_deref(), Ok("hello"), "as before");
     authority.issue("server", &["a.test"], NOW);
@@ -61,7 +64,7 @@ async fn a_set_that_does_not_load_changes_nothing_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_still_being_written_waits() {
+async fn a_file_is_read_once_it_has_stopped_changing() {
     let authority = Authority::new();
     let credentials = load(authority.issue("server", &["a.test"], NOW));
     let Files { certificate, .. } = authority.files("server");

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use leaseway_client::{Basis, Client, Resource, Transport};
-use leaseway_core::Amount;
+use leaseway_core::types::Amount;
 use leaseway_proto::status;
 
 use super::{Held, Observer, Session};

@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests;
 
-use leaseway_core::{Amount, AmountError, nearest};
+use leaseway_core::{
+    policy::parameters::nearest,
+    types::{Amount, AmountError},
+};
 
 use crate::output::shell_quoted;
 

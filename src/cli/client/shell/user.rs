@@ -4,7 +4,7 @@ use std::io;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 
-use leaseway_core::{escaped, escaped_lines};
+use leaseway_core::types::{escaped, escaped_lines};
 use rustyline::ExternalPrinter;
 use tokio::{signal, sync::Notify};
 

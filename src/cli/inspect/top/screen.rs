@@ -1,6 +1,6 @@
 //! Draws the view. Columns that do not fit are omitted, the least important first.
 
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::status::{Holder, Resource};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

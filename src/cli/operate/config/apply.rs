@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::admin::ApplyConfigRequest;
 use leaseway_server::config::{self, Loaded};
 use serde_json::json;

@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use leaseway_core::access::{Action, Pattern, Policy, Rule};
-use leaseway_core::{Amount, ClientRule, Template};
+use leaseway_core::policy::access::{Action, Pattern, Policy, Rule};
+use leaseway_core::{
+    policy::{client_rules::ClientRule, template::Template},
+    types::Amount,
+};
 use leaseway_server::config::{self, Loaded};
 use serde_json::{Value, json};
 

@@ -4,7 +4,10 @@ mod rules;
 
 use std::collections::HashMap;
 
-use leaseway_core::{Repository, Settings, Template};
+use leaseway_core::policy::{
+    settings::Settings,
+    template::{Repository, Template},
+};
 use leaseway_server::config::Loaded;
 use serde_json::{Value, json};
 

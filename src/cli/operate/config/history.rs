@@ -1,7 +1,7 @@
 //! `leaseway config show` and `leaseway config history`.
 
 use clap::Args;
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::admin::{ConfigHeader, ListConfigsRequest, ListConfigsResponse};
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::admin::{DueChange, Foreseen, PlanConfigRequest, PlanConfigResponse, ResourcePlan, SettingChange};
 use leaseway_server::config::Loaded;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! `leaseway pool show`.
 
 use clap::Args;
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::pools::{GetPoolRequest, GetPoolResponse, Memory, Totals};
 use serde_json::{Value, json};
 

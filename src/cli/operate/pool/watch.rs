@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::pools::{EventKind, PoolEvent, SubscribeRequest};
 use serde_json::{Value, json};
 use tonic::Streaming;

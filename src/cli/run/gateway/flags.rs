@@ -5,9 +5,9 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use leaseway_client::{Transport, Window};
-use leaseway_core::{Glob, Millis, PrincipalShare};
+use leaseway_core::types::{Glob, Millis, PrincipalShare};
 use leaseway_gateway::lease_table::{LeaseTableOptions, WithoutLease};
-use leaseway_gateway::rlqs::{EnvoySettings, RlqsOptions};
+use leaseway_gateway::rlqs::{RlqsOptions, quotas::QuotaSettings};
 use leaseway_gateway::{GatewayError, HttpOptions, LongWindow, Options, RlsOptions};
 use leaseway_server::ListenOption;
 
@@ -155,11 +155,11 @@ struct QuotaFlags {
 
 impl QuotaFlags {
     fn options(&self, listen: ListenOption, idle_secs: u64) -> RlqsOptions {
-        let envoy = EnvoySettings {
+        let envoy = QuotaSettings {
             assignment_secs: self.assignment_secs,
             idle: Millis::from_secs(idle_secs),
             first_wants: self.first_wants,
-            buckets: self.max_buckets,
+            max_buckets: self.max_buckets,
         };
         RlqsOptions { listen, envoy, most_envoys: self.max_envoys }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug};
 
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_process::{Output, Process, Start};
 use tokio::sync::mpsc;
 

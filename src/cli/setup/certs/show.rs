@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_tls::Description;
 use serde_json::{Value, json};
 

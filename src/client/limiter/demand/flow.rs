@@ -11,7 +11,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 
 /// The longest span, in refresh intervals.
 const MAX_SPAN_REFRESHES: u64 = 32;

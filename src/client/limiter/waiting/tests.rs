@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use tokio::{
     sync::Notify,
     time::{Instant, advance, sleep, sleep_until},

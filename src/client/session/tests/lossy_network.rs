@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 
 use leaseway_core::{
-    self as core, AlgorithmKind as Algorithm, Amount, Answer, Birth, Claim, Epoch, HolderKind, Now, Request, Resource,
-    RoundScratch, Token,
+    self as core,
+    policy::settings::AlgorithmKind as Algorithm,
+    resource::{Answer, Request, Resource, ResourceOptions, RoundScratch},
+    types::{Amount, Claim, Epoch, HolderKind, Now, Token},
 };
 use proptest::prelude::*;
 
@@ -44,14 +46,14 @@ struct Simulation {
 
 impl Simulation {
     fn new(clients: usize, algorithm: Algorithm, seed: u64, faults: Faults) -> Simulation {
-        let settings_of_resource = core::Settings {
+        let settings_of_resource = core::policy::settings::Settings {
             lease: Millis(8_000),
             refresh: Millis(2_000),
             learning: Some(Millis(0)),
-            ..core::Settings::new(algorithm, Amount::clamped(CAPACITY))
+            ..core::policy::settings::Settings::new(algorithm, Amount::clamped(CAPACITY))
         };
-        let birth = Birth {
-            source: leaseway_core::Source::Own,
+        let options = ResourceOptions {
+            source: leaseway_core::resource::supply::Source::Own,
             settings: settings_of_resource,
             epoch: Epoch(1),
             since: Millis(0),
@@ -63,7 +65,7 @@ impl Simulation {
         let pace = Pace { deadline: Millis(1_500), ..Pace::default() };
         let new_session = |n| Session::new(Settings { seed: seed ^ n, pace: pace.clone(), ..settings(&["a:1"]) });
         let mut simulation = Simulation {
-            resource: Resource::new(birth),
+            resource: Resource::new(options),
             sessions: (0..clients as u64).map(new_session).collect(),
             wants: vec![0.0; clients],
             queue: BTreeMap::new(),
@@ -168,8 +170,8 @@ impl Simulation {
     }
 }
 
-fn named(lease: Lease) -> core::Has {
-    core::Has {
+fn named(lease: Lease) -> core::lease::holder::Has {
+    core::lease::holder::Has {
         token: lease.token.and_then(Token::new),
         capacity: Amount::clamped(lease.wire.capacity),
         expiry_time: lease.wire.expiry_time,
@@ -179,7 +181,7 @@ fn named(lease: Lease) -> core::Has {
 fn request(client: usize, body: Body<Wants>) -> Request {
     let holder: Arc<str> = format!("client {client}").into();
     match body {
-        Body::Ask(asks) => Request::Ask(core::Ask {
+        Body::Ask(asks) => Request::Ask(core::resource::Ask {
             kind: HolderKind::Client,
             id: holder,
             claims: [Claim::of_client(Amount::clamped(asks[0].demand.amount), 0)].into_iter().collect(),
@@ -191,9 +193,9 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             is_gateway: false,
             instance: None,
             news: None,
-            charged_to: core::ChargedTo::default(),
+            charged_to: core::types::ChargedTo::default(),
         }),
-        Body::Release(releases) => Request::Release(core::Release {
+        Body::Release(releases) => Request::Release(core::resource::Release {
             kind: HolderKind::Client,
             id: holder,
             token: releases[0].token.and_then(Token::new),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use tokio::sync::mpsc;
 
 use super::*;

@@ -12,7 +12,7 @@ use super::{
     Terms,
     index::{ClaimKey, Index, Totals},
 };
-use crate::types::amount::Sum;
+use crate::types::Sum;
 
 /// The claims, or the minimums, of one band.
 #[derive(Clone, Copy)]

@@ -13,14 +13,14 @@ use super::{
 };
 use crate::{
     policy::settings::{Priority, Settings},
-    types::claim::{Claim, Claims},
+    types::{Claim, Claims},
 };
 
-/// How claims have to be sorted.
+/// The sort order of claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClaimOrder {
     OneBand,
-    /// One band too, by wants per weight.
+    /// One band, sorted by wants per weight.
     Weighted,
     Bands,
     /// Bands that share a reserve.
@@ -49,7 +49,7 @@ impl ClaimOrder {
         }
     }
 
-    /// Where a claim stands in an index, and how much it counts there.
+    /// The key and the weight of a claim in an index.
     pub(super) fn entry(self, slot: u32, ordinal: usize, claim: &Claim) -> (ClaimKey, u32) {
         let claim = self.weighed(claim);
         let ratio = claim.wants.get() / f64::from(claim.subclients);

@@ -25,7 +25,7 @@ use super::{
     index::{ClaimKey, Index, Totals},
     level,
 };
-use crate::types::amount::{Amount, Sum};
+use crate::types::{Amount, Sum};
 
 /// With a reserve, priorities beyond these count as the nearest.
 pub(super) const BANDS: RangeInclusive<i16> = -128..=127;

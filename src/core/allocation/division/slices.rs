@@ -19,7 +19,7 @@
 use std::{cmp::Ordering, collections::BinaryHeap};
 
 use super::index::{ClaimKey, Index, Totals};
-use crate::types::claim::{Claim, Claims, MAX_SLICES};
+use crate::types::{Claim, Claims, MAX_SLICES};
 
 /// The maximum number of slices of one band.
 const MAX_SLICES_OF_BAND: usize = 64;

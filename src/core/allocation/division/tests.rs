@@ -14,13 +14,10 @@ use crate::{
     policy::settings::{AlgorithmKind, Priority, Settings},
     resource::invariant,
     tests::cases,
-    types::{
-        amount::{Amount, Sum},
-        claim::Claim,
-    },
+    types::{Amount, Claim, Sum},
 };
 
-/// Max-min by sorting: satisfy the modest first, share what is left among the rest.
+/// Max-min fairness by sorting: satisfies the smallest wants first and shares the rest.
 pub(crate) fn water_filling(capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let ratio = |claim: &Claim| claim.wants.get() / f64::from(claim.subclients);
     let mut order: Vec<usize> = (0..claims.len()).collect();
@@ -38,7 +35,7 @@ pub(crate) fn water_filling(capacity: f64, claims: &[Claim]) -> Vec<f64> {
     due
 }
 
-/// The algorithms page, word for word.
+/// PROPORTIONAL_SHARE as docs describe it.
 pub(crate) fn proportional(capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let wants: f64 = claims.iter().map(|claim| claim.wants.get()).sum();
     if wants <= capacity {
@@ -61,7 +58,7 @@ pub(crate) fn proportional(capacity: f64, claims: &[Claim]) -> Vec<f64> {
 
 fn naive(kind: AlgorithmKind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     match kind {
-        // A pool says itself what is due.
+        // A pool computes dues itself.
         AlgorithmKind::NoAlgorithm | AlgorithmKind::PriorityPool => {
             claims.iter().map(|claim| claim.wants.get()).collect()
         }
@@ -89,7 +86,7 @@ fn naive_strict(kind: AlgorithmKind, capacity: f64, claims: &[Claim]) -> Vec<f64
     due
 }
 
-/// As many clients as the claim weighs, each wanting its part, and none with a priority.
+/// Replaces each claim by unweighted single clients, as many as its weight.
 fn naive_weighted(kind: AlgorithmKind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let weight = |claim: &Claim| claim.subclients as usize * claim.priority.max(1) as usize;
     let single = |claim: &Claim| {
@@ -101,7 +98,7 @@ fn naive_weighted(kind: AlgorithmKind, capacity: f64, claims: &[Claim]) -> Vec<f
     claims.iter().map(|claim| due.by_ref().take(weight(claim)).sum()).collect()
 }
 
-/// What is reserved max-min over all, the rest from the highest band down, then each band by itself.
+/// Divides the reserve max-min over all claims, the rest from the highest band down, then each band.
 fn naive_reserved(kind: AlgorithmKind, reserve: f64, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let band = |claim: &Claim| claim.priority.clamp(-128, 127);
     let reserved = water_filling(capacity * reserve, claims);
@@ -192,10 +189,9 @@ proptest! {
         }
     }
 
-    /// Whether priorities mean something or not, a parent is told the same; and where they mean nothing they change
-    /// nothing.
+    /// The summary for a parent is the same whether priorities are ignored or strict. Ignored priorities change no due.
     #[test]
-    fn priorities_are_told_as_if_they_meant_something(
+    fn ignored_priorities_are_summarized(
         kind in shared_kind(),
         changes in proptest::collection::vec((0..40u32, claim()), 1..200),
     ) {
@@ -338,7 +334,7 @@ proptest! {
 }
 
 #[test]
-fn many_claims_on_the_same_level_are_told_apart() {
+fn equal_claims_are_distinct() {
     let claims = vec![Claim::new(Amount::clamped(10.0), 1, 0); 10_000];
     let due = divide(&settings(AlgorithmKind::FairShare, Priority::Ignore, 0.0, 50_000.0), &claims);
     assert!(due.iter().all(|due| due.get() == 5.0));

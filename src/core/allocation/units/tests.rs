@@ -15,7 +15,7 @@ fn numbers(value: &Value) -> Vec<i64> {
 /// The rounds of whole units among the vectors of request counting. There shares are counted in parts of the sum of
 /// weights.
 #[test]
-fn rounds_are_dealt_as_the_vectors_say() {
+fn units_follow_the_vectors() {
     let file: Value = serde_json::from_str(include_str!("../../../client/testdata/byrequests.json"))
         .expect("the vectors can be read");
     let vectors = file["unit_rounds"].as_array().expect("vectors");
@@ -37,7 +37,7 @@ fn rounds_are_dealt_as_the_vectors_say() {
 }
 
 #[test]
-fn in_the_long_run_all_have_had_what_they_were_due() {
+fn units_match_dues_in_the_long_run() {
     // Due 0.3, 0.7, 0.25, 0.75 and 0.5 of a unit: 2.5 are left over in all, of which 2 can be given.
     let dues = [0.3, 0.7, 0.25, 0.75, 0.5].map(|due| part_of(Amount::clamped(due)));
     let (mut rotation, parts) = (Rotation::default(), parts(&dues));
@@ -76,7 +76,7 @@ fn the_next_holder_in_a_slot_begins_without_debt() {
 }
 
 #[test]
-fn what_rounding_has_left_of_a_unit_is_one() {
+fn nearly_whole_units_are_whole() {
     assert_eq!(whole(Amount::clamped(2.999_999_999_9), false).get(), 3.0);
     assert_eq!(whole(Amount::clamped(2.5), false).get(), 2.0);
     assert_eq!(whole(Amount::clamped(2.5), true).get(), 3.0);

@@ -27,7 +27,7 @@ fn held(leases: &Leases, now: u64) -> f64 {
 }
 
 #[test]
-fn held_is_the_largest_that_may_be_believed() {
+fn held_is_the_largest_live_lease() {
     let leases = leases(&[(1, 50.0, 100), (2, 20.0, 110), (3, 30.0, 120)]);
     assert_eq!(held(&leases, 0), 50.0);
     assert_eq!(held(&leases, 100), 30.0, "a lease is over at its end");
@@ -36,7 +36,7 @@ fn held_is_the_largest_that_may_be_believed() {
 }
 
 #[test]
-fn an_ended_lease_is_not_believed_again_because_a_holder_has_too_many_leases() {
+fn merging_does_not_revive_an_ended_lease() {
     let ends = |n: u64| if n == 0 { 100 } else { 1_000 - n };
     let given: Vec<_> = (0..MAX_GRANTS as u64).map(|n| (n + 1, 90.0 - n as f64, ends(n))).collect();
     let mut leases = leases(&given);
@@ -58,7 +58,7 @@ fn confirming_drops_older_leases_only() {
 }
 
 #[test]
-fn a_holder_that_was_away_too_long_is_not_locked_out_when_an_answer_is_lost() {
+fn lost_answer_does_not_lock_out_a_returning_holder() {
     let mut leases = leases(&[(5, 50.0, 100)]);
     assert_eq!(leases.confirm(&has(3, 50.0), false, |_| true), Confirmation::Nothing);
     assert_eq!(leases.confirm(&has(5, 50.0), false, |_| true), Confirmation::Known);
@@ -99,7 +99,7 @@ fn without_a_token_only_the_newest_lease_is_recognised() {
 }
 
 #[test]
-fn without_a_token_a_lease_that_looks_like_an_older_one_is_not_recognised() {
+fn without_a_token_an_ambiguous_lease_is_not_recognised() {
     let mut same_second = leases(&[(1, 0.0, 100), (2, 50.0, 100), (3, 0.0, 100)]);
     let plain = Has { token: None, capacity: Amount::ZERO, expiry_time: 100 };
     assert_eq!(same_second.confirm(&plain, false, |_| true), Confirmation::Nothing, "the first may be meant");
@@ -133,14 +133,14 @@ fn a_report_of_an_unknown_holder_counts_for_a_lease_length() {
 }
 
 #[test]
-fn a_lease_cut_short_does_not_shorten_what_was_promised() {
+fn shorter_lease_does_not_shorten_older_ones() {
     let leases = leases(&[(1, 50.0, 100), (2, 20.0, 40)]);
     assert_eq!(held(&leases, 50), 50.0);
     assert_eq!(leases.current(Millis(50)).get(), 0.0);
 }
 
 #[test]
-fn a_repeated_release_of_what_was_forgotten_frees_nothing() {
+fn repeated_release_frees_nothing() {
     let mut leases = Leases::default();
     assert_eq!(leases.claim_former(named(3), Millis(0)), Some(true));
     leases.grant(grant(9, 50.0, 100), 100, Reuse::Confirmed);
@@ -150,7 +150,7 @@ fn a_repeated_release_of_what_was_forgotten_frees_nothing() {
 }
 
 #[test]
-fn holders_that_never_confirm_are_counted_upwards_not_remembered_for_ever() {
+fn leases_of_a_holder_are_bounded() {
     let mut leases = Leases::default();
     for n in 0..100u64 {
         leases.grant(grant(n + 1, 200.0 - n as f64, 1000 + n), 0, Reuse::Confirmed);

@@ -12,12 +12,7 @@
 
 use crate::{
     lease::promises::{Part, merge_parts},
-    types::{
-        amount::{Amount, Sum},
-        cluster_clock::ClusterClock,
-        time::Millis,
-        token::Token,
-    },
+    types::{Amount, ClusterClock, Millis, Sum, Token},
 };
 
 /// The parts that end before the rest, in the order of their ends.
@@ -38,7 +33,7 @@ impl Parts {
     }
 
     /// The content for the log: these parts and the rest, which contains everything given before `first`.
-    pub(super) fn told(&self, left: Sum, until: Millis, first: Token, now: Millis) -> Vec<Part> {
+    pub(super) fn for_log(&self, left: Sum, until: Millis, first: Token, now: Millis) -> Vec<Part> {
         let mut parts = self.earlier.clone();
         let amount = self.rest(left).max(Sum::ZERO).floor();
         if amount > Amount::ZERO && now < until {
@@ -86,7 +81,7 @@ impl Parts {
             .collect()
     }
 
-    /// When this much of them has ended; `None` if only when the rest ends.
+    /// When this amount of them has ended; `None` if that is when the rest ends.
     pub(super) fn over_by(&self, amount: Amount) -> Option<Millis> {
         let mut over = Sum::ZERO;
         let enough = self.earlier.iter().find(|part| {

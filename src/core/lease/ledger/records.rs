@@ -85,14 +85,14 @@ impl IndexMut<u32> for Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::claim::HolderKind;
+    use crate::types::HolderKind;
 
     fn record(id: usize) -> Holder {
         Holder::new(HolderKind::Client, id.to_string().into())
     }
 
     #[test]
-    fn records_of_several_blocks_keep_their_slots_and_the_last_vacant_one_is_taken_first() {
+    fn records_keep_their_slots() {
         let mut records = Records::default();
         let many = BLOCK * 2 + 3;
         for id in 0..many {

@@ -5,19 +5,22 @@ use proptest::prelude::*;
 use super::{Changes, Inherited, Part, Promises, Refused};
 use crate::{
     tests::cases,
-    types::{
-        amount::Amount,
-        claim::{Claim, Claims},
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::Millis,
-        token::{Epoch, Token},
-    },
+    types::{Amount, Claim, Claims, ClusterClock, ClusterTime, Epoch, Millis, Token},
 };
 
 fn changes(epoch: u64, number: u64, total: f64, horizon: Option<u64>) -> Changes {
     let wants = Claims::from_slice(&[Claim::of_client(Amount::clamped(total * 2.0), 0)]);
     let (total, horizon, parts) = (Amount::clamped(total), horizon.map(ClusterTime), Vec::new());
-    Changes { epoch: Epoch(epoch), number, total, horizon, lease: None, counted_from: None, wants: Some(wants), parts }
+    Changes {
+        epoch: Epoch(epoch),
+        number,
+        total,
+        horizon,
+        lease: None,
+        high_water_mark: None,
+        wants: Some(wants),
+        parts,
+    }
 }
 
 fn book(history: &[Changes]) -> Promises {
@@ -50,7 +53,7 @@ fn a_total_counts_until_the_horizon() {
 }
 
 #[test]
-fn a_master_counts_a_horizon_on_from_the_moment_in_the_log() {
+fn horizon_continues_on_the_cluster_clock() {
     let promises = book(&[changes(1, 1, 5.0, Some(60_000))]);
     let until = |stored, since| {
         let since = Millis(since);
@@ -78,7 +81,7 @@ fn a_snapshot_keeps_every_moment() {
 }
 
 #[test]
-fn a_new_life_waits_for_the_longest_lease_given_before_it_and_for_no_more_than_the_horizon() {
+fn new_incarnation_waits_for_the_longest_earlier_lease() {
     let lease = |lease, promises: Changes| Changes { lease: Some(Millis(lease)), ..promises };
     let ends = |promises: &Promises, now, since| {
         promises.inherited(ClusterClock::default(), Millis(now), Millis(since)).until.0
@@ -97,7 +100,7 @@ fn a_new_life_waits_for_the_longest_lease_given_before_it_and_for_no_more_than_t
 }
 
 #[test]
-fn what_is_out_of_order_changes_nothing() {
+fn out_of_order_changes_are_refused() {
     let mut promises = book(&[changes(7, 1, 5.0, Some(100))]);
     let before = promises.clone();
     let mut refused = |epoch, number| {

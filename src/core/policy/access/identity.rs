@@ -38,7 +38,7 @@ impl Identity {
         match name {
             "" => Err(IdentityError::Empty),
             _ if name.len() > MAX_BYTES => Err(IdentityError::TooLong),
-            _ if crate::types::escape::escaped(name) != name => Err(IdentityError::Unseen),
+            _ if crate::types::escaped(name) != name => Err(IdentityError::Unseen),
             "anonymous" | "operator" => Err(IdentityError::Reserved),
             _ => Ok(Identity::Named(name.into())),
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     policy::parameters::nearest,
-    types::glob::{Glob, GlobError},
+    types::{Glob, GlobError},
 };
 
 use super::Identity;

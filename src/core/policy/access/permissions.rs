@@ -1,6 +1,6 @@
 //! What one identity may do: the rules that are for it, with its name put into their patterns.
 
-use crate::types::glob::Glob;
+use crate::types::Glob;
 
 use super::{AccessRequest, Action, Actions, Condition, Identity, Pattern, Policy, Rule};
 

@@ -83,7 +83,7 @@ fn placeholders_are_checked() {
     ] {
         assert_eq!(Pattern::new(text).map(|pattern| pattern.has_placeholder()), expected, "{text}");
     }
-    assert_eq!(Pattern::new("{identity}["), Err(PatternError::Glob(crate::types::glob::GlobError::UnclosedClass)));
+    assert_eq!(Pattern::new("{identity}["), Err(PatternError::Glob(crate::types::GlobError::UnclosedClass)));
     let said = unknown("{idenity}").map(|_: bool| ()).expect_err("it is none").to_string();
     assert_eq!(
         said,
@@ -93,7 +93,7 @@ fn placeholders_are_checked() {
 }
 
 #[test]
-fn an_explanation_says_of_each_rule_what_is_not_met() {
+fn explanation_lists_unmet_conditions() {
     let policy = Policy::new(vec![
         rule("web", &["web"], &[Action::Ask]),
         Rule { max_priority: Some(1), ..rule("low", &["*"], &[Action::Ask]) },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{AlgorithmKind, Priority, Settings};
 use crate::{
     policy::client_rules::{ClientRule, ClientRuleError},
-    types::amount::Amount,
+    types::Amount,
 };
 
 /// Why settings cannot be used, though each value alone could.

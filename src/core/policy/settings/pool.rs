@@ -1,6 +1,6 @@
 //! How a pool is run.
 
-use crate::types::{amount::Amount, time::Millis};
+use crate::types::{Amount, Millis};
 
 /// How the total falls when there is an overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

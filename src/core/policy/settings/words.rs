@@ -6,10 +6,7 @@ use crate::{
         client_rules::{ClientRule, ClientRules},
         settings::{AlgorithmKind, Reuse},
     },
-    types::{
-        amount::{Amount, readable},
-        time::Millis,
-    },
+    types::{Amount, Millis, readable},
 };
 
 /// A field that two settings have differently.

@@ -7,11 +7,7 @@ use crate::{
     lease::holder::Has,
     pool::{News, Usage},
     resource::{Ask, Lease},
-    types::{
-        amount::Amount,
-        claim::{Claims, HolderKind},
-        time::Millis,
-    },
+    types::{Amount, Claims, HolderKind, Millis},
 };
 
 /// How holders treat tokens.

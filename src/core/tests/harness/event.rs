@@ -49,7 +49,7 @@ pub(crate) enum Event {
     },
     /// A peer starts again from a snapshot.
     Restart(usize),
-    /// The master dies. Of what was not stored, so much survives; after a while another peer is master.
+    /// The master dies. This number of entries beyond the stored ones survives. After the gap another peer is master.
     Fail {
         survive: usize,
         gap: u64,

@@ -1,239 +1,239 @@
-//! Which clients have a place.
+//! Admission: which clients get a place.
 
 use serde_json::Value;
 
 use super::*;
 
-/// The table of LES: full, a newcomer is admitted if its balance and the bias are less than the largest of clients that
-/// are connected; and that one goes.
+/// The table of LES: in a full pool a newcomer is admitted if its balance plus the bias is less than the largest
+/// balance of the connected clients, which is displaced.
 #[test]
-fn newcomers_are_admitted_as_the_vectors_say() {
+fn admission_follows_the_les_vectors() {
     let vectors: Value = serde_json::from_str(include_str!("../data/les.json")).expect("valid JSON");
     let cases = vectors["admission"]["cases"].as_array().expect("cases");
     assert_eq!(cases.len(), 5);
     for case in cases {
         let bias = case["bias"].to_string();
         let capacity = case["connected"].as_array().expect("balances").len() as f64;
-        // Time costs nothing here: balances are made of what was used.
+        // Time has no cost here, so balances consist of usage only.
         let parameters = [
             ("connected_bias_s", &*bias),
             ("time_factor", "0"),
             ("negative_tc_s", "31536000"),
             ("request_factor", "1"),
         ];
-        let mut pond = Pond::new(capacity, &parameters);
+        let mut server = PoolServer::new(capacity, &parameters);
         let newcomer = case["newcomer"].as_f64().expect("a balance");
         if newcomer > 0.0 {
-            pond.reports("new", 1.0, 0.0, 0.0);
-            pond.reports("new", 0.0, 0.0, newcomer);
-            pond.asks("new", 0.0);
+            server.reports("new", 1.0, 0.0, 0.0);
+            server.reports("new", 0.0, 0.0, newcomer);
+            server.asks("new", 0.0);
         }
         for (n, balance) in case["connected"].as_array().expect("balances").iter().enumerate() {
             let id = format!("c{n}");
-            pond.reports(&id, 1.0, 0.0, 0.0);
-            pond.reports(&id, 1.0, 0.0, balance.as_f64().expect("a balance"));
+            server.reports(&id, 1.0, 0.0, 0.0);
+            server.reports(&id, 1.0, 0.0, balance.as_f64().expect("a balance"));
         }
-        pond.asks("new", 1.0);
-        assert_eq!(pond.due("new") > 0.0, case["admitted"].as_bool().expect("a truth"), "{case}");
+        server.asks("new", 1.0);
+        assert_eq!(server.due("new") > 0.0, case["admitted"].as_bool().expect("a truth"), "{case}");
         for n in 0..capacity as usize {
             let kicked = case["kicked_index"].as_u64() == Some(n as u64);
-            assert_eq!(pond.due(&format!("c{n}")) == 0.0, kicked, "{case}: {n}");
+            assert_eq!(server.due(&format!("c{n}")) == 0.0, kicked, "{case}: {n}");
         }
     }
 }
 
 #[test]
-fn the_client_that_has_used_more_has_to_go_first() {
-    let mut pond = Pond::new(3.0, &[]);
+fn largest_balance_is_displaced_first() {
+    let mut server = PoolServer::new(3.0, &[]);
     for (id, cost) in [("a", 0.0), ("b", 50.0), ("c", 10.0)] {
-        pond.reports(id, 1.0, 0.0, 0.0);
-        pond.reports(id, 1.0, 0.0, cost);
+        server.reports(id, 1.0, 0.0, 0.0);
+        server.reports(id, 1.0, 0.0, cost);
     }
-    pond.assign("p", 2.0).expect("fits");
-    pond.asks("p", 2.0);
-    assert_eq!([pond.due("a"), pond.due("b"), pond.due("c"), pond.due("p")], [1.0, 0.0, 0.0, 2.0]);
+    server.assign("p", 2.0).expect("fits");
+    server.asks("p", 2.0);
+    assert_eq!([server.due("a"), server.due("b"), server.due("c"), server.due("p")], [1.0, 0.0, 0.0, 2.0]);
 }
 
 #[test]
-fn a_report_that_is_repeated_is_paid_once() {
-    let mut pond = Pond::new(3.0, &[]);
-    pond.reports("a", 1.0, 0.5, 0.0);
+fn repeated_report_is_charged_once() {
+    let mut server = PoolServer::new(3.0, &[]);
+    server.reports("a", 1.0, 0.5, 0.0);
     let usage = |cost| Usage { recharging: 0.5, request_cost: Amount::clamped(cost), interval: None };
-    let with = |pond: &Pond, cost| {
+    let with = |server: &PoolServer, cost| {
         let news = Some(Box::new(News { key: None, usage: Some(usage(cost)) }));
-        Ask { news, ..pond.request("a", 1.0) }
+        Ask { news, ..server.request("a", 1.0) }
     };
-    let first = with(&pond, 10.0);
-    // Its answer is lost; the client tries again, and has used more meanwhile.
-    one(&mut pond.resource, now_at(pond.now), Request::Ask(first.clone()));
-    one(&mut pond.resource, now_at(pond.now), Request::Ask(first));
-    let again = with(&pond, 12.0);
-    pond.send(again);
-    let page = pond.resource.pool_members(PoolFilter::Connected, None, 10);
+    let first = with(&server, 10.0);
+    // The answer is lost. The client retries and has used more in the meantime.
+    one(&mut server.resource, now_at(server.now), Request::Ask(first.clone()));
+    one(&mut server.resource, now_at(server.now), Request::Ask(first));
+    let again = with(&server, 12.0);
+    server.send(again);
+    let page = server.resource.pool_members(PoolFilter::Connected, None, 10);
     assert_eq!(page.members[0].request_cost, 12.0);
 }
 
 #[test]
-fn a_balance_belongs_to_the_address_not_to_the_client_id() {
-    let mut pond = Pond::new(1.0, &[("connected_bias_s", "0")]);
-    let from = |pond: &Pond, id: &str, address: &str| {
+fn balance_belongs_to_the_address() {
+    let mut server = PoolServer::new(1.0, &[("connected_bias_s", "0")]);
+    let from = |server: &PoolServer, id: &str, address: &str| {
         let news = Some(Box::new(News { key: Some(address.into()), usage: None }));
-        Ask { news, ..pond.request(id, 1.0) }
+        Ask { news, ..server.request(id, 1.0) }
     };
-    let first = from(&pond, "first", "10.0.0.1");
-    assert_eq!(pond.send(first), 1.0);
-    pond.pass(30);
-    pond.release("first");
-    let second = from(&pond, "second", "10.0.0.1");
-    assert_eq!(pond.send(second), 1.0);
-    let stranger = from(&pond, "stranger", "10.0.0.2");
-    assert_eq!(pond.send(stranger), 0.0, "not yet: the other must hear of it");
-    assert_eq!((pond.due("stranger"), pond.due("second")), (1.0, 0.0));
+    let first = from(&server, "first", "10.0.0.1");
+    assert_eq!(server.send(first), 1.0);
+    server.pass(30);
+    server.release("first");
+    let second = from(&server, "second", "10.0.0.1");
+    assert_eq!(server.send(second), 1.0);
+    let stranger = from(&server, "stranger", "10.0.0.2");
+    assert_eq!(server.send(stranger), 0.0, "not yet: the other must hear of it");
+    assert_eq!((server.due("stranger"), server.due("second")), (1.0, 0.0));
 }
 
 #[test]
-fn a_free_client_has_the_least_useful_capacity_or_nothing() {
-    let mut pond = Pond::new(10.0, &[("min_capacity", "3")]);
-    let given = ["a", "b", "c", "d"].map(|id| pond.asks(id, 100.0));
+fn free_client_gets_min_capacity_or_nothing() {
+    let mut server = PoolServer::new(10.0, &[("min_capacity", "3")]);
+    let given = ["a", "b", "c", "d"].map(|id| server.asks(id, 100.0));
     assert_eq!(given, [3.0, 3.0, 3.0, 0.0], "the tenth unit is of no use to any client");
-    assert_eq!(pond.asks("e", 0.0), 0.0, "a client that wants nothing has no place");
-    assert_eq!(pond.asks("a", 0.0), 0.0);
-    pond.asks("a", 0.0);
-    assert_eq!(pond.asks("d", 0.1), 3.0, "less than that is of no use");
+    assert_eq!(server.asks("e", 0.0), 0.0, "a client that wants nothing has no place");
+    assert_eq!(server.asks("a", 0.0), 0.0);
+    server.asks("a", 0.0);
+    assert_eq!(server.asks("d", 0.1), 3.0, "less than that is of no use");
 }
 
 #[test]
-fn no_client_becomes_a_priority_client_by_its_claim() {
-    let mut pond = Pond::new(10.0, &[]);
+fn priority_needs_an_assignment() {
+    let mut server = PoolServer::new(10.0, &[]);
     let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(8.0), 7)]);
-    assert_eq!(pond.send(Ask { claims, ..ask("a", 8.0, None) }), 1.0);
+    assert_eq!(server.send(Ask { claims, ..ask("a", 8.0, None) }), 1.0);
 }
 
 #[test]
-fn what_is_assigned_bounds_and_wants_bound_too() {
-    let mut pond = Pond::new(10.0, &[("min_capacity", "2")]);
-    pond.assign("p", 6.0).expect("fits");
-    assert_eq!(pond.asks("p", 100.0), 6.0);
-    assert_eq!(pond.asks("p", 4.0), 4.0);
-    assert_eq!(pond.asks("p", 1.0), 2.0, "less is of no use");
-    assert_eq!(pond.asks("p", 0.0), 0.0);
+fn capacity_is_bounded_by_assignment_and_wants() {
+    let mut server = PoolServer::new(10.0, &[("min_capacity", "2")]);
+    server.assign("p", 6.0).expect("fits");
+    assert_eq!(server.asks("p", 100.0), 6.0);
+    assert_eq!(server.asks("p", 4.0), 4.0);
+    assert_eq!(server.asks("p", 1.0), 2.0, "less is of no use");
+    assert_eq!(server.asks("p", 0.0), 0.0);
 }
 
 #[test]
-fn a_part_of_the_total_follows_it() {
-    let mut pond = Pond::new(10.0, &[]);
-    pond.assign_as("p", Assigned::Share(0.5)).expect("a part");
-    pond.assign_as("q", Assigned::Share(0.5)).expect("a part");
-    assert_eq!((pond.asks("p", 9.0), pond.asks("q", 9.0)), (5.0, 5.0));
-    pond.happened();
-    pond.capacity(6.0);
-    assert_eq!((pond.due("p"), pond.due("q")), (3.0, 3.0), "both shrink, the manager need not choose");
-    assert_eq!(pond.happened(), [PoolEventKind::Total]);
+fn assigned_share_follows_the_total() {
+    let mut server = PoolServer::new(10.0, &[]);
+    server.assign_as("p", Assigned::Share(0.5)).expect("a part");
+    server.assign_as("q", Assigned::Share(0.5)).expect("a part");
+    assert_eq!((server.asks("p", 9.0), server.asks("q", 9.0)), (5.0, 5.0));
+    server.event_kinds();
+    server.capacity(6.0);
+    assert_eq!((server.due("p"), server.due("q")), (3.0, 3.0), "both shrink, the manager need not choose");
+    assert_eq!(server.event_kinds(), [PoolEventKind::Total]);
     for _ in 0..2 {
-        pond.pass(5);
-        pond.asks("p", 9.0);
-        pond.asks("q", 9.0);
+        server.pass(5);
+        server.asks("p", 9.0);
+        server.asks("q", 9.0);
     }
-    pond.capacity(20.0);
-    pond.pass(5);
-    assert_eq!((pond.asks("p", 99.0), pond.asks("q", 99.0)), (10.0, 10.0));
+    server.capacity(20.0);
+    server.pass(5);
+    assert_eq!((server.asks("p", 99.0), server.asks("q", 99.0)), (10.0, 10.0));
 }
 
 #[test]
-fn a_sudden_change_for_many_is_carried_out_bit_by_bit() {
-    let mut pond = Pond::new(1000.0, &[]);
+fn one_request_moves_a_bounded_number_of_members() {
+    let mut server = PoolServer::new(1000.0, &[]);
     for n in 0..1000 {
-        pond.asks(&format!("c{n}"), 1.0);
+        server.asks(&format!("c{n}"), 1.0);
     }
-    let mut settings = pond.resource.settings().clone();
+    let mut settings = server.resource.settings().clone();
     settings.capacity = Amount::clamped(100.0);
-    pond.resource.configure(settings);
-    pond.asks("c0", 1.0);
-    let revoking = pond.pool().revoking;
+    server.resource.configure(settings);
+    server.asks("c0", 1.0);
+    let revoking = server.report().revoking;
     assert!((1..200).contains(&revoking), "{revoking} in one request");
-    pond.tick();
-    assert!(pond.pool().revoking >= 899, "a tick does more");
-    assert_eq!(pond.resource.sums().held.get(), 1000.0, "all keep what they have until they ask");
+    server.tick();
+    assert!(server.report().revoking >= 899, "a tick does more");
+    assert_eq!(server.resource.sums().held.get(), 1000.0, "all keep what they have until they ask");
 }
 
 #[test]
-fn what_comes_free_is_given_once_however_many_ask_in_a_round() {
-    let mut pond = Pond::new(2.0, &[]);
-    pond.asks("a", 1.0);
-    pond.asks("b", 1.0);
+fn freed_capacity_is_granted_once_in_a_round() {
+    let mut server = PoolServer::new(2.0, &[]);
+    server.asks("a", 1.0);
+    server.asks("b", 1.0);
     for id in ["p", "q"] {
-        pond.assign(id, 1.0).expect("fits");
-        assert_eq!(pond.asks(id, 1.0), 0.0);
+        server.assign(id, 1.0).expect("fits");
+        assert_eq!(server.asks(id, 1.0), 0.0);
     }
-    pond.release("a");
-    let mut requests = ["p", "q"].map(|id| Request::Ask(pond.request(id, 1.0))).to_vec();
+    server.release("a");
+    let mut requests = ["p", "q"].map(|id| Request::Ask(server.request(id, 1.0))).to_vec();
     let mut answers = Vec::new();
-    pond.resource.round(now_at(pond.now), &mut requests, &mut answers, &mut RoundScratch::default());
+    server.resource.round(now_at(server.now), &mut requests, &mut answers, &mut RoundScratch::default());
     let given: Vec<f64> = answers.iter().map(|answer| answer.lease().expect("a lease").capacity.get()).collect();
     assert_eq!(given, [1.0, 0.0]);
-    assert_eq!(pond.resource.sums().held.get(), 2.0);
+    assert_eq!(server.resource.sums().held.get(), 2.0);
 }
 
 #[test]
-fn a_client_that_wants_more_than_is_free_keeps_no_other_waiting() {
-    let mut pond = Pond::new(10.0, &[]);
+fn smaller_assignment_overtakes_one_that_does_not_fit() {
+    let mut server = PoolServer::new(10.0, &[]);
     for (id, capacity) in [("a", 8.0), ("b", 6.0), ("c", 3.0)] {
-        pond.assign(id, capacity).expect("none is connected");
-        pond.asks(id, capacity);
+        server.assign(id, capacity).expect("none is connected");
+        server.asks(id, capacity);
     }
-    assert_eq!((pond.due("b"), pond.due("c")), (0.0, 0.0));
-    pond.asks("a", 6.0);
-    assert_eq!((pond.due("b"), pond.due("c")), (0.0, 3.0), "b came first, but 4 are of no use to it");
+    assert_eq!((server.due("b"), server.due("c")), (0.0, 0.0));
+    server.asks("a", 6.0);
+    assert_eq!((server.due("b"), server.due("c")), (0.0, 3.0), "b came first, but 4 are of no use to it");
 }
 
 #[test]
-fn a_client_without_capacity_gives_way_to_a_more_important_one() {
-    let mut pond = Pond::new(10.0, &[]);
+fn pending_client_yields_to_a_higher_priority() {
+    let mut server = PoolServer::new(10.0, &[]);
     for n in 0..10 {
-        pond.asks(&format!("c{n}"), 1.0);
+        server.asks(&format!("c{n}"), 1.0);
     }
-    let comes = |pond: &mut Pond, id: &str, capacity: f64, priority: i64| {
-        pond.assign(id, capacity).expect("it is not connected");
+    let comes = |server: &mut PoolServer, id: &str, capacity: f64, priority: i64| {
+        server.assign(id, capacity).expect("it is not connected");
         let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(capacity), priority)]);
-        let ask = Ask { claims, ..pond.request(id, capacity) };
-        assert_eq!(pond.send(ask), 0.0, "strangers have all there is still");
+        let ask = Ask { claims, ..server.request(id, capacity) };
+        assert_eq!(server.send(ask), 0.0, "strangers have all there is still");
     };
-    comes(&mut pond, "minor", 4.0, 2);
-    comes(&mut pond, "least", 3.0, 1);
-    assert_eq!((pond.due("minor"), pond.due("least")), (4.0, 3.0));
-    comes(&mut pond, "huge", 10.5, 9);
-    comes(&mut pond, "equal", 5.0, 1);
-    assert_eq!((pond.due("minor"), pond.due("least")), (4.0, 3.0), "for nothing, and for one who came later");
-    comes(&mut pond, "major", 6.0, 5);
+    comes(&mut server, "minor", 4.0, 2);
+    comes(&mut server, "least", 3.0, 1);
+    assert_eq!((server.due("minor"), server.due("least")), (4.0, 3.0));
+    comes(&mut server, "huge", 10.5, 9);
+    comes(&mut server, "equal", 5.0, 1);
+    assert_eq!((server.due("minor"), server.due("least")), (4.0, 3.0), "for nothing, and for one who came later");
+    comes(&mut server, "major", 6.0, 5);
     assert_eq!(
-        ["major", "minor", "least", "equal"].map(|id| pond.due(id)),
+        ["major", "minor", "least", "equal"].map(|id| server.due(id)),
         [6.0, 4.0, 0.0, 0.0],
         "no more than it takes"
     );
-    comes(&mut pond, "chief", 9.0, 7);
-    assert_eq!(["chief", "major", "minor"].map(|id| pond.due(id)), [9.0, 0.0, 0.0]);
+    comes(&mut server, "chief", 9.0, 7);
+    assert_eq!(["chief", "major", "minor"].map(|id| server.due(id)), [9.0, 0.0, 0.0]);
     for n in 0..20 {
-        // Once to hear of it, once to show that.
-        pond.asks(&format!("c{}", n % 10), 1.0);
+        // Once to get the smaller lease, once to confirm it.
+        server.asks(&format!("c{}", n % 10), 1.0);
     }
-    comes_in(&mut pond, "chief", 9.0, 7);
-    comes(&mut pond, "crown", 8.0, 8);
-    assert_eq!((pond.due("chief"), pond.due("crown")), (9.0, 0.0), "who has something keeps it");
+    comes_in(&mut server, "chief", 9.0, 7);
+    comes(&mut server, "crown", 8.0, 8);
+    assert_eq!((server.due("chief"), server.due("crown")), (9.0, 0.0), "who has something keeps it");
 }
 
-fn comes_in(pond: &mut Pond, id: &str, capacity: f64, priority: i64) {
+fn comes_in(server: &mut PoolServer, id: &str, capacity: f64, priority: i64) {
     let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(capacity), priority)]);
-    assert_eq!(pond.send(Ask { claims, ..pond.request(id, capacity) }), capacity);
+    assert_eq!(server.send(Ask { claims, ..server.request(id, capacity) }), capacity);
 }
 
 #[test]
-fn a_waiting_client_is_told_why_with_any_assignment() {
-    let mut pond = Pond::new(1.0, &[]);
-    pond.asks("a", 1.0);
-    pond.asks("b", 1.0);
-    pond.assign("b", 0.0).expect("nothing is assigned to it");
-    let request = Request::Ask(pond.request("b", 1.0));
-    let answer = one(&mut pond.resource, now_at(pond.now), request);
+fn waiting_client_learns_the_reason() {
+    let mut server = PoolServer::new(1.0, &[]);
+    server.asks("a", 1.0);
+    server.asks("b", 1.0);
+    server.assign("b", 0.0).expect("nothing is assigned to it");
+    let request = Request::Ask(server.request("b", 1.0));
+    let answer = one(&mut server.resource, now_at(server.now), request);
     let told = answer.lease().and_then(|lease| lease.pool).expect("it is a pool");
     assert_eq!(told.reason, Some(Cause::Full));
 }

@@ -1,15 +1,15 @@
-//! The interface of a pool for its manager.
+//! The interface for the manager of a pool.
 
 use super::*;
 
 #[test]
-fn all_quantities_of_the_proposal_can_be_asked() {
-    let mut pond = Pond::new(10.0, &[("max_capacity", "20"), ("min_capacity", "2")]);
-    pond.assign("p", 4.0).expect("fits");
-    pond.assign("q", 30.0).expect("it is not connected");
-    pond.asks("p", 4.0);
-    pond.asks("a", 1.0);
-    let report = pond.pool();
+fn report_has_all_quantities_of_the_proposal() {
+    let mut server = PoolServer::new(10.0, &[("max_capacity", "20"), ("min_capacity", "2")]);
+    server.assign("p", 4.0).expect("fits");
+    server.assign("q", 30.0).expect("it is not connected");
+    server.asks("p", 4.0);
+    server.asks("a", 1.0);
+    let report = server.report();
     let amounts = [report.min_capacity, report.free_capacity, report.total, report.base, report.max];
     assert_eq!(amounts.map(Amount::get), [2.0, 2.0, 10.0, 10.0, 20.0]);
     let sums = [report.connected, report.priority_connected, report.priority_assigned, report.used];
@@ -18,52 +18,52 @@ fn all_quantities_of_the_proposal_can_be_asked() {
 
 #[test]
 fn assignments_are_checked() {
-    let mut pond = Pond::new(10.0, &[("min_capacity", "2")]);
+    let mut server = PoolServer::new(10.0, &[("min_capacity", "2")]);
     let least = Amount::clamped(2.0);
-    assert_eq!(pond.assign("p", 1.5), Err(AssignError::BelowMinimum { capacity: Amount::clamped(1.5), least }));
-    assert!(matches!(pond.assign_as("p", Assigned::Share(0.1)), Err(AssignError::BelowMinimum { .. })));
+    assert_eq!(server.assign("p", 1.5), Err(AssignError::BelowMinimum { capacity: Amount::clamped(1.5), least }));
+    assert!(matches!(server.assign_as("p", Assigned::Share(0.1)), Err(AssignError::BelowMinimum { .. })));
     for share in [f64::NAN, 0.0, -0.5, 1.1, f64::INFINITY] {
-        assert!(matches!(pond.assign_as("p", Assigned::Share(share)), Err(AssignError::BadShare { .. })), "{share}");
+        assert!(matches!(server.assign_as("p", Assigned::Share(share)), Err(AssignError::BadShare { .. })), "{share}");
     }
-    assert_eq!(pond.resource.assigned(HolderKind::Client, "p"), None);
-    pond.assign("p", 5.0).expect("fits");
-    pond.asks("p", 5.0);
-    pond.assign("q", 5.0).expect("fits");
-    pond.asks("q", 5.0);
-    assert!(matches!(pond.assign("q", 6.0), Err(AssignError::OverTotal { .. })), "it is connected");
-    pond.assign("r", 6.0).expect("it is not: it is checked when it asks");
-    assert_eq!(pond.asks("r", 6.0), 0.0);
-    assert_eq!(pond.assign("p", 0.0).expect("no priority any more"), Some(Assigned::Capacity(Amount::clamped(5.0))));
-    assert_eq!(pond.resource.assigned(HolderKind::Client, "p"), None);
+    assert_eq!(server.resource.assigned(HolderKind::Client, "p"), None);
+    server.assign("p", 5.0).expect("fits");
+    server.asks("p", 5.0);
+    server.assign("q", 5.0).expect("fits");
+    server.asks("q", 5.0);
+    assert!(matches!(server.assign("q", 6.0), Err(AssignError::OverTotal { .. })), "it is connected");
+    server.assign("r", 6.0).expect("it is not: it is checked when it asks");
+    assert_eq!(server.asks("r", 6.0), 0.0);
+    assert_eq!(server.assign("p", 0.0).expect("no priority any more"), Some(Assigned::Capacity(Amount::clamped(5.0))));
+    assert_eq!(server.resource.assigned(HolderKind::Client, "p"), None);
 }
 
 #[test]
-fn less_can_always_be_assigned_while_there_is_too_little() {
-    let mut pond = Pond::new(10.0, &[]);
-    pond.assign("p", 5.0).expect("fits");
-    pond.assign("q", 5.0).expect("fits");
-    pond.asks("p", 5.0);
-    pond.asks("q", 5.0);
-    pond.capacity(3.0);
-    pond.assign("p", 4.0).expect("it helps, though it is not enough");
-    assert!(pond.assign("q", 5.5).is_err());
+fn assignment_can_be_lowered_in_an_underrun() {
+    let mut server = PoolServer::new(10.0, &[]);
+    server.assign("p", 5.0).expect("fits");
+    server.assign("q", 5.0).expect("fits");
+    server.asks("p", 5.0);
+    server.asks("q", 5.0);
+    server.capacity(3.0);
+    server.assign("p", 4.0).expect("it helps, though it is not enough");
+    assert!(server.assign("q", 5.5).is_err());
 }
 
 #[test]
-fn lists_are_by_filter_and_page() {
-    let mut pond = Pond::new(10.0, &[]);
+fn members_are_listed_by_filter_and_page() {
+    let mut server = PoolServer::new(10.0, &[]);
     for n in 0..3 {
-        pond.assign(&format!("p{n}"), 3.0).expect("fits");
+        server.assign(&format!("p{n}"), 3.0).expect("fits");
     }
-    pond.asks("p1", 3.0);
-    pond.asks("a", 1.0);
+    server.asks("p1", 3.0);
+    server.asks("a", 1.0);
     let named = |list: &[(&str, f64)]| list.iter().map(|(id, has)| ((*id).to_owned(), *has)).collect::<Vec<_>>();
-    assert_eq!(pond.list(PoolFilter::Connected), named(&[("p1", 3.0), ("a", 1.0)]));
-    assert_eq!(pond.list(PoolFilter::Assigned), named(&[("p0", 0.0), ("p1", 3.0), ("p2", 0.0)]));
-    assert_eq!(pond.list(PoolFilter::PriorityConnected), named(&[("p1", 3.0)]));
+    assert_eq!(server.list(PoolFilter::Connected), named(&[("p1", 3.0), ("a", 1.0)]));
+    assert_eq!(server.list(PoolFilter::Assigned), named(&[("p0", 0.0), ("p1", 3.0), ("p2", 0.0)]));
+    assert_eq!(server.list(PoolFilter::PriorityConnected), named(&[("p1", 3.0)]));
     let (mut from, mut seen) = (None, Vec::new());
     loop {
-        let page = pond.resource.pool_members(PoolFilter::Assigned, from.as_ref(), 2);
+        let page = server.resource.pool_members(PoolFilter::Assigned, from.as_ref(), 2);
         assert!(page.members.len() <= 2);
         seen.extend(page.members.iter().map(|member| member.id.to_string()));
         if page.next.is_none() {
@@ -72,38 +72,38 @@ fn lists_are_by_filter_and_page() {
         from = page.next;
     }
     assert_eq!(seen, ["p0", "p1", "p2"]);
-    let first = pond.resource.pool_members(PoolFilter::Connected, None, 1);
-    let second = pond.resource.pool_members(PoolFilter::Connected, first.next.as_ref(), 1);
+    let first = server.resource.pool_members(PoolFilter::Connected, None, 1);
+    let second = server.resource.pool_members(PoolFilter::Connected, first.next.as_ref(), 1);
     assert_eq!((&*second.members[0].id, second.members[0].standing), ("a", PoolStanding::Free));
     assert_eq!(second.next, None);
 }
 
 #[test]
-fn reports_of_load_move_the_capacity_within_bounds_under_any_algorithm() {
+fn load_reports_move_the_capacity_within_bounds() {
     for kind in [AlgorithmKind::PriorityPool, AlgorithmKind::FairShare] {
         let mut settings = settings(10.0, &[]);
         settings.kind = kind;
         settings.load_bounds = (Some(Amount::clamped(4.0)), Some(Amount::clamped(12.0)));
-        let mut pond = Pond::born(birth(settings));
+        let mut server = PoolServer::with_options(options(settings));
         let mut report = |load, until: Option<u64>| {
             let report = LoadReport { load, until: until.map(Millis::from_secs) };
-            pond.resource.report_load(pond.now, report).map(Amount::get)
+            server.resource.report_load(server.now, report).map(Amount::get)
         };
         assert_eq!(report(Load::Capacity(Amount::clamped(7.0)), None), Ok(7.0), "{kind:?}");
         assert_eq!(report(Load::Capacity(Amount::clamped(1.0)), None), Ok(4.0), "{kind:?}");
         assert_eq!(report(Load::Factor(f64::NAN), None), Err(LoadError::BadFactor), "{kind:?}");
         assert_eq!(report(Load::Factor(5.0), None), Ok(12.0), "{kind:?}");
         assert_eq!(report(Load::Factor(0.5), Some(30)), Ok(5.0), "{kind:?}");
-        assert_eq!(pond.resource.total().get(), 5.0);
-        assert_eq!(pond.resource.next_expiry(), Some(Millis::from_secs(30)), "{kind:?}: then a tick is due");
-        let mut template = pond.resource.settings().clone();
+        assert_eq!(server.resource.total().get(), 5.0);
+        assert_eq!(server.resource.next_expiry(), Some(Millis::from_secs(30)), "{kind:?}: then a tick is due");
+        let mut template = server.resource.settings().clone();
         template.capacity = Amount::clamped(20.0);
         template.load_bounds.1 = Some(Amount::clamped(30.0));
-        pond.resource.configure(template);
-        assert_eq!(pond.resource.settings().capacity.get(), 10.0, "{kind:?}: half of what the template says now");
-        pond.pass(30);
-        pond.tick();
-        assert_eq!(pond.resource.settings().capacity.get(), 20.0, "{kind:?}: no report has said so since");
+        server.resource.configure(template);
+        assert_eq!(server.resource.settings().capacity.get(), 10.0, "{kind:?}: half of what the template says now");
+        server.pass(30);
+        server.tick();
+        assert_eq!(server.resource.settings().capacity.get(), 20.0, "{kind:?}: no report has said so since");
     }
 }
 
@@ -149,7 +149,7 @@ fn bad_parameters_are_refused() {
 }
 
 #[test]
-fn parameters_come_back_as_they_were_written() {
+fn parameters_round_trip() {
     let written = [
         ("min_capacity", "2.5"),
         ("max_capacity", "40"),
@@ -182,40 +182,43 @@ fn parameters_come_back_as_they_were_written() {
 }
 
 #[test]
-fn the_algorithm_can_change_to_a_pool_and_back_while_it_runs() {
+fn algorithm_can_change_to_a_pool_and_back() {
     let mut fair = Settings::new(AlgorithmKind::FairShare, Amount::clamped(10.0));
     fair.min_request_interval = Millis(0);
-    let mut pond = Pond::born(birth(fair.clone()));
-    pond.asks("a", 6.0);
-    pond.asks("b", 4.0);
+    let mut server = PoolServer::with_options(options(fair.clone()));
+    server.asks("a", 6.0);
+    server.asks("b", 4.0);
     let mut settings = settings(10.0, &[]);
     settings.refresh = fair.refresh;
-    pond.resource.configure(settings);
-    assert_eq!((pond.due("a"), pond.due("b")), (1.0, 1.0));
-    pond.pass(5);
-    assert_eq!(pond.asks("a", 6.0), 1.0);
-    pond.assign("b", 5.0).expect("fits");
-    pond.resource.configure(fair);
-    assert_eq!(pond.resource.pool(), None);
-    assert_eq!(pond.asks("a", 6.0), 6.0);
+    server.resource.configure(settings);
+    assert_eq!((server.due("a"), server.due("b")), (1.0, 1.0));
+    server.pass(5);
+    assert_eq!(server.asks("a", 6.0), 1.0);
+    server.assign("b", 5.0).expect("fits");
+    server.resource.configure(fair);
+    assert_eq!(server.resource.pool(), None);
+    assert_eq!(server.asks("a", 6.0), 6.0);
 }
 
-/// A hint goes to a client whose assignment has changed, up or down: what it has too much it should not use until it
-/// happens to ask.
+/// A client is hinted when its assignment rises or falls, so that it does not use the excess until its next refresh.
 #[test]
-fn a_lowering_is_hinted_as_soon_as_a_raise() {
-    let mut pond = Pond::new(10.0, &[]);
-    pond.assign("p", 4.0).expect("fits");
-    assert_eq!(pond.asks("p", 8.0), 4.0);
-    assert!(pond.resource.watch(HolderKind::Client, "p"));
-    let hinted = |pond: &mut Pond, capacity| {
-        pond.assign("p", capacity).expect("fits");
-        pond.pass(1);
+fn lowered_assignment_is_hinted_at_once() {
+    let mut server = PoolServer::new(10.0, &[]);
+    server.assign("p", 4.0).expect("fits");
+    assert_eq!(server.asks("p", 8.0), 4.0);
+    assert!(server.resource.watch(HolderKind::Client, "p"));
+    let hinted = |server: &mut PoolServer, capacity| {
+        server.assign("p", capacity).expect("fits");
+        server.pass(1);
         let mut hints = Vec::new();
-        pond.resource.hints(pond.now, 100, &mut hints);
-        let whys: Vec<_> = hints.iter().map(|hint| hint.why).collect();
-        (whys, pond.asks("p", 8.0))
+        server.resource.hints(server.now, 100, &mut hints);
+        let whys: Vec<_> = hints.iter().map(|hint| hint.reason).collect();
+        (whys, server.asks("p", 8.0))
     };
-    assert_eq!(hinted(&mut pond, 8.0), (vec![crate::resource::watch_list::Why::Grow], 8.0));
-    assert_eq!(hinted(&mut pond, 3.0), (vec![crate::resource::watch_list::Why::Shrink], 3.0), "no client waits for it");
+    assert_eq!(hinted(&mut server, 8.0), (vec![crate::resource::watch_list::HintReason::Grow], 8.0));
+    assert_eq!(
+        hinted(&mut server, 3.0),
+        (vec![crate::resource::watch_list::HintReason::Shrink], 3.0),
+        "no client waits for it"
+    );
 }

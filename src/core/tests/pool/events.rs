@@ -3,15 +3,15 @@
 use super::*;
 
 #[test]
-fn events_tell_of_the_pool_and_of_the_client_that_they_are_about() {
-    let mut pond = Pond::new(10.0, &[]);
-    pond.assign("p", 4.0).expect("fits");
-    pond.reports("p", 4.0, 0.5, 0.0);
-    pond.asks("a", 1.0);
-    pond.pass(5);
-    pond.reports("p", 4.0, 0.5, 7.0);
-    pond.release("p");
-    let events = pond.events();
+fn events_describe_pool_and_client() {
+    let mut server = PoolServer::new(10.0, &[]);
+    server.assign("p", 4.0).expect("fits");
+    server.reports("p", 4.0, 0.5, 0.0);
+    server.asks("a", 1.0);
+    server.pass(5);
+    server.reports("p", 4.0, 0.5, 7.0);
+    server.release("p");
+    let events = server.events();
     assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3]);
     let told: Vec<_> = events
         .iter()
@@ -35,13 +35,13 @@ fn events_tell_of_the_pool_and_of_the_client_that_they_are_about() {
 }
 
 #[test]
-fn use_is_told_of_whenever_there_is_so_much_more_of_it() {
-    let mut pond = Pond::new(10.0, &[("usage_update_units", "100"), ("time_factor", "0")]);
-    pond.reports("a", 1.0, 0.5, 0.0);
-    pond.happened();
+fn usage_update_event_follows_the_configured_step() {
+    let mut server = PoolServer::new(10.0, &[("usage_update_units", "100"), ("time_factor", "0")]);
+    server.reports("a", 1.0, 0.5, 0.0);
+    server.event_kinds();
     for (cost, told) in [(60.0, 0), (60.0, 1), (60.0, 0), (300.0, 1)] {
-        pond.reports("a", 1.0, 0.5, cost);
-        let updates: Vec<_> = pond.events();
+        server.reports("a", 1.0, 0.5, cost);
+        let updates: Vec<_> = server.events();
         assert_eq!(updates.len(), told, "{updates:?}");
         assert!(updates.iter().all(|event| event.kind == PoolEventKind::Update && event.cause == Some(Cause::Used)));
     }
@@ -49,53 +49,53 @@ fn use_is_told_of_whenever_there_is_so_much_more_of_it() {
 
 #[test]
 fn an_alarm_rings_once_when_the_mark_is_passed() {
-    let mut pond = Pond::new(10.0, &[]);
-    pond.assign("p", 4.0).expect("fits");
+    let mut server = PoolServer::new(10.0, &[]);
+    server.assign("p", 4.0).expect("fits");
     let id: Arc<str> = "p".into();
-    pond.resource.set_alarm(pond.now, HolderKind::Client, &id, Some(50.0)).expect("a mark");
-    pond.reports("p", 4.0, 0.0, 0.0);
-    pond.pass(10);
-    pond.reports("p", 4.0, 0.0, 0.0);
-    pond.happened();
-    pond.pass(1);
-    pond.reports("p", 4.0, 0.0, 6.0);
-    assert_eq!(pond.happened(), [PoolEventKind::Alarm], "4 for 11 seconds, and 6");
-    pond.pass(1);
-    pond.reports("p", 4.0, 0.0, 6.0);
-    assert!(pond.happened().is_empty());
-    pond.resource.set_alarm(pond.now, HolderKind::Client, &id, Some(1.0)).expect("a mark");
-    assert_eq!(pond.happened(), [PoolEventKind::Alarm], "it has been passed already");
+    server.resource.set_alarm(server.now, HolderKind::Client, &id, Some(50.0)).expect("a mark");
+    server.reports("p", 4.0, 0.0, 0.0);
+    server.pass(10);
+    server.reports("p", 4.0, 0.0, 0.0);
+    server.event_kinds();
+    server.pass(1);
+    server.reports("p", 4.0, 0.0, 6.0);
+    assert_eq!(server.event_kinds(), [PoolEventKind::Alarm], "4 for 11 seconds, and 6");
+    server.pass(1);
+    server.reports("p", 4.0, 0.0, 6.0);
+    assert!(server.event_kinds().is_empty());
+    server.resource.set_alarm(server.now, HolderKind::Client, &id, Some(1.0)).expect("a mark");
+    assert_eq!(server.event_kinds(), [PoolEventKind::Alarm], "it has been passed already");
 }
 
 #[test]
-fn an_underrun_is_over_after_the_client_that_has_to_give_way_has_done_so() {
+fn underrun_ends_after_the_last_disconnect() {
     use PoolEventKind::{Disconnected, Relieved, Total, Underrun};
-    let mut pond = Pond::new(10.0, &[]);
+    let mut server = PoolServer::new(10.0, &[]);
     for (id, assigned) in [("p", 6.0), ("q", 3.0)] {
-        pond.assign(id, assigned).expect("fits");
-        pond.asks(id, assigned);
+        server.assign(id, assigned).expect("fits");
+        server.asks(id, assigned);
     }
-    pond.happened();
-    pond.capacity(6.0);
-    assert_eq!(pond.happened(), [Total, Underrun], "the total falls, and that is an underrun");
-    pond.pass(5);
-    pond.tick();
-    assert_eq!((pond.due("q"), pond.happened()), (0.0, vec![]), "the pool has chosen, but q does not know yet");
-    pond.asks("q", 3.0);
-    assert_eq!(pond.happened(), [Disconnected, Relieved]);
-    pond.capacity(5.0);
-    pond.capacity(10.0);
-    assert_eq!(pond.happened(), [Total, Underrun, Total, Relieved], "it is over at once if there is more again");
+    server.event_kinds();
+    server.capacity(6.0);
+    assert_eq!(server.event_kinds(), [Total, Underrun], "the total falls, and that is an underrun");
+    server.pass(5);
+    server.tick();
+    assert_eq!((server.due("q"), server.event_kinds()), (0.0, vec![]), "the pool has chosen, but q does not know yet");
+    server.asks("q", 3.0);
+    assert_eq!(server.event_kinds(), [Disconnected, Relieved]);
+    server.capacity(5.0);
+    server.capacity(10.0);
+    assert_eq!(server.event_kinds(), [Total, Underrun, Total, Relieved], "it is over at once if there is more again");
 }
 
 #[test]
-fn filters_let_pass_what_they_say() {
-    let mut pond = Pond::new(10.0, &[]);
-    pond.assign("p", 8.0).expect("fits");
-    pond.asks("p", 8.0);
-    pond.asks("a", 1.0);
-    pond.capacity(7.0);
-    let events = pond.events();
+fn event_filters() {
+    let mut server = PoolServer::new(10.0, &[]);
+    server.assign("p", 8.0).expect("fits");
+    server.asks("p", 8.0);
+    server.asks("a", 1.0);
+    server.capacity(7.0);
+    let events = server.events();
     let passed = |filter: PoolEventFilter| {
         let passed = events.iter().filter(|event| filter.passes(event));
         passed.map(|event| event.kind).collect::<Vec<_>>()
@@ -112,35 +112,35 @@ fn filters_let_pass_what_they_say() {
 }
 
 #[test]
-fn events_that_are_not_taken_do_not_pile_up() {
-    let mut pond = Pond::new(10.0, &[]);
+fn event_queue_is_bounded() {
+    let mut server = PoolServer::new(10.0, &[]);
     for n in 0..3000 {
         let id = format!("c{n}");
-        pond.asks(&id, 1.0);
-        pond.release(&id);
+        server.asks(&id, 1.0);
+        server.release(&id);
     }
-    let events = pond.events();
+    let events = server.events();
     assert!(events.len() <= 1024);
     assert_eq!(events[0].kind, PoolEventKind::Gap);
     assert!(events.windows(2).all(|pair| pair[0].seq + 1 == pair[1].seq));
-    assert_eq!(events.last().expect("some").seq, pond.pool().newest_event);
+    assert_eq!(events.last().expect("some").seq, server.report().newest_event);
     assert!(PoolEventFilter { only_underrun: true, ..Default::default() }.passes(&events[0]), "it passes every filter");
 }
 
 #[test]
-fn a_gap_says_until_when_there_is_time_to_choose() {
-    let mut pond = Pond::new(10.0, &[]);
-    pond.assign("p", 8.0).expect("fits");
-    pond.asks("p", 8.0);
-    pond.capacity(7.0);
-    let deadline = pond.pool().deadline;
+fn gap_event_has_the_deadline() {
+    let mut server = PoolServer::new(10.0, &[]);
+    server.assign("p", 8.0).expect("fits");
+    server.asks("p", 8.0);
+    server.capacity(7.0);
+    let deadline = server.report().deadline;
     assert!(deadline.is_some());
     for (assigned, expected) in [(7.5, deadline), (6.0, None)] {
         // Each is reported.
         for _ in 0..1100 {
-            pond.assign("p", assigned).expect("less than before, or as much");
+            server.assign("p", assigned).expect("less than before, or as much");
         }
-        let gap = &pond.events()[0];
-        assert_eq!((gap.kind, gap.deadline, pond.pool().deadline), (PoolEventKind::Gap, expected, expected));
+        let gap = &server.events()[0];
+        assert_eq!((gap.kind, gap.deadline, server.report().deadline), (PoolEventKind::Gap, expected, expected));
     }
 }

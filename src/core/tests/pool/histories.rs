@@ -21,7 +21,7 @@ use crate::{
         harness::{Actor, Echo, Event, Harness},
         histories,
     },
-    types::{amount::Sum, token::Epoch},
+    types::{Epoch, Sum},
 };
 
 fn event() -> impl Strategy<Value = Event> {
@@ -53,7 +53,7 @@ struct PoolHistory {
 }
 
 impl PoolHistory {
-    fn new(birth: Birth, members: usize) -> PoolHistory {
+    fn new(options: ResourceOptions, members: usize) -> PoolHistory {
         let actor = |n: usize| {
             let claim = |subclients, priority| Claim::new(Amount::clamped(3.0), subclients, priority);
             let (kind, claims) = match n % 5 {
@@ -65,7 +65,7 @@ impl PoolHistory {
             (actor.account, actor.usage) = (account, usage);
             actor
         };
-        let harness = Harness::new(birth, (0..members).map(actor).collect());
+        let harness = Harness::new(options, (0..members).map(actor).collect());
         let most = harness.resource.pool().expect("a pool").max;
         PoolHistory { harness, most, has_fallen: false }
     }
@@ -125,17 +125,17 @@ proptest! {
         members in 1..12usize,
         events in proptest::collection::vec(event(), 1..250),
     ) {
-        PoolHistory::new(birth(settings), members).steps(&events)?;
+        PoolHistory::new(options(settings), members).steps(&events)?;
     }
 
     #[test]
-    fn after_a_fall_all_fit_again_in_time(
+    fn holders_fit_again_after_a_fall(
         settings in parameters(),
         members in 1..12usize,
         events in proptest::collection::vec(event(), 1..150),
         base in 1.0..20.0,
     ) {
-        let mut history = PoolHistory::new(birth(settings), members);
+        let mut history = PoolHistory::new(options(settings), members);
         history.steps(&events)?;
         history.step(&Event::Capacity(base))?;
         for actor in &mut history.harness.actors {
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_master_gives_back_what_holders_have_and_kicks_none_out(
+    fn new_master_restores_pool_members(
         settings in parameters(),
         members in 1..12usize,
         assigned in 0..4usize,
@@ -171,7 +171,7 @@ proptest! {
         // Without a bias members take turns, also now.
         let mut settings = settings;
         settings.pool.connected_bias = 180.0;
-        let mut history = PoolHistory::new(birth(settings.clone()), members);
+        let mut history = PoolHistory::new(options(settings.clone()), members);
         let clients = history.harness.actors.iter().filter(|actor| actor.kind == HolderKind::Client);
         let assignments: Vec<_> = clients
             .take(assigned)
@@ -184,7 +184,7 @@ proptest! {
         let had = history.capacities();
         let (since, epoch) = (history.harness.now, Epoch(1 << 50));
         let learning_until = since.plus(Millis::from_secs(6));
-        history.harness.replace(Birth { learning_until, since, epoch, ..birth(settings) });
+        history.harness.replace(ResourceOptions { learning_until, since, epoch, ..options(settings) });
         history.harness.resource.remember_assignments(assignments);
         history.refresh()?;
         prop_assert_eq!(&history.capacities(), &had, "S6, in learning mode");
@@ -199,8 +199,8 @@ proptest! {
         settings in parameters(),
         events in proptest::collection::vec(event(), 1..150),
     ) {
-        let mut first = PoolHistory::new(birth(settings.clone()), 8);
-        let mut again = PoolHistory::new(Birth { seed: 1234, ..birth(settings) }, 8);
+        let mut first = PoolHistory::new(options(settings.clone()), 8);
+        let mut again = PoolHistory::new(ResourceOptions { seed: 1234, ..options(settings) }, 8);
         first.steps(&events)?;
         again.steps(&events)?;
         invariant::replayed(&first.harness.log, &again.harness.log)?;

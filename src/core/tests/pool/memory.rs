@@ -1,89 +1,90 @@
-//! What is remembered of a pool under another master, or when it was not asked for a while.
+//! The memory of a pool across failovers and idle times.
 
 use super::*;
 use crate::pool::{NotedBalance, PoolMemory, PoolNotes};
 
-/// A pool and peers that remember it: they get its notes each second.
-struct Remembered {
-    pond: Pond,
+/// A pool, and peers that get its notes every second.
+struct RememberedPool {
+    server: PoolServer,
     memory: PoolMemory,
-    /// All that was said, one after the other.
+    /// All notes, in order.
     said: Vec<PoolNotes>,
 }
 
-/// So much may be said in a second.
+/// The maximum number of entries per second.
 const ENTRIES: usize = 64;
 const BYTES: usize = 16 << 10;
 /// More than any pool may have.
 const ROOM: usize = 100_000;
 
-impl Remembered {
-    fn new(capacity: f64, parameters: &[(&str, &str)]) -> Remembered {
-        let mut pond = Pond::new(capacity, &[&[("free_key", "client_id")], parameters].concat());
-        pond.resource.keep_notes();
-        Remembered { pond, memory: PoolMemory::default(), said: Vec::new() }
+impl RememberedPool {
+    fn new(capacity: f64, parameters: &[(&str, &str)]) -> RememberedPool {
+        let mut server = PoolServer::new(capacity, &[&[("free_key", "client_id")], parameters].concat());
+        server.resource.keep_notes();
+        RememberedPool { server, memory: PoolMemory::default(), said: Vec::new() }
     }
 
     fn say(&mut self, all: bool) {
-        self.pond.tick();
-        if let Some(notes) = self.pond.resource.take_notes(self.pond.now, ENTRIES, BYTES, all) {
-            self.memory.apply(&notes, self.pond.now, ROOM);
+        self.server.tick();
+        if let Some(notes) = self.server.resource.take_notes(self.server.now, ENTRIES, BYTES, all) {
+            self.memory.apply(&notes, self.server.now, ROOM);
             self.said.push(notes);
         }
     }
 
-    /// These ask every five seconds for so long, and report this use and cost.
+    /// The clients ask every five seconds for this time and report this usage and cost.
     fn serve(&mut self, ids: &[&str], seconds: u64, recharging: f64, cost: f64) {
         for second in 0..seconds {
             if second % 5 == 0 {
                 for id in ids {
-                    let wants = self.pond.resource.assigned(HolderKind::Client, id).map_or(1.0, |_| 1e6);
-                    self.pond.reports(id, wants, recharging, cost);
+                    let wants = self.server.resource.assigned(HolderKind::Client, id).map_or(1.0, |_| 1e6);
+                    self.server.reports(id, wants, recharging, cost);
                 }
             }
-            self.pond.pass(1);
+            self.server.pass(1);
             self.say(false);
         }
     }
 
-    /// The master is lost, and `seconds` later another begins with what is promised, a little more than leases, and
-    /// remembered.
+    /// The master is lost. `seconds` later another one starts from the promises, which exceed the leases a little, and
+    /// from the memory.
     fn fails_over(&mut self, seconds: u64) {
-        let assignments = self.pond.list(PoolFilter::Assigned);
-        let settings = self.pond.resource.settings().clone();
-        let (now, lease) = (self.pond.now, settings.lease);
-        self.pond.pass(seconds);
-        let held = self.pond.list(PoolFilter::Connected);
+        let assignments = self.server.list(PoolFilter::Assigned);
+        let settings = self.server.resource.settings().clone();
+        let (now, lease) = (self.server.now, settings.lease);
+        self.server.pass(seconds);
+        let held = self.server.list(PoolFilter::Connected);
         let until = now.plus(lease);
-        let total = held.iter().filter(|_| self.pond.now < until).map(|(_, capacity)| capacity).sum::<f64>() * 1.02;
+        let total = held.iter().filter(|_| self.server.now < until).map(|(_, capacity)| capacity).sum::<f64>() * 1.02;
         let (total, newest) =
-            (Amount::clamped(total).min(self.pond.resource.total()), Some(crate::types::token::Epoch(1 << 41)));
+            (Amount::clamped(total).min(self.server.resource.total()), Some(crate::types::Epoch(1 << 41)));
         let inherited = Inherited { total, newest, until, ..Inherited::default() };
-        let epoch = crate::types::token::Epoch(1 << 42);
+        let epoch = crate::types::Epoch(1 << 42);
         let assigned: Vec<_> = assignments
             .iter()
-            .filter_map(|(id, _)| Some((id, self.pond.resource.assigned(HolderKind::Client, id)?)))
+            .filter_map(|(id, _)| Some((id, self.server.resource.assigned(HolderKind::Client, id)?)))
             .map(|(id, assigned)| (HolderKind::Client, Arc::from(id.as_str()), assigned))
             .collect();
-        let birth = Birth { epoch, since: self.pond.now, inherited: Some(inherited), ..birth(settings) };
-        self.pond.resource = Resource::new(birth);
-        self.pond.resource.remember_assignments(assigned);
-        self.pond.resource.keep_notes();
-        self.pond.resource.restore_pool(self.pond.now, self.memory.notes(self.pond.now));
-        self.pond.tick();
-        self.pond.resource.audit_pool().expect("right books");
+        let options =
+            ResourceOptions { epoch, since: self.server.now, inherited: Some(inherited), ..options(settings) };
+        self.server.resource = Resource::new(options);
+        self.server.resource.remember_assignments(assigned);
+        self.server.resource.keep_notes();
+        self.server.resource.restore_pool(self.server.now, self.memory.notes(self.server.now));
+        self.server.tick();
+        self.server.resource.audit_pool().expect("right books");
     }
 
-    /// These ask again, and say what they have.
+    /// These clients ask again and show their leases.
     fn come_back(&mut self, ids: &[&str]) {
         for id in ids {
-            let wants = self.pond.resource.assigned(HolderKind::Client, id).map_or(1.0, |_| 1e6);
-            self.pond.asks(id, wants);
+            let wants = self.server.resource.assigned(HolderKind::Client, id).map_or(1.0, |_| 1e6);
+            self.server.asks(id, wants);
         }
     }
 
     fn member(&self, id: &str) -> crate::pool::PoolMember {
-        self.pond.resource.pool_member(HolderKind::Client, id).expect("it is known")
+        self.server.resource.pool_member(HolderKind::Client, id).expect("it is known")
     }
 }
 
@@ -92,29 +93,29 @@ fn near(found: f64, expected: f64, error: f64) {
 }
 
 #[test]
-fn a_client_that_was_away_returns_to_its_balance() {
-    let mut pool = Remembered::new(2.0, &[]);
+fn balance_survives_a_failover() {
+    let mut pool = RememberedPool::new(2.0, &[]);
     pool.serve(&["a"], 600, 0.0, 0.0);
-    pool.pond.release("a");
+    pool.server.release("a");
     for _ in 0..60 {
-        pool.pond.pass(1);
+        pool.server.pass(1);
         pool.say(false);
     }
-    // Nothing is held, and the pool is forgotten.
+    // No capacity is held, and the pool is dropped.
     pool.fails_over(3540);
-    assert_eq!(pool.pond.pool().remembered, 1);
-    pool.pond.asks("a", 1.0);
+    assert_eq!(pool.server.report().remembered, 1);
+    pool.server.asks("a", 1.0);
     near(pool.member("a").balance, 220.7277, 1.0);
 }
 
 #[test]
-fn what_a_priority_client_has_cost_goes_on_and_is_billed_once() {
-    let mut pool = Remembered::new(10.0, &[]);
-    pool.pond.assign("p", 4.0).expect("fits");
+fn cost_survives_a_failover_and_is_billed_once() {
+    let mut pool = RememberedPool::new(10.0, &[]);
+    pool.server.assign("p", 4.0).expect("fits");
     pool.serve(&["p"], 100, 0.5, 7.0);
     let before = pool.member("p");
     assert_eq!(before.request_cost, 133.0, "it had nothing when it first asked");
-    pool.pond.happened();
+    pool.server.event_kinds();
     pool.fails_over(2);
     pool.come_back(&["p"]);
     let after = pool.member("p");
@@ -122,8 +123,8 @@ fn what_a_priority_client_has_cost_goes_on_and_is_billed_once() {
     let sixteenth = (before.time_cost + before.request_cost) / 16.0;
     near(after.request_cost, 133.0, sixteenth);
     pool.serve(&["p"], 70, 0.5, 7.0);
-    pool.pond.release("p");
-    let events = pool.pond.events();
+    pool.server.release("p");
+    let events = pool.server.events();
     let last = events.iter().filter(|event| event.kind == PoolEventKind::Disconnected).collect::<Vec<_>>();
     let [Some(bill)] = last.iter().map(|event| event.client.as_ref()).collect::<Vec<_>>()[..] else {
         panic!("{last:?}")
@@ -134,64 +135,64 @@ fn what_a_priority_client_has_cost_goes_on_and_is_billed_once() {
 }
 
 #[test]
-fn a_report_that_is_repeated_to_the_next_master_is_paid_once() {
-    let mut pool = Remembered::new(10.0, &[]);
-    pool.pond.assign("p", 4.0).expect("fits");
-    pool.pond.reports("p", 4.0, 0.5, 0.0);
-    let request = pool.pond.request("p", 4.0);
+fn repeated_report_to_the_next_master_is_charged_once() {
+    let mut pool = RememberedPool::new(10.0, &[]);
+    pool.server.assign("p", 4.0).expect("fits");
+    pool.server.reports("p", 4.0, 0.5, 0.0);
+    let request = pool.server.request("p", 4.0);
     let report = |cost| {
         let usage = Usage { recharging: 0.5, request_cost: Amount::clamped(cost), interval: None };
         Ask { news: Some(Box::new(News { key: None, usage: Some(usage) })), ..request.clone() }
     };
-    pool.pond.send(report(5.0));
+    pool.server.send(report(5.0));
     pool.say(true);
     // The answer is lost with the master. The client reports everything again, and its usage since.
     pool.fails_over(1);
-    pool.pond.send(report(7.0));
+    pool.server.send(report(7.0));
     assert_eq!(pool.member("p").request_cost, 7.0);
 }
 
 #[test]
-fn the_total_is_what_it_was() {
+fn total_survives_a_failover() {
     let parameters = [("max_capacity", "20"), ("raise_tc_s", "60")];
-    let mut pool = Remembered::new(10.0, &parameters);
+    let mut pool = RememberedPool::new(10.0, &parameters);
     let ids: Vec<String> = (0..15).map(|n| format!("c{n:02}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    while pool.pond.pool().total.get() < 15.5 {
+    while pool.server.report().total.get() < 15.5 {
         pool.serve(&ids, 5, 0.0, 0.0);
     }
-    let before = pool.pond.pool().total.get();
-    assert_eq!(pool.pond.pool().connected.get(), 15.0);
+    let before = pool.server.report().total.get();
+    assert_eq!(pool.server.report().connected.get(), 15.0);
     pool.fails_over(2);
-    near(pool.pond.pool().total.get(), before, before / 100.0);
+    near(pool.server.report().total.get(), before, before / 100.0);
     for id in &ids {
-        pool.pond.release(id);
+        pool.server.release(id);
     }
     pool.say(true);
     pool.fails_over(3600);
-    near(pool.pond.pool().total.get(), before, before / 100.0);
+    near(pool.server.report().total.get(), before, before / 100.0);
 }
 
 #[test]
-fn a_client_that_does_not_return_is_billed_when_its_lease_is_over() {
-    let mut pool = Remembered::new(10.0, &[]);
-    pool.pond.assign("p", 4.0).expect("fits");
-    pool.pond.assign("q", 4.0).expect("fits");
+fn absent_client_is_billed_at_lease_end() {
+    let mut pool = RememberedPool::new(10.0, &[]);
+    pool.server.assign("p", 4.0).expect("fits");
+    pool.server.assign("q", 4.0).expect("fits");
     pool.serve(&["p", "q"], 100, 0.5, 1.0);
     // p has left, but no event has said so.
-    pool.pond.release("p");
-    pool.pond.happened();
+    pool.server.release("p");
+    pool.server.event_kinds();
     pool.fails_over(1);
-    let left = |pond: &mut Pond| {
-        let gone = pond.events().into_iter().filter(|event| event.kind == PoolEventKind::Disconnected);
+    let left = |server: &mut PoolServer| {
+        let gone = server.events().into_iter().filter(|event| event.kind == PoolEventKind::Disconnected);
         gone.filter_map(|event| event.client).map(|client| (client.id.to_string(), client)).collect::<Vec<_>>()
     };
-    assert!(left(&mut pool.pond).is_empty());
+    assert!(left(&mut pool.server).is_empty());
     for _ in 0..70 {
-        pool.pond.pass(1);
+        pool.server.pass(1);
         pool.say(false);
     }
-    let bills = left(&mut pool.pond);
+    let bills = left(&mut pool.server);
     assert_eq!(bills.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["p", "q"]);
     for (id, bill) in bills {
         near(bill.request_cost, 20.0, 2.0);
@@ -202,18 +203,18 @@ fn a_client_that_does_not_return_is_billed_when_its_lease_is_over() {
 }
 
 #[test]
-fn no_more_is_remembered_than_may_be() {
-    let mut pool = Remembered::new(50.0, &[("max_remembered", "3")]);
+fn remembered_entries_are_bounded() {
+    let mut pool = RememberedPool::new(50.0, &[("max_remembered", "3")]);
     for n in 0..50 {
-        pool.pond.reports(&format!("c{n:02}"), 1.0, 0.0, f64::from(n));
+        pool.server.reports(&format!("c{n:02}"), 1.0, 0.0, f64::from(n));
         pool.say(false);
         assert!(pool.memory.len() <= 6, "three of each kind: {:?}", pool.memory);
     }
     for _ in 0..100 {
-        pool.pond.pass(1);
+        pool.server.pass(1);
         pool.say(false);
     }
-    let kept: Vec<_> = pool.memory.notes(pool.pond.now).balances.into_iter().map(|(id, _)| id.to_string()).collect();
+    let kept: Vec<_> = pool.memory.notes(pool.server.now).balances.into_iter().map(|(id, _)| id.to_string()).collect();
     assert_eq!(kept, ["c47", "c48", "c49"], "the largest");
     for notes in &pool.said {
         assert!(notes.balances.len() + notes.costs.len() <= ENTRIES + 1);
@@ -221,7 +222,7 @@ fn no_more_is_remembered_than_may_be() {
 }
 
 #[test]
-fn what_others_do_not_take_has_no_bound_but_theirs() {
+fn pool_memory_adds_no_entries_without_room() {
     let mut memory = PoolMemory::default();
     let balance = |id: &str| (Arc::from(id), NotedBalance::Away(5.0));
     let notes = PoolNotes { balances: ["a", "b", "c"].map(balance).into(), ..PoolNotes::default() };
@@ -236,11 +237,11 @@ fn what_others_do_not_take_has_no_bound_but_theirs() {
 }
 
 #[test]
-fn what_may_be_lost_is_said_again() {
-    let mut pool = Remembered::new(10.0, &[]);
+fn lost_notes_are_written_again() {
+    let mut pool = RememberedPool::new(10.0, &[]);
     pool.serve(&["a", "b"], 20, 0.0, 1.0);
     pool.memory = PoolMemory::default();
-    pool.pond.resource.note_anew();
+    pool.server.resource.note_anew();
     pool.say(false);
     assert!(pool.said.last().expect("something").anew);
     assert_eq!(pool.memory.len(), 4);
@@ -249,10 +250,10 @@ fn what_may_be_lost_is_said_again() {
     near(pool.member("a").balance, 25.0, 2.0);
 }
 
-/// Little has to be said: what only goes on with time goes on by itself.
+/// Values that change only with time need no notes.
 #[test]
-fn who_does_nothing_costs_nothing_to_remember() {
-    let mut pool = Remembered::new(10.0, &[]);
+fn idle_clients_need_few_notes() {
+    let mut pool = RememberedPool::new(10.0, &[]);
     pool.serve(&["a", "b", "c"], 10, 0.0, 0.0);
     pool.said.clear();
     pool.serve(&["a", "b", "c"], 3600, 0.0, 0.0);
@@ -265,8 +266,8 @@ fn who_does_nothing_costs_nothing_to_remember() {
 
 /// Stored values are always within a sixteenth, or half a minute, of the true ones.
 #[test]
-fn what_is_remembered_is_right_but_for_the_newest() {
-    let mut pool = Remembered::new(20.0, &[]);
+fn remembered_balances_are_within_tolerance() {
+    let mut pool = RememberedPool::new(20.0, &[]);
     let mut state = 7u64;
     let mut random = move |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -275,23 +276,22 @@ fn what_is_remembered_is_right_but_for_the_newest() {
     for round in 0..4000 {
         let id = format!("c{}", random(30));
         match random(10) {
-            0 => pool.pond.release(&id),
-            1..=8 => drop(pool.pond.reports(&id, 1.0, 0.0, if random(3) == 0 { random(20) as f64 } else { 0.0 })),
-            _ => pool.pond.pass(random(20)),
+            0 => pool.server.release(&id),
+            1..=8 => drop(pool.server.reports(&id, 1.0, 0.0, if random(3) == 0 { random(20) as f64 } else { 0.0 })),
+            _ => pool.server.pass(random(20)),
         }
-        pool.pond.pass(1);
+        pool.server.pass(1);
         pool.say(false);
         if round % 50 != 0 {
             continue;
         }
-        let mut noted = Resource::new(birth(pool.pond.resource.settings().clone()));
-        noted.restore_pool(pool.pond.now, pool.memory.notes(pool.pond.now));
-        let now = now_at(pool.pond.now);
-        for member in pool.pond.resource.pool_members(PoolFilter::Connected, None, usize::MAX).members {
+        let mut noted = Resource::new(options(pool.server.resource.settings().clone()));
+        noted.restore_pool(pool.server.now, pool.memory.notes(pool.server.now));
+        let now = now_at(pool.server.now);
+        for member in pool.server.resource.pool_members(PoolFilter::Connected, None, usize::MAX).members {
             one(&mut noted, now, Request::Ask(ask(&member.id, 1.0, None)));
             let found = noted.pool_member(HolderKind::Client, &member.id).expect("it has just asked").balance;
-            // Thirty seconds of time, and what was used in them if that is less than a sixteenth; and as long until it
-            // is said.
+            // Thirty seconds of growth, usage of less than a sixteenth, and one second until the note is written.
             let error = member.balance / 16.0 + 31.0;
             assert!((found - member.balance).abs() <= error, "{round}: {found} of {member:?}");
         }

@@ -1,4 +1,4 @@
-//! Pools in a tree.
+//! Pools in a tree of nodes.
 
 use super::*;
 
@@ -6,20 +6,20 @@ fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {
     Claim::new(Amount::clamped(wants), subclients, priority)
 }
 
-fn node(pond: &mut Pond, id: &str, slices: &[Claim]) -> f64 {
-    node_with(pond, id, slices, None)
+fn node(server: &mut PoolServer, id: &str, slices: &[Claim]) -> f64 {
+    node_with(server, id, slices, None)
 }
 
-/// A node that reports: those below it use this part of what it has.
-fn node_reports(pond: &mut Pond, id: &str, slices: &[Claim], part: f64) -> f64 {
+/// A node that reports the part of its capacity that is in use.
+fn node_reports(server: &mut PoolServer, id: &str, slices: &[Claim], part: f64) -> f64 {
     let usage = Usage { recharging: part, request_cost: Amount::ZERO, interval: None };
-    node_with(pond, id, slices, Some(Box::new(News { key: None, usage: Some(usage) })))
+    node_with(server, id, slices, Some(Box::new(News { key: None, usage: Some(usage) })))
 }
 
-fn node_with(pond: &mut Pond, id: &str, slices: &[Claim], news: Option<Box<News>>) -> f64 {
+fn node_with(server: &mut PoolServer, id: &str, slices: &[Claim], news: Option<Box<News>>) -> f64 {
     let claims = Claims::from_slice(slices);
-    let ask = Ask { kind: HolderKind::Node, claims, outstanding: Some(Amount::ZERO), news, ..pond.request(id, 0.0) };
-    pond.send(ask)
+    let ask = Ask { kind: HolderKind::Node, claims, outstanding: Some(Amount::ZERO), news, ..server.request(id, 0.0) };
+    server.send(ask)
 }
 
 #[track_caller]
@@ -28,93 +28,95 @@ fn near(found: f64, expected: f64, why: &str) {
 }
 
 /// An overbooked pool of ten. Each node has this number of places, and uses half of its capacity.
-fn overbooked(nodes: &[(&str, u32)]) -> Pond {
+fn overbooked(nodes: &[(&str, u32)]) -> PoolServer {
     let settings = settings(10.0, &[("max_capacity", "1000"), ("connected_bias_s", "0")]);
-    let mut pond = Pond::born(Birth { learning_until: Millis(1000), ..birth(settings) });
+    let mut server = PoolServer::with_options(ResourceOptions { learning_until: Millis(1000), ..options(settings) });
     let mut total = 0.0;
     for (id, places) in nodes {
         let has = Amount::clamped(f64::from(*places));
         let has =
-            Some(crate::lease::holder::Has { token: None, capacity: has, expiry_time: now_at(pond.now).unix + 60 });
+            Some(crate::lease::holder::Has { token: None, capacity: has, expiry_time: now_at(server.now).unix + 60 });
         let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
         let claims = Claims::from_slice(&[slice(*places, f64::from(*places), 0)]);
         let news = Some(Box::new(News { key: None, usage: Some(usage) }));
         let outstanding = Some(Amount::ZERO);
-        pond.send(Ask { kind: HolderKind::Node, claims, has, outstanding, news, ..ask(id, 0.0, None) });
+        server.send(Ask { kind: HolderKind::Node, claims, has, outstanding, news, ..ask(id, 0.0, None) });
         total += f64::from(*places);
     }
-    pond.pass(1);
-    pond.tick();
-    assert_eq!(pond.pool().total.get(), total);
-    pond
+    server.pass(1);
+    server.tick();
+    assert_eq!(server.report().total.get(), total);
+    server
 }
 
 #[test]
-fn bands_above_zero_are_vouched_for_below_and_band_zero_counts_heads() {
-    let mut pond = Pond::new(100.0, &[("min_capacity", "2")]);
-    assert_eq!(node(&mut pond, "n", &[slice(3, 30.0, 2), slice(5, 5000.0, 0)]), 40.0);
-    assert_eq!(node(&mut pond, "m", &[slice(100, 1.0, 0)]), 60.0, "what is left of 200");
-    assert_eq!(pond.pool().priority_connected.get(), 40.0);
+fn node_bands_above_zero_are_priority_clients() {
+    let mut server = PoolServer::new(100.0, &[("min_capacity", "2")]);
+    assert_eq!(node(&mut server, "n", &[slice(3, 30.0, 2), slice(5, 5000.0, 0)]), 40.0);
+    assert_eq!(node(&mut server, "m", &[slice(100, 1.0, 0)]), 60.0, "what is left of 200");
+    assert_eq!(server.report().priority_connected.get(), 40.0);
 }
 
 #[test]
-fn an_assignment_of_the_node_bounds_what_is_vouched_for_below() {
-    let mut pond = Pond::new(100.0, &[]);
+fn assignment_bounds_the_priority_clients_of_a_node() {
+    let mut server = PoolServer::new(100.0, &[]);
     let assigned = Some(Assigned::Capacity(Amount::clamped(10.0)));
-    pond.resource.assign(pond.now, HolderKind::Node, &"n".into(), assigned).expect("fits");
-    assert_eq!(node(&mut pond, "n", &[slice(3, 30.0, 2), slice(1, 30.0, 1), slice(5, 5.0, 0)]), 15.0);
+    server.resource.assign(server.now, HolderKind::Node, &"n".into(), assigned).expect("fits");
+    assert_eq!(node(&mut server, "n", &[slice(3, 30.0, 2), slice(1, 30.0, 1), slice(5, 5.0, 0)]), 15.0);
 }
 
 #[test]
-fn places_are_shared_out_by_number_where_they_do_not_suffice() {
-    let mut pond = Pond::new(10.0, &[]);
-    node(&mut pond, "n", &[slice(30, 30.0, 0)]);
-    node(&mut pond, "m", &[slice(10, 10.0, 0)]);
+fn scarce_places_are_shared_by_number_of_clients() {
+    let mut server = PoolServer::new(10.0, &[]);
+    node(&mut server, "n", &[slice(30, 30.0, 0)]);
+    node(&mut server, "m", &[slice(10, 10.0, 0)]);
     for _ in 0..4 {
-        pond.pass(5);
-        node(&mut pond, "n", &[slice(30, 30.0, 0)]);
-        node(&mut pond, "m", &[slice(10, 10.0, 0)]);
+        server.pass(5);
+        node(&mut server, "n", &[slice(30, 30.0, 0)]);
+        node(&mut server, "m", &[slice(10, 10.0, 0)]);
     }
-    assert_eq!((pond.leases["n"].capacity.get(), pond.leases["m"].capacity.get()), (7.5, 2.5));
-    pond.asks("client", 1.0);
-    assert_eq!((pond.due("n"), pond.due("m"), pond.due("client")), (7.5, 2.5, 0.0), "41 want 10 places");
+    assert_eq!((server.leases["n"].capacity.get(), server.leases["m"].capacity.get()), (7.5, 2.5));
+    server.asks("client", 1.0);
+    assert_eq!((server.due("n"), server.due("m"), server.due("client")), (7.5, 2.5, 0.0), "41 want 10 places");
 }
 
 #[test]
-fn a_child_overbooks_nothing_and_reports_priority_clients() {
+fn child_pool_does_not_overbook() {
     let parameters = [("max_capacity", "40"), ("min_capacity", "2")];
-    let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &parameters)) });
+    let mut server =
+        PoolServer::with_options(ResourceOptions { source: Source::Parent, ..options(settings(10.0, &parameters)) });
     let until = Millis::from_secs(600);
     let supply = Supply { capacity: Amount::clamped(20.0), until, version: 1, ..Supply::default() };
-    pond.resource.supply(pond.now, supply);
-    pond.assign("p", 6.0).expect("fits");
-    pond.reports("p", 9.0, 0.0, 0.0);
+    server.resource.supply(server.now, supply);
+    server.assign("p", 6.0).expect("fits");
+    server.reports("p", 9.0, 0.0, 0.0);
     for n in 0..9 {
-        pond.reports(&format!("c{n}"), 50.0, 0.0, 0.0);
+        server.reports(&format!("c{n}"), 50.0, 0.0, 0.0);
     }
     // A client that claims priority and has no assignment.
     let claims = Claims::from_slice(&[slice(1, 50.0, 9)]);
     let ask = Ask { claims, ..ask("claims", 50.0, None) };
-    pond.send(ask);
-    let report = pond.pool();
+    server.send(ask);
+    let report = server.report();
     assert_eq!((report.total.get(), report.max.get()), (20.0, 20.0));
-    let told: Vec<_> = pond.resource.summarize(pond.now).claims.to_vec();
+    let told: Vec<_> = server.resource.summarize(server.now).claims.to_vec();
     assert_eq!(told, [slice(10, 20.0, 0), slice(1, 6.0, 1)]);
-    pond.pass(5);
-    pond.tick();
-    assert_eq!(pond.pool().total.get(), 20.0, "though nothing is used");
+    server.pass(5);
+    server.tick();
+    assert_eq!(server.report().total.get(), 20.0, "though nothing is used");
 }
 
 /// A request that is refused for its length would be refused for ever.
 #[test]
-fn of_too_many_priorities_below_the_lowest_are_told_as_one_and_strangers_apart() {
+fn excess_bands_are_merged_without_free_clients() {
     for strangers in [true, false] {
-        let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &[])) });
-        pond.resource.supply(pond.now, Supply { until: Millis::from_secs(600), version: 1, ..Supply::default() });
+        let mut server =
+            PoolServer::with_options(ResourceOptions { source: Source::Parent, ..options(settings(10.0, &[])) });
+        server.resource.supply(server.now, Supply { until: Millis::from_secs(600), version: 1, ..Supply::default() });
         let mut bands: Vec<Claim> = (1..=1024).map(|priority| slice(1, 2.0, priority)).collect();
         bands.extend(strangers.then(|| slice(7, 7.0, 0)));
-        node(&mut pond, "n", &bands);
-        let told = pond.resource.summarize(pond.now).claims;
+        node(&mut server, "n", &bands);
+        let told = server.resource.summarize(server.now).claims;
         assert_eq!(told.len(), 256);
         let (heads, lowest) = told.split_at(usize::from(strangers));
         assert!(heads.iter().all(|heads| *heads == slice(7, 7.0, 0)));
@@ -125,78 +127,81 @@ fn of_too_many_priorities_below_the_lowest_are_told_as_one_and_strangers_apart()
 }
 
 #[test]
-fn what_a_node_says_is_used_counts_and_what_it_has_got_since_counts_as_used() {
-    let mut pond = Pond::new(100.0, &[]);
-    node(&mut pond, "n", &[slice(10, 10.0, 0)]);
-    assert_eq!(pond.pool().used.get(), 10.0, "it has not said");
-    assert_eq!(node_reports(&mut pond, "n", &[slice(20, 20.0, 0)], 0.25), 20.0);
-    assert_eq!(pond.pool().used.get(), 12.5, "a quarter of 10, and all of the 10 that are new");
-    assert_eq!(node_reports(&mut pond, "n", &[slice(4, 4.0, 0)], 0.5), 4.0);
-    assert_eq!(pond.pool().used.get(), 2.0, "half of what it has left");
-    node_reports(&mut pond, "n", &[slice(4, 4.0, 0)], 0.25);
-    assert_eq!(pond.pool().used.get(), 1.0);
-    node(&mut pond, "n", &[slice(4, 4.0, 0)]);
-    assert_eq!(pond.pool().used.get(), 4.0, "a node of before says nothing");
+fn new_capacity_of_a_node_counts_as_used() {
+    let mut server = PoolServer::new(100.0, &[]);
+    node(&mut server, "n", &[slice(10, 10.0, 0)]);
+    assert_eq!(server.report().used.get(), 10.0, "it has not said");
+    assert_eq!(node_reports(&mut server, "n", &[slice(20, 20.0, 0)], 0.25), 20.0);
+    assert_eq!(server.report().used.get(), 12.5, "a quarter of 10, and all of the 10 that are new");
+    assert_eq!(node_reports(&mut server, "n", &[slice(4, 4.0, 0)], 0.5), 4.0);
+    assert_eq!(server.report().used.get(), 2.0, "half of what it has left");
+    node_reports(&mut server, "n", &[slice(4, 4.0, 0)], 0.25);
+    assert_eq!(server.report().used.get(), 1.0);
+    node(&mut server, "n", &[slice(4, 4.0, 0)]);
+    assert_eq!(server.report().used.get(), 4.0, "a node of before says nothing");
 }
 
 #[test]
-fn an_overload_of_nodes_closes_the_places_it_takes_at_once_and_no_more_when_they_ask() {
-    let mut pond = overbooked(&[("n", 15)]);
+fn node_overload_closes_places_once() {
+    let mut server = overbooked(&[("n", 15)]);
     let places = [slice(15, 15.0, 0)];
-    near(node_reports(&mut pond, "n", &places, 0.8), 12.5, "12 of 10 are used: a sixth has to go");
-    let pool = pond.pool();
+    near(node_reports(&mut server, "n", &places, 0.8), 12.5, "12 of 10 are used: a sixth has to go");
+    let pool = server.report();
     near(pool.total.get(), 12.5, "what it had is closed");
     near(pool.used.get(), 10.0, "the same part of what is left is in use");
-    // Those below are sent away little by little, the same part of them is in use.
+    // The node disconnects its clients slowly, and the same part stays in use.
     for _ in 0..3 {
-        pond.pass(5);
-        pond.tick();
-        node_reports(&mut pond, "n", &places, 0.8);
+        server.pass(5);
+        server.tick();
+        node_reports(&mut server, "n", &places, 0.8);
     }
-    let pool = pond.pool();
+    let pool = server.report();
     near(pool.total.get(), 12.5, "once is enough");
     assert_eq!(pool.overloads, 1);
 }
 
 #[test]
-fn nodes_that_wait_to_shrink_are_not_cut_again_for_the_same_overload() {
-    let mut pond = overbooked(&[("n", 8), ("m", 7)]);
-    node_reports(&mut pond, "n", &[slice(8, 8.0, 0)], 1.0);
-    let after_one = pond.pool();
+fn one_overload_cuts_nodes_once() {
+    let mut server = overbooked(&[("n", 8), ("m", 7)]);
+    node_reports(&mut server, "n", &[slice(8, 8.0, 0)], 1.0);
+    let after_one = server.report();
     let used = after_one.used.get();
     assert!((9.5..=10.0).contains(&used), "8 and 3.5 were used of 10, now {used}");
     near(after_one.total.get(), 15.0 * 10.0 / 11.5, "a part of all places of nodes");
     assert_eq!(after_one.overloads, 1);
     for _ in 0..3 {
-        pond.pass(1);
-        pond.tick();
+        server.pass(1);
+        server.tick();
     }
-    let later = pond.pool();
+    let later = server.report();
     assert!(later.total >= after_one.total && later.overloads == 1, "m has not heard yet, and need not: {later:?}");
 }
 
 #[test]
-fn a_child_tells_what_those_below_use_of_what_they_hold() {
-    let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &[])) });
+fn child_pool_reports_usage() {
+    let mut server =
+        PoolServer::with_options(ResourceOptions { source: Source::Parent, ..options(settings(10.0, &[])) });
     let until = Millis::from_secs(600);
     let supply = Supply { capacity: Amount::clamped(20.0), until, version: 1, ..Supply::default() };
-    pond.resource.supply(pond.now, supply);
-    let told = |pond: &mut Pond| pond.resource.summarize(pond.now).usage.expect("it is a pool");
-    assert_eq!(told(&mut pond).used, Amount::ZERO, "nothing is held");
+    server.resource.supply(server.now, supply);
+    let told = |server: &mut PoolServer| server.resource.summarize(server.now).usage.expect("it is a pool");
+    assert_eq!(told(&mut server).used, Amount::ZERO, "nothing is held");
     for n in 0..4 {
-        pond.asks(&format!("c{n}"), 1.0);
+        server.asks(&format!("c{n}"), 1.0);
     }
-    assert_eq!(told(&mut pond).used.get(), 4.0, "no client has reported");
+    assert_eq!(told(&mut server).used.get(), 4.0, "no client has reported");
     for n in 0..3 {
-        pond.reports(&format!("c{n}"), 1.0, 0.25, 7.0);
+        server.reports(&format!("c{n}"), 1.0, 0.25, 7.0);
     }
-    let usage = told(&mut pond);
+    let usage = told(&mut server);
     assert_eq!((usage.used.get(), usage.spent), (1.75, 21.0), "three use a quarter, one does not say");
     assert_eq!((usage.part_of(20.0), usage.part_of(1.0), usage.part_of(0.0)), (0.0875, 1.0, 1.0));
-    pond.pass(50);
-    pond.tick();
-    assert_eq!(told(&mut pond).used.get(), 4.0, "their reports are old");
-    let mut fair =
-        Resource::new(Birth { source: Source::Parent, ..birth(Settings::new(AlgorithmKind::FairShare, Amount::ZERO)) });
-    assert_eq!(fair.summarize(pond.now).usage, None, "others have no use for it");
+    server.pass(50);
+    server.tick();
+    assert_eq!(told(&mut server).used.get(), 4.0, "their reports are old");
+    let mut fair = Resource::new(ResourceOptions {
+        source: Source::Parent,
+        ..options(Settings::new(AlgorithmKind::FairShare, Amount::ZERO))
+    });
+    assert_eq!(fair.summarize(server.now).usage, None, "others have no use for it");
 }

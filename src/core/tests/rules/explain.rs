@@ -1,17 +1,17 @@
-//! An explanation says why a holder has what it has, and what it predicts comes true.
+//! Explanations name the reason, and the predicted end is correct.
 
 use super::*;
 use crate::{
     lease::promises::Inherited,
-    resource::{Block, DueRule, Explanation},
+    resource::report::explain::{Block, DueRule, Explanation, explain},
 };
 
 impl Server {
     fn explain(&self, id: &str) -> Explanation {
-        self.resource.explain(self.now, HolderKind::Client, id).expect("a known holder")
+        explain(&self.resource, self.now, HolderKind::Client, id).expect("a known holder")
     }
 
-    /// Time passes until just after the explanation says that nothing blocks the holder any more.
+    /// Advances to just after the latest end of the explanation.
     fn pass_until_unblocked(&mut self, explanation: &Explanation) {
         self.now = explanation.latest.expect("the blocks end").plus(Millis(1));
         self.resource.tick(self.now);
@@ -75,7 +75,7 @@ fn a_due_is_explained_by_the_rule_that_it_follows_from() {
 }
 
 #[test]
-fn a_newcomer_is_told_which_leases_it_waits_for_and_until_when() {
+fn newcomer_learns_which_leases_it_waits_for() {
     let mut server = Server::new(fair(100.0));
     server.asks("greedy", 1_000.0);
     server.asks("new", 30.0);
@@ -89,7 +89,7 @@ fn a_newcomer_is_told_which_leases_it_waits_for_and_until_when() {
 }
 
 #[test]
-fn an_unconfirmed_lease_blocks_others_until_its_holder_confirms_the_smaller_one() {
+fn unconfirmed_lease_blocks_others() {
     let mut server = Server::new(fair(100.0));
     server.asks("greedy", 1_000.0);
     server.asks("new", 30.0);
@@ -113,15 +113,19 @@ fn inherited_leases_and_learning_mode_block_until_they_end() {
         ..Inherited::default()
     };
     let unclaimed = Block::Unclaimed(Amount::clamped(80.0), Millis(45_000));
-    for (birth, block, says) in [
-        (Birth { inherited: Some(inherited), ..birth(fair(100.0)) }, unclaimed, "80 of what earlier masters promised"),
+    for (options, block, says) in [
         (
-            Birth { learning_until: Millis(30_000), ..birth(fair(100.0)) },
+            ResourceOptions { inherited: Some(inherited), ..options(fair(100.0)) },
+            unclaimed,
+            "80 of what earlier masters promised",
+        ),
+        (
+            ResourceOptions { learning_until: Millis(30_000), ..options(fair(100.0)) },
             Block::Learning(Millis(30_000)),
             "listens for 30 s more",
         ),
     ] {
-        let mut server = Server::born(birth);
+        let mut server = Server::with_options(options);
         server.asks("new", 50.0);
         let explanation = server.explain("new");
         assert_eq!(explanation.blocks, [block]);
@@ -161,7 +165,7 @@ fn below_a_parent_the_lease_of_the_node_is_explained() {
 }
 
 #[test]
-fn of_many_holders_that_have_too_much_the_greediest_are_named_on_one_line() {
+fn explanation_names_the_largest_of_many_holders() {
     let mut server = Server::new(fair(100.0));
     let ids: Vec<String> = (0..10).map(|n| format!("c\n{n}")).collect();
     for (n, id) in ids.iter().enumerate() {

@@ -1,24 +1,28 @@
-//! What a forecast says of other settings is what a resource does under them.
+//! Forecasts match the behaviour of the resource under the other settings.
 
 use super::*;
-use crate::{lease::promises::Inherited, resource::Foreseen, types::amount::Sum};
+use crate::{
+    lease::promises::Inherited,
+    resource::report::forecast::{Forecast, ForecastReport, copy_holders},
+    types::Sum,
+};
 
 impl Server {
-    fn foresee(&self, change: impl FnOnce(&mut Settings)) -> Foreseen {
+    fn foresee(&self, change: impl FnOnce(&mut Settings)) -> ForecastReport {
         let mut settings = self.resource.settings().clone();
         change(&mut settings);
-        let mut forecast = self.resource.forecast(self.now, settings).expect("it has no parent");
+        let mut forecast = Forecast::begin(&self.resource, self.now, settings).expect("it has no parent");
         let mut from = Some(0);
         while let Some(place) = from {
             // Pages of two, as large resources have many.
-            let (page, next) = self.resource.copy_holders(self.now, place, 2);
+            let (page, next) = copy_holders(&self.resource, self.now, place, 2);
             page.into_iter().for_each(|copy| forecast.add(copy));
             from = next;
         }
         forecast.finish(usize::MAX)
     }
 
-    /// Every holder asks for what it wanted until nothing changes any more.
+    /// Every holder repeats its request until leases settle.
     fn come_round(&mut self, wants: &[(&str, f64)]) {
         for _ in 0..3 {
             self.pass(16_000);
@@ -58,7 +62,7 @@ fn comes_true(change: impl Fn(&mut Settings)) {
 }
 
 #[test]
-fn what_is_foreseen_of_a_division_comes_true() {
+fn forecast_of_a_division_is_correct() {
     comes_true(|settings| settings.capacity = Amount::clamped(100.0));
     comes_true(|settings| settings.capacity = Amount::clamped(1_000.0));
     comes_true(|settings| settings.kind = AlgorithmKind::ProportionalShare);
@@ -70,7 +74,7 @@ fn what_is_foreseen_of_a_division_comes_true() {
 }
 
 #[test]
-fn sums_say_who_gains_who_loses_and_what_has_to_end_first() {
+fn forecast_sums_gains_and_losses() {
     let server = settled();
     let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(100.0));
     assert_eq!((foreseen.holders, foreseen.subclients, foreseen.wants.get()), (5, 5, 325.0));
@@ -85,7 +89,7 @@ fn sums_say_who_gains_who_loses_and_what_has_to_end_first() {
 }
 
 #[test]
-fn what_is_over_is_over_when_it_was_said_to_be_though_no_holder_asks_again() {
+fn forecast_end_is_correct_without_requests() {
     let mut server = settled();
     let cut = |settings: &mut Settings| settings.capacity = Amount::clamped(100.0);
     let foreseen = server.foresee(cut);
@@ -96,11 +100,11 @@ fn what_is_over_is_over_when_it_was_said_to_be_though_no_holder_asks_again() {
 }
 
 #[test]
-fn what_earlier_masters_promised_has_to_end_or_be_named() {
+fn forecast_includes_inherited_leases() {
     let wants = Claims::from_slice(&[slice(4, 100.0, 0)]);
     let total = Amount::clamped(80.0);
     let inherited = Inherited { total, wants, until: Millis(50_000), ..Inherited::default() };
-    let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
+    let mut server = Server::with_options(ResourceOptions { inherited: Some(inherited), ..options(fair(100.0)) });
     server.asks("new", 100.0);
     let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(50.0));
     assert_eq!((foreseen.holders, foreseen.over.get()), (1, 50.0), "{foreseen:?}");
@@ -113,16 +117,16 @@ fn what_earlier_masters_promised_has_to_end_or_be_named() {
 }
 
 #[test]
-fn a_pool_is_not_foreseen_and_a_parent_decides_for_its_children() {
+fn pools_and_child_nodes_have_no_forecast() {
     let server = settled();
     let foreseen = server.foresee(|settings| settings.kind = AlgorithmKind::PriorityPool);
     assert_eq!((foreseen.due.1, foreseen.changes.len()), (None, 0));
     let below = Server::below(fair(1.0));
-    assert!(below.resource.forecast(Millis(0), fair(2.0)).is_none());
+    assert!(Forecast::begin(&below.resource, Millis(0), fair(2.0)).is_none());
 }
 
 #[test]
-fn a_lower_highest_priority_counts_for_those_that_claim_more() {
+fn forecast_applies_max_priority() {
     let mut settings = fair(100.0);
     settings.priority = Priority::Strict;
     let mut server = Server::new(settings);
@@ -136,7 +140,7 @@ fn a_lower_highest_priority_counts_for_those_that_claim_more() {
 }
 
 #[test]
-fn of_rules_for_clients() {
+fn forecast_applies_client_rules() {
     let rules = |text: &str| {
         let mut rules = crate::policy::client_rules::ClientRules::default();
         assert!(rules.push(crate::policy::client_rules::ClientRule::read(text).expect(text)));

@@ -1,7 +1,7 @@
-//! When holders ask: hints, shorter refresh intervals, and requests that come too soon.
+//! Request timing: hints, shortened refresh intervals, and requests that come too soon.
 
 use super::*;
-use crate::{resource::watch_list::Why, types::amount::Sum};
+use crate::{resource::watch_list::HintReason, types::Sum};
 
 impl Server {
     fn listens(&mut self, id: &str) {
@@ -9,14 +9,14 @@ impl Server {
     }
 
     /// The holders that are hinted now, and why.
-    fn hints(&mut self) -> Vec<(String, Why)> {
+    fn hints(&mut self) -> Vec<(String, HintReason)> {
         let mut hints = Vec::new();
         self.resource.hints(self.now, usize::MAX, &mut hints);
-        hints.into_iter().map(|hint| (hint.id.to_string(), hint.why)).collect()
+        hints.into_iter().map(|hint| (hint.id.to_string(), hint.reason)).collect()
     }
 
     /// Whether it is hinted now.
-    fn hinted(&mut self, id: &str) -> Option<Why> {
+    fn hinted(&mut self, id: &str) -> Option<HintReason> {
         self.hints().into_iter().find(|(hinted, _)| hinted == id).map(|(_, why)| why)
     }
 
@@ -25,7 +25,7 @@ impl Server {
     }
 }
 
-fn hint(id: &str, why: Why) -> (String, Why) {
+fn hint(id: &str, why: HintReason) -> (String, HintReason) {
     (id.to_owned(), why)
 }
 
@@ -39,13 +39,13 @@ fn contended(listeners: &[&str]) -> Server {
 }
 
 #[test]
-fn a_holder_that_must_shrink_is_hinted_only_while_another_waits() {
+fn shrink_hint_needs_a_waiting_holder() {
     let mut server = contended(&["a", "b"]);
-    assert_eq!(server.hints(), [hint("a", Why::Shrink)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
     let mut server = contended(&["a", "b"]);
     server.release(HolderKind::Client, "b", None);
     assert_eq!(server.hints(), []);
-    // Another algorithm takes something from b for a, which does not know yet, and so does not wait.
+    // The other algorithm moves capacity from b to a. a has not asked since, so it does not wait.
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 100.0), ("b", 60.0), ("c", 10.0)]);
     server.listens("b");
@@ -54,11 +54,11 @@ fn a_holder_that_must_shrink_is_hinted_only_while_another_waits() {
     assert_eq!(server.hints(), []);
     server.pass(16_000);
     assert_eq!(server.asks("a", 100.0), 45.0);
-    assert_eq!(server.hints(), [hint("b", Why::Shrink)]);
+    assert_eq!(server.hints(), [hint("b", HintReason::Shrink)]);
 }
 
 #[test]
-fn other_wants_are_a_reason_to_look_also_if_they_change_no_lease() {
+fn changed_wants_start_a_pass() {
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 100.0), ("b", 100.0)]);
     server.listens("a");
@@ -66,11 +66,11 @@ fn other_wants_are_a_reason_to_look_also_if_they_change_no_lease() {
     assert_eq!((server.hints(), server.hints()), (Vec::new(), Vec::new()), "a need not give up half a per cent");
     assert_eq!(server.looks_again_in(), None);
     assert_eq!(server.asks("c", 30.0), 0.0);
-    assert_eq!(server.hints(), [hint("a", Why::Shrink)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
 }
 
 #[test]
-fn a_waiting_holder_is_hinted_when_a_quarter_of_a_per_cent_is_free_or_enough_to_come_closer_to_its_due() {
+fn waiting_holder_is_hinted_if_enough_is_free() {
     for (wants, keeps, hinted) in
         [(100.0, 99.75, false), (100.0, 99.7, true), (10.0, 99.96, false), (10.0, 99.94, true)]
     {
@@ -85,11 +85,11 @@ fn a_waiting_holder_is_hinted_when_a_quarter_of_a_per_cent_is_free_or_enough_to_
 }
 
 #[test]
-fn a_hint_in_vain_is_repeated_with_pauses_that_double() {
+fn ignored_hint_is_repeated_with_doubling_pauses() {
     let mut server = contended(&["a"]);
     let mut pauses = Vec::new();
     for _ in 0..8 {
-        assert_eq!(server.hinted("a"), Some(Why::Shrink));
+        assert_eq!(server.hinted("a"), Some(HintReason::Shrink));
         let pause = server.looks_again_in().expect("it is repeated");
         server.pass(pause - 1);
         assert_eq!(server.hinted("a"), None);
@@ -97,20 +97,20 @@ fn a_hint_in_vain_is_repeated_with_pauses_that_double() {
         pauses.push(pause);
     }
     assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 6400, 6400]);
-    // Once it has come its next hint is a first one.
+    // After its request the pause starts again.
     server.asks("a", 100.0);
-    assert_eq!(server.hinted("a"), Some(Why::Confirm));
+    assert_eq!(server.hinted("a"), Some(HintReason::Confirm));
     assert_eq!(server.looks_again_in(), Some(200));
 }
 
 #[test]
-fn asking_to_confirm_in_vain_counts_as_in_vain() {
+fn ineffective_confirm_hint_backs_off() {
     let mut server = Server::new(fair(100.0));
     server.node_asks("n", &[slice(2, 100.0, 0)]);
     server.asks("b", 50.0);
     assert!(server.resource.watch(HolderKind::Node, "n"));
     server.pass(16_000);
-    // Its clients do not know yet: so much is outstanding, however often it is asked.
+    // Its clients have not received the cut, so the outstanding amount stays at each request.
     let clinging = |server: &Server| Ask {
         outstanding: Some(Amount::clamped(100.0)),
         ..server.node_request("n", &[slice(2, 100.0, 0)])
@@ -118,7 +118,7 @@ fn asking_to_confirm_in_vain_counts_as_in_vain() {
     let mut pauses = Vec::new();
     server.deliver(clinging(&server));
     for _ in 0..4 {
-        assert_eq!(server.hinted("n"), Some(Why::Confirm));
+        assert_eq!(server.hinted("n"), Some(HintReason::Confirm));
         let request = clinging(&server);
         server.deliver(request);
         assert_eq!(server.hinted("n"), None);
@@ -130,17 +130,17 @@ fn asking_to_confirm_in_vain_counts_as_in_vain() {
 }
 
 #[test]
-fn a_request_that_follows_a_hint_is_never_too_soon_once() {
+fn request_after_a_hint_is_not_too_soon() {
     let mut server = contended(&["a"]);
     server.pass(1);
     assert_eq!(server.send(server.request("a", 100.0)), Answer::TooSoon, "it was not hinted");
-    assert_eq!(server.hinted("a"), Some(Why::Shrink));
+    assert_eq!(server.hinted("a"), Some(HintReason::Shrink));
     assert_eq!(server.asks("a", 100.0), 50.0);
     assert_eq!(server.send(server.request("a", 100.0)), Answer::TooSoon, "it has been answered");
 }
 
 #[test]
-fn what_is_free_sends_for_no_more_than_it_can_serve() {
+fn no_more_holders_are_hinted_than_free_capacity_serves() {
     let mut server = Server::new(fair(100.0));
     server.asks("hog", 100.0);
     let waiting = ["a", "b", "c", "d"];
@@ -150,19 +150,19 @@ fn what_is_free_sends_for_no_more_than_it_can_serve() {
     }
     server.change(|settings| settings.capacity = Amount::clamped(145.0));
     // 45 are free. Each is due 25: one takes that, another what is left.
-    assert_eq!(server.hints(), [hint("a", Why::Grow), hint("b", Why::Grow)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Grow), hint("b", HintReason::Grow)]);
     assert_eq!((server.hints(), server.looks_again_in()), (Vec::new(), Some(200)));
     server.pass(200);
     assert_eq!(
         server.hints(),
-        [hint("c", Why::Grow), hint("d", Why::Grow)],
+        [hint("c", HintReason::Grow), hint("d", HintReason::Grow)],
         "clients that ignore hints do not keep it from others"
     );
 }
 
 #[test]
-fn no_holder_is_hinted_while_it_learns_and_then_all_are_visited() {
-    let mut server = Server::born(Birth { learning_until: Millis(5_000), ..birth(fair(100.0)) });
+fn learning_mode_suppresses_hints() {
+    let mut server = Server::with_options(ResourceOptions { learning_until: Millis(5_000), ..options(fair(100.0)) });
     server.deliver(ask("a", 100.0, Some(Has { token: None, capacity: Amount::clamped(100.0), expiry_time: i64::MAX })));
     server.asks("b", 100.0);
     server.listens("a");
@@ -171,11 +171,11 @@ fn no_holder_is_hinted_while_it_learns_and_then_all_are_visited() {
     server.pass(5_000);
     assert_eq!(server.looks_again_in(), Some(0));
     // Waiting holders are found by visiting them, though none has asked since.
-    assert_eq!(server.hints(), [hint("a", Why::Shrink)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
 }
 
 #[test]
-fn where_nothing_is_shared_only_a_change_of_configuration_hints() {
+fn unshared_capacity_is_hinted_after_configuration_changes_only() {
     for kind in [AlgorithmKind::NoAlgorithm, AlgorithmKind::Static] {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(30.0)));
         server.asks("a", 100.0);
@@ -188,13 +188,13 @@ fn where_nothing_is_shared_only_a_change_of_configuration_hints() {
         assert_eq!(server.looks_again_in(), None, "{kind:?}: others' requests are nothing to look at");
         let before = server.report("a").granted.get();
         server.change(|settings| (settings.kind, settings.capacity) = (AlgorithmKind::Static, Amount::clamped(50.0)));
-        let why = if before > 50.0 { Why::Shrink } else { Why::Grow };
+        let why = if before > 50.0 { HintReason::Shrink } else { HintReason::Grow };
         assert_eq!(server.hints(), [hint("a", why)], "{kind:?}");
     }
 }
 
 #[test]
-fn a_parents_lease_that_rises_hints_and_one_that_only_lasts_longer_does_not() {
+fn larger_supply_causes_hints_and_longer_supply_does_not() {
     let mut server = Server::below(fair(100.0));
     server.supply(100.0, Millis(60_000));
     server.asks("a", 1000.0);
@@ -203,11 +203,11 @@ fn a_parents_lease_that_rises_hints_and_one_that_only_lasts_longer_does_not() {
     server.supply(100.0, Millis(70_000));
     assert_eq!(server.looks_again_in(), None);
     server.supply(150.0, Millis(70_000));
-    assert_eq!(server.hints(), [hint("a", Why::Grow)]);
+    assert_eq!(server.hints(), [hint("a", HintReason::Grow)]);
 }
 
 #[test]
-fn a_pass_goes_on_from_where_it_stopped_and_misses_no_holder() {
+fn pass_resumes_and_visits_every_holder() {
     let mut server = Server::new(fair(100.0));
     let ids: Vec<String> = (0..10).map(|n| format!("c{n}")).collect();
     for id in &ids {
@@ -230,9 +230,9 @@ fn a_pass_goes_on_from_where_it_stopped_and_misses_no_holder() {
     assert!(server.resource.sums().held <= Sum::from(Amount::clamped(100.0)));
 }
 
-// Holders without hints get a shorter refresh interval while they wait, or while others wait for them.
+// Unwatched holders get a shorter refresh interval while they wait, or while others wait for them.
 
-/// Two that share, and one that comes and gets nothing yet.
+/// Two clients that share the capacity, and a newcomer that gets nothing yet.
 fn with_a_newcomer(reuse: Reuse) -> Server {
     let mut server = Server::new(Settings { reuse, ..fair(100.0) });
     server.round(&[("a", 100.0), ("b", 100.0)]);
@@ -246,7 +246,7 @@ fn refresh(server: &Server, id: &str) -> u64 {
 }
 
 #[test]
-fn one_that_was_cut_is_to_confirm_soon_and_then_as_usual() {
+fn cut_holder_refreshes_early_once() {
     let mut server = with_a_newcomer(Reuse::Confirmed);
     server.asks("a", 100.0);
     assert_eq!(refresh(&server, "a"), 1_000);
@@ -258,7 +258,7 @@ fn one_that_was_cut_is_to_confirm_soon_and_then_as_usual() {
 }
 
 #[test]
-fn one_that_waits_asks_again_when_there_may_be_room() {
+fn waiting_holder_refreshes_early() {
     for reuse in [Reuse::Confirmed, Reuse::Prompt] {
         let mut server = with_a_newcomer(reuse);
         assert_eq!(refresh(&server, "c"), 5_000);
@@ -272,7 +272,7 @@ fn one_that_waits_asks_again_when_there_may_be_room() {
 }
 
 #[test]
-fn no_refresh_is_hastened_where_no_holder_waits() {
+fn refresh_interval_stays_without_waiting_holders() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 80.0);
     server.pass(16_000);
@@ -283,7 +283,7 @@ fn no_refresh_is_hastened_where_no_holder_waits() {
 }
 
 #[test]
-fn one_that_never_says_what_it_has_would_hurry_in_vain() {
+fn holder_that_never_confirms_keeps_its_interval() {
     let mut server = Server::new(fair(100.0));
     server.deliver(ask("a", 100.0, None));
     server.pass(16_000);
@@ -293,7 +293,7 @@ fn one_that_never_says_what_it_has_would_hurry_in_vain() {
 }
 
 #[test]
-fn one_that_listens_for_hints_needs_no_haste() {
+fn watched_holder_keeps_its_interval() {
     let mut server = with_a_newcomer(Reuse::Confirmed);
     for id in ["a", "c"] {
         server.resource.watch(HolderKind::Client, id);
@@ -305,7 +305,7 @@ fn one_that_listens_for_hints_needs_no_haste() {
 }
 
 #[test]
-fn a_negligible_cut_is_confirmed_as_usual() {
+fn negligible_cut_keeps_the_interval() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 1_000.0);
     server.pass(16_000);
@@ -316,10 +316,10 @@ fn a_negligible_cut_is_confirmed_as_usual() {
     assert_eq!((server.leases["a"].capacity.get(), refresh(&server, "a")), (99.9, 16_000));
 }
 
-// A holder that asks too often costs no rounds, but a request with news is heard.
+// A request that comes too soon is ignored, unless it contains news.
 
 #[test]
-fn what_an_ignored_request_confirms_is_heard() {
+fn too_early_request_still_confirms() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
     server.asks("b", 100.0);
@@ -340,7 +340,7 @@ fn a_request_without_a_lease_is_never_too_soon() {
 }
 
 #[test]
-fn a_request_that_echoes_an_older_lease_is_never_too_soon_for_its_answer_was_lost() {
+fn retry_after_a_lost_answer_is_not_too_soon() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 10.0);
     server.pass(16_000);
@@ -395,12 +395,12 @@ fn a_node_with_more_clients_is_never_too_soon() {
 }
 
 #[test]
-fn the_interval_is_at_most_half_of_the_refresh_interval_handed_out() {
+fn min_request_interval_is_at_most_half_the_refresh_interval() {
     let mut settings = fair(100.0);
     settings.refresh = Millis(4_000);
     let mut server = Server::new(settings);
     server.asks("a", 10.0);
-    // A longer one configured since does not bind a holder that was told another.
+    // A longer interval that was configured later does not bind this holder.
     server.change(|settings| settings.refresh = Millis::from_secs(16));
     server.pass(1_999);
     assert_eq!(server.send(server.request("a", 10.0)), Answer::TooSoon);
@@ -409,7 +409,7 @@ fn the_interval_is_at_most_half_of_the_refresh_interval_handed_out() {
 }
 
 #[test]
-fn a_refresh_interval_cut_short_by_the_nodes_own_lease_counts_as_handed_out() {
+fn min_request_interval_follows_the_shortened_refresh_interval() {
     let mut server = Server::below(fair(100.0));
     server.supply(100.0, Millis(3_000));
     server.asks("a", 10.0);

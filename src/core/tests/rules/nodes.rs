@@ -1,10 +1,14 @@
-//! A child node stands for the clients below it, and divides what its parent lends.
+//! A child node represents its clients at the parent and divides its supply among them.
+
+mod names;
+mod parent;
 
 use super::*;
+use crate::resource::report::resource_report;
 
 const CLIENTS: [f64; 6] = [40.0, 40.0, 40.0, 10.0, 10.0, 300.0];
 
-/// The leases of the clients once all have refreshed often enough.
+/// A server after all requests have been repeated until leases settle.
 fn settled(kind: AlgorithmKind, capacity: f64, asks: impl Fn(&Server) -> Vec<Ask>) -> Server {
     let mut server = Server::new(Settings::new(kind, Amount::clamped(capacity)));
     for _ in 0..4 {
@@ -49,7 +53,7 @@ fn each_slice_counts_in_the_band_of_its_priority() {
 }
 
 #[test]
-fn two_slices_that_are_alike_count_twice() {
+fn equal_slices_count_twice() {
     let mut server = Server::new(fair(90.0));
     server.node_asks("n", &[slice(1, 100.0, 0), slice(1, 100.0, 0)]);
     server.asks("a", 100.0);
@@ -59,10 +63,10 @@ fn two_slices_that_are_alike_count_twice() {
     assert_eq!((server.report("n").due.get(), server.report("a").due.get()), (45.0, 45.0));
 }
 
-/// Each band takes memory: a node that reports a thousand of them counts as a thousand holders.
+/// Each band takes memory, so a node with a thousand bands counts as a thousand holders.
 #[test]
 fn every_band_of_a_node_takes_a_place() {
-    let mut server = Server::born(Birth { max_holders: 4, ..birth(fair(100.0)) });
+    let mut server = Server::with_options(ResourceOptions { max_holders: 4, ..options(fair(100.0)) });
     let bands = |n: usize| vec![slice(1, 5.0, 0); n];
     assert_eq!(server.send(server.node_request("wide", &bands(5))), Answer::Full);
     assert_eq!(server.resource.holders(), 0, "it leaves nothing behind");
@@ -81,7 +85,7 @@ fn every_band_of_a_node_takes_a_place() {
     assert_eq!(server.asks("b", 10.0), 10.0);
 }
 
-// A node with a parent gives no more, and for no longer, than its own lease says.
+// The supply bounds the amount and the length of the leases of a node.
 
 fn lent(kind: AlgorithmKind, capacity: f64, until: u64) -> Server {
     let mut server = Server::below(Settings::new(kind, Amount::ZERO));
@@ -89,7 +93,7 @@ fn lent(kind: AlgorithmKind, capacity: f64, until: u64) -> Server {
     server
 }
 
-/// By a parent of ours: under STATIC it says what each client may have.
+/// A supply of a Leaseway parent. Under STATIC its terms say what each client may have.
 fn supply(server: &mut Server, capacity: f64, until: u64) {
     let each = (0, Terms::Each(Amount::clamped(100.0)));
     let is_static = server.resource.settings().kind == AlgorithmKind::Static;
@@ -97,7 +101,7 @@ fn supply(server: &mut Server, capacity: f64, until: u64) {
 }
 
 #[test]
-fn no_lease_outlives_the_nodes_own_and_all_ask_again_before_it_ends() {
+fn no_lease_outlives_the_lease_of_the_node() {
     for kind in &AlgorithmKind::ALL[..4] {
         for (left, length, refresh) in
             [(90_000, 60_000, 5_000), (60_000, 60_000, 5_000), (30_000, 30_000, 5_000), (5_000, 5_000, 4_000)]
@@ -112,12 +116,12 @@ fn no_lease_outlives_the_nodes_own_and_all_ask_again_before_it_ends() {
 }
 
 #[test]
-fn when_it_ends_the_capacity_is_zero() {
+fn ended_supply_leaves_zero_capacity() {
     for kind in &AlgorithmKind::ALL[..4] {
         let mut server = lent(*kind, 100.0, 30_000);
         assert_eq!(server.asks("a", 10.0), 10.0);
         server.pass(30_000);
-        // The server still believes in the lease of `a`, by the allowance; that must not renew it.
+        // The lease of `a` still counts because of the clock allowance, but it must not be renewed.
         assert_eq!(server.asks("a", 10.0), 0.0, "{kind:?}");
         assert_eq!(server.asks("b", 10.0), 0.0, "{kind:?}");
         assert_eq!(server.resource.settings().capacity, Amount::ZERO);
@@ -128,10 +132,10 @@ fn when_it_ends_the_capacity_is_zero() {
 }
 
 #[test]
-fn how_long_it_listens_is_decided_when_the_parent_has_said_how_long_leases_are() {
+fn learning_mode_lasts_as_long_as_the_leases_of_the_parent() {
     let mut server = Server::below(Settings::new(AlgorithmKind::FairShare, Amount::ZERO));
     assert!(!server.resource.is_learning(Millis(0)), "nothing can be granted yet");
-    server.resource.listen_until(Millis(30_000));
+    server.resource.learn_until(Millis(30_000));
     server.supply(100.0, Millis(90_000));
     assert_eq!(server.asks("a", 10.0), 0.0, "another client may have had it all");
     assert!(server.resource.summarize(server.now).learning);
@@ -140,12 +144,12 @@ fn how_long_it_listens_is_decided_when_the_parent_has_said_how_long_leases_are()
 }
 
 #[test]
-fn how_it_stands_with_the_parent_is_reported() {
+fn report_contains_the_supply() {
     let root = Server::new(Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0)));
-    assert_eq!(root.resource.report(root.now).supply, None);
+    assert_eq!(resource_report(&root.resource, root.now).supply, None);
     let mut server = Server::below(Settings::new(AlgorithmKind::FairShare, Amount::ZERO));
-    let report = |server: &Server| server.resource.report(server.now).supply.expect("it has a parent");
-    assert_eq!((report(&server).version, report(&server).told), (0, None));
+    let report = |server: &Server| resource_report(&server.resource, server.now).supply.expect("it has a parent");
+    assert_eq!((report(&server).version, report(&server).outstanding), (0, None));
     let terms = vec![(0, Terms::Level(7.0))];
     let (capacity, until) = (Amount::clamped(50.0), server.now.plus(Millis(30_000)));
     server.resource.supply(server.now, Supply { capacity, until, terms: terms.clone(), version: 3 });
@@ -153,5 +157,5 @@ fn how_it_stands_with_the_parent_is_reported() {
     server.resource.summarize(server.now);
     let said = report(&server);
     assert_eq!((said.version, said.remaining, said.terms), (3, Millis(30_000), terms));
-    assert_eq!(said.told.map(Amount::get), Some(10.0));
+    assert_eq!(said.outstanding.map(Amount::get), Some(10.0));
 }

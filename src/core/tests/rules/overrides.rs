@@ -1,4 +1,4 @@
-//! What operators set in place of a template's capacity acts as another template would, and ends without a trace.
+//! An override acts like a template with another capacity.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Server {
 }
 
 #[test]
-fn what_is_cut_is_free_when_leases_end_and_what_is_given_back_is_given_out() {
+fn override_takes_effect_as_leases_shrink() {
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 1000.0), ("b", 1000.0)]);
     assert_eq!(server.overrides(half()), 50.0);
@@ -57,7 +57,7 @@ fn what_is_cut_is_free_when_leases_end_and_what_is_given_back_is_given_out() {
 }
 
 #[test]
-fn a_part_is_one_of_what_the_template_says_when_it_acts() {
+fn factor_follows_the_template() {
     let mut server = Server::new(fair(100.0));
     server.overrides(half());
     server.change(|settings| settings.capacity = Amount::clamped(40.0));
@@ -68,7 +68,7 @@ fn a_part_is_one_of_what_the_template_says_when_it_acts() {
 }
 
 #[test]
-fn it_raises_only_when_that_was_meant() {
+fn override_raises_only_with_above() {
     let mut server = Server::new(fair(100.0));
     assert_eq!(server.overrides(set(amount(150.0), false)), 100.0);
     assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
@@ -77,7 +77,7 @@ fn it_raises_only_when_that_was_meant() {
 }
 
 #[test]
-fn no_report_of_load_raises_what_was_lowered() {
+fn load_report_does_not_exceed_an_override() {
     let mut settings = fair(100.0);
     settings.load_bounds = (Some(Amount::clamped(80.0)), Some(Amount::clamped(300.0)));
     let mut server = Server::new(settings);
@@ -92,7 +92,7 @@ fn no_report_of_load_raises_what_was_lowered() {
 }
 
 #[test]
-fn below_a_parent_it_lowers_what_is_lent_and_never_raises_it() {
+fn override_below_a_parent_only_lowers() {
     let mut server = Server::below(fair(0.0));
     assert_eq!(server.overrides(half()), 0.0, "nothing is lent yet");
     server.supply(100.0, Millis(600_000));
@@ -107,12 +107,12 @@ fn below_a_parent_it_lowers_what_is_lent_and_never_raises_it() {
     assert_eq!(server.capacity(), 0.0, "the loan has ended");
 }
 
-/// A node that learns takes all that is lent to it for given out, no matter what is in force now: earlier masters
-/// of it may have begun without the override.
+/// A node in learning mode counts its whole supply as lent, because its earlier masters may have had no override.
 #[test]
-fn a_node_that_learns_counts_all_that_is_lent_as_given_out() {
+fn learning_node_counts_the_whole_supply_as_lent() {
     let learning_until = Millis(61_000);
-    let mut server = Server::born(Birth { source: Source::Parent, learning_until, ..birth(fair(0.0)) });
+    let mut server =
+        Server::with_options(ResourceOptions { source: Source::Parent, learning_until, ..options(fair(0.0)) });
     server.overrides(half());
     server.supply(100.0, Millis(600_000));
     assert_eq!((server.held(), server.capacity()), (100.0, 50.0));
@@ -120,10 +120,13 @@ fn a_node_that_learns_counts_all_that_is_lent_as_given_out() {
 }
 
 #[test]
-fn a_new_master_that_learns_counts_what_may_have_been_given_under_a_higher_one() {
+fn learning_master_counts_a_raised_capacity_as_lent() {
     let inherited = Inherited::default();
-    let mut server =
-        Server::born(Birth { learning_until: Millis(61_000), inherited: Some(inherited), ..birth(fair(100.0)) });
+    let mut server = Server::with_options(ResourceOptions {
+        learning_until: Millis(61_000),
+        inherited: Some(inherited),
+        ..options(fair(100.0))
+    });
     assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
     assert_eq!(server.held(), 150.0);
 }

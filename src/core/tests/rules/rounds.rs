@@ -1,17 +1,16 @@
-//! A round absorbs all waiting requests, settles once and answers them; and what settings, ends of leases and cuts of
-//! the capacity change about that.
+//! Rounds: settlement of waiting requests, changed settings, expiry, and cuts of the capacity.
 
 use super::*;
 
 #[test]
-fn what_arrives_together_is_divided_together() {
+fn round_divides_among_all_its_requests() {
     let mut server = Server::new(fair(120.0));
     assert_eq!(server.round(&[("a", 1000.0), ("b", 50.0), ("c", 10.0)]), [60.0, 50.0, 10.0]);
     assert_eq!(server.counters().rounds, 1);
 }
 
 #[test]
-fn the_order_within_a_round_means_nothing() {
+fn order_within_a_round_does_not_matter() {
     for order in [["a", "b", "c"], ["c", "a", "b"], ["b", "c", "a"]] {
         let mut server = Server::new(fair(96.0));
         server.asks("d", 48.0); // so that not all can have what is due at once: 96 / 4 = 24 each, 48 free
@@ -21,7 +20,7 @@ fn the_order_within_a_round_means_nothing() {
 }
 
 #[test]
-fn a_holder_that_asks_twice_in_a_round_gets_two_answers_the_second_after_the_first() {
+fn second_request_of_a_holder_is_settled_after_the_first() {
     let mut server = Server::new(fair(100.0));
     assert_eq!(server.round(&[("a", 90.0), ("a", 40.0)]), [90.0, 40.0]);
     assert_eq!(server.held(), 90.0, "either answer may arrive");
@@ -33,7 +32,7 @@ fn a_holder_that_asks_twice_in_a_round_gets_two_answers_the_second_after_the_fir
 }
 
 #[test]
-fn a_release_between_two_requests_of_a_round_takes_its_place_among_them() {
+fn release_keeps_its_place_in_a_round() {
     let mut server = Server::new(fair(100.0));
     let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
     let requests =
@@ -46,9 +45,9 @@ fn a_release_between_two_requests_of_a_round_takes_its_place_among_them() {
     assert_eq!(server.resource.holders(), 1);
 }
 
-// When the capacity that a holder gives up may be given to another.
+// Reuse of capacity that a holder gives up.
 
-/// The refreshes, 16 s apart, at which `b` gets its half of what `a` held alone.
+/// The number of refreshes, 16 s apart, until `b` gets half of the capacity that `a` held alone.
 fn refreshes_until_shared(reuse: Reuse, kind: HolderKind) -> (usize, Server) {
     let mut settings = fair(100.0);
     settings.reuse = reuse;
@@ -68,12 +67,12 @@ fn refreshes_until_shared(reuse: Reuse, kind: HolderKind) -> (usize, Server) {
 }
 
 #[test]
-fn towards_nodes_it_is_always_confirmed() {
+fn child_nodes_always_use_confirmed_reuse() {
     assert_eq!(refreshes_until_shared(Reuse::Prompt, HolderKind::Node).0, 2);
 }
 
 #[test]
-fn confirmed_waits_no_longer_than_the_older_leases_last() {
+fn confirmed_reuse_ends_with_the_older_leases() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
     server.asks("b", 100.0);
@@ -86,7 +85,7 @@ fn confirmed_waits_no_longer_than_the_older_leases_last() {
 }
 
 #[test]
-fn what_is_outstanding_is_not_reused_even_promptly() {
+fn outstanding_capacity_is_not_reused() {
     for together in [false, true] {
         let mut settings = fair(100.0);
         settings.reuse = Reuse::Prompt;
@@ -94,7 +93,7 @@ fn what_is_outstanding_is_not_reused_even_promptly() {
         server.asks("a", 100.0);
         server.asks("b", 100.0);
         server.pass(16_000);
-        // It has 80 permits in use; so many transactions cannot be recalled.
+        // It has 80 permits in use, which cannot be recalled.
         let in_use = Ask { outstanding: Some(Amount::clamped(80.0)), ..server.request("a", 100.0) };
         let waiting = server.request("b", 100.0);
         let got = if together {
@@ -106,10 +105,10 @@ fn what_is_outstanding_is_not_reused_even_promptly() {
     }
 }
 
-// A lease ends at its holder before it ends at the server.
+// Expiry: a lease ends at its holder before it ends at the server.
 
 #[test]
-fn a_lease_is_over_a_second_and_a_thousandth_after_its_length() {
+fn lease_expires_after_rounding_and_clock_allowance() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
     assert_eq!(server.report("a").end, Millis(61_060), "60 s, the rounding of the wire, a slow clock");
@@ -123,7 +122,7 @@ fn a_lease_is_over_a_second_and_a_thousandth_after_its_length() {
 }
 
 #[test]
-fn holders_are_forgotten_when_all_their_leases_have_ended() {
+fn expired_holders_are_removed() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 10.0);
     server.pass(30_000);
@@ -137,7 +136,7 @@ fn holders_are_forgotten_when_all_their_leases_have_ended() {
     assert_eq!(server.resource.sums(), crate::lease::ledger::Sums::default());
 }
 
-/// The leak when left out: 556 of 500.
+/// Without this rule 556 of 500 were in use.
 #[test]
 fn a_shorter_lease_does_not_shorten_the_one_before() {
     let mut server = Server::new(fair(100.0));
@@ -152,8 +151,8 @@ fn a_shorter_lease_does_not_shorten_the_one_before() {
 }
 
 #[test]
-fn beyond_the_limit_of_holders_new_ones_are_refused_and_known_ones_served() {
-    let mut server = Server::born(Birth { max_holders: 2, ..birth(fair(100.0)) });
+fn max_holders_refuses_newcomers_only() {
+    let mut server = Server::with_options(ResourceOptions { max_holders: 2, ..options(fair(100.0)) });
     server.asks("a", 10.0);
     server.asks("b", 10.0);
     assert_eq!(server.send(ask("c", 10.0, None)), Answer::Full);
@@ -164,9 +163,9 @@ fn beyond_the_limit_of_holders_new_ones_are_refused_and_known_ones_served() {
     assert_eq!(server.asks("c", 10.0), 10.0);
 }
 
-// The capacity may be cut below what is held. The Go server answers that with negative grants.
+// Cuts of the capacity below the held amount. The Go server answers with negative grants.
 
-/// The leak when left out: 502 to 568 of 500.
+/// Without this rule 502 to 568 of 500 were in use.
 #[test]
 fn an_inflated_record_is_no_entitlement() {
     let mut server = Server::new(fair(100.0));
@@ -181,7 +180,7 @@ fn an_inflated_record_is_no_entitlement() {
 }
 
 #[test]
-fn while_too_much_is_held_no_holder_grows() {
+fn no_holder_grows_while_more_is_held_than_the_capacity() {
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 90.0), ("b", 10.0)]);
     server.change(|settings| settings.capacity = Amount::clamped(50.0));
@@ -190,10 +189,10 @@ fn while_too_much_is_held_no_holder_grows() {
     assert_eq!(server.asks("a", 90.0), 25.0);
 }
 
-// New settings take effect at once; leases stay.
+// Changed settings: they take effect at once, and leases stay.
 
 #[test]
-fn leases_stay_and_another_algorithm_takes_over_with_the_next_round() {
+fn changed_algorithm_applies_to_the_next_round() {
     let mut server = Server::new(Settings::new(AlgorithmKind::NoAlgorithm, Amount::clamped(120.0)));
     let wants = [("a", 1000.0), ("b", 50.0), ("c", 10.0)];
     assert_eq!(server.round(&wants), [1000.0, 50.0, 10.0]);
@@ -219,7 +218,7 @@ fn leases_stay_and_another_algorithm_takes_over_with_the_next_round() {
 }
 
 #[test]
-fn lengths_apply_to_leases_given_from_now_on() {
+fn changed_lengths_apply_to_new_leases() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 10.0);
     server.change(|settings| (settings.lease, settings.refresh) = (Millis(20_000), Millis(5_000)));
@@ -230,7 +229,7 @@ fn lengths_apply_to_leases_given_from_now_on() {
 }
 
 #[test]
-fn a_refresh_interval_as_long_as_the_lease_is_cut_so_that_holders_are_in_time() {
+fn refresh_interval_is_shorter_than_the_lease() {
     let mut settings = fair(100.0);
     (settings.lease, settings.refresh) = (Millis(20_000), Millis(20_000));
     let mut server = Server::new(settings);
@@ -238,14 +237,14 @@ fn a_refresh_interval_as_long_as_the_lease_is_cut_so_that_holders_are_in_time() 
     assert_eq!(server.leases["a"].refresh, Millis(19_000));
 }
 
-// A request whose wants could not be read renews what is known of its holder.
+// Renewals: requests whose wants could not be read.
 
 fn renew(server: &mut Server, ask: Ask) -> Answer {
     one(&mut server.resource, now_at(server.now), Request::Renew(ask))
 }
 
 #[test]
-fn one_that_is_known_goes_on_as_it_was() {
+fn renewal_keeps_the_known_wants() {
     let mut server = Server::new(fair(100.0));
     assert_eq!(server.asks("a", 40.0), 40.0);
     server.pass(16_000);
@@ -257,7 +256,7 @@ fn one_that_is_known_goes_on_as_it_was() {
 }
 
 #[test]
-fn all_that_it_says_of_its_leases_is_heard() {
+fn renewal_confirms_leases() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
     server.asks("b", 100.0);
@@ -271,7 +270,7 @@ fn all_that_it_says_of_its_leases_is_heard() {
 }
 
 #[test]
-fn a_node_is_known_by_all_its_bands() {
+fn renewal_keeps_all_bands_of_a_node() {
     let mut server = Server::new(fair(100.0));
     let bands = [slice(2, 30.0, 0), slice(1, 20.0, 3)];
     server.node_asks("n", &bands);
@@ -282,9 +281,9 @@ fn a_node_is_known_by_all_its_bands() {
 }
 
 #[test]
-fn of_one_that_is_not_known_only_a_lease_that_lives_says_anything() {
-    let learning = Birth { learning_until: Millis(30_000), ..birth(fair(100.0)) };
-    let mut server = Server::born(learning);
+fn renewal_of_an_unknown_holder_needs_a_live_lease() {
+    let learning = ResourceOptions { learning_until: Millis(30_000), ..options(fair(100.0)) };
+    let mut server = Server::with_options(learning);
     let has = |left: i64| {
         let expiry_time = now_at(Millis(0)).unix + left;
         Some(Has { token: Token::new(17), capacity: Amount::clamped(40.0), expiry_time })
@@ -296,14 +295,14 @@ fn of_one_that_is_not_known_only_a_lease_that_lives_says_anything() {
     assert_eq!(server.report("a").wants.get(), 40.0, "what it goes by");
 }
 
-// Capacity that a holder may use after its lease has ended and no server can be reached.
+// Safe capacity: what a holder may use after its lease has ended while no server can be reached.
 
 fn safe(server: &Server, id: &str) -> f64 {
     server.leases[id].safe_capacity
 }
 
 #[test]
-fn it_is_what_the_template_says() {
+fn configured_safe_capacity_is_sent() {
     for (setting, expected) in [(SafeCapacity::Fixed(Amount::clamped(7.5)), 7.5), (SafeCapacity::Unlimited, -1.0)] {
         let mut settings = fair(100.0);
         settings.safe_capacity = setting;
@@ -314,7 +313,7 @@ fn it_is_what_the_template_says() {
 }
 
 #[test]
-fn or_else_the_capacity_divided_by_all_clients_known_those_below_nodes_too() {
+fn default_safe_capacity_is_an_equal_share_of_all_clients() {
     let mut server = Server::new(fair(120.0));
     server.asks("a", 10.0);
     assert_eq!(safe(&server, "a"), 120.0, "the one who asks counts");
@@ -329,7 +328,7 @@ fn or_else_the_capacity_divided_by_all_clients_known_those_below_nodes_too() {
 }
 
 #[test]
-fn it_is_never_infinite_or_undefined() {
+fn safe_capacity_is_finite() {
     let mut server = Server::new(fair(0.0));
     // A node without any clients.
     server.node_asks("n", &[]);
@@ -339,7 +338,7 @@ fn it_is_never_infinite_or_undefined() {
     assert_eq!(safe(&server, "n"), 120.0);
 }
 
-// With `shadow` all clients get what they want; what they would have got is reported.
+// Shadow mode.
 
 fn shadow(capacity: f64) -> Settings {
     let mut settings = fair(capacity);
@@ -348,7 +347,7 @@ fn shadow(capacity: f64) -> Settings {
 }
 
 #[test]
-fn all_get_what_they_want_and_what_they_would_have_got_is_shown() {
+fn shadow_mode_grants_wants_and_reports_dues() {
     let mut server = Server::new(shadow(100.0));
     assert_eq!(server.round(&[("a", 90.0), ("b", 30.0)]), [90.0, 30.0]);
     assert_eq!((server.report("a").due.get(), server.report("b").due.get()), (70.0, 30.0));
@@ -356,7 +355,7 @@ fn all_get_what_they_want_and_what_they_would_have_got_is_shown() {
 }
 
 #[test]
-fn when_the_shadow_is_lifted_what_is_out_comes_back() {
+fn disabled_shadow_mode_returns_to_dues() {
     let mut server = Server::new(shadow(100.0));
     server.round(&[("a", 90.0), ("b", 30.0)]);
     server.change(|settings| settings.shadow = false);
@@ -369,7 +368,7 @@ fn when_the_shadow_is_lifted_what_is_out_comes_back() {
 }
 
 #[test]
-fn below_a_parent_it_ends_where_the_lease_does() {
+fn shadow_mode_is_bounded_by_the_supply() {
     let mut server = Server::below(shadow(0.0));
     server.supply(100.0, Millis(60_000));
     assert_eq!((server.asks("a", 90.0), server.asks("b", 30.0), server.held()), (90.0, 10.0, 100.0));

@@ -12,15 +12,11 @@ use crate::{
     allocation::division::Terms,
     lease::{promises::Changes, proposer::Proposal},
     resource::{
-        Birth, Resource,
+        Resource, ResourceOptions,
         supply::{DemandSummary, Supply},
     },
-    tests::harness::birth,
-    types::{
-        cluster_clock::{ClusterClock, ClusterTime},
-        time::Millis,
-        token::Epoch,
-    },
+    tests::harness::options,
+    types::{ClusterClock, ClusterTime, Epoch, Millis},
 };
 
 impl Transcript {
@@ -100,9 +96,14 @@ impl Transcript {
         let inherited = self.peer.inherited(ClusterClock::default(), self.now, self.now);
         let (settings, source) = (self.resource()?.settings().clone(), self.resource()?.source());
         let epoch = inherited.newest.ok_or("nothing was promised yet")?;
-        let birth =
-            Birth { epoch: Epoch(epoch.0), since: self.now, inherited: Some(inherited), source, ..birth(settings) };
-        self.resource = Some(Resource::new(birth));
+        let options = ResourceOptions {
+            epoch: Epoch(epoch.0),
+            since: self.now,
+            inherited: Some(inherited),
+            source,
+            ..options(settings)
+        };
+        self.resource = Some(Resource::new(options));
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     policy::overrides::Load,
     pool::{Assigned, News, PoolCursor, PoolEvent, PoolFilter, PoolReport, PoolStanding, PoolState, Usage},
     resource::LoadReport,
-    types::claim::HolderKind,
+    types::HolderKind,
 };
 
 /// The pool fields of a request.

@@ -3,7 +3,7 @@
 use super::{Failure, TERM};
 use crate::{
     resource::{Answer, Lease},
-    types::{amount::Amount, claim::Claim, time::Millis},
+    types::{Amount, Claim, Millis},
 };
 
 pub(super) fn told(answer: &Answer) -> String {

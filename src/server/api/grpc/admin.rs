@@ -8,8 +8,9 @@ mod overrides;
 use std::{net::SocketAddr, path::PathBuf, pin::Pin, sync::Arc};
 
 use leaseway_core::{
-    self as core, HolderKind, Millis, Sum,
-    access::{AccessRequest, Action},
+    self as core,
+    policy::access::{AccessRequest, Action},
+    types::{HolderKind, Millis, Sum},
 };
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader, DueChange,
@@ -46,9 +47,9 @@ use crate::{
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     node::{
         NodeHandle,
-        peer_endpoints::PeerEndpoints,
+        addresses::PeerEndpoints,
+        addresses::ServerInfo,
         plan::{self, Plan, PlanRequest, Unplanned},
-        server_info::ServerInfo,
     },
     observe::metrics::CallKind,
 };
@@ -130,15 +131,15 @@ fn guard(authorizer: &Arc<Authorizer>, mut request: Request<()>) -> Result<Reque
 #[derive(Clone)]
 pub(crate) struct AdminService {
     node: NodeHandle,
-    quorum: RaftHandle,
+    raft: RaftHandle,
     info: ServerInfo,
     /// Serializes changes, so that the expected version cannot change meanwhile.
     applying: Arc<Mutex<()>>,
 }
 
 impl AdminService {
-    pub(crate) fn new(node: NodeHandle, quorum: RaftHandle, info: ServerInfo) -> AdminService {
-        AdminService { node, quorum, info, applying: Arc::default() }
+    pub(crate) fn new(node: NodeHandle, raft: RaftHandle, info: ServerInfo) -> AdminService {
+        AdminService { node, raft, info, applying: Arc::default() }
     }
 
     /// Requires permission to read, or to `change`.
@@ -193,7 +194,7 @@ impl AdminService {
 
     async fn apply(&self, request: ApplyConfigRequest) -> Result<ApplyConfigResponse, Status> {
         let lease = self.master_lease()?;
-        let newest = self.quorum.read(|state| state.configuration().map_or(0, |newest| newest.version));
+        let newest = self.raft.read(|state| state.configuration().map_or(0, |newest| newest.version));
         if request.expected_version != 0 && request.expected_version != newest {
             let (expected, now) = (request.expected_version, newest);
             return Err(Status::aborted(format!(
@@ -224,12 +225,9 @@ impl AdminService {
             at_unix: self.node.clock.now().unix,
             by: Arc::clone(&self.info.id),
         };
-        self.quorum
-            .propose(&lease, vec![Command::Configuration(configuration)])
-            .await
-            .map_err(|error| unsure(&error))?;
+        self.raft.propose(&lease, vec![Command::Configuration(configuration)]).await.map_err(|error| unsure(&error))?;
         // If the node is gone, the process is ending.
-        let _ = self.node.look_at_facts().await;
+        let _ = self.node.apply_raft_state().await;
         let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
         Ok(ApplyConfigResponse { version, mistakes: Vec::new(), warnings })
     }
@@ -244,7 +242,7 @@ impl AdminService {
 
     fn backup(&self) -> BackupParts {
         let (program, now) = (env!("CARGO_PKG_VERSION"), self.node.clock.now().unix);
-        let bytes = self.quorum.backup(program, now, self.believed()).to_bytes();
+        let bytes = self.raft.backup(program, now, self.believed()).to_bytes();
         let parts: Vec<_> =
             bytes.chunks(BACKUP_PART_BYTES).map(|part| Ok(BackupPart { bytes: part.to_vec() })).collect();
         Box::pin(tokio_stream::iter(parts))
@@ -252,7 +250,7 @@ impl AdminService {
 
     /// The longest time that clients may trust leases granted under any known configuration.
     fn believed(&self) -> Millis {
-        let texts: Vec<_> = self.quorum.read(|state| state.configurations().cloned().collect());
+        let texts: Vec<_> = self.raft.read(|state| state.configurations().cloned().collect());
         let loaded = texts.iter().filter_map(|one| config::parse(&one.source, &one.text).ok());
         let longest = loaded.map(|loaded| longest_lease(&loaded.repository)).max().unwrap_or(believed(Millis(0)));
         longest.max(longest_lease(&self.node.config().repository)).max(self.node.longest_loan())
@@ -276,7 +274,7 @@ impl AdminService {
 
     /// Transfers the mastership to a peer. If `to` is empty, to the one with the longest log.
     async fn transfer(&self, to: &str) -> Result<TransferMastershipResponse, Status> {
-        let moved = self.quorum.transfer(Some(to).filter(|to| !to.is_empty())).await;
+        let moved = self.raft.transfer(Some(to).filter(|to| !to.is_empty())).await;
         let Transferred { master, took } = moved.map_err(|error| not_changed(&error))?;
         let PeerEndpoints { grpc, admin, .. } = PeerEndpoints::from(master.advertise.as_str());
         Ok(TransferMastershipResponse {
@@ -318,8 +316,11 @@ fn planned(plan: Plan) -> PlanConfigResponse {
 }
 
 fn resource(plan: plan::ResourcePlan) -> ResourcePlan {
-    let setting =
-        |change: core::FieldChange| SettingChange { field: change.field.to_owned(), from: change.from, to: change.to };
+    let setting = |change: core::policy::settings::FieldChange| SettingChange {
+        field: change.field.to_owned(),
+        from: change.from,
+        to: change.to,
+    };
     ResourcePlan {
         resource_id: plan.id.to_string(),
         template_before: plan.template.0.unwrap_or_default(),
@@ -331,7 +332,7 @@ fn resource(plan: plan::ResourcePlan) -> ResourcePlan {
     }
 }
 
-fn foreseen(foreseen: &core::Foreseen) -> Foreseen {
+fn foreseen(foreseen: &core::resource::report::forecast::ForecastReport) -> Foreseen {
     Foreseen {
         capacity_before: foreseen.capacity.0.get(),
         capacity_after: foreseen.capacity.1.get(),
@@ -355,7 +356,7 @@ fn foreseen(foreseen: &core::Foreseen) -> Foreseen {
     }
 }
 
-fn change(change: &core::DueChange) -> DueChange {
+fn change(change: &core::resource::report::forecast::DueChange) -> DueChange {
     DueChange {
         id: change.id.to_string(),
         is_server: change.kind == HolderKind::Node,
@@ -389,7 +390,7 @@ impl Node for AdminService {
     async fn get_config(&self, request: Request<GetConfigRequest>) -> Result<Response<GetConfigResponse>, Status> {
         self.may_read(&request, CallKind::Config, Action::Configure)?;
         let version = request.get_ref().version;
-        let found = self.quorum.read(|state| match version {
+        let found = self.raft.read(|state| match version {
             0 => state.configuration().cloned(),
             _ => state.configurations().find(|configuration| configuration.version == version).cloned(),
         });
@@ -412,7 +413,7 @@ impl Node for AdminService {
         request: Request<ListConfigsRequest>,
     ) -> Result<Response<ListConfigsResponse>, Status> {
         self.may_read(&request, CallKind::Config, Action::Configure)?;
-        let header: Vec<ConfigHeader> = self.quorum.read(|state| state.configurations().map(header).collect());
+        let header: Vec<ConfigHeader> = self.raft.read(|state| state.configurations().map(header).collect());
         if header.is_empty() {
             self.has_configurations()?;
         }
@@ -441,14 +442,14 @@ impl Node for AdminService {
 
     async fn list_peers(&self, request: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
         self.may_read(&request, CallKind::Peers, Action::Peers)?;
-        Ok(Response::new(peer_list(&self.quorum, &self.info)))
+        Ok(Response::new(peer_list(&self.raft, &self.info)))
     }
 
     async fn add_peer(&self, request: Request<AddPeerRequest>) -> Result<Response<AddPeerResponse>, Status> {
         let admitted = self.may_change_peers(&request)?;
         self.master_lease()?;
         let AddPeerRequest { name, address } = request.into_inner();
-        let added = self.quorum.add(&name, &address).await;
+        let added = self.raft.add(&name, &address).await;
         self.record(
             &admitted,
             "peer_added",
@@ -463,7 +464,7 @@ impl Node for AdminService {
         let admitted = self.may_change_peers(&request)?;
         self.master_lease()?;
         let name = request.into_inner().name;
-        let removed = self.quorum.remove(&name).await;
+        let removed = self.raft.remove(&name).await;
         self.record(
             &admitted,
             "peer_removed",
@@ -512,6 +513,6 @@ impl Node for AdminService {
         let in_force = |state: &State| {
             state.overrides_in_force(now).map(|(pattern, set)| overrides::to_wire(pattern, set, now)).collect()
         };
-        Ok(Response::new(ListOverridesResponse { r#override: self.quorum.read(in_force) }))
+        Ok(Response::new(ListOverridesResponse { r#override: self.raft.read(in_force) }))
     }
 }

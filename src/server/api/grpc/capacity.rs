@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Instant};
 
 use leaseway_core::{
-    Answer, Request as Asked,
-    access::{AccessRequest, Identity},
+    policy::access::{AccessRequest, Identity},
+    resource::{Answer, Request as Asked},
 };
 use leaseway_proto::doorman::{
     self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
@@ -19,16 +19,15 @@ use super::{
     convert::{self, ForResource, Parsed},
     not_master,
     problems::{Invalid, Problems},
-    request::NESTED_PER_ENTRY,
 };
 use crate::{
     auth::Subject,
     listen::{
         Caller,
         accounts::RequestOrigin,
-        budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
+        budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY, NESTED_PER_ENTRY},
     },
-    node::{NodeHandle, NotMaster, Refused, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
+    node::{NodeHandle, NotMaster, RequestError, addresses::PeerEndpoints, addresses::ServerInfo},
     observe::metrics::{CallKind, Reason, RequestMethod},
     runtime::coop::{ChunkPermit, ENTRIES},
 };
@@ -38,17 +37,17 @@ pub(crate) struct CapacityService {
     node: NodeHandle,
     info: ServerInfo,
     /// None on a server without peers.
-    quorum: Option<RaftHandle>,
+    raft: Option<RaftHandle>,
 }
 
 impl CapacityService {
-    pub(crate) fn new(node: NodeHandle, info: ServerInfo, quorum: Option<RaftHandle>) -> CapacityService {
-        CapacityService { node, info, quorum }
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo, raft: Option<RaftHandle>) -> CapacityService {
+        CapacityService { node, info, raft }
     }
 
     /// The peers' addresses for clients.
     fn endpoints(&self) -> Vec<String> {
-        let peers = self.quorum.iter().flat_map(RaftHandle::peers);
+        let peers = self.raft.iter().flat_map(RaftHandle::peers);
         let endpoints = peers.map(|peer| PeerEndpoints::from(peer.advertise.as_str()).grpc);
         endpoints.filter(|endpoint| !endpoint.is_empty()).collect()
     }
@@ -95,7 +94,11 @@ impl CapacityService {
         Ok(reader.finish(&self.node.limits))
     }
 
-    async fn ask_all(&self, requests: &[ForResource], from: Option<RequestOrigin>) -> Vec<Result<Answer, Refused>> {
+    async fn ask_all(
+        &self,
+        requests: &[ForResource],
+        from: Option<RequestOrigin>,
+    ) -> Vec<Result<Answer, RequestError>> {
         if let [(resource, request)] = requests {
             let answer = self.node.submit_from(resource, request, from).await;
             return vec![answer];
@@ -109,7 +112,7 @@ impl CapacityService {
         &self,
         requests: &[ForResource],
         from: Option<RequestOrigin>,
-    ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
+    ) -> Result<Vec<Result<Answer, RequestError>>, Mastership> {
         if requests.is_empty() {
             return self.node.check().map(|()| Vec::new()).map_err(|why| mastership(&why));
         }
@@ -127,7 +130,7 @@ impl CapacityService {
         requests: &[ForResource],
         from: Option<RequestOrigin>,
         mastership: Mastership,
-    ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
+    ) -> Result<Vec<Result<Answer, RequestError>>, Mastership> {
         if mastership.master_address.is_some() || !self.node.until_first_master().await {
             return Err(mastership);
         }
@@ -200,7 +203,7 @@ impl CapacityService {
             // Releases do not create resources.
             match self.node.submit_to_living(&resource, request).await {
                 Ok(_) => {}
-                Err(Refused::NotMaster(mut why)) => {
+                Err(RequestError::NotMaster(mut why)) => {
                     if why.master.is_none() && self.node.until_first_master().await {
                         match self.node.check() {
                             // A new master has no resources yet.
@@ -221,9 +224,9 @@ impl CapacityService {
 }
 
 /// The master to ask instead, if any answer is a redirect: an answer must not mix the leases of two masters.
-fn elsewhere(answers: &[Result<Answer, Refused>]) -> Option<Mastership> {
+fn elsewhere(answers: &[Result<Answer, RequestError>]) -> Option<Mastership> {
     answers.iter().find_map(|answer| match answer {
-        Err(Refused::NotMaster(why)) => Some(mastership(why)),
+        Err(RequestError::NotMaster(why)) => Some(mastership(why)),
         _ => None,
     })
 }
@@ -237,7 +240,7 @@ fn mastership(why: &NotMaster) -> Mastership {
 /// clients repeat a failed request until it succeeds.
 async fn granted<T>(
     requests: Vec<ForResource>,
-    answers: Vec<Result<Answer, Refused>>,
+    answers: Vec<Result<Answer, RequestError>>,
     problems: &mut Problems,
     response: impl Fn(String, &Answer) -> Option<T>,
 ) -> Result<Vec<T>, Status> {
@@ -269,7 +272,7 @@ struct Grants<T> {
 impl<T> Grants<T> {
     fn add(
         &mut self,
-        answered: impl Iterator<Item = (ForResource, Result<Answer, Refused>)>,
+        answered: impl Iterator<Item = (ForResource, Result<Answer, RequestError>)>,
         problems: &mut Problems,
         response: impl Fn(String, &Answer) -> Option<T>,
     ) {
@@ -328,26 +331,27 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
 }
 
 /// Records the cause of a refusal. Returns an error if it is temporary.
-fn temporary(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
+fn temporary(why: &RequestError, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
     let reason = match why {
-        Refused::TooManyResources(_) | Refused::ResourceShare(_) => Reason::TooManyResources,
-        Refused::Busy(_) | Refused::QueueShare(_) => Reason::Busy,
-        Refused::Failed(_) => Reason::Failed,
-        Refused::ShuttingDown | Refused::NotMaster(_) => return Some(refused(why)),
+        RequestError::TooManyResources(_) | RequestError::ResourceShare(_) => Reason::TooManyResources,
+        RequestError::Busy(_) | RequestError::QueueShare(_) => Reason::Busy,
+        RequestError::Failed(_) => Reason::Failed,
+        RequestError::ShuttingDown | RequestError::NotMaster(_) => return Some(refused(why)),
     };
     problems.note(reason, client, resource, &why.to_string());
     (reason != Reason::TooManyResources).then(|| refused(why))
 }
 
-pub(super) fn refused(why: &Refused) -> Status {
+pub(super) fn refused(why: &RequestError) -> Status {
     let text = why.to_string();
     match why {
-        Refused::NotMaster(why) => not_master(why),
-        Refused::Busy(_) | Refused::QueueShare(_) | Refused::TooManyResources(_) | Refused::ResourceShare(_) => {
-            Status::resource_exhausted(text)
-        }
-        Refused::Failed(_) => Status::internal(text),
-        Refused::ShuttingDown => Status::unavailable(text),
+        RequestError::NotMaster(why) => not_master(why),
+        RequestError::Busy(_)
+        | RequestError::QueueShare(_)
+        | RequestError::TooManyResources(_)
+        | RequestError::ResourceShare(_) => Status::resource_exhausted(text),
+        RequestError::Failed(_) => Status::internal(text),
+        RequestError::ShuttingDown => Status::unavailable(text),
     }
 }
 

@@ -10,8 +10,12 @@ use std::{
 };
 
 use leaseway_core::{
-    Amount, Answer, Ask, ChargedTo, Claim, Claims, Has, HolderKind, Lease, Millis, News, NodeInstance, PoolStanding,
-    PoolState, Release, Request, Settings, Terms, Token, Usage, clamp_priority,
+    allocation::division::Terms,
+    lease::holder::Has,
+    policy::settings::Settings,
+    pool::{News, PoolStanding, PoolState, Usage},
+    resource::{Answer, Ask, Lease, NodeInstance, Release, Request},
+    types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 

@@ -6,8 +6,9 @@ use futures_util::FutureExt as _;
 use http::HeaderValue;
 use http_body_util::Full;
 use leaseway_core::{
-    AlgorithmKind, Amount, Answer, Birth, Epoch, Millis, Now, Request, Resource, RoundScratch, Settings, Source,
-    invariant,
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{Answer, Request, Resource, ResourceOptions, RoundScratch, invariant, supply::Source},
+    types::{Amount, Epoch, Millis, Now},
 };
 use leaseway_proto::{
     doorman::{GetCapacityRequest, GetServerCapacityRequest, ReleaseCapacityRequest},
@@ -26,10 +27,12 @@ use tonic_prost::ProstCodec;
 
 use super::{
     convert::{self, Parsed},
-    front::timeout,
+    dispatch::{
+        request_body::{self, EntryCount},
+        timeout,
+    },
     pools::convert as pools_convert,
     problems::Invalid,
-    request::{self, EntryCount},
 };
 use crate::{
     auth,
@@ -51,7 +54,7 @@ fn breaks_off(mut framed: &[u8]) -> bool {
 
 /// Parses with this server's reader. It only yields between chunks of long messages.
 fn decoded<M: Message + Default>(framed: &[u8]) -> Result<M, Status> {
-    let mut parsing = pin!(request::parse::<M>(framed, MAX_BYTES));
+    let mut parsing = pin!(request_body::parse::<M>(framed, MAX_BYTES));
     loop {
         if let Some(parsed) = parsing.as_mut().now_or_never() {
             return parsed;
@@ -146,7 +149,7 @@ fn decide(parsed: Parsed) {
 
 fn resource(kind: AlgorithmKind) -> Resource {
     let capacity = Amount::new(100.0).expect("finite");
-    Resource::new(Birth {
+    Resource::new(ResourceOptions {
         settings: Settings::new(kind, capacity),
         source: Source::Own,
         epoch: Epoch(1 << 40),

@@ -9,9 +9,14 @@ use std::sync::Arc;
 
 use futures_util::{Stream, stream};
 use leaseway_core::{
-    AlgorithmKind, AssignError, Load, LoadError, LoadReport, Millis, Resource as Core, Settings,
-    access::{AccessRequest, Action},
-    escaped,
+    policy::{
+        access::{AccessRequest, Action},
+        overrides::Load,
+        settings::{AlgorithmKind, Settings},
+    },
+    pool::AssignError,
+    resource::{LoadError, LoadReport, Resource as Core},
+    types::{Millis, escaped},
 };
 use leaseway_proto::pools::{
     GetClientCapacityRequest, GetClientCapacityResponse, GetPoolRequest, GetPoolResponse, ListClientsRequest,
@@ -29,9 +34,9 @@ use crate::{
     auth::Admitted,
     config::limits::Limits,
     node::{
-        NodeHandle, Refused,
+        NodeHandle, RequestError,
         assignment_store::HolderName,
-        subscribers::{Dismissed, Subscription},
+        streams::pool_events::{Dismissed, Subscription},
     },
     observe::metrics::CallKind,
     runtime::clock::Clock,
@@ -83,7 +88,7 @@ impl PoolService {
         work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
     ) -> Result<T, Status> {
         self.node.operate(resource, work).await.map_err(|why| match why {
-            Refused::NotMaster(why) => elsewhere(&why),
+            RequestError::NotMaster(why) => elsewhere(&why),
             other => super::capacity::refused(&other),
         })
     }
@@ -166,7 +171,7 @@ impl PoolService {
         let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
         let holder = (kind, Arc::clone(&id));
         let member = self.manage_pool(&resource, move |core, _| core.pool_member(kind, &id)).await?;
-        // From the store, because the pool has an assignment before a quorum has stored it. The mastership is checked
+        // From the store, because the pool has an assignment before a majority of peers has stored it. The mastership is checked
         // last, because another peer may not have the latest.
         let assigned = self.node.assignment_store().assigned(&resource, &holder);
         self.master_lease()?;

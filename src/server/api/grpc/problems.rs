@@ -4,7 +4,7 @@
 //! client repeats a failed request unchanged until it succeeds, so an entry that can never be answered must not block the
 //! others. It is left out, or answered by what is known of its holder, and the answer has a `Problem`.
 
-use leaseway_core::escaped;
+use leaseway_core::types::escaped;
 use leaseway_proto::doorman::Problem;
 use tonic::Status;
 

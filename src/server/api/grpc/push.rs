@@ -1,12 +1,12 @@
 //! The push service: a stream of hints for each watching holder.
 //!
-//! Pending hints are kept in [`watchers`](crate::node::watchers). A stream takes them at most once per [`MIN_INTERVAL`], and
+//! Pending hints are kept in [`watchers`](crate::node::streams::hints). A stream takes them at most once per [`MIN_INTERVAL`], and
 //! not while its connection is slow. Streams have no tasks: they are polled by their connection, and dropped with it.
 
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
-use leaseway_core::access::{AccessRequest, Action};
+use leaseway_core::policy::access::{AccessRequest, Action};
 use leaseway_proto::push::{Hint, WatchRequest, push_server::Push};
 use tokio::{sync::watch, time::Instant};
 use tonic::{Request, Response, Status};
@@ -16,7 +16,7 @@ use crate::{
     auth::Admitted,
     node::{
         NodeHandle,
-        watchers::{Ended, PendingHints, Watch},
+        streams::hints::{Ended, PendingHints, Watch},
     },
     observe::metrics::CallKind,
 };
@@ -137,11 +137,14 @@ mod tests {
     use std::sync::Arc;
 
     use futures_util::StreamExt as _;
-    use leaseway_core::{HolderKind, Principal, PrincipalShare, Why};
+    use leaseway_core::{
+        resource::watch_list::HintReason,
+        types::{HolderKind, Principal, PrincipalShare},
+    };
     use tonic::Code;
 
     use super::*;
-    use crate::{auth::Authorizer, node::watchers::Watchers};
+    use crate::{auth::Authorizer, node::streams::hints::Watchers};
 
     /// A server that can be stopped.
     struct Fixture {
@@ -162,7 +165,11 @@ mod tests {
         }
 
         fn hint(&self, resource: &str) {
-            let hint = leaseway_core::Hint { kind: HolderKind::Client, id: "a".into(), why: Why::Shrink };
+            let hint = leaseway_core::resource::watch_list::Hint {
+                kind: HolderKind::Client,
+                id: "a".into(),
+                reason: HintReason::Shrink,
+            };
             self.watchers.hint(&resource.into(), &mut vec![hint]);
         }
     }

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    self as core, Amount, Explanation, HolderKind, HolderReport, Millis, Overridden, PoolReport, PromiseReport,
-    SupplyReport,
-    access::{AccessRequest, Action},
+    self as core,
+    lease::proposer::PromiseReport,
+    policy::access::{AccessRequest, Action},
+    pool::PoolReport,
+    resource::{HolderReport, Overridden, SupplyReport, report::explain::Explanation},
+    types::{Amount, HolderKind, Millis},
 };
 use leaseway_proto::status::{
     self as wire, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises,
@@ -19,7 +22,7 @@ use crate::{
     api::status::{HealthSources, own_status},
     auth::Admitted,
     listen::budget::{Charge, ConnectionBudget},
-    node::{self, NodeHandle, server_info::ServerInfo},
+    node::{self, NodeHandle, addresses::ServerInfo},
     observe::metrics::CallKind,
 };
 
@@ -146,19 +149,21 @@ fn supply(supply: &SupplyReport) -> Supply {
     Supply {
         version: supply.version,
         remaining_ms: supply.remaining.0,
-        outstanding: supply.told.map(Amount::get),
+        outstanding: supply.outstanding.map(Amount::get),
         terms: supply.terms.iter().map(|(priority, terms)| self::terms(*priority, terms)).collect(),
     }
 }
 
-fn terms(priority: i16, terms: &core::Terms) -> Terms {
+fn terms(priority: i16, terms: &core::allocation::division::Terms) -> Terms {
     let mut wire = Terms { priority: priority.into(), ..Terms::default() };
     match *terms {
-        core::Terms::Wants => {}
-        core::Terms::Each(most) => wire.each = Some(most.get()),
-        core::Terms::Level(level) => wire.level = Some(level),
-        core::Terms::Share { equal, top_up } => (wire.equal_share, wire.top_up) = (Some(equal), Some(top_up)),
-        core::Terms::Minimums(level) => wire.minimum = Some(level),
+        core::allocation::division::Terms::Wants => {}
+        core::allocation::division::Terms::Each(most) => wire.each = Some(most.get()),
+        core::allocation::division::Terms::Level(level) => wire.level = Some(level),
+        core::allocation::division::Terms::Share { equal, top_up } => {
+            (wire.equal_share, wire.top_up) = (Some(equal), Some(top_up))
+        }
+        core::allocation::division::Terms::Minimums(level) => wire.minimum = Some(level),
     }
     wire
 }

@@ -4,11 +4,18 @@ use axum::{
     extract::{Query, State},
     response::Html,
 };
-use leaseway_core::{Millis, PoolReport, SafeCapacity, Terms, escaped, escaped_lines};
+use leaseway_core::{
+    allocation::division::Terms,
+    policy::settings::SafeCapacity,
+    pool::PoolReport,
+    types::{Millis, escaped, escaped_lines},
+};
 use maud::{DOCTYPE, Markup, html};
 
-use super::{Pages, page::asset_path, text::encoded, view::resources::kind_name};
-use crate::node::{ConfigInForce, NotMaster, Status};
+use crate::{
+    api::pages::{Pages, asset_path, text::encoded, view::resources::kind_name},
+    node::{ConfigInForce, NotMaster, Status},
+};
 
 /// Maximum number of rows of a page, because reading holders keeps the resource busy.
 const MAX_ROWS: usize = 1000;
@@ -96,7 +103,7 @@ fn mastership(pages: &Pages) -> String {
 }
 
 #[derive(serde::Deserialize)]
-pub(super) struct Which {
+pub(super) struct ResourcesQuery {
     #[serde(default)]
     resource: String,
     #[serde(default)]
@@ -106,7 +113,7 @@ pub(super) struct Which {
     after: String,
 }
 
-pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Which>) -> Html<String> {
+pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<ResourcesQuery>) -> Html<String> {
     if which.resource.is_empty() {
         let (statuses, next) = pages.node.statuses(&which.after, MAX_ROWS).await;
         let body = html! {
@@ -187,7 +194,7 @@ fn supply_table(status: &Status) -> Markup {
                 tr {
                     td.n { @if supply.version == 0 { "awaited" } @else { (status.report.settings.capacity) } }
                     td.n { (supply.remaining.0 / 1000) " s" }
-                    td.n { @if let Some(told) = supply.told { (told) } }
+                    td.n { @if let Some(outstanding) = supply.outstanding { (outstanding) } }
                     td.n { (supply.version) }
                     td { @for (priority, terms) in &supply.terms { (priority) ": " (terms_text(terms)) br; } }
                 }

@@ -10,15 +10,17 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    Pages,
-    view::{
-        node::{self, WhyQuery},
-        resources::{self as view, HolderQuery, PAGE_ROWS, ResourceQuery},
-    },
-};
 use crate::{
-    api::status::survey::{SAMPLE_EVERY, Sample},
+    api::{
+        pages::{
+            Pages,
+            view::{
+                node::{self, WhyQuery},
+                resources::{self as view, HolderQuery, PAGE_ROWS, ResourceQuery},
+            },
+        },
+        status::survey::{SAMPLE_EVERY, Sample},
+    },
     observe::changes::{Change, ChangeKind},
 };
 
@@ -137,13 +139,13 @@ async fn explain(State(pages): State<Pages>, parameters: Parameters<WhyQuery>) -
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WhichChanges {
+struct ChangesParameters {
     #[serde(default)]
     kind: String,
 }
 
-async fn changes(State(pages): State<Pages>, parameters: Parameters<WhichChanges>) -> JsonAnswer {
-    let Query(WhichChanges { kind }) = parameters?;
+async fn changes(State(pages): State<Pages>, parameters: Parameters<ChangesParameters>) -> JsonAnswer {
+    let Query(ChangesParameters { kind }) = parameters?;
     let which = ChangeKind::named(&kind);
     if which.is_none() && !kind.is_empty() {
         let known = ChangeKind::ALL.map(ChangeKind::name).join(", ");

@@ -12,16 +12,18 @@ use axum::{
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use leaseway_core::{PoolReport, escaped_lines};
+use leaseway_core::{pool::PoolReport, types::escaped_lines};
 use leaseway_raft::{Ineligible, PeerReport, RaftHandle};
 use metrics::gauge;
 use tokio::time::sleep;
 
-use super::Pages;
 use crate::{
-    api::status::{
-        free_bytes,
-        survey::{Totals, is_over_capacity},
+    api::{
+        pages::Pages,
+        status::{
+            free_bytes,
+            survey::{Totals, is_over_capacity},
+        },
     },
     node::{Status, UplinkReport},
     observe::metrics::{help_of_gauge, process, put_requests},
@@ -59,9 +61,9 @@ pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
     if let Some(uplink) = pages.node.uplink() {
         set_uplink_gauges(&uplink);
     }
-    if let Some((quorum, data)) = &pages.health.stored {
+    if let Some((raft, data)) = &pages.health.stored {
         set_ineligible(pages.node.ineligible().as_ref());
-        set_quorum_gauges(quorum, free_bytes(data).await);
+        set_raft_gauges(raft, free_bytes(data).await);
     }
     let prometheus = pages.prometheus.clone();
     let rendered = in_background(move || {
@@ -157,13 +159,13 @@ fn set_left_out_gauges(resources: usize, rest: &Totals) {
     gauge!("leaseway_left_out_subclients").set(rest.subclients as f64);
 }
 
-fn set_quorum_gauges(quorum: &RaftHandle, free: Option<u64>) {
+fn set_raft_gauges(raft: &RaftHandle, free: Option<u64>) {
     leaseway_raft::repeat_gauges();
     if let Some(free) = free {
         gauge!("leaseway_data_free_bytes").set(free as f64);
     }
-    gauge!("leaseway_data_failed").set(f64::from(u8::from(quorum.failure().borrow().is_some())));
-    let peers = quorum.peers();
+    gauge!("leaseway_data_failed").set(f64::from(u8::from(raft.failure().borrow().is_some())));
+    let peers = raft.peers();
     gauge!("leaseway_peers").set(peers.len() as f64);
     for PeerReport { name, lag, last_contact, .. } in peers {
         if let Some(lag) = lag {

@@ -33,6 +33,7 @@ use tokio::sync::watch;
 use tonic::{Code, Status, codegen::Service as _};
 
 use crate::{
+    api::pages::live::Streamed,
     auth::{Authorizer, CallerCache},
     listen::{
         Accepted, Caller, Listener,
@@ -90,7 +91,7 @@ async fn serve_connection(accepted: Accepted, http: auto::Builder<TokioExecutor>
     let open = accepted.open_connection();
     let opened = tokio::select! {
         opened = Box::pin(accepted.open()) => opened,
-        _ = open.told_to_end() => None,
+        _ = open.wait_for_ending() => None,
     };
     let Some(connection) = opened else { return };
     let caller = connection.caller().clone();
@@ -111,7 +112,7 @@ async fn serve_connection(accepted: Accepted, http: auto::Builder<TokioExecutor>
     let mut served = pin!(http.serve_connection(TokioIo::new(connection), service));
     let ended = tokio::select! {
         ended = &mut served => ended,
-        how = open.told_to_end() => match how {
+        how = open.wait_for_ending() => match how {
             Ending::Now | Ending::Soon => return,
             Ending::WhenDone => {
                 served.as_mut().graceful_shutdown();
@@ -161,10 +162,6 @@ impl Serving {
         }
     }
 }
-
-/// Marks a response with a stream as its body.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Streamed;
 
 enum Page {
     Whole(Option<ChargedBytes>),
@@ -338,7 +335,7 @@ impl HostNames {
         Err(format!(
             "this server does not answer to the name `{}`, because any page could choose it: use the address of the \
              server, or start it with the name in --http-names",
-            leaseway_core::escaped(host(&name))
+            leaseway_core::types::escaped(host(&name))
         ))
     }
 

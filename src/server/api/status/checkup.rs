@@ -5,7 +5,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use leaseway_core::{escaped, readable};
+use leaseway_core::types::{escaped, readable};
 use leaseway_proto::{
     admin::{ListPeersResponse, PeerReport, Role},
     status::{GetStatusResponse, Health, LimitUse, Resource, Uplink},

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use leaseway_core::{ResourceReport, Sum};
+use leaseway_core::{resource::ResourceReport, types::Sum};
 use tokio::sync::Mutex;
 
 use crate::{config::limits::Limits, node::NodeHandle};

@@ -1,7 +1,7 @@
 //! Tokens that are right, and each way of being wrong.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use leaseway_core::access::Identity;
+use leaseway_core::policy::access::Identity;
 use ring::{
     rand::SystemRandom,
     signature::{

@@ -1,6 +1,12 @@
 //! Valid files and their meaning.
 
-use leaseway_core::{AlgorithmKind, Amount, Millis, NamedParameter, Priority, Reuse, SafeCapacity, Settings};
+use leaseway_core::{
+    policy::{
+        parameters::NamedParameter,
+        settings::{AlgorithmKind, Priority, Reuse, SafeCapacity, Settings},
+    },
+    types::{Amount, Millis},
+};
 
 use super::{super::development, accepted, found};
 use crate::config::parse;
@@ -248,7 +254,7 @@ resources:
 "#,
     );
     let clients = &found(&repository, "r").settings.clients;
-    let words = clients.iter().map(leaseway_core::ClientRule::in_words).collect::<Vec<_>>();
+    let words = clients.iter().map(leaseway_core::policy::client_rules::ClientRule::in_words).collect::<Vec<_>>();
     assert_eq!(words, ["web-*: weight 3, at least 10", "batch: at most 0", "*: as any client"]);
     let told = found(&repository, "r").settings.parameters();
     assert_eq!(told[0], NamedParameter { name: "client".into(), value: Some("3 10 - web-*".into()) });

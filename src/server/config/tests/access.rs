@@ -1,6 +1,6 @@
 //! `access:`: the meaning of rules, mistakes and warnings.
 
-use leaseway_core::access::{AccessRequest, Action, Identity, Policy};
+use leaseway_core::policy::access::{AccessRequest, Action, Identity, Policy};
 
 use super::refused;
 use crate::config::parse;

@@ -3,7 +3,17 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leaseway_core::{Explanation, Foreseen, Glob, HolderKind, Millis, Resource, Settings};
+use leaseway_core::{
+    policy::settings::Settings,
+    resource::{
+        Resource,
+        report::{
+            explain::{Explanation, explain},
+            forecast::{Forecast, ForecastReport, copy_holders},
+        },
+    },
+    types::{Glob, HolderKind, Millis},
+};
 use tokio::task::spawn_blocking;
 
 use super::NodeHandle;
@@ -17,7 +27,7 @@ const COPIED: usize = 1000;
 
 impl NodeHandle {
     /// Runs `look` on a resource. `None` if it is not alive, is too busy, or this peer may not decide.
-    async fn look_at<T: Send + 'static>(
+    async fn read_resource<T: Send + 'static>(
         &self,
         id: &str,
         look: impl FnOnce(&Resource, Millis) -> T + Send + 'static,
@@ -28,12 +38,13 @@ impl NodeHandle {
 
     /// What the holders of a resource would be due under other settings, with up to `most` of them. Holders are copied in
     /// pages and divided on another thread, so that requests are answered meanwhile.
-    pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<Foreseen> {
-        let mut forecast = self.look_at(id, move |resource, now| resource.forecast(now, settings)).await??;
+    pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<ForecastReport> {
+        let mut forecast =
+            self.read_resource(id, move |resource, now| Forecast::begin(resource, now, settings)).await??;
         let mut from = Some(0);
         while let Some(place) = from {
-            let copy = move |resource: &Resource, now| resource.copy_holders(now, place, COPIED);
-            let (page, next) = self.look_at(id, copy).await?;
+            let copy = move |resource: &Resource, now| copy_holders(resource, now, place, COPIED);
+            let (page, next) = self.read_resource(id, copy).await?;
             page.into_iter().for_each(|copy| forecast.add(copy));
             from = next;
         }
@@ -65,7 +76,7 @@ impl NodeHandle {
 
     /// Explains the lease of a holder. `None` if the holder is unknown.
     pub(crate) async fn explain(&self, id: &str, kind: HolderKind, holder: String) -> Option<Explanation> {
-        self.look_at(id, move |resource, now| resource.explain(now, kind, &holder)).await?
+        self.read_resource(id, move |resource, now| explain(resource, now, kind, &holder)).await?
     }
 
     /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the last id if there are
@@ -87,23 +98,23 @@ impl NodeHandle {
         ids.truncate(limit);
         let next = ids.last().filter(|_| more).cloned();
         let mut statuses = Vec::with_capacity(ids.len());
-        self.look_at_each(&ids, |status| statuses.push(status)).await;
+        self.visit_each(&ids, |status| statuses.push(status)).await;
         (statuses, next)
     }
 
     /// The states of those resources that are alive.
     pub(crate) async fn statuses_named(&self, ids: &[Arc<str>]) -> Vec<Status> {
         let mut statuses = Vec::with_capacity(ids.len());
-        self.look_at_each(ids, |status| statuses.push(status)).await;
+        self.visit_each(ids, |status| statuses.push(status)).await;
         statuses
     }
 
     /// Visits all resources, in no order.
     pub(crate) async fn for_each_status(&self, look: impl FnMut(Status)) {
-        self.look_at_each(&self.shared.directory.ids(), look).await;
+        self.visit_each(&self.shared.directory.ids(), look).await;
     }
 
-    async fn look_at_each(&self, ids: &[Arc<str>], mut look: impl FnMut(Status)) {
+    async fn visit_each(&self, ids: &[Arc<str>], mut look: impl FnMut(Status)) {
         // Yields between chunks, because these threads answer requests.
         for part in ids.chunks(ENTRIES) {
             let part = part.iter().map(|id| self.resource_status(id, 0, 0));

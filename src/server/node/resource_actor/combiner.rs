@@ -7,11 +7,11 @@
 //! 2. The leader yields once, so that other connections of its thread append their requests, and tries the lock. If
 //!    another thread holds it, the leader returns: the holder checks the list again after unlocking.
 //! 3. The holder takes the whole list and runs one [`Round`] for it. Answers for other threads go through their [reply
-//!    queues](super::super::reply_queue).
+//!    queues](super::reply_queue).
 //!
 //! So rounds grow with the load, and a request waits at most for the round before its own. After [`ROUNDS_IN_A_ROW`]
 //! rounds the holder leaves the rest to the resource's task, because its thread has connections to serve. If the actor
-//! panics or stops, it is dropped with everything pending ([`Combiner::work`]). The [queue](super::queue) bounds the
+//! panics or stops, it is dropped with everything pending ([`Combiner::work`]). The [queue](super::request_queue) bounds the
 //! number of requests.
 
 use std::{
@@ -23,16 +23,16 @@ use std::{
 
 use actix::{Handler, Message, MessageResult};
 use leaseway_core::engine::{Ended, LostMastership};
-use leaseway_core::{Answer, Request};
+use leaseway_core::resource::{Answer, Request};
 use tokio::sync::oneshot;
 
 use super::{
     ResourceActor, Round, Wake,
-    queue::{Full, RequestQueue, Ticket},
+    request_queue::{Full, RequestQueue, Ticket},
     round_scratch::RoundScratch,
     wakeup::Wakeup,
 };
-use crate::{listen::accounts::RequestOrigin, node::on_end::OnEnd};
+use crate::{listen::accounts::RequestOrigin, runtime::drop_guard::DropGuard};
 
 /// Maximum number of rounds that one thread runs in a row.
 const ROUNDS_IN_A_ROW: usize = 8;
@@ -50,7 +50,7 @@ pub(crate) struct ResourceHandle(pub(super) Arc<Incarnation>);
 pub(super) struct Incarnation {
     pub(super) combiner: Arc<Combiner>,
     /// Dropped after the combiner, so that the task does not find it.
-    pub(super) _end_task: OnEnd,
+    pub(super) _end_task: DropGuard,
     pub(super) generation: u64,
     pub(super) queue: Arc<RequestQueue>,
     /// Set before the actor stops by itself. An incarnation that ends without it has failed.
@@ -86,7 +86,7 @@ impl ResourceHandle {
     pub(crate) fn submit(&self, request: Request, from: Option<RequestOrigin>) -> Result<PendingAnswer, Full> {
         let (reply_tx, answer) = oneshot::channel();
         let ticket = self.0.queue.enter(from, reply_tx)?;
-        let leads = self.0.combiner.submit(Submission { request, from, ticket }) == Submitted::Leads;
+        let leads = self.0.combiner.submit(request, from, ticket) == Submitted::Leads;
         Ok(PendingAnswer { resource: Arc::clone(&self.0), leads, others: YieldOnce::default(), answer })
     }
 
@@ -194,13 +194,6 @@ impl Future for YieldOnce {
     }
 }
 
-/// A request, its origin if that is known, and the ticket for its answer.
-struct Submission {
-    request: Request,
-    from: Option<RequestOrigin>,
-    ticket: Ticket,
-}
-
 /// The outcome of submitting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Submitted {
@@ -249,7 +242,7 @@ impl Combiner {
         Combiner { pending: Mutex::default(), state, wakeup }
     }
 
-    fn submit(&self, Submission { request, from, ticket }: Submission) -> Submitted {
+    fn submit(&self, request: Request, from: Option<RequestOrigin>, ticket: Ticket) -> Submitted {
         let mut pending = self.pending();
         if pending.is_closed {
             // The ticket is dropped, which tells the caller.
@@ -374,7 +367,10 @@ mod tests {
         task::{Wake, Waker},
     };
 
-    use leaseway_core::{HolderKind, PrincipalShare, Release};
+    use leaseway_core::{
+        resource::Release,
+        types::{HolderKind, PrincipalShare},
+    };
     use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 
     use super::*;
@@ -390,7 +386,7 @@ mod tests {
         let (sender, answer) = oneshot::channel();
         let ticket = RequestQueue::new(1, PrincipalShare::ALL).enter(None, sender).expect("there is a place");
         let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
-        combiner.submit(Submission { request: Request::Release(release), from: None, ticket });
+        combiner.submit(Request::Release(release), None, ticket);
         answer
     }
 

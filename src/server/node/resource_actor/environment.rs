@@ -10,13 +10,17 @@ use std::{
 };
 
 use leaseway_core::engine::{Environment, Moment};
-use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes, Principal, SlotDelta};
+use leaseway_core::{
+    policy::overrides::Load,
+    pool::{Assigned, PoolNotes},
+    types::{HolderKind, Millis, Principal, SlotDelta},
+};
 use leaseway_raft::MasterLease;
 
 use crate::{
     config::limits::Limits,
     listen::accounts::{Account, Accounts},
-    node::{assignment_store::AssignmentStore, watchers::Watchers},
+    node::{assignment_store::AssignmentStore, streams::hints::Watchers},
     runtime::clock::Clock,
 };
 
@@ -97,7 +101,7 @@ impl ResourceEnvironment {
     }
 
     /// Whether a principal has used up its share of the holders of all resources.
-    pub(super) fn has_its_share(&self, principal: Principal) -> bool {
+    pub(super) fn is_at_share(&self, principal: Principal) -> bool {
         let (most, used) = (self.limits.clients, self.holders.all.load(Ordering::Relaxed));
         let own = self.holders.accounts.of(principal).map(|account| account.holders.load(Ordering::Relaxed));
         own.is_some_and(|own| !self.limits.share().allows(own, 1, used, most))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Counters, Resource};
+use leaseway_core::resource::{Counters, Resource};
 
 use crate::observe::{
     logging::worth_logging,

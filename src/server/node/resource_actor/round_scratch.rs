@@ -8,7 +8,7 @@ use std::cell::Cell;
 use actix::{ActorContext, ActorState};
 use leaseway_core::engine::{Batch, Effects};
 
-use super::queue::Ticket;
+use super::request_queue::Ticket;
 use crate::listen::accounts::RequestOrigin;
 
 #[derive(Default)]

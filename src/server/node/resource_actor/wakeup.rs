@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::Millis;
+use leaseway_core::types::Millis;
 use tokio::sync::Notify;
 
 use crate::runtime::clock::Clock;

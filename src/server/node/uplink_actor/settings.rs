@@ -1,7 +1,13 @@
 //! Reads the settings of a resource from a parent's answer. A parent cannot be refused: invalid settings are ignored and
 //! logged.
 
-use leaseway_core::{AlgorithmKind, Amount, Millis, NamedParameter, ParameterError, SafeCapacity, Settings};
+use leaseway_core::{
+    policy::{
+        parameters::{NamedParameter, ParameterError},
+        settings::{AlgorithmKind, SafeCapacity, Settings},
+    },
+    types::{Amount, Millis},
+};
 use leaseway_proto::doorman as wire;
 
 /// The longest lease that a configuration may ask for.
@@ -76,7 +82,7 @@ fn read_safe_capacity(safe: f64, wrong: &mut Vec<String>) -> SafeCapacity {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::Reuse;
+    use leaseway_core::policy::settings::Reuse;
 
     use super::*;
 

@@ -5,7 +5,12 @@ mod parent;
 use std::{sync::Arc, time::Duration};
 
 use actix::{Arbiter, System};
-use leaseway_core::{AlgorithmKind, Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Repository, Request, Token};
+use leaseway_core::{
+    lease::holder::Has,
+    policy::{settings::AlgorithmKind, template::Repository},
+    resource::{Answer, Ask, Request},
+    types::{Amount, Claim, Claims, HolderKind, Token},
+};
 use leaseway_proto::doorman as wire;
 use leaseway_uplink::UplinkInput;
 
@@ -14,7 +19,7 @@ use super::Parent;
 use crate::{
     auth::Authorizer,
     config::limits::Limits,
-    node::{NodeHandle, NodeStart, Refused},
+    node::{NodeHandle, NodeStart, RequestError},
     runtime::clock::Clock,
 };
 
@@ -80,7 +85,7 @@ fn below<F: Future<Output = ()>>(says: Says, test: impl FnOnce(NodeHandle, Fake)
     with_parent(says, Limits::default(), test);
 }
 
-async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>) -> Result<Answer, Refused> {
+async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>) -> Result<Answer, RequestError> {
     let has = has.and_then(Answer::lease).map(|lease| Has {
         token: Some(lease.token),
         capacity: lease.capacity,
@@ -89,7 +94,12 @@ async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>)
     asks_with(node, client, (wants, 0), has).await
 }
 
-async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Option<Has>) -> Result<Answer, Refused> {
+async fn asks_with(
+    node: &NodeHandle,
+    client: &str,
+    claim: (f64, i64),
+    has: Option<Has>,
+) -> Result<Answer, RequestError> {
     let resource = "r".into();
     let answer = node.submit(&resource, request(client, claim, has));
     tokio::time::timeout(PATIENCE, answer).await.expect("an answer, even without one of the parent")
@@ -108,11 +118,11 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         is_gateway: false,
         instance: None,
         news: None,
-        charged_to: leaseway_core::ChargedTo::default(),
+        charged_to: leaseway_core::types::ChargedTo::default(),
     })
 }
 
-fn granted(answer: &Result<Answer, Refused>) -> f64 {
+fn granted(answer: &Result<Answer, RequestError>) -> f64 {
     answer.as_ref().ok().and_then(Answer::lease).unwrap_or_else(|| panic!("no lease: {answer:?}")).capacity.get()
 }
 
@@ -155,7 +165,7 @@ fn requests_that_wait_for_the_parent_count_in_the_queue() {
         let (first, second, third) =
             tokio::join!(asks(&node, "a", 1.0, None), asks(&node, "b", 1.0, None), asks(&node, "c", 1.0, None));
         let count = |expected| [&first, &second, &third].into_iter().filter(|answer| **answer == expected).count();
-        assert_eq!((count(Ok(Answer::NotYet)), count(Err(Refused::Busy("r".into())))), (2, 1));
+        assert_eq!((count(Ok(Answer::NotYet)), count(Err(RequestError::Busy("r".into())))), (2, 1));
         assert_eq!(asks(&node, "c", 1.0, None).await, Ok(Answer::NotYet), "answered requests make room");
     });
 }
@@ -171,7 +181,7 @@ fn a_resource_has_the_settings_and_terms_of_the_parent() {
         let report = node.resource_status("r", 0, 0).await.expect("alive").report;
         assert_eq!((report.settings.kind, report.settings.capacity.get()), (AlgorithmKind::ProportionalShare, 90.0));
         let supply = report.supply.expect("it has a parent");
-        assert_eq!((supply.version, supply.terms.len(), supply.told.map(Amount::get)), (1, 1, Some(0.0)));
+        assert_eq!((supply.version, supply.terms.len(), supply.outstanding.map(Amount::get)), (1, 1, Some(0.0)));
     });
 }
 
@@ -264,7 +274,8 @@ fn a_retired_resource_gives_its_lease_back_by_name() {
     let limits = Limits { idle_secs: 0, ..Limits::default() };
     with_parent(Says::sharing(70.0), limits, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
+        let release =
+            leaseway_core::resource::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&"r".into(), Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");

@@ -6,7 +6,12 @@ use leaseway_client::{
     session::{Ask, Release},
     transport::wire as shared,
 };
-use leaseway_core::{Amount, Claim, NodeInstance, Terms, Usage, clamp_priority};
+use leaseway_core::{
+    allocation::division::Terms,
+    pool::Usage,
+    resource::NodeInstance,
+    types::{Amount, Claim, clamp_priority},
+};
 use leaseway_proto::doorman as wire;
 use leaseway_uplink::{Aggregate, Granted};
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use leaseway_core::PoolClient;
+use leaseway_core::pool::PoolClient;
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn pools() -> Pools {
 fn usage_and_total_are_integrated_over_time() {
     let mut pools = pools();
     pools.uses(Millis(0), Amount::ZERO, amount(50.0));
-    pools.stands(Millis(15_000), 1, &report(200.0, 0));
+    pools.record_report(Millis(15_000), 1, &report(200.0, 0));
     pools.uses(Millis(20_000), Amount::ZERO, amount(60.0));
     pools.uses(Millis(24_000), amount(60.0), Amount::ZERO);
     pools.advance(Millis(30_000));
@@ -81,10 +81,10 @@ fn usage_and_total_are_integrated_over_time() {
 #[test]
 fn overloads_are_counted_over_all_masters_from_the_given_time_on() {
     let mut pools = pools();
-    pools.stands(Millis(5_000), 1, &report(100.0, 2));
-    pools.stands(Millis(12_000), 1, &report(100.0, 3));
-    pools.stands(Millis(14_000), 2, &report(100.0, 0));
-    pools.stands(Millis(16_000), 2, &report(100.0, 2));
+    pools.record_report(Millis(5_000), 1, &report(100.0, 2));
+    pools.record_report(Millis(12_000), 1, &report(100.0, 3));
+    pools.record_report(Millis(14_000), 2, &report(100.0, 0));
+    pools.record_report(Millis(16_000), 2, &report(100.0, 2));
     pools.advance(Millis(10_000 + 3_600_000));
     let figures = pools.figures();
     assert_eq!((figures.overloads, figures.overloads_in_8_h), (3, 24.0));
@@ -105,7 +105,7 @@ fn only_clients_that_lost_their_capacity_count_as_kicked_out() {
         (26_000, PoolEventKind::Update, HolderKind::Client, Cause::Overload),
         (130_000, gone, HolderKind::Client, Cause::Underrun),
     ] {
-        pools.happened(Millis(at), &event(kind, holder, cause));
+        pools.record_event(Millis(at), &event(kind, holder, cause));
     }
     let figures = pools.figures();
     assert_eq!((figures.kicked_out, figures.took_turns, figures.kicked_out_most), (3, 1, 2));

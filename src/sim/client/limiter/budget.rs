@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use leaseway_client::limiter::Nanos;
-use leaseway_core::invariant::Violation;
+use leaseway_core::resource::invariant::Violation;
 
 /// Rounding error of a million additions. The bucket itself is exact.
 const TOLERANCE: f64 = 1e-4;

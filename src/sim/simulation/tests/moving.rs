@@ -25,7 +25,7 @@ fn moving(who: Who, back: Between) -> Plan {
         scenario.events[0].what = Fault::LoseMaster { node: Some("root".into()), back: Some(back) };
         let root = &mut scenario.nodes[0];
         match who {
-            Who::Clients(speaks) => root.clients[0].speaks = speaks,
+            Who::Clients(speaks) => root.clients[0].kind = speaks,
             Who::BelowNodes => {
                 let clients = vec![ClientSpec { count: 3, ..root.clients.remove(0) }];
                 let leaf =

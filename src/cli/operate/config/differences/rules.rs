@@ -1,6 +1,6 @@
 //! The differences between two access policies, rule by rule.
 
-use leaseway_core::access::{Pattern, Policy, Rule};
+use leaseway_core::policy::access::{Pattern, Policy, Rule};
 
 use super::Difference;
 

@@ -1,6 +1,6 @@
 //! The sort key of claims, and sums over them.
 
-use crate::types::amount::{Amount, Sum};
+use crate::types::{Amount, Sum};
 
 /// The sort key of a claim: band, then wants per subclient, then its owner (which makes it unique).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

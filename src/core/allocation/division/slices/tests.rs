@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     tests::cases,
-    types::amount::{Amount, Sum},
+    types::{Amount, Sum},
 };
 
 fn index(claims: &[Claim]) -> Index {
@@ -73,7 +73,7 @@ proptest! {
     #![proptest_config(cases(150))]
 
     #[test]
-    fn they_are_what_merging_single_claims_comes_to(claims in claims(400), most in 1..40usize) {
+    fn slices_equal_merged_single_claims(claims in claims(400), most in 1..40usize) {
         let slices = slices(&index(&claims), 0, most);
         let naive = naive(&claims, most);
         prop_assert_eq!(slices.len(), naive.len());
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn slices_of_slices_lose_no_client_either(regions in proptest::collection::vec(claims(200), 1..8)) {
+    fn slices_of_slices_lose_no_client(regions in proptest::collection::vec(claims(200), 1..8)) {
         let told: Vec<Claim> = regions.iter().flat_map(|claims| summarize(&index(claims))).collect();
         let again = summarize(&index(&told));
         let heads = |claims: &[Claim]| claims.iter().map(|claim| u64::from(claim.subclients)).sum::<u64>();
@@ -121,12 +121,7 @@ proptest! {
 }
 
 #[test]
-fn no_claims_make_no_slices() {
-    assert!(summarize(&index(&[])).is_empty());
-}
-
-#[test]
-fn few_different_wants_are_told_as_they_are() {
+fn few_distinct_wants_are_exact() {
     let wants = [0.0, 0.0, 0.1, 0.1, 0.1, 7.0, 1e15];
     let claims: Vec<Claim> = wants.map(of_client).to_vec();
     let told: Vec<(f64, u32)> =
@@ -137,7 +132,7 @@ fn few_different_wants_are_told_as_they_are() {
 }
 
 #[test]
-fn beyond_what_a_claim_can_say_it_says_the_most() {
+fn slice_saturates_at_the_limits_of_a_claim() {
     let crowd = Claim::new(Amount::MAX, Claim::MAX_SUBCLIENTS, 0);
     let summary = summarize(&index(&[crowd; 6]));
     assert_eq!(summary[..], [crowd]);
@@ -145,7 +140,7 @@ fn beyond_what_a_claim_can_say_it_says_the_most() {
 
 /// A request that is refused for its length would be refused for ever.
 #[test]
-fn of_too_many_priorities_the_lowest_are_told_as_one() {
+fn excess_priorities_are_merged() {
     let claims: Vec<Claim> =
         (0..1_000).flat_map(|n| [1.0, 2.0].map(|wants| Claim { priority: n - 500, ..of_client(wants) })).collect();
     let summary = summarize(&index(&claims));

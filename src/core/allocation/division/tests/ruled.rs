@@ -1,7 +1,7 @@
 //! Weights, minimums and maximums against the plainest code that computes the same.
 
 use super::*;
-use crate::{policy::client_rules::ClientRule, types::claim::RuleNumber};
+use crate::{policy::client_rules::ClientRule, types::RuleNumber};
 
 /// A claim as it is divided for: what it wants and is due at least, how much it counts, its band.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ fn sum(claims: &[PlainClaim], due: impl Fn(&PlainClaim) -> f64) -> f64 {
     claims.iter().map(due).sum()
 }
 
-/// The level by halving.
+/// The level by bisection.
 fn halved(claims: &[PlainClaim], capacity: f64, due: impl Fn(&PlainClaim, f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e13);
     for _ in 0..2_000 {
@@ -164,7 +164,7 @@ proptest! {
             theirs.extend(at_child.then_some(*claim));
         }
         let mut slices = child.summarize();
-        // Below so many different wants slices are exact, but for the unit that sums are rounded to.
+        // With fewer distinct wants than the maximum number of slices, slices are exact up to the rounding of sums.
         prop_assume!(slices.len() < 64);
         slices.extend(child.summarize_minimums());
         parent.insert(1_000, &slices);

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    AlgorithmKind, Amount, Glob, Load, Settings,
-    access::{AccessRequest, Action},
-    escaped, readable,
+    policy::{
+        access::{AccessRequest, Action},
+        overrides::Load,
+        settings::{AlgorithmKind, Settings},
+    },
+    types::{Amount, Glob, escaped, readable},
 };
 use leaseway_proto::admin::{
     OverriddenResource, Override, SetOverrideRequest, SetOverrideResponse, r#override,
@@ -53,7 +56,7 @@ impl AdminService {
         let set = self.read_override(&request, by, now)?;
         let pattern: Arc<str> = request.pattern.into();
         let _alone = self.applying.lock().await;
-        let (replaced, others) = self.quorum.read(|state| {
+        let (replaced, others) = self.raft.read(|state| {
             let mut in_force = state.overrides_in_force(now);
             let others = in_force.clone().filter(|(other, _)| *other != pattern).count();
             (in_force.any(|(one, _)| *one == pattern), others)
@@ -77,9 +80,9 @@ impl AdminService {
             self.check_effect(&pattern, set).await?;
         }
         let command = Command::Override { pattern: Arc::clone(&pattern), set: set.clone().map(Box::new) };
-        self.quorum.propose(&lease, vec![command]).await.map_err(|error| unsure(&error))?;
+        self.raft.propose(&lease, vec![command]).await.map_err(|error| unsure(&error))?;
         // If the node is gone, the process is ending.
-        let _ = self.node.look_at_facts().await;
+        let _ = self.node.apply_raft_state().await;
         let (resource, resources) = affected(&self.node, &pattern).await;
         Ok(SetOverrideResponse {
             r#override: set.as_ref().map(|set| to_wire(&pattern, set, now)),

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Assigned, HolderKind, Load, Millis, PoolCursor, PoolEventFilter, PoolEventKind, PoolFilter, PoolMember,
-    PoolReport, PoolStanding, Sum,
+    policy::overrides::Load,
+    pool::{Assigned, PoolCursor, PoolEventFilter, PoolEventKind, PoolFilter, PoolMember, PoolReport, PoolStanding},
+    types::{Amount, HolderKind, Millis, Sum},
 };
 use leaseway_proto::pools::{
     self as wire, Client, EventClient, EventKind, Filter, GetPoolResponse, Holder, PoolEvent, Standing,
@@ -192,7 +193,7 @@ pub(in crate::api::grpc) fn begin(pool: &PoolReport, now: Millis, clock: &Clock)
 
 /// `deadline`: when priority clients will be cut off, as of this event.
 pub(in crate::api::grpc) fn event(
-    event: &leaseway_core::PoolEvent,
+    event: &leaseway_core::pool::PoolEvent,
     deadline: Option<Millis>,
     clock: &Clock,
 ) -> PoolEvent {

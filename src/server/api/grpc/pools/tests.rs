@@ -1,7 +1,11 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use leaseway_core::{Amount, Ask, ChargedTo, Claim, Claims, HolderKind, Repository};
+use leaseway_core::{
+    policy::template::Repository,
+    resource::Ask,
+    types::{Amount, ChargedTo, Claim, Claims, HolderKind},
+};
 use leaseway_proto::pools::{
     Assigned, EventKind, Holder, Standing, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,
 };
@@ -97,7 +101,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         news: None,
         charged_to: ChargedTo::default(),
     };
-    let answer = node.submit(&"searches".into(), leaseway_core::Request::Ask(ask)).await.expect("an answer");
+    let answer = node.submit(&"searches".into(), leaseway_core::resource::Request::Ask(ask)).await.expect("an answer");
     answer.lease().expect("a lease").capacity.get()
 }
 

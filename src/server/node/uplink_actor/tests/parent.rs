@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{Stream, stream};
-use leaseway_core::AlgorithmKind;
+use leaseway_core::policy::settings::AlgorithmKind;
 use leaseway_proto::{
     doorman::{
         self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,

@@ -1,0 +1,48 @@
+//! When a note is due, and how many fit into a batch.
+
+use crate::types::Millis;
+
+/// A change of less than a sixteenth is due after this time.
+pub(in crate::pool) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);
+/// A larger change is due at once.
+pub(in crate::pool) const LARGE_CHANGE: f64 = 1.0 / 16.0;
+/// The size of an entry without its names.
+const ENTRY_BYTES: usize = 48;
+
+/// After what time a value that departs from its note by `speed` a second has changed much; at most the time after
+/// which any change is due.
+pub(in crate::pool) fn until_large_change(value: f64, speed: f64) -> Millis {
+    Millis((value * LARGE_CHANGE / speed * 1000.0) as u64).min(MAX_NOTE_AGE)
+}
+
+/// The remaining size of a batch of notes.
+pub(in crate::pool) struct NoteBudget {
+    now: Millis,
+    /// Everything, due or not.
+    all: bool,
+    /// The most entries that may be remembered of each kind.
+    pub(in crate::pool) most: usize,
+    entries: usize,
+    bytes: usize,
+}
+
+impl NoteBudget {
+    /// At most this number of entries and bytes, or one entry more.
+    pub(in crate::pool) fn new(now: Millis, all: bool, most: usize, entries: usize, bytes: usize) -> NoteBudget {
+        NoteBudget { now, all, most, entries, bytes }
+    }
+
+    /// Whether an entry that is due then fits into this batch.
+    pub(in crate::pool) fn takes(&self, due: Millis) -> bool {
+        (self.all || due <= self.now) && self.entries > 0 && self.bytes > 0
+    }
+
+    pub(in crate::pool) fn is_left(&self) -> bool {
+        self.entries > 0 && self.bytes > 0
+    }
+
+    pub(in crate::pool) fn take(&mut self, id: &str) {
+        self.entries = self.entries.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(id.len() + ENTRY_BYTES);
+    }
+}

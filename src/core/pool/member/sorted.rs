@@ -1,0 +1,149 @@
+//! Sorted sets of members that know their first or last member: of all, of one principal, of all others, or of those
+//! that use something.
+
+use std::collections::BTreeSet;
+
+use crate::types::Principal;
+
+#[derive(Debug)]
+pub(in crate::pool) struct BusyIdleSet<P> {
+    busy: BTreeSet<P>,
+    idle: BTreeSet<P>,
+}
+
+impl<P> Default for BusyIdleSet<P> {
+    fn default() -> BusyIdleSet<P> {
+        BusyIdleSet { busy: BTreeSet::new(), idle: BTreeSet::new() }
+    }
+}
+
+impl<P: Ord + Copy> BusyIdleSet<P> {
+    pub(in crate::pool) fn insert(&mut self, place: P, is_busy: bool) {
+        if is_busy {
+            self.busy.insert(place)
+        } else {
+            self.idle.insert(place)
+        };
+    }
+
+    pub(in crate::pool) fn remove(&mut self, place: P) {
+        let _ = self.busy.remove(&place) || self.idle.remove(&place);
+    }
+
+    pub(in crate::pool) fn len(&self) -> usize {
+        self.busy.len() + self.idle.len()
+    }
+
+    pub(in crate::pool) fn last(&self) -> Option<P> {
+        self.busy.last().max(self.idle.last()).copied()
+    }
+
+    /// The members that use something, in order.
+    pub(in crate::pool) fn busy(&self) -> impl DoubleEndedIterator<Item = P> {
+        self.busy.iter().copied()
+    }
+
+    pub(in crate::pool) fn last_busy(&self) -> Option<P> {
+        self.busy.last().copied()
+    }
+}
+
+/// PrincipalFilter members are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::pool) enum PrincipalFilter {
+    Any,
+    Only(Principal),
+    Except(Principal),
+}
+
+/// Members in an order, and by principal.
+#[derive(Debug)]
+pub(in crate::pool) struct ByPrincipal<P> {
+    /// Before the members of a principal there would be its `None`.
+    members: BTreeSet<(Principal, Option<P>)>,
+    /// The first member of each principal.
+    firsts: BTreeSet<(P, Principal)>,
+}
+
+impl<P> Default for ByPrincipal<P> {
+    fn default() -> ByPrincipal<P> {
+        ByPrincipal { members: BTreeSet::new(), firsts: BTreeSet::new() }
+    }
+}
+
+impl<P: Ord + Copy> ByPrincipal<P> {
+    pub(in crate::pool) fn insert(&mut self, principal: Principal, member: P) {
+        let before = self.first_of(principal);
+        self.members.insert((principal, Some(member)));
+        if before.is_none_or(|first| member < first) {
+            if let Some(first) = before {
+                self.firsts.remove(&(first, principal));
+            }
+            self.firsts.insert((member, principal));
+        }
+    }
+
+    pub(in crate::pool) fn remove(&mut self, principal: Principal, member: P) -> bool {
+        let was_there = self.members.remove(&(principal, Some(member)));
+        if self.firsts.remove(&(member, principal))
+            && let Some(next) = self.first_of(principal)
+        {
+            self.firsts.insert((next, principal));
+        }
+        was_there
+    }
+
+    pub(in crate::pool) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(in crate::pool) fn first(&self, filter: PrincipalFilter) -> Option<P> {
+        match filter {
+            PrincipalFilter::Any => self.firsts.first().map(|(first, _)| *first),
+            PrincipalFilter::Only(principal) => self.first_of(principal),
+            // The second at the latest.
+            PrincipalFilter::Except(than) => {
+                self.firsts.iter().find(|(_, other)| *other != than).map(|(first, _)| *first)
+            }
+        }
+    }
+
+    fn first_of(&self, principal: Principal) -> Option<P> {
+        let (of, member) = self.members.range((principal, None)..).next()?;
+        member.filter(|_| *of == principal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_first_is_that_of_a_plain_set(
+            steps in prop::collection::vec((any::<bool>(), 0_u32..4, 0_u32..20), 0..100),
+        ) {
+            let (mut by_principal, mut plain) = (ByPrincipal::default(), BTreeSet::new());
+            for (inserts, principal, member) in steps {
+                let principal = Principal(principal);
+                // A member has one principal.
+                if inserts && plain.iter().all(|(other, _)| *other != member) {
+                    by_principal.insert(principal, member);
+                    plain.insert((member, principal));
+                } else {
+                    prop_assert_eq!(by_principal.remove(principal, member), plain.remove(&(member, principal)));
+                }
+                let first = |may: &dyn Fn(Principal) -> bool| plain.iter().find(|(_, of)| may(*of)).map(|(at, _)| *at);
+                prop_assert_eq!((by_principal.len(), by_principal.first(PrincipalFilter::Any)), (plain.len(), first(&|_| true)));
+                for principal in (0..4).map(Principal) {
+                    prop_assert_eq!(by_principal.first(PrincipalFilter::Only(principal)), first(&|of| of == principal));
+                    prop_assert_eq!(by_principal.first(PrincipalFilter::Except(principal)), first(&|of| of != principal));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Why a holder has what it has: what its due follows from, what keeps it from having that, and when that changes at
+//! the latest. Computed from the same allocation and lease book as the next answer would be.
+
+mod words;
+
+use crate::{
+    allocation::{KnownTerms, division::Terms},
+    lease::ledger::BUCKET_MS,
+    policy::{client_rules::ClientRule, settings::AlgorithmKind},
+    pool::PoolState,
+    resource::{HolderReport, Overridden, Resource, report::holder_report},
+    types::{Amount, HolderKind, Millis, Sum},
+};
+
+/// The maximum number of holders visited for one explanation, about ten milliseconds of work.
+const MAX_VISITED: usize = 100_000;
+const MAX_NAMED: usize = 5;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    pub holder: HolderReport,
+    /// When this was so.
+    pub at: Millis,
+    pub capacity: Amount,
+    /// The part of it that nobody holds; negative while more is held than the capacity.
+    pub free: Sum,
+    /// The reason for its due.
+    pub rule: DueRule,
+    /// The client rule that applies to it.
+    pub client: Option<ClientRule>,
+    /// The reasons why it does not have its due.
+    pub blocks: Vec<Block>,
+    /// When it should ask again; none if it has not asked this master.
+    pub asks: Option<Millis>,
+    /// The latest end of all blocks. `None` without blocks, or if it depends on the wants of others.
+    pub latest: Option<Millis>,
+    /// An operator's override of the template's capacity.
+    pub overridden: Option<Overridden>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum DueRule {
+    /// All that it wants.
+    Wants,
+    /// NO_ALGORITHM, or `shadow`: it gets what it asks for.
+    Unlimited,
+    /// This level for each of its clients, the same for all.
+    Level(f64),
+    /// An equal share for each of its clients, and this part of what is wanted beyond it.
+    Share {
+        equal: f64,
+        /// From 0 to 1.
+        top_up: f64,
+    },
+    /// This much for each client at most, regardless of their number.
+    Each(Amount),
+    /// The maximum of its client rule.
+    Max(Amount),
+    /// The minimum of its client rule, which is more than its share.
+    Min(Amount),
+    /// Only minimums, because the capacity is less than all of them: this level for each client at most.
+    Minimums(f64),
+    /// Bands of higher priority want the whole capacity.
+    Band {
+        /// The band of the holder.
+        band: i16,
+        /// Wants of the bands above.
+        above: Sum,
+    },
+    /// Only whole units are given. The left-over units pass on at this time.
+    Units(Millis),
+    /// Its standing in the pool.
+    Pool(PoolState),
+    /// The lease of the node from its parent has ended.
+    LoanEnded,
+    /// The parent has lent the node none of it.
+    NothingLent,
+}
+
+/// Something that keeps a holder from having its due.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Block {
+    /// It has not asked since its due changed. Its next request is answered with its due.
+    Asks,
+    /// The node has no lease of its own yet.
+    AwaitsSupply,
+    /// This amount of inherited leases is unclaimed until then.
+    Unclaimed(Amount, Millis),
+    /// This master is in learning mode until then.
+    Learning(Millis),
+    /// It echoes no tokens and has shown no lease of this master: until then at the latest it gets no more than it says
+    /// it has (rule E10).
+    Unshown(Millis),
+    /// It may have a lease of an earlier master and does not say so: until then its requests are left out, so that it
+    /// keeps that lease (rule E11).
+    LeftOut(Millis),
+    /// Others hold more than they are due: older leases that they have not confirmed away, and leases that their next
+    /// request will shrink.
+    Others(Others),
+    /// More is held than the capacity, by this amount: leases from before a cut.
+    Over(Sum),
+    /// Its own older lease counts until it confirms the newer one, or until then.
+    Unconfirmed(Amount, Millis),
+}
+
+/// Holders that have more than they are due.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Others {
+    /// The sum of what they have beyond their dues.
+    pub beyond: Sum,
+    /// How many they are.
+    pub count: usize,
+    /// The holders that have the most of it: id, amount beyond the due, and when that ends at the latest.
+    pub most: Vec<(String, Amount, Millis)>,
+    /// When all of it is over, unless they confirm it away before.
+    pub until: Millis,
+    /// Not all holders were visited.
+    pub incomplete: bool,
+}
+
+impl DueRule {
+    pub fn name(&self) -> &'static str {
+        match self {
+            DueRule::Wants => "wants",
+            DueRule::Unlimited => "unlimited",
+            DueRule::Level(_) => "level",
+            DueRule::Share { .. } => "share",
+            DueRule::Each(_) => "each",
+            DueRule::Max(_) => "max",
+            DueRule::Min(_) => "min",
+            DueRule::Minimums(_) => "minimums",
+            DueRule::Band { .. } => "band",
+            DueRule::Units(_) => "units",
+            DueRule::Pool(_) => "pool",
+            DueRule::LoanEnded => "loan_ended",
+            DueRule::NothingLent => "nothing_lent",
+        }
+    }
+}
+
+impl Block {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Block::Asks => "asks",
+            Block::AwaitsSupply => "awaits_supply",
+            Block::Unclaimed(..) => "unclaimed",
+            Block::Learning(_) => "learning",
+            Block::Unshown(_) => "unshown",
+            Block::LeftOut(_) => "left_out",
+            Block::Others(_) => "others",
+            Block::Over(_) => "over",
+            Block::Unconfirmed(..) => "unconfirmed",
+        }
+    }
+}
+
+/// Why a holder has what it has; nothing if it is not known here.
+pub fn explain(resource: &Resource, now: Millis, kind: HolderKind, id: &str) -> Option<Explanation> {
+    let slot = resource.book.ledger().find(kind, id)?;
+    let mut terms = Vec::new();
+    let mut holder = holder_report(resource, slot, now, &mut terms);
+    holder.due = resource.due_now(slot, now, &mut terms);
+    let capacity = resource.total();
+    let free = Sum::from(capacity) - resource.book.ledger().sums().held;
+    let asked = resource.book.ledger().holder(slot).asked;
+    let rule = rule(resource, slot, &holder, now, &mut terms);
+    let blocks = blocks(resource, slot, &holder, free, now, &mut terms);
+    let latest = latest(&blocks);
+    let asks = asked.map(|asked| asked.at.plus(Millis(u64::from(asked.interval.get()))));
+    let overridden = resource.overridden();
+    let client = client_rule(resource, slot).cloned();
+    Some(Explanation { holder, at: now, capacity, free, rule, client, blocks, asks, latest, overridden })
+}
+
+fn rule(resource: &Resource, slot: u32, holder: &HolderReport, now: Millis, terms: &mut KnownTerms) -> DueRule {
+    if resource.supply_has_ended(now) {
+        return DueRule::LoanEnded;
+    }
+    if let Some(state) = resource.pool.as_ref().and_then(|pool| pool.state(slot)) {
+        return DueRule::Pool(state);
+    }
+    if resource.has_parent() && resource.total() == Amount::ZERO && holder.due < holder.wants {
+        return DueRule::NothingLent;
+    }
+    let rule = client_rule(resource, slot);
+    if let Some(max) = rule.and_then(|rule| rule.max).filter(|max| *max < holder.wants && *max == holder.due) {
+        return DueRule::Max(max);
+    }
+    if resource.settings.shadow || resource.settings.kind == AlgorithmKind::NoAlgorithm {
+        return DueRule::Unlimited;
+    }
+    if holder.due >= holder.wants {
+        return DueRule::Wants;
+    }
+    let share = resource.allocation.terms_of(holder.priority, terms);
+    if let Terms::Minimums(level) = share {
+        return DueRule::Minimums(level);
+    }
+    let min = rule.map_or(Amount::ZERO, |rule| rule.min.min(holder.wants));
+    if min > Amount::ZERO
+        && resource.allocation.division().share_of(&share, &resource.book.ledger().holder(slot).claims) < min
+    {
+        return DueRule::Min(min);
+    }
+    let band = resource.allocation.division().band(holder.priority);
+    let above = resource.allocation.division().wanted_above(band);
+    if holder.due == Amount::ZERO && above > Sum::ZERO && above >= Sum::from(resource.settings.capacity) {
+        return DueRule::Band { band, above };
+    }
+    if let Some(ends) = resource.allocation.rotation_ends() {
+        return DueRule::Units(ends);
+    }
+    match share {
+        Terms::Wants => DueRule::Wants,
+        Terms::Minimums(level) => DueRule::Minimums(level),
+        Terms::Each(most) => DueRule::Each(most),
+        Terms::Level(level) => DueRule::Level(level),
+        Terms::Share { equal, top_up } => DueRule::Share { equal, top_up },
+    }
+}
+
+fn client_rule(resource: &Resource, slot: u32) -> Option<&ClientRule> {
+    resource.allocation.division().rule(resource.book.ledger().holder(slot).claims.first()?)
+}
+
+fn blocks(
+    resource: &Resource,
+    slot: u32,
+    holder: &HolderReport,
+    free: Sum,
+    now: Millis,
+    terms: &mut KnownTerms,
+) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if resource.awaits_supply() {
+        return vec![Block::AwaitsSupply];
+    }
+    if holder.held > holder.granted {
+        let until = resource.book.ledger().holder(slot).leases.last_above(holder.granted, now);
+        blocks.push(Block::Unconfirmed(holder.held, until));
+    }
+    if holder.granted == holder.due {
+        return blocks;
+    }
+    if let Some(block) = blocked_by_silence(resource, slot, holder) {
+        blocks.push(block);
+        return blocks;
+    }
+    let costless = holder.due.min(holder.granted.max(holder.held));
+    let lacks = Sum::from(holder.due) - Sum::from(costless);
+    if holder.granted > holder.due || lacks <= free.max(Sum::ZERO) || !resource.is_bounded() {
+        blocks.push(Block::Asks);
+        return blocks;
+    }
+    if free < Sum::ZERO {
+        blocks.push(Block::Over(Sum::ZERO - free));
+    }
+    let (left, lacks) = (resource.book.unclaimed(), lacks - free.max(Sum::ZERO));
+    if let Some(until) = resource.book.inherited_over_by(lacks.ceil().min(left)).filter(|_| left > Amount::ZERO) {
+        let learns = resource.is_learning(now);
+        blocks.push(if learns { Block::Learning(until) } else { Block::Unclaimed(left, until) });
+    }
+    let others = others(resource, slot, now, terms);
+    if others.beyond > Sum::ZERO {
+        blocks.push(Block::Others(others));
+    }
+    if blocks.is_empty() {
+        blocks.push(Block::Asks);
+    }
+    blocks
+}
+
+/// A holder of earlier masters that does not say which lease it has cannot grow (rules E10 and E11).
+fn blocked_by_silence(resource: &Resource, slot: u32, holder: &HolderReport) -> Option<Block> {
+    let until = resource.book.inherited_until().filter(|_| resource.is_bounded())?;
+    if !resource.book.ledger().holder(slot).leases.has_given() {
+        return Some(Block::LeftOut(until));
+    }
+    (holder.granted < holder.due && resource.book.has_unproven_claim(slot)).then_some(Block::Unshown(until))
+}
+
+fn others(resource: &Resource, slot: u32, now: Millis, terms: &mut KnownTerms) -> Others {
+    let mut others = Others { incomplete: resource.book.ledger().len() > MAX_VISITED, ..Others::default() };
+    let records = resource.book.ledger().iter_from(0).take(MAX_VISITED);
+    for (other, record) in records.filter(|(other, _)| *other != slot && !resource.book.ledger().is_inherited(*other)) {
+        let due = resource.due_now(other, now, terms);
+        let beyond = record.leases.held(now).saturating_sub(due);
+        if beyond <= Amount::ZERO {
+            continue;
+        }
+        others.beyond += beyond;
+        others.count += 1;
+        let until = record.leases.last_above(due, now);
+        others.until = others.until.max(until);
+        let least = others.most.iter().map(|(_, beyond, _)| *beyond).fold(Amount::MAX, Amount::min);
+        if others.most.len() < MAX_NAMED || beyond > least {
+            others.most.push((record.id.to_string(), beyond, until));
+            others.most.sort_by(|(_, one, _), (_, other, _)| other.get().total_cmp(&one.get()));
+            others.most.truncate(MAX_NAMED);
+        }
+    }
+    others
+}
+
+/// When the last of them ends, if each has an end.
+fn latest(blocks: &[Block]) -> Option<Millis> {
+    let ends = blocks.iter().map(|block| match block {
+        Block::Unclaimed(_, until)
+        | Block::Learning(until)
+        | Block::Unshown(until)
+        | Block::LeftOut(until)
+        | Block::Unconfirmed(_, until) => Some(*until),
+        Block::Others(others) if !others.incomplete => Some(others.until),
+        Block::Others(_) | Block::Over(_) | Block::Asks | Block::AwaitsSupply => None,
+    });
+    // Ends are noticed with this delay.
+    ends.flatten().max().map(|end| end.plus(Millis(BUCKET_MS)))
+}

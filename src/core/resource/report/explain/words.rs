@@ -1,0 +1,207 @@
+//! An explanation as sentences, the same wherever people read it.
+
+use super::{Block, DueRule, Explanation, Others};
+use crate::{
+    pool::PoolStanding,
+    types::{Amount, HolderKind, Millis, Sum, escaped, readable},
+};
+
+impl Explanation {
+    /// What the holder has and is due, why that is its due, what keeps it from having it, what happens next, and what
+    /// it could do, in this order.
+    pub fn sentences(&self) -> Vec<String> {
+        let mut said = vec![self.detail(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
+        said.extend(self.client.iter().map(|rule| format!("A rule for clients says {}.", escaped(&rule.in_words()))));
+        said.extend(self.overridden.iter().map(|overridden| overridden.sentence(self.at)));
+        said.extend(self.blocks.iter().map(|block| self.blocked(block)));
+        said.push(self.next());
+        said.extend(self.advice());
+        said
+    }
+
+    fn name(&self) -> String {
+        escaped(&self.holder.id).to_string()
+    }
+
+    fn due(&self) -> String {
+        amount(self.holder.due)
+    }
+
+    fn in_time(&self, until: Millis) -> String {
+        format!("{} s", until.since(self.at).0.div_ceil(1000))
+    }
+
+    fn detail(&self) -> String {
+        let holder = &self.holder;
+        let clients = match (holder.kind, holder.subclients) {
+            (HolderKind::Client, _) => String::new(),
+            (HolderKind::Node, 1) => ", a node with one client,".to_owned(),
+            // A client of a node counts as its weight.
+            (HolderKind::Node, clients) => format!(", a node whose clients count as {clients},"),
+        };
+        let has = match self.holder.end.since(self.at).0 {
+            0 => "nothing".to_owned(),
+            left => format!("{}, counted for {} s more", amount(holder.granted), left.div_ceil(1000)),
+        };
+        let free = match self.rule {
+            DueRule::Unlimited => "There is no limit.".to_owned(),
+            _ => format!("{} of {} is free.", sum(self.free.max(Sum::ZERO)), amount(self.capacity)),
+        };
+        format!(
+            "{}{clients} wants {}, is due {} and has {has}. {free}",
+            self.name(),
+            amount(holder.wants),
+            amount(holder.due),
+        )
+    }
+
+    fn because(&self) -> String {
+        let each =
+            if self.holder.subclients > 1 || self.holder.kind == HolderKind::Node { " for each client" } else { "" };
+        match &self.rule {
+            DueRule::Wants => "all that it wants".to_owned(),
+            DueRule::Unlimited => "all that it wants, for this resource is not shared out".to_owned(),
+            DueRule::Level(level) => {
+                format!("no client that wants more is due more than {}{each}", readable(*level))
+            }
+            DueRule::Share { equal, top_up } if *top_up > 0.0 => {
+                let part = readable(top_up * 100.0);
+                format!("an equal share of {}{each}, and {part} % of what it wants beyond that", readable(*equal))
+            }
+            DueRule::Share { equal, .. } => format!("an equal share of {}{each}", readable(*equal)),
+            DueRule::Each(most) => format!("no client is due more than {}", amount(*most)),
+            DueRule::Max(max) => format!("a rule for clients says so much at most, {}", amount(*max)),
+            DueRule::Min(min) => {
+                format!("a rule for clients says so much at least, {}, and its share is less", amount(*min))
+            }
+            DueRule::Minimums(_) if self.holder.due == Amount::ZERO => {
+                "what rules for clients set aside for others is more than there is".to_owned()
+            }
+            DueRule::Minimums(level) => format!(
+                "what rules for clients set aside is more than there is, and no minimum gets more than {}{each}",
+                readable(*level)
+            ),
+            DueRule::Band { band, above } => format!(
+                "clients of a higher priority than {band} want {}, which is all there is, and go first",
+                sum(*above)
+            ),
+            DueRule::Units(until) => format!(
+                "only whole units are given; those that are left over go to the next in {}",
+                self.in_time(*until)
+            ),
+            DueRule::Pool(state) => {
+                let why = state.reason.map(|cause| format!(": {}", cause.name())).unwrap_or_default();
+                match state.standing {
+                    PoolStanding::Priority => format!("so much is assigned to it{why}"),
+                    PoolStanding::Free => format!("so much a client without an assignment gets{why}"),
+                    PoolStanding::Waiting => format!("it waits for a place in the pool{why}"),
+                    PoolStanding::Revoking => format!("it loses its place in the pool{why}"),
+                }
+            }
+            DueRule::LoanEnded => "what the parent lent has ended, and was not renewed".to_owned(),
+            DueRule::NothingLent => "the parent has lent nothing of it to this node".to_owned(),
+        }
+    }
+
+    fn blocked(&self, block: &Block) -> String {
+        match block {
+            Block::Asks if self.holder.granted > self.holder.due => {
+                "It has more than it is due: its next request is answered with less.".to_owned()
+            }
+            Block::Asks => "Nothing stands in its way: its next request is answered with its due.".to_owned(),
+            Block::AwaitsSupply => "This node has nothing to give yet: its parent has not answered.".to_owned(),
+            Block::Unclaimed(left, until) => format!(
+                "{} of what earlier masters promised has not been named by its holders yet, and counts as held for {} \
+                 at most.",
+                amount(*left),
+                self.in_time(*until)
+            ),
+            Block::Learning(until) => format!(
+                "This master knows nothing of earlier leases: it gives back what holders say they had, and listens for \
+                 {} more.",
+                self.in_time(*until)
+            ),
+            Block::Others(others) => self.others(others),
+            Block::Over(over) => format!(
+                "{} more is held than there is, from before the capacity was cut: until that has ended, no lease grows.",
+                sum(*over)
+            ),
+            Block::Unshown(until) => format!(
+                "It sends no lease token, and this master cannot tell yet whether its lease is of an earlier one: until \
+                 a later request shows that, for {} at most, it gets no more than it says it has.",
+                self.in_time(*until)
+            ),
+            Block::LeftOut(until) => format!(
+                "It may have a lease of an earlier master, and does not say so: its requests are left unanswered for {} \
+                 at most, so that it keeps that lease.",
+                self.in_time(*until)
+            ),
+            Block::Unconfirmed(held, until) => format!(
+                "{} is held for it: an older lease, until its next request shows that it knows the newer one, or for \
+                 {} at most.",
+                amount(*held),
+                self.in_time(*until)
+            ),
+        }
+    }
+
+    fn others(&self, others: &Others) -> String {
+        let named = others.most.iter().map(|(id, beyond, until)| {
+            format!("{} {} (until {} from now)", escaped(id), amount(*beyond), self.in_time(*until))
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        let more = others.count.saturating_sub(others.most.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let partly = if others.incomplete { ", as far as was looked" } else { "" };
+        let count = if others.count == 1 { "Another holder has" } else { "Other holders have" };
+        format!(
+            "{count} {} beyond what is due{partly}: {named}{more}. It is free when they ask again and know of their \
+             smaller leases, or when the older ones end.",
+            sum(others.beyond)
+        )
+    }
+
+    fn next(&self) -> String {
+        let asks = match self.asks {
+            Some(at) if at > self.at => format!("It is to ask again in {}", self.in_time(at)),
+            Some(_) => "It may ask again now".to_owned(),
+            None => "It has not asked this master yet".to_owned(),
+        };
+        match self.latest {
+            Some(latest) if self.holder.granted != self.holder.due => format!(
+                "{asks}, and can have its due in {} at the latest, if wants stay as they are.",
+                self.in_time(latest)
+            ),
+            _ => format!("{asks}."),
+        }
+    }
+
+    /// How it could get more.
+    fn advice(&self) -> Option<String> {
+        let could = match &self.rule {
+            _ if self.holder.due >= self.holder.wants && self.holder.granted >= self.holder.due => return None,
+            DueRule::Band { .. } => {
+                "A higher priority, where the policy and the template allow it, would put it first."
+            }
+            DueRule::Level(_) | DueRule::Share { .. } => {
+                "More would take a larger capacity, fewer clients that want it, or a larger weight."
+            }
+            DueRule::Each(_) => "More would take a larger capacity in the template: it is for each client.",
+            DueRule::Pool(state) if state.standing == PoolStanding::Waiting => {
+                "An assignment (`leaseway pool set`) would give it a place before others."
+            }
+            DueRule::NothingLent => "The parent says why: explain this node there.",
+            DueRule::LoanEnded => "Look at the parent: `leaseway status` of this node says when it answered last.",
+            _ => return None,
+        };
+        Some(could.to_owned())
+    }
+}
+
+fn amount(amount: Amount) -> String {
+    readable(amount.get())
+}
+
+fn sum(sum: Sum) -> String {
+    readable(sum.get())
+}

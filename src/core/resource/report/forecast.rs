@@ -1,0 +1,267 @@
+//! What holders would be due under other settings, computed with the allocation and the sums of a resource over copies
+//! of its records.
+//!
+//! The copies are taken a page at a time, so that a resource with many holders stays responsive; the rest does not need
+//! the resource. What the records do not contain is not foreseen: wants that were rounded to whole units, a priority
+//! beyond the current `max_priority`, and what a pool admits.
+
+use std::sync::Arc;
+
+use crate::{
+    lease::{
+        holder::Leases,
+        ledger::{BUCKET_MS, HolderMode},
+        promises::Inherited,
+    },
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{Resource, ResourceOptions, supply::Source, watch_list::apart},
+    types::{Amount, Claims, HolderKind, Millis, Principal, Sum, readable},
+};
+
+#[derive(Debug)]
+pub struct HolderCopy {
+    id: Arc<str>,
+    kind: HolderKind,
+    claims: Claims,
+    leases: Leases,
+    mode: HolderMode,
+    due: Amount,
+}
+
+/// A resource under other settings, with the holders that were copied to it.
+pub struct Forecast {
+    resource: Resource,
+    at: Millis,
+    learning: Option<Millis>,
+    capacity_before: Amount,
+    due_before: Vec<(u32, Amount)>,
+}
+
+/// The state of a resource under other settings if wants stay the same.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForecastReport {
+    /// The capacity before and after. A report of load counts in both.
+    pub capacity: (Amount, Amount),
+    /// Holders, and the clients that they stand for.
+    pub holders: usize,
+    pub subclients: u64,
+    pub wants: Sum,
+    pub held: Sum,
+    /// The sum of all dues, before and after. What a pool will admit is not foreseen.
+    pub due: (Sum, Option<Sum>),
+    pub gains: ChangeTotals,
+    pub losses: ChangeTotals,
+    /// The amount held beyond the new capacity. No holder gets more before this has ended.
+    pub over: Sum,
+    /// The amount that holders have beyond their new dues. Others get it when it was confirmed away or has ended.
+    pub beyond: Sum,
+    /// Inherited leases that nobody has claimed. Others get them when they were claimed or have ended.
+    pub unnamed: Sum,
+    /// When both have ended at the latest, from now; zero if there is nothing.
+    pub until: Millis,
+    /// The rest of learning mode.
+    pub learning: Millis,
+    /// Holders whose due changes, the most changed first.
+    pub changes: Vec<DueChange>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ChangeTotals {
+    pub holders: usize,
+    pub amount: Sum,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct DueChange {
+    pub id: Arc<str>,
+    pub kind: HolderKind,
+    /// Clients it stands for.
+    pub subclients: u64,
+    pub wants: Amount,
+    pub held: Amount,
+    pub before: Amount,
+    pub after: Amount,
+}
+
+/// Copies of up to `limit` holders from slot `from` on, and the slot to continue from.
+pub fn copy_holders(resource: &Resource, now: Millis, from: usize, limit: usize) -> (Vec<HolderCopy>, Option<usize>) {
+    let (mut terms, mut page) = (Vec::new(), Vec::new());
+    for (slot, holder) in
+        resource.book.ledger().iter_from(from).filter(|(slot, _)| !resource.book.ledger().is_inherited(*slot))
+    {
+        if page.len() == limit {
+            return (page, Some(slot as usize));
+        }
+        page.push(HolderCopy {
+            id: Arc::clone(&holder.id),
+            kind: holder.kind,
+            claims: holder.claims.clone(),
+            leases: holder.leases.clone(),
+            mode: holder.mode(),
+            due: resource.due_now(slot, now, &mut terms),
+        });
+    }
+    (page, None)
+}
+
+impl Forecast {
+    /// Begins a forecast. `None` below a parent, which determines capacity and settings.
+    pub fn begin(of: &Resource, now: Millis, settings: Settings) -> Option<Forecast> {
+        if of.has_parent() {
+            return None;
+        }
+        let inherited = of.book.inherited_slot().map(|slot| Inherited {
+            total: of.book.unclaimed(),
+            wants: of.book.ledger().holder(slot).claims.clone(),
+            newest: None,
+            until: of.book.inherited_until().unwrap_or(now),
+            ..Inherited::default()
+        });
+        let mut resource = Resource::new(ResourceOptions {
+            settings: of.settings.clone(),
+            source: Source::Own,
+            epoch: of.book.epoch(),
+            since: now,
+            learning_until: now,
+            inherited,
+            max_holders: usize::MAX,
+            seed: of.seed,
+        });
+        resource.capacity_inputs = of.capacity_inputs.clone();
+        resource.configure(settings);
+        let learning = of.is_learning(now).then_some(of.book.learning_until());
+        let (capacity_before, due_before) = (of.settings.capacity, Vec::new());
+        Some(Forecast { resource, at: now, learning, capacity_before, due_before })
+    }
+
+    /// Adds a holder. If it is known already, it has left and come back while the pages were taken, and counts once.
+    pub fn add(&mut self, copy: HolderCopy) {
+        let HolderCopy { id, kind, claims, leases, mode, due } = copy;
+        let resource = &mut self.resource;
+        if resource.book.ledger().find(kind, &id).is_some() {
+            return;
+        }
+        let mut claims = resource.counted(kind, mode == HolderMode::UnderstandsTerms, claims);
+        resource.settings.put_rule(kind, &id, &mut claims);
+        if let Some(most) = resource.settings.max_priority {
+            // A child node gets the rules, and caps the claims of its own clients.
+            claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
+        }
+        let slot = resource.book.add_holder(kind, id, Principal::NONE);
+        resource.book.set_mode(slot, mode);
+        resource.allocation.insert(slot, &claims);
+        resource.book.set_claims(slot, claims);
+        resource.book.put_leases(slot, leases, self.at);
+        self.due_before.push((slot, due));
+    }
+
+    /// What becomes of the resource, with up to `most` of the holders whose due changes.
+    pub fn finish(mut self, most: usize) -> ForecastReport {
+        self.resource.deal_units(self.at);
+        let (resource, now) = (&self.resource, self.at);
+        let sums = resource.sums();
+        let capacity = resource.settings.capacity;
+        let is_bounded = resource.is_bounded();
+        let is_foreseen = resource.settings.kind != AlgorithmKind::PriorityPool;
+        let mut foreseen = ForecastReport {
+            capacity: (self.capacity_before, capacity),
+            holders: self.due_before.len(),
+            subclients: sums.subclients,
+            wants: sums.wants,
+            held: sums.held,
+            due: (self.due_before.iter().map(|(_, due)| *due).collect(), is_foreseen.then_some(Sum::ZERO)),
+            gains: ChangeTotals::default(),
+            losses: ChangeTotals::default(),
+            over: if is_bounded { (sums.held - capacity.into()).max(Sum::ZERO) } else { Sum::ZERO },
+            beyond: Sum::ZERO,
+            unnamed: Sum::ZERO,
+            until: Millis(0),
+            learning: self.learning.map_or(Millis(0), |until| until.since(now)),
+            changes: Vec::new(),
+        };
+        if is_foreseen {
+            self.divide(&mut foreseen, is_bounded, most);
+        }
+        foreseen
+    }
+
+    fn divide(&self, foreseen: &mut ForecastReport, is_bounded: bool, most: usize) {
+        let (resource, now, mut terms) = (&self.resource, self.at, Vec::new());
+        let (mut all, mut until) = (Sum::ZERO, None);
+        let mut changed = Vec::new();
+        for (slot, before) in &self.due_before {
+            let after = resource.due_now(*slot, now, &mut terms);
+            all += after;
+            if apart(after, *before) {
+                let moved = if after > *before { &mut foreseen.gains } else { &mut foreseen.losses };
+                moved.holders += 1;
+                moved.amount += after.max(*before).saturating_sub(after.min(*before));
+                changed.push((*slot, *before, after));
+            }
+            let leases = &resource.book.ledger().holder(*slot).leases;
+            let beyond = leases.held(now).saturating_sub(after);
+            if is_bounded && beyond > Amount::ZERO {
+                foreseen.beyond += beyond;
+                until = until.max(Some(leases.last_above(after, now)));
+            }
+        }
+        if is_bounded && resource.book.unclaimed() > Amount::ZERO {
+            foreseen.unnamed = resource.book.unclaimed().into();
+            until = until.max(resource.book.inherited_until());
+        }
+        // Ends are noticed with this delay.
+        foreseen.until = until.map_or(Millis(0), |until| until.plus(Millis(BUCKET_MS)).since(now));
+        foreseen.due.1 = Some(all);
+        let by = |(_, before, after): &(u32, Amount, Amount)| (after.get() - before.get()).abs();
+        changed.sort_by(|one, other| by(other).total_cmp(&by(one)));
+        changed.truncate(most);
+        foreseen.changes = changed.into_iter().map(|changed| self.change(changed)).collect();
+    }
+
+    fn change(&self, (slot, before, after): (u32, Amount, Amount)) -> DueChange {
+        let holder = self.resource.book.ledger().holder(slot);
+        DueChange {
+            id: Arc::clone(&holder.id),
+            kind: holder.kind,
+            subclients: holder.subclients(),
+            wants: holder.wants().floor(),
+            held: holder.leases.held(self.at),
+            before,
+            after,
+        }
+    }
+}
+
+impl ForecastReport {
+    /// What has to end before dues are what they will be, and what is not foreseen.
+    pub fn sentences(&self) -> Vec<String> {
+        let said = |sum: Sum| (sum > Sum::ZERO).then(|| readable(sum.get()));
+        let end = self.until.0.div_ceil(1000);
+        let mut all = Vec::new();
+        if self.due.1.is_none() {
+            all.push("a pool decides as requests come: what each client would be due is not foreseen".to_owned());
+        }
+        all.extend(
+            said(self.over).map(|over| {
+                format!("{over} more is held than there would be: until that has ended no client gets more")
+            }),
+        );
+        all.extend(said(self.beyond).map(|beyond| {
+            format!(
+                "{beyond} is held by clients that would be due less: others get it as those confirm, in {end} s at the \
+                 latest"
+            )
+        }));
+        all.extend(said(self.unnamed).map(|unnamed| {
+            format!(
+                "{unnamed} of what earlier masters promised has not been named by its holders yet: they get it back as \
+                 they ask, and others what is left of it, in {end} s at the latest"
+            )
+        }));
+        if self.learning.0 > 0 {
+            let left = self.learning.0.div_ceil(1000);
+            all.push(format!("its master still learns for {left} s: it divides after that"));
+        }
+        all
+    }
+}

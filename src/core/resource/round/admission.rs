@@ -1,0 +1,291 @@
+//! Admission of a request: checks its name, its place and its pace, applies what it says about leases, and inserts what
+//! it wants.
+
+use std::{num::NonZeroU32, sync::Arc};
+
+use crate::{
+    lease::{
+        confirm::{Entitlement, LeaseConditions, LeftOut, Rejection},
+        inherited::InheritedChange,
+        ledger::{Asked, Holder, NOT_WATCHED},
+    },
+    resource::{Answer, Ask, Resource, names::NameDecision},
+    types::{Amount, Claim, Claims, HolderKind, Millis, Now, Sum, further, wanted},
+};
+
+/// The priority at which Doorman's servers report all of their clients.
+const DOORMAN_PRIORITY: i16 = 1;
+/// A request that changes wants by more than this part of them is never too soon.
+const WANTS_CHANGED: f64 = 0.1;
+
+impl Resource {
+    /// Completes a request whose wants could not be read with the last known wants of its holder. If the holder is not
+    /// known here but has a lease, the claims in the request count, so that leases of earlier masters are not
+    /// forgotten. `None`: nothing is known of it.
+    #[cold]
+    pub(super) fn with_wants(&self, mut ask: Ask, now: Now) -> Option<Ask> {
+        match self.book.ledger().find(ask.kind, &ask.id) {
+            Some(slot) => ask.claims = self.book.ledger().holder(slot).claims.clone(),
+            None if ask.has.is_some_and(|has| has.expiry_time >= now.unix) => {}
+            None => return None,
+        }
+        Some(ask)
+    }
+
+    /// Applies what the request says about leases, then inserts its claims. Returns the slot of its holder and the bounds
+    /// of the grant.
+    pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<(u32, Entitlement), Answer> {
+        self.check_name(&ask, now.at)?;
+        let known = self.book.ledger().find(ask.kind, &ask.id);
+        self.find_place(known, &ask)?;
+        let slot = known.unwrap_or_else(|| self.newcomer(&ask));
+        let (length, refresh) = self.lengths(now.at);
+        let entitled = self.apply_has(slot, known.is_none(), &ask, length, now)?;
+        if known.is_some() && self.is_too_soon(self.book.ledger().holder(slot), &ask, now.at) {
+            self.counters.too_soon += 1;
+            return Err(Answer::TooSoon);
+        }
+        // A lease that has ended does not count. The rounding of the wire is allowed for.
+        let live = ask.has.filter(|has| has.expiry_time >= now.unix);
+        let claimed = live.map_or(Amount::ZERO, |has| has.capacity);
+        self.book.set_mode(slot, ask.mode());
+        self.pool_absorbs(slot, &ask, claimed);
+        self.put_claims(slot, ask);
+        let interval = interval_of(self.align_to_rotation(refresh, slot, now.at));
+        self.book.note_request(slot, Asked { at: now.at, interval }, self.last_round.sub_round);
+        Ok((slot, entitled))
+    }
+
+    /// Rounds wants down to whole units.
+    fn whole_claims(&self, claims: &mut Claims) {
+        if self.settings.whole_units {
+            claims.iter_mut().for_each(|claim| claim.wants = claim.wants.floor());
+        }
+    }
+
+    fn newcomer(&mut self, ask: &Ask) -> u32 {
+        let slot = self.book.add_holder(ask.kind, Arc::clone(&ask.id), ask.charged_to.principal);
+        self.last_round.newcomers.push(slot);
+        slot
+    }
+
+    /// Checks the limits. A known holder may always ask for what needs no additional place.
+    fn find_place(&mut self, known: Option<u32>, ask: &Ask) -> Result<(), Answer> {
+        let taken = known.map_or(0, |slot| 1 + further(&self.book.ledger().holder(slot).claims));
+        let needed = 1 + further(&ask.claims);
+        if needed <= taken {
+            return Ok(());
+        }
+        if self.book.ledger().places() - taken + needed > self.limits.max_holders {
+            self.counters.full += 1;
+            return Err(Answer::Full);
+        }
+        if ask.charged_to.is_full {
+            self.counters.share_full += 1;
+            return Err(Answer::ShareFull);
+        }
+        Ok(())
+    }
+
+    fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {
+        let Some(asked) = holder.asked else { return false };
+        if ask.understands_terms() {
+            // A child node asks early only if that matters to its own holders.
+            return false;
+        }
+        let least = self.settings.min_request_interval.min(Millis(u64::from(asked.interval.get()) / 2));
+        now.since(asked.at) < least
+            && !self.watch_list.is_hinted(holder.watch)
+            && ask.has.is_some_and(|has| holder.leases.echoes_newest(&has))
+            && !changed(&holder.claims, &self.counted(ask.kind, ask.understands_terms(), ask.claims.clone()))
+    }
+
+    fn put_claims(&mut self, slot: u32, ask: Ask) {
+        let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims);
+        let old = &self.book.ledger().holder(slot).claims;
+        match old.first() {
+            Some(old) => claims.iter_mut().for_each(|claim| claim.rule = old.rule),
+            None => self.settings.put_rule(ask.kind, &ask.id, &mut claims),
+        }
+        if *old != claims {
+            self.allocation.remove(slot, old);
+            self.allocation.insert(slot, &claims);
+            self.book.set_claims(slot, claims);
+        }
+    }
+
+    /// The claims as they count here. The priority of a client is capped by the template; a child node has capped the
+    /// priorities of its own clients. Doorman's servers report no priorities. Wants are whole if units are whole.
+    pub(in crate::resource) fn counted(&self, kind: HolderKind, understands_terms: bool, mut claims: Claims) -> Claims {
+        let (most, of_doorman) = (self.settings.max_priority, self.settings.doorman_priority);
+        match kind {
+            HolderKind::Client => {
+                if let Some(most) = most {
+                    claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
+                }
+            }
+            // Only the template can grant minimums.
+            HolderKind::Node if claims.iter().any(|claim| claim.is_minimum) && !self.settings.heeds_minimums() => {
+                claims.retain(|claim| !claim.is_minimum);
+            }
+            // Child nodes that do not know pools take no part in one.
+            HolderKind::Node if understands_terms || self.pool.is_some() => {}
+            HolderKind::Node => {
+                let reported = claims.iter_mut().filter(|claim| claim.priority == DOORMAN_PRIORITY);
+                reported.for_each(|claim| claim.priority = of_doorman);
+            }
+        }
+        self.whole_claims(&mut claims);
+        claims
+    }
+
+    /// Makes the instance that asks the owner of its name, or says why not ([`NameOwners`]).
+    fn check_name(&mut self, ask: &Ask, now: Millis) -> Result<(), Answer> {
+        let (HolderKind::Node, Some(instance)) = (ask.kind, ask.instance) else { return Ok(()) };
+        let name = &ask.id;
+        match self.names.check(name, instance, &self.book, self.pool.is_some(), now) {
+            NameDecision::Continues => {}
+            NameDecision::Displaces(id) => {
+                self.displace(name, &id);
+            }
+            NameDecision::Returns { displaced, returning } => {
+                let is_watched = self.displace(name, &displaced);
+                if let Some(slot) = self.book.ledger().find(HolderKind::Node, &returning) {
+                    self.book.rename(slot, Arc::clone(name));
+                }
+                if is_watched {
+                    self.watch(HolderKind::Node, name);
+                }
+            }
+            NameDecision::Stale => {
+                self.counters.stale += 1;
+                return Err(Answer::Stale);
+            }
+            NameDecision::Refused => {
+                self.counters.name_taken += 1;
+                return Err(Answer::NameTaken);
+            }
+        }
+        Ok(())
+    }
+
+    /// Renames the record of a name, if there is one, and removes its claims. Returns whether its holder was watched.
+    fn displace(&mut self, name: &str, id: &Arc<str>) -> bool {
+        let Some(slot) = self.book.ledger().find(HolderKind::Node, name) else { return false };
+        let (claims, watch) = self.book.detach(slot);
+        self.forget(slot, &claims, watch);
+        self.book.rename(slot, Arc::clone(id));
+        watch != NOT_WATCHED
+    }
+
+    /// Applies what `ask` says about leases to the holder in `slot`. Returns the bounds of the grant, or the answer if the
+    /// request goes no further. `length`: of a lease given now.
+    fn apply_has(
+        &mut self,
+        slot: u32,
+        is_new: bool,
+        ask: &Ask,
+        length: Millis,
+        now: Now,
+    ) -> Result<Entitlement, Answer> {
+        let stated = ask.lease_statement();
+        let conditions = LeaseConditions {
+            is_bounded: self.is_bounded(),
+            has_parent: self.has_parent(),
+            is_pool: self.pool.is_some(),
+            capacity: self.settings.capacity,
+            reuse: self.settings.reuse,
+            lease: self.settings.lease,
+            length,
+        };
+        let before = self.book.unclaimed_record();
+        let mut applied = self.book.apply_statement(slot, &stated, &conditions, now);
+        if applied.is_ok() && is_new {
+            let knows_nothing = !self.book.has_inherited();
+            if self.is_unaccounted(slot, ask, now) && knows_nothing && self.learn_again(now.at) {
+                applied = self.book.apply_statement(slot, &stated, &conditions, now);
+            }
+        }
+        let may_have_more = applied.is_ok() && self.book.may_have_more(slot, is_new, &stated, &conditions, now.at);
+        if applied.is_ok() && is_new {
+            let live = ask.has.filter(|has| ask.drops_late || has.expiry_time >= now.unix).map(|has| has.capacity);
+            let amount = live.or(self.book.lapsed_claim(&stated).map(|(_, had)| had));
+            if amount.is_some() || may_have_more {
+                self.replace_inherited_share(ask, amount.unwrap_or_default());
+            }
+        }
+        // An outstanding amount counts even if the request is ignored.
+        self.book.recount(slot, now.at);
+        if self.book.unclaimed_record() != before {
+            self.apply_change(InheritedChange::Amount);
+        }
+        let entitled = applied.map_err(|rejection| match rejection {
+            Rejection::Stale => {
+                self.counters.stale += 1;
+                Answer::Stale
+            }
+            Rejection::NotYet => Answer::NotYet,
+        })?;
+        self.book.cover_outstanding(slot);
+        Ok(if may_have_more { Entitlement { left_out: LeftOut::IfShort, ..entitled } } else { entitled })
+    }
+
+    /// Whether a new holder has a lease that this master did not give and no earlier one promised.
+    fn is_unaccounted(&mut self, slot: u32, ask: &Ask, now: Now) -> bool {
+        let Some(has) = ask.has.filter(|has| has.expiry_time >= now.unix) else { return false };
+        let is_ours = has.token.is_some_and(|token| self.book.issued(token));
+        if is_ours || has.capacity <= self.book.ledger().holder(slot).leases.claimed() {
+            return false;
+        }
+        if self.is_learning(now.at) {
+            self.counters.learning_excess += 1;
+            return false;
+        }
+        self.counters.unaccounted += 1;
+        true
+    }
+
+    /// Enters learning mode once more: a holder has a lease that this master did not give and no earlier one promised,
+    /// so promises were lost, and others may have such leases, too. The resource learns until all of them have ended.
+    /// That moment is the same for every such report, so false reports can delay decisions once in the life of a
+    /// master, not repeatedly.
+    fn learn_again(&mut self, now: Millis) -> bool {
+        let until = self.settings.last_lease_over(self.book.since());
+        let learns = self.book.keeps_promises() && now < until;
+        if learns {
+            self.book.learn_until(self.book.learning_until().max(until));
+            self.assume_lent(until);
+        }
+        learns
+    }
+
+    /// A holder of earlier masters states its own wants: its part of the inherited wants is over. It wanted no less than
+    /// it was given.
+    fn replace_inherited_share(&mut self, ask: &Ask, amount: Amount) {
+        let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims.clone());
+        self.settings.put_rule(ask.kind, &ask.id, &mut claims);
+        if let [only] = &mut claims[..] {
+            only.wants = only.wants.max(amount);
+        }
+        for claim in wanted(&claims) {
+            let division = self.allocation.division();
+            let change = self.book.lower_inherited_wants(&division.ruled(claim), |priority| division.band(priority));
+            if let Some(change) = change {
+                self.replace_inherited_wants(&change);
+            }
+        }
+    }
+}
+
+/// Whether the wants of a holder have changed enough for an answer before the minimum request interval.
+fn changed(old: &[Claim], new: &[Claim]) -> bool {
+    let wants = |claims: &[Claim]| wanted(claims).map(|claim| claim.wants).collect::<Sum>().get();
+    let shape = |claims: &[Claim]| claims.iter().map(|claim| (claim.priority, claim.subclients)).collect::<Vec<_>>();
+    let (was, is) = (wants(old), wants(new));
+    (is - was).abs() > was * WANTS_CHANGED || (old != new && shape(old) != shape(new))
+}
+
+/// The form in which records keep a refresh interval.
+pub(super) fn interval_of(refresh: Millis) -> NonZeroU32 {
+    u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
+}

@@ -1,0 +1,10 @@
+//! Which share of the capacity is due: priorities, client rules, whole units, very large and very small amounts, and the
+//! shares of principals.
+
+mod clients;
+mod numbers;
+mod priorities;
+mod shares;
+mod units;
+
+use super::*;

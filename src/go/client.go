@@ -1,0 +1,574 @@
+package leaseway
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leaseway/leaseway/src/go/internal/limiter"
+	"github.com/leaseway/leaseway/src/go/internal/session"
+	"github.com/leaseway/leaseway/src/go/internal/transport"
+)
+
+const (
+	// resourcesPerRequest is the bound of servers.
+	resourcesPerRequest = 1000
+
+	// minEstimateInterval is the minimum time between estimates of demand that are due to waiting callers.
+	minEstimateInterval = 100 * time.Millisecond
+
+	// firstRequestDelay delays the first request for a resource, because a first caller commonly arrives right after
+	// opening.
+	firstRequestDelay = 5 * time.Millisecond
+)
+
+// Client is a client of a Leaseway (or Doorman) node. It keeps the leases of open resources alive, in a goroutine of its
+// own. All methods may be called by several goroutines at the same time.
+//
+// Close it when it is no longer needed, so that its leases go to other clients at once.
+type Client struct {
+	id      string
+	mode    Mode
+	log     *slog.Logger
+	observe func(LeaseChange)
+	start   time.Time
+	stats   counters
+	// wakeup and pressure tell the driver of changes by handles, and of callers that have to wait at a limiter.
+	wakeup   chan struct{}
+	pressure chan struct{}
+	// done is closed when the driver has ended.
+	done chan struct{}
+
+	mu      sync.Mutex
+	clock   *transport.Clock
+	session *session.Session
+	opened  map[string]*opened
+	// closing: no resources can be opened. leaving: nothing is wanted, only releases are sent.
+	closing bool
+	leaving bool
+	// estimateAt is when to estimate all demands next, and estimated when that was done last.
+	estimateAt time.Duration
+	estimated  time.Duration
+	// scheduled has earlier estimates of single resources. An entry counts if it has the time of its resource.
+	scheduled estimates
+	lastError string
+}
+
+// Dial returns a client of the node with a server at endpoint, which is HOST:PORT, or https://HOST:PORT for TLS. The
+// default port is 5100. It connects in the background and keeps trying, so an unreachable server is not an error: see
+// [Client.Ready].
+func Dial(endpoint string, options ...Option) (*Client, error) {
+	s := settings{endpoints: []string{endpoint}, pace: session.DefaultPace()}
+	for _, option := range options {
+		option.applyToClient(&s)
+	}
+	return dial(&s)
+}
+
+func dial(s *settings) (*Client, error) {
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	if s.id == "" {
+		s.id = uniqueID()
+	}
+	if err := checkID("id of the client", s.id); err != nil {
+		return nil, err
+	}
+	if s.pace.Deadline <= 0 {
+		return nil, &OptionError{"deadline", fmt.Sprintf("%v is not positive", s.pace.Deadline)}
+	}
+	dialer, addresses, err := newDialer(s)
+	if err != nil {
+		return nil, err
+	}
+	seed := rand.Uint64()
+	if s.seed != nil {
+		seed = *s.seed
+	}
+	clock := transport.StartClock()
+	client := &Client{
+		id:       s.id,
+		mode:     s.mode,
+		log:      s.log.With("client", s.id),
+		observe:  s.observe,
+		start:    clock.Start,
+		wakeup:   make(chan struct{}, 1),
+		pressure: make(chan struct{}, 1),
+		done:     make(chan struct{}),
+		clock:    clock,
+		session: session.New(session.Settings{
+			Endpoints:           addresses,
+			Pace:                s.pace,
+			ResourcesPerRequest: resourcesPerRequest,
+			Seed:                seed,
+		}),
+		opened:     map[string]*opened{},
+		estimateAt: session.Never,
+	}
+	driver := &driver{client: client, dialer: dialer, deadline: s.pace.Deadline, outage: outage{now: time.Now}}
+	if !s.noHints {
+		driver.hints = transport.NewHints(s.id, client.log)
+	}
+	go driver.run()
+	return client, nil
+}
+
+func newDialer(s *settings) (*transport.Dialer, []string, error) {
+	var endpoints []transport.Endpoint
+	var addresses []string
+	for _, text := range s.endpoints {
+		endpoint, err := transport.ParseEndpoint(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		endpoints = append(endpoints, endpoint)
+		addresses = append(addresses, endpoint.Address)
+	}
+	secured, err := transport.OverTLS(endpoints, s.tls != nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	dialer := &transport.Dialer{ClearToken: s.clearToken, DialContext: s.dial, UserAgent: "leaseway-go/" + Version}
+	if secured {
+		dialer.TLS = s.tls
+		if dialer.TLS == nil {
+			dialer.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+	}
+	switch {
+	case s.token != "" && s.tokenFile != "":
+		return nil, nil, &OptionError{"token", "it is set as well as a file with a token: set one of them"}
+	case s.token != "":
+		dialer.Token, err = transport.NewToken(s.token)
+	case s.tokenFile != "":
+		dialer.Token, err = transport.NewTokenFile(s.tokenFile, s.log)
+	}
+	return dialer, addresses, err
+}
+
+var (
+	firstID = uint64(rand.Uint32())
+	nextID  atomic.Uint64
+)
+
+// uniqueID returns a unique HOST:PID:NUMBER. Numbers start at random, because processes in containers with the same host
+// name may have the same PID.
+func uniqueID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s:%d:%d", host[:min(len(host), 200)], os.Getpid(), firstID+nextID.Add(1))
+}
+
+// ID returns the id of the client.
+func (c *Client) ID() string { return c.id }
+
+// Rate opens a resource as a rate: permits per second.
+func (c *Client) Rate(name string, options ...ResourceOption) (*Rate, error) {
+	o, err := c.open(name, kindRate, options)
+	if err != nil {
+		return nil, err
+	}
+	return &Rate{Resource: Resource{opened: o}, limiter: o.rate}, nil
+}
+
+// Gauge opens a resource as a gauge: permits in use at the same time.
+func (c *Client) Gauge(name string, options ...ResourceOption) (*Gauge, error) {
+	o, err := c.open(name, kindGauge, options)
+	if err != nil {
+		return nil, err
+	}
+	return &Gauge{Resource: Resource{opened: o}, limiter: o.gauge}, nil
+}
+
+// Share opens a resource without a limiter. The caller has to respect its capacity, and may report its usage. The wants
+// are fixed.
+func (c *Client) Share(name string, wants float64, options ...ResourceOption) (*Share, error) {
+	o, err := c.open(name, kindPlain, append(slices.Clip(options), WithWants(wants)))
+	if err != nil {
+		return nil, err
+	}
+	return &Share{Resource: Resource{opened: o}}, nil
+}
+
+func (c *Client) open(name, kind string, options []ResourceOption) (*opened, error) {
+	if err := checkID("name of the resource", name); err != nil {
+		return nil, err
+	}
+	s := resourceSettings{mode: c.mode, maxDebt: limiter.DefaultMaxDebt}
+	for _, option := range options {
+		option.applyToResource(&s)
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	if s.wants != nil {
+		if err := checkWants(*s.wants); err != nil {
+			return nil, err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil, ErrClosed
+	}
+	if known := c.opened[name]; known != nil {
+		if known.kind != kind {
+			return nil, &KindError{name, known.kind, kind}
+		}
+		// The lock keeps closeResource from removing it meanwhile.
+		known.refs.Add(1)
+		return known, nil
+	}
+	o := c.newOpened(name, kind, &s)
+	c.opened[name] = o
+	now, _ := c.clock.Now()
+	c.want(now, o)
+	if o.estimatesWants() {
+		c.session.Postpone(name, now+firstRequestDelay)
+	}
+	c.session.ReportAgain(name)
+	notify(c.wakeup)
+	return o, nil
+}
+
+func (c *Client) newOpened(name, kind string, s *resourceSettings) *opened {
+	o := &opened{
+		client:     c,
+		id:         name,
+		kind:       kind,
+		mode:       s.mode,
+		priority:   s.priority,
+		usable:     session.Usable{Basis: session.Unknown, Until: session.Never},
+		changed:    make(chan struct{}),
+		estimateAt: session.Never,
+	}
+	o.refs.Store(1)
+	o.effectivePriority.Store(s.priority)
+	onPressure := func() { notify(c.pressure) }
+	switch kind {
+	case kindRate:
+		o.rate = limiter.NewRate(c.start, s.burst, s.maxDebt, onPressure)
+	case kindGauge:
+		o.gauge = limiter.NewGauge(c.start, onPressure)
+	}
+	if s.wants != nil {
+		o.fixed = *s.wants
+	} else {
+		o.demand = limiter.NewDemand(kind == kindGauge)
+	}
+	return o
+}
+
+// closeResource is called when the last reference of a resource was dropped.
+func (c *Client) closeResource(o *opened) {
+	c.mu.Lock()
+	if o.refs.Load() > 0 || c.opened[o.id] != o {
+		c.mu.Unlock()
+		return
+	}
+	delete(c.opened, o.id)
+	c.mu.Unlock()
+	// Close the limiter before releasing the lease.
+	o.closeLimiter()
+	c.mu.Lock()
+	if c.opened[o.id] == nil {
+		c.session.Release(o.id)
+	}
+	c.mu.Unlock()
+	notify(c.wakeup)
+}
+
+func (c *Client) record(id string, capacity float64) {
+	if c.observe != nil {
+		c.observe(LeaseChange{At: time.Now(), Client: c.id, Resource: id, Capacity: capacity})
+	}
+}
+
+// demandChanged updates the demand for a resource. It is sent at once if it has changed enough.
+func (c *Client) demandChanged(o *opened) {
+	c.mu.Lock()
+	now, _ := c.clock.Now()
+	if c.opened[o.id] == o {
+		c.want(now, o)
+	}
+	c.mu.Unlock()
+	notify(c.wakeup)
+}
+
+func (c *Client) now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, _ := c.clock.Now()
+	return now
+}
+
+func (c *Client) lease(id string) (capacity float64, left time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, _ := c.clock.Now()
+	if lease := c.session.Lease(now, id); lease != nil {
+		return lease.Capacity, lease.End - now
+	}
+	return 0, 0
+}
+
+// Close releases all leases, and waits until that is done or has failed once; then they expire. That takes at most the
+// deadline of a request, or twice that if a request is in flight. Callers that wait at a limiter get [ErrClosed]. Close is
+// idempotent.
+func (c *Client) Close() error {
+	c.beginClosing()
+	<-c.done
+	return nil
+}
+
+func (c *Client) beginClosing() {
+	c.mu.Lock()
+	c.closing = true
+	all := c.opened
+	c.opened = map[string]*opened{}
+	c.mu.Unlock()
+	for _, o := range all {
+		o.closeLimiter()
+	}
+	c.mu.Lock()
+	c.leaving = true
+	c.session.ReleaseAll()
+	c.mu.Unlock()
+	notify(c.wakeup)
+}
+
+// Ready waits until every open resource has a lease. A fallback capacity does not count. If the context ends first, the
+// error is a [NotReadyError], which says which resources have no lease, and why.
+func (c *Client) Ready(ctx context.Context) error { return c.ready(ctx, nil) }
+
+func (c *Client) ready(ctx context.Context, only *opened) error {
+	c.mu.Lock()
+	var awaited []*opened
+	for _, o := range c.opened {
+		if only == nil || only == o {
+			awaited = append(awaited, o)
+		}
+	}
+	isOpen := !c.closing && (only == nil || len(awaited) > 0)
+	c.mu.Unlock()
+	if !isOpen {
+		return ErrClosed
+	}
+	var cause error
+	for i := 0; i < len(awaited) && cause == nil; {
+		usable, changed := awaited[i].current()
+		if usable.Basis == session.Leased {
+			i++
+			continue
+		}
+		select {
+		case <-changed:
+			if awaited[i].refs.Load() <= 0 {
+				// A resource that was closed meanwhile does not count.
+				i++
+			}
+		case <-c.done:
+			cause = ErrClosed
+		case <-ctx.Done():
+			cause = ctx.Err()
+		}
+	}
+	if cause == nil {
+		return nil
+	}
+	return c.notReady(awaited, cause)
+}
+
+func (c *Client) notReady(awaited []*opened, cause error) error {
+	e := &NotReadyError{cause: cause}
+	c.mu.Lock()
+	switch {
+	case cause == ErrClosed:
+		e.Why = "the client was closed"
+	case c.session.Failures() > 0:
+		e.Why = c.lastError
+	default:
+		e.Why = fmt.Sprintf("no request has failed, and %s has not answered yet", c.session.Target())
+	}
+	c.mu.Unlock()
+	for _, o := range awaited {
+		if usable, _ := o.current(); usable.Basis != session.Leased {
+			e.Resources = append(e.Resources, o.id)
+		}
+	}
+	if len(e.Resources) == 0 {
+		return nil
+	}
+	slices.Sort(e.Resources)
+	return e
+}
+
+// want updates the demand for a resource. The lock must be held.
+func (c *Client) want(now time.Duration, o *opened) {
+	wants := o.wants(now)
+	if lease := c.session.Lease(now, o.id); lease != nil && wants.Outstanding <= lease.Capacity {
+		wants.Outstanding = 0
+	}
+	isUrgent := c.session.Want(now, o.id, wants, session.Mode(o.mode))
+	if wants.Outstanding > 0 || isUrgent && o.isUnderPressure() {
+		c.estimateSoon(now)
+	}
+	if at, soon := o.nextSampleAt(); soon {
+		if at = max(at, now+minEstimateInterval); at < o.estimateAt {
+			o.estimateAt = at
+			heap.Push(&c.scheduled, estimate{at, o})
+		}
+	}
+}
+
+// estimateSoon estimates all demands at this time, or a little later. The lock must be held.
+func (c *Client) estimateSoon(at time.Duration) {
+	c.estimateAt = min(c.estimateAt, max(at, c.estimated+minEstimateInterval))
+}
+
+// dueEstimates returns the resources whose demands to estimate now: all of them if callers wait at some, else those of
+// the next request and those that are scheduled. Others are skipped, because there may be a hundred thousand. The lock
+// must be held.
+func (c *Client) dueEstimates(now time.Duration) []*opened {
+	var due []*opened
+	isRequestDue := c.session.IsDue(now)
+	if c.estimateAt <= now || isRequestDue {
+		ids := []string(nil)
+		if c.estimateAt > now {
+			ids = c.session.DueResources(now)
+		}
+		if c.estimateAt <= now || len(ids) == len(c.opened) {
+			// All are estimated. With most clients the next request asks for all resources.
+			c.estimateAt, c.estimated = session.Never, now
+			for _, o := range c.opened {
+				due = append(due, o)
+			}
+		} else {
+			for _, id := range ids {
+				if o := c.opened[id]; o != nil {
+					due = append(due, o)
+				}
+			}
+		}
+	}
+	for len(c.scheduled) > 0 && c.scheduled[0].at <= now {
+		next := heap.Pop(&c.scheduled).(estimate)
+		if next.o.estimateAt == next.at && c.opened[next.o.id] == next.o {
+			next.o.estimateAt = session.Never
+			due = append(due, next.o)
+		}
+	}
+	return due
+}
+
+// nextEstimate returns when to estimate next. The lock must be held.
+func (c *Client) nextEstimate() time.Duration {
+	if len(c.scheduled) == 0 {
+		return c.estimateAt
+	}
+	return min(c.estimateAt, c.scheduled[0].at)
+}
+
+// change is a change of what may be used of a resource.
+type change struct {
+	o      *opened
+	usable session.Usable
+}
+
+// changes returns the changes to apply once the lock is released.
+func (c *Client) changes(now time.Duration) []change {
+	var changes []change
+	c.session.Changes(now, func(id string, usable session.Usable) {
+		if o := c.opened[id]; o != nil {
+			changes = append(changes, change{o, usable})
+		}
+	})
+	return changes
+}
+
+// apply applies changes. Only the driver calls it, so that changes are applied in order.
+func (c *Client) apply(suspended time.Duration, changes []change) {
+	for i := range changes {
+		o, usable := changes[i].o, changes[i].usable
+		before, isOpen := o.apply(suspended, usable)
+		if !isOpen {
+			continue
+		}
+		if usable.Capacity > before.Capacity && o.isUnderPressure() {
+			// With more capacity, more may be wanted.
+			notify(c.pressure)
+		}
+		if before.Basis == session.Leased && usable.Basis == session.Fallback {
+			c.stats.leasesEnded.Add(1)
+			c.log.Warn("a lease has ended and could not be renewed", "resource", o.id, "capacity", usable.Capacity)
+		}
+	}
+}
+
+// describeFallback describes what may be used while no server answers, for the log.
+func (c *Client) describeFallback() string {
+	const maxNamed = 5
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, _ := c.clock.Now()
+	var described []string
+	for id, o := range c.opened {
+		if len(described) == maxNamed {
+			described = append(described, fmt.Sprintf("%d resources more", len(c.opened)-maxNamed))
+			break
+		}
+		if lease := c.session.Lease(now, id); lease != nil {
+			described = append(described, fmt.Sprintf("%q may use its lease of %g for another %d s, then mode %s decides",
+				id, lease.Capacity, int((lease.End-now).Seconds()), o.mode))
+			continue
+		}
+		usable, _ := c.session.Usable(now, id)
+		described = append(described, fmt.Sprintf("%q may use %g (mode %s)", id, usable.Capacity, o.mode))
+	}
+	if len(described) == 0 {
+		return "nothing is wanted"
+	}
+	return strings.Join(described, ", ")
+}
+
+// notify wakes the receiver of a channel that holds one notification.
+func notify(channel chan struct{}) {
+	select {
+	case channel <- struct{}{}:
+	default:
+	}
+}
+
+// estimate is a scheduled estimate of the wants of a resource.
+type estimate struct {
+	at time.Duration
+	o  *opened
+}
+
+// estimates is a heap.
+type estimates []estimate
+
+func (e estimates) Len() int           { return len(e) }
+func (e estimates) Less(i, j int) bool { return cmp.Less(e[i].at, e[j].at) }
+func (e estimates) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *estimates) Push(x any)        { *e = append(*e, x.(estimate)) }
+func (e *estimates) Pop() any {
+	last := len(*e) - 1
+	popped := (*e)[last]
+	(*e)[last] = estimate{}
+	*e = (*e)[:last]
+	return popped
+}

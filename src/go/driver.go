@@ -1,0 +1,385 @@
+package leaseway
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/leaseway/leaseway/src/go/internal/session"
+	"github.com/leaseway/leaseway/src/go/internal/transport"
+)
+
+const (
+	// maxSleep is the longest sleep of the driver, after which it notices a suspend of the machine.
+	maxSleep = time.Second
+
+	// rediscoveryInterval is how often a master is asked for its peers. They change rarely, and a late update does no
+	// harm.
+	rediscoveryInterval = 5 * time.Minute
+
+	// leftOutLogInterval is the minimum time between log lines about left-out resources, because the server names them
+	// with every answer.
+	leftOutLogInterval = time.Minute
+)
+
+// driver is the goroutine of a client. It sends the requests of the session when they are due and reports their outcome.
+type driver struct {
+	client   *Client
+	dialer   *transport.Dialer
+	deadline time.Duration
+	outage   outage
+	// hints is nil if the client does not listen to them.
+	hints *transport.Hints
+	// conn is the connection of the last request.
+	conn *transport.Conn
+	sent *sentRequest
+	// discovered is the connection whose server was asked for its peers last, and discoveredAt when.
+	discovered   *transport.Conn
+	discoveredAt time.Time
+	// leftOutLogged is when it was last logged that the server left resources out.
+	leftOutLogged time.Time
+}
+
+// sentRequest is the request in flight.
+type sentRequest struct {
+	number uint64
+	server string
+	at     time.Time
+	asks   bool
+	cancel context.CancelFunc
+	// usage has the usage that it reported, by resource.
+	usage  map[string]*session.Usage
+	result chan result
+}
+
+type result struct {
+	answer *transport.Answer
+	err    error
+}
+
+// step is what the driver has to do now.
+type step struct {
+	// outgoing is the request to send, or nil.
+	outgoing *session.Outgoing
+	// inFlight is the number of the request whose answer still counts, or 0.
+	inFlight uint64
+	// wait is the time until the next step at the latest.
+	wait time.Duration
+	// watchesPressure: pressure at a limiter requires a step; it does not if demands will be estimated soon anyway.
+	watchesPressure bool
+	finished        bool
+}
+
+func (d *driver) run() {
+	defer d.end()
+	timer := time.NewTimer(maxSleep)
+	defer timer.Stop()
+	for {
+		step := d.client.step()
+		if d.sent != nil && d.sent.number != step.inFlight {
+			d.abandon()
+		}
+		if step.finished {
+			return
+		}
+		if step.outgoing != nil {
+			d.send(step.outgoing)
+		}
+		timer.Reset(min(step.wait, maxSleep))
+		var result <-chan result
+		if d.sent != nil {
+			result = d.sent.result
+		}
+		var hints <-chan transport.Hint
+		if d.hints != nil {
+			hints = d.hints.C
+		}
+		pressure := d.client.pressure
+		if !step.watchesPressure {
+			pressure = nil
+		}
+		select {
+		case result := <-result:
+			d.finish(result)
+		case hint := <-hints:
+			d.client.hinted(hint)
+		case <-pressure:
+			d.client.notePressure()
+		case <-d.client.wakeup:
+		case <-timer.C:
+		}
+	}
+}
+
+// end is called when the session has ended and no lease is renewed any more.
+func (d *driver) end() {
+	if d.hints != nil {
+		d.follow(nil)
+	}
+	d.use(nil)
+	close(d.client.done)
+}
+
+// use makes conn the connection for requests.
+func (d *driver) use(conn *transport.Conn) {
+	before := d.conn
+	d.conn = conn
+	if before != nil && before != conn && (d.hints == nil || d.hints.Following() != before) {
+		before.Close()
+	}
+}
+
+// follow follows the hints of the server behind conn; nil stops.
+func (d *driver) follow(conn *transport.Conn) {
+	before := d.hints.Following()
+	if conn == nil {
+		d.hints.Stop()
+	} else {
+		d.hints.Follow(conn)
+	}
+	if before != nil && before != conn && before != d.conn {
+		before.Close()
+	}
+}
+
+func (d *driver) send(outgoing *session.Outgoing) {
+	ctx, cancel := context.WithTimeout(context.Background(), d.deadline)
+	sent := &sentRequest{
+		number: outgoing.Number,
+		server: outgoing.Target,
+		at:     time.Now(),
+		asks:   len(outgoing.Asks) > 0,
+		cancel: cancel,
+		usage:  map[string]*session.Usage{},
+		result: make(chan result, 1),
+	}
+	d.sent = sent
+	for i := range outgoing.Asks {
+		if usage := outgoing.Asks[i].Demand.Usage; usage != nil {
+			sent.usage[outgoing.Asks[i].ID] = usage
+		}
+	}
+	d.client.stats.requests.Add(1)
+	if d.conn == nil || d.conn.Address != outgoing.Target {
+		conn, err := d.dialer.Connect(outgoing.Target)
+		if err != nil {
+			d.use(nil)
+			sent.result <- result{err: err}
+			return
+		}
+		d.use(conn)
+	}
+	conn := d.conn
+	go func() {
+		answer, err := call(ctx, conn, d.client.id, outgoing, sent.at)
+		sent.result <- result{answer, err}
+	}()
+}
+
+func call(ctx context.Context, conn *transport.Conn, id string, outgoing *session.Outgoing, sent time.Time) (*transport.Answer, error) {
+	if len(outgoing.Releases) > 0 {
+		response, err := conn.ReleaseCapacity(ctx, transport.ReleaseRequest(id, outgoing.Releases))
+		if err != nil {
+			return nil, err
+		}
+		return transport.ReadReleased(response), nil
+	}
+	response, err := conn.GetCapacity(ctx, transport.AskRequest(id, outgoing.Asks))
+	if err != nil {
+		return nil, err
+	}
+	return transport.ReadAnswer(len(outgoing.Asks), response, sent)
+}
+
+// abandon drops the request in flight, which the session has abandoned.
+func (d *driver) abandon() {
+	sent := d.sent
+	d.sent = nil
+	sent.cancel()
+	d.failed(sent, fmt.Sprintf("%s: no answer within %v", sent.server, d.deadline))
+	// The connection may be dead.
+	if d.hints != nil {
+		d.follow(nil)
+	}
+	d.use(nil)
+}
+
+func (d *driver) finish(result result) {
+	sent := d.sent
+	d.sent = nil
+	sent.cancel()
+	switch answer := result.answer; {
+	case result.err != nil:
+		if transport.IsBroken(result.err) {
+			d.use(nil)
+		}
+		d.failed(sent, transport.Explain(sent.server, result.err))
+	case answer.Redirect:
+		d.redirected(sent, answer.Master)
+	default:
+		if sent.asks {
+			if d.hints != nil {
+				d.follow(d.conn)
+			}
+			d.discover()
+		}
+		d.answered(sent, answer)
+	}
+}
+
+func (d *driver) failed(sent *sentRequest, why string) {
+	d.client.stats.requestErrors.Add(1)
+	d.client.log.Debug("request failed", "error", why)
+	d.warn(sent.server, why)
+	// The session has already abandoned a late request, and may have sent another.
+	d.client.report(func(session *session.Session, now time.Duration) { session.Failed(now, sent.number) }, why)
+}
+
+func (d *driver) warn(server, why string) {
+	if message := d.outage.failed(server, why, d.client.describeFallback); message != "" {
+		d.client.log.Warn(message)
+	}
+}
+
+func (d *driver) redirected(sent *sentRequest, master string) {
+	d.client.stats.redirects.Add(1)
+	why := fmt.Sprintf("%s: not the master; the master is %s", sent.server, master)
+	if endpoint, err := transport.ParseEndpoint(master); err != nil {
+		master = ""
+		why = fmt.Sprintf("%s: not the master, and knows of none", sent.server)
+		d.warn(sent.server, why)
+	} else {
+		master = endpoint.Address
+	}
+	d.client.log.Debug("redirected", "why", why)
+	d.client.report(func(session *session.Session, now time.Duration) { session.Redirected(now, sent.number, master) }, why)
+}
+
+func (d *driver) answered(sent *sentRequest, answer *transport.Answer) {
+	c := d.client
+	if message := d.outage.over(sent.server); message != "" {
+		c.log.Info(message)
+	}
+	if answer.LeftOut > 0 {
+		c.stats.leftOut.Add(uint64(answer.LeftOut))
+		if time.Since(d.leftOutLogged) >= leftOutLogInterval {
+			d.leftOutLogged = time.Now()
+			c.log.Warn("no lease for some resources", "server", sent.server, "resources", answer.LeftOut, "why", answer.Why)
+		}
+	}
+	why := ""
+	if len(answer.Malformed) > 0 {
+		why = fmt.Sprintf("%s: malformed lease for %q", sent.server, strings.Join(answer.Malformed, ", "))
+		c.log.Warn("malformed leases", "server", sent.server, "resources", answer.Malformed)
+	}
+	accepted := false
+	c.report(func(session *session.Session, now time.Duration) {
+		accepted = session.Answered(now, sent.number, answer.Given)
+	}, why)
+	if accepted && sent.asks {
+		c.setStates(answer, sent.usage)
+	}
+}
+
+// discover asks every new master for the peers of its node, and again now and then.
+func (d *driver) discover() {
+	if d.discovered == d.conn && time.Since(d.discoveredAt) < rediscoveryInterval {
+		return
+	}
+	d.discovered, d.discoveredAt = d.conn, time.Now()
+	go func(conn *transport.Conn) {
+		ctx, cancel := context.WithTimeout(context.Background(), d.deadline)
+		defer cancel()
+		if peers, err := conn.Peers(ctx); err == nil && len(peers) > 0 {
+			d.client.learn(peers)
+		}
+	}(d.conn)
+}
+
+// step returns what the driver has to do now.
+func (c *Client) step() step {
+	c.mu.Lock()
+	now, suspended := c.clock.Now()
+	for _, o := range c.dueEstimates(now) {
+		c.want(now, o)
+	}
+	next := step{outgoing: c.session.Poll(now)}
+	changes := c.changes(now)
+	next.inFlight = c.session.InFlight()
+	next.wait = max(min(c.session.Wake(now), c.nextEstimate())-now, 0)
+	next.watchesPressure = c.estimateAt > now+minEstimateInterval
+	// Leases that cannot be released now expire.
+	next.finished = c.leaving && next.inFlight == 0 && (c.session.IsIdle() || c.session.Failures() > 0)
+	c.mu.Unlock()
+	c.apply(suspended, changes)
+	return next
+}
+
+// report reports the outcome of a request to the session. why is empty if there was no error.
+func (c *Client) report(outcome func(*session.Session, time.Duration), why string) {
+	c.mu.Lock()
+	now, suspended := c.clock.Now()
+	outcome(c.session, now)
+	if why != "" {
+		c.lastError = why
+	}
+	changes := c.changes(now)
+	c.mu.Unlock()
+	c.apply(suspended, changes)
+}
+
+func (c *Client) hinted(hint transport.Hint) {
+	if hint.Everything || len(hint.Resources) > 0 {
+		c.stats.hints.Add(1)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, _ := c.clock.Now()
+	if hint.Everything {
+		c.session.HintAll(now)
+	}
+	for _, id := range hint.Resources {
+		c.session.Hint(now, id)
+	}
+}
+
+// notePressure schedules an estimate because a caller has to wait at a limiter.
+func (c *Client) notePressure() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, _ := c.clock.Now()
+	c.estimateSoon(now)
+}
+
+func (c *Client) learn(peers []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session.Learn(peers)
+}
+
+// setStates applies the states of pools, and the priorities at which the server counts this client.
+func (c *Client) setStates(answer *transport.Answer, usage map[string]*session.Usage) {
+	c.mu.Lock()
+	now, suspended := c.clock.Now()
+	var answered []*opened
+	for i := range answer.Given {
+		if o := c.opened[answer.Given[i].ID]; o != nil {
+			answered = append(answered, o)
+		}
+	}
+	c.mu.Unlock()
+	for _, o := range answered {
+		if pool, isPool := answer.Pools[o.id]; isPool {
+			o.setPool(now, suspended, &pool, usage[o.id])
+		} else {
+			o.setPool(now, suspended, nil, nil)
+		}
+		if priority, known := answer.Priorities[o.id]; known {
+			if o.effectivePriority.Swap(priority) != priority && priority != o.priority {
+				c.log.Info("the server counts this client at another priority", "resource", o.id,
+					"claimed", o.priority, "priority", priority)
+			}
+		}
+	}
+}

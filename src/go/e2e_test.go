@@ -1,0 +1,357 @@
+package leaseway_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leaseway/leaseway/src/go"
+)
+
+func TestRateIsHeldToItsLease(t *testing.T) {
+	server := serve(t, []template{{glob: "searches", capacity: 200, lease: 60, refresh: 1}})
+	client := dial(t, server.address)
+	searches := must(client.Rate("searches"))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if searches.Allow() {
+		t.Error("a permit without a lease")
+	}
+	if err := searches.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// A caller in a loop wants all of it within a few seconds.
+	for searches.Limit() < 200 {
+		if err := searches.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start, passed := time.Now(), 0
+	for time.Since(start) < 2*time.Second {
+		if err := searches.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		passed++
+	}
+	bound := time.Since(start).Seconds()*200 + searches.Burst() + 1
+	if float64(passed) > bound || float64(passed) < 380 {
+		t.Errorf("%d permits in 2 s at 200 per second", passed)
+	}
+	if _, basis := searches.Capacity(); basis != leaseway.Leased {
+		t.Errorf("basis %v", basis)
+	}
+	t.Logf("%d permits in 2 s; stats %+v", passed, client.Stats())
+}
+
+func TestGaugeGivesPermitsAndReportsThoseInUseAfterACut(t *testing.T) {
+	server := serve(t, []template{{glob: "jobs", capacity: 4, lease: 60, refresh: 1}})
+	client := dial(t, server.address)
+	jobs := must(client.Gauge("jobs", leaseway.WithWants(4)))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var releases []func()
+	for range 4 {
+		releases = append(releases, must(jobs.Acquire(ctx)))
+	}
+	if _, ok := jobs.TryAcquire(); ok {
+		t.Error("a fifth permit")
+	}
+	// Another client wants half. It gets nothing that is still in use.
+	other := dial(t, server.address)
+	others := must(other.Gauge("jobs", leaseway.WithWants(4)))
+	eventually(t, "the lease is cut", func() bool { return capacityOf(&jobs.Resource) == 2 })
+	if _, ok := others.TryAcquire(); ok {
+		t.Error("permits in use were given to another client")
+	}
+	for _, release := range releases {
+		release()
+		release()
+	}
+	if jobs.InUse() != 0 {
+		t.Errorf("%d in use", jobs.InUse())
+	}
+	releaseOthers, err := others.AcquireN(ctx, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	releaseOthers()
+}
+
+func capacityOf(resource *leaseway.Resource) float64 {
+	capacity, _ := resource.Capacity()
+	return capacity
+}
+
+func TestModesDecideWhenAServerIsGoneAndBack(t *testing.T) {
+	address := freeAddress(t)
+	templates := []template{{glob: "r", capacity: 90, lease: 3, refresh: 1, safe: "5"}}
+	server := serve(t, templates, "--listen", address)
+	type holder struct {
+		mode     leaseway.Mode
+		fallback float64
+		rate     *leaseway.Rate
+	}
+	var holders []*holder
+	for _, h := range []holder{{leaseway.Safe, 5, nil}, {leaseway.Pessimistic, 0, nil}, {leaseway.Optimistic, 40, nil}} {
+		client := dial(t, address, h.mode)
+		h.rate = must(client.Rate("r", leaseway.WithWants(40)))
+		ready(t, client)
+		holders = append(holders, &h)
+	}
+	server.kill()
+	killed := time.Now()
+	for time.Since(killed) < 500*time.Millisecond {
+		for _, h := range holders {
+			if capacity, basis := h.rate.Capacity(); basis != leaseway.Leased || capacity == 0 {
+				t.Fatalf("%v: %g (%v) while the lease lasts", h.mode, capacity, basis)
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, h := range holders {
+		eventually(t, "the lease expires", func() bool { _, basis := h.rate.Capacity(); return basis == leaseway.Fallback })
+		if h.rate.Limit() != h.fallback {
+			t.Errorf("%v: %g after the expiry", h.mode, h.rate.Limit())
+		}
+	}
+	if after := time.Since(killed); after > 3100*time.Millisecond {
+		t.Errorf("leases of 3 s were used for %v", after)
+	}
+	serve(t, templates, "--listen", address)
+	back := time.Now()
+	for _, h := range holders {
+		eventually(t, "a new lease", func() bool { _, basis := h.rate.Capacity(); return basis == leaseway.Leased })
+	}
+	if after := time.Since(back); after > 3*time.Second {
+		t.Errorf("new leases after %v", after)
+	} else {
+		t.Logf("new leases after %v", after)
+	}
+}
+
+func TestHintsMoveCapacityInRoundTrips(t *testing.T) {
+	server := serve(t, []template{{glob: "r", capacity: 100, lease: 60, refresh: 30}})
+	first := must(dial(t, server.address).Rate("r", leaseway.WithWants(100)))
+	eventually(t, "all of it", func() bool { return first.Limit() == 100 })
+	time.Sleep(300 * time.Millisecond) // the stream of hints is open
+	begun := time.Now()
+	second := must(dial(t, server.address).Rate("r", leaseway.WithWants(100)))
+	eventually(t, "half of it", func() bool { return first.Limit() == 50 && second.Limit() == 50 })
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("it took %v with a refresh interval of 30 s", took)
+	} else {
+		t.Logf("it took %v with a refresh interval of 30 s", took)
+	}
+}
+
+func TestClosingReleasesLeases(t *testing.T) {
+	server := serve(t, []template{{glob: "r", capacity: 100, lease: 60, refresh: 30}})
+	first, err := leaseway.Dial(server.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rate := must(first.Rate("r", leaseway.WithWants(100)))
+	ready(t, first)
+	closed := make(chan error, 1)
+	go func() { closed <- rate.WaitN(context.Background(), 1_000_000) }()
+	eventually(t, "it waits", func() bool { return first.Stats().Resources[0].Waiting > 0 })
+	begun := time.Now()
+	_ = first.Close()
+	_ = first.Close()
+	if err := <-closed; err != leaseway.ErrClosed {
+		t.Error(err)
+	}
+	second := must(dial(t, server.address).Rate("r", leaseway.WithWants(100)))
+	eventually(t, "all of it", func() bool { return second.Limit() == 100 })
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if _, err := first.Rate("r"); err != leaseway.ErrClosed {
+		t.Error(err)
+	}
+	// A handle releases its lease, too.
+	second.Close()
+	third := must(dial(t, server.address).Rate("r", leaseway.WithWants(100)))
+	eventually(t, "all of it", func() bool { return third.Limit() == 100 })
+}
+
+// Three peers, whose master is killed.
+func TestAFailoverKeepsLeasesAndServesNewcomers(t *testing.T) {
+	peers := startPeers(t, []template{{glob: "r", capacity: 99, lease: 20, refresh: 1}})
+	client := dial(t, peers[0].address)
+	rate := must(client.Rate("r", leaseway.WithWants(60)))
+	ready(t, client)
+	eventually(t, "it learns the peers", func() bool { return len(client.Health().Endpoints) == 3 })
+	master := client.Health().Server
+	for _, peer := range peers {
+		if peer.address == master {
+			peer.kill()
+		}
+	}
+	killed := time.Now()
+	var others []string
+	for _, peer := range peers {
+		if peer.address != master {
+			others = append(others, peer.address)
+		}
+	}
+	newcomer := dial(t, others[0], leaseway.WithEndpoints(others[1]))
+	new := must(newcomer.Rate("r", leaseway.WithWants(30)))
+	eventually(t, "the newcomer has a lease", func() bool { return new.Limit() > 0 })
+	served := time.Since(killed)
+	eventually(t, "the client has found the new master", func() bool {
+		health := client.Health()
+		return health.Server != master && health.Failures == 0
+	})
+	found := time.Since(killed)
+	if _, basis := rate.Capacity(); basis != leaseway.Leased {
+		t.Errorf("basis %v", basis)
+	}
+	t.Logf("newcomer served after %v, new master found after %v", served, found)
+	if served > 10*time.Second || found > 10*time.Second {
+		t.Error("too late")
+	}
+}
+
+func TestTokensAndTLS(t *testing.T) {
+	dir := t.TempDir()
+	run(t, dir, "certs", "init", "--dir", dir)
+	run(t, dir, "certs", "issue", "server", "--host", "localhost,127.0.0.1", "--dir", dir)
+	server := serve(t, nil, "--tls-cert", dir+"/server.pem", "--tls-key", dir+"/server.key")
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(must(os.ReadFile(dir + "/ca.pem"))) {
+		t.Fatal("no CA")
+	}
+	client := dial(t, "https://"+server.address, leaseway.WithTLS(&tls.Config{RootCAs: roots}))
+	must(client.Rate("r", leaseway.WithWants(1)))
+	ready(t, client)
+
+	for _, c := range []struct {
+		says     string
+		endpoint string
+		options  []leaseway.Option
+	}{
+		{"speaks TLS", server.address, nil},
+		{"certificate", "https://" + server.address, nil},
+		{"without TLS", "192.0.2.1:5100", []leaseway.Option{leaseway.WithToken("secret")}},
+	} {
+		wrong := dial(t, c.endpoint, c.options...)
+		must(wrong.Rate("r", leaseway.WithWants(1)))
+		eventually(t, "a request fails", func() bool { return wrong.Health().Failures > 0 })
+		if failed := wrong.Health().LastError; !strings.Contains(failed, c.says) {
+			t.Errorf("%q does not say %q", failed, c.says)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		var notReady *leaseway.NotReadyError
+		if err := wrong.Ready(ctx); !errors.As(err, &notReady) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		cancel()
+	}
+}
+
+func TestTheEnvironmentConfiguresTLSAndAToken(t *testing.T) {
+	dir := t.TempDir()
+	run(t, dir, "certs", "init", "--dir", dir)
+	run(t, dir, "certs", "issue", "server", "--host", "localhost,127.0.0.1", "--dir", dir)
+	run(t, dir, "certs", "issue", "carol", "--dir", dir)
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const secret = "lwt_test"
+	tokens := write("tokens", fmt.Sprintf("alice sha256:%x\n", sha256.Sum256([]byte(secret))))
+	server := serveText(t, `resources:
+- identifier_glob: "*"
+  capacity: 100
+  algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0}
+access:
+- {name: clients, who: ["alice", "carol"], may: ask, clients: "*"}
+`, "--tls-cert", dir+"/server.pem", "--tls-key", dir+"/server.key", "--tls-ca", dir+"/ca.pem", "--tls-client-auth", "optional",
+		"--tokens", tokens)
+	t.Setenv("LEASEWAY_SERVER", server.address)
+	t.Setenv("LEASEWAY_TLS_CA", dir+"/ca.pem")
+	connect := func() *leaseway.Client {
+		t.Helper()
+		client := must(leaseway.DialEnv(leaseway.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))))
+		t.Cleanup(func() { _ = client.Close() })
+		must(client.Rate("r", leaseway.WithWants(1)))
+		return client
+	}
+	// A client that proves nothing is denied. A certificate or a token proves who it is.
+	anonymous := connect()
+	eventually(t, "it is denied", func() bool { return anonymous.Health().Failures > 0 })
+	t.Log(anonymous.Health().LastError)
+	t.Setenv("LEASEWAY_TLS_CERT", dir+"/carol.pem")
+	t.Setenv("LEASEWAY_TLS_KEY", dir+"/carol.key")
+	ready(t, connect())
+	t.Setenv("LEASEWAY_TLS_CERT", "")
+	t.Setenv("LEASEWAY_TLS_KEY", "")
+	file := write("token", "wrong\n")
+	t.Setenv("LEASEWAY_TOKEN_FILE", file)
+	client := connect()
+	eventually(t, "the token is refused", func() bool { return strings.Contains(client.Health().LastError, "Unauthenticated") })
+	write("token", secret+"\n")
+	ready(t, client)
+}
+
+func TestClosedClientsLeaveNoGoroutines(t *testing.T) {
+	server := serve(t, nil)
+	before := runtime.NumGoroutine()
+	for range 5 {
+		client := dial(t, server.address)
+		rate := must(client.Rate("r"))
+		if err := rate.Wait(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Close()
+	}
+	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// Doorman's library lets 192 per second through at a capacity of 99.
+func TestWorkersInALoopPassTheCapacityAndNoMore(t *testing.T) {
+	const capacity, workers, seconds = 99, 64, 4
+	server := serve(t, []template{{glob: "r", capacity: capacity, lease: 60, refresh: 1}})
+	client := dial(t, server.address)
+	rate := must(client.Rate("r"))
+	var passed atomic.Int64
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range workers {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for rate.Wait(ctx) == nil {
+				passed.Add(1)
+			}
+		}()
+	}
+	eventually(t, "the whole capacity", func() bool { return rate.Limit() == capacity })
+	begun, before := time.Now(), passed.Load()
+	time.Sleep(seconds * time.Second)
+	count, took := float64(passed.Load()-before), time.Since(begun).Seconds()
+	cancel()
+	all.Wait()
+	t.Logf("%.1f per second at a capacity of %d", count/took, capacity)
+	if count > capacity*took+rate.Burst()+1 || count < 0.95*capacity*took {
+		t.Errorf("%g permits in %.3f s", count, took)
+	}
+}

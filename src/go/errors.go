@@ -1,0 +1,105 @@
+package leaseway
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/leaseway/leaseway/src/go/internal/limiter"
+)
+
+// ErrClosed says that the client, or the last handle of the resource, was closed. Nothing was taken.
+var ErrClosed = limiter.ErrClosed
+
+// OptionError says which setting of a client or resource is invalid, and what is expected.
+type OptionError struct {
+	// Setting is the name of the setting, such as "wants".
+	Setting string
+	Why     string
+}
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("leaseway: invalid %s: %s", e.Setting, e.Why)
+}
+
+// KindError says that a resource is open as another kind already. All handles of a resource have the same kind.
+type KindError struct {
+	Resource string
+	// Is and Asked are "rate", "gauge" or "resource without a limiter".
+	Is    string
+	Asked string
+}
+
+func (e *KindError) Error() string {
+	return fmt.Sprintf("leaseway: resource %q is open already, as a %s; it cannot be a %s as well", e.Resource, e.Is, e.Asked)
+}
+
+// NotReadyError says which resources have no lease yet, and why. The client keeps trying.
+type NotReadyError struct {
+	Resources []string
+	// Why is the error of the last failed request, or says that no request has failed.
+	Why string
+	// cause is the error of the context.
+	cause error
+}
+
+func (e *NotReadyError) Error() string {
+	const maxNamed = 5
+	named := make([]string, 0, maxNamed)
+	for _, id := range e.Resources[:min(len(e.Resources), maxNamed)] {
+		named = append(named, fmt.Sprintf("%q", id))
+	}
+	more := ""
+	if len(e.Resources) > maxNamed {
+		more = fmt.Sprintf(" and %d more", len(e.Resources)-maxNamed)
+	}
+	return fmt.Sprintf("leaseway: no lease yet for %s%s: %s", strings.Join(named, ", "), more, e.Why)
+}
+
+// Unwrap returns the error of the context that ended first, or ErrClosed.
+func (e *NotReadyError) Unwrap() error { return e.cause }
+
+// DebtExceededError says that a charge exceeded the maximum debt. The part up to the maximum was charged.
+type DebtExceededError struct {
+	// Uncharged has the permits that were not charged.
+	Uncharged uint64
+	MaxDebt   uint64
+}
+
+func (e *DebtExceededError) Error() string {
+	return fmt.Sprintf("leaseway: maximum debt of %d exceeded: %d permits were not charged", e.MaxDebt, e.Uncharged)
+}
+
+const (
+	// maxIDBytes is the bound of servers.
+	maxIDBytes = 256
+	// maxWants is the bound of servers.
+	maxWants = 1e15
+)
+
+func checkID(setting, id string) error {
+	switch {
+	case id == "":
+		return &OptionError{setting, "it is empty"}
+	case len(id) > maxIDBytes:
+		return &OptionError{setting, fmt.Sprintf("it is %d bytes long; at most %d are allowed", len(id), maxIDBytes)}
+	}
+	return nil
+}
+
+func checkWants(wants float64) error {
+	// Also false for NaN.
+	if wants >= 0 && wants <= maxWants {
+		return nil
+	}
+	return &OptionError{"wants", fmt.Sprintf("%g is not a number from 0 to %g", wants, float64(maxWants))}
+}
+
+var errNegativeCount = errors.New("leaseway: a negative number of permits")
+
+func checkCount(n int) (uint64, error) {
+	if n < 0 {
+		return 0, errNegativeCount
+	}
+	return uint64(n), nil
+}

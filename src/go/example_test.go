@@ -1,0 +1,135 @@
+package leaseway_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leaseway/leaseway/src/go"
+)
+
+func Example() {
+	client, err := leaseway.Dial("127.0.0.1:5100")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	searches, err := client.Rate("searches")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for n := 1; n <= 300; n++ {
+		if err := searches.Wait(context.Background()); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("search %d: may do %.1f per second\n", n, searches.Limit())
+	}
+}
+
+func ExampleDial_tls() {
+	certificate, err := tls.LoadX509KeyPair("client.pem", "client.key")
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := leaseway.Dial("https://a.internal:5100",
+		leaseway.WithEndpoints("https://b.internal:5100", "https://c.internal:5100"),
+		leaseway.WithTLS(&tls.Config{Certificates: []tls.Certificate{certificate}}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+}
+
+func ExampleClient_Ready() {
+	client, err := leaseway.Dial("127.0.0.1:5100", leaseway.Pessimistic)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Rate("searches", leaseway.WithWants(40)); err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := client.Ready(ctx); err != nil {
+		log.Print(err) // names the resources without a lease, and says why there is none
+	}
+}
+
+func ExampleRate_Allow() {
+	var searches *leaseway.Rate // from Client.Rate
+	http.HandleFunc("/search", func(w http.ResponseWriter, r *http.Request) {
+		if !searches.Allow() {
+			if wait, known := searches.RetryAfter(1); known {
+				w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())+1))
+			}
+			http.Error(w, "too many searches", http.StatusTooManyRequests)
+			return
+		}
+		// … search …
+	})
+}
+
+func ExampleRate_ReserveN() {
+	ctx := context.Background()
+	var client *leaseway.Client // from Dial
+	// A budget of tokens, of which a minute's worth can be saved up.
+	tokens, err := client.Rate("tokens", leaseway.WithWindow(time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	reservation, err := tokens.ReserveN(ctx, 4000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer reservation.Cancel() // if the request fails: only the first call counts
+	used := uint64(1200)       // … of the answer …
+	var exceeded *leaseway.DebtExceededError
+	if err := reservation.Settle(used); errors.As(err, &exceeded) {
+		log.Printf("%d tokens were not charged", exceeded.Uncharged)
+	}
+}
+
+func ExampleGauge_Acquire() {
+	ctx := context.Background()
+	var transactions *leaseway.Gauge // from Client.Gauge
+	release, err := transactions.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer release()
+	// … the transaction …
+}
+
+func ExampleNewTransport() {
+	var requests *leaseway.Rate     // from Client.Rate
+	var connections *leaseway.Gauge // from Client.Gauge
+	client := &http.Client{Transport: leaseway.NewTransport(nil, leaseway.All(requests, connections))}
+	_, _ = client.Get("https://api.example.com/")
+}
+
+func ExampleUnaryClientInterceptor() {
+	var calls *leaseway.Rate // from Client.Rate
+	conn, err := grpc.NewClient("backend.internal:443",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(leaseway.UnaryClientInterceptor(calls)),
+		grpc.WithStreamInterceptor(leaseway.StreamClientInterceptor(calls)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+}
+
+func ExampleClient_Stats() {
+	var client *leaseway.Client // from Dial
+	for _, resource := range client.Stats().Resources {
+		fmt.Printf("%s: %g (%v), %d wait\n", resource.Name, resource.Capacity, resource.Basis, resource.Waiting)
+	}
+}

@@ -1,0 +1,96 @@
+package leaseway_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leaseway/leaseway/src/go/internal/wire"
+)
+
+// fake is a server that grants a capacity to everybody, and answers as it is told.
+type fake struct {
+	address string
+
+	mu       sync.Mutex
+	capacity float64
+	lengthMs int64
+	// asked counts the requests for capacity, and last is the last one.
+	asked    int
+	last     *wire.GetCapacityRequest
+	released []string
+	// silent: requests are not answered.
+	silent bool
+}
+
+func startFake(t testing.TB, capacity float64) *fake {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{address: listener.Addr().String(), capacity: capacity, lengthMs: 60_000}
+	server := grpc.NewServer()
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "doorman.Capacity",
+		Methods: []grpc.MethodDesc{
+			{MethodName: "GetCapacity", Handler: unary(f.getCapacity)},
+			{MethodName: "ReleaseCapacity", Handler: unary(f.releaseCapacity)},
+		},
+	}, nil)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return f
+}
+
+func unary[Request, Response any](answer func(context.Context, *Request) (*Response, error)) grpc.MethodHandler {
+	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		request := new(Request)
+		if err := decode(request); err != nil {
+			return nil, err
+		}
+		return answer(ctx, request)
+	}
+}
+
+func (f *fake) getCapacity(ctx context.Context, request *wire.GetCapacityRequest) (*wire.GetCapacityResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.silent {
+		f.mu.Unlock()
+		<-ctx.Done()
+		f.mu.Lock()
+		return nil, ctx.Err()
+	}
+	f.asked++
+	f.last = request
+	answer := new(wire.GetCapacityResponse)
+	for _, resource := range request.GetResource() {
+		answer.Response = append(answer.Response, &wire.ResourceResponse{
+			ResourceId: resource.ResourceId,
+			Gets: &wire.Lease{
+				ExpiryTime: proto.Int64(1), RefreshInterval: proto.Int64(1), Capacity: proto.Float64(f.capacity),
+				Token: proto.Uint64(uint64(f.asked)), RemainingMs: proto.Int64(f.lengthMs),
+			},
+		})
+	}
+	return answer, nil
+}
+
+func (f *fake) releaseCapacity(_ context.Context, request *wire.ReleaseCapacityRequest) (*wire.ReleaseCapacityResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.released = append(f.released, request.GetResourceId()...)
+	return new(wire.ReleaseCapacityResponse), nil
+}
+
+// set changes the fake.
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}

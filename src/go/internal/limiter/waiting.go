@@ -1,0 +1,385 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrClosed says that the limiter was closed. Nothing was taken.
+var ErrClosed = errors.New("leaseway: the limiter was closed")
+
+// DebtExceededError says that a charge exceeded the maximum debt. The part up to the maximum was charged.
+type DebtExceededError struct {
+	// Uncharged has the permits that were not charged.
+	Uncharged uint64
+	MaxDebt   uint64
+}
+
+func (e *DebtExceededError) Error() string {
+	return fmt.Sprintf("leaseway: maximum debt of %d exceeded: %d permits were not charged", e.MaxDebt, e.Uncharged)
+}
+
+// maxTimer is the longest timer. At its end the head of the queue is checked again.
+const maxTimer = time.Hour
+
+// queue adds a lock, a clock and a timer to a semaphore. The timer runs only while callers wait for time to pass.
+type queue struct {
+	mu sync.Mutex
+	semaphore
+	start time.Time
+	timer *time.Timer
+	// armed is the time that the timer is set for, or never.
+	armed time.Duration
+}
+
+func (q *queue) init(start time.Time, meter meter, onPressure func()) {
+	q.semaphore = newSemaphore(meter, onPressure)
+	q.start = start
+	q.armed = never
+}
+
+// now returns the time since the start on the monotonic clock.
+func (q *queue) now() time.Duration { return time.Since(q.start) }
+
+// lock begins a use of the semaphore.
+func (q *queue) lock() time.Duration {
+	now := q.now()
+	q.mu.Lock()
+	q.tick(now)
+	return now
+}
+
+// unlock ends a use of the semaphore that may have changed when its head is due.
+func (q *queue) unlock() {
+	if at := q.wake(); at != q.armed {
+		q.arm(at)
+	}
+	q.mu.Unlock()
+}
+
+func (q *queue) arm(at time.Duration) {
+	q.armed = at
+	if at == never {
+		q.timer.Stop()
+		return
+	}
+	// A goroutine that was held up between reading the clock and taking the lock may see a time in the past.
+	wait := min(at-q.now(), maxTimer)
+	if q.timer == nil {
+		q.timer = time.AfterFunc(wait, q.fire)
+		return
+	}
+	q.timer.Reset(wait)
+}
+
+func (q *queue) fire() {
+	q.lock()
+	q.armed = never
+	if at := q.wake(); at != never {
+		q.arm(at)
+	}
+	q.mu.Unlock()
+}
+
+// wait waits for n permits.
+func (q *queue) wait(ctx context.Context, n uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	now := q.lock()
+	w, err := q.acquire(now, n)
+	q.unlock()
+	if w == nil {
+		return err
+	}
+	select {
+	case <-w.ready:
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.finish(w)
+	case <-ctx.Done():
+		now := q.lock()
+		defer q.unlock()
+		q.leave(now, w)
+		return ctx.Err()
+	}
+}
+
+func (q *queue) setUsable(capacity float64, until time.Duration, then float64) {
+	now := q.lock()
+	defer q.unlock()
+	q.setCapacity(now, capacity, until, then)
+}
+
+// Capacity returns the current capacity.
+func (q *queue) Capacity() float64 {
+	q.lock()
+	defer q.unlock()
+	return q.meter.getCapacity()
+}
+
+// Close closes the limiter: waiting and new callers get ErrClosed.
+func (q *queue) Close() {
+	now := q.lock()
+	defer q.unlock()
+	q.close(now)
+}
+
+// Waiting returns the permits that are waited for now.
+func (q *queue) Waiting() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}
+
+// Arrived returns the permits requested so far: granted, waited for, cancelled, refused or charged.
+func (q *queue) Arrived() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.arrived
+}
+
+// Taken returns the permits taken and not returned so far.
+func (q *queue) Taken() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.meter.taken()
+}
+
+// Rate admits callers at a rate.
+//
+//   - In any period of T seconds at most capacity · T + burst permits are taken, plus the debt at its end if callers are
+//     charged.
+//   - While a caller waits no capacity is lost, unless timers are later than the burst allows for.
+//   - It starts without capacity and without credit, so restarting a process gains nothing.
+type Rate struct {
+	queue
+	bucket *bucket
+}
+
+// NewRate returns a limiter that admits no caller before the first SetUsable. Times count from start. It calls
+// onPressure, with its lock held, when a caller has to queue or debt arises, and each time the number of pending permits
+// has doubled since.
+func NewRate(start time.Time, burst Burst, maxDebt uint64, onPressure func()) *Rate {
+	r := &Rate{bucket: newBucket(burst)}
+	r.bucket.maxDebt = units(min(maxDebt, maxPermits))
+	r.init(start, r.bucket, onPressure)
+	return r
+}
+
+// SetUsable sets the permits per second until the lease expires, and the capacity from then on. The server may set the
+// burst to the capacity of a duration; a negative one means that it does not.
+func (r *Rate) SetUsable(capacity float64, until time.Duration, then float64, buffer time.Duration) {
+	now := r.lock()
+	defer r.unlock()
+	r.bucket.settle(now)
+	r.bucket.buffer = buffer
+	r.setCapacity(now, capacity, until, then)
+}
+
+// Wait waits for n permits at once. Meanwhile no caller behind this one is admitted, so a large request is not starved
+// by small ones. If the context ends first, nothing is taken.
+func (r *Rate) Wait(ctx context.Context, n uint64) error { return r.wait(ctx, n) }
+
+// TryAcquire takes n permits if they are available and no caller waits. Refused permits are demand, too.
+func (r *Rate) TryAcquire(n uint64) bool {
+	now := r.now()
+	r.mu.Lock()
+	taken := r.tryAcquire(now, n)
+	r.unlock()
+	return taken
+}
+
+// TryReserve reserves n permits if they are available and no caller waits.
+func (r *Rate) TryReserve(n uint64) (Promise, bool) {
+	now := r.lock()
+	defer r.unlock()
+	if !r.tryAcquire(now, n) {
+		return Promise{}, false
+	}
+	return r.bucket.promise(n), true
+}
+
+// Reserve waits for n permits as Wait does, for work whose cost is known only at its end.
+func (r *Rate) Reserve(ctx context.Context, n uint64) (Promise, error) {
+	if err := r.wait(ctx, n); err != nil {
+		return Promise{}, err
+	}
+	r.lock()
+	defer r.unlock()
+	return r.bucket.promise(n), nil
+}
+
+// Settle ends a promise: it returns unused permits, and charges usage beyond it.
+func (r *Rate) Settle(promise Promise, used uint64) error {
+	kept := min(used, promise.N)
+	now := r.lock()
+	r.bucket.usePart(now, promise, kept)
+	if kept < promise.N {
+		r.refunded += promise.N - kept
+		r.admit(now)
+	}
+	r.unlock()
+	return r.Charge(used - kept)
+}
+
+// Charge charges n permits that were used already. They are taken from the available credit, including credit saved for
+// a waiting caller; the rest becomes debt. No caller is admitted before the debt is paid.
+func (r *Rate) Charge(n uint64) error {
+	if n == 0 {
+		return nil
+	}
+	now := r.lock()
+	defer r.unlock()
+	before := r.pending(now)
+	charged := r.bucket.charge(now, n)
+	// A charge is demand, like a request.
+	r.arrive(charged)
+	// The head of the queue has to wait longer now.
+	r.admit(now)
+	if r.pending(now) > before {
+		r.raisePressure(now, before)
+	}
+	if charged < n {
+		return &DebtExceededError{Uncharged: n - charged, MaxDebt: whole(r.bucket.maxDebt)}
+	}
+	return nil
+}
+
+// Refund returns n permits that were taken and not used. The limiter assumes that they are those taken last, and returns
+// at most as many as were taken. They pay debt first. Afterwards the limiter has the credit that it would have if they
+// had never been taken, so refunds never let more through than capacity and burst allow.
+func (r *Rate) Refund(n uint64) {
+	now := r.lock()
+	defer r.unlock()
+	r.refunded += r.bucket.refund(now, n)
+	r.admit(now)
+}
+
+// Debt returns the current debt in permits, rounded up.
+func (r *Rate) Debt() uint64 {
+	now := r.lock()
+	defer r.unlock()
+	return r.bucket.owed(now)
+}
+
+// Available returns the whole permits available without waiting; 0 while a caller waits.
+func (r *Rate) Available() uint64 {
+	now := r.lock()
+	defer r.unlock()
+	if r.head != nil {
+		return 0
+	}
+	return r.bucket.available(now)
+}
+
+// Standing returns the current state.
+func (r *Rate) Standing() Standing {
+	now := r.lock()
+	defer r.unlock()
+	return r.bucket.standing(now)
+}
+
+// ReadyIn returns how long a new caller would wait for n permits if nothing changes, or Unknown without capacity.
+func (r *Rate) ReadyIn(n uint64) time.Duration {
+	now := r.lock()
+	defer r.unlock()
+	if r.bucket.isUnlimited() {
+		return 0
+	}
+	return r.bucket.readyIn(now, r.waiting+n)
+}
+
+// Sample returns a reading for an estimate of demand.
+func (r *Rate) Sample() Sample {
+	now := r.lock()
+	defer r.unlock()
+	return Sample{
+		Count:    r.arrived,
+		Freely:   r.arrivedFreely,
+		Refunded: r.refunded,
+		Waiting:  r.pending(now),
+		Queued:   r.queuedTime(now),
+		Capacity: r.bucket.capacity,
+	}
+}
+
+// Usage returns the permits taken so far, and the total time in which the burst was not full: the time in which the
+// capacity was in use.
+func (r *Rate) Usage() (taken uint64, recharging time.Duration) {
+	now := r.lock()
+	defer r.unlock()
+	r.bucket.settle(now)
+	return r.bucket.taken(), r.bucket.recharging
+}
+
+// Gauge admits callers while fewer permits are in use than the capacity, rounded down. After a cut no caller is admitted
+// until enough permits were returned.
+type Gauge struct {
+	queue
+	count *count
+}
+
+// NewGauge returns a limiter that admits no caller before the first SetUsable. See NewRate.
+func NewGauge(start time.Time, onPressure func()) *Gauge {
+	g := &Gauge{count: &count{}}
+	g.init(start, g.count, onPressure)
+	return g
+}
+
+// SetUsable sets the number of permits that may be in use until the lease expires, and the number from then on.
+func (g *Gauge) SetUsable(capacity float64, until time.Duration, then float64) {
+	g.setUsable(capacity, until, then)
+}
+
+// Acquire waits for n permits at once. Meanwhile no caller behind this one is admitted. If the context ends first,
+// nothing is taken.
+func (g *Gauge) Acquire(ctx context.Context, n uint64) error { return g.wait(ctx, n) }
+
+// TryAcquire takes n permits if they are available and no caller waits.
+func (g *Gauge) TryAcquire(n uint64) bool {
+	now := g.now()
+	g.mu.Lock()
+	taken := g.tryAcquire(now, n)
+	g.unlock()
+	return taken
+}
+
+// Release returns n permits.
+func (g *Gauge) Release(n uint64) {
+	now := g.lock()
+	defer g.unlock()
+	g.count.giveBack(n)
+	g.admit(now)
+}
+
+// InUse returns the permits in use now.
+func (g *Gauge) InUse() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.count.used
+}
+
+// TakePeak returns the peak since the last call of the sum of permits in use, waited for and refused. It resets the
+// peak, so it should have one caller.
+func (g *Gauge) TakePeak() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	peak := max(g.peak, g.demanded())
+	g.peak = g.demanded()
+	return peak
+}
+
+// Outstanding returns the amount to report to the server: all permits in use if they exceed the capacity, as after a
+// cut, else 0. The server counts the larger of this and the lease as held.
+func (g *Gauge) Outstanding() uint64 {
+	g.lock()
+	defer g.unlock()
+	if float64(g.count.used) > g.count.capacity {
+		return g.count.used
+	}
+	return 0
+}

@@ -1,0 +1,112 @@
+package session
+
+import (
+	"math"
+	"time"
+)
+
+// Wants is the demand of a client for one resource.
+type Wants struct {
+	Amount float64
+	// Priority is the claimed priority. Its meaning depends on the resource.
+	Priority int64
+	// Outstanding is the amount in use if that exceeds the lease, else 0. For gauges.
+	Outstanding float64
+	// Usage is the usage of the lease that is echoed with this demand. For pools.
+	Usage *Usage
+}
+
+// changeThreshold is the relative change of demand that is sent at once.
+const changeThreshold = 0.1
+
+// isUrgent returns whether the demand differs so much from the one asked for last that it should not wait for the next
+// refresh.
+func (w *Wants) isUrgent(asked *Wants) bool {
+	return changed(w.Amount, asked.Amount) || changed(w.Outstanding, asked.Outstanding) || w.Priority != asked.Priority
+}
+
+func changed(is, was float64) bool { return math.Abs(is-was) > was*changeThreshold }
+
+// Outgoing is a request to send. Exactly one of Asks and Releases is not empty.
+type Outgoing struct {
+	// Number identifies the request when its outcome is reported.
+	Number uint64
+	// Target is the server, as HOST:PORT.
+	Target string
+	// Deadline is when the session abandons the request.
+	Deadline time.Duration
+	Asks     []Ask
+	Releases []Release
+}
+
+// Ask is one resource of a request for capacity.
+type Ask struct {
+	ID     string
+	Demand Wants
+	// Has is the newest lease while it is live.
+	Has *Lease
+	// Had is the newest lease once it has expired, because a new master may still find it among the stored promises.
+	Had *Lease
+}
+
+// Release is one resource to release.
+type Release struct {
+	ID string
+	// Token names the newest lease. It is 0 if the lease has no name.
+	Token uint64
+}
+
+// Given is one lease of an answer.
+type Given struct {
+	ID string
+	// Length counts from when the request was sent.
+	Length  time.Duration
+	Refresh time.Duration
+	// Token names the lease. It is 0 if the lease has no name.
+	Token uint64
+	Wire  Wire
+	// Safe is the safe capacity, if HasSafe is set.
+	Safe    float64
+	HasSafe bool
+}
+
+// Basis says where a capacity comes from.
+type Basis int
+
+const (
+	// Unknown means that there was neither an answer nor a failure yet.
+	Unknown Basis = iota
+	// Leased means that there is a live lease.
+	Leased
+	// Fallback means that the lease has expired, or none could be obtained: the mode decides.
+	Fallback
+)
+
+// String returns the name of the basis in lower case.
+func (b Basis) String() string {
+	switch b {
+	case Unknown:
+		return "unknown"
+	case Leased:
+		return "lease"
+	case Fallback:
+		return "fallback"
+	}
+	return "invalid"
+}
+
+// Usable is what may be used of a resource.
+type Usable struct {
+	// Capacity is not negative and not NaN. It is infinite if there is no limit.
+	Capacity float64
+	Basis    Basis
+	// Until is when Then replaces Capacity, unless the lease is refreshed before. It is Never without a lease.
+	Until time.Duration
+	// Then is the fallback capacity that may be used from Until on.
+	Then float64
+}
+
+// SameValue compares what may be used now. It ignores when that ends.
+func (u *Usable) SameValue(other *Usable) bool {
+	return u.Capacity == other.Capacity && u.Basis == other.Basis
+}

@@ -1,0 +1,63 @@
+package leaseway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// failuresBeforeWarning is the number of failures in a row before the first warning.
+	failuresBeforeWarning = 3
+	// warningInterval is the time between warnings.
+	warningInterval = time.Minute
+	// maxServers is the maximum number of servers whose last error is remembered.
+	maxServers = 8
+)
+
+// outage decides on log messages about failures: when several requests in a row have failed, now and then while that
+// lasts, and at its end.
+type outage struct {
+	now      func() time.Time
+	failures int
+	since    time.Time
+	warned   time.Time
+	// servers has the last error of each server.
+	servers map[string]string
+}
+
+// failed records a failure; why begins with the server. It returns the message to log, or an empty one. describeFallback
+// says what may be used meanwhile.
+func (o *outage) failed(server, why string, describeFallback func() string) string {
+	now := o.now()
+	if o.failures == 0 {
+		o.since, o.servers = now, map[string]string{}
+	}
+	o.failures++
+	if _, known := o.servers[server]; known || len(o.servers) < maxServers {
+		o.servers[server] = why
+	}
+	if o.failures < failuresBeforeWarning || !o.warned.IsZero() && now.Sub(o.warned) < warningInterval {
+		return ""
+	}
+	o.warned = now
+	var errors []string
+	for _, why := range o.servers {
+		errors = append(errors, why)
+	}
+	slices.Sort(errors)
+	return fmt.Sprintf("no server has answered the last %d requests: %s; meanwhile %s",
+		o.failures, strings.Join(errors, "; "), describeFallback())
+}
+
+// over records an answer. It returns the message to log, if a warning was logged.
+func (o *outage) over(server string) string {
+	ended := *o
+	*o = outage{now: o.now}
+	if ended.warned.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%s has answered, after %d failed requests in %.1f s",
+		server, ended.failures, o.now().Sub(ended.since).Seconds())
+}

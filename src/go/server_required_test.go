@@ -1,0 +1,5 @@
+//go:build e2e
+
+package leaseway_test
+
+const binaryRequired = true

@@ -1,0 +1,192 @@
+//! The effects of a configuration that is pasted into a form. Nothing is stored.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, to_bytes},
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::Response,
+};
+use leaseway_core::{
+    policy::settings::AlgorithmKind,
+    resource::report::forecast::{DueChange, ForecastReport},
+    types::{Amount, HolderKind, escaped, escaped_lines},
+};
+use maud::{Markup, html};
+use tokio::time::timeout;
+
+use super::{
+    Column::{Number, Text},
+    Parts, page, table,
+};
+use crate::{
+    api::pages::{Pages, text},
+    node::plan::{self, Plan, PlanRequest, ResourcePlan, Unplanned},
+};
+
+/// Maximum length of a pasted configuration. `leaseway config plan` accepts longer ones.
+pub(crate) const PASTED_BYTES: usize = 1 << 20;
+/// Time for the form to arrive.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The name of the file in messages.
+const SOURCE: &str = "pasted";
+/// Maximum number of resources shown, and of holders of each.
+const MAX_RESOURCES: usize = 20;
+const MAX_HOLDERS: usize = 5;
+
+pub(super) async fn form(State(pages): State<Pages>) -> Response {
+    show(&pages, StatusCode::OK, "", &html! {})
+}
+
+/// The plan for a pasted configuration, and the form.
+pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body: Body) -> Response {
+    let refuse = |status, why: &str| show(&pages, status, "", &html! { p.notice { (why) } });
+    if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
+        return refuse(StatusCode::FORBIDDEN, "Another site has sent this form: paste the configuration here.");
+    }
+    let too_large = "That is more than 1 MiB, or did not come within 10 s: use `leaseway config plan FILE`.";
+    let Ok(Ok(bytes)) = timeout(TIMEOUT, to_bytes(body, PASTED_BYTES)).await else {
+        return refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large);
+    };
+    let Ok(body) = std::str::from_utf8(&bytes) else {
+        return refuse(StatusCode::BAD_REQUEST, "That is not UTF-8: paste the text of a configuration.");
+    };
+    // A text/plain form sends its field verbatim.
+    let pasted = body.strip_prefix("text=").unwrap_or(body).trim_end();
+    let request = PlanRequest {
+        text: pasted.to_owned(),
+        source: SOURCE.to_owned(),
+        resource: String::new(),
+        holders: MAX_HOLDERS,
+    };
+    // All callers of pages may read everything.
+    let message = match plan::plan(&pages.node, &request, |_| true).await {
+        Ok(plan) => planned(&plan),
+        Err(Unplanned::NotMaster(_)) => {
+            html! { p.notice { "Only the master knows what clients want: ask its page." } }
+        }
+        Err(Unplanned::HasParent(addresses)) => html! {
+            p.notice { "The templates are those of the parent at " (escaped(&addresses.join(", "))) ": ask its page." }
+        },
+    };
+    show(&pages, StatusCode::OK, pasted, &message)
+}
+
+fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Response {
+    let frame = html! {
+        h1 { "What if?" }
+        (message)
+        form.paste method="post" action="/plan" enctype="text/plain" {
+            label for="text" { "A configuration" }
+            textarea #text name="text" rows="16" required spellcheck="false" aria-describedby="nothing" { (pasted) }
+            button { "Plan" }
+            span #nothing { " Nothing is changed: it is compared with the one in force, for the clients that are there." }
+        }
+    };
+    page(pages, "What if", Some(("/plan", "")), &Parts { status, ..Parts::default() }.framed(frame))
+}
+
+fn planned(plan: &Plan) -> Markup {
+    if !plan.mistakes.is_empty() {
+        return html! {
+            p.verdict.bad role="status" { "It would be refused." }
+            pre { code { (escaped_lines(&plan.mistakes.join("\n"))) } }
+        };
+    }
+    let changed = plan.resources.len() + plan.left_out;
+    let of = changed + plan.unchanged;
+    let sum = |count: fn(&ForecastReport) -> usize| {
+        plan.resources.iter().filter_map(|resource| resource.foreseen.as_ref()).map(count).sum::<usize>()
+    };
+    let (gain, lose) = (sum(|foreseen| foreseen.gains.holders), sum(|foreseen| foreseen.losses.holders));
+    html! {
+        p.verdict.(if lose > 0 { "warn" } else { "fine" }) role="status" {
+            (text::count(changed)) " of " (text::count(of)) " resources would change; "
+            (text::count(gain)) " clients would gain, " (text::count(lose)) " would lose."
+        }
+        p { "Compared with version " (plan.in_force) ", which is in force." }
+        @if !plan.warnings.is_empty() { pre { code { (escaped_lines(&plan.warnings.join("\n"))) } } }
+        @if changed > 0 { (resources(plan)) }
+        @for resource in plan.resources.iter().take(MAX_RESOURCES) { (one(resource)) }
+        @if changed > MAX_RESOURCES {
+            p.none { (text::count(changed - MAX_RESOURCES)) " more would change; " code { "leaseway config plan" } " shows them." }
+        }
+    }
+}
+
+fn resources(plan: &Plan) -> Markup {
+    let numbers = ["Capacity", "Then", "Due", "Then", "Clients", "Gain", "Lose", "To end first"].map(Number);
+    let columns: Vec<_> = std::iter::once(Text("Resource")).chain(numbers).collect();
+    let rows = html! {
+        tbody { @for resource in plan.resources.iter().take(MAX_RESOURCES) { tr {
+            th.id scope="row" {
+                a href={ "/resource?resource=" (text::encoded(&resource.id)) } { (escaped(&resource.id)) }
+            }
+            @if let Some(foreseen) = &resource.foreseen { (figures(foreseen, resource.algorithm)) } @else { td colspan="8" {} }
+        } } }
+    };
+    table("Resources that would change", &columns, &rows)
+}
+
+fn figures(foreseen: &ForecastReport, algorithm: (AlgorithmKind, AlgorithmKind)) -> Markup {
+    let (capacity, due) = (foreseen.capacity, foreseen.due);
+    let text = |kind: AlgorithmKind, capacity: Amount| match kind {
+        AlgorithmKind::NoAlgorithm => "unlimited".to_owned(),
+        _ => text::number(capacity.get()),
+    };
+    html! {
+        td.n { (text(algorithm.0, capacity.0)) }
+        td.n { (text(algorithm.1, capacity.1)) }
+        td.n { (text::number(due.0.get())) }
+        td.n { @match due.1 { Some(then) => (text::number(then.get())), None => "not foreseen" } }
+        td.n { (text::count(foreseen.subclients)) }
+        td.n { (text::number(foreseen.gains.amount.get())) }
+        td.n { (text::number(foreseen.losses.amount.get())) }
+        td.n { (text::number(foreseen.beyond.get() + foreseen.unnamed.get())) }
+    }
+}
+
+/// The changes of a resource and its holders.
+fn one(resource: &ResourcePlan) -> Markup {
+    let template = |template: &Option<String>| template.clone().unwrap_or_else(|| "none".to_owned());
+    let (before, after) = (template(&resource.template.0), template(&resource.template.1));
+    html! {
+        section {
+            h2 { (escaped(&resource.id)) }
+            ul.plain {
+                @if before != after { li { "template: " (escaped(&before)) " → " (escaped(&after)) } }
+                @for change in &resource.changes {
+                    li { (change.field) ": " (escaped(&change.from)) " → " (escaped(&change.to)) }
+                }
+            }
+            @if let Some(foreseen) = &resource.foreseen {
+                @for sentence in foreseen.sentences() { p { (sentence) "." } }
+                (holders(foreseen))
+            }
+        }
+    }
+}
+
+fn holders(foreseen: &ForecastReport) -> Markup {
+    let more = (foreseen.gains.holders + foreseen.losses.holders).saturating_sub(foreseen.changes.len());
+    let columns = [Text("Holder"), Number("Wants"), Number("Held"), Number("Due now"), Number("Due then")];
+    let rows = html! { tbody { @for change in &foreseen.changes { (holder(change)) } } };
+    html! {
+        @if !foreseen.changes.is_empty() { (table("Holders whose due would change", &columns, &rows)) }
+        @if more > 0 { p.none { "And " (text::count(more)) " more." } }
+    }
+}
+
+fn holder(change: &DueChange) -> Markup {
+    html! {
+        tr {
+            th.id scope="row" {
+                (escaped(&change.id)) @if change.kind == HolderKind::Node { " " span.tag { "node" } }
+            }
+            @for amount in [change.wants, change.held, change.before, change.after] {
+                td.n { (text::number(amount.get())) }
+            }
+        }
+    }
+}

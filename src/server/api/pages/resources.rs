@@ -1,0 +1,298 @@
+//! The list of resources, and the page of one resource with its history and holders.
+
+use axum::http::StatusCode;
+use leaseway_core::types::escaped;
+use maud::{Markup, html};
+
+use super::{Parts, plot};
+use crate::{
+    api::pages::{
+        Pages, text,
+        view::{
+            node::MasterSeen,
+            resources::{
+                self as view, HolderPage, HolderQuery, HolderRow, HolderSort, PAGE_ROWS, ResourceDetail, ResourceQuery,
+                ResourceRow, ResourceSort,
+            },
+        },
+    },
+    observe::changes::ChangeKind,
+};
+
+const RESOURCE_COLUMNS: [(ResourceSort, &str); 7] = [
+    (ResourceSort::Resource, "Resource"),
+    (ResourceSort::Capacity, "Capacity"),
+    (ResourceSort::Wants, "Wants"),
+    (ResourceSort::Granted, "Granted"),
+    (ResourceSort::Held, "Held"),
+    (ResourceSort::Pressure, "Wants / capacity"),
+    (ResourceSort::Clients, "Clients"),
+];
+
+pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
+    let all = pages.snapshots.resources.get(pages).await;
+    let (rows, matching) = all.page(query);
+    let mut parts = Parts::default();
+    let count = match MasterSeen::of(pages) {
+        MasterSeen::Here => resource_count(matching, all.rows.len()),
+        _ => "Not known here: only the master knows the resources.".to_owned(),
+    };
+    parts.put("count", &html! { (count) });
+    parts.put(
+        "paging",
+        &paging(matching.div_ceil(PAGE_ROWS), query.page.max(1), |page| resources_link(query, query.sort, page)),
+    );
+    parts.put_rows("rows", rows.into_iter().map(resource_row));
+    let frame = html! {
+        h1 { "Resources" }
+        form.search action="/resources" role="search" {
+            label for="search" { "Part of the id" }
+            input #search name="search" type="search" value=(escaped(&query.search)) maxlength="256";
+            input type="hidden" name="sort" value=(query.sort.name());
+            button { "Search" }
+        }
+        (Parts::place("count"))
+        div.scroll tabindex="0" role="group" aria-label="Resources" { table {
+            thead { tr {
+                @for (sort, name) in RESOURCE_COLUMNS {
+                    th.n[sort != ResourceSort::Resource] scope="col" aria-sort=[sorted(sort == query.sort, sort == ResourceSort::Resource)] {
+                        a href=(resources_link(query, sort, 1)) { (name) }
+                    }
+                }
+                th scope="col" { "Algorithm" }
+                th scope="col" { "Template" }
+            } }
+            (Parts::place_rows("rows"))
+        } }
+        (Parts::place("paging"))
+    };
+    parts.framed(frame)
+}
+
+fn resource_count(matching: usize, all: usize) -> String {
+    match all {
+        0 => "No resource is known: the first request for one creates it.".to_owned(),
+        1 if matching == 1 => "1 resource.".to_owned(),
+        _ if matching == all => format!("{} resources.", text::count(all)),
+        _ => format!("{} of {} resources.", text::count(matching), text::count(all)),
+    }
+}
+
+fn resources_link(query: &ResourceQuery, sort: ResourceSort, page: usize) -> String {
+    format!("/resources?search={}&sort={}&page={page}", text::encoded(&query.search), sort.name())
+}
+
+fn resource_row(row: &ResourceRow) -> Markup {
+    html! {
+        th.id scope="row" {
+            a href={ "/resource?resource=" (text::encoded(&row.resource)) } { (escaped(&row.resource)) }
+            @if row.learning_ms > 0 { " " span.tag { "learning" } }
+        }
+        td.n { @if row.is_divided { (text::number(row.capacity)) } @else { "not divided" } }
+        td.n { (text::number(row.wants)) }
+        td.n { (text::number(row.granted)) }
+        td.n.bad[row.over() > row.capacity * 1e-9] { (text::number(row.held)) }
+        td.n {
+            @if row.pressure() == f64::MAX { "no capacity" } @else if row.is_divided { (text::number(row.pressure())) " ×" } @else { "–" }
+        }
+        td.n { (text::count(row.clients)) }
+        td { (row.algorithm) }
+        td {
+            @match &row.template {
+                Some(glob) => code { (escaped(glob)) },
+                None => span.warn { "none" },
+            }
+        }
+    }
+}
+
+const HOLDER_COLUMNS: [(HolderSort, &str); 7] = [
+    (HolderSort::Holder, "Holder"),
+    (HolderSort::Wants, "Wants"),
+    (HolderSort::Due, "Due"),
+    (HolderSort::Has, "Has"),
+    (HolderSort::Held, "Held"),
+    (HolderSort::Priority, "Priority"),
+    (HolderSort::Clients, "Clients"),
+];
+
+pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts {
+    let Some(detail) = view::resource(pages, &query.resource).await else { return not_known(pages, query) };
+    let page = view::holders(pages, query).await.unwrap_or_default();
+    let mut parts = Parts::default();
+    parts.put("figures", &figures(&detail));
+    parts.put("plot", &plot::plot(&pages.history.of(&query.resource), pages.history.most()));
+    parts.put("more", &more(&detail));
+    parts.put("changes", &changes(pages, &query.resource));
+    parts.put("count", &html! { (holder_count(&page, &detail)) });
+    parts.put("paging", &paging(page.pages, query.page.max(1), |page| holders_link(query, query.sort, page)));
+    parts.put_rows("rows", page.rows.iter().map(|holder| holder_row(holder, &query.resource)));
+    let frame = html! {
+        h1 { (escaped(&query.resource)) }
+        (Parts::place("figures"))
+        section { h2 { "The last 15 minutes" } (Parts::place("plot")) }
+        (Parts::place("more"))
+        (Parts::place("changes"))
+        section {
+            h2 { "Holders" }
+            form.search action="/resource" role="search" {
+                input type="hidden" name="resource" value=(query.resource);
+                input type="hidden" name="sort" value=(query.sort.name());
+                label for="search" { "Part of the id" }
+                input #search name="search" type="search" value=(escaped(&query.search)) maxlength="256";
+                button { "Search" }
+            }
+            (Parts::place("count"))
+            div.scroll tabindex="0" role="group" aria-label="Holders" { table {
+                thead { tr {
+                    @for (sort, name) in HOLDER_COLUMNS {
+                        th.n[sort != HolderSort::Holder] scope="col" aria-sort=[sorted(sort == query.sort, sort == HolderSort::Holder)] {
+                            a href=(holders_link(query, sort, 1)) { (name) }
+                        }
+                    }
+                    th.n scope="col" { "Lease left" }
+                    th scope="col" { "Why" }
+                } }
+                (Parts::place_rows("rows"))
+            } }
+            (Parts::place("paging"))
+        }
+    };
+    parts.framed(frame)
+}
+
+fn not_known(pages: &Pages, query: &HolderQuery) -> Parts {
+    let sentence = match MasterSeen::of(pages) {
+        MasterSeen::Here => "There is no such resource. The first request for one creates it.",
+        _ => "Not known here: only the master knows the resources.",
+    };
+    Parts::sentence(StatusCode::NOT_FOUND, &query.resource, sentence)
+}
+
+/// The `aria-sort` of a column.
+fn sorted(is_sorted: bool, is_ascending: bool) -> Option<&'static str> {
+    is_sorted.then_some(if is_ascending { "ascending" } else { "descending" })
+}
+
+fn holders_link(query: &HolderQuery, sort: HolderSort, page: usize) -> String {
+    let (resource, search) = (text::encoded(&query.resource), text::encoded(&query.search));
+    format!("/resource?resource={resource}&search={search}&sort={}&page={page}", sort.name())
+}
+
+/// Links to other pages, if there are any.
+fn paging(pages: usize, page: usize, href: impl Fn(usize) -> String) -> Markup {
+    html! {
+        @if pages > 1 {
+            nav.paging aria-label="Pages" {
+                @if page > 1 { a href=(href(1)) { "First" } a rel="prev" href=(href(page - 1)) { "Previous" } }
+                span { "Page " (page) " of " (pages) }
+                @if page < pages { a rel="next" href=(href(page + 1)) { "Next" } a href=(href(pages)) { "Last" } }
+            }
+        }
+    }
+}
+
+fn holder_count(page: &HolderPage, detail: &ResourceDetail) -> String {
+    match (page.matching, detail.row.holders) {
+        (_, 0) => "No client holds anything of it.".to_owned(),
+        (0, _) => "No holder has that in its id.".to_owned(),
+        (1, 1) => "1 holder.".to_owned(),
+        (matching, all) if matching >= all => format!("{} holders.", text::count(matching)),
+        (matching, all) => format!("{} of {} holders.", text::count(matching), text::count(all)),
+    }
+}
+
+fn figures(detail: &ResourceDetail) -> Markup {
+    let (row, settings) = (&detail.row, &detail.status.report.settings);
+    html! {
+        dl.figures {
+            div { dt { "Capacity" } dd { @if row.is_divided { (text::number(row.capacity)) } @else { "not divided" } } }
+            div { dt { "Wants" } dd { (text::number(row.wants)) } }
+            div { dt { "Granted" } dd { (text::number(row.granted)) } }
+            div { dt { "Held" } dd.bad[row.over() > row.capacity * 1e-9] { (text::number(row.held)) } }
+            @if row.is_divided { div { dt { "Free" } dd { (text::number(detail.free())) } } }
+            div { dt { "Clients" } dd { (text::count(row.clients)) } }
+            @if row.gateways > 0 {
+                div { dt { "Gateways" } dd { (text::count(row.gateways)) ", holding " (text::number(row.held_by_gateways)) } }
+            }
+            div { dt { "Algorithm" } dd { (row.algorithm) } }
+            div { dt { "Template" } dd { @match &row.template { Some(glob) => code { (escaped(glob)) }, None => span.warn { "none: honoured as asked" } } } }
+            div { dt { "Lease, refresh" } dd { (text::length(settings.lease.0)) ", " (text::length(settings.refresh.0)) } }
+            @if row.learning_ms > 0 { div { dt { "Learning" } dd.warn { (text::ago(row.learning_ms)) " more" } } }
+        }
+    }
+}
+
+/// Properties that only some resources have.
+fn more(detail: &ResourceDetail) -> Markup {
+    let status = &detail.status;
+    html! {
+        @if let Some(overridden) = &status.report.overridden { p { strong { "Overridden. " } (overridden.sentence(status.at)) } }
+        @if let Some(supply) = &status.report.supply {
+            p {
+                @match (supply.version, supply.remaining.0) {
+                    (0, _) => "The parent has lent nothing yet.",
+                    (_, 0) => span.bad { "What the parent lent has ended." },
+                    (_, left) => { "Lent by the parent for another " (text::ago(left)) "." },
+                }
+                @if let Some(outstanding) = supply.outstanding { " It was told that " (text::number(outstanding.get())) " is outstanding." }
+                @for terms in detail.terms() { " It divides " (terms) "." }
+            }
+        }
+        @if let Some(promises) = &status.promises {
+            p {
+                "Promised " (text::number(promises.total.get())) " in all: what the next master would hold back."
+                @if promises.unclaimed.get() > 0.0 {
+                    " Earlier masters promised " (text::number(promises.unclaimed.get())) " that no holder has named yet; it ends in "
+                    (text::ago(promises.unclaimed_until.since(status.at).0)) " at most."
+                }
+            }
+        }
+        @if let Some(pool) = &status.pool {
+            p {
+                "Pool: " (text::number(pool.connected.get())) " of " (text::number(pool.total.get())) " connected, "
+                (text::number(pool.priority_connected.get())) " of it by priority clients; assigned "
+                (text::number(pool.priority_assigned.get())) ", used " (text::number(pool.used.get())) ", waiting "
+                (text::count(pool.free_waiting + pool.priority_waiting)) ", overloads " (text::count(pool.overloads)) "."
+            }
+        }
+    }
+}
+
+/// The latest changes of this resource.
+fn changes(pages: &Pages, resource: &str) -> Markup {
+    let all = pages.node.authorizer().audit().changes();
+    let kinds = [ChangeKind::Override, ChangeKind::Pool, ChangeKind::Operator];
+    let list: Vec<_> = kinds.into_iter().flat_map(|kind| all.list(Some(kind))).collect();
+    let list: Vec<_> = list.into_iter().filter(|change| change.resource == resource).take(5).collect();
+    html! {
+        @if !list.is_empty() {
+            section {
+                h2 { "Changes" }
+                ul.plain { @for change in &list {
+                    li { time datetime=(text::moment(change.at)) { (text::clock(change.at)) } " " (escaped(&change.what)) }
+                } }
+            }
+        }
+    }
+}
+
+fn holder_row(holder: &HolderRow, resource: &str) -> Markup {
+    let why = format!(
+        "/why?resource={}&holder={}&kind={}",
+        text::encoded(resource),
+        text::encoded(&holder.holder),
+        if holder.kind == "node" { "node" } else { "client" }
+    );
+    html! {
+        th.id scope="row" { (escaped(&holder.holder)) @if holder.kind != "client" { " " span.tag { (holder.kind) } } }
+        td.n { (text::number(holder.wants)) }
+        td.n { (text::number(holder.due)) }
+        td.n.short[holder.has < holder.due * 0.99] { (text::number(holder.has)) }
+        td.n { (text::number(holder.held)) }
+        td.n { (holder.priority) }
+        td.n { (text::count(holder.clients)) }
+        td.n { @if holder.remaining_ms == 0 { "ended" } @else { (text::ago(holder.remaining_ms.div_ceil(5_000) * 5_000)) } }
+        td { a href=(why) aria-label={ "Why " (escaped(&holder.holder)) " has that" } { "why" } }
+    }
+}

@@ -1,0 +1,123 @@
+//! Why a holder has what it has.
+
+use axum::http::StatusCode;
+use leaseway_core::types::escaped;
+use maud::{Markup, html};
+
+use super::Parts;
+use crate::api::pages::{
+    Pages, text,
+    view::node::{self, Explained, MasterSeen, ParentRow, WhyQuery},
+};
+
+pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
+    if query.resource.is_empty() || query.holder.is_empty() {
+        let frame = html! {
+            h1 { "Why does it have that?" }
+            (form(query))
+            p.none { "A holder is a client, or a child node. The ids are those that they ask under." }
+        };
+        return Parts::default().framed(frame);
+    }
+    let Some(explained) = node::explain(pages, query).await else { return not_known(pages, query) };
+    let mut parts = Parts::default();
+    parts.put("figures", &figures(&explained));
+    parts.put("bar", &bar(&explained));
+    parts.put(
+        "sentences",
+        &html! { ol.sentences { @for sentence in explained.explanation.sentences() { li { (sentence) } } } },
+    );
+    parts.put("parent", &explained.parent.as_ref().map(|parent| above(parent, &query.resource)).unwrap_or_default());
+    let frame = html! {
+        h1 { "Why " (escaped(&query.holder)) " has that" }
+        p.of { "of " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
+        (Parts::place("figures"))
+        (Parts::place("bar"))
+        (Parts::place("sentences"))
+        (Parts::place("parent"))
+        section { h2 { "Another" } (form(query)) }
+    };
+    parts.framed(frame)
+}
+
+fn not_known(pages: &Pages, query: &WhyQuery) -> Parts {
+    let frame = html! {
+        h1 { "Why does it have that?" }
+        @if MasterSeen::of(pages) != MasterSeen::Here {
+            p { "Not known here: only the master knows who holds " strong { (escaped(&query.resource)) } "." }
+        } @else { p { "There is no holder " strong { (escaped(&query.holder)) } " of " strong { (escaped(&query.resource)) } " here. A holder is known from its first request until its lease has ended." } }
+        (form(query))
+    };
+    Parts { status: StatusCode::NOT_FOUND, ..Parts::default() }.framed(frame)
+}
+
+fn form(query: &WhyQuery) -> Markup {
+    html! {
+        form.search action="/why" {
+            label for="resource" { "Resource" }
+            input #resource name="resource" required value=(escaped(&query.resource)) maxlength="1024";
+            label for="holder" { "Holder" }
+            input #holder name="holder" required value=(escaped(&query.holder)) maxlength="1024";
+            button { "Explain" }
+        }
+    }
+}
+
+fn figures(explained: &Explained) -> Markup {
+    let Explained { holder, explanation, .. } = explained;
+    let blocks: Vec<_> = explanation.blocks.iter().map(leaseway_core::resource::report::explain::Block::name).collect();
+    html! {
+        dl.figures {
+            div { dt { "Wants" } dd { (text::number(holder.wants)) } }
+            div { dt { "Due" } dd { (text::number(holder.due)) } }
+            div { dt { "Has" } dd { (text::number(holder.has)) } }
+            div { dt { "Held" } dd { (text::number(holder.held)) } }
+            div { dt { "Rule" } dd { (explanation.rule.name()) } }
+            @if !blocks.is_empty() { div { dt { "Waits for" } dd { (blocks.join(", ")) } } }
+            @if let Some(asks) = explained.asks_ms() { div { dt { "Asks again in" } dd { (text::ago(asks)) } } }
+            @if let Some(latest) = explained.latest_ms() { div { dt { "Has its due within" } dd { (text::ago(latest)) } } }
+        }
+    }
+}
+
+/// The parts of the capacity held by this holder, held by others, and free.
+fn bar(explained: &Explained) -> Markup {
+    let (capacity, free) = (explained.explanation.capacity.get(), explained.explanation.free.get());
+    if capacity <= 0.0 {
+        return html! {};
+    }
+    let part = |value: f64| (100.0 * value / capacity).clamp(0.0, 100.0);
+    let own = part(explained.holder.held);
+    let others = part(capacity - free.max(0.0) - explained.holder.held);
+    let free = 100.0 - own - others;
+    let caption =
+        format!("Of {}: this holder {own:.1} %, others {others:.1} %, free {free:.1} %.", text::number(capacity));
+    html! {
+        svg.bar viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label=(caption) {
+            rect.free x="0" y="0" width="1000" height="24" {}
+            rect.others x=(format!("{:.1}", own * 10.0)) y="0" width=(format!("{:.1}", others * 10.0)) height="24" {}
+            rect.own x="0" y="0" width=(format!("{:.1}", own * 10.0)) height="24" {}
+        }
+        p.caption { (caption) }
+    }
+}
+
+/// Where to explain the capacity of this node.
+fn above(parent: &ParentRow, resource: &str) -> Markup {
+    let command = format!(
+        "leaseway explain {} {} --node --server {}",
+        escaped(&parent.node),
+        escaped(resource),
+        if parent.master.is_empty() { parent.addresses.join(",") } else { parent.master.clone() }
+    );
+    html! {
+        section {
+            h2 { "One level up" }
+            p {
+                "What there is here was lent by the parent at " (escaped(&parent.addresses.join(", "))) ", where this node is "
+                strong { (escaped(&parent.node)) } ". That is explained there:"
+            }
+            pre { code { (escaped(&command)) } }
+        }
+    }
+}

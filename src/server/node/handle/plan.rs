@@ -1,0 +1,192 @@
+//! Plans a configuration: which resources it would change, and what their holders would gain and lose by their present
+//! demand.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use leaseway_core::{
+    policy::settings::{AlgorithmKind, FieldChange, Settings},
+    resource::report::forecast::ForecastReport,
+    types::Sum,
+};
+use tokio::task::spawn_blocking;
+
+use crate::{
+    config::{self, Loaded},
+    node::{ConfigInForce, NodeHandle, NotMaster},
+};
+
+/// Number of resources that are divided at the same time. Their holders are copied.
+const TOGETHER: usize = 4;
+/// Approximate maximum size of a plan. Further resources are only counted.
+const MAX_BYTES: usize = 3 << 20;
+/// Estimated bytes of a row without its names.
+const ROW: usize = 128;
+
+/// A request for the plan of a configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanRequest {
+    pub(crate) text: String,
+    /// Its name in messages.
+    pub(crate) source: String,
+    /// Plans only this resource. Empty for all.
+    pub(crate) resource: String,
+    /// Maximum number of holders per resource.
+    pub(crate) holders: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Plan {
+    /// The version in force.
+    pub(crate) in_force: u64,
+    /// The errors in the text. If there are any, the rest is empty.
+    pub(crate) mistakes: Vec<String>,
+    /// Valid settings that are probably mistakes.
+    pub(crate) warnings: Vec<String>,
+    /// The resources that would change, sorted by the fraction that would be redistributed.
+    pub(crate) resources: Vec<ResourcePlan>,
+    /// The number of resources that would not change.
+    pub(crate) unchanged: usize,
+    /// The number of resources that do not fit into the plan.
+    pub(crate) left_out: usize,
+}
+
+/// The plan of one resource.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ResourcePlan {
+    pub(crate) id: Arc<str>,
+    /// The present and the planned template. `None` if none matches.
+    pub(crate) template: (Option<String>, Option<String>),
+    /// The present and the planned algorithm.
+    pub(crate) algorithm: (AlgorithmKind, AlgorithmKind),
+    /// The changed settings. Empty if only the name of the template changes.
+    pub(crate) changes: Vec<FieldChange>,
+    /// The dues of holders. `None` if the settings do not change, or if the resource is busy or gone.
+    pub(crate) foreseen: Option<ForecastReport>,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unplanned {
+    /// The master knows the demand.
+    NotMaster(NotMaster),
+    /// The templates come from the parent at these addresses.
+    HasParent(Vec<String>),
+}
+
+/// Plans a configuration. Resources that `is_shown` hides are neither named nor counted.
+pub(crate) async fn plan(
+    node: &NodeHandle,
+    request: &PlanRequest,
+    is_shown: impl Fn(&str) -> bool,
+) -> Result<Plan, Unplanned> {
+    node.check().map_err(Unplanned::NotMaster)?;
+    let has_parent = node.parent().is_some();
+    let loaded = config::parse(&request.source, &request.text);
+    if let (true, Some(parent)) = (loaded.as_ref().is_ok_and(Loaded::has_templates), node.parent()) {
+        return Err(Unplanned::HasParent(parent.addresses.iter().map(ToString::to_string).collect()));
+    }
+    let in_force = node.config();
+    let mut plan = Plan { in_force: in_force.version, ..Plan::default() };
+    let checked = loaded.and_then(|loaded| loaded.check_place(&request.source, has_parent).map(|()| loaded));
+    let loaded = match checked {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            plan.mistakes = error.to_string().lines().map(str::to_owned).collect();
+            return Ok(plan);
+        }
+    };
+    plan.mistakes.extend(node.authorizer().check_policy(&request.source, loaded.access.as_ref()).err());
+    plan.warnings = loaded.warnings.iter().map(ToString::to_string).collect();
+    if !plan.mistakes.is_empty() || has_parent {
+        return Ok(plan);
+    }
+    let is_asked = |id: &str| request.resource.is_empty() || request.resource == id;
+    let ids: Vec<Arc<str>> = node.living().into_iter().filter(|id| is_asked(id) && is_shown(id)).collect();
+    let alive = ids.len();
+    // One plan at a time, to bound the memory.
+    let _turn = node.planning().await;
+    let drafts = spawn_blocking(move || drafts(&ids, &in_force, &loaded)).await.unwrap_or_default();
+    plan.unchanged = alive - drafts.len();
+    let mut planned = Vec::with_capacity(drafts.len());
+    let mut drafts = drafts.into_iter().peekable();
+    while drafts.peek().is_some() {
+        let part = drafts.by_ref().take(TOGETHER).map(|draft| foresee(node, draft, request.holders));
+        planned.extend(join_all(part).await);
+    }
+    plan.fill(planned);
+    Ok(plan)
+}
+
+/// The plan of a resource, and its settings if they change.
+type PlanDraft = (ResourcePlan, Option<Settings>);
+
+/// Finds the resources that would change, which takes long for many patterns and resources.
+fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<PlanDraft> {
+    let after = &after.repository;
+    let draft = |id: &Arc<str>| {
+        let found = [before.repository.find(id), after.find(id)];
+        let [was, is] = found.map(|found| found.map_or_else(Settings::unmatched, |template| template.settings.clone()));
+        let [old, new] = found.map(|found| found.map(|template| template.identifier_glob.clone()));
+        let changes = was.changes(&is);
+        let settings = (was != is).then_some(is.clone());
+        if old == new && settings.is_none() {
+            return None;
+        }
+        let algorithm = (was.kind, is.kind);
+        Some((ResourcePlan { id: Arc::clone(id), template: (old, new), algorithm, changes, foreseen: None }, settings))
+    };
+    ids.iter().filter_map(draft).collect()
+}
+
+async fn foresee(node: &NodeHandle, (mut plan, settings): PlanDraft, most: usize) -> ResourcePlan {
+    if let Some(settings) = settings {
+        plan.foreseen = node.foresee(&plan.id, settings, most).await;
+    }
+    plan
+}
+
+impl Plan {
+    /// Adds what fits: all resources before any holder.
+    fn fill(&mut self, mut planned: Vec<ResourcePlan>) {
+        planned
+            .sort_by(|one, other| other.part_moved().total_cmp(&one.part_moved()).then_with(|| one.id.cmp(&other.id)));
+        let mut budget = ByteBudget(MAX_BYTES);
+        let kept = planned.iter().take_while(|plan| budget.take(plan.bytes())).count();
+        self.left_out = planned.len() - kept;
+        planned.truncate(kept);
+        for foreseen in planned.iter_mut().filter_map(|plan| plan.foreseen.as_mut()) {
+            let named = foreseen.changes.iter().take_while(|change| budget.take(ROW + change.id.len())).count();
+            foreseen.changes.truncate(named);
+        }
+        self.resources = planned;
+    }
+}
+
+/// The number of bytes left.
+struct ByteBudget(usize);
+
+impl ByteBudget {
+    /// Takes bytes. If they do not fit, nothing is left.
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.0.checked_sub(bytes);
+        self.0 = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
+impl ResourcePlan {
+    /// The fraction of the due amounts that would change.
+    fn part_moved(&self) -> f64 {
+        let Some(foreseen) = &self.foreseen else { return 0.0 };
+        let most = foreseen.due.0.max(foreseen.due.1.unwrap_or(Sum::ZERO)).get();
+        if most > 0.0 { (foreseen.gains.amount.get() + foreseen.losses.amount.get()) / most } else { 0.0 }
+    }
+
+    /// The estimated size without holders.
+    fn bytes(&self) -> usize {
+        let templates = [&self.template.0, &self.template.1].into_iter().flatten().map(String::len).sum::<usize>();
+        let changes = self.changes.iter().map(|change| change.field.len() + change.from.len() + change.to.len() + 16);
+        3 * ROW + self.id.len() + templates + changes.sum::<usize>()
+    }
+}

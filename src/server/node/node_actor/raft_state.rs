@@ -1,0 +1,189 @@
+//! Applies the configuration and overrides of the Raft state, and removes expired entries from it.
+
+use std::sync::Arc;
+
+use actix::Context;
+use leaseway_core::{
+    lease::promises::Promises,
+    policy::{
+        overrides::{Override, Overrides},
+        template::Repository,
+    },
+    types::{ClusterTime, Epoch, Millis},
+};
+use leaseway_raft::{Command, KeptOverride, Listening, MasterLease, Mastership, RaftHandle};
+
+use super::NodeActor;
+use crate::{
+    config,
+    node::{config_in_force::ConfigInForce, directory::Directory},
+    observe::changes::{Change, ChangeKind},
+};
+
+/// How often a master looks for stored promises that have expired.
+const SWEEP_INTERVAL: Millis = Millis::from_secs(10);
+/// How long the notes of an unused pool are kept.
+const POOLS_LAST: Millis = Millis::from_secs(24 * 3600);
+/// Maximum number of resources that one sweep forgets.
+const MAX_SWEPT: usize = 1000;
+
+/// A pattern, and its override.
+type Kept = (Arc<str>, KeptOverride);
+
+impl NodeActor {
+    pub(super) fn follow_raft(&mut self, ctx: &mut Context<Self>) {
+        self.adopt_newest();
+        self.follow_overrides();
+        self.warn_if_different();
+        let Mastership::Master(master_lease) = self.mastership.clone() else { return };
+        if self.keeps_no_promises() {
+            self.warn_successors(&master_lease, false, ctx);
+        } else {
+            self.sweep(&master_lease);
+        }
+    }
+
+    /// Puts the newest configuration of the peers in force.
+    pub(super) fn adopt_newest(&mut self) {
+        let Some(membership) = &self.shared.membership else { return };
+        let adopted = self.adopted;
+        let newest =
+            membership.raft.read(|state| state.configuration().filter(|newest| newest.version != adopted).cloned());
+        let Some(newest) = newest else { return };
+        self.adopted = newest.version;
+        match config::parse(&newest.source, &newest.text) {
+            Ok(loaded) => {
+                tracing::info!(version = newest.version, source = %newest.source, "configuration of the peers in force");
+                let (version, mut source) = (newest.version, newest.source.to_string());
+                // With a parent, only the access policy applies: the templates were stored before the node had one.
+                let repository = if self.notices.is_some() { Repository::default() } else { loaded.repository };
+                if self.notices.is_some() && loaded.access.is_none() {
+                    source.clone_from(&self.shared.config().source);
+                }
+                let config = ConfigInForce { repository, access: loaded.access, version, source, ..Default::default() };
+                self.put_in_force(config);
+            }
+            // Applied by a newer server.
+            Err(error) if self.shared.config().rejected.is_none() => {
+                let version = newest.version;
+                tracing::error!(version, "the configuration of the peers is not understood here:\n{error}");
+                self.reject(error.to_string());
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Warns once if the configuration file of this peer differs from the configuration in force.
+    fn warn_if_different(&mut self) {
+        let config = self.shared.config();
+        if config.version == 0 || std::mem::replace(&mut self.has_warned_of_difference, true) {
+            return;
+        }
+        let Some(membership) = &self.shared.membership else { return };
+        let initial = &membership.initial;
+        if initial.is_file && !config.is_same_as(&initial.loaded) {
+            let (file, version, source) = (&initial.source, config.version, &config.source);
+            tracing::warn!(
+                "{file} differs from what is in force, version {version} from {source}, which the peers keep: \
+                 `leaseway config diff {file}` shows how, `leaseway config apply {file}` changes that"
+            );
+        }
+    }
+
+    /// Puts the stored overrides in force until they expire. An expiry needs no message and no commit, because every
+    /// peer checks.
+    pub(super) fn follow_overrides(&mut self) {
+        let Some(membership) = &self.shared.membership else { return };
+        let (unix_ms, known) = (self.shared.clock.unix_ms(), &self.kept_overrides);
+        let changed = membership.raft.read(|state| {
+            let in_force = state.overrides_in_force(unix_ms);
+            (!in_force.clone().eq(known)).then(|| in_force.cloned().collect::<Vec<_>>())
+        });
+        let Some(in_force) = changed else { return };
+        let patterns: Vec<&str> = in_force.iter().map(|(pattern, _)| &**pattern).collect();
+        tracing::info!(?patterns, "other capacities than templates say are in force");
+        self.record_overrides(&in_force);
+        let at = self.shared.clock.at();
+        self.overrides = Arc::new(Overrides::new(in_force.iter().map(|kept| of_core(kept, unix_ms, at))));
+        self.kept_overrides = in_force;
+        let config = ConfigInForce::clone(&self.shared.config());
+        self.publish(config);
+    }
+
+    /// Records new and expired overrides for the pages.
+    fn record_overrides(&self, in_force: &[Kept]) {
+        let is_over = |(pattern, _): &&Kept| in_force.iter().all(|(other, _)| other != pattern);
+        let set = in_force.iter().filter(|one| !self.kept_overrides.contains(one)).map(|one| {
+            let set_to = of_core(one, 0, Millis(0)).set_to();
+            let (pattern, kept) = one;
+            (pattern, format!("`{pattern}` is set to {set_to} by {}: {}", kept.by, kept.why))
+        });
+        let over = self.kept_overrides.iter().filter(is_over);
+        let over = over.map(|(pattern, _)| (pattern, format!("what was set for `{pattern}` is over")));
+        for (pattern, what) in set.chain(over) {
+            let resource = pattern.to_string();
+            let change = Change { resource, ..Change::new(ChangeKind::Override, what) };
+            self.shared.authorizer.audit().changes().tell(change);
+        }
+    }
+
+    /// Proposes to forget what has expired. If the proposal is lost, the next sweep repeats it.
+    pub(super) fn sweep(&mut self, master_lease: &MasterLease) {
+        let now = self.shared.clock.at();
+        if now.since(self.swept) < SWEEP_INTERVAL {
+            return;
+        }
+        self.swept = now;
+        let Some(membership) = &self.shared.membership else { return };
+        let expired = expired(&membership.raft, &self.shared.directory, now, master_lease.clock().at(now));
+        if expired.is_empty() {
+            return;
+        }
+        let (raft, master_lease) = (membership.raft.clone(), master_lease.clone());
+        actix_rt::spawn(async move {
+            if let Err(error) = raft.propose(&master_lease, expired).await {
+                tracing::debug!(%error, "what has ended is forgotten later");
+            }
+        });
+    }
+}
+
+fn of_core((pattern, kept): &Kept, unix_ms: u64, at: Millis) -> Override {
+    Override {
+        pattern: Arc::clone(pattern),
+        capacity: kept.capacity,
+        above: kept.above,
+        ends: at.plus(Millis(kept.until_unix_ms.saturating_sub(unix_ms))),
+        by: Arc::clone(&kept.by),
+        why: Arc::clone(&kept.why),
+    }
+}
+
+/// Forgets expired promises of resources that are not alive, worthless pools, and a finished time of listening.
+fn expired(raft: &RaftHandle, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Command> {
+    let ended: Vec<(Arc<str>, Option<Epoch>)> = raft.read(|state| {
+        let named = state.promised().filter_map(|resource| Some((resource, state.promises(resource)?)));
+        let ended = named.filter(|(_, promises)| promises.until() <= moment);
+        let newest = |promises: &Promises| promises.newest().map(|(epoch, _)| epoch);
+        ended.map(|(resource, promises)| (Arc::clone(resource), newest(promises))).take(MAX_SWEPT).collect()
+    });
+    let forgotten = ended.into_iter().filter(|(resource, _)| directory.get(resource).is_none());
+    let mut commands: Vec<Command> = forgotten
+        .map(|(resource, newest)| Command::ForgetPromises { resource, epoch: newest.unwrap_or(Epoch(0)) })
+        .collect();
+    commands.extend(expired_pools(raft, directory, now));
+    if raft.read(|state| state.listen_until()).is_some_and(|until| until <= moment) {
+        commands.push(Command::Listen(Listening::default()));
+    }
+    commands
+}
+
+/// Forgets the notes of pools that are not alive, if they are old or worthless.
+fn expired_pools(raft: &RaftHandle, directory: &Directory, now: Millis) -> Vec<Command> {
+    let ended: Vec<Arc<str>> = raft.read(|state| {
+        let ended = state.pools().filter(|(_, pool)| pool.age(now) >= POOLS_LAST || pool.is_worthless(now));
+        ended.map(|(resource, _)| Arc::clone(resource)).take(MAX_SWEPT).collect()
+    });
+    let unasked = ended.into_iter().filter(|resource| directory.get(resource).is_none());
+    unasked.map(|resource| Command::ForgetPool { resource }).collect()
+}

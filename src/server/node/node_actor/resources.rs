@@ -1,0 +1,262 @@
+//! Creates resources, and rebuilds those that fail.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use actix::{Addr, AsyncContext as _, Context, dev::SendError};
+use leaseway_core::engine::{Predecessor, Setup};
+use leaseway_core::{
+    lease::promises::{Inherited, Promises},
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{ResourceOptions, supply::Source},
+    types::{Amount, ClusterClock, Epoch, Millis},
+};
+use leaseway_raft::{MasterLease, RaftHandle};
+use leaseway_uplink::Notice;
+
+use super::{Ended, Handover, Membership, NodeActor};
+use crate::{
+    listen::accounts::{RequestOrigin, ResourcePlace},
+    node::{
+        directory::Role,
+        request_error::{NotMaster, RequestError},
+        resource_actor::{self, HoldersShare, ResourceEnvironment, ResourceHandle, note_rate_limit::NotePermit},
+    },
+    observe::metrics,
+    runtime::drop_guard::DropGuard,
+};
+
+impl NodeActor {
+    /// Returns the resource, and creates it if it is not alive. `dead` is an incarnation of it that has ended.
+    pub(super) fn open(
+        &mut self,
+        id: Arc<str>,
+        dead: Option<u64>,
+        from: Option<RequestOrigin>,
+        ctx: &mut Context<Self>,
+    ) -> Result<ResourceHandle, RequestError> {
+        let master_lease = match self.shared.directory.role() {
+            Role::Master(master_lease) => master_lease,
+            Role::Elsewhere(master) => return Err(RequestError::NotMaster(NotMaster { master })),
+        };
+        match self.shared.directory.get(&id) {
+            Some(handle) if Some(handle.generation()) != dead => Ok(handle),
+            // Its message about its end is still under way.
+            Some(handle) if handle.retired() => Ok(self.begin(id, master_lease, ctx)),
+            Some(handle) => Ok(self.rebuild(id, &handle, master_lease, ctx)),
+            None => {
+                self.find_place(&id, from).inspect_err(|_| metrics::resource_refused())?;
+                Ok(self.begin(id, master_lease, ctx))
+            }
+        }
+    }
+
+    /// Charges a new resource to the principal of the request.
+    fn find_place(&mut self, id: &Arc<str>, from: Option<RequestOrigin>) -> Result<(), RequestError> {
+        let (used, most) = (self.shared.directory.len(), self.shared.limits.resources);
+        if used >= most {
+            return Err(RequestError::TooManyResources(most));
+        }
+        let Some(account) = from.and_then(|from| self.shared.accounts.of(from.principal)) else { return Ok(()) };
+        if !self.shared.limits.share().allows(account.resources.load(Ordering::Relaxed), 1, used, most) {
+            return Err(RequestError::ResourceShare(most));
+        }
+        self.resource_places.insert(Arc::clone(id), ResourcePlace::new(account));
+        Ok(())
+    }
+
+    /// Removes an incarnation that has retired, and rebuilds one that has failed.
+    pub(super) fn ended(&mut self, id: &Arc<str>, generation: u64, ctx: &mut Context<Self>) {
+        let known = self.shared.directory.get(id).filter(|handle| handle.generation() == generation);
+        // An incarnation that is not in the directory belongs to an earlier term.
+        let Some(handle) = known else { return };
+        match self.shared.directory.role() {
+            _ if handle.retired() => {
+                self.shared.directory.remove(id);
+                self.resource_places.remove(id);
+                if let Some(notices) = &self.notices {
+                    notices.post(Notice::Retired(Arc::clone(id)));
+                }
+                tracing::debug!(resource = %id, "retired");
+            }
+            Role::Master(master_lease) => drop(self.rebuild(Arc::clone(id), &handle, master_lease, ctx)),
+            Role::Elsewhere(_) => {
+                self.shared.directory.remove(id);
+                self.resource_places.remove(id);
+            }
+        }
+    }
+
+    /// Creates a resource that has leases of earlier masters only.
+    fn begin(&mut self, id: Arc<str>, master_lease: Option<MasterLease>, ctx: &mut Context<Self>) -> ResourceHandle {
+        let given_until = self.former_masters_end();
+        self.begin_after(id, given_until, master_lease, ctx)
+    }
+
+    /// Earlier masters and incarnations have granted nothing after `given_until`.
+    fn begin_after(
+        &mut self,
+        id: Arc<str>,
+        given_until: Millis,
+        master_lease: Option<MasterLease>,
+        ctx: &mut Context<Self>,
+    ) -> ResourceHandle {
+        let listening = self.keeps_promises().map(|membership| {
+            let (until, whole) = membership.raft.read(|state| (state.listen_until(), state.listens_whole()));
+            (clock_of(master_lease.as_ref()).local(until.unwrap_or_default()), whole)
+        });
+        let predecessor = Predecessor::NewMaster(self.since);
+        if self.notices.is_some() {
+            // The lease length comes from the parent.
+            let predecessor = listening.is_none_or(|(until, _)| until > self.shared.clock.at()).then_some(predecessor);
+            return self.start_resource(id, given_until, Millis(0), predecessor, master_lease, ctx);
+        }
+        let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
+        let learning_until = match listening {
+            None => learning_until,
+            Some((until, true)) => until,
+            Some((until, false)) => learning_until.min(until),
+        };
+        self.start_resource(id, given_until, learning_until, None, master_lease, ctx)
+    }
+
+    /// Replaces an incarnation that failed or whose commit was lost. It starts from the stored promises; without them,
+    /// it learns for one lease length before it divides again.
+    fn rebuild(
+        &mut self,
+        id: Arc<str>,
+        before: &ResourceHandle,
+        master_lease: Option<MasterLease>,
+        ctx: &mut Context<Self>,
+    ) -> ResourceHandle {
+        let (generation, now) = (before.generation(), self.shared.clock.at());
+        if before.lost_commit() {
+            tracing::debug!(resource = %id, generation, "built anew: what it had promised was not stored");
+            return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
+        }
+        metrics::resource_restarted();
+        if self.keeps_promises().is_some() {
+            tracing::error!(resource = %id, generation, "resource failed; built anew from what it has promised");
+            return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
+        }
+        tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
+        let predecessor = Predecessor::Rebuilt(now);
+        let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
+        self.start_resource(id, now, learning_until, Some(predecessor), master_lease, ctx)
+    }
+
+    fn start_resource(
+        &mut self,
+        id: Arc<str>,
+        given_until: Millis,
+        learning_until: Millis,
+        predecessor: Option<Predecessor>,
+        master_lease: Option<MasterLease>,
+        ctx: &mut Context<Self>,
+    ) -> ResourceHandle {
+        let config = self.shared.config();
+        let has_parent = self.notices.is_some();
+        if !has_parent && config.repository.find(&id).is_none() {
+            metrics::resource_unmatched();
+            tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
+        }
+        let (inherited, promises) = self.inherit(&id, given_until, master_lease.as_ref());
+        let options = ResourceOptions {
+            source: if has_parent { Source::Parent } else { Source::Own },
+            epoch: self.next_epoch(inherited.as_ref().and_then(|inherited| inherited.newest)),
+            since: self.since,
+            learning_until,
+            max_holders: self.shared.limits.clients_per_resource,
+            seed: self.seed,
+            settings: if has_parent { placeholder() } else { config.settings_for(&id) },
+            inherited,
+        };
+        self.generation += 1;
+        let generation = self.generation;
+        let membership = self.shared.membership.as_ref();
+        let notes =
+            membership.map(|membership| (membership.raft.clone(), NotePermit::new(self.note_rate_limiter.clone())));
+        let idle_after = Millis::from_secs(self.shared.limits.idle_secs);
+        let on_end = {
+            let (node, id) = (ctx.address(), Arc::clone(&id));
+            DropGuard::new(move || notify_ended(&node, id, generation))
+        };
+        let shared = &self.shared;
+        let start = resource_actor::Start {
+            generation,
+            setup: Setup { options, keeps_notes: notes.is_some(), predecessor, idle_after },
+            config,
+            environment: ResourceEnvironment {
+                id: Arc::clone(&id),
+                clock: shared.clock,
+                master_lease,
+                limits: Arc::clone(&shared.limits),
+                watchers: Arc::clone(&shared.watchers),
+                assignment_store: shared.assignment_store.clone(),
+                holders: HoldersShare::new(Arc::clone(&shared.holders), Arc::clone(&shared.accounts)),
+            },
+            promises,
+            notes,
+            notices: self.notices.clone(),
+            subscribers: Arc::clone(&shared.subscribers),
+            on_end,
+        };
+        let arbiter = &self.arbiters[self.next_arbiter % self.arbiters.len()];
+        self.next_arbiter += 1;
+        let handle = resource_actor::start(start, arbiter);
+        self.shared.directory.put(id, handle.clone());
+        handle
+    }
+
+    /// The time after which earlier masters grant no leases, with any `--timing`.
+    fn former_masters_end(&self) -> Millis {
+        let overlap = self.shared.membership.as_ref().map_or(Millis(0), |membership| membership.raft.overlap());
+        self.since.plus(overlap)
+    }
+
+    /// The membership, if masters store promises.
+    fn keeps_promises(&self) -> Option<&Membership> {
+        self.shared.membership.as_ref().filter(|membership| membership.handover == Handover::Promises)
+    }
+
+    /// The stored promises, and where to write new ones. Neither if promises are not kept.
+    fn inherit(
+        &self,
+        id: &str,
+        given_until: Millis,
+        master_lease: Option<&MasterLease>,
+    ) -> (Option<Inherited>, Option<RaftHandle>) {
+        let Some(membership) = self.keeps_promises() else { return (None, None) };
+        let (now, clock) = (self.shared.clock.at(), clock_of(master_lease));
+        let promised = |promises: &Promises| promises.inherited(clock, now, given_until);
+        let inherited = membership.raft.read(|state| state.promises(id).map(promised));
+        let inherited = inherited.unwrap_or(Inherited { clock, ..Inherited::default() });
+        (Some(inherited), Some(membership.raft.clone()))
+    }
+
+    /// Epochs only rise: they count milliseconds since 1970, with room for four million tokens in each. They rise over
+    /// restarts because time does. If the clock was set back, stored promises raise them.
+    fn next_epoch(&mut self, before: Option<Epoch>) -> Epoch {
+        let now = self.shared.clock.unix_ms().saturating_mul(Inherited::EPOCHS_APART);
+        let before = before.map_or(0, |epoch| epoch.0).max(self.last_epoch);
+        self.last_epoch = now.max(before.saturating_add(Inherited::EPOCHS_APART));
+        Epoch(self.last_epoch)
+    }
+}
+
+/// The clock of the cluster. Without peers it is that of the process.
+fn clock_of(master_lease: Option<&MasterLease>) -> ClusterClock {
+    master_lease.map(MasterLease::clock).unwrap_or_default()
+}
+
+/// The settings of a resource until those of the parent arrive. Nothing is granted before.
+fn placeholder() -> Settings {
+    Settings::new(AlgorithmKind::FairShare, Amount::ZERO)
+}
+
+/// Called on the thread on which an incarnation ended, which must not wait. If the mailbox is full, the end is noticed
+/// when the resource is next needed.
+fn notify_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
+    if let Err(SendError::Full(Ended { id, .. })) = node.try_send(Ended { id, generation }) {
+        tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");
+    }
+}

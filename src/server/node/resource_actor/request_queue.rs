@@ -1,0 +1,152 @@
+//! Bounds on the unanswered requests of one resource, in total and per principal.
+//!
+//! There are usually few, and one counter is enough. Half of the places are open to all principals. In the other half,
+//! which fills only when a resource cannot keep up, each principal has at most its share. So no principal fills the
+//! queue, and requests pay for this only when the queue is long.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use leaseway_core::types::{Principal, PrincipalShare};
+
+use super::reply_queue::{Outgoing, Reply, ReplyQueue, ReplyTx};
+use crate::listen::accounts::{PlacesTaken, RequestOrigin};
+
+/// Why there is no place for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// The maximum number of requests is pending.
+    InAll,
+    /// The maximum number of requests of its principal is pending.
+    OfPrincipal,
+}
+
+/// Counts unanswered requests.
+#[derive(Debug)]
+pub(super) struct RequestQueue {
+    /// Requests in the half that is open to all.
+    count: AtomicUsize,
+    most: usize,
+    shared: Mutex<PlacesTaken>,
+    most_shared: usize,
+    share: PrincipalShare,
+}
+
+/// A place in the half in which principals have shares, until it is dropped.
+#[derive(Debug)]
+pub(super) struct SharedPlace {
+    queue: Arc<RequestQueue>,
+    principal: Principal,
+}
+
+/// The place of a request in the queue, and the destination of its answer.
+pub(super) struct Ticket {
+    reply_tx: ReplyTx,
+    /// The reply queue of the thread that received the request.
+    reply_queue: Option<&'static ReplyQueue>,
+    place: Option<Box<SharedPlace>>,
+}
+
+impl RequestQueue {
+    pub(super) fn new(most: usize, share: PrincipalShare) -> Arc<RequestQueue> {
+        let most_shared = most / 2;
+        let (count, shared) = (AtomicUsize::new(0), Mutex::default());
+        Arc::new(RequestQueue { count, most: most - most_shared, shared, most_shared, share })
+    }
+
+    /// Takes a place for a request.
+    #[inline]
+    pub(super) fn enter(
+        self: &Arc<RequestQueue>,
+        from: Option<RequestOrigin>,
+        reply_tx: ReplyTx,
+    ) -> Result<Ticket, Full> {
+        let reply_queue = ReplyQueue::own();
+        if self.count.fetch_add(1, Ordering::Relaxed) < self.most {
+            return Ok(Ticket { reply_tx, reply_queue, place: None });
+        }
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        let place = Some(self.enter_shared(from.map_or(Principal::NONE, |from| from.principal))?);
+        Ok(Ticket { reply_tx, reply_queue, place })
+    }
+
+    #[cold]
+    fn enter_shared(self: &Arc<RequestQueue>, principal: Principal) -> Result<Box<SharedPlace>, Full> {
+        let mut shared = self.shared();
+        if shared.in_all() >= self.most_shared {
+            return Err(Full::InAll);
+        }
+        let share = if principal == Principal::NONE { PrincipalShare::ALL } else { self.share };
+        if !shared.take(principal, self.most_shared, share) {
+            return Err(Full::OfPrincipal);
+        }
+        Ok(Box::new(SharedPlace { queue: Arc::clone(self), principal }))
+    }
+
+    fn shared(&self) -> MutexGuard<'_, PlacesTaken> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends answers. Frees their places first, because the next request may follow at once.
+    pub(super) fn answer(&self, replies: &mut Vec<(Ticket, Reply)>) {
+        let shared = replies.iter().filter(|(ticket, _)| ticket.place.is_some()).count();
+        self.count.fetch_sub(replies.len() - shared, Ordering::Relaxed);
+        let mut outgoing = Outgoing::new();
+        for (Ticket { reply_tx, reply_queue, place }, reply) in replies.drain(..) {
+            drop(place);
+            outgoing.send(reply_queue, reply_tx, reply);
+        }
+    }
+}
+
+impl Drop for SharedPlace {
+    fn drop(&mut self) {
+        self.queue.shared().give_back(self.principal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leaseway_core::engine::LostMastership;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn enter(queue: &Arc<RequestQueue>, principal: u32) -> Result<Ticket, Full> {
+        let from = RequestOrigin { address: [10, 0, 0, 1].into(), principal: Principal(principal) };
+        queue.enter(Some(from), oneshot::channel().0)
+    }
+
+    fn answer(queue: &RequestQueue, tickets: impl IntoIterator<Item = Ticket>) {
+        queue.answer(&mut tickets.into_iter().map(|ticket| (ticket, Err(LostMastership))).collect());
+    }
+
+    #[test]
+    fn one_principal_does_not_fill_the_queue() {
+        let queue = RequestQueue::new(100, PrincipalShare::default());
+        let taken: Vec<Ticket> = std::iter::from_fn(|| enter(&queue, 1).ok()).collect();
+        assert_eq!(taken.len(), 50 + 38);
+        assert_eq!(enter(&queue, 1).err(), Some(Full::OfPrincipal));
+        let others: Vec<Ticket> = std::iter::from_fn(|| enter(&queue, 2).ok()).collect();
+        assert_eq!(others.len(), 10);
+        assert!(enter(&queue, 3).is_ok(), "there is room for a newcomer");
+        answer(&queue, taken);
+        assert!(enter(&queue, 1).is_ok());
+        answer(&queue, others);
+        assert_eq!(queue.shared().in_all(), 0);
+    }
+
+    #[test]
+    fn an_answer_makes_room_in_a_full_queue() {
+        for most in [1, 2, 7] {
+            let queue = RequestQueue::new(most, PrincipalShare::ALL);
+            let taken: Vec<Ticket> = std::iter::from_fn(|| enter(&queue, 1).ok()).collect();
+            assert_eq!((taken.len(), enter(&queue, 2).err()), (most, Some(Full::InAll)));
+            answer(&queue, taken);
+            let again: Vec<Ticket> = std::iter::from_fn(|| enter(&queue, 1).ok()).collect();
+            assert_eq!(again.len(), most);
+        }
+    }
+}

@@ -1,0 +1,656 @@
+/**
+ * Runs the session of a client: sends requests when they are due, reports their outcome, applies what may be used to the
+ * limiters, and follows the hints of the master.
+ */
+
+import type { status } from "@grpc/grpc-js";
+
+import type { KeepAlive, SystemClock } from "./clock.js";
+import { messageOf } from "./credentials.js";
+import { parseEndpoint } from "./endpoint.js";
+import { ClosedError, NotReadyError, OpenError } from "./errors.js";
+import { Hints } from "./hints.js";
+import type { Usage } from "./limiter/usage.js";
+import { OpenResource, type OpenSettings } from "./open-resource.js";
+import { Outage } from "./outage.js";
+import {
+  DiscoveryRequest,
+  DiscoveryResponse,
+  GetCapacityRequest,
+  GetCapacityResponse,
+  ReleaseCapacityRequest,
+  ReleaseCapacityResponse,
+} from "./protocol/messages.js";
+import { getCapacity, isTransient, leasesOf, poolOf, redirectOf, refusalOf, releaseCapacity } from "./protocol/wire.js";
+import type { Ask, Lease, Outgoing, Release, Session, Usable } from "./session.js";
+import { type CallError, type Connection, explain, METHODS, type Method, type Transport } from "./transport.js";
+
+/** Minimum time between estimates of demand that are due to waiting callers. */
+const MIN_ESTIMATE_INTERVAL = 100;
+/** The first request for a resource is delayed by this, because a first caller commonly arrives right after opening. */
+const FIRST_REQUEST_DELAY = 5;
+/** The maximum time until a suspend of the machine is noticed. */
+const CHECK_INTERVAL = 1_000;
+/** Peers change rarely, and a late update does no harm. */
+const REDISCOVERY_INTERVAL = 300_000;
+/** Minimum time between log lines about left-out resources: the server names them with every answer. */
+const LEFT_OUT_LOG_INTERVAL = 60_000;
+/** Maximum number of resources named in a log line. */
+const MAX_NAMED = 5;
+
+const INTERNAL: status.INTERNAL = 13;
+
+const GET_CAPACITY: Method<GetCapacityRequest, GetCapacityResponse> = {
+  path: METHODS.getCapacity,
+  request: GetCapacityRequest,
+  answer: GetCapacityResponse,
+};
+const RELEASE_CAPACITY: Method<ReleaseCapacityRequest, ReleaseCapacityResponse> = {
+  path: METHODS.releaseCapacity,
+  request: ReleaseCapacityRequest,
+  answer: ReleaseCapacityResponse,
+};
+const DISCOVERY: Method<DiscoveryRequest, DiscoveryResponse> = {
+  path: METHODS.discovery,
+  request: DiscoveryRequest,
+  answer: DiscoveryResponse,
+};
+
+export type LogLevel = "debug" | "info" | "warn";
+
+/** Receives the log lines of a client. */
+export type Log = (level: LogLevel, message: string) => void;
+
+/** The state of the connection to the servers. */
+export interface Health {
+  /** The server that is asked at present: the master, as far as is known. */
+  readonly server: string;
+  /** The servers that are tried when that one does not answer: the configured endpoints and the discovered peers. */
+  readonly endpoints: readonly string[];
+  /** The number of failed requests since the last answer. */
+  readonly failures: number;
+  /** The error of the last failed request. */
+  readonly lastError: string | undefined;
+  /** The debt of each rate that has any. */
+  readonly debts: Readonly<Record<string, number>>;
+}
+
+/** Counters of a client since it was created. */
+export interface Counters {
+  /** Requests that have ended. */
+  requests: number;
+  /** Requests that have failed. */
+  requestErrors: number;
+  /** Answers of servers that were not the master. */
+  redirects: number;
+  /** Hints that named resources. */
+  hints: number;
+  /** Leases that have ended unrenewed. */
+  leasesEnded: number;
+  /** Resources that were left out of answers. */
+  leftOut: number;
+  /** Permits that were not charged because the maximum debt was reached. */
+  uncharged: number;
+}
+
+/** A change of leased capacity, for audits. */
+export interface LeaseChange {
+  /** Milliseconds since the epoch. */
+  readonly atUnixMs: number;
+  readonly resource: string;
+  /** The leased capacity from now on; 0 without a live lease. */
+  readonly capacity: number;
+}
+
+export interface DriverSettings {
+  readonly id: string;
+  readonly session: Session;
+  readonly transport: Transport;
+  readonly clock: SystemClock;
+  readonly keepAlive: KeepAlive;
+  readonly deadlineMs: number;
+  readonly hints: boolean;
+  readonly log: Log;
+  readonly onLeaseChange: ((change: LeaseChange) => void) | undefined;
+}
+
+interface Sent {
+  readonly number: number;
+  readonly server: string;
+  readonly connection: Connection | undefined;
+  readonly cancel: () => void;
+}
+
+export class Driver {
+  readonly counters: Counters = {
+    requests: 0,
+    requestErrors: 0,
+    redirects: 0,
+    hints: 0,
+    leasesEnded: 0,
+    leftOut: 0,
+    uncharged: 0,
+  };
+  readonly opened = new Map<string, OpenResource>();
+  /** Resolved when the driver has ended and no lease is renewed any more. */
+  readonly ended: Promise<void>;
+  /** No resources can be opened. */
+  closing = false;
+  private resolveEnded: () => void = () => {};
+  private readonly session: Session;
+  private readonly clock: SystemClock;
+  private readonly hints: Hints | undefined;
+  private readonly outage = new Outage();
+  private lastError: string | undefined;
+  /** Nothing is sent. */
+  private abandoned = false;
+  private done = false;
+  private sent: Sent | undefined;
+  /** The connection of the last request. */
+  private connection: Connection | undefined;
+  /** The connection over which peers were last asked for, and when. */
+  private discovered: { connection: Connection; at: number } | undefined;
+  /** Usage that the last request reported, by resource. */
+  private reportedUsage = new Map<string, Usage>();
+  /** When to estimate all demands next. */
+  private estimateAt: number | undefined;
+  private estimated = 0;
+  /** Earlier estimates of single resources. */
+  private readonly scheduledEstimates = new Map<string, number>();
+  private leftOutLogged: number | undefined;
+  private cancelTimer: () => void = () => {};
+  private stepScheduled = false;
+  private readonly watchers = new Set<() => void>();
+
+  constructor(private readonly settings: DriverSettings) {
+    this.session = settings.session;
+    this.clock = settings.clock;
+    this.hints = settings.hints ? new Hints(settings.id, (resources) => this.hinted(resources)) : undefined;
+    this.ended = new Promise((resolve) => {
+      this.resolveEnded = resolve;
+    });
+  }
+
+  // -- Handles.
+
+  /** Adds a handle of a resource. The first handle opens it; others have to be of the same kind. */
+  open(id: string, settings: OpenSettings): OpenResource {
+    if (this.closing) throw new ClosedError();
+    const known = this.opened.get(id);
+    if (known !== undefined) {
+      const { kind } = known.limiter;
+      if (kind !== settings.kind) {
+        throw new OpenError(
+          `resource \`${id}\` is open already, as a ${kind}; the same resource cannot be a ${settings.kind} as well`,
+        );
+      }
+      known.handles += 1;
+      return known;
+    }
+    const { keepAlive } = this.settings;
+    const resource = new OpenResource(id, settings, this.clock, {
+      pressure: () => this.notePressure(),
+      waiting: (callersWait) => (callersWait ? keepAlive.hold() : keepAlive.letGo()),
+    });
+    resource.handles = 1;
+    this.opened.set(id, resource);
+    const now = this.clock.nowMs();
+    this.want(now, resource);
+    if (resource.estimatesWants) this.session.postpone(id, now + FIRST_REQUEST_DELAY);
+    this.session.reportAgain(id);
+    this.scheduleStep();
+    return resource;
+  }
+
+  /** Removes a handle. With the last one the lease is released. */
+  closeHandle(resource: OpenResource): void {
+    resource.handles -= 1;
+    if (resource.handles > 0 || this.opened.get(resource.id) !== resource) return;
+    this.opened.delete(resource.id);
+    // Close the limiter before releasing the lease.
+    this.closeResource(resource);
+    this.session.release(resource.id);
+    this.scheduleStep();
+  }
+
+  private closeResource(resource: OpenResource): void {
+    this.scheduledEstimates.delete(resource.id);
+    resource.close();
+    this.recordLease(resource.id, 0);
+  }
+
+  /** Updates the demand for a resource. It is sent at once if it has changed enough. */
+  demandChanged(resource: OpenResource): void {
+    if (this.opened.get(resource.id) !== resource) return;
+    this.want(this.clock.nowMs(), resource);
+    this.scheduleStep();
+  }
+
+  /** Releases all leases and ends the driver. */
+  close(): void {
+    if (this.closing) return;
+    this.closing = true;
+    const resources = [...this.opened.values()];
+    this.opened.clear();
+    for (const resource of resources) this.closeResource(resource);
+    this.session.releaseAll();
+    this.scheduleStep();
+  }
+
+  /** Ends the driver without releasing leases; they count until they expire. */
+  abandon(): void {
+    this.abandoned = true;
+    this.close();
+    this.scheduleStep();
+  }
+
+  /** Waits until `only`, or every open resource, has a lease. */
+  async ready(only: OpenResource | undefined, timeoutMs: number): Promise<void> {
+    const resources = only === undefined ? [...this.opened.values()] : [only];
+    const isLeased = (resource: OpenResource) => resource.usable.basis === "lease";
+    // Resources that were closed meanwhile do not count.
+    const missing = () =>
+      resources.filter((one) => !isLeased(one) && (this.closing || this.opened.get(one.id) === one));
+    const { keepAlive } = this.settings;
+    keepAlive.hold();
+    const stops: (() => void)[] = [];
+    try {
+      await new Promise<void>((resolve) => {
+        const check = () => {
+          if (this.closing || missing().length === 0) resolve();
+        };
+        for (const resource of resources) stops.push(resource.watch(check));
+        stops.push(this.clock.setTimer(this.clock.now() + timeoutMs, resolve));
+        void this.ended.then(resolve);
+        check();
+      });
+    } finally {
+      for (const stop of stops) stop();
+      keepAlive.letGo();
+    }
+    const without = missing().map((resource) => resource.id);
+    if (without.length === 0) return;
+    let why = `no request has failed, and ${this.session.target} has not answered within ${timeoutMs} ms`;
+    if (this.closing) why = "the client was closed";
+    else if (this.session.failures > 0 && this.lastError !== undefined) why = this.lastError;
+    throw new NotReadyError(without.sort(), why);
+  }
+
+  /** Calls `watcher` when the usable capacity of any resource has changed. Returns what stops that. */
+  watch(watcher: () => void): () => void {
+    this.watchers.add(watcher);
+    return () => this.watchers.delete(watcher);
+  }
+
+  lease(id: string): { lease: Lease; leftMs: number } | undefined {
+    const now = this.clock.nowMs();
+    const lease = this.session.lease(now, id);
+    return lease && { lease, leftMs: lease.end - now };
+  }
+
+  health(): Health {
+    const now = this.clock.now();
+    const debts: Record<string, number> = {};
+    for (const resource of this.opened.values()) {
+      const debt = resource.debt(now);
+      if (debt > 0) debts[resource.id] = debt;
+    }
+    return {
+      server: this.session.target,
+      endpoints: [...this.session.endpoints],
+      failures: this.session.failures,
+      lastError: this.lastError,
+      debts,
+    };
+  }
+
+  // -- The loop.
+
+  private scheduleStep(): void {
+    if (this.stepScheduled || this.done) return;
+    this.stepScheduled = true;
+    queueMicrotask(() => {
+      this.stepScheduled = false;
+      this.step();
+    });
+  }
+
+  private step(): void {
+    if (this.done) return;
+    this.clock.checkSuspended();
+    const now = this.clock.nowMs();
+    for (const resource of this.takeDueEstimates(now)) this.want(now, resource);
+    const outgoing = this.abandoned ? undefined : this.session.poll(now);
+    if (this.sent !== undefined && this.session.inFlight !== this.sent.number) this.abandonRequest();
+    this.applyChanges(now);
+    if (outgoing !== undefined) this.send(outgoing);
+    if (this.isFinished()) {
+      this.finish();
+      return;
+    }
+    this.arm();
+  }
+
+  /** Leases that cannot be released now expire. */
+  private isFinished(): boolean {
+    if (this.abandoned) return true;
+    const { session } = this;
+    return this.closing && session.inFlight === undefined && (session.isIdle() || session.failures > 0);
+  }
+
+  private finish(): void {
+    this.done = true;
+    this.cancelTimer();
+    this.hints?.stop();
+    this.sent?.cancel();
+    this.connection?.close();
+    this.settings.keepAlive.close();
+    this.resolveEnded();
+  }
+
+  private arm(): void {
+    this.cancelTimer();
+    let at = Math.min(this.session.wake(this.clock.nowMs()) ?? Number.POSITIVE_INFINITY, this.estimateAt ?? Infinity);
+    for (const scheduled of this.scheduledEstimates.values()) at = Math.min(at, scheduled);
+    if (at === Number.POSITIVE_INFINITY) return;
+    const checkAt = this.clock.now() + CHECK_INTERVAL;
+    this.cancelTimer = this.clock.setTimer(Math.min(at, checkAt), () => {
+      this.clock.checkSuspended();
+      if (this.clock.nowMs() >= at) this.step();
+      else this.arm();
+    });
+  }
+
+  private send({ number, target, body }: Outgoing): void {
+    let connection: Connection;
+    try {
+      connection = this.connectionTo(target);
+    } catch (error) {
+      this.sent = { number, server: target, connection: undefined, cancel: () => {} };
+      queueMicrotask(() => this.requestEnded(number, { code: INTERNAL, message: messageOf(error) }));
+      return;
+    }
+    const cancel =
+      "asks" in body ? this.ask(number, connection, body.asks) : this.release(number, connection, body.releases);
+    this.sent = { number, server: target, connection, cancel };
+  }
+
+  private ask(number: number, connection: Connection, asks: readonly Ask[]): () => void {
+    this.reportedUsage = new Map();
+    for (const { id, demand } of asks) if (demand.usage !== undefined) this.reportedUsage.set(id, demand.usage);
+    const sentUnixMs = Date.now();
+    return connection.call(GET_CAPACITY, getCapacity(this.settings.id, asks), (answer, error) => {
+      if (answer === undefined) return this.requestEnded(number, error);
+      const refusal = refusalOf(answer.problem, answer.response.length);
+      if (refusal !== undefined) return this.requestEnded(number, { code: INTERNAL, message: refusal });
+      const redirect = redirectOf(answer.mastership);
+      if (redirect !== undefined) return this.redirected(number, redirect.master);
+      this.leased(number, asks, answer, sentUnixMs);
+    });
+  }
+
+  private release(number: number, connection: Connection, releases: readonly Release[]): () => void {
+    return connection.call(RELEASE_CAPACITY, releaseCapacity(this.settings.id, releases), (answer, error) => {
+      if (answer === undefined) return this.requestEnded(number, error);
+      const redirect = redirectOf(answer.mastership);
+      if (redirect !== undefined) return this.redirected(number, redirect.master);
+      if (this.takeSent(number) === undefined) return;
+      this.counters.requests += 1;
+      this.session.answered(this.clock.nowMs(), number, []);
+      this.step();
+    });
+  }
+
+  private connectionTo(address: string): Connection {
+    if (this.connection?.address === address) return this.connection;
+    const connection = this.settings.transport.connect(address);
+    this.dropConnection();
+    this.connection = connection;
+    return connection;
+  }
+
+  private dropConnection(): void {
+    this.hints?.stop();
+    this.connection?.close();
+    this.connection = undefined;
+  }
+
+  private takeSent(number: number): Sent | undefined {
+    const { sent } = this;
+    if (sent?.number !== number) return undefined;
+    this.sent = undefined;
+    return sent;
+  }
+
+  /** The session has abandoned the request in flight: its connection may be dead. */
+  private abandonRequest(): void {
+    const { sent } = this;
+    if (sent === undefined) return;
+    this.sent = undefined;
+    sent.cancel();
+    this.dropConnection();
+    this.failed(sent.server, `${sent.server}: no answer within ${this.settings.deadlineMs} ms`);
+  }
+
+  /** A request has failed. */
+  private requestEnded(number: number, error: CallError | undefined): void {
+    const sent = this.takeSent(number);
+    if (sent === undefined) return;
+    const why = error === undefined ? `${sent.server}: no answer` : explain(sent.server, error);
+    // grpc-js would wait before it connects again.
+    if (sent.connection !== undefined && sent.connection === this.connection) this.dropConnection();
+    this.session.failed(this.clock.nowMs(), number);
+    this.failed(sent.server, why);
+    this.step();
+  }
+
+  private failed(server: string, why: string): void {
+    this.counters.requests += 1;
+    this.counters.requestErrors += 1;
+    this.lastError = why;
+    this.settings.log("debug", why);
+    const message = this.outage.failed(this.clock.now(), server, why, () => this.describeFallback());
+    if (message !== undefined) this.settings.log("warn", message);
+  }
+
+  private redirected(number: number, master: string | undefined): void {
+    const sent = this.takeSent(number);
+    if (sent === undefined) return;
+    this.counters.requests += 1;
+    this.counters.redirects += 1;
+    const { server } = sent;
+    this.lastError =
+      master === undefined
+        ? `${server}: not the master, and knows of none`
+        : `${server}: not the master; the master is ${master}`;
+    this.settings.log("debug", this.lastError);
+    if (master === undefined) {
+      const message = this.outage.failed(this.clock.now(), server, this.lastError, () => this.describeFallback());
+      if (message !== undefined) this.settings.log("warn", message);
+    }
+    this.session.redirected(this.clock.nowMs(), number, master);
+    this.step();
+  }
+
+  private leased(number: number, asks: readonly Ask[], answer: GetCapacityResponse, sentUnixMs: number): void {
+    const sent = this.takeSent(number);
+    if (sent === undefined) return;
+    const { server, connection } = sent;
+    this.counters.requests += 1;
+    const over = this.outage.over(this.clock.now(), server);
+    if (over !== undefined) this.settings.log("info", over);
+    this.noteLeftOut(server, asks.length - answer.response.length, answer);
+    const { given, malformed } = leasesOf(answer.response, sentUnixMs);
+    if (malformed.length > 0) {
+      this.lastError = `${server}: malformed lease for ${JSON.stringify(malformed.join(", "))}`;
+      this.settings.log("warn", this.lastError);
+    }
+    const now = this.clock.nowMs();
+    const counts = this.session.answered(now, number, given);
+    if (counts) {
+      for (const { id } of given) this.extend(now, id);
+      this.applyChanges(now);
+      this.applyPools(now, answer);
+    }
+    if (connection !== undefined) {
+      this.hints?.follow(connection);
+      this.discover(connection);
+    }
+    this.step();
+  }
+
+  /** A renewed lease of the same capacity is no change of capacity, but it ends later. */
+  private extend(now: number, id: string): void {
+    const lease = this.session.lease(now, id);
+    if (lease !== undefined) this.opened.get(id)?.limiter.line.expireAt(lease.end, () => this.step());
+  }
+
+  private applyPools(now: number, answer: GetCapacityResponse): void {
+    for (const { resourceId, pool, priority } of answer.response) {
+      const resource = this.opened.get(resourceId ?? "");
+      if (resource === undefined) continue;
+      resource.setPoolState(now, pool && poolOf(pool), this.reportedUsage.get(resource.id));
+      const effective = priority === undefined ? resource.effectivePriority : Number(priority);
+      if (effective === resource.effectivePriority) continue;
+      resource.effectivePriority = effective;
+      const claimed = resource.priority;
+      if (effective !== claimed) {
+        this.settings.log("info", `${resource.id}: the server counts priority ${effective}, ${claimed} was claimed`);
+      }
+    }
+  }
+
+  private noteLeftOut(server: string, resources: number, answer: GetCapacityResponse): void {
+    const problem = answer.problem.find((one) => !isTransient(one));
+    if (resources <= 0 || problem === undefined) return;
+    this.counters.leftOut += resources;
+    const now = this.clock.now();
+    if (this.leftOutLogged !== undefined && now - this.leftOutLogged < LEFT_OUT_LOG_INTERVAL) return;
+    this.leftOutLogged = now;
+    this.settings.log("warn", `${server}: no lease for ${resources} resources: ${JSON.stringify(problem.message)}`);
+  }
+
+  /** Asks a new master for the peers of its node, and again now and then. */
+  private discover(connection: Connection): void {
+    const now = this.clock.now();
+    const { discovered } = this;
+    if (discovered?.connection === connection && now - discovered.at < REDISCOVERY_INTERVAL) return;
+    this.discovered = { connection, at: now };
+    connection.call(DISCOVERY, {}, (answer) => {
+      const peers = (answer?.endpoint ?? []).flatMap((peer) => {
+        try {
+          const { address, tls } = parseEndpoint(peer);
+          return tls === true ? [] : [address];
+        } catch {
+          return [];
+        }
+      });
+      if (peers.length > 0) this.session.learn(peers);
+    });
+  }
+
+  private hinted(resources: readonly string[] | undefined): void {
+    if (resources === undefined || resources.length > 0) this.counters.hints += 1;
+    const now = this.clock.nowMs();
+    if (resources === undefined) this.session.hintAll(now);
+    else for (const id of resources) this.session.hint(now, id);
+    this.step();
+  }
+
+  private applyChanges(now: number): void {
+    let hasChanges = false;
+    this.session.changes(now, (id, usable) => {
+      const resource = this.opened.get(id);
+      if (resource === undefined) return;
+      hasChanges = true;
+      this.applyChange(now, resource, usable);
+    });
+    if (hasChanges) for (const watcher of [...this.watchers]) watcher();
+  }
+
+  private applyChange(now: number, resource: OpenResource, usable: Usable): void {
+    const before = resource.usable;
+    const leased = ({ basis, capacity }: Usable) => (basis === "lease" ? capacity : 0);
+    // The trace records a rise before it is applied and a fall afterwards, so it errs upwards.
+    const leaseRises = leased(usable) > leased(before);
+    if (leaseRises) this.recordLease(resource.id, leased(usable));
+    const end = this.session.lease(now, resource.id)?.end ?? Number.POSITIVE_INFINITY;
+    resource.apply(usable, end, () => this.step());
+    if (!leaseRises) this.recordLease(resource.id, leased(usable));
+    // With more capacity, more may be wanted.
+    if (usable.capacity > before.capacity && resource.isUnderPressure(now)) this.notePressure();
+    if (before.basis === "lease" && usable.basis === "fallback") {
+      this.counters.leasesEnded += 1;
+      const { capacity } = usable;
+      this.settings.log("warn", `${resource.id}: the lease has ended and could not be renewed; usable: ${capacity}`);
+    }
+  }
+
+  private recordLease(resource: string, capacity: number): void {
+    this.settings.onLeaseChange?.({ atUnixMs: Date.now(), resource, capacity });
+  }
+
+  /** Describes what may be used while no server answers, for the log. */
+  private describeFallback(): string {
+    const described = [...this.opened.values()].slice(0, MAX_NAMED).map(({ id, usable, mode }) => {
+      const lease = this.lease(id);
+      if (lease === undefined) return `\`${id}\` may use ${usable.capacity} (mode ${mode})`;
+      const left = Math.floor(lease.leftMs / 1000);
+      return `\`${id}\` may use its lease of ${usable.capacity} for another ${left} s, then mode ${mode} decides`;
+    });
+    const more = this.opened.size - described.length;
+    if (more > 0) described.push(`${more} resources more`);
+    return described.length === 0 ? "nothing is wanted" : described.join(", ");
+  }
+
+  // -- Estimates.
+
+  /** Schedules an estimate because a caller has to wait at a limiter. */
+  private notePressure(): void {
+    this.estimateSoon(this.clock.nowMs());
+    this.scheduleStep();
+  }
+
+  private want(now: number, resource: OpenResource): void {
+    let wants = resource.wants(now);
+    const lease = this.session.lease(now, resource.id);
+    if (lease !== undefined && wants.outstanding <= lease.capacity) wants = { ...wants, outstanding: 0 };
+    const urgent = this.session.want(now, resource.id, wants, resource.mode);
+    if (wants.outstanding > 0 || (urgent && resource.isUnderPressure(now))) this.estimateSoon(now);
+    const again = resource.nextSampleAt();
+    if (again === undefined) return;
+    const at = Math.max(again, now + MIN_ESTIMATE_INTERVAL);
+    const before = this.scheduledEstimates.get(resource.id);
+    if (before === undefined || before > at) this.scheduledEstimates.set(resource.id, at);
+  }
+
+  /** Estimates all demands at `at`, or a little later. */
+  private estimateSoon(at: number): void {
+    const soon = Math.max(at, this.estimated + MIN_ESTIMATE_INTERVAL);
+    this.estimateAt = Math.min(this.estimateAt ?? Number.POSITIVE_INFINITY, soon);
+  }
+
+  /**
+   * The resources whose demands to estimate now: all of them if callers wait at some, else those of the next request
+   * and those that are scheduled. Others are skipped, because there may be a hundred thousand.
+   */
+  private takeDueEstimates(now: number): Iterable<OpenResource> {
+    if (this.estimateAt !== undefined && this.estimateAt <= now) {
+      this.estimateAt = undefined;
+      this.estimated = now;
+      return [...this.opened.values()];
+    }
+    const due = new Set(this.session.isDue(now) ? this.session.dueResources(now) : []);
+    if (due.size > 0 && due.size === this.opened.size) {
+      // The next request asks for all resources, as with most clients.
+      this.estimateAt = undefined;
+      this.estimated = now;
+    }
+    for (const [id, at] of this.scheduledEstimates) {
+      if (at > now) continue;
+      this.scheduledEstimates.delete(id);
+      due.add(id);
+    }
+    return [...due].flatMap((id) => this.opened.get(id) ?? []);
+  }
+}

@@ -1,0 +1,66 @@
+/** Errors of the client. An unreachable server is not among them: the client retries, and `health()` shows it. */
+
+/** Base class of all errors of this package. */
+export class LeasewayError extends Error {
+  override name = "LeasewayError";
+}
+
+/** The client could not be created. Nothing was started. */
+export class BuildError extends LeasewayError {
+  override name = "BuildError";
+}
+
+/** A resource could not be opened, or its wants are invalid. Resources that are open stay open. */
+export class OpenError extends LeasewayError {
+  override name = "OpenError";
+}
+
+/** The client was closed; nothing was taken. */
+export class ClosedError extends LeasewayError {
+  override name = "ClosedError";
+
+  constructor(message = "the client was closed") {
+    super(message);
+  }
+}
+
+/** The timeout expired; nothing was taken. */
+export class TimeoutError extends LeasewayError {
+  override name = "TimeoutError";
+}
+
+/** Some resources have no lease yet. The client keeps trying. */
+export class NotReadyError extends LeasewayError {
+  override name = "NotReadyError";
+
+  constructor(
+    /** The resources without a lease. */
+    readonly resources: readonly string[],
+    /** The error of the last failed request, or that no request has failed. */
+    readonly why: string,
+  ) {
+    super(`no lease yet for ${named(resources)}: ${why}`);
+  }
+}
+
+/** A charge exceeded the maximum debt. The part up to the maximum was charged. */
+export class DebtExceededError extends LeasewayError {
+  override name = "DebtExceededError";
+
+  constructor(
+    /** Permits that were not charged. */
+    readonly uncharged: number,
+    readonly maxDebt: number,
+  ) {
+    super(`maximum debt of ${maxDebt} exceeded: ${uncharged} permits were not charged`);
+  }
+}
+
+/** Maximum number of resources named in an error. */
+const MAX_NAMED = 5;
+
+function named(resources: readonly string[]): string {
+  const names = resources.slice(0, MAX_NAMED).map((id) => `\`${id}\``);
+  const more = resources.length - names.length;
+  return more > 0 ? `${names.join(", ")} and ${more} more` : names.join(", ");
+}

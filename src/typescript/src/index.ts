@@ -1,0 +1,53 @@
+/**
+ * The Leaseway client: leases on shared capacity, kept alive in the background, and limiters that enforce them.
+ *
+ * ```ts
+ * import { Client } from "leaseway";
+ *
+ * const client = new Client("localhost:5100");
+ * const searches = client.rate("searches"); // permits per second
+ * await searches.acquire();
+ *
+ * const transactions = client.gauge("transactions"); // permits in use at the same time
+ * await transactions.use(async () => {});
+ *
+ * await client.close();
+ * ```
+ */
+
+export {
+  Client,
+  type ClientOptions,
+  type GaugeOptions,
+  type RateOptions,
+  type ResourceStats,
+  type Stats,
+} from "./client.js";
+export type { SecurityOptions } from "./credentials.js";
+export type { Counters, Health, LeaseChange, Log, LogLevel } from "./driver.js";
+export {
+  BuildError,
+  ClosedError,
+  DebtExceededError,
+  LeasewayError,
+  NotReadyError,
+  OpenError,
+  TimeoutError,
+} from "./errors.js";
+export { type AcquireOptions, Gauge, Permit } from "./gauge.js";
+export type { Standing } from "./limiter/bucket.js";
+export type { Refusal, WaitOptions } from "./limiter/line.js";
+export type { PoolStanding, PoolState } from "./limiter/usage.js";
+export type { Window } from "./limiter/window.js";
+export {
+  expressLimit,
+  fastifyLimit,
+  type LimitOptions,
+  limitedFetch,
+  limitInterceptor,
+  type Limit,
+  type MiddlewareOptions,
+} from "./middleware.js";
+export { Rate, Reservation } from "./rate.js";
+export { Resource } from "./resource.js";
+export type { Basis, Mode, Usable } from "./session.js";

@@ -1,0 +1,206 @@
+import { type Burst, Bucket } from "./limiter/bucket.js";
+import { PermitCount } from "./limiter/count.js";
+import { Demand, type Sample } from "./limiter/demand.js";
+import { Line, type LineEvents, type Time } from "./limiter/line.js";
+import { type PoolState, type Usage, type UsageCounters, UsageTracker } from "./limiter/usage.js";
+import { estimating, type Window, WindowDemand } from "./limiter/window.js";
+import type { Mode, Usable, Wants } from "./session.js";
+
+export type Kind = "rate" | "gauge";
+
+/** What enforces the capacity. */
+export type Limiter =
+  | { readonly kind: "rate"; readonly line: Line<Bucket> }
+  | { readonly kind: "gauge"; readonly line: Line<PermitCount> };
+
+/** Settings of an open resource. */
+export interface OpenSettings {
+  readonly kind: Kind;
+  readonly mode: Mode;
+  /** The priority that this client claims. */
+  readonly priority: number;
+  /** The wants; estimated if absent. */
+  readonly wants: number | undefined;
+  readonly burst: Burst;
+  readonly window: Window | undefined;
+  readonly maxDebt: number | undefined;
+}
+
+/** Where wants come from: set by the user, or estimated from the permits that callers take or wait for. */
+type WantsSource = { readonly fixed: number } | { readonly estimated: Demand };
+
+/** An open resource: the state shared by all its handles. */
+export class OpenResource {
+  readonly mode: Mode;
+  readonly priority: number;
+  readonly limiter: Limiter;
+  /** The priority at which the server counts this client. */
+  effectivePriority: number;
+  /** The number of open handles. */
+  handles = 0;
+  usable: Usable = { capacity: 0, basis: "unknown" };
+  /** The wants in the last estimate. */
+  wanted = 0;
+  private source: WantsSource;
+  private window: WindowDemand | undefined;
+  private tracker: UsageTracker | undefined;
+  private readonly watchers = new Set<() => void>();
+
+  constructor(
+    readonly id: string,
+    settings: OpenSettings,
+    time: Time,
+    events: LineEvents,
+  ) {
+    this.mode = settings.mode;
+    this.priority = settings.priority;
+    this.effectivePriority = settings.priority;
+    this.window = settings.window && new WindowDemand(settings.window);
+    if (settings.kind === "rate") {
+      const burst = settings.window === undefined ? settings.burst : { windowMs: settings.window.lengthMs };
+      const bucket = new Bucket(burst, time.now(), settings.window !== undefined);
+      if (settings.maxDebt !== undefined) bucket.maxDebt = settings.maxDebt;
+      this.limiter = { kind: "rate", line: new Line(bucket, time, events) };
+    } else {
+      this.limiter = { kind: "gauge", line: new Line(new PermitCount(), time, events) };
+    }
+    this.source = settings.wants === undefined ? this.newEstimate() : { fixed: settings.wants };
+  }
+
+  private newEstimate(): WantsSource {
+    return { estimated: new Demand(estimating(this.limiter.kind, this.window?.window)) };
+  }
+
+  setFixedWants(wants: number): void {
+    this.source = { fixed: wants };
+  }
+
+  /** Estimates wants from now on. */
+  estimateWants(): void {
+    this.source = this.newEstimate();
+  }
+
+  /** Replaces the window, if there is one, and forgets the demand observed with the old one. */
+  setWindow(window: Window): void {
+    if (this.window === undefined) return;
+    this.window = new WindowDemand(window);
+    if (this.estimatesWants) this.estimateWants();
+  }
+
+  get estimatesWants(): boolean {
+    return "estimated" in this.source;
+  }
+
+  /** The demand now. */
+  wants(now: number): Wants {
+    const { limiter } = this;
+    // Read the peak once, because reading resets it, and both wants and usage depend on it.
+    const peak = limiter.kind === "gauge" ? limiter.line.takePeak() : 0;
+    const outstanding = limiter.kind === "gauge" ? limiter.line.meter.outstanding() : 0;
+    const amount = "fixed" in this.source ? this.source.fixed : this.estimate(this.source.estimated, now, peak);
+    this.wanted = amount;
+    return { amount, priority: this.priority, outstanding, usage: this.usage(now, peak) };
+  }
+
+  private estimate(demand: Demand, now: number, peak: number): number {
+    const { limiter, window } = this;
+    if (limiter.kind === "gauge") {
+      demand.sample(now, { count: peak, freely: 0, refunded: 0, waiting: 0, queuedMs: 0, capacity: 0 });
+      return demand.wants(now);
+    }
+    const { line } = limiter;
+    const sample: Sample = {
+      count: line.arrived,
+      freely: line.arrivedFreely,
+      refunded: line.refunded,
+      waiting: line.pending(now),
+      queuedMs: line.queued(now),
+      capacity: line.meter.capacity,
+    };
+    demand.sample(now, sample);
+    const estimated = demand.wants(now);
+    if (window === undefined) return estimated;
+    const refused = Math.max(line.arrived - line.meter.taken - line.refunded - line.waiting, 0);
+    return window.wants(now, { estimated, refused, capacity: line.meter.capacity });
+  }
+
+  /** In a pool: the usage since the last report. */
+  private usage(now: number, peak: number): Usage | undefined {
+    const { tracker, limiter } = this;
+    if (tracker === undefined) return undefined;
+    const counters = this.counters(now);
+    if (limiter.kind === "rate") return tracker.useOfRate(counters);
+    return tracker.useOfGauge(counters, peak === 0 ? 0 : peak / limiter.line.meter.capacity);
+  }
+
+  private counters(now: number): UsageCounters {
+    const { line, kind } = this.limiter;
+    const rechargingMs = kind === "rate" ? this.limiter.line.meter.rechargingMs(now) : 0;
+    return { at: now, taken: line.meter.taken, rechargingMs };
+  }
+
+  /**
+   * Applies the state of a pool from an answer; `undefined` if it is not a pool. `reported` is the usage in the request
+   * of that answer.
+   */
+  setPoolState(now: number, state: PoolState | undefined, reported: Usage | undefined): void {
+    if (state === undefined && this.tracker === undefined) return;
+    const counters = reported?.counters ?? this.counters(now);
+    this.tracker = state && new UsageTracker(this.tracker, state, counters, reported?.recharging);
+    if (this.limiter.kind === "rate") {
+      this.limiter.line.change((bucket, at) => bucket.set(at, bucket.capacity, this.bufferMs()));
+    }
+  }
+
+  /** The state of this client in a pool. */
+  get pool(): PoolState | undefined {
+    return this.tracker?.state;
+  }
+
+  /** The burst set by a pool, while its lease is in force. */
+  private bufferMs(): number | undefined {
+    return this.usable.basis === "lease" ? this.tracker?.state.burstMs : undefined;
+  }
+
+  /** When to estimate wants again, if that should not wait for the next refresh. */
+  nextSampleAt(): number | undefined {
+    return "estimated" in this.source ? this.source.estimated.nextSampleAt() : undefined;
+  }
+
+  /** Whether callers wait or there is debt, and wants are estimated. */
+  isUnderPressure(now: number): boolean {
+    return this.estimatesWants && this.limiter.line.pending(now) > 0;
+  }
+
+  /** Debt in permits. */
+  debt(now: number): number {
+    return this.limiter.line.meter.owed(now);
+  }
+
+  /** Applies a capacity that is valid until `end`; `expired` is called before anything is admitted at that time. */
+  apply(usable: Usable, end: number, expired: () => void): void {
+    this.usable = usable;
+    const { limiter } = this;
+    limiter.line.expireAt(end, expired);
+    if (limiter.kind === "rate") {
+      limiter.line.change((bucket, now) => bucket.set(now, usable.capacity, this.bufferMs()));
+    } else {
+      limiter.line.change((count) => {
+        count.capacity = usable.capacity;
+      });
+    }
+    for (const watcher of [...this.watchers]) watcher();
+  }
+
+  /** Calls `watcher` when the usable capacity has changed. Returns what stops that. */
+  watch(watcher: () => void): () => void {
+    this.watchers.add(watcher);
+    return () => this.watchers.delete(watcher);
+  }
+
+  /** Closes the limiter. */
+  close(): void {
+    this.limiter.line.close();
+    this.apply({ capacity: 0, basis: "unknown" }, Number.POSITIVE_INFINITY, () => {});
+  }
+}

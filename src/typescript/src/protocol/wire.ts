@@ -1,0 +1,140 @@
+/**
+ * Conversion between the session and protobuf messages. Answers are validated here: malformed parts are dropped and
+ * reported.
+ */
+
+import type { PoolStanding, PoolState } from "../limiter/usage.js";
+import type { Ask, Given, Lease, Release } from "../session.js";
+import type {
+  GetCapacityRequest,
+  LeaseMessage,
+  Mastership,
+  PoolStateMessage,
+  Problem,
+  ReleaseCapacityRequest,
+  ResourceResponse,
+} from "./messages.js";
+
+/** Bound of lease lengths, so that they can be added to any time. */
+const MAX_LEASE_SECONDS = 10 * 365 * 86_400;
+
+/** The maximum burst of a pool. */
+const MAX_BURST_SECONDS = 3_600;
+
+/** The bound of servers. It stands for everything held for a client. */
+export const MAX_AMOUNT = 1e15;
+
+const STANDINGS: readonly PoolStanding[] = ["waiting", "free", "priority", "revoking"];
+
+/** The request of a client. */
+export function getCapacity(clientId: string, asks: readonly Ask[]): GetCapacityRequest {
+  const resource = asks.map(({ id, demand, has, had }) => ({
+    resourceId: id,
+    priority: BigInt(demand.priority),
+    has: has && echo(has),
+    had: had && echo(had),
+    wants: demand.amount,
+    outstanding: outstandingBeyondLease(demand.outstanding, has),
+    usage: demand.usage && {
+      rechargingFraction: demand.usage.recharging,
+      requestCost: demand.usage.units,
+      intervalMs: BigInt(Math.floor(demand.usage.intervalMs)),
+    },
+  }));
+  // See the rule of the session for late answers.
+  return { clientId, resource, dropsLate: true };
+}
+
+/** The wire has the amount in use beyond the echoed lease. */
+function outstandingBeyondLease(outstanding: number, has: Lease | undefined): number | undefined {
+  const beyond = outstanding < MAX_AMOUNT ? outstanding - (has?.capacity ?? 0) : MAX_AMOUNT;
+  return beyond > 0 ? beyond : undefined;
+}
+
+/** A lease as `has` echoes it: exactly as it was received. */
+function echo({ wire, token }: Lease): LeaseMessage {
+  return { ...wire, token };
+}
+
+/** A request to release leases by name. */
+export function releaseCapacity(clientId: string, releases: readonly Release[]): ReleaseCapacityRequest {
+  // 0 stands for no name, because tokens are matched to resources by position.
+  return { clientId, resourceId: releases.map(({ id }) => id), token: releases.map(({ token }) => token ?? 0n) };
+}
+
+/**
+ * The leases of an answer, and the resources of malformed ones. `sentUnixMs` is when the request was sent, by the wall
+ * clock.
+ */
+export function leasesOf(
+  answer: readonly ResourceResponse[],
+  sentUnixMs: number,
+): { given: Given[]; malformed: string[] } {
+  const given: Given[] = [];
+  const malformed: string[] = [];
+  for (const response of answer) {
+    const id = response.resourceId ?? "";
+    const lease = response.gets && leaseOf(id, response.gets, response.safeCapacity, sentUnixMs);
+    if (lease === undefined) malformed.push(id);
+    else given.push(lease);
+  }
+  return { given, malformed };
+}
+
+function leaseOf(id: string, lease: LeaseMessage, safe: number | undefined, sentUnixMs: number): Given | undefined {
+  const { capacity, expiryTime, refreshInterval } = lease;
+  if (capacity === undefined || !Number.isFinite(capacity)) return undefined;
+  if (expiryTime === undefined || refreshInterval === undefined) return undefined;
+  return {
+    id,
+    length: lengthOf(lease.remainingMs, expiryTime, sentUnixMs),
+    refresh: clamp(Number(refreshInterval), MAX_LEASE_SECONDS) * 1000,
+    token: lease.token === 0n ? undefined : lease.token,
+    wire: { expiryTime, refreshInterval, capacity },
+    safe: Number.isNaN(safe) ? undefined : safe,
+  };
+}
+
+/**
+ * The length of a lease, counted from when its request was sent. A server of the original protocol sends the expiry by
+ * its own clock, so the result is off by the difference of the clocks.
+ */
+function lengthOf(remainingMs: bigint | undefined, expiryTime: bigint, sentUnixMs: number): number {
+  const length = remainingMs === undefined ? Number(expiryTime) * 1000 - sentUnixMs : Number(remainingMs);
+  return clamp(Math.floor(length), MAX_LEASE_SECONDS * 1000);
+}
+
+function clamp(value: number, most: number): number {
+  return Math.min(Math.max(value, 0), most);
+}
+
+/** The state of a pool. Malformed numbers count as 0, because they are informational. */
+export function poolOf(state: PoolStateMessage): PoolState {
+  const finite = (number: number | undefined) => (Number.isFinite(number) ? (number ?? 0) : 0);
+  const { burstSeconds } = state;
+  return {
+    standing: STANDINGS[state.state ?? 0] ?? "waiting",
+    assigned: finite(state.assigned),
+    minCapacity: finite(state.minCapacity),
+    reason: state.reason || undefined,
+    burstMs:
+      burstSeconds !== undefined && burstSeconds >= 0 ? Math.min(burstSeconds, MAX_BURST_SECONDS) * 1000 : undefined,
+  };
+}
+
+/** Whether a reason for leaving a resource out of an answer is transient. */
+export function isTransient(problem: Problem): boolean {
+  return problem.reason === "too_soon" || problem.reason === "not_yet";
+}
+
+/** The message of a request of which everything was refused, because it is invalid or a limit was reached. */
+export function refusalOf(problems: readonly Problem[], answered: number): string | undefined {
+  if (answered > 0) return undefined;
+  const problem = problems.find((one) => !isTransient(one));
+  return problem && `${problem.message ?? ""} (${problem.reason ?? "refused"})`;
+}
+
+/** The master in an answer of a server that is not the master; `undefined` inside if it knows of none. */
+export function redirectOf(mastership: Mastership | undefined): { master: string | undefined } | undefined {
+  return mastership && { master: mastership.masterAddress || undefined };
+}

@@ -1,0 +1,157 @@
+import { DebtExceededError } from "./errors.js";
+import type { Bucket, Standing } from "./limiter/bucket.js";
+import type { Line, Refusal, WaitOptions } from "./limiter/line.js";
+import type { Promised } from "./limiter/meter.js";
+import type { Window } from "./limiter/window.js";
+import { checkCount, Resource } from "./resource.js";
+
+/**
+ * A rate: permits per second, or per window. All handles of a resource of one client share the lease and the limiter.
+ *
+ * In any period T it admits at most capacity · T plus the burst. Waiting callers are served first come, first served,
+ * and a cancelled wait takes nothing.
+ */
+export class Rate extends Resource {
+  /** Waits for `n` permits at once (default 1). Meanwhile no caller behind this one is admitted. */
+  acquire(n = 1, options?: WaitOptions): Promise<void> {
+    return this.line.wait(checkCount(n), options);
+  }
+
+  /** The same as `acquire`, under the name that the Rust and Python clients have for it. */
+  wait(n = 1, options?: WaitOptions): Promise<void> {
+    return this.acquire(n, options);
+  }
+
+  /** Takes `n` permits (default 1) if they are available now and no caller waits. Returns whether it did. */
+  tryAcquire(n = 1): boolean {
+    return this.refuse(n) === undefined;
+  }
+
+  /** As `tryAcquire`. Returns why the permits are not available, or `undefined` if they were taken. */
+  refuse(n = 1): Refusal | undefined {
+    return this.line.tryTake(checkCount(n));
+  }
+
+  /** Waits for `n` permits, for work whose cost is known only at its end. */
+  async reserve(n: number, options?: WaitOptions): Promise<Reservation> {
+    await this.acquire(n, options);
+    return this.reservation(n);
+  }
+
+  /** Reserves `n` permits if they are available now, else returns `undefined`. */
+  tryReserve(n: number): Reservation | undefined {
+    return this.tryAcquire(n) ? this.reservation(n) : undefined;
+  }
+
+  /** Waits for `n` permits (default 1), then calls `work`. */
+  async use<T>(work: () => T | PromiseLike<T>, options?: WaitOptions & { readonly n?: number }): Promise<T> {
+    await this.acquire(options?.n ?? 1, options);
+    return await work();
+  }
+
+  /**
+   * Charges `n` permits that were used already. Missing permits become debt, which is paid from the lease before
+   * anything else passes. Throws `DebtExceededError` if the maximum debt is reached; the part up to it was charged.
+   */
+  charge(n: number): void {
+    const charged = this.line.charge((bucket, now) => bucket.charge(now, checkCount(n)));
+    const uncharged = n - charged;
+    if (uncharged <= 0) return;
+    this.driver.counters.uncharged += uncharged;
+    throw new DebtExceededError(uncharged, this.line.meter.maxDebt);
+  }
+
+  /**
+   * Returns `n` permits that passed last and were not used: as many as would be available now had they never passed,
+   * which may be none.
+   */
+  refund(n: number): void {
+    this.line.refunded += this.line.change((bucket, now) => bucket.refund(now, checkCount(n)));
+  }
+
+  /** The current debt in permits. */
+  get debt(): number {
+    return this.line.meter.owed(this.line.now());
+  }
+
+  /** Permits available without waiting; 0 while a caller waits. */
+  get available(): number {
+    const now = this.line.now();
+    return this.line.waiting > 0 ? 0 : this.line.meter.available(now);
+  }
+
+  /** The current state. */
+  get standing(): Standing {
+    return this.line.meter.standing(this.line.now());
+  }
+
+  /** Milliseconds until `n` permits are available to a new caller; `undefined` if that is unknown. For `Retry-After`. */
+  readyIn(n = 1): number | undefined {
+    const now = this.line.now();
+    return this.line.meter.readyIn(now, this.line.waiting + n);
+  }
+
+  /** Changes the window of a rate that was opened with one. The whole new limit is wanted at first. */
+  setWindow(window: Window): void {
+    this.line.change((bucket, now) => bucket.setBurst(now, { windowMs: window.lengthMs }));
+    this.opened.setWindow(window);
+    this.driver.demandChanged(this.opened);
+  }
+
+  /** @internal */
+  settle(promised: Promised, used: number): void {
+    const kept = Math.min(used, promised.n);
+    if (kept < promised.n) this.line.refunded += promised.n - kept;
+    this.line.change((bucket, now) => bucket.usePart(now, promised, kept));
+    if (used > kept) this.charge(used - kept);
+  }
+
+  private reservation(n: number): Reservation {
+    return new Reservation(this, this.line.meter.promise(n));
+  }
+
+  private get line(): Line<Bucket> {
+    const { limiter } = this.opened;
+    if (limiter.kind !== "rate") throw new TypeError(`resource \`${this.id}\` is not a rate`);
+    return limiter.line;
+  }
+}
+
+/**
+ * Permits of a rate for work whose cost is known only at its end. If it is never settled, all of them count as used.
+ */
+export class Reservation {
+  private settled = false;
+
+  /** @internal */
+  constructor(
+    private readonly rate: Rate,
+    private readonly promised: Promised,
+  ) {}
+
+  /** The number of permits taken. */
+  get reserved(): number {
+    return this.promised.n;
+  }
+
+  /**
+   * Settles for `used` permits. The rest is returned, as much of it as would be available now had it never been taken.
+   * Usage beyond the reservation is charged. Only the first call counts.
+   */
+  settle(used: number): void {
+    if (this.settled) return;
+    checkCount(used);
+    this.settled = true;
+    this.rate.settle(this.promised, used);
+  }
+
+  /** Settles for everything that was reserved, unless it was settled already. */
+  [Symbol.dispose](): void {
+    this.settle(this.promised.n);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.settle(this.promised.n);
+    return Promise.resolve();
+  }
+}

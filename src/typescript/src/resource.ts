@@ -1,0 +1,103 @@
+import type { Driver } from "./driver.js";
+import { OpenError } from "./errors.js";
+import type { PoolState } from "./limiter/usage.js";
+import type { OpenResource } from "./open-resource.js";
+import type { Basis, Usable } from "./session.js";
+
+/** The bound of servers. */
+const MAX_WANTS = 1e15;
+
+/** A handle of a resource. The lease is released when the last handle is closed, or with the client. */
+export abstract class Resource {
+  private isClosed = false;
+
+  /** @internal */
+  constructor(
+    /** @internal */
+    protected readonly driver: Driver,
+    /** @internal */
+    protected readonly opened: OpenResource,
+  ) {}
+
+  /** The name of the resource. */
+  get id(): string {
+    return this.opened.id;
+  }
+
+  /** The capacity that may be used now; infinite if unlimited. */
+  get capacity(): number {
+    return this.usable.capacity;
+  }
+
+  /** Where the capacity comes from. */
+  get basis(): Basis {
+    return this.usable.basis;
+  }
+
+  /** The capacity that may be used now, and where it comes from. */
+  get usable(): Usable {
+    this.opened.limiter.line.now();
+    return this.opened.usable;
+  }
+
+  /** The capacity of the live lease, and the time until it expires. */
+  get lease(): { readonly capacity: number; readonly leftMs: number } | undefined {
+    const found = this.driver.lease(this.id);
+    return found && { capacity: found.lease.capacity, leftMs: found.leftMs };
+  }
+
+  /** Permits that are waited for. */
+  get waiting(): number {
+    return this.opened.limiter.line.waiting;
+  }
+
+  /** The state of this client in the pool, if the resource is one (PRIORITY_POOL) and the server has answered. */
+  get pool(): PoolState | undefined {
+    return this.opened.pool;
+  }
+
+  /** The priority at which the server counts this client, from the last answer; before that the claimed priority. */
+  get priority(): number {
+    return this.opened.effectivePriority;
+  }
+
+  /** Waits for a lease. Rejects with `NotReadyError`, which says why there is none. */
+  ready(timeoutMs = 5_000): Promise<void> {
+    return this.driver.ready(this.opened, timeoutMs);
+  }
+
+  /** Calls `listener` when the usable capacity has changed. Returns what stops that. */
+  onChange(listener: (usable: Usable) => void): () => void {
+    return this.opened.watch(() => listener(this.opened.usable));
+  }
+
+  /** Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh. */
+  setWants(wants: number): void {
+    this.opened.setFixedWants(checkWants(wants));
+    this.driver.demandChanged(this.opened);
+  }
+
+  /** Estimates the wants from now on, from what passes the limiter and what waits there. */
+  estimateWants(): void {
+    this.opened.estimateWants();
+    this.driver.demandChanged(this.opened);
+  }
+
+  /** Closes this handle. With the last handle of the resource its lease is released. Idempotent. */
+  close(): void {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    this.driver.closeHandle(this.opened);
+  }
+}
+
+export function checkWants(wants: number): number {
+  if (wants >= 0 && wants <= MAX_WANTS) return wants;
+  throw new OpenError(`invalid wants ${wants}: expected a number from 0 to ${MAX_WANTS}`);
+}
+
+/** A number of permits: whole and not negative. */
+export function checkCount(n: number): number {
+  if (Number.isSafeInteger(n) && n >= 0) return n;
+  throw new RangeError(`invalid number of permits ${n}: expected a whole number from 0`);
+}

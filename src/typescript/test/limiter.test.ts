@@ -1,0 +1,173 @@
+/** The bucket and the waiting line, in virtual time. */
+
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+
+import { ClosedError, TimeoutError } from "../src/index.js";
+import { Bucket } from "../src/limiter/bucket.js";
+import { PermitCount } from "../src/limiter/count.js";
+import { Line, type Time } from "../src/limiter/line.js";
+
+class VirtualTime implements Time {
+  private at = 0;
+  private timers: { at: number; callback: () => void }[] = [];
+
+  now(): number {
+    return this.at;
+  }
+
+  setTimer(at: number, callback: () => void): () => void {
+    const timer = { at, callback };
+    this.timers.push(timer);
+    return () => {
+      this.timers = this.timers.filter((other) => other !== timer);
+    };
+  }
+
+  /** Advances to `until`, firing timers in order, and lets promises settle after each. */
+  async advance(until: number): Promise<void> {
+    for (;;) {
+      this.timers.sort((a, b) => a.at - b.at);
+      const next = this.timers[0];
+      if (next === undefined || next.at > until) break;
+      this.timers.shift();
+      this.at = Math.max(this.at, next.at);
+      next.callback();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    this.at = until;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+function rate(capacity: number, burst: ConstructorParameters<typeof Bucket>[0] = { permits: 1 }) {
+  const time = new VirtualTime();
+  const line = new Line(new Bucket(burst, 0), time);
+  line.change((bucket, now) => bucket.set(now, capacity));
+  return { time, line };
+}
+
+describe("a bucket", () => {
+  it("begins empty and never lets more through than capacity and burst", () => {
+    const bucket = new Bucket({ permits: 5 }, 0);
+    bucket.set(0, 10);
+    assert.ok(!bucket.take(0, 1));
+    let taken = 0;
+    for (let at = 0; at <= 10_000; at += 7.3) while (bucket.take(at, 1)) taken += 1;
+    assert.ok(taken <= 105 && taken >= 99, `${taken}`);
+  });
+
+  it("does not drift, however often it is settled", () => {
+    const bucket = new Bucket({ permits: 1e9 }, 0);
+    bucket.set(0, 1 / 3);
+    for (let n = 1; n <= 300_000; n += 1) bucket.standing(n * 10);
+    assert.ok(Math.abs(bucket.standing(3_000_000).available - 1_000) < 1e-9);
+  });
+
+  it("pays debt before anything passes, up to the maximum", () => {
+    const bucket = new Bucket({ permits: 10 }, 0);
+    bucket.maxDebt = 20;
+    bucket.set(0, 10);
+    assert.equal(bucket.charge(1_000, 100), 30, "10 saved and 20 owed");
+    assert.equal(bucket.owed(1_000), 20);
+    assert.ok(!bucket.take(2_900, 1));
+    assert.ok(bucket.take(3_101, 1));
+  });
+
+  it("restores at most what there would be if permits had never been taken", () => {
+    const bucket = new Bucket({ permits: 10 }, 0);
+    bucket.set(0, 10);
+    assert.ok(bucket.take(1_000, 10));
+    const reservation = bucket.promise(10);
+    bucket.usePart(1_500, reservation, 4);
+    assert.equal(bucket.available(1_500), 10, "5 grown and 6 back, 10 at most");
+    assert.ok(bucket.take(1_500, 10));
+    const late = bucket.promise(10);
+    bucket.set(3_000, 10);
+    assert.equal(bucket.available(3_000), 10);
+    assert.ok(bucket.take(3_000, 10));
+    bucket.usePart(3_000, late, 0);
+    assert.equal(bucket.available(3_000), 0, "the bucket was full meanwhile");
+  });
+
+  it("cuts what is saved when the capacity is cut", () => {
+    const bucket = new Bucket({ windowMs: 1_000 }, 0);
+    bucket.set(0, 100);
+    bucket.set(5_000, 10);
+    assert.equal(bucket.available(5_000), 10);
+  });
+});
+
+describe("a line", () => {
+  it("serves first come, first served, and large requests are not starved", async () => {
+    const { time, line } = rate(10);
+    const served: string[] = [];
+    const wait = (name: string, n: number) => line.wait(n).then(() => served.push(`${name}@${Math.round(time.now())}`));
+    void wait("a", 1);
+    void wait("b", 5);
+    void wait("c", 1);
+    await time.advance(50);
+    assert.equal(line.tryTake(1)?.reason, "not-now");
+    await time.advance(2_000);
+    assert.deepEqual(served, ["a@100", "b@600", "c@700"]);
+  });
+
+  it("an aborted or timed out wait takes nothing", async () => {
+    const { time, line } = rate(10);
+    const gone = new AbortController();
+    const aborted = assert.rejects(line.wait(5, { signal: gone.signal }), /enough/);
+    const late = assert.rejects(line.wait(5, { timeoutMs: 300 }), TimeoutError);
+    let servedAt = 0;
+    void line.wait(1).then(() => {
+      servedAt = time.now();
+    });
+    await time.advance(200);
+    gone.abort(new Error("enough"));
+    await aborted;
+    await time.advance(1_000);
+    await late;
+    assert.ok(servedAt >= 300 && servedAt < 301, `${servedAt}`);
+    assert.equal(line.meter.taken, 1);
+  });
+
+  it("without capacity nobody is admitted, and closing rejects", async () => {
+    const { time, line } = rate(0);
+    const closed = assert.rejects(line.wait(1), ClosedError);
+    await time.advance(100_000);
+    assert.equal(line.waiting, 1);
+    line.close();
+    await closed;
+    await assert.rejects(line.wait(1), ClosedError);
+  });
+
+  it("tells its owner that a capacity has expired before it admits", () => {
+    const { time, line } = rate(10, { permits: 100 });
+    line.expireAt(1_000, () => line.change((bucket, now) => bucket.set(now, 0)));
+    void time.advance(1_000);
+    assert.equal(line.tryTake(1)?.reason, "not-now");
+  });
+
+  it("a gauge admits when permits come back, not after a cut", async () => {
+    const time = new VirtualTime();
+    const line = new Line(new PermitCount(), time);
+    const capacity = (permits: number) =>
+      line.change((count) => {
+        count.capacity = permits;
+      });
+    capacity(2.9);
+    await line.wait(1);
+    await line.wait(1);
+    let served = false;
+    void line.wait(1).then(() => {
+      served = true;
+    });
+    capacity(1);
+    assert.equal(line.meter.outstanding(), 2);
+    line.change((count) => count.giveBack(1));
+    await time.advance(1);
+    assert.ok(!served, "one is in use, and the capacity is one");
+    line.change((count) => count.giveBack(1));
+    await time.advance(2);
+    assert.ok(served);
+  });
+});

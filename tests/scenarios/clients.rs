@@ -1,0 +1,8 @@
+//! The client library, in Rust and through its C interface.
+
+mod c_interface;
+mod dependencies;
+mod hints;
+mod leases;
+mod limits;
+mod servers;

@@ -1,0 +1,13 @@
+//! Peers of a node: failover, membership, and data that was lost.
+
+mod backup;
+mod failover;
+mod learning;
+mod lost_logs;
+mod membership;
+mod peers;
+mod restart;
+mod suspension;
+mod take_over;
+mod take_over_doorman;
+mod transfer;

@@ -1,0 +1,12 @@
+//! Gateways for Envoy (RLS, RLQS) and HTTP.
+
+mod access;
+mod envoy;
+mod http;
+mod http_access;
+mod http_conformance;
+mod http_hostile;
+mod http_shares;
+mod in_server;
+mod rlqs;
+mod rls;

@@ -1,0 +1,202 @@
+//! The HTTP gateway: leases of callers, permits, and problems.
+
+use std::thread;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    config::{self, ConfigFile, Template},
+    gateway::Gateway,
+    prometheus::{Sample, Scrape},
+    server::Server,
+    wait::eventually,
+};
+
+fn server_with(capacity: f64) -> Server {
+    Server::with_config(&ConfigFile::new(&config::text(&[Template::fair("*", capacity)])))
+}
+
+fn gateway_to(server: &Server) -> Gateway {
+    Gateway::for_http(&server.grpc().to_string(), &[])
+}
+
+#[test]
+fn a_lease_is_got_kept_and_given_back_under_the_clients_own_name() {
+    let server = server_with(100.0);
+    let gateway = gateway_to(&server);
+    let asked = json!({ "client": "alice", "resource": "db/main", "wants": 40 });
+    let got = gateway.ask("POST", "/v1/leases", &asked);
+    assert_eq!((got.status, got.header("cache-control")), (200, Some("no-store")), "{got:?}");
+    let lease = got.json();
+    assert_eq!((lease["capacity"].as_f64(), lease["client"].as_str()), (Some(40.0), Some("alice")));
+    let left = lease["expires_in"].as_f64().unwrap();
+    assert!(left > 3000.0 && left <= 3600.0, "{lease}");
+    let has = |client: &str| {
+        let status = server.status(&["db/main"]);
+        let holders = status["resources"][0]["holder"].as_array().unwrap().clone();
+        holders.into_iter().find(|holder| holder["id"] == client).map(|holder| holder["granted"].as_f64().unwrap())
+    };
+    assert_eq!(has("alice"), Some(40.0));
+
+    let keep = json!({ "client": "alice", "resource": "db/main", "wants": 70, "token": lease["token"] });
+    let kept = gateway.ask("PUT", "/v1/leases", &keep);
+    assert_eq!((kept.status, kept.json()["capacity"].as_f64()), (200, Some(70.0)), "{kept:?}");
+    assert_ne!(kept.json()["token"], lease["token"], "it is another lease");
+
+    let token = kept.json()["token"].as_str().unwrap().to_owned();
+    let released =
+        gateway.ask("DELETE", &format!("/v1/leases?client=alice&resource=db%2Fmain&token={token}"), &Value::Null);
+    assert_eq!((released.status, &*released.body), (204, ""), "{released:?}");
+    assert_eq!(has("alice"), None);
+}
+
+#[test]
+fn permits_are_taken_at_once_and_what_is_beyond_is_told_as_the_draft_has_it() {
+    let server = server_with(4.0);
+    let gateway = gateway_to(&server);
+    let first = gateway.acquire("mysql", 1, 5.0);
+    assert_eq!(first.status, 200, "{first:?}");
+    assert_eq!(first.json()["permits"], 1);
+    let refused = eventually("there are no permits left", || {
+        let told = gateway.acquire("mysql", 3, 0.0);
+        (told.status != 200).then_some(told)
+    });
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert_eq!(refused.problem().0, "over_limit");
+    assert!(refused.json()["type"].as_str().unwrap().ends_with("#quota-exceeded"));
+    assert_eq!(refused.json()["violated-policies"], json!(["mysql"]));
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds));
+    assert!(refused.header("ratelimit-policy").unwrap().starts_with("\"mysql\";q="), "{refused:?}");
+    assert!(refused.header("ratelimit").unwrap().starts_with("\"mysql\";r="), "{refused:?}");
+}
+
+#[test]
+fn what_is_reserved_is_settled_once_and_ends_by_itself() {
+    let server = server_with(1000.0);
+    let gateway = gateway_to(&server);
+    let reserve = |lasts: f64| {
+        let told = eventually("there are permits", || {
+            let told = gateway.ask(
+                "POST",
+                "/v1/resources/tokens/reservations",
+                &json!({ "permits": 10, "wait": 5, "expires_in": lasts }),
+            );
+            (told.status != 429).then_some(told)
+        });
+        assert_eq!((told.status, told.json()["permits"].as_u64()), (201, Some(10)), "{told:?}");
+        told.header("location").unwrap().to_owned()
+    };
+    let place = reserve(600.0);
+    let settled = gateway.ask("POST", &place, &json!({ "used": 4 }));
+    assert_eq!((settled.status, settled.json()["used"].as_u64()), (200, Some(4)), "{settled:?}");
+    assert_eq!(settled.json()["reserved"], 10);
+    let again = gateway.ask("POST", &place, &json!({ "used": 4 }));
+    assert_eq!((again.status, again.problem().0), (404, "no_such_reservation".to_owned()));
+
+    let late = reserve(1.0);
+    let standing = || gateway.ask("GET", "/v1/resources/tokens", &Value::Null).json()["reservations"].as_u64();
+    eventually("it ends by itself", || (standing() == Some(0)).then_some(()));
+    assert_eq!(gateway.ask("POST", &late, &json!({ "used": 4 })).status, 404);
+    for nonsense in ["x", "00000000000000000000000000000000", "%FF"] {
+        let told = gateway.ask("POST", &format!("/v1/reservations/{nonsense}/settle"), &json!({ "used": 1 }));
+        assert!(matches!(told.status, 400 | 404), "{told:?}");
+    }
+}
+
+#[test]
+fn wrong_requests_are_told_which_field_is_wrong_and_what_is_expected() {
+    let server = server_with(100.0);
+    let gateway = gateway_to(&server);
+    let lease = |more: Value| {
+        let mut body = json!({ "client": "alice", "resource": "mysql", "wants": 40 });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ("POST", "/v1/leases", body)
+    };
+    let acquire = "/v1/resources/mysql/acquire";
+    for ((method, path, body), status, reason, field) in [
+        (lease(json!({ "wants": -1 })), 400, "bad_value", "wants"),
+        (lease(json!({ "wants": "40" })), 400, "bad_value", "wants"),
+        (lease(json!({ "client": "" })), 400, "bad_value", "client"),
+        (lease(json!({ "resource": "x".repeat(257) })), 400, "bad_value", "resource"),
+        (lease(json!({ "priority": 40_000 })), 400, "bad_value", "priority"),
+        (lease(json!({ "permits": 1 })), 400, "unknown_field", "permits"),
+        (("POST", "/v1/leases", json!({ "client": "alice", "wants": 1 })), 400, "missing_field", "resource"),
+        (("PUT", "/v1/leases", json!({ "client": "a", "resource": "r", "wants": 1 })), 400, "missing_field", "token"),
+        (("POST", acquire, json!({ "permit": 1 })), 400, "unknown_field", "permit"),
+        (("POST", acquire, json!({ "permits": 0 })), 400, "bad_value", "permits"),
+        (("POST", acquire, json!({ "wait": 61 })), 400, "bad_value", "wait"),
+        (("POST", "/v1/resources/mysql/acquire?permits=3", Value::Null), 400, "unknown_field", "permits"),
+        (("DELETE", "/v1/leases?client=alice", Value::Null), 400, "missing_field", "resource"),
+        (("DELETE", "/v1/leases?client=a&resource=b&token=c", Value::Null), 400, "bad_value", "token"),
+    ] {
+        let told = gateway.ask(method, path, &body);
+        assert_eq!((told.status, told.problem().0), (status, reason.to_owned()), "{body}: {told:?}");
+        assert_eq!(told.json()["field"], field, "{told:?}");
+        assert!(told.problem().1.contains(&format!("`{field}`")), "{told:?}");
+    }
+    let nowhere = gateway.ask("GET", "/v2", &Value::Null);
+    assert_eq!((nowhere.status, nowhere.problem().0), (404, "not_found".to_owned()));
+    let method = gateway.ask("PATCH", "/v1/leases", &Value::Null);
+    assert_eq!((method.status, method.problem().0), (405, "no_such_method".to_owned()));
+    assert_eq!(method.header("allow"), Some("POST,PUT,DELETE"));
+}
+
+#[test]
+fn without_a_server_no_permit_is_given_and_the_answer_says_so() {
+    let gateway = Gateway::for_http("127.0.0.1:1", &[]);
+    let told = gateway.acquire("mysql", 1, 0.0);
+    assert_eq!((told.status, told.problem().0), (503, "no_lease".to_owned()), "{told:?}");
+    let lease = gateway.ask("POST", "/v1/leases", &json!({ "client": "a", "resource": "mysql", "wants": 1 }));
+    assert_eq!((lease.status, lease.problem().0), (503, "no_master".to_owned()), "{lease:?}");
+    assert!(lease.header("retry-after").is_some() && told.header("retry-after").is_some());
+    let lenient = Gateway::for_http("127.0.0.1:1", &["--without-lease", "allow"]);
+    assert_eq!(lenient.acquire("mysql", 1, 0.0).status, 200);
+}
+
+#[test]
+fn requests_are_counted_by_operation_and_status_and_the_document_tells_all_of_them() {
+    let server = server_with(100.0);
+    let gateway = gateway_to(&server);
+    assert_eq!(gateway.acquire("mysql", 1, 5.0).status, 200);
+    assert_eq!(gateway.acquire("mysql", 0, 5.0).status, 400);
+    let scrape = Scrape::parse(&gateway.ask("GET", "/metrics", &Value::Null).body);
+    let series = scrape.series("leaseway_gateway_http_requests_total");
+    for (code, count) in [("200", 1.0), ("400", 1.0), ("429", 0.0)] {
+        let is_it =
+            |labels: &[(&str, &str)], of: &Sample| labels.iter().all(|(name, value)| of.labels[*name] == *value);
+        let found = series.iter().find(|sample| is_it(&[("operation", "acquire"), ("code", code)], sample));
+        assert_eq!(found.map(|sample| sample.value), Some(count), "{code}");
+    }
+    let document = gateway.ask("GET", "/openapi.json", &Value::Null);
+    assert_eq!(document.header("content-type"), Some("application/json"));
+    let paths = document.json()["paths"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert!(paths.iter().any(|path| path == "/v1/resources/{resource}/acquire"), "{paths:?}");
+    let ready = gateway.ask("GET", "/readyz", &Value::Null);
+    assert!(ready.status == 200 && ready.body.starts_with("ready"), "{ready:?}");
+}
+
+#[test]
+fn a_gateway_that_is_stopped_answers_what_waits_and_gives_its_leases_back() {
+    let server = server_with(5.0);
+    let gateway = gateway_to(&server);
+    assert_eq!(gateway.acquire("mysql", 5, 5.0).status, 200);
+    let mut waiting = gateway.connect();
+    let waits = thread::spawn(move || {
+        waiting.request("POST", "/v1/resources/mysql/acquire", &json!({ "permits": 250, "wait": 60 }))
+    });
+    // Permits are refused to others only while a request waits.
+    eventually("it stands in line", || {
+        let standing = gateway.ask("GET", "/v1/resources/mysql", &Value::Null).json();
+        let is_there = standing["remaining"].as_f64().unwrap() >= 1.0;
+        (is_there && gateway.acquire("mysql", 1, 0.0).status == 429).then_some(())
+    });
+    gateway.signal(Signal::TERM);
+    let told = waits.join().unwrap();
+    assert!(matches!(told.status, 429 | 503), "{told:?}");
+    let said = gateway.finish();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let status = server.status(&["mysql"]);
+    assert_eq!(status["resources"][0]["held"].as_f64(), Some(0.0), "{status}");
+}

@@ -1,0 +1,5 @@
+//! Changes that operators make: overrides and pools.
+
+mod linearizability;
+mod overrides;
+mod pools;

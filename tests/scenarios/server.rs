@@ -1,0 +1,9 @@
+//! A server: flags, start and stop, reload, metrics.
+
+mod flags;
+mod lifecycle;
+mod metrics;
+mod refusals;
+mod reload;
+mod traces;
+mod up;
