@@ -1,5 +1,5 @@
 //! Applies what a request says about the leases that its holder has: rules 1, 2 and E3 to E12 of
-//! docs/internals/lease-protocol.md. It counts even if the request is ignored afterwards.
+//! src/core/lease-protocol.md. It counts even if the request is ignored afterwards.
 //!
 //! A request shows one of these:
 //!

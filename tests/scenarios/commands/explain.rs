@@ -1,4 +1,4 @@
-//! `leaseway explain`: its predictions come true in each situation of docs/guide/explain.md.
+//! `leaseway explain`: its predictions come true in each situation of docs/guide/why-throttled.md.
 
 use std::{thread::sleep, time::Duration};
 
