@@ -1,7 +1,8 @@
 package io.leaseway;
 
+/** The version of this library. */
 final class Version {
-    private Version() {}
-
     static final String VERSION = "0.1.0";
+
+    private Version() {}
 }

@@ -170,7 +170,7 @@ public abstract class Limiter {
      * future has ended otherwise by then, because it was cancelled, nothing is taken; discard undoes a result that came
      * a moment too late.
      */
-    final <T> CompletableFuture<T> acquireAsync(long n, Function<Promise, T> make, Consumer<T> discard) {
+    public final <T> CompletableFuture<T> acquireAsync(long n, Function<Promise, T> make, Consumer<T> discard) {
         var future = new CompletableFuture<T>();
         var delivery = new Delivery<>(future, make, discard);
         Promise promise = null;

@@ -47,13 +47,22 @@ public final class RateLimiter extends Limiter {
 
     /** Waits for n permits without blocking. */
     public CompletableFuture<Void> acquireAsync(long n) {
+        return admitAsync(n, null);
+    }
+
+    /** Waits for a permit without blocking. Returns a future of result. */
+    public <T> CompletableFuture<T> beginAsync(T result) {
+        return admitAsync(1, result);
+    }
+
+    private <T> CompletableFuture<T> admitAsync(long n, T result) {
         return acquireAsync(
                 n,
                 promise -> {
                     claim(promise);
-                    return null;
+                    return result;
                 },
-                nothing -> refund(n));
+                unused -> refund(n));
     }
 
     private void claim(Promise promise) {

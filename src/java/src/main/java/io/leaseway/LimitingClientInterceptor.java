@@ -1,0 +1,159 @@
+package io.leaseway;
+
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ClientCall;
+import io.grpc.ClientInterceptor;
+import io.grpc.Deadline;
+import io.grpc.ForwardingClientCall;
+import io.grpc.ForwardingClientCallListener;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.Status;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * A gRPC interceptor whose calls wait for a limiter, without blocking. A gauge's permit is in use until the call has
+ * ended.
+ */
+public final class LimitingClientInterceptor implements ClientInterceptor {
+    private final Limiter limiter;
+
+    /**
+     * Creates an interceptor.
+     *
+     * @param limiter what calls wait for
+     */
+    public LimitingClientInterceptor(Limiter limiter) {
+        this.limiter = Objects.requireNonNull(limiter);
+    }
+
+    @Override
+    public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
+        return new LimitedCall<>(next.newCall(method, options), options.getDeadline());
+    }
+
+    /** A call that keeps what is done to it until there is a permit. */
+    private final class LimitedCall<Q, R> extends ForwardingClientCall<Q, R> {
+        private final ClientCall<Q, R> call;
+        private final Deadline deadline;
+        private final ReentrantLock lock = new ReentrantLock();
+        /** What was done to the call, until it is admitted; null from then on. */
+        private List<Runnable> kept = new ArrayList<>();
+
+        private CompletableFuture<Permit> permit;
+
+        LimitedCall(ClientCall<Q, R> call, Deadline deadline) {
+            this.call = call;
+            this.deadline = deadline;
+        }
+
+        @Override
+        protected ClientCall<Q, R> delegate() {
+            return call;
+        }
+
+        @Override
+        public void start(Listener<R> listener, Metadata headers) {
+            permit = limiter.beginAsync();
+            if (deadline != null) {
+                permit.orTimeout(Math.max(deadline.timeRemaining(TimeUnit.NANOSECONDS), 0), TimeUnit.NANOSECONDS);
+            }
+            permit.whenComplete((held, error) -> {
+                if (error == null) {
+                    call.start(new LimitedListener<>(listener, held), headers);
+                    admit();
+                    return;
+                }
+                listener.onClose(status(error), new Metadata());
+            });
+        }
+
+        /** Does to the call what was kept, in order. */
+        private void admit() {
+            lock.lock();
+            try {
+                for (Runnable action : kept) {
+                    action.run();
+                }
+                kept = null;
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        private void perform(Runnable action) {
+            lock.lock();
+            try {
+                if (kept != null) {
+                    kept.add(action);
+                    return;
+                }
+            } finally {
+                lock.unlock();
+            }
+            action.run();
+        }
+
+        @Override
+        public void request(int messages) {
+            perform(() -> call.request(messages));
+        }
+
+        @Override
+        public void sendMessage(Q message) {
+            perform(() -> call.sendMessage(message));
+        }
+
+        @Override
+        public void halfClose() {
+            perform(call::halfClose);
+        }
+
+        @Override
+        public void setMessageCompression(boolean isEnabled) {
+            perform(() -> call.setMessageCompression(isEnabled));
+        }
+
+        @Override
+        public void cancel(String message, Throwable cause) {
+            if (permit == null || !permit.cancel(false)) {
+                perform(() -> call.cancel(message, cause));
+            }
+        }
+    }
+
+    /** Closes the permit when the call has ended. */
+    private static final class LimitedListener<R>
+            extends ForwardingClientCallListener.SimpleForwardingClientCallListener<R> {
+        private final Permit permit;
+
+        LimitedListener(ClientCall.Listener<R> listener, Permit permit) {
+            super(listener);
+            this.permit = permit;
+        }
+
+        @Override
+        public void onClose(Status status, Metadata trailers) {
+            permit.close();
+            super.onClose(status, trailers);
+        }
+    }
+
+    /** Turns an error of a limiter into a gRPC status, as callers of gRPC expect. */
+    private static Status status(Throwable error) {
+        if (error instanceof TimeoutException) {
+            return Status.DEADLINE_EXCEEDED.withDescription("leaseway: no permit before the deadline");
+        }
+        if (error instanceof java.util.concurrent.CancellationException) {
+            return Status.CANCELLED.withDescription("leaseway: cancelled while waiting for a permit");
+        }
+        return Status.UNAVAILABLE.withDescription(error.getMessage()).withCause(error);
+    }
+}
