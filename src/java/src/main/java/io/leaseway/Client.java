@@ -548,12 +548,12 @@ public final class Client implements AutoCloseable {
      *
      * @param outgoing the request to send, or null
      * @param inFlight the number of the request whose answer still counts, or 0
-     * @param wait the time until the next step at the latest
+     * @param delay the time until the next step at the latest
      * @param watchesPressure pressure at a limiter requires a step; it does not if demands will be estimated soon
      *     anyway
      * @param isFinished everything has been released
      */
-    record Step(Outgoing outgoing, long inFlight, long wait, boolean watchesPressure, boolean isFinished) {}
+    record Step(Outgoing outgoing, long inFlight, long delay, boolean watchesPressure, boolean isFinished) {}
 
     /** Returns what the driver has to do now. */
     Step step() {

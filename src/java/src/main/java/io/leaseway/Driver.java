@@ -143,7 +143,7 @@ final class Driver implements Runnable {
             client.handlePressure();
             return false;
         }
-        long wait = Math.min(step.wait(), MAX_SLEEP);
+        long wait = Math.min(step.delay(), MAX_SLEEP);
         if (hints != null) {
             wait = Math.min(wait, hints.poll());
         }

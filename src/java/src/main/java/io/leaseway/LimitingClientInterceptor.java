@@ -13,6 +13,7 @@ import io.grpc.Status;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -75,16 +76,21 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
             });
         }
 
-        /** Does to the call what was kept, in order. */
+        /** Does to the call what was kept, in order. More may be kept meanwhile. */
         private void admit() {
-            lock.lock();
-            try {
-                for (Runnable action : kept) {
-                    action.run();
+            while (true) {
+                List<Runnable> actions;
+                lock.lock();
+                try {
+                    actions = kept;
+                    kept = actions.isEmpty() ? null : new ArrayList<>();
+                } finally {
+                    lock.unlock();
                 }
-                kept = null;
-            } finally {
-                lock.unlock();
+                if (actions.isEmpty()) {
+                    return;
+                }
+                actions.forEach(Runnable::run);
             }
         }
 
@@ -99,6 +105,19 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
                 lock.unlock();
             }
             action.run();
+        }
+
+        @Override
+        public boolean isReady() {
+            lock.lock();
+            try {
+                if (kept != null) {
+                    return false;
+                }
+            } finally {
+                lock.unlock();
+            }
+            return call.isReady();
         }
 
         @Override
@@ -151,7 +170,7 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
         if (error instanceof TimeoutException) {
             return Status.DEADLINE_EXCEEDED.withDescription("leaseway: no permit before the deadline");
         }
-        if (error instanceof java.util.concurrent.CancellationException) {
+        if (error instanceof CancellationException) {
             return Status.CANCELLED.withDescription("leaseway: cancelled while waiting for a permit");
         }
         return Status.UNAVAILABLE.withDescription(error.getMessage()).withCause(error);
