@@ -4,6 +4,7 @@ import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientCall;
 import io.grpc.ClientInterceptor;
+import io.grpc.ClientStreamTracer;
 import io.grpc.Deadline;
 import io.grpc.ForwardingClientCall;
 import io.grpc.ForwardingClientCallListener;
@@ -37,22 +38,47 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
 
     @Override
     public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
-        return new LimitedCall<>(next.newCall(method, options), options.getDeadline());
+        if (method.getType().serverSendsOneMessage()) {
+            return new LimitedCall<>(next.newCall(method, options), options.getDeadline(), null);
+        }
+        // The end of a stream whose reader has gone away is noticed by its tracer alone.
+        var tracer = new EndTracer();
+        CallOptions traced = options.withStreamTracerFactory(tracer);
+        return new LimitedCall<>(next.newCall(method, traced), options.getDeadline(), tracer);
+    }
+
+    /** Closes the permit of a stream when the stream has ended. */
+    private static final class EndTracer extends ClientStreamTracer.Factory {
+        private volatile Permit permit;
+
+        @Override
+        public ClientStreamTracer newClientStreamTracer(ClientStreamTracer.StreamInfo info, Metadata headers) {
+            return new ClientStreamTracer() {
+                @Override
+                public void streamClosed(Status status) {
+                    permit.close();
+                }
+            };
+        }
     }
 
     /** A call that keeps what is done to it until there is a permit. */
     private final class LimitedCall<Q, R> extends ForwardingClientCall<Q, R> {
         private final ClientCall<Q, R> call;
         private final Deadline deadline;
+        /** null for calls with one answer. */
+        private final EndTracer tracer;
+
         private final ReentrantLock lock = new ReentrantLock();
         /** What was done to the call, until it is admitted; null from then on. */
         private List<Runnable> kept = new ArrayList<>();
 
         private CompletableFuture<Permit> permit;
 
-        LimitedCall(ClientCall<Q, R> call, Deadline deadline) {
+        LimitedCall(ClientCall<Q, R> call, Deadline deadline, EndTracer tracer) {
             this.call = call;
             this.deadline = deadline;
+            this.tracer = tracer;
         }
 
         @Override
@@ -68,6 +94,9 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
             }
             permit.whenComplete((held, error) -> {
                 if (error == null) {
+                    if (tracer != null) {
+                        tracer.permit = held;
+                    }
                     call.start(new LimitedListener<>(listener, held), headers);
                     admit();
                     return;

@@ -29,25 +29,25 @@ import java.util.function.Consumer;
 public final class Conn {
     private static final String CAPACITY = "doorman.Capacity/";
 
-    private static final MethodDescriptor<GetCapacityRequest, GetCapacityResponse> GET_CAPACITY = method(
+    public static final MethodDescriptor<GetCapacityRequest, GetCapacityResponse> GET_CAPACITY = method(
             CAPACITY + "GetCapacity",
             MethodType.UNARY,
             GetCapacityRequest.getDefaultInstance(),
             GetCapacityResponse.getDefaultInstance());
 
-    private static final MethodDescriptor<ReleaseCapacityRequest, ReleaseCapacityResponse> RELEASE_CAPACITY = method(
+    public static final MethodDescriptor<ReleaseCapacityRequest, ReleaseCapacityResponse> RELEASE_CAPACITY = method(
             CAPACITY + "ReleaseCapacity",
             MethodType.UNARY,
             ReleaseCapacityRequest.getDefaultInstance(),
             ReleaseCapacityResponse.getDefaultInstance());
 
-    private static final MethodDescriptor<DiscoveryRequest, DiscoveryResponse> DISCOVERY = method(
+    public static final MethodDescriptor<DiscoveryRequest, DiscoveryResponse> DISCOVERY = method(
             CAPACITY + "Discovery",
             MethodType.UNARY,
             DiscoveryRequest.getDefaultInstance(),
             DiscoveryResponse.getDefaultInstance());
 
-    private static final MethodDescriptor<WatchRequest, Hint> WATCH = method(
+    public static final MethodDescriptor<WatchRequest, Hint> WATCH = method(
             "leaseway.push.v1.Push/Watch",
             MethodType.SERVER_STREAMING,
             WatchRequest.getDefaultInstance(),

@@ -1,6 +1,8 @@
 package io.leaseway.internal.transport;
 
 import io.leaseway.OptionException;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
 import java.util.List;
 import java.util.Locale;
 import java.util.regex.Pattern;
@@ -19,7 +21,7 @@ public record Endpoint(String address, Scheme scheme) {
     private static final int MAX_HOST_BYTES = 253;
 
     private static final String EXAMPLE = "write HOST:PORT, such as localhost:5100";
-    private static final Pattern IPV6 = Pattern.compile("[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*");
+    private static final Pattern IPV6 = Pattern.compile("[0-9a-fA-F:.]*:[0-9a-fA-F:.]*");
 
     /** Whether an endpoint uses TLS. */
     public enum Scheme {
@@ -84,9 +86,17 @@ public record Endpoint(String address, Scheme scheme) {
         return (host.indexOf(':') >= 0 ? "[" + host + "]" : host) + ":" + number;
     }
 
-    /** Returns whether a text looks like an IPv6 address. The resolver refuses the few that only look like one. */
     private static boolean isIpv6(String text) {
-        return IPV6.matcher(text).matches();
+        if (!IPV6.matcher(text).matches()) {
+            return false;
+        }
+        try {
+            // Brackets keep it from asking a resolver.
+            InetAddress.getByName("[" + text + "]");
+            return true;
+        } catch (UnknownHostException e) {
+            return false;
+        }
     }
 
     /**

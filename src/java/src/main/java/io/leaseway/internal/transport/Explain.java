@@ -41,7 +41,9 @@ public final class Explain {
 
     /** Returns the description of a status and the messages of its causes. */
     private static String describe(Status status) {
-        var text = new StringBuilder(status.getDescription() == null ? "" : status.getDescription());
+        // Further lines are for developers of gRPC.
+        String description = status.getDescription() == null ? "" : status.getDescription();
+        var text = new StringBuilder(description.lines().findFirst().orElse(""));
         for (Throwable cause = status.getCause(); cause != null; cause = cause.getCause()) {
             String message = cause.getMessage() == null ? cause.toString() : cause.getMessage();
             if (text.indexOf(message) < 0) {
