@@ -39,12 +39,12 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
     @Override
     public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
         if (method.getType().serverSendsOneMessage()) {
-            return new LimitedCall<>(next.newCall(method, options), options.getDeadline(), null);
+            return new LimitedCall<>(next.newCall(method, options), options, null);
         }
         // The end of a stream whose reader has gone away is noticed by its tracer alone.
         var tracer = new EndTracer();
         CallOptions traced = options.withStreamTracerFactory(tracer);
-        return new LimitedCall<>(next.newCall(method, traced), options.getDeadline(), tracer);
+        return new LimitedCall<>(next.newCall(method, traced), options, tracer);
     }
 
     /** Closes the permit of a stream when the stream has ended. */
@@ -65,7 +65,7 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
     /** A call that keeps what is done to it until there is a permit. */
     private final class LimitedCall<Q, R> extends ForwardingClientCall<Q, R> {
         private final ClientCall<Q, R> call;
-        private final Deadline deadline;
+        private final CallOptions options;
         /** null for calls with one answer. */
         private final EndTracer tracer;
 
@@ -75,9 +75,9 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
 
         private CompletableFuture<Permit> permit;
 
-        LimitedCall(ClientCall<Q, R> call, Deadline deadline, EndTracer tracer) {
+        LimitedCall(ClientCall<Q, R> call, CallOptions options, EndTracer tracer) {
             this.call = call;
-            this.deadline = deadline;
+            this.options = options;
             this.tracer = tracer;
         }
 
@@ -89,6 +89,7 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
         @Override
         public void start(Listener<R> listener, Metadata headers) {
             permit = limiter.beginAsync();
+            Deadline deadline = options.getDeadline();
             if (deadline != null) {
                 permit.orTimeout(Math.max(deadline.timeRemaining(TimeUnit.NANOSECONDS), 0), TimeUnit.NANOSECONDS);
             }
@@ -97,12 +98,27 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
                     if (tracer != null) {
                         tracer.permit = held;
                     }
-                    call.start(new LimitedListener<>(listener, held), headers);
-                    admit();
+                    begin(listener, headers, held);
                     return;
                 }
-                listener.onClose(status(error), new Metadata());
+                // A blocking caller waits for its executor.
+                Runnable close = () -> listener.onClose(status(error), new Metadata());
+                if (options.getExecutor() == null) {
+                    close.run();
+                } else {
+                    options.getExecutor().execute(close);
+                }
             });
+        }
+
+        private void begin(Listener<R> listener, Metadata headers, Permit held) {
+            try {
+                call.start(new LimitedListener<>(listener, held), headers);
+                admit();
+            } catch (RuntimeException e) {
+                held.close();
+                call.cancel("the call could not be started", e);
+            }
         }
 
         /** Does to the call what was kept, in order. More may be kept meanwhile. */
