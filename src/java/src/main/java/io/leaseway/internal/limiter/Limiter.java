@@ -5,6 +5,7 @@ import io.leaseway.internal.limiter.Waiter.State;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -177,7 +178,7 @@ public abstract class Limiter {
         long now = now();
         lockOnly();
         try {
-            delivery.waiter = queue.acquire(now, n, () -> executor.execute(delivery));
+            delivery.waiter = queue.acquire(now, n, delivery::submit);
             if (delivery.waiter == null) {
                 promise = queue.meter().promise(n);
             }
@@ -209,6 +210,15 @@ public abstract class Limiter {
             this.future = future;
             this.make = make;
             this.discard = discard;
+        }
+
+        void submit() {
+            try {
+                executor.execute(this);
+            } catch (RejectedExecutionException e) {
+                // The executor was shut down.
+                run();
+            }
         }
 
         @Override
