@@ -23,6 +23,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.Socket;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -40,6 +41,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.springframework.http.client.JdkClientHttpRequestFactory;
@@ -121,6 +123,21 @@ class ClientTest {
         assertEquals(0, rate.capacity());
         assertEquals(Basis.FALLBACK, rate.basis());
         eventually("the expiry is counted", () -> client.stats().leasesEnded() == 1);
+    }
+
+    @Test
+    void serversMayHaveAddressesOfIpv6() throws Exception {
+        connect(1);
+        String port = server.address.substring(server.address.lastIndexOf(':') + 1);
+        try (var socket = new Socket("::1", Integer.parseInt(port))) {
+            assertTrue(socket.isConnected());
+        } catch (IOException e) {
+            Assumptions.abort("this machine has no IPv6: " + e);
+        }
+        Client client =
+                kept(Client.builder("[::1]:" + port).logger(Quiet.LOGGER).connect());
+        client.rate("r");
+        ready(client);
     }
 
     @Test

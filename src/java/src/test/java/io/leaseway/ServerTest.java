@@ -215,12 +215,14 @@ class ServerTest {
         client.rate("r", options -> options.wants(1));
         ready(client);
 
-        TestServer clear = serve(null);
+        String web = TestServer.freeAddress();
+        TestServer clear = serve(null, "--http", web);
         Map<String, ClientBuilder> wrong = Map.of(
+                "looks like the port of another service", Client.builder(web),
                 "speaks TLS", Client.builder(server.address),
-                "certificat", Client.builder("https://" + server.address),
+                "not signed by a trusted CA", Client.builder("https://" + server.address),
                 "does not speak TLS", Client.builder("https://" + clear.address),
-                "Connection refused", Client.builder(TestServer.freeAddress()),
+                "connection refused", Client.builder(TestServer.freeAddress()),
                 "without TLS", Client.builder("192.0.2.1:5100").token("secret"));
         for (Map.Entry<String, ClientBuilder> entry : wrong.entrySet()) {
             Client failing = connect(entry.getValue());

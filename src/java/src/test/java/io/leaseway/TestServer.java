@@ -72,12 +72,13 @@ final class TestServer implements AutoCloseable {
         try {
             Path directory = Files.createTempDirectory("leaseway-test");
             Path config = Files.writeString(directory.resolve("resources.yaml"), text);
-            List<String> command =
-                    new ArrayList<>(List.of(binary(), "serve", "--config", config.toString(), "--http", "127.0.0.1:0"));
+            List<String> command = new ArrayList<>(List.of(binary(), "serve", "--config", config.toString()));
             command.addAll(List.of("--threads", "1"));
             command.addAll(List.of(flags));
-            if (!command.contains("--listen")) {
-                command.addAll(List.of("--listen", "127.0.0.1:0"));
+            for (String flag : List.of("--listen", "--http")) {
+                if (!command.contains(flag)) {
+                    command.addAll(List.of(flag, "127.0.0.1:0"));
+                }
             }
             return start(command, directory);
         } catch (IOException e) {

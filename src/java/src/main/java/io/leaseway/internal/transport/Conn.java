@@ -136,11 +136,11 @@ public final class Conn {
             BiConsumer<T, Throwable> done) {
         ClientCall<Q, R> call = channel.newCall(method, options.withDeadlineAfter(deadline, TimeUnit.NANOSECONDS));
         ClientCalls.asyncUnaryCall(call, request, new StreamObserver<R>() {
-            private T answer;
+            private R answer;
 
             @Override
             public void onNext(R response) {
-                answer = reader.read(response);
+                answer = response;
             }
 
             @Override
@@ -150,7 +150,14 @@ public final class Conn {
 
             @Override
             public void onCompleted() {
-                done.accept(answer, null);
+                T read;
+                try {
+                    read = reader.read(answer);
+                } catch (RuntimeException e) {
+                    done.accept(null, e);
+                    return;
+                }
+                done.accept(read, null);
             }
         });
         return () -> call.cancel("abandoned", null);

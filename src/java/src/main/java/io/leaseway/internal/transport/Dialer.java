@@ -36,6 +36,11 @@ public record Dialer(
         }
     }
 
+    /** Returns the address as a URI, whose paths have no brackets. */
+    private static String target(String address) {
+        return "dns:///" + address.replace("[", "%5B").replace("]", "%5D");
+    }
+
     /** Returns a connection to a server. It connects when it is first used. */
     public Conn connect(String address) throws RefusedException {
         if (token != null && tls == null && !isClearTokenAllowed && !Endpoint.isLoopback(address)) {
@@ -48,7 +53,7 @@ public record Dialer(
         } catch (RuntimeException e) {
             throw new RefusedException(address + ": " + e.getMessage());
         }
-        ManagedChannelBuilder<?> builder = Grpc.newChannelBuilder("dns:///" + address, credentials)
+        ManagedChannelBuilder<?> builder = Grpc.newChannelBuilder(target(address), credentials)
                 // Callbacks only pass events to the driver.
                 .directExecutor()
                 // The session decides when to retry. A connection that has failed is replaced.

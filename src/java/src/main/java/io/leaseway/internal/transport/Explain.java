@@ -22,6 +22,12 @@ public final class Explain {
         if (says(message, "not an SSL/TLS record")) {
             return "%s does not speak TLS: use http://%s, without TLS options".formatted(server, server);
         }
+        if (says(message, "PKIX path building failed")) {
+            return "the certificate of %s is not signed by a trusted CA: set the CA".formatted(server);
+        }
+        if (says(message, "Connection refused")) {
+            return "%s: connection refused: is the server running?".formatted(server);
+        }
         if (says(message, "First received frame was not SETTINGS", "HTTP status code", "content-type")) {
             return "%s does not speak gRPC: this looks like the port of another service; %s"
                     .formatted(server, CLIENTS_USE);

@@ -114,7 +114,7 @@ public final class Hints {
                 status -> driver.execute(() -> ended(opened, status)));
     }
 
-    private void received(long opened, Hint hint) {
+    void received(long opened, Hint hint) {
         // The first message of a stream is empty and does not reset the pause: otherwise two clients with the same id
         // would take the stream from each other forever.
         boolean isEmpty = !hint.getEverything() && hint.getResourceIdCount() == 0;
@@ -134,7 +134,7 @@ public final class Hints {
     }
 
     /** Returns the pause after a stream has ended with this code. */
-    private long pauseAfter(Status.Code code) {
+    long pauseAfter(Status.Code code) {
         if (code == Status.Code.UNIMPLEMENTED) {
             return PAUSE_UNSUPPORTED;
         }

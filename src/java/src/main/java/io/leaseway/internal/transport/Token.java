@@ -25,7 +25,7 @@ public final class Token extends CallCredentials {
     private final System.Logger log;
     private final ReentrantLock lock = new ReentrantLock();
     private String header;
-    private long readAt = System.nanoTime();
+    private volatile long readAt = System.nanoTime();
     /** The last error was logged already. */
     private boolean hasComplained;
 
@@ -63,7 +63,7 @@ public final class Token extends CallCredentials {
     }
 
     /** Returns the value of the header. It keeps the last token if the file cannot be read. */
-    private String authorization() {
+    String authorization() {
         lock.lock();
         try {
             if (path == null || System.nanoTime() - readAt < RELOAD_INTERVAL) {
@@ -81,6 +81,11 @@ public final class Token extends CallCredentials {
             lock.unlock();
         }
         return header;
+    }
+
+    /** Makes the next request read the file again. */
+    void expire() {
+        readAt = System.nanoTime() - RELOAD_INTERVAL;
     }
 
     private static String read(Path path) throws IOException {
