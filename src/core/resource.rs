@@ -42,8 +42,9 @@ use crate::{
 pub use capacity::{LoadError, LoadReport, Overridden};
 pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
 pub use outcome::Outcome;
-pub use report::{HolderReport, ResourceReport, SupplyReport};
+pub use report::{HolderReport, ResourceReport};
 pub use round::RoundScratch;
+pub use supply::SupplyReport;
 
 /// The arguments of [`Resource::new`].
 #[derive(Debug, Clone)]

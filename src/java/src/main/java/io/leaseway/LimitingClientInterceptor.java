@@ -1,0 +1,223 @@
+package io.leaseway;
+
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ClientCall;
+import io.grpc.ClientInterceptor;
+import io.grpc.ClientStreamTracer;
+import io.grpc.Deadline;
+import io.grpc.ForwardingClientCall;
+import io.grpc.ForwardingClientCallListener;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.Status;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * A gRPC interceptor whose calls wait for a limiter, without blocking. A gauge's permit is in use until the call has
+ * ended.
+ */
+public final class LimitingClientInterceptor implements ClientInterceptor {
+    private final Limiter limiter;
+
+    /**
+     * Creates an interceptor.
+     *
+     * @param limiter what calls wait for
+     */
+    public LimitingClientInterceptor(Limiter limiter) {
+        this.limiter = Objects.requireNonNull(limiter);
+    }
+
+    @Override
+    public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
+        if (method.getType().serverSendsOneMessage()) {
+            return new LimitedCall<>(next.newCall(method, options), options, null);
+        }
+        // The end of a stream whose reader has gone away is noticed by its tracer alone.
+        var tracer = new EndTracer();
+        CallOptions traced = options.withStreamTracerFactory(tracer);
+        return new LimitedCall<>(next.newCall(method, traced), options, tracer);
+    }
+
+    /** Closes the permit of a stream when the stream has ended. */
+    private static final class EndTracer extends ClientStreamTracer.Factory {
+        private volatile Permit permit;
+
+        @Override
+        public ClientStreamTracer newClientStreamTracer(ClientStreamTracer.StreamInfo info, Metadata headers) {
+            return new ClientStreamTracer() {
+                @Override
+                public void streamClosed(Status status) {
+                    permit.close();
+                }
+            };
+        }
+    }
+
+    /** A call that keeps what is done to it until there is a permit. */
+    private final class LimitedCall<Q, R> extends ForwardingClientCall<Q, R> {
+        private final ClientCall<Q, R> call;
+        private final CallOptions options;
+        /** null for calls with one answer. */
+        private final EndTracer tracer;
+
+        private final ReentrantLock lock = new ReentrantLock();
+        /** What was done to the call, until it is admitted; null from then on. */
+        private List<Runnable> kept = new ArrayList<>();
+
+        private CompletableFuture<Permit> permit;
+
+        LimitedCall(ClientCall<Q, R> call, CallOptions options, EndTracer tracer) {
+            this.call = call;
+            this.options = options;
+            this.tracer = tracer;
+        }
+
+        @Override
+        protected ClientCall<Q, R> delegate() {
+            return call;
+        }
+
+        @Override
+        public void start(Listener<R> listener, Metadata headers) {
+            permit = limiter.beginAsync();
+            Deadline deadline = options.getDeadline();
+            if (deadline != null) {
+                permit.orTimeout(Math.max(deadline.timeRemaining(TimeUnit.NANOSECONDS), 0), TimeUnit.NANOSECONDS);
+            }
+            permit.whenComplete((held, error) -> {
+                if (error == null) {
+                    if (tracer != null) {
+                        tracer.permit = held;
+                    }
+                    begin(listener, headers, held);
+                    return;
+                }
+                // A blocking caller waits for its executor.
+                Runnable close = () -> listener.onClose(status(error), new Metadata());
+                if (options.getExecutor() == null) {
+                    close.run();
+                } else {
+                    options.getExecutor().execute(close);
+                }
+            });
+        }
+
+        private void begin(Listener<R> listener, Metadata headers, Permit held) {
+            try {
+                call.start(new LimitedListener<>(listener, held), headers);
+                admit();
+            } catch (RuntimeException e) {
+                held.close();
+                call.cancel("the call could not be started", e);
+            }
+        }
+
+        /** Does to the call what was kept, in order. More may be kept meanwhile. */
+        private void admit() {
+            while (true) {
+                List<Runnable> actions;
+                lock.lock();
+                try {
+                    actions = kept;
+                    kept = actions.isEmpty() ? null : new ArrayList<>();
+                } finally {
+                    lock.unlock();
+                }
+                if (actions.isEmpty()) {
+                    return;
+                }
+                actions.forEach(Runnable::run);
+            }
+        }
+
+        private void perform(Runnable action) {
+            lock.lock();
+            try {
+                if (kept != null) {
+                    kept.add(action);
+                    return;
+                }
+            } finally {
+                lock.unlock();
+            }
+            action.run();
+        }
+
+        @Override
+        public boolean isReady() {
+            lock.lock();
+            try {
+                if (kept != null) {
+                    return false;
+                }
+            } finally {
+                lock.unlock();
+            }
+            return call.isReady();
+        }
+
+        @Override
+        public void request(int messages) {
+            perform(() -> call.request(messages));
+        }
+
+        @Override
+        public void sendMessage(Q message) {
+            perform(() -> call.sendMessage(message));
+        }
+
+        @Override
+        public void halfClose() {
+            perform(call::halfClose);
+        }
+
+        @Override
+        public void setMessageCompression(boolean isEnabled) {
+            perform(() -> call.setMessageCompression(isEnabled));
+        }
+
+        @Override
+        public void cancel(String message, Throwable cause) {
+            if (permit == null || !permit.cancel(false)) {
+                perform(() -> call.cancel(message, cause));
+            }
+        }
+    }
+
+    /** Closes the permit when the call has ended. */
+    private static final class LimitedListener<R>
+            extends ForwardingClientCallListener.SimpleForwardingClientCallListener<R> {
+        private final Permit permit;
+
+        LimitedListener(ClientCall.Listener<R> listener, Permit permit) {
+            super(listener);
+            this.permit = permit;
+        }
+
+        @Override
+        public void onClose(Status status, Metadata trailers) {
+            permit.close();
+            super.onClose(status, trailers);
+        }
+    }
+
+    /** Turns an error of a limiter into a gRPC status, as callers of gRPC expect. */
+    private static Status status(Throwable error) {
+        if (error instanceof TimeoutException) {
+            return Status.DEADLINE_EXCEEDED.withDescription("leaseway: no permit before the deadline");
+        }
+        if (error instanceof CancellationException) {
+            return Status.CANCELLED.withDescription("leaseway: cancelled while waiting for a permit");
+        }
+        return Status.UNAVAILABLE.withDescription(error.getMessage()).withCause(error);
+    }
+}

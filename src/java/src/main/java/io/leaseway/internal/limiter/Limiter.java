@@ -1,0 +1,317 @@
+package io.leaseway.internal.limiter;
+
+import io.leaseway.ClosedException;
+import io.leaseway.internal.limiter.Waiter.State;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+import java.util.function.Function;
+
+/**
+ * Adds a lock, a clock and a timer to a queue. The timer runs only while callers wait for time to pass. The lock is
+ * never held while a caller waits, and no code of callers runs under it.
+ */
+public abstract class Limiter {
+    /** Waits without a timeout. */
+    public static final long FOREVER = Long.MAX_VALUE;
+
+    /** The time until permits are available if that is unknown. */
+    public static final long UNKNOWN = Meter.UNKNOWN;
+
+    /** The default maximum debt, in permits. */
+    public static final long DEFAULT_MAX_DEBT = Bucket.DEFAULT_MAX_DEBT;
+
+    /** The longest timer in nanoseconds. At its end the head of the queue is checked again. */
+    private static final long MAX_TIMER = 3_600_000_000_000L;
+
+    private static final ScheduledThreadPoolExecutor TIMERS = newTimers();
+
+    final FairQueue queue;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Executor executor;
+    private final long start;
+    private ScheduledFuture<?> timer;
+    /** The time that the timer is set for, or NEVER. */
+    private long armed = Meter.NEVER;
+
+    Limiter(long start, Meter meter, Runnable onPressure, Executor executor) {
+        this.start = start;
+        this.executor = executor;
+        queue = new FairQueue(meter, onPressure);
+    }
+
+    private static ScheduledThreadPoolExecutor newTimers() {
+        var timers = new ScheduledThreadPoolExecutor(1, task -> {
+            var thread = new Thread(task, "leaseway-timer");
+            thread.setDaemon(true);
+            return thread;
+        });
+        timers.setRemoveOnCancelPolicy(true);
+        timers.setKeepAliveTime(10, TimeUnit.SECONDS);
+        timers.allowCoreThreadTimeOut(true);
+        return timers;
+    }
+
+    /** Returns the time since the start on the monotonic clock. */
+    final long now() {
+        return System.nanoTime() - start;
+    }
+
+    /** Begins a use of the queue. Returns the time. */
+    final long lock() {
+        long now = now();
+        lock.lock();
+        queue.tick(now);
+        return now;
+    }
+
+    /** Begins a use of the queue that begins with a tick itself. */
+    final void lockOnly() {
+        lock.lock();
+    }
+
+    /** Ends a use of the queue, and wakes the waiters that were admitted meanwhile. */
+    final void unlock() {
+        long at = queue.wake();
+        if (at != armed) {
+            arm(at);
+        }
+        List<Waiter> resolved = queue.takeResolved();
+        lock.unlock();
+        if (!resolved.isEmpty()) {
+            for (Waiter waiter : resolved) {
+                waiter.wake.run();
+            }
+        }
+    }
+
+    private void arm(long at) {
+        armed = at;
+        if (timer != null) {
+            timer.cancel(false);
+            timer = null;
+        }
+        if (at != Meter.NEVER) {
+            // A thread that was held up between reading the clock and taking the lock may see a time in the past.
+            timer = TIMERS.schedule(this::fire, Math.min(at - now(), MAX_TIMER), TimeUnit.NANOSECONDS);
+        }
+    }
+
+    private void fire() {
+        lock();
+        armed = Meter.NEVER;
+        unlock();
+    }
+
+    /** Waits for n permits at once. Nothing is taken if there is an exception. */
+    public final void acquire(long n, long timeout) throws InterruptedException, TimeoutException {
+        if (Thread.interrupted()) {
+            throw new InterruptedException();
+        }
+        Thread thread = Thread.currentThread();
+        long now = now();
+        Waiter waiter;
+        lockOnly();
+        try {
+            waiter = queue.acquire(now, n, () -> LockSupport.unpark(thread));
+        } finally {
+            unlock();
+        }
+        if (waiter != null) {
+            await(waiter, timeout == FOREVER ? FOREVER : now + Math.min(timeout, FOREVER - now - 1));
+        }
+    }
+
+    private void await(Waiter waiter, long deadline) throws InterruptedException, TimeoutException {
+        while (waiter.state == State.QUEUED) {
+            if (deadline == FOREVER) {
+                LockSupport.park(this);
+            } else {
+                LockSupport.parkNanos(this, Math.max(deadline - now(), 1));
+            }
+            if (waiter.state != State.QUEUED) {
+                break;
+            }
+            boolean isInterrupted = Thread.interrupted();
+            if (isInterrupted || now() >= deadline) {
+                leave(waiter);
+                if (isInterrupted) {
+                    throw new InterruptedException();
+                }
+                throw new TimeoutException("leaseway: no permit before the timeout");
+            }
+        }
+        lock.lock();
+        try {
+            queue.finish(waiter);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void leave(Waiter waiter) {
+        long now = lock();
+        try {
+            queue.leave(now, waiter);
+        } finally {
+            unlock();
+        }
+    }
+
+    /**
+     * Waits for n permits at once without blocking. make turns the promise of the permits into the result. If the
+     * future has ended otherwise by then, because it was cancelled, nothing is taken; discard undoes a result that came
+     * a moment too late.
+     */
+    public final <T> CompletableFuture<T> acquireAsync(long n, Function<Promise, T> make, Consumer<T> discard) {
+        var future = new CompletableFuture<T>();
+        var delivery = new Delivery<>(future, make, discard);
+        Promise promise = null;
+        long now = now();
+        lockOnly();
+        try {
+            delivery.waiter = queue.acquire(now, n, delivery::submit);
+            if (delivery.waiter == null) {
+                promise = queue.meter().promise(n);
+            }
+        } catch (ClosedException e) {
+            return CompletableFuture.failedFuture(e);
+        } finally {
+            unlock();
+        }
+        if (promise != null) {
+            delivery.complete(promise);
+            return future;
+        }
+        future.whenComplete((result, error) -> {
+            if (error != null) {
+                leave(delivery.waiter);
+            }
+        });
+        return future;
+    }
+
+    /** Completes a future once its waiter is no longer queued. */
+    private final class Delivery<T> implements Runnable {
+        private final CompletableFuture<T> future;
+        private final Function<Promise, T> make;
+        private final Consumer<T> discard;
+        private Waiter waiter;
+
+        Delivery(CompletableFuture<T> future, Function<Promise, T> make, Consumer<T> discard) {
+            this.future = future;
+            this.make = make;
+            this.discard = discard;
+        }
+
+        void submit() {
+            try {
+                executor.execute(this);
+            } catch (RejectedExecutionException e) {
+                // The executor was shut down.
+                run();
+            }
+        }
+
+        @Override
+        public void run() {
+            Promise promise = null;
+            lock.lock();
+            try {
+                if (waiter.state == State.ADMITTED) {
+                    promise = waiter.promise;
+                    waiter.state = State.FINISHED;
+                }
+            } finally {
+                lock.unlock();
+            }
+            if (promise != null) {
+                complete(promise);
+            } else if (waiter.state == State.REFUSED) {
+                future.completeExceptionally(new ClosedException());
+            }
+        }
+
+        void complete(Promise promise) {
+            T result;
+            try {
+                result = make.apply(promise);
+            } catch (RuntimeException e) {
+                future.completeExceptionally(e);
+                return;
+            }
+            if (!future.complete(result)) {
+                discard.accept(result);
+            }
+        }
+    }
+
+    /** Takes n permits if they are available and no caller waits. Refused permits are demand, too. */
+    public final boolean tryAcquire(long n) {
+        long now = now();
+        lockOnly();
+        try {
+            return queue.tryAcquire(now, n);
+        } finally {
+            unlock();
+        }
+    }
+
+    /** Returns the current capacity. */
+    public final double capacity() {
+        lock();
+        try {
+            return queue.meter().capacity();
+        } finally {
+            unlock();
+        }
+    }
+
+    /** Closes the limiter: waiting and new callers get a ClosedException. */
+    public final void close() {
+        long now = lock();
+        try {
+            queue.close(now);
+        } finally {
+            unlock();
+        }
+    }
+
+    /** Returns the permits that are waited for now. */
+    public final long waiting() {
+        lock();
+        try {
+            return queue.waiting();
+        } finally {
+            unlock();
+        }
+    }
+
+    /** Returns the permits requested so far: granted, waited for, cancelled, refused or charged. */
+    public final long arrived() {
+        lock();
+        try {
+            return queue.arrived();
+        } finally {
+            unlock();
+        }
+    }
+
+    /** Returns the permits taken and not returned so far. */
+    public final long taken() {
+        lock();
+        try {
+            return queue.meter().taken();
+        } finally {
+            unlock();
+        }
+    }
+}

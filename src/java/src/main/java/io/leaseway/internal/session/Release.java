@@ -1,0 +1,9 @@
+package io.leaseway.internal.session;
+
+/**
+ * One resource to release.
+ *
+ * @param id the name of the resource
+ * @param token the name of the newest lease; 0 if the lease has no name
+ */
+public record Release(String id, long token) {}

@@ -1,0 +1,27 @@
+package io.leaseway.internal.session;
+
+/**
+ * The demand of a client for one resource.
+ *
+ * @param amount the capacity to ask for
+ * @param priority the claimed priority, whose meaning depends on the resource
+ * @param outstanding the amount in use if that exceeds the lease, else 0; for gauges
+ * @param usage the usage of the lease that is echoed with this demand, or null; for pools
+ */
+public record Wants(double amount, long priority, double outstanding, Usage usage) {
+    /** The relative change of demand that is sent at once. */
+    private static final double CHANGE_THRESHOLD = 0.1;
+
+    public Wants(double amount) {
+        this(amount, 0, 0, null);
+    }
+
+    /** Returns whether this differs so much from what was last asked for that it should not wait for a refresh. */
+    boolean isUrgent(Wants asked) {
+        return changed(amount, asked.amount) || changed(outstanding, asked.outstanding) || priority != asked.priority;
+    }
+
+    private static boolean changed(double is, double was) {
+        return Math.abs(is - was) > was * CHANGE_THRESHOLD;
+    }
+}

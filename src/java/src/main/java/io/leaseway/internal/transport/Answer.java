@@ -1,0 +1,196 @@
+package io.leaseway.internal.transport;
+
+import static io.leaseway.internal.session.Times.MILLISECOND;
+import static io.leaseway.internal.session.Times.SECOND;
+
+import io.grpc.Status;
+import io.leaseway.PoolStanding;
+import io.leaseway.internal.session.Given;
+import io.leaseway.internal.session.Lease.Wire;
+import io.leaseway.internal.session.Pool;
+import io.leaseway.internal.wire.GetCapacityResponse;
+import io.leaseway.internal.wire.Lease;
+import io.leaseway.internal.wire.Mastership;
+import io.leaseway.internal.wire.PoolState;
+import io.leaseway.internal.wire.Problem;
+import io.leaseway.internal.wire.ReleaseCapacityResponse;
+import io.leaseway.internal.wire.ResourceResponse;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/** The answer of a server to a request. */
+public final class Answer {
+    /** Bounds lease lengths, so that they can be added to any time. */
+    private static final long MAX_LEASE_SECONDS = 10L * 365 * 86_400;
+
+    private boolean isRedirect;
+    private String master;
+    private int leftOut;
+    private String why = "";
+    private final List<Given> given = new ArrayList<>();
+    private final List<String> malformed = new ArrayList<>();
+    private final Map<String, Pool> pools = new HashMap<>();
+    private final Map<String, Long> priorities = new HashMap<>();
+
+    private Answer() {}
+
+    /** Returns whether the server is not the master. */
+    public boolean isRedirect() {
+        return isRedirect;
+    }
+
+    /** Returns the master that a redirect names, as HOST:PORT, or null if the server knows of none. */
+    public String master() {
+        return master;
+    }
+
+    public List<Given> given() {
+        return given;
+    }
+
+    /** Returns the names of the resources of malformed leases. */
+    public List<String> malformed() {
+        return malformed;
+    }
+
+    /** Returns the states of the answered resources that are pools. */
+    public Map<String, Pool> pools() {
+        return pools;
+    }
+
+    /** Returns the priorities at which the server counts this client, where the answer has them. */
+    public Map<String, Long> priorities() {
+        return priorities;
+    }
+
+    /** Returns the number of resources that were left out for a reason that lasts. */
+    public int leftOut() {
+        return leftOut;
+    }
+
+    /** Returns the first such reason. */
+    public String why() {
+        return why;
+    }
+
+    /**
+     * Reads the answer to a request for capacity, which was sent at a time. If everything was refused, because the
+     * request is invalid or a limit was reached, the answer is an error.
+     */
+    static Answer of(int asked, GetCapacityResponse response, Instant sent) {
+        Problem problem = lastingProblem(response.getProblemList());
+        if (problem != null && response.getResponseCount() == 0) {
+            boolean isInvalid = problem.getReason().equals("bad_value")
+                    || problem.getReason().equals("bad_id");
+            throw (isInvalid ? Status.INVALID_ARGUMENT : Status.RESOURCE_EXHAUSTED)
+                    .withDescription(problem.getMessage())
+                    .asRuntimeException();
+        }
+        var answer = new Answer();
+        if (response.hasMastership()) {
+            answer.redirect(response.getMastership());
+            return answer;
+        }
+        for (ResourceResponse resource : response.getResponseList()) {
+            answer.add(resource, sent);
+        }
+        if (problem != null && asked > response.getResponseCount()) {
+            answer.leftOut = asked - response.getResponseCount();
+            answer.why = problem.getMessage();
+        }
+        return answer;
+    }
+
+    /** Reads the answer to a release. */
+    static Answer ofRelease(ReleaseCapacityResponse response) {
+        var answer = new Answer();
+        if (response.hasMastership()) {
+            answer.redirect(response.getMastership());
+        }
+        return answer;
+    }
+
+    private void redirect(Mastership mastership) {
+        isRedirect = true;
+        Endpoint endpoint = Messages.endpoint(mastership.getMasterAddress());
+        master = endpoint == null ? null : endpoint.address();
+    }
+
+    private void add(ResourceResponse resource, Instant sent) {
+        String id = resource.getResourceId();
+        Lease gets = resource.getGets();
+        boolean isComplete = resource.hasGets()
+                && gets.hasExpiryTime()
+                && gets.hasRefreshInterval()
+                && gets.hasCapacity()
+                && Double.isFinite(gets.getCapacity());
+        if (!isComplete) {
+            malformed.add(id);
+            return;
+        }
+        boolean hasSafe = resource.hasSafeCapacity() && !Double.isNaN(resource.getSafeCapacity());
+        given.add(new Given(
+                id,
+                leaseLength(gets, sent),
+                clamp(gets.getRefreshInterval(), MAX_LEASE_SECONDS) * SECOND,
+                gets.getToken(),
+                new Wire(gets.getExpiryTime(), gets.getRefreshInterval(), gets.getCapacity()),
+                hasSafe ? Double.valueOf(resource.getSafeCapacity()) : null));
+        if (resource.hasPool()) {
+            pools.put(id, readPool(resource.getPool()));
+        }
+        if (resource.hasPriority()) {
+            priorities.put(id, resource.getPriority());
+        }
+    }
+
+    /** Returns the first problem that is not transient, or null. */
+    private static Problem lastingProblem(List<Problem> problems) {
+        for (Problem problem : problems) {
+            if (!problem.getReason().equals("too_soon") && !problem.getReason().equals("not_yet")) {
+                return problem;
+            }
+        }
+        return null;
+    }
+
+    /**
+     * Returns the length of a lease, counted from when its request was sent. A server of the original protocol sends
+     * the expiry by its own clock, so the result is off by the difference of the clocks.
+     */
+    private static long leaseLength(Lease lease, Instant sent) {
+        if (lease.hasRemainingMs()) {
+            return clamp(lease.getRemainingMs(), MAX_LEASE_SECONDS * 1000) * MILLISECOND;
+        }
+        if (lease.getExpiryTime() < 0) {
+            return 0;
+        }
+        long seconds = clamp(lease.getExpiryTime() - sent.getEpochSecond(), MAX_LEASE_SECONDS);
+        return Math.max(seconds * SECOND - sent.getNano(), 0);
+    }
+
+    private static long clamp(long number, long most) {
+        return Math.min(Math.max(number, 0), most);
+    }
+
+    /** Reads the state of a pool. Malformed numbers count as 0, because they are informational. */
+    private static Pool readPool(PoolState pool) {
+        long burst = -1;
+        if (pool.hasBurstSeconds() && pool.getBurstSeconds() >= 0) {
+            burst = (long) (Math.min(pool.getBurstSeconds(), Pool.MAX_BURST / 1e9) * 1e9);
+        }
+        return new Pool(
+                PoolStanding.values()[pool.getState().getNumber()],
+                finite(pool.getAssigned()),
+                finite(pool.getMinCapacity()),
+                pool.getReason(),
+                burst);
+    }
+
+    private static double finite(double number) {
+        return Double.isFinite(number) ? number : 0;
+    }
+}

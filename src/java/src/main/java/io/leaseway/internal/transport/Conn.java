@@ -1,0 +1,196 @@
+package io.leaseway.internal.transport;
+
+import com.google.protobuf.Message;
+import io.grpc.CallOptions;
+import io.grpc.ClientCall;
+import io.grpc.ManagedChannel;
+import io.grpc.MethodDescriptor;
+import io.grpc.MethodDescriptor.MethodType;
+import io.grpc.Status;
+import io.grpc.protobuf.ProtoUtils;
+import io.grpc.stub.ClientCalls;
+import io.grpc.stub.StreamObserver;
+import io.leaseway.internal.session.Outgoing;
+import io.leaseway.internal.wire.DiscoveryRequest;
+import io.leaseway.internal.wire.DiscoveryResponse;
+import io.leaseway.internal.wire.GetCapacityRequest;
+import io.leaseway.internal.wire.GetCapacityResponse;
+import io.leaseway.internal.wire.Hint;
+import io.leaseway.internal.wire.ReleaseCapacityRequest;
+import io.leaseway.internal.wire.ReleaseCapacityResponse;
+import io.leaseway.internal.wire.WatchRequest;
+import java.time.Instant;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BiConsumer;
+import java.util.function.Consumer;
+
+/** A connection to a server. Callbacks run in threads of the connection. */
+public final class Conn {
+    private static final String CAPACITY = "doorman.Capacity/";
+
+    public static final MethodDescriptor<GetCapacityRequest, GetCapacityResponse> GET_CAPACITY = method(
+            CAPACITY + "GetCapacity",
+            MethodType.UNARY,
+            GetCapacityRequest.getDefaultInstance(),
+            GetCapacityResponse.getDefaultInstance());
+
+    public static final MethodDescriptor<ReleaseCapacityRequest, ReleaseCapacityResponse> RELEASE_CAPACITY = method(
+            CAPACITY + "ReleaseCapacity",
+            MethodType.UNARY,
+            ReleaseCapacityRequest.getDefaultInstance(),
+            ReleaseCapacityResponse.getDefaultInstance());
+
+    public static final MethodDescriptor<DiscoveryRequest, DiscoveryResponse> DISCOVERY = method(
+            CAPACITY + "Discovery",
+            MethodType.UNARY,
+            DiscoveryRequest.getDefaultInstance(),
+            DiscoveryResponse.getDefaultInstance());
+
+    public static final MethodDescriptor<WatchRequest, Hint> WATCH = method(
+            "leaseway.push.v1.Push/Watch",
+            MethodType.SERVER_STREAMING,
+            WatchRequest.getDefaultInstance(),
+            Hint.getDefaultInstance());
+
+    private final String address;
+    private final ManagedChannel channel;
+    private final CallOptions options;
+
+    Conn(String address, ManagedChannel channel, Token token) {
+        this.address = address;
+        this.channel = channel;
+        options = token == null ? CallOptions.DEFAULT : CallOptions.DEFAULT.withCallCredentials(token);
+    }
+
+    private static <Q extends Message, R extends Message> MethodDescriptor<Q, R> method(
+            String name, MethodType type, Q request, R response) {
+        return MethodDescriptor.<Q, R>newBuilder()
+                .setFullMethodName(name)
+                .setType(type)
+                .setRequestMarshaller(ProtoUtils.marshaller(request))
+                .setResponseMarshaller(ProtoUtils.marshaller(response))
+                .build();
+    }
+
+    /** Returns the server, as HOST:PORT. */
+    public String address() {
+        return address;
+    }
+
+    /** Closes the connection. Calls in flight fail. */
+    public void close() {
+        channel.shutdownNow();
+    }
+
+    /** A call that can be cancelled. */
+    public interface Cancellable {
+        void cancel();
+    }
+
+    /** Sends a request of a session. done gets the answer, or the error. */
+    public Cancellable send(String client, Outgoing outgoing, long deadline, BiConsumer<Answer, Throwable> done) {
+        if (!outgoing.releases().isEmpty()) {
+            return unary(
+                    RELEASE_CAPACITY,
+                    Messages.releaseRequest(client, outgoing.releases()),
+                    deadline,
+                    Answer::ofRelease,
+                    done);
+        }
+        Instant sent = Instant.now();
+        int asked = outgoing.asks().size();
+        return unary(
+                GET_CAPACITY,
+                Messages.askRequest(client, outgoing.asks()),
+                deadline,
+                response -> Answer.of(asked, response, sent),
+                done);
+    }
+
+    /**
+     * Asks for the servers of the node. There are none if it has a single server, or speaks only the original protocol.
+     */
+    public void peers(long deadline, Consumer<List<String>> done) {
+        unary(
+                DISCOVERY,
+                DiscoveryRequest.getDefaultInstance(),
+                deadline,
+                response -> Messages.peers(response.getEndpointList()),
+                (peers, error) -> {
+                    if (error == null) {
+                        done.accept(peers);
+                    }
+                });
+    }
+
+    private interface Reader<R, T> {
+        T read(R response);
+    }
+
+    private <Q, R, T> Cancellable unary(
+            MethodDescriptor<Q, R> method,
+            Q request,
+            long deadline,
+            Reader<R, T> reader,
+            BiConsumer<T, Throwable> done) {
+        ClientCall<Q, R> call = channel.newCall(method, options.withDeadlineAfter(deadline, TimeUnit.NANOSECONDS));
+        ClientCalls.asyncUnaryCall(call, request, new StreamObserver<R>() {
+            private R answer;
+
+            @Override
+            public void onNext(R response) {
+                answer = response;
+            }
+
+            @Override
+            public void onError(Throwable error) {
+                done.accept(null, error);
+            }
+
+            @Override
+            public void onCompleted() {
+                T read;
+                try {
+                    read = reader.read(answer);
+                } catch (RuntimeException e) {
+                    done.accept(null, e);
+                    return;
+                }
+                done.accept(read, null);
+            }
+        });
+        return () -> call.cancel("abandoned", null);
+    }
+
+    /** Opens the stream of hints for a client. */
+    Cancellable watch(String client, Consumer<Hint> onHint, Consumer<Status> onEnd) {
+        ClientCall<WatchRequest, Hint> call = channel.newCall(WATCH, options);
+        var request = WatchRequest.newBuilder().setClientId(client).build();
+        ClientCalls.asyncServerStreamingCall(call, request, new StreamObserver<Hint>() {
+            @Override
+            public void onNext(Hint hint) {
+                onHint.accept(hint);
+            }
+
+            @Override
+            public void onError(Throwable error) {
+                onEnd.accept(Status.fromThrowable(error));
+            }
+
+            @Override
+            public void onCompleted() {
+                onEnd.accept(Status.OK);
+            }
+        });
+        return () -> call.cancel("no longer followed", null);
+    }
+
+    /** Returns whether a failed request means that its connection should not be used again. */
+    public static boolean isBroken(Throwable error) {
+        return switch (Status.fromThrowable(error).getCode()) {
+            case UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, INTERNAL, UNKNOWN -> true;
+            default -> false;
+        };
+    }
+}

@@ -1,0 +1,101 @@
+package io.leaseway.internal.transport;
+
+import io.leaseway.internal.session.Ask;
+import io.leaseway.internal.session.Lease;
+import io.leaseway.internal.session.Release;
+import io.leaseway.internal.wire.GetCapacityRequest;
+import io.leaseway.internal.wire.ReleaseCapacityRequest;
+import io.leaseway.internal.wire.ResourceRequest;
+import io.leaseway.internal.wire.Usage;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+/** The requests of a client. */
+final class Messages {
+    /** The maximum amount of servers. */
+    private static final double MAX_AMOUNT = 1e15;
+
+    private Messages() {}
+
+    static GetCapacityRequest askRequest(String client, List<Ask> asks) {
+        // See the rule of the session for late answers.
+        var request = GetCapacityRequest.newBuilder().setClientId(client).setDropsLate(true);
+        for (Ask ask : asks) {
+            var demand = ask.demand();
+            var resource = ResourceRequest.newBuilder()
+                    .setResourceId(ask.id())
+                    .setPriority(demand.priority())
+                    .setWants(demand.amount());
+            if (ask.has() != null) {
+                resource.setHas(echo(ask.has()));
+            }
+            if (ask.had() != null) {
+                resource.setHad(echo(ask.had()));
+            }
+            double beyond = beyondLease(demand.outstanding(), ask.has());
+            if (beyond > 0) {
+                resource.setOutstanding(beyond);
+            }
+            if (demand.usage() != null) {
+                resource.setUsage(Usage.newBuilder()
+                        .setRechargingFraction(demand.usage().recharging())
+                        .setRequestCost(demand.usage().units())
+                        .setIntervalMs(
+                                TimeUnit.NANOSECONDS.toMillis(demand.usage().interval())));
+            }
+            request.addResource(resource);
+        }
+        return request.build();
+    }
+
+    /**
+     * Returns the amount in use beyond the echoed lease, which is what the protocol has. The maximum amount stands for
+     * everything held.
+     */
+    private static double beyondLease(double outstanding, Lease has) {
+        return has == null || outstanding >= MAX_AMOUNT ? outstanding : outstanding - has.capacity();
+    }
+
+    /** Returns a lease exactly as it was received. */
+    private static io.leaseway.internal.wire.Lease echo(Lease lease) {
+        var echo = io.leaseway.internal.wire.Lease.newBuilder()
+                .setExpiryTime(lease.wire().expiryTime())
+                .setRefreshInterval(lease.wire().refreshInterval())
+                .setCapacity(lease.wire().capacity());
+        if (lease.token() != 0) {
+            echo.setToken(lease.token());
+        }
+        return echo.build();
+    }
+
+    static ReleaseCapacityRequest releaseRequest(String client, List<Release> releases) {
+        var request = ReleaseCapacityRequest.newBuilder().setClientId(client);
+        for (Release release : releases) {
+            // A token of 0 stands for no name, because tokens are matched to resources by position.
+            request.addResourceId(release.id()).addToken(release.token());
+        }
+        return request.build();
+    }
+
+    /** Returns the peers that an answer names, without malformed addresses. */
+    static List<String> peers(List<String> named) {
+        List<String> addresses = new ArrayList<>();
+        for (String peer : named) {
+            Endpoint endpoint = endpoint(peer);
+            if (endpoint != null && endpoint.scheme() != Endpoint.Scheme.TLS) {
+                addresses.add(endpoint.address());
+            }
+        }
+        return addresses;
+    }
+
+    /** Parses an address that a server has sent. Returns null if it is malformed. */
+    static Endpoint endpoint(String text) {
+        try {
+            return Endpoint.parse(text);
+        } catch (RuntimeException e) {
+            return null;
+        }
+    }
+}

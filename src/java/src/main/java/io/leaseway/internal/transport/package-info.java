@@ -1,0 +1,2 @@
+/** Connects a session to servers: connections, messages and hints. */
+package io.leaseway.internal.transport;

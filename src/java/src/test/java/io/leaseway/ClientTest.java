@@ -1,0 +1,412 @@
+package io.leaseway;
+
+import static io.leaseway.TestServer.eventually;
+import static io.leaseway.TestServer.sleep;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.sun.net.httpserver.HttpServer;
+import io.grpc.CallOptions;
+import io.grpc.Grpc;
+import io.grpc.InsecureChannelCredentials;
+import io.grpc.ManagedChannel;
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
+import io.grpc.stub.ClientCalls;
+import io.leaseway.examples.LimitingRequestInterceptor;
+import io.leaseway.internal.transport.Conn;
+import io.leaseway.internal.wire.GetCapacityRequest;
+import io.leaseway.internal.wire.WatchRequest;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.Socket;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.net.http.HttpTimeoutException;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.springframework.http.client.JdkClientHttpRequestFactory;
+import org.springframework.web.client.RestClient;
+
+/** With a server that is played. */
+@Timeout(60)
+class ClientTest {
+    private final List<AutoCloseable> opened = new ArrayList<>();
+    private FakeServer server;
+
+    @AfterEach
+    void closeAll() throws Exception {
+        for (int i = opened.size() - 1; i >= 0; i--) {
+            opened.get(i).close();
+        }
+    }
+
+    private Client connect(double capacity) {
+        return connect(capacity, builder -> {});
+    }
+
+    private Client connect(double capacity, java.util.function.Consumer<ClientBuilder> configure) {
+        server = kept(new FakeServer(capacity));
+        ClientBuilder builder = Client.builder(server.address).logger(Quiet.LOGGER);
+        configure.accept(builder);
+        return kept(builder.connect());
+    }
+
+    private <T extends AutoCloseable> T kept(T resource) {
+        opened.add(resource);
+        return resource;
+    }
+
+    private static void ready(Client client) throws InterruptedException {
+        client.ready(Duration.ofSeconds(20));
+    }
+
+    private static ResourceStats only(Client client) {
+        return client.stats().resources().get(0);
+    }
+
+    @Test
+    void invalidSettingsAreNamed() {
+        Map<String, Runnable> settings = Map.of(
+                "several colons", () -> Client.connect("1:2:3"),
+                "id of the client", () -> Client.builder("a").id("x".repeat(257)),
+                "deadline", () -> Client.builder("a").deadline(Duration.ZERO),
+                "one line", () -> Client.builder("a").token("a\nb").connect(),
+                "set one of them",
+                        () -> Client.builder("a")
+                                .token("a")
+                                .tokenFile(java.nio.file.Path.of("b"))
+                                .connect(),
+                "does not use TLS",
+                        () -> Client.builder("http://a", "https://b").connect());
+        settings.forEach((says, connect) -> {
+            var exception = assertThrows(OptionException.class, connect::run);
+            assertTrue(exception.getMessage().contains(says), exception.getMessage());
+        });
+        Client client = connect(1);
+        client.gauge("gauge");
+        assertThrows(KindException.class, () -> client.rate("gauge"));
+        assertThrows(OptionException.class, () -> client.rate(""));
+        assertThrows(OptionException.class, () -> client.rate("r", options -> options.wants(Double.NaN)));
+        assertThrows(OptionException.class, () -> client.rate("r", options -> options.burst(Double.NaN)));
+        assertThrows(OptionException.class, () -> client.rate("r", options -> options.window(Duration.ofNanos(-1))));
+    }
+
+    @Test
+    void aServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry() throws Exception {
+        Client client = connect(1000, builder -> builder.mode(Mode.PESSIMISTIC));
+        server.lengthMs = 1500;
+        Rate rate = client.rate("r", options -> options.wants(1000));
+        ready(client);
+        server.isSilent = true;
+        sleep(1600);
+        assertFalse(rate.tryAcquire(), "a permit after the expiry");
+        assertEquals(0, rate.capacity());
+        assertEquals(Basis.FALLBACK, rate.basis());
+        eventually("the expiry is counted", () -> client.stats().leasesEnded() == 1);
+    }
+
+    @Test
+    void serversMayHaveAddressesOfIpv6() throws Exception {
+        connect(1);
+        String port = server.address.substring(server.address.lastIndexOf(':') + 1);
+        try (var socket = new Socket("::1", Integer.parseInt(port))) {
+            assertTrue(socket.isConnected());
+        } catch (IOException e) {
+            Assumptions.abort("this machine has no IPv6: " + e);
+        }
+        Client client =
+                kept(Client.builder("[::1]:" + port).logger(Quiet.LOGGER).connect());
+        client.rate("r");
+        ready(client);
+    }
+
+    @Test
+    void leaseObserversSeeLeasedCapacity() throws Exception {
+        List<Double> seen = new CopyOnWriteArrayList<>();
+        Client client = connect(7, builder -> builder.leaseObserver(change -> seen.add(change.capacity())));
+        Rate rate = client.rate("r", options -> options.wants(7));
+        ready(client);
+        server.capacity = 5;
+        eventually("a cut", () -> rate.limit() == 5);
+        client.close();
+        assertEquals(List.of(7.0, 5.0, 0.0), seen);
+        assertEquals(List.of("r"), server.released);
+    }
+
+    @Test
+    void handlesShareALeaseUntilTheLastIsClosed() throws Exception {
+        Client client = connect(2);
+        Gauge first = client.gauge("r");
+        Gauge second = client.gauge("r");
+        Permit permit = first.acquire();
+        first.close();
+        first.close();
+        assertEquals(1, second.inUse());
+        second.close();
+        assertTrue(second.tryAcquire().isPresent(), "a permit keeps its gauge open");
+        assertEquals(List.of(), server.released);
+        permit.close();
+        assertEquals(1, client.stats().resources().size(), "another permit is in use");
+    }
+
+    @Test
+    void reservationsSettleAndCancel() throws Exception {
+        Client client = connect(1000);
+        Rate rate = client.rate(
+                "r", options -> options.wants(1000).window(Duration.ofHours(1)).maxDebt(100));
+        Reservation reservation = rate.reserve(50);
+        assertEquals(50, reservation.reserved());
+        assertEquals(50, only(client).taken());
+        reservation.settle(20);
+        reservation.settle(50);
+        assertEquals(20, only(client).taken(), "only the first call counts");
+        rate.reserve(1).cancel();
+        rate.reserveAsync(5).get(5, TimeUnit.SECONDS).cancel();
+        assertEquals(20, only(client).taken());
+        var exceeded = assertThrows(DebtExceededException.class, () -> rate.charge(1_000_000));
+        assertEquals(100, exceeded.maxDebt());
+        assertTrue(rate.debt() > 0 && rate.available() < 0 && !rate.tryAcquire());
+        assertTrue(rate.retryAfter(1).orElseThrow().compareTo(Duration.ZERO) > 0);
+        assertEquals(exceeded.uncharged(), client.stats().uncharged());
+    }
+
+    @Test
+    void waitsEndWithTheirTimeoutOrInterruptOrCancellation() throws Exception {
+        Client client = connect(0);
+        Rate rate = client.rate("r", options -> options.wants(1));
+        Gauge gauge = client.gauge("g");
+        ready(client);
+        assertThrows(TimeoutException.class, () -> rate.acquire(1, Duration.ofMillis(20)));
+        assertThrows(TimeoutException.class, () -> gauge.acquire(1, Duration.ofMillis(20)));
+        assertThrows(IllegalArgumentException.class, () -> rate.acquire(-1));
+        assertTrue(rate.retryAfter(1).isEmpty(), "without capacity nobody knows");
+
+        Thread.currentThread().interrupt();
+        assertThrows(InterruptedException.class, rate::acquire);
+        Thread test = Thread.currentThread();
+        new Thread(() -> {
+                    eventually("it waits", () -> only(client).waiting() == 1);
+                    test.interrupt();
+                })
+                .start();
+        assertThrows(InterruptedException.class, gauge::acquire);
+
+        CompletableFuture<Void> cancelled = rate.acquireAsync(3);
+        assertEquals(3, client.stats().resources().get(1).waiting());
+        cancelled.cancel(false);
+        assertEquals(0, client.stats().resources().get(1).waiting());
+        server.capacity = 10;
+        rate.acquireAsync().get(10, TimeUnit.SECONDS);
+        gauge.acquireAsync().get(10, TimeUnit.SECONDS).close();
+        assertEquals(1, client.stats().resources().get(1).taken());
+    }
+
+    /** A future that is cancelled when it is its turn has either its permits or none taken. */
+    @Test
+    void cancellationsThatRaceLoseNoPermits() throws Exception {
+        Client client = connect(5);
+        Gauge gauge = client.gauge("g", options -> options.wants(5));
+        ready(client);
+        var granted = new AtomicInteger();
+        for (int n = 0; n < 2000; n++) {
+            List<Permit> all = List.of(gauge.acquire(5));
+            CompletableFuture<Permit> future = gauge.acquireAsync(5);
+            var canceller = new Thread(() -> future.cancel(false));
+            canceller.start();
+            all.get(0).close();
+            canceller.join();
+            if (!future.isCancelled()) {
+                granted.incrementAndGet();
+                future.get(5, TimeUnit.SECONDS).close();
+            }
+            eventually("all is returned", () -> gauge.inUse() == 0);
+        }
+        System.out.println(granted + " of 2000 were granted");
+    }
+
+    @Test
+    void waitersAreServedInOrder() throws Exception {
+        Client client = connect(0);
+        Rate rate = client.rate("r", options -> options.wants(1000));
+        ready(client);
+        List<Integer> order = new CopyOnWriteArrayList<>();
+        List<Thread> threads = new ArrayList<>();
+        for (int n = 0; n < 5; n++) {
+            int number = n;
+            var thread = new Thread(() -> {
+                try {
+                    rate.acquire(50);
+                    order.add(number);
+                } catch (InterruptedException e) {
+                    throw new AssertionError(e);
+                }
+            });
+            thread.start();
+            threads.add(thread);
+            eventually("it waits", () -> only(client).waiting() == 50 * (number + 1));
+        }
+        server.capacity = 1000;
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        assertEquals(List.of(0, 1, 2, 3, 4), order);
+    }
+
+    @Test
+    void estimatedWantsFollowRefusedCallers() {
+        Client client = connect(1);
+        Rate rate = client.rate("r");
+        eventually("500 callers per second want more than 100", () -> {
+            rate.tryAcquire();
+            GetCapacityRequest last = server.last;
+            return last != null && last.getResource(0).getWants() > 100;
+        });
+    }
+
+    @Test
+    void allTakesGaugesFirstAndReturnsWhatItTookIfOneFails() throws Exception {
+        Client client = connect(5);
+        Gauge gauge = client.gauge("a", options -> options.wants(5));
+        Rate rate = client.rate("b", options -> options.wants(5).window(Duration.ofMinutes(1)));
+        Rate closed = client.rate("c", options -> options.wants(5));
+        ready(client);
+        Limiter both = Limits.all(rate, gauge);
+        Permit permit = both.begin();
+        assertEquals(1, gauge.inUse());
+        permit.close();
+        assertEquals(0, gauge.inUse());
+        permit = both.beginAsync().get(5, TimeUnit.SECONDS);
+        assertEquals(1, gauge.inUse());
+        permit.close();
+        closed.close();
+        Limiter three = Limits.all(closed, rate, gauge);
+        assertThrows(ClosedException.class, () -> three.begin(Duration.ofSeconds(5)));
+        assertTrue(three.beginAsync().handle((taken, error) -> error != null).get(5, TimeUnit.SECONDS));
+        assertEquals(0, gauge.inUse());
+        assertEquals(2, client.stats().resources().get(1).taken());
+    }
+
+    /** Lets the body of /held go on. */
+    private final CompletableFuture<Void> released = new CompletableFuture<>();
+
+    private HttpServer startWeb() throws IOException {
+        HttpServer web = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        web.createContext("/", exchange -> {
+            byte[] body = "hello".getBytes(StandardCharsets.UTF_8);
+            exchange.sendResponseHeaders(200, body.length);
+            exchange.getResponseBody().write(body);
+            exchange.close();
+        });
+        web.createContext("/held", exchange -> {
+            exchange.sendResponseHeaders(200, 5);
+            exchange.getResponseBody().write('h');
+            exchange.getResponseBody().flush();
+            released.join();
+            exchange.getResponseBody().write("ello".getBytes(StandardCharsets.UTF_8));
+            exchange.close();
+        });
+        web.start();
+        opened.add(() -> web.stop(0));
+        return web;
+    }
+
+    private static URI uri(HttpServer web) {
+        return URI.create("http://127.0.0.1:" + web.getAddress().getPort() + "/");
+    }
+
+    @Test
+    void httpRequestsHoldAPermitUntilTheirBodyEnds() throws Exception {
+        URI uri = uri(startWeb());
+        Gauge gauge = connect(1).gauge("g", options -> options.wants(1));
+        HttpClient browser = new LimitedHttpClient(HttpClient.newHttpClient(), gauge);
+        HttpRequest request = HttpRequest.newBuilder(uri).build();
+        HttpRequest held = HttpRequest.newBuilder(uri.resolve("held")).build();
+        HttpResponse<InputStream> response = browser.send(held, BodyHandlers.ofInputStream());
+        HttpRequest impatient =
+                HttpRequest.newBuilder(uri).timeout(Duration.ofMillis(50)).build();
+        assertThrows(HttpTimeoutException.class, () -> browser.send(impatient, BodyHandlers.ofString()));
+        assertEquals(1, gauge.inUse());
+        released.complete(null);
+        assertEquals("hello", new String(response.body().readAllBytes(), StandardCharsets.UTF_8));
+        eventually("the permit is returned", () -> gauge.inUse() == 0);
+        assertEquals("hello", browser.send(request, BodyHandlers.ofString()).body());
+        assertEquals(0, gauge.inUse());
+        assertEquals(
+                "hello",
+                browser.sendAsync(request, BodyHandlers.ofString())
+                        .get(5, TimeUnit.SECONDS)
+                        .body());
+        assertEquals(0, gauge.inUse());
+        Permit permit = gauge.acquire();
+        CompletableFuture<HttpResponse<String>> waiting = browser.sendAsync(request, BodyHandlers.ofString());
+        waiting.cancel(true);
+        permit.close();
+        eventually("a cancelled request takes nothing", () -> gauge.inUse() == 0);
+        HttpRequest refused =
+                HttpRequest.newBuilder(URI.create("http://127.0.0.1:1/")).build();
+        assertThrows(IOException.class, () -> browser.send(refused, BodyHandlers.ofString()));
+        assertEquals(0, gauge.inUse(), "a failed request keeps its permit");
+    }
+
+    @Test
+    void requestsOfSpringHoldAPermit() throws Exception {
+        URI uri = uri(startWeb());
+        Gauge gauge = connect(1).gauge("g", options -> options.wants(1));
+        RestClient browser = RestClient.builder()
+                .requestFactory(new JdkClientHttpRequestFactory())
+                .requestInterceptor(new LimitingRequestInterceptor(gauge))
+                .build();
+        for (int n = 0; n < 3; n++) {
+            assertEquals("hello", browser.get().uri(uri).retrieve().body(String.class));
+            assertEquals(0, gauge.inUse());
+        }
+        long during = browser.get().uri(uri).exchange((request, response) -> gauge.inUse());
+        assertEquals(1, during);
+    }
+
+    @Test
+    void grpcCallsAndStreamsHoldAPermit() throws Exception {
+        Gauge gauge = connect(1).gauge("g", options -> options.wants(1));
+        FakeServer other = kept(new FakeServer(1));
+        ManagedChannel channel = Grpc.newChannelBuilder(other.address, InsecureChannelCredentials.create())
+                .intercept(new LimitingClientInterceptor(gauge))
+                .build();
+        opened.add(channel::shutdownNow);
+        var request = GetCapacityRequest.getDefaultInstance();
+        ClientCalls.blockingUnaryCall(channel, Conn.GET_CAPACITY, CallOptions.DEFAULT, request);
+        assertEquals(0, gauge.inUse());
+        var hints = ClientCalls.blockingServerStreamingCall(
+                channel, Conn.WATCH, CallOptions.DEFAULT, WatchRequest.getDefaultInstance());
+        hints.next();
+        assertEquals(1, gauge.inUse());
+        CallOptions impatient = CallOptions.DEFAULT.withDeadlineAfter(50, TimeUnit.MILLISECONDS);
+        var late = assertThrows(
+                StatusRuntimeException.class,
+                () -> ClientCalls.blockingUnaryCall(channel, Conn.GET_CAPACITY, impatient, request));
+        assertEquals(Status.Code.DEADLINE_EXCEEDED, late.getStatus().getCode());
+        var waiting = ClientCalls.futureUnaryCall(channel.newCall(Conn.GET_CAPACITY, CallOptions.DEFAULT), request);
+        waiting.cancel(true);
+        channel.shutdownNow();
+        eventually("the stream ends", () -> gauge.inUse() == 0);
+    }
+}

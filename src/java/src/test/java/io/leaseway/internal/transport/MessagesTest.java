@@ -1,0 +1,252 @@
+package io.leaseway.internal.transport;
+
+import static io.leaseway.internal.session.Times.MILLISECOND;
+import static io.leaseway.internal.session.Times.SECOND;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
+import io.leaseway.OptionException;
+import io.leaseway.internal.session.Ask;
+import io.leaseway.internal.session.Pool;
+import io.leaseway.internal.session.Release;
+import io.leaseway.internal.session.Usage;
+import io.leaseway.internal.session.Wants;
+import io.leaseway.internal.wire.GetCapacityRequest;
+import io.leaseway.internal.wire.GetCapacityResponse;
+import io.leaseway.internal.wire.Hint;
+import io.leaseway.internal.wire.Lease;
+import io.leaseway.internal.wire.Mastership;
+import io.leaseway.internal.wire.PoolState;
+import io.leaseway.internal.wire.Problem;
+import io.leaseway.internal.wire.ResourceRequest;
+import io.leaseway.internal.wire.ResourceResponse;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Instant;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class MessagesTest {
+    private static final long MAX_LEASE = 10L * 365 * 86_400 * SECOND;
+
+    private static Lease.Builder granted() {
+        return Lease.newBuilder()
+                .setExpiryTime(1000)
+                .setRefreshInterval(5)
+                .setCapacity(7.5)
+                .setToken(9);
+    }
+
+    private static ResourceResponse response(String id, Lease.Builder gets) {
+        var response = ResourceResponse.newBuilder().setResourceId(id);
+        return gets == null ? response.build() : response.setGets(gets).build();
+    }
+
+    private static Answer read(ResourceResponse response, Instant sent) {
+        return Answer.of(
+                1, GetCapacityResponse.newBuilder().addResponse(response).build(), sent);
+    }
+
+    private static long length(Lease.Builder lease, Instant sent) {
+        return read(response("r", lease), sent).given().get(0).length();
+    }
+
+    @Test
+    void aLeaseLengthCountsFromWhenItsRequestWasSent() {
+        Instant sent = Instant.ofEpochMilli(940_250);
+        assertEquals(60 * SECOND, length(granted().setRemainingMs(60_000), sent));
+        assertEquals(59_750 * MILLISECOND, length(granted(), sent));
+        assertEquals(0, length(granted(), Instant.ofEpochSecond(2000)));
+        var far = granted().setExpiryTime(Long.MAX_VALUE).setRefreshInterval(Long.MAX_VALUE);
+        assertEquals(MAX_LEASE, length(far, Instant.EPOCH));
+        assertEquals(0, length(granted().setRemainingMs(Long.MIN_VALUE), sent));
+        assertEquals(0, length(granted().setExpiryTime(Long.MIN_VALUE), sent));
+    }
+
+    @Test
+    void malformedLeasesAreDroppedAndNamed() {
+        Lease.Builder[] malformed = {
+            granted().setCapacity(Double.NaN),
+            granted().setCapacity(Double.POSITIVE_INFINITY),
+            granted().clearExpiryTime(),
+            null
+        };
+        for (Lease.Builder lease : malformed) {
+            var answer = Answer.of(
+                    2,
+                    GetCapacityResponse.newBuilder()
+                            .addResponse(response("r", lease))
+                            .addResponse(response("s", granted()))
+                            .build(),
+                    Instant.now());
+            assertEquals(1, answer.given().size());
+            assertEquals(List.of("r"), answer.malformed());
+        }
+    }
+
+    @Test
+    void aRequestEchoesTheLeaseAndReportsDemandAndUsage() {
+        var lease = new io.leaseway.internal.session.Lease(
+                7.5, 0, 0, 9, new io.leaseway.internal.session.Lease.Wire(1000, 5, 7.5));
+        var usage = new Usage(0.25, 7, 4 * SECOND, null);
+        GetCapacityRequest request = Messages.askRequest(
+                "c",
+                List.of(
+                        new Ask("r", new Wants(3, 2, 7.5, null), lease, null),
+                        new Ask("s", new Wants(0, 0, 9.5, null), lease, null),
+                        new Ask("t", new Wants(0, 0, 7, usage), null, lease)));
+        var empty = ResourceRequest.newBuilder().setPriority(0).setWants(0);
+        var expected = GetCapacityRequest.newBuilder()
+                .setClientId("c")
+                .setDropsLate(true)
+                .addResource(empty.clone()
+                        .setResourceId("r")
+                        .setPriority(2)
+                        .setWants(3)
+                        .setHas(granted()))
+                .addResource(empty.clone().setResourceId("s").setHas(granted()).setOutstanding(2))
+                .addResource(empty.clone()
+                        .setResourceId("t")
+                        .setHad(granted())
+                        .setOutstanding(7)
+                        .setUsage(io.leaseway.internal.wire.Usage.newBuilder()
+                                .setRechargingFraction(0.25)
+                                .setRequestCost(7)
+                                .setIntervalMs(4000)));
+        assertEquals(expected.build(), request);
+        var released = Messages.releaseRequest("c", List.of(new Release("a", 7), new Release("b", 0)));
+        assertEquals(List.of(7L, 0L), released.getTokenList());
+        assertEquals(List.of("a", "b"), released.getResourceIdList());
+    }
+
+    private static GetCapacityResponse.Builder problems(String reason) {
+        return GetCapacityResponse.newBuilder()
+                .addProblem(Problem.newBuilder().setReason("too_soon"))
+                .addProblem(Problem.newBuilder().setReason(reason).setMessage("no room"));
+    }
+
+    @Test
+    void anAnswerWithoutLeasesFailsWithTheFirstLastingProblem() {
+        Map<String, Status.Code> codes = Map.of(
+                "too_many_clients", Status.Code.RESOURCE_EXHAUSTED,
+                "bad_id", Status.Code.INVALID_ARGUMENT);
+        codes.forEach((reason, code) -> {
+            var error = assertThrows(
+                    StatusRuntimeException.class,
+                    () -> Answer.of(2, problems(reason).build(), Instant.now()));
+            assertEquals(code, error.getStatus().getCode());
+        });
+        assertEquals(
+                List.of(),
+                Answer.of(2, problems("not_yet").build(), Instant.now()).given());
+        var partial = problems("busy").addResponse(response("r", granted()));
+        Answer answer = Answer.of(2, partial.build(), Instant.now());
+        assertEquals(1, answer.leftOut());
+        assertEquals("no room", answer.why());
+    }
+
+    @Test
+    void redirectsNameTheMasterOrNone() {
+        Map<String, String> masters = Map.of("a:1", "a:1", "b", "b:5100");
+        masters.forEach((sent, master) -> assertEquals(master, redirect(sent).master()));
+        for (String malformed : List.of("", "a:b:c", "a/b")) {
+            assertTrue(redirect(malformed).isRedirect());
+            assertNull(redirect(malformed).master());
+        }
+    }
+
+    private static Answer redirect(String master) {
+        var mastership = Mastership.newBuilder().setMasterAddress(master);
+        return Answer.of(
+                1, GetCapacityResponse.newBuilder().setMastership(mastership).build(), Instant.now());
+    }
+
+    @Test
+    void malformedPeersAreDropped() {
+        assertEquals(
+                List.of("a:1", "[::1]:2", "c:5100"),
+                Messages.peers(List.of("a:1", "", "https://b", "[::1]:2", "x".repeat(100_000), "c")));
+    }
+
+    @Test
+    void malformedNumbersOfAPoolAreReplaced() {
+        Map<Double, Long> bursts = Map.of(6.0, 6 * SECOND, 0.0, 0L, 1e9, Pool.MAX_BURST, -1.0, -1L, Double.NaN, -1L);
+        bursts.forEach((sent, burst) -> {
+            var state = PoolState.newBuilder().setAssigned(Double.NaN).setBurstSeconds(sent);
+            var response = response("r", granted()).toBuilder().setPool(state).build();
+            Pool pool = read(response, Instant.now()).pools().get("r");
+            assertEquals(0, pool.assigned());
+            assertEquals(burst, pool.burst());
+        });
+    }
+
+    @Test
+    void tokensAreOneVisibleLineAndAreNotLogged() {
+        for (String wrong : List.of("", "a\nb", "ä", "a\tb")) {
+            assertThrows(OptionException.class, () -> Token.of(wrong));
+        }
+        Token token = Token.of("secret");
+        assertEquals("Bearer secret", token.authorization());
+        assertFalse(token.toString().contains("secret"));
+    }
+
+    @Test
+    void aTokenFileIsReloadedAndAMissingFileKeepsTheToken(@TempDir Path directory) throws Exception {
+        System.Logger log = System.getLogger("io.leaseway.test");
+        Path path = directory.resolve("token");
+        assertThrows(OptionException.class, () -> Token.ofFile(path, log));
+        Files.writeString(path, "one\n");
+        Token token = Token.ofFile(path, log);
+        Files.writeString(path, "two\n");
+        assertEquals("Bearer one", token.authorization());
+        token.expire();
+        assertEquals("Bearer two", token.authorization());
+        Files.delete(path);
+        token.expire();
+        assertEquals("Bearer two", token.authorization());
+    }
+
+    @Test
+    void tokensAreSentUnencryptedToThisMachineOnly() throws Exception {
+        var dialer = new Dialer(null, null, Token.of("secret"), false, "test");
+        for (String address : List.of("127.0.0.1:1", "localhost:1", "[::1]:1")) {
+            dialer.connect(address).close();
+        }
+        for (String address : List.of("10.0.0.1:1", "db.internal:1", "localhost.evil:1", "[fe80::1]:1")) {
+            assertThrows(Dialer.RefusedException.class, () -> dialer.connect(address));
+        }
+    }
+
+    @Test
+    void pausesBetweenStreamsOfHintsDouble() {
+        int[] hinted = {0};
+        var hints = new Hints("c", Runnable::run, (resources, isEverything) -> hinted[0]++);
+        assertEquals(Hints.PAUSE_UNSUPPORTED, hints.pauseAfter(Status.Code.UNIMPLEMENTED));
+        for (long whole : new long[] {1, 2, 4, 8, 16, 32, 60, 60}) {
+            long pause = hints.pauseAfter(Status.Code.UNAVAILABLE);
+            assertTrue(pause >= whole * SECOND / 2 && pause <= whole * SECOND, pause + " of " + whole + " s");
+        }
+        hints.received(0, Hint.getDefaultInstance());
+        assertEquals(0, hinted[0]);
+        assertTrue(hints.pauseAfter(Status.Code.UNAVAILABLE) >= 30 * SECOND, "an empty hint resets the pause");
+        hints.received(0, Hint.newBuilder().addResourceId("r").build());
+        assertEquals(1, hinted[0]);
+        assertTrue(hints.pauseAfter(Status.Code.UNAVAILABLE) <= SECOND);
+    }
+
+    @Test
+    void theClockAdvancesWithTheMonotonicOne() throws Exception {
+        var clock = new Clock();
+        long before = clock.update();
+        Thread.sleep(2);
+        assertTrue(clock.update() - before >= 2 * MILLISECOND);
+        assertTrue(clock.suspended() < SECOND);
+    }
+}
