@@ -1,5 +1,5 @@
-//! Doorman's Go clients that come and go: only the lease itself tells them to ask sooner. How much of the capacity is
-//! in use?
+//! Doorman's Go clients that arrive and leave. They receive no hints, so only shortened refresh intervals make them ask
+//! sooner. Measures how much of the capacity is in use.
 
 use super::harness::{ask, has, now_at, one, options};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 
 const CAPACITY: f64 = 1000.0;
-/// The library asks no sooner than this after any answer.
+/// The minimum time between an answer and the next request in the Go library.
 const FLOOR: u64 = 5_000;
 const CLIENTS: usize = 20;
 const LENGTH: u64 = 3_600_000;
@@ -19,7 +19,7 @@ struct GoClient {
     id: String,
     wants: f64,
     lease: Option<Has>,
-    /// Its last lease, and the end of that lease.
+    /// The last lease, and its end.
     told: (f64, u64),
     refresh: u64,
     asks: u64,
@@ -29,11 +29,11 @@ struct GoClient {
 /// The result of an hour.
 #[derive(Debug)]
 struct Hour {
-    /// The part of what could have been in use that was.
+    /// Usage relative to the maximum possible usage.
     used: f64,
-    /// The most that clients believed in at a time.
+    /// The peak of believed capacity.
     most: f64,
-    /// Requests for each client and minute.
+    /// Requests per client and minute.
     requests: f64,
 }
 
@@ -45,7 +45,7 @@ struct Churn {
 }
 
 impl Churn {
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     fn chance(&mut self) -> f64 {
         self.rng = self.rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.rng >> 11) as f64 / (1u64 << 53) as f64
@@ -65,7 +65,7 @@ impl Churn {
         self.clients.push(client);
     }
 
-    /// It asks, or goes: the Go library then gives back everything, without a name.
+    /// The client asks or leaves. On leaving, the Go library releases everything, without naming a lease.
     fn acts(&mut self, at: usize, now: u64) {
         let client = &mut self.clients[at];
         if client.leaves <= now {
@@ -83,7 +83,7 @@ impl Churn {
                 client.told = (lease.capacity.get(), now + lease.length.0);
                 client.refresh = lease.refresh.0 / 1000 * 1000;
             }
-            // Left out of the answer: the lease stays.
+            // Omitted from the answer: the lease stays.
             Answer::TooSoon => {}
             other => panic!("{other:?}"),
         }
@@ -102,7 +102,7 @@ fn hour(reuse: Reuse, refresh: u64, seed: u64) -> Hour {
     while now < LENGTH {
         let next = |client: &GoClient| client.asks.min(client.leaves);
         let (at, then) = churn.clients.iter().map(next).enumerate().min_by_key(|(_, then)| *then).expect("clients");
-        // Clients that have not come yet want nothing.
+        // Clients that have not arrived yet want nothing.
         let here = churn.clients.iter().filter(|client| client.lease.is_some());
         let wants: f64 = here.clone().map(|client| client.wants).sum();
         let told = here.filter(|client| now < client.told.1);
@@ -130,7 +130,7 @@ fn clients_that_come_and_go_use_most_of_the_capacity_and_never_more() {
             "{reuse:?}, refresh {refresh} s: {:.1} % used, at most {most:.1}, {requests:.1} requests/min",
             used * 100.0
         );
-        // Told nothing but the usual interval they used 88.6, 90.7, 91.5 and 94.2 % of it.
+        // Without shortened intervals, usage was 88.6, 90.7, 91.5 and 94.2 %.
         let least = if refresh == 5 { 0.91 } else { 0.925 };
         assert!(used > least, "{used}");
         if reuse == Reuse::Confirmed {

@@ -8,7 +8,7 @@ use crate::resource::report::resource_report;
 
 const CLIENTS: [f64; 6] = [40.0, 40.0, 40.0, 10.0, 10.0, 300.0];
 
-/// A server after all requests have been repeated until leases settle.
+/// A server on which all requests have been repeated until leases settle.
 fn settled(kind: AlgorithmKind, capacity: f64, asks: impl Fn(&Server) -> Vec<Ask>) -> Server {
     let mut server = Server::new(Settings::new(kind, Amount::clamped(capacity)));
     for _ in 0..4 {

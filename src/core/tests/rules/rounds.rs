@@ -136,7 +136,7 @@ fn expired_holders_are_removed() {
     assert_eq!(server.resource.sums(), crate::lease::ledger::Sums::default());
 }
 
-/// Without this rule 556 of 500 were in use.
+/// Without this rule, a random history had 556 of 500 in use.
 #[test]
 fn a_shorter_lease_does_not_shorten_the_one_before() {
     let mut server = Server::new(fair(100.0));
@@ -165,7 +165,7 @@ fn max_holders_refuses_newcomers_only() {
 
 // Cuts of the capacity below the held amount. The Go server answers with negative grants.
 
-/// Without this rule 502 to 568 of 500 were in use.
+/// Without this rule, random histories had 502 to 568 of 500 in use.
 #[test]
 fn an_inflated_record_is_no_entitlement() {
     let mut server = Server::new(fair(100.0));

@@ -82,7 +82,7 @@ fn lent(kind: AlgorithmKind, capacity: f64) -> Server {
     server
 }
 
-/// Priorities, clients and wants.
+/// Priorities, numbers of clients, and wants in the report to the parent.
 fn told(server: &mut Server) -> Vec<(i16, u32, f64)> {
     let claims = server.resource.summarize(server.now).claims;
     claims.iter().map(|claim| (claim.priority, claim.subclients, claim.wants.get())).collect()
@@ -92,7 +92,7 @@ fn claiming(server: &mut Server, id: &str, wants: f64, priority: i16) -> f64 {
     server.deliver(Ask { claims: with(id, wants, priority).claims, ..server.request(id, wants) })
 }
 
-/// The parent decides what they mean.
+/// The parent decides what priorities mean.
 #[test]
 fn ignored_priorities_are_reported_to_the_parent() {
     for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {

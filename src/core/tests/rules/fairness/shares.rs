@@ -7,7 +7,7 @@ fn charged_to(ask: Ask, principal: u32, is_full: bool) -> Ask {
     Ask { charged_to: ChargedTo { principal: Principal(principal), is_full }, ..ask }
 }
 
-/// The entries of each principal, as a caller that adds up all slot deltas counts them.
+/// The places of each principal, as a caller computes them from slot deltas.
 struct Books(BTreeMap<u32, isize>);
 
 impl Books {
@@ -28,7 +28,7 @@ fn record_is_charged_to_its_first_principal() {
     server.deliver(charged_to(ask("c", 1.0, None), 2, false));
     server.deliver(ask("of none", 1.0, None));
     assert_eq!(books.after(&mut server), [(1, 2), (2, 1)]);
-    // Another principal asks in its name: it was the first that made the record.
+    // Another principal asks under the same name. The record stays charged to the first one.
     server.pass(16_000);
     server.deliver(charged_to(server.request("a", 1.0), 2, false));
     assert_eq!(books.after(&mut server), [(1, 2), (2, 1)]);
