@@ -1,22 +1,24 @@
-//! Between a node and its parent: the supply from the parent, the report to it, and the terms that a child node gets
-//! with its lease.
+//! Where the capacity of a resource comes from: the template or the supply of a parent, an operator's override, and load
+//! reports of the protected resource. Also the report to a parent, and the terms that a child node gets with its lease.
 //!
-//! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the
-//! parent's [`Terms`]. What a node cannot know, such as the equal share of the whole tree or the maximum of one client,
-//! comes with the lease. What it can know, such as the level, follows from the lease itself. So a client of a leaf gets
-//! what one server that knew all clients would give it.
+//! A node with a parent divides the capacity of the parent's lease by the parent's [`Terms`]. Terms contain only what a
+//! node cannot compute from its lease, such as the equal share of the whole tree or the maximum of one client. So a
+//! client of a leaf gets what a single server with all clients would give it.
 //!
 //! The report has all claims in slices of similar wants, and what the holders below may still be using (`outstanding`).
-//! The parent counts the larger of that and the node's lease as held.
-//!
-//! Not here: when the parent is asked (the session), and the wire format.
+//! The parent counts the larger of that and the node's lease as held. The session decides when to report.
+
+use std::sync::Arc;
 
 use crate::{
     allocation::{Allocation, KnownTerms, division::Terms},
     lease::ledger::Holder,
     planted::{self, Fault},
-    policy::settings::AlgorithmKind,
-    pool::{Pool, UsageBelow},
+    policy::{
+        overrides::{Load, Override},
+        settings::{AlgorithmKind, Settings},
+    },
+    pool::{MOVES_PER_REQUEST, Pool, UsageBelow},
     resource::{Answer, Lease, Resource, Supplied, SupplyReport, round::PendingGrant, watch_list::waits},
     types::{Amount, Claims, HolderKind, Millis, Sum, wanted},
 };
@@ -267,5 +269,170 @@ impl Resource {
             return Amount::ZERO;
         }
         Amount::clamped(unclaimed.get() * self.settings.headroom * holder.wants().get() / wants.get())
+    }
+}
+
+/// A report of the protected resource about the load that it can serve now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoadReport {
+    /// An amount, or a part of the template's capacity.
+    pub load: Load,
+    /// When the report expires; absent: with the next one. After that the template counts again.
+    pub until: Option<Millis>,
+}
+
+/// Why a report of load is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    #[error(
+        "the capacity may not be moved by reports; the parameters `capacity_floor` and `capacity_ceiling` allow it"
+    )]
+    NotAllowed,
+    #[error("the capacity of this resource is lent by a parent; report its load where the tree begins")]
+    HasParent,
+    #[error("the factor must be finite and not negative")]
+    BadFactor,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CapacityInputs {
+    /// Below a parent: what it lends.
+    pub(super) template: Amount,
+    pub(super) overridden: Option<Arc<Override>>,
+    report: Option<LoadReport>,
+}
+
+impl CapacityInputs {
+    pub(super) fn new(template: Amount) -> CapacityInputs {
+        CapacityInputs { template, overridden: None, report: None }
+    }
+
+    /// The template's capacity, or what was set in its place.
+    pub(super) fn base(&self) -> Amount {
+        self.overridden.as_ref().map_or(self.template, |overridden| overridden.instead_of(self.template))
+    }
+
+    /// The capacity after the override and the report of load.
+    pub(super) fn capacity(&self, settings: &Settings) -> Amount {
+        let base = self.base();
+        let Some(report) = self.report else { return base };
+        let reported = match report.load {
+            Load::Capacity(capacity) => capacity,
+            Load::Factor(factor) => Amount::clamped(base.get() * factor),
+        };
+        let (floor, ceiling) = self.bounds(settings);
+        reported.max(floor).min(ceiling)
+    }
+
+    fn bounds(&self, settings: &Settings) -> (Amount, Amount) {
+        let base = self.base();
+        // A report does not raise what an override has lowered.
+        let most = if base < self.template { base } else { Amount::MAX };
+        let (floor, ceiling) = settings.load_bounds;
+        (floor.unwrap_or(base).min(most), ceiling.unwrap_or(base).min(most))
+    }
+}
+
+/// An override, as a resource sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overridden {
+    pub by: Arc<Override>,
+    pub capacity: Amount,
+    /// The capacity without it: what the template says or the parent lends.
+    pub template: Amount,
+}
+
+impl Overridden {
+    pub fn sentence(&self, now: Millis) -> String {
+        self.by.sentence(self.capacity, self.template, now)
+    }
+}
+
+impl Resource {
+    /// Applies a report of load. Returns the capacity in force now, which lies within the bounds of the template. The
+    /// report is forgotten with this master.
+    pub fn report_load(&mut self, now: Millis, report: LoadReport) -> Result<Amount, LoadError> {
+        if self.has_parent() {
+            return Err(LoadError::HasParent);
+        }
+        if self.settings.load_bounds == (None, None) {
+            return Err(LoadError::NotAllowed);
+        }
+        if matches!(report.load, Load::Factor(factor) if !factor.is_finite() || factor < 0.0) {
+            return Err(LoadError::BadFactor);
+        }
+        self.step_pool(now, MOVES_PER_REQUEST);
+        self.capacity_inputs.report = Some(report);
+        self.update_capacity();
+        self.balance_pool(now, 1);
+        Ok(self.settings.capacity)
+    }
+
+    /// The capacity by the report in force, and when that expires.
+    pub fn reported_load(&self) -> Option<(Amount, Option<Millis>)> {
+        // A report of exactly the template's capacity takes an earlier one back.
+        let report = self.capacity_inputs.report.filter(|report| report.load != Load::Factor(1.0))?;
+        Some((self.settings.capacity, report.until))
+    }
+
+    /// The least and the most that a report of load may make of the capacity.
+    pub fn load_bounds(&self) -> (Amount, Amount) {
+        self.capacity_inputs.bounds(&self.settings)
+    }
+
+    pub(super) fn update_capacity(&mut self) {
+        let capacity = self.available();
+        if capacity != self.settings.capacity {
+            self.set_capacity(capacity);
+        }
+    }
+
+    /// Applies the report in force to new settings.
+    pub(super) fn apply_template(&mut self, settings: &mut Settings) {
+        self.capacity_inputs.template = settings.capacity;
+        settings.capacity = self.capacity_inputs.capacity(settings);
+    }
+
+    pub(super) fn expire_report(&mut self, now: Millis) {
+        if self.load_reported_until().is_some_and(|until| until <= now) {
+            self.capacity_inputs.report = None;
+            self.update_capacity();
+        }
+    }
+
+    pub(super) fn load_reported_until(&self) -> Option<Millis> {
+        self.capacity_inputs.report.and_then(|report| report.until)
+    }
+
+    /// Sets or removes an override. As with other settings leases stay, and what is cut comes free when they end.
+    pub fn set_override(&mut self, now: Millis, overridden: Option<Arc<Override>>) {
+        if self.capacity_inputs.overridden == overridden {
+            return;
+        }
+        self.capacity_inputs.overridden = overridden;
+        let before = self.settings.capacity;
+        self.update_capacity();
+        if planted::is(Fault::CutLowersUnclaimed) {
+            let change = self.book.cap_unclaimed(self.settings.capacity);
+            self.apply_change(change);
+        }
+        if self.book.has_inherited() && self.is_learning(now) && !planted::is(Fault::RaiseIsFree) {
+            // Earlier masters may have given out the difference.
+            self.raise_unclaimed(before);
+        }
+    }
+
+    pub fn overridden(&self) -> Option<Overridden> {
+        let by = Arc::clone(self.capacity_inputs.overridden.as_ref()?);
+        Some(Overridden { by, capacity: self.available(), template: self.capacity_inputs.template })
+    }
+
+    /// The capacity to divide. An override never raises what a parent lends.
+    pub(super) fn available(&self) -> Amount {
+        match self.has_parent() {
+            true if planted::is(Fault::OverrideRaisesLent) => self.capacity_inputs.base(),
+            true => self.capacity_inputs.base().min(self.capacity_inputs.template),
+            false => self.capacity_inputs.capacity(&self.settings),
+        }
     }
 }
