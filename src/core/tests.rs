@@ -1,6 +1,5 @@
 //! Tests of the core as a whole: rules, random histories, recorded vectors of the Go server, transcripts.
 
-mod churn;
 mod failovers;
 pub(crate) mod harness;
 mod hints;

@@ -1,8 +1,8 @@
-//! A round: absorbs every request that is waiting, then divides and settles once, and answers all of them.
+//! A round: processes all waiting requests, divides and settles once, and answers all of them.
 //!
-//! For each request, *admission* applies what it says about leases and inserts what it wants. Then *settlement* computes
-//! what the holders of all these requests are due, and grants each as much of it as is free. So the order of requests
-//! within a round does not matter.
+//! For each request, *admission* applies its statement about leases and inserts its wants. Then *settlement* computes
+//! the dues of all these holders, and grants each as much of its due as is free. So the order of requests within a
+//! round does not matter.
 
 mod admission;
 
@@ -28,17 +28,17 @@ use crate::{
     types::{Amount, HolderKind, Millis, Now, Sum},
 };
 
-/// The number of expiring records visited per request, besides those visited by ticks. About as many as refreshes make
-/// necessary, so that no request waits for a million leases that end in the same second.
+/// Maximum number of expiring records visited per request, besides those visited by ticks. It is about the number that
+/// refreshes make necessary, so that no request waits for a million leases that end in the same second.
 const EXPIRE_PER_REQUEST: usize = 8;
-/// The refresh interval of a client that was cut, if others wait for what it gave up. Go clients wait at least five
+/// The refresh interval of a client that was cut, if others wait for the capacity. Go clients wait at least five
 /// seconds.
 const CONFIRM_INTERVAL: Millis = Millis(1000);
 /// The refresh interval of a holder that waits for others.
 const WAIT_INTERVAL: Millis = Millis(5000);
 
-/// Buffers of a round. They are empty between two rounds, so one of them serves all resources of a thread and stays in
-/// the caches of the processor. Buffers of each resource would be cold.
+/// Buffers of a round. They are empty between rounds, so one instance serves all resources of a thread and stays in the
+/// processor's caches.
 #[derive(Default)]
 pub struct RoundScratch {
     /// The slots whose records were prefetched.
@@ -59,7 +59,7 @@ impl RoundScratch {
     }
 }
 
-/// A request that waits for its answer.
+/// A request during a sub-round.
 pub(super) struct PendingGrant {
     pub(super) slot: u32,
     /// The index of its answer.
@@ -121,8 +121,8 @@ impl Resource {
         self.settle(now, answers, scratch);
     }
 
-    /// Prefetches the records that the round will use. Visited one after the other, each would wait for memory several
-    /// times. Touched together, the waits overlap.
+    /// Prefetches the records that the round will use. Otherwise each would wait for memory several times in turn; this
+    /// way the waits overlap.
     fn prefetch(&self, requests: &[Request], slots: &mut Vec<u32>) {
         let likely = requests.iter().filter_map(|request| match request {
             Request::Ask(ask) | Request::Renew(ask) => self.book.ledger().likely_slot(ask.kind, &ask.id),
@@ -161,7 +161,7 @@ impl Resource {
             return;
         }
         if self.may_have_lent_more(now.at) && self.pool.is_none() {
-            // An amount that was counted twice before may be what another holder has.
+            // The same amount may have been counted twice, so another holder may have it.
             self.raise_unclaimed(Amount::ZERO);
         }
         self.deal_units(now.at);
@@ -209,13 +209,13 @@ impl Resource {
         self.begin_sub_round();
     }
 
-    /// Notes an answer for hints.
+    /// Records an answer for later hints.
     fn note(&mut self, slot: u32, due: Amount, grant: Amount) {
         self.book.set_waits(slot, waits(due, grant));
         self.watch_list.answered(self.book.ledger().holder(slot).watch);
     }
 
-    /// Computes what each pending request is due. Returns what is free.
+    /// Computes the due of each pending request. Returns the free capacity.
     fn find_participants(&self, scratch: &mut RoundScratch, now: Millis) -> Sum {
         let learning = self.is_learning(now);
         let may_give_more = self.may_give_more(now);
@@ -226,7 +226,7 @@ impl Resource {
             if planted::is(Fault::KeepsWhatIsHeld) {
                 current = current.max(holder.leases.held(now));
             }
-            // A pool in learning mode admits nobody: all get back what they had.
+            // A pool in learning mode admits no client: all holders get back what they had.
             let gives_back = learning && self.pool.is_some() && !self.supply_has_ended(now);
             let due =
                 if gives_back { pending.entitled.keep } else { self.due_now(pending.slot, now, &mut scratch.terms) };
@@ -245,9 +245,9 @@ impl Resource {
         free
     }
 
-    /// The least that a holder gets back in learning mode: the lease that it claims, as far as it still wants it. If it
-    /// were divided by the wants known so far, the answer would depend on the order in which holders ask. Only while
-    /// all claims so far fit, and no more is held than the capacity.
+    /// The minimum that a holder gets back in learning mode: the lease that it claims, up to its wants. If dues
+    /// applied, the answer would depend on the order in which holders ask. Only while all claims so far fit, and no
+    /// more is held than the capacity.
     fn restored(&self, pending: &PendingGrant, now: Millis) -> Amount {
         let fits = self.counters.learning_excess == 0 && self.book.ledger().sums().held <= Sum::from(self.total());
         if !fits || !self.settings.shares() || self.supply_has_ended(now) {
@@ -257,8 +257,8 @@ impl Resource {
         pending.entitled.restores.min(wants.floor())
     }
 
-    /// Whether holders may be given more than they say they have. Not if more may be in use than is counted: what a
-    /// late report says is outstanding below one of them may have been given to another since.
+    /// Whether holders may get more than they claim. Not while more may be in use than is counted: capacity that a late
+    /// report declares outstanding may have been granted to another holder since.
     fn may_give_more(&self, now: Millis) -> bool {
         !self.may_have_lent_more(now) || planted::is(Fault::LearningGivesMore)
     }
@@ -273,7 +273,7 @@ impl Resource {
         due.min(self.bound(holder))
     }
 
-    /// The due by the pool or the allocation, in whole units if units are whole.
+    /// The due by the pool or the allocation, rounded to whole units if configured.
     pub(super) fn due(&self, slot: u32, known: &mut KnownTerms) -> Amount {
         if let Some(pool) = &self.pool {
             return pool.due(slot);
@@ -282,15 +282,15 @@ impl Resource {
         self.allocation.rounded(self.divided(holder, known), self.settings.capacity, holder.extra)
     }
 
-    /// The sum of what the claims of a holder are due. `known` keeps the terms of bands that were asked about.
+    /// The sum of the dues of a holder's claims. `known` caches the terms of bands.
     fn divided(&self, holder: &Holder, known: &mut KnownTerms) -> Amount {
         let divided = self.allocation.divided(&holder.claims, holder.understands_terms(), || holder.wants(), known);
         divided.saturating_add(self.headroom(holder))
     }
 
-    /// The most that a holder is due below a parent if more is in use than was lent, because the supply was cut.
-    /// NO_ALGORITHM and STATIC visit at no other holder, so settlement alone would let all keep what they have for ever.
-    /// Then no holder is due more than an equal part.
+    /// The maximum due below a parent if more is in use than was lent, because the supply was cut. NO_ALGORITHM and
+    /// STATIC ignore other holders, so without this bound all holders would keep their leases forever. The bound is an
+    /// equal share.
     fn bound(&self, holder: &Holder) -> Amount {
         let (sums, capacity) = (self.book.ledger().sums(), self.settings.capacity);
         if self.settings.shares() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
@@ -299,7 +299,7 @@ impl Resource {
         Amount::clamped(capacity.get() / sums.subclients.max(1) as f64 * holder.subclients() as f64)
     }
 
-    /// When capacity that this holder gives up may be reused. For child nodes always when they have confirmed.
+    /// When capacity that this holder gives up may be reused. Child nodes must always confirm first.
     fn reuse(&self, kind: HolderKind) -> Reuse {
         match kind {
             HolderKind::Client => self.settings.reuse,
@@ -328,11 +328,11 @@ impl Resource {
         }
     }
 
-    /// A shorter refresh interval for a holder that others wait for, or that waits for others, because the clients of
-    /// Doorman receive no hints. A holder that was cut asks as soon as it may, so that what it gave up can be used. One
-    /// that waits asks again when the holders that were cut may have confirmed. Only if the difference is visible, and
-    /// only for holders that confirm: others would be asked repeatedly until the older lease has ended. `will_show`:
-    /// the holder echoes no tokens, but its next request confirms this lease.
+    /// Shortens the refresh interval of a holder that others wait for, or that waits for others, because Doorman's
+    /// clients receive no hints. A holder that was cut asks as soon as allowed, so that its capacity can be used. A
+    /// waiting holder asks again when holders that were cut may have confirmed. This applies only to visible
+    /// differences, and only to holders that confirm: others would be asked repeatedly until their older leases end.
+    /// `will_show`: the holder echoes no tokens, but its next request confirms this lease.
     fn shorten_interval(&mut self, usual: Millis, slot: u32, will_show: bool, now: Millis) -> Millis {
         let holder = self.book.ledger().holder(slot);
         // A watched holder receives hints.
@@ -361,8 +361,8 @@ impl Resource {
         refresh
     }
 
-    /// The length of a lease given now, and its refresh interval. It ends no later than the supply of the node, and is
-    /// refreshed before it ends.
+    /// The length of a lease granted now, and its refresh interval. It ends no later than the supply of the node, and
+    /// is refreshed before it ends.
     pub(super) fn lengths(&self, now: Millis) -> (Millis, Millis) {
         let own = self.supply_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
         let own = own.filter(|_| !planted::is(Fault::OutlivesParent));
@@ -395,8 +395,7 @@ impl Resource {
         parts.filter(|part| part.part > 0).collect()
     }
 
-    /// Deals the units that are left over, if it is time. Visits every holder: once in a rotation period, and when
-    /// demand has changed.
+    /// Deals the left-over units, if that is due. Visits every holder, once per rotation and after changes of demand.
     pub(super) fn deal_units(&mut self, now: Millis) {
         let version = self.book.ledger().claims_changes().wrapping_add(self.reforms);
         if !self.allocation.must_deal(now, version) {
@@ -410,7 +409,7 @@ impl Resource {
         }
     }
 
-    /// A refresh interval that ends with the rotation, if units are whole.
+    /// Limits a refresh interval to the end of the rotation, if units are whole.
     pub(super) fn align_to_rotation(&self, refresh: Millis, slot: u32, now: Millis) -> Millis {
         if self.allocation.rotation_ends().is_none() || !self.is_bounded() {
             return refresh;

@@ -90,7 +90,7 @@ proptest! {
     ) {
         let reuse = settings.reuse;
         let mut harness = run(settings, actors, &events)?;
-        harness.lose_what_is_under_way();
+        harness.drop_in_flight();
         // Leases of dead clients, and of clients that never confirm, expire at the horizon at the latest.
         harness.step(&Event::Pass(110_000))?;
         harness.step(&Event::Tick)?;

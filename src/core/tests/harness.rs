@@ -290,7 +290,7 @@ impl Harness {
         }
         for request in &batch {
             let again = batch.iter().filter(|other| other.ask.id == request.ask.id).count() > 1;
-            self.hear_news(&request.ask, again, before);
+            self.count_news(&request.ask, again, before);
         }
         let mut answers = Vec::new();
         let mut asks = batch.iter().map(|request| Request::Ask(request.ask.clone())).collect();
@@ -322,7 +322,7 @@ impl Harness {
 
     /// A request may report more usage than was known, which no decision could have prevented. With several requests of
     /// a holder in one round, in any order, the known usage is undetermined, so they are skipped.
-    fn hear_news(&self, ask: &Ask, again: bool, before: &mut Sum) {
+    fn count_news(&self, ask: &Ask, again: bool, before: &mut Sum) {
         let holders = holder_reports(&self.resource, self.at(), 0, usize::MAX).0;
         let known = holders.iter().find(|holder| !again && holder.id == ask.id);
         let known = known.map_or(Amount::ZERO, |holder| holder.held);
@@ -463,7 +463,7 @@ impl Harness {
         invariant::believed_within_capacity(unheld, elsewhere)
     }
 
-    pub(crate) fn lose_what_is_under_way(&mut self) {
+    pub(crate) fn drop_in_flight(&mut self) {
         self.requests.clear();
         self.answers.clear();
         self.held_back.clear();
@@ -471,7 +471,7 @@ impl Harness {
 
     /// All holders refresh once, one after the other, without losses.
     pub(crate) fn refresh_all(&mut self) -> Result<(), Violation> {
-        self.lose_what_is_under_way();
+        self.drop_in_flight();
         self.step(&Event::Pass(self.resource.settings().refresh.0))?;
         for n in 0..self.actors.len() {
             self.step(&Event::Send(n))?;

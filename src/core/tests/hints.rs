@@ -21,17 +21,17 @@ enum Step {
     Happens(Event),
     /// A holder opens or closes its stream of hints.
     Listen(usize),
-    Deafen(usize),
+    StopListening(usize),
     /// The caller asks for hints and visits at most this many holders.
-    Look(usize),
+    VisitHolders(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => event(true).prop_map(Step::Happens),
         2 => any::<usize>().prop_map(Step::Listen),
-        1 => any::<usize>().prop_map(Step::Deafen),
-        3 => (1..6usize).prop_map(Step::Look),
+        1 => any::<usize>().prop_map(Step::StopListening),
+        3 => (1..6usize).prop_map(Step::VisitHolders),
         2 => prop_oneof![Just(1u64), 50..400u64].prop_map(|ms| Step::Happens(Event::Pass(ms))),
     ]
 }
@@ -44,7 +44,7 @@ fn key(kind: HolderKind, id: &str) -> (bool, String) {
 }
 
 /// Watches new holders that listen, as a server does. A client that has released its lease and returns is a new holder.
-fn introduce(resource: &mut Resource, listeners: &mut Listeners) {
+fn watch_newcomers(resource: &mut Resource, listeners: &mut Listeners) {
     let newcomers: Vec<_> = resource.newcomers().map(|(kind, id)| (kind, id.to_string())).collect();
     for (kind, id) in newcomers {
         if let Some(last) = listeners.get_mut(&key(kind, &id)) {
@@ -69,7 +69,7 @@ fn all_ask(harness: &mut Harness) -> Result<(), TestCaseError> {
 }
 
 fn asks(harness: &mut Harness, n: usize) -> Result<(), TestCaseError> {
-    harness.lose_what_is_under_way();
+    harness.drop_in_flight();
     for event in [Event::Send(n), Event::Arrive { most: 1, pick: 0 }, Event::Answer(0), Event::Drain(n)] {
         harness.step(&event)?;
     }
@@ -149,19 +149,19 @@ proptest! {
             match *step {
                 Step::Happens(ref event) => {
                     harness.step(event)?;
-                    introduce(&mut harness.resource, &mut listeners);
+                    watch_newcomers(&mut harness.resource, &mut listeners);
                 }
                 Step::Listen(n) => {
                     let actor = &harness.actors[n % harness.actors.len()];
                     harness.resource.watch(actor.kind, &actor.id);
                     listeners.entry(key(actor.kind, &actor.id)).or_default();
                 }
-                Step::Deafen(n) => {
+                Step::StopListening(n) => {
                     let actor = &harness.actors[n % harness.actors.len()];
                     harness.resource.unwatch(actor.kind, &actor.id);
                     listeners.remove(&key(actor.kind, &actor.id));
                 }
-                Step::Look(budget) => {
+                Step::VisitHolders(budget) => {
                     let now = harness.now;
                     let hints = hints(&mut harness.resource, now, budget);
                     prop_assert!(hints.len() <= budget);

@@ -41,13 +41,6 @@ fn weighted_priority_is_a_number_of_clients() {
 }
 
 #[test]
-fn max_priority_caps_the_weight() {
-    let mut server = Server::new(Settings { max_priority: Some(3), ..weighted(AlgorithmKind::FairShare, 80.0) });
-    let asks = [with("boaster", 80.0, 100), with("plain", 80.0, 0)];
-    assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [60.0, 20.0]);
-}
-
-#[test]
 fn priority_mode_can_change_at_any_time() {
     let mut server = Server::new(fair(100.0));
     server.deliver(with("low", 100.0, 1));
