@@ -1,4 +1,4 @@
-//! What a peer keeps, rule by rule, and against one that forgets nothing.
+//! Promises of a peer: each rule by example, and random histories against a simple model.
 
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn book(history: &[Changes]) -> Promises {
     promises
 }
 
-/// By a master whose own clock is that of the cluster.
+/// The state that a master inherits whose clock equals the cluster clock.
 fn inherited(promises: &Promises, now: u64) -> Inherited {
     promises.inherited(ClusterClock::default(), Millis(now), Millis(now))
 }
@@ -117,7 +117,7 @@ fn out_of_order_changes_are_refused() {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// A peer that began from a snapshot is no different.
+    /// A peer that restarts from a snapshot behaves the same.
     #[test]
     fn any_history_leaves_the_newest_total_until_the_latest_horizon(
         steps in proptest::collection::vec((0..40u64, 0.0..50.0, proptest::option::of(1..200u64)), 1..60),

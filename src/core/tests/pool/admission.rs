@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 
 /// The table of LES: in a full pool a newcomer is admitted if its balance plus the bias is less than the largest
-/// balance of the connected clients, which is displaced.
+/// balance of the connected clients, and displaces that client.
 #[test]
 fn admission_follows_the_les_vectors() {
     let vectors: Value = serde_json::from_str(include_str!("../data/les.json")).expect("valid JSON");
@@ -64,7 +64,7 @@ fn repeated_report_is_charged_once() {
         Ask { news, ..server.request("a", 1.0) }
     };
     let first = with(&server, 10.0);
-    // The answer is lost. The client retries and has used more in the meantime.
+    // The answer is lost. The client retries, and has used more in the meantime.
     one(&mut server.resource, now_at(server.now), Request::Ask(first.clone()));
     one(&mut server.resource, now_at(server.now), Request::Ask(first));
     let again = with(&server, 12.0);
@@ -213,7 +213,7 @@ fn pending_client_yields_to_a_higher_priority() {
     comes(&mut server, "chief", 9.0, 7);
     assert_eq!(["chief", "major", "minor"].map(|id| server.due(id)), [9.0, 0.0, 0.0]);
     for n in 0..20 {
-        // Once to get the smaller lease, once to confirm it.
+        // The first request receives the smaller lease, the second confirms it.
         server.asks(&format!("c{}", n % 10), 1.0);
     }
     comes_in(&mut server, "chief", 9.0, 7);

@@ -10,7 +10,7 @@ fn node(server: &mut PoolServer, id: &str, slices: &[Claim]) -> f64 {
     node_with(server, id, slices, None)
 }
 
-/// A node that reports the part of its capacity that is in use.
+/// A node that reports this fraction of its capacity as in use.
 fn node_reports(server: &mut PoolServer, id: &str, slices: &[Claim], part: f64) -> f64 {
     let usage = Usage { recharging: part, request_cost: Amount::ZERO, interval: None };
     node_with(server, id, slices, Some(Box::new(News { key: None, usage: Some(usage) })))
@@ -27,7 +27,7 @@ fn near(found: f64, expected: f64, why: &str) {
     assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}: {why}");
 }
 
-/// An overbooked pool of ten. Each node has this number of places, and uses half of its capacity.
+/// An overbooked pool of ten. Each node has this number of places and uses half of its capacity.
 fn overbooked(nodes: &[(&str, u32)]) -> PoolServer {
     let settings = settings(10.0, &[("max_capacity", "1000"), ("connected_bias_s", "0")]);
     let mut server = PoolServer::with_options(ResourceOptions { learning_until: Millis(1000), ..options(settings) });
@@ -93,7 +93,7 @@ fn child_pool_does_not_overbook() {
     for n in 0..9 {
         server.reports(&format!("c{n}"), 50.0, 0.0, 0.0);
     }
-    // A client that claims priority and has no assignment.
+    // A client that claims priority without an assignment.
     let claims = Claims::from_slice(&[slice(1, 50.0, 9)]);
     let ask = Ask { claims, ..ask("claims", 50.0, None) };
     server.send(ask);
@@ -106,7 +106,7 @@ fn child_pool_does_not_overbook() {
     assert_eq!(server.report().total.get(), 20.0, "though nothing is used");
 }
 
-/// A request that is refused for its length would be refused for ever.
+/// A request that was rejected for its length would be rejected forever.
 #[test]
 fn excess_bands_are_merged_without_free_clients() {
     for strangers in [true, false] {
@@ -149,7 +149,7 @@ fn node_overload_closes_places_once() {
     let pool = server.report();
     near(pool.total.get(), 12.5, "what it had is closed");
     near(pool.used.get(), 10.0, "the same part of what is left is in use");
-    // The node disconnects its clients slowly, and the same part stays in use.
+    // The node disconnects its clients gradually; the same fraction stays in use.
     for _ in 0..3 {
         server.pass(5);
         server.tick();

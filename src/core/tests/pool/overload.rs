@@ -1,8 +1,8 @@
-//! Overloads: usage beyond the base, its victims, and the total.
+//! Overloads: usage beyond the base, victims, and the total.
 
 use super::*;
 
-/// A pool with this number of connected clients of one unit each. All have reported that they use this part of it.
+/// A pool with this number of connected clients of one unit each. All have reported usage of this fraction.
 fn crowded(base: f64, clients: usize, fraction: f64, parameters: &[(&str, &str)]) -> PoolServer {
     let mut settings = settings(base, &[&[("max_capacity", "1000")], parameters].concat());
     settings.refresh = Millis::from_secs(16);
@@ -28,7 +28,7 @@ fn connected(server: &PoolServer) -> usize {
     server.list(PoolFilter::Connected).len()
 }
 
-/// All clients ask in turn over one refresh interval and report this usage.
+/// All clients ask in turn over one refresh interval and report usage of this fraction.
 fn refresh(server: &mut PoolServer, clients: usize, fraction: f64) {
     for n in 0..clients {
         server.now = server.now.plus(Millis(16_000 / clients as u64));
@@ -38,15 +38,15 @@ fn refresh(server: &mut PoolServer, clients: usize, fraction: f64) {
     }
 }
 
-/// A victim uses its capacity until it asks. If that usage still counted, the pool would cut off more and more clients
-/// before the first cut has an effect.
+/// A victim uses its capacity until its next request. If that usage counted, the pool would disconnect more and more
+/// clients before the first disconnection takes effect.
 #[test]
 fn overload_cuts_no_more_clients_than_needed() {
     for mode in ["slots", "rate"] {
         let mut server = crowded(100.0, 180, 0.5, &[("drop_mode", mode)]);
         let mut lowest = 180;
         for _ in 0..4 {
-            // 150 of 100.
+            // Usage of 150 at a base of 100.
             refresh(&mut server, 180, 150.0 / 180.0);
             lowest = lowest.min(connected(&server));
         }
@@ -103,7 +103,7 @@ fn overload_by_priority_clients_starts_an_underrun() {
     assert_eq!(server.report().used.get(), 10.0);
 }
 
-/// With `exp` the total falls by less than the capacity of the victims, so some of their places stay open.
+/// With `exp` the total falls by less than the capacity of the victims, so some places stay open.
 #[test]
 fn victim_stays_cut_off_until_it_asks() {
     let mut server = crowded(10.0, 12, 0.5, &[("drop_mode", "exp")]);
@@ -195,7 +195,7 @@ fn cost_weights_follow_the_limiting_factor() {
     near(step(&mut server, 2.0), 1.2);
 }
 
-/// Three priority clients hold 180 of a pool with a base of 100, and have reported that they use half of it.
+/// Three priority clients hold 180 of a pool with a base of 100, and have reported usage of one half.
 fn three_use_half(parameters: &[(&str, &str)]) -> PoolServer {
     let mut server = PoolServer::with_options(ResourceOptions {
         learning_until: Millis(1000),
@@ -216,7 +216,7 @@ fn three_use_half(parameters: &[(&str, &str)]) -> PoolServer {
     server
 }
 
-/// Reports arrive one after the other. The excess of each must not wait for the next window.
+/// Reports arrive one after the other. The excess of each must not wait for the next reduction window.
 #[test]
 fn reports_within_one_window_lower_the_total() {
     let mut server = three_use_half(&[]);

@@ -11,7 +11,7 @@ impl PoolServer {
         self.send(Ask { charged_to, ..self.request(id, 1.0) })
     }
 
-    /// Lets the clients of each principal ask until nothing changes. Returns how many of each have a place.
+    /// The clients of each principal ask until nothing changes. Returns the number of places of each principal.
     fn places_of(&mut self, groups: &[(u32, usize)]) -> Vec<usize> {
         let id = |principal: u32, n: usize| format!("p{principal}-{n}");
         for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! Underruns: faults of the first published light-server pool, one test each. T2 to T4 are the numbers of that analysis.
+//! Regression tests for faults of the first published light-server pool. T2 to T4 are the numbers in its analysis.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn underrun() -> PoolServer {
     server
 }
 
-/// T2: a second fall while the first was pending was written to a copy and lost.
+/// T2: a second fall during a pending one was written to a copy and lost.
 #[test]
 fn second_fall_keeps_the_first_deadline() {
     let mut server = underrun();

@@ -136,20 +136,6 @@ fn expired_holders_are_removed() {
     assert_eq!(server.resource.sums(), crate::lease::ledger::Sums::default());
 }
 
-/// Without this rule 556 of 500 were in use.
-#[test]
-fn a_shorter_lease_does_not_shorten_the_one_before() {
-    let mut server = Server::new(fair(100.0));
-    server.asks("a", 100.0);
-    server.pass(1_000);
-    server.change(|settings| settings.lease = Millis::from_secs(20));
-    assert_eq!(server.deliver(ask("a", 40.0, None)), 40.0);
-    server.pass(40_000);
-    assert_eq!(server.asks("b", 100.0), 0.0, "the first lease may be believed until 61.06 s");
-    server.pass(20_100);
-    assert_eq!(server.deliver(ask("b", 100.0, None)), 100.0);
-}
-
 #[test]
 fn max_holders_refuses_newcomers_only() {
     let mut server = Server::with_options(ResourceOptions { max_holders: 2, ..options(fair(100.0)) });
@@ -165,7 +151,7 @@ fn max_holders_refuses_newcomers_only() {
 
 // Cuts of the capacity below the held amount. The Go server answers with negative grants.
 
-/// Without this rule 502 to 568 of 500 were in use.
+/// Without this rule, random histories had 502 to 568 of 500 in use.
 #[test]
 fn an_inflated_record_is_no_entitlement() {
     let mut server = Server::new(fair(100.0));

@@ -72,7 +72,7 @@ proptest::proptest! {
         let mut server = Server::new(settings);
         for _ in 0..4 {
             for (n, wants) in wants.iter().enumerate() {
-                // Every other one wants hardly anything.
+                // Every other client wants very little.
                 let wants = if n % 2 == 0 { *wants } else { wants * 10f64.powi(exponent) };
                 let given = server.asks(&format!("client {n}"), wants);
                 proptest::prop_assert!(is_of_use(given), "{given}");

@@ -41,13 +41,6 @@ fn weighted_priority_is_a_number_of_clients() {
 }
 
 #[test]
-fn max_priority_caps_the_weight() {
-    let mut server = Server::new(Settings { max_priority: Some(3), ..weighted(AlgorithmKind::FairShare, 80.0) });
-    let asks = [with("boaster", 80.0, 100), with("plain", 80.0, 0)];
-    assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [60.0, 20.0]);
-}
-
-#[test]
 fn priority_mode_can_change_at_any_time() {
     let mut server = Server::new(fair(100.0));
     server.deliver(with("low", 100.0, 1));
@@ -82,7 +75,7 @@ fn lent(kind: AlgorithmKind, capacity: f64) -> Server {
     server
 }
 
-/// Priorities, clients and wants.
+/// Priorities, numbers of clients, and wants in the report to the parent.
 fn told(server: &mut Server) -> Vec<(i16, u32, f64)> {
     let claims = server.resource.summarize(server.now).claims;
     claims.iter().map(|claim| (claim.priority, claim.subclients, claim.wants.get())).collect()
@@ -92,7 +85,7 @@ fn claiming(server: &mut Server, id: &str, wants: f64, priority: i16) -> f64 {
     server.deliver(Ask { claims: with(id, wants, priority).claims, ..server.request(id, wants) })
 }
 
-/// The parent decides what they mean.
+/// The parent decides what priorities mean.
 #[test]
 fn ignored_priorities_are_reported_to_the_parent() {
     for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {

@@ -120,7 +120,7 @@ fn units_rotate_by_weight() {
                 claims: Claims::from_slice(&[slice(1, 5.0, priority)]),
                 ..server.request(id, 0.0)
             };
-            // Once more, to confirm what it heard.
+            // The second request confirms the smaller lease.
             server.deliver(ask(&server));
             server.deliver(ask(&server))
         });

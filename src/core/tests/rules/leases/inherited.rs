@@ -1,4 +1,4 @@
-//! Inherited leases are claimed by their holders (rules E2 to E12).
+//! Inherited leases are claimed by their holders (rules E2 to E12, see [`crate::lease`]).
 
 use super::*;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 
 const UNTIL: u64 = 90_000;
 
-/// A new incarnation that inherits this total for 90 s and the wants of its holders.
+/// A new incarnation that inherits this total for 90 s, and the wants of its holders.
 fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);
@@ -27,7 +27,7 @@ fn heir(total: f64) -> Server {
     heir_of(fair(100.0), total, &[])
 }
 
-/// A lease of a former master, with this token.
+/// A lease of an earlier master, with this token.
 fn former(number: u64, capacity: f64) -> Has {
     Has { token: Token::new(number), capacity: Amount::clamped(capacity), expiry_time: now_at(Millis(80_000)).unix }
 }
@@ -36,7 +36,7 @@ fn names(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
     ask(id, wants, Some(former(number, capacity)))
 }
 
-/// A request of a client of the original protocol, or of one that echoes unknown fields.
+/// The request without the fields of the Leaseway protocol, or with echoed unknown fields.
 fn plain(ask: Ask) -> Ask {
     Ask { drops_late: false, ..ask }
 }
@@ -72,12 +72,12 @@ fn claim_moves_capacity_to_its_holder() {
     assert_eq!(server.asks("new", 50.0), 20.0, "not only at the horizon");
 }
 
-/// A request of a holder whose lease ended while there was no master.
+/// A request of a holder whose lease expired while there was no master.
 fn lapsed(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
     Ask { had: Some(former(number, capacity)), ..ask(id, wants, None) }
 }
 
-/// A total of 100 that includes ended leases from token 17 on.
+/// A total of 100 that includes expired leases with tokens from 17 on.
 fn with_floor() -> Inherited {
     Inherited {
         total: Amount::clamped(100.0),
@@ -107,7 +107,7 @@ fn ended_lease_above_the_high_water_mark_can_be_claimed() {
     );
 }
 
-/// The parent may have lent the capacity of the ended lease to other nodes.
+/// The parent may have lent the capacity of the expired lease to other nodes.
 #[test]
 fn ended_lease_below_a_parent_gives_free_capacity_only() {
     for (lent, granted) in [(60.0, 0.0), (80.0, 20.0), (100.0, 40.0)] {
@@ -217,7 +217,7 @@ fn without_token(ask: Ask) -> Ask {
     plain(Ask { has, ..ask })
 }
 
-/// Leases of this length, given less than 30 s after the master began, end before `UNTIL`.
+/// Leases of this length expire before `UNTIL` if they are granted within 30 s of the start of the master.
 #[test]
 fn without_a_token_an_ambiguous_lease_confirms_nothing() {
     let mut server = heir(100.0);
@@ -246,7 +246,7 @@ fn without_a_token_an_unambiguous_lease_confirms() {
     assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like any other");
 }
 
-/// A smaller lease would free nothing before the inherited leases end.
+/// A smaller lease would free nothing before the inherited leases expire.
 #[test]
 fn without_a_token_an_answer_waits_for_an_unambiguous_lease() {
     let mut server = heir(100.0);
@@ -290,7 +290,7 @@ fn explanation_of_a_client_without_tokens() {
     assert_eq!(server.deliver(plain(ask("silent", 50.0, None))), 50.0);
 }
 
-/// It may be a former holder.
+/// The client may hold a lease of an earlier master.
 #[test]
 fn silent_client_is_left_out_until_former_holders_have_asked() {
     let silent = |id, wants| plain(ask(id, wants, None));

@@ -1,4 +1,4 @@
-//! Learning mode: a new master without promises restores the leases of holders and gives nothing else.
+//! Learning mode: a new master without promises restores the leases of holders and grants nothing else.
 
 use super::*;
 use crate::resource::report::resource_report;
@@ -7,7 +7,7 @@ fn learner(settings: Settings) -> Server {
     Server::with_options(ResourceOptions { learning_until: Millis(30_000), ..options(settings) })
 }
 
-/// A lease given by the master before.
+/// A lease of the previous master.
 fn inherited(capacity: f64, left: i64) -> Has {
     let expiry_time = now_at(Millis(0)).unix + left;
     Has { token: Token::new(17), capacity: Amount::clamped(capacity), expiry_time }
@@ -37,7 +37,7 @@ fn learning_mode_restores_no_more_than_the_capacity() {
     assert_eq!(server.counters().learning_excess, 2);
 }
 
-/// All return in this order and refresh this number of times. Returns the final capacity of each.
+/// All holders return in this order and refresh this number of times. Returns the final capacity of each.
 fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
     const HAD: [f64; 3] = [70.0, 50.0, 80.0];
     let mut server = learner(Settings { reuse, ..fair(100.0) });
@@ -56,7 +56,7 @@ fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
 #[test]
 fn excess_claims_converge_to_fair_shares_in_any_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        // The first holder learns of its cut at its first refresh and confirms it at its second. Then capacity is free.
+        // A holder learns of its cut at its first refresh and confirms it at the second. Then the capacity is free.
         for (reuse, refreshes) in [(Reuse::Prompt, 2), (Reuse::Confirmed, 3)] {
             let got = learnt(&order, refreshes, reuse);
             let off = got.iter().map(|got| (got - 100.0 / 3.0).abs());
@@ -127,7 +127,7 @@ fn unknown_lease_outside_learning_mode_gives_nothing() {
     assert_eq!(server.counters().unaccounted, 0, "this is what learning is for");
 }
 
-/// Without this rule 669 of 500 were in use, without any lost or delayed message.
+/// Without this rule, a random history had 669 of 500 in use, even without lost or delayed messages.
 #[test]
 fn learning_child_node_confirms_nothing() {
     let mut server = Server::new(fair(100.0));
@@ -143,7 +143,8 @@ fn learning_child_node_confirms_nothing() {
     assert_eq!((server.node_asks("n", &all), server.held()), (50.0, 50.0));
 }
 
-/// Without this rule 505 of 500 were in use: a lease from the older, larger supply would outlive that supply.
+/// Without this rule, a random history had 505 of 500 in use: a lease from an older, larger supply would outlive that
+/// supply.
 #[test]
 fn learning_child_node_renews_no_more_than_its_supply() {
     let mut server = Server::with_options(ResourceOptions {
@@ -163,7 +164,7 @@ fn learning_child_node_renews_no_more_than_its_supply() {
     assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (0.0, 0.0));
 }
 
-/// The supply may be less than former masters lent, so capacity that looks free may be in use.
+/// The supply may be less than earlier masters lent, so capacity that looks free may be in use.
 #[test]
 fn learning_child_node_lends_no_more_beyond_a_claim() {
     let lent = |source, learns_for| {
@@ -202,7 +203,7 @@ fn silent_node_below_a_learning_child_keeps_its_lease() {
     assert_eq!(server.deliver(node(&server)), 50.0, "it has learnt");
 }
 
-/// A lease given by the master before, of this number.
+/// A lease of the previous master, with this token.
 fn former(number: u64, capacity: f64) -> Has {
     Has { token: Token::new(number), ..inherited(capacity, 50) }
 }

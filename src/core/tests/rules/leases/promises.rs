@@ -48,8 +48,8 @@ fn lease_waits_only_for_the_total_that_covers_it() {
     let Proposal { changes: Some(changes), awaits: Some(1) } = server.take() else {
         panic!("nothing was promised yet")
     };
-    // 60 s, and what is added to it: certain after 61.06 s. An eighth and a half of a lease more, and a clock that is
-    // fast.
+    // A lease of 60 s has certainly expired after 61.06 s. The horizon adds five eighths of a lease length, and a
+    // thousandth for fast clocks.
     assert_eq!((changes.total.get(), changes.horizon), (52.5, Some(ClusterTime(98_560 + 99))));
     assert_eq!(changes.wants.as_deref(), Some(&[Claim::of_client(Amount::clamped(40.0), 0)][..]));
     server.pass(16_000);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// `a` was granted 100, then cut to 50, and that answer was lost; `b` waits. Returns the two leases.
+/// `a` was granted 100 and then cut to 50, but the second answer was lost; `b` waits. Returns the two leases.
 fn cut_and_lost() -> (Server, Lease, Lease) {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
@@ -40,7 +40,8 @@ fn delayed_request_with_an_older_lease_is_dropped() {
     assert_eq!(server.counters().stale, 1);
 }
 
-/// Its outstanding amount would count although nobody uses it (`simulate drawn --seed 29`: held 4 of 2).
+/// Otherwise the outstanding amount would count although nobody uses it (found by `simulate drawn --seed 29`: held 4 of
+/// 2).
 #[test]
 fn delayed_request_with_an_ended_lease_is_dropped() {
     let mut server = Server::new(fair(100.0));
@@ -83,8 +84,8 @@ fn outstanding_amount_counts_until_the_latest_end() {
     server.change(|settings| settings.lease = Millis::from_secs(20));
     assert_eq!(server.node_asks("n", &[slice(1, 10.0, 0)]), 10.0);
     server.pass(5_000);
-    // It has confirmed the 10, but its clients still use leases from the 80, which last until 60 s. Its newest lease
-    // lasts until 41 s.
+    // It has confirmed the 10. But its clients still use leases cut from the 80, which last until 60 s, and its newest
+    // lease lasts only until 41 s.
     let outstanding = Amount::clamped(80.0);
     assert_eq!(
         server.deliver(Ask { outstanding: Some(outstanding), ..server.node_request("n", &[slice(1, 10.0, 0)]) }),
@@ -98,7 +99,7 @@ fn outstanding_amount_counts_until_the_latest_end() {
     assert_eq!(server.held(), 0.0);
 }
 
-/// Without this rule 640 of 500 were in use.
+/// Without this rule, a random history had 640 of 500 in use.
 #[test]
 fn a_delayed_release_does_not_free_a_newer_lease() {
     let mut server = Server::new(fair(100.0));

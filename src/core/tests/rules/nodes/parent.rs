@@ -16,7 +16,7 @@ fn with(kind: AlgorithmKind, capacity: f64) -> Server {
     server
 }
 
-/// Rule 5: an answer of zero would take the leases of all clients at every failover.
+/// Rule 5. An answer of zero would take the leases of all clients at every failover.
 #[test]
 fn node_without_supply_decides_nothing() {
     let wants = [Claim::of_client(Amount::clamped(40.0), 0)][..].into();
@@ -45,7 +45,7 @@ fn node_without_supply_decides_nothing() {
     assert_eq!(server.asks("b", 60.0), 50.0);
 }
 
-/// Rule 2: the node may have lent more than its new lease, for longer than the old lease lasts.
+/// Rule 2. The node may have lent more than its new lease, for longer than the old lease lasts.
 #[test]
 fn capacity_lent_by_a_node_counts_until_its_next_report() {
     let mut server = Server::new(fair(100.0));
@@ -69,7 +69,7 @@ fn capacity_lent_by_a_node_counts_until_its_next_report() {
     assert_eq!(server.asks("a", 100.0), 50.0);
 }
 
-/// Rule 10.
+/// Rule 10: a report that increases wants is due at once.
 #[test]
 fn the_parent_is_asked_early_when_demand_has_moved() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
@@ -88,7 +88,7 @@ fn the_parent_is_asked_early_when_demand_has_moved() {
     assert!(server.resource.asks_early());
 }
 
-/// Rule 10: clients of other nodes wait for that capacity.
+/// Rule 10: clients of other nodes wait for the capacity that was given up.
 #[test]
 fn the_parent_is_asked_early_when_holders_have_confirmed() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
@@ -132,7 +132,7 @@ fn child_nodes_have_a_shorter_refresh_interval() {
     }
 }
 
-/// The server refuses such terms, too. No input of a parent may crash a node.
+/// The server rejects such terms, too. No input from a parent may crash a node.
 #[test]
 fn invalid_terms_are_ignored() {
     for equal in [f64::NAN, f64::INFINITY, -1.0, -0.0] {
@@ -157,7 +157,7 @@ fn equal_share_comes_from_the_parent() {
     );
 }
 
-/// Settings and terms come in one answer, and either may be applied first.
+/// Settings and terms arrive in one answer, and may be applied in either order.
 #[test]
 fn terms_survive_a_change_of_the_priority_mode() {
     let mut server = child(AlgorithmKind::ProportionalShare);
@@ -186,7 +186,7 @@ fn static_maximum_comes_from_the_root() {
     assert_eq!(top.node_asks("n", &[slice(3, 200.0, 0)]), 30.0, "a node that does not know of terms is one client");
 }
 
-/// The settings of a node come with its lease. Granted leases stay, and the next report, which is due at once, uses the
+/// The settings of a node arrive with its lease. Granted leases stay; the next report, which is due at once, uses the
 /// new settings.
 #[test]
 fn changed_priority_mode_is_reported_at_once() {
@@ -218,8 +218,8 @@ fn of_priority(server: &Server, id: &str, wants: f64, priority: i16) -> Ask {
     Ask { claims: Claims::from_slice(&[slice(1, wants, priority)]), ..server.request(id, 0.0) }
 }
 
-/// So terms apply to the node unchanged, slices of grandchildren can be merged, and a parent without weights honours
-/// them.
+/// Three consequences: terms apply to the node unchanged, slices of grandchildren can be merged, and a parent without
+/// weights still honours them.
 #[test]
 fn weights_are_reported_as_numbers_of_clients() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
@@ -261,7 +261,7 @@ fn dues(server: &Server) -> [f64; 3] {
     ["high", "a", "b"].map(|id| (server.report(id).due.get() * 1e6).round() / 1e6)
 }
 
-/// The level of the reserve is that of the whole tree.
+/// The level of the reserve applies to the whole tree.
 #[test]
 fn terms_of_the_parent_replace_the_reserve() {
     let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
@@ -295,7 +295,7 @@ fn late_or_shorter_supply_takes_effect() {
     assert_eq!(server.asks("b", 60.0), 40.0);
 }
 
-/// A child node asks early only if its own holders need it.
+/// A child node asks early only if its own holders need the capacity.
 #[test]
 fn child_node_that_reports_is_never_too_soon() {
     let mut server = Server::new(fair(100.0));
