@@ -6,7 +6,7 @@ use cbindgen::{Builder, Config, DocumentationStyle, Language, Style};
 
 const PREAMBLE: &str = "\
 /* The Leaseway client for C: leases on shared capacity, and limiters that enforce them. Examples are in
- * docs/guide/c-and-node.md.
+ * docs/guide/other-languages.md.
  *
  * Functions that can fail return a code and describe the error in `error`. Each caller passes an error of its own, or
  * NULL. Every function may be called from any thread, also while others wait. A handle is freed once, when no other
