@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn either_server_may_have_clients_of_its_own_number() {
+    fn each_server_may_have_its_own_number_of_clients() {
         let clients = |text: &str| text.parse::<Clients>().map(|clients| (clients.a.get(), clients.b.get()));
         assert_eq!((clients("10"), clients("1000:10")), (Ok((10, 10)), Ok((1000, 10))));
         for wrong in ["", ":", "10:", ":10", "0", "1:0", "1:2:3"] {

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_stand_left_and_numbers_right() {
+    fn text_is_left_aligned_and_numbers_are_right_aligned() {
         let expected = "\
 | row | ms    |
 |-----|------:|
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn one_row_is_shown_as_lines_and_of_several_the_columns_that_fit() {
+    fn a_single_row_becomes_lines_and_wide_tables_lose_columns() {
         let head = ["row", "ms", "long", "last"];
         let row = |name: &str| vec![name.into(), "12".into(), "x".repeat(200), "1".into()];
         let shown = fitted(&head, 1, &[row("A")]);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_middle_or_between_the_two_in_the_middle() {
+    fn the_median_of_an_even_number_of_values_is_a_midpoint() {
         let of = |values: &[f64], digits| Spread::show(Spread::of(values.iter().copied()), digits);
         assert_eq!(of(&[3.0, 1.0, 2.0], 1), "2.0 (1.0..3.0)");
         assert_eq!(of(&[4.0, 1.0, 2.0, 3.0], 1), "2.5 (1.0..4.0)");

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_divided_is_a_dash_and_numbers_of_clients_that_differ_are_both_named() {
+    fn undefined_ratios_are_dashes_and_different_client_numbers_are_both_shown() {
         let case = case(vec![Pair { a: Measurement::example(), b: Measurement::example() }]);
         assert_eq!(case.ratio.p99_ms.digits(3), "-");
         let (a, b, arguments) = ("one".into(), "two".into(), Vec::new());
