@@ -48,7 +48,7 @@ fn watch_newcomers(resource: &mut Resource, listeners: &mut Listeners) {
     let newcomers: Vec<_> = resource.newcomers().map(|(kind, id)| (kind, id.to_string())).collect();
     for (kind, id) in newcomers {
         if let Some(last) = listeners.get_mut(&key(kind, &id)) {
-            assert!(resource.watch(kind, &id), "newcomers are holders");
+            assert!(resource.watch(kind, &id), "new holders have records");
             *last = None;
         }
     }

@@ -48,7 +48,7 @@ fn a_total_counts_until_the_horizon() {
     assert_eq!(inherited(&promises, 129).wants[0].wants.get(), 10.0);
     let untold = Changes { wants: None, ..changes(1, 2, 6.0, None) };
     let promises = book(&[changes(1, 1, 5.0, Some(130)), untold]);
-    assert_eq!(inherited(&promises, 129).wants[0].wants.get(), 10.0, "as they were");
+    assert_eq!(inherited(&promises, 129).wants[0].wants.get(), 10.0, "wants stay if absent");
     assert_eq!(inherited(&promises, 130), Inherited { newest: Some(Epoch(1)), ..Inherited::default() });
 }
 
@@ -59,7 +59,7 @@ fn horizon_continues_on_the_cluster_clock() {
         let since = Millis(since);
         promises.inherited(ClusterClock::new(ClusterTime(stored), since), since, since).until
     };
-    assert_eq!([until(20_000, 7), until(40_000, 7)], [Millis(40_007), Millis(20_007)], "not anew");
+    assert_eq!([until(20_000, 7), until(40_000, 7)], [Millis(40_007), Millis(20_007)], "the horizon does not restart");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn new_incarnation_waits_for_the_longest_earlier_lease() {
     promises.apply(&unknown, ClusterTime(100_000)).expect("in order");
     assert_eq!(ends(&promises, 100_000, 10), 149_000);
     let restored = Promises::restore(&promises.record(ClusterTime(100_000)));
-    assert_eq!(ends(&restored, 140_000, 10), 149_000, "nor does a snapshot know more");
+    assert_eq!(ends(&restored, 140_000, 10), 149_000, "a snapshot does not know it either");
 }
 
 #[test]

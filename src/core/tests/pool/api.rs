@@ -178,7 +178,7 @@ fn parameters_round_trip() {
     for pair in written {
         assert!(found.contains(&pair), "{pair:?} in {found:?}");
     }
-    assert_eq!(self::settings(10.0, &[]).parameters().len(), 1, "only that there is no least interval");
+    assert_eq!(self::settings(10.0, &[]).parameters().len(), 1, "only the minimum request interval differs");
 }
 
 #[test]

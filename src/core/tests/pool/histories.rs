@@ -101,7 +101,7 @@ impl PoolHistory {
     }
 
     fn capacities(&self) -> Vec<Amount> {
-        self.harness.actors.iter().map(|actor| actor.lease.expect("it has asked").0.capacity).collect()
+        self.harness.actors.iter().map(|actor| actor.lease.expect("the parent was asked already").0.capacity).collect()
     }
 }
 

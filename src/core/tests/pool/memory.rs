@@ -114,7 +114,7 @@ fn cost_survives_a_failover_and_is_billed_once() {
     pool.server.assign("p", 4.0).expect("fits");
     pool.serve(&["p"], 100, 0.5, 7.0);
     let before = pool.member("p");
-    assert_eq!(before.request_cost, 133.0, "it had nothing when it first asked");
+    assert_eq!(before.request_cost, 133.0, "it had no capacity at its first request");
     pool.server.event_kinds();
     pool.fails_over(2);
     pool.come_back(&["p"]);
@@ -229,7 +229,7 @@ fn pool_memory_adds_no_entries_without_room() {
     memory.apply(&notes, Millis(0), 2);
     assert_eq!(memory.len(), 2);
     memory.apply(&notes, Millis(0), 0);
-    assert_eq!(memory.len(), 2, "what is known is known");
+    assert_eq!(memory.len(), 2, "known balances are kept");
     let gone = PoolNotes { balances: vec![(Arc::from("a"), NotedBalance::None), balance("c")], ..PoolNotes::default() };
     memory.apply(&gone, Millis(0), 0);
     assert_eq!(memory.notes(Millis(0)).balances, [balance("b"), balance("c")]);

@@ -53,7 +53,7 @@ fn overbooked(nodes: &[(&str, u32)]) -> PoolServer {
 fn node_bands_above_zero_are_priority_clients() {
     let mut server = PoolServer::new(100.0, &[("min_capacity", "2")]);
     assert_eq!(node(&mut server, "n", &[slice(3, 30.0, 2), slice(5, 5000.0, 0)]), 40.0);
-    assert_eq!(node(&mut server, "m", &[slice(100, 1.0, 0)]), 60.0, "what is left of 200");
+    assert_eq!(node(&mut server, "m", &[slice(100, 1.0, 0)]), 60.0, "the rest of the capacity");
     assert_eq!(server.report().priority_connected.get(), 40.0);
 }
 
@@ -103,7 +103,7 @@ fn child_pool_does_not_overbook() {
     assert_eq!(told, [slice(10, 20.0, 0), slice(1, 6.0, 1)]);
     server.pass(5);
     server.tick();
-    assert_eq!(server.report().total.get(), 20.0, "though nothing is used");
+    assert_eq!(server.report().total.get(), 20.0, "although usage is low");
 }
 
 /// A request that was rejected for its length would be rejected forever.
@@ -130,15 +130,15 @@ fn excess_bands_are_merged_without_free_clients() {
 fn new_capacity_of_a_node_counts_as_used() {
     let mut server = PoolServer::new(100.0, &[]);
     node(&mut server, "n", &[slice(10, 10.0, 0)]);
-    assert_eq!(server.report().used.get(), 10.0, "it has not said");
+    assert_eq!(server.report().used.get(), 10.0, "the node has not reported usage");
     assert_eq!(node_reports(&mut server, "n", &[slice(20, 20.0, 0)], 0.25), 20.0);
     assert_eq!(server.report().used.get(), 12.5, "a quarter of 10, and all of the 10 that are new");
     assert_eq!(node_reports(&mut server, "n", &[slice(4, 4.0, 0)], 0.5), 4.0);
-    assert_eq!(server.report().used.get(), 2.0, "half of what it has left");
+    assert_eq!(server.report().used.get(), 2.0, "half of the remaining capacity");
     node_reports(&mut server, "n", &[slice(4, 4.0, 0)], 0.25);
     assert_eq!(server.report().used.get(), 1.0);
     node(&mut server, "n", &[slice(4, 4.0, 0)]);
-    assert_eq!(server.report().used.get(), 4.0, "a node of before says nothing");
+    assert_eq!(server.report().used.get(), 4.0, "older nodes report no usage");
 }
 
 #[test]
@@ -174,7 +174,10 @@ fn one_overload_cuts_nodes_once() {
         server.tick();
     }
     let later = server.report();
-    assert!(later.total >= after_one.total && later.overloads == 1, "m has not heard yet, and need not: {later:?}");
+    assert!(
+        later.total >= after_one.total && later.overloads == 1,
+        "m has not confirmed yet, and no second cut is needed: {later:?}"
+    );
 }
 
 #[test]
@@ -194,14 +197,14 @@ fn child_pool_reports_usage() {
         server.reports(&format!("c{n}"), 1.0, 0.25, 7.0);
     }
     let usage = told(&mut server);
-    assert_eq!((usage.used.get(), usage.spent), (1.75, 21.0), "three use a quarter, one does not say");
+    assert_eq!((usage.used.get(), usage.spent), (1.75, 21.0), "three report a quarter, one does not report");
     assert_eq!((usage.part_of(20.0), usage.part_of(1.0), usage.part_of(0.0)), (0.0875, 1.0, 1.0));
     server.pass(50);
     server.tick();
-    assert_eq!(told(&mut server).used.get(), 4.0, "their reports are old");
+    assert_eq!(told(&mut server).used.get(), 4.0, "their reports have expired");
     let mut fair = Resource::new(ResourceOptions {
         source: Source::Parent,
         ..options(Settings::new(AlgorithmKind::FairShare, Amount::ZERO))
     });
-    assert_eq!(fair.summarize(server.now).usage, None, "others have no use for it");
+    assert_eq!(fair.summarize(server.now).usage, None, "other algorithms report no usage");
 }

@@ -87,12 +87,16 @@ fn overload_by_priority_clients_starts_an_underrun() {
             server.reports(&format!("c{n}"), 1.0, 0.0, 0.0);
         }
     }
-    assert_eq!(server.reports("q", 6.0, 0.0, 0.0), 6.0, "little was used, so there is room");
+    assert_eq!(server.reports("q", 6.0, 0.0, 0.0), 6.0, "usage was low, so the total has risen");
     server.event_kinds();
     server.reports("p", 6.0, 1.0, 0.0);
     server.reports("q", 6.0, 1.0, 0.0);
     assert_eq!((server.due("p"), server.due("q")), (6.0, 6.0));
-    let underrun = server.events().into_iter().find(|event| event.kind == PoolEventKind::Underrun).expect("told first");
+    let underrun = server
+        .events()
+        .into_iter()
+        .find(|event| event.kind == PoolEventKind::Underrun)
+        .expect("an underrun event comes first");
     assert_eq!(underrun.deadline, Some(server.now.plus(Millis::from_secs(5))));
     assert_eq!(server.report().total.get(), 10.0);
     server.pass(5);
@@ -113,7 +117,7 @@ fn victim_stays_cut_off_until_it_asks() {
     }
     let cut = |server: &PoolServer| ids.iter().filter(|id| server.due(id) == 0.0).cloned().collect::<Vec<_>>();
     let victims = cut(&server);
-    assert_eq!(victims, ["c010", "c011"], "they came last");
+    assert_eq!(victims, ["c010", "c011"], "the last arrivals");
     server.tick();
     server.assign("c011", 0.0).expect("nothing is assigned to it");
     server.tick();
@@ -123,7 +127,7 @@ fn victim_stays_cut_off_until_it_asks() {
     assert_eq!(cut(&server), victims);
     assert_eq!(server.asks("c010", 1.0), 0.0);
     server.tick();
-    assert_eq!(server.due("c010"), 1.0, "it waits like others from then on");
+    assert_eq!(server.due("c010"), 1.0, "from then on it waits like other clients");
 }
 
 #[test]
@@ -133,7 +137,7 @@ fn unreported_time_counts_as_full_usage() {
     server.pass(10);
     let usage = Usage { recharging: 0.2, request_cost: Amount::ZERO, interval: Some(Millis::from_secs(5)) };
     server.send(Ask { news: Some(Box::new(News { key: None, usage: Some(usage) })), ..server.request("a", 1.0) });
-    assert!((server.report().used.get() - 0.6).abs() < 1e-9, "half of the time a fifth, half of it all");
+    assert!((server.report().used.get() - 0.6).abs() < 1e-9, "a fifth for half of the time, full use for the rest");
     server.pass(5);
     server.asks("a", 1.0);
     assert_eq!(server.report().used.get(), 1.0);
@@ -151,7 +155,7 @@ fn total_rises_with_high_demand_and_low_usage() {
         }
         server.tick();
         assert_eq!(server.report().total.get() > 10.0, rises, "{clients} clients, {fraction}");
-        assert!(server.report().total.get() < 10.0 * (100.0f64 / 3600.0).exp(), "no faster than that");
+        assert!(server.report().total.get() < 10.0 * (100.0f64 / 3600.0).exp(), "at most by a factor of e per hour");
     }
 }
 
@@ -161,7 +165,7 @@ fn overbooking_is_relative_to_the_base() {
     server.capacity(8.0);
     assert_eq!(server.report().total.get(), 12.0);
     server.capacity(10.0);
-    assert_eq!(server.report().total.get(), 12.0, "that more can be served does not show that more can be promised");
+    assert_eq!(server.report().total.get(), 12.0, "a larger base does not raise the total");
     server.capacity(14.0);
     assert_eq!(server.report().total.get(), 14.0);
 }
@@ -226,13 +230,17 @@ fn reports_within_one_window_lower_the_total() {
         server.reports(id, 60.0, 1.0, 0.0);
         totals.push(server.report().total.get());
         assert_eq!(server.report().deadline, Some(deadline), "{id}: {totals:?}");
-        assert_eq!(server.due(id), 60.0, "there is time to choose");
+        assert_eq!(server.due(id), 60.0, "the reduction window is open");
         server.pass(1);
     }
     server.pass(2);
     server.tick();
     let due = ["p", "q", "r"].map(|id| server.due(id));
-    assert_eq!((totals, due), (vec![140.0, 100.0, 100.0], [60.0, 40.0, 0.0]), "of what the last has it uses half");
+    assert_eq!(
+        (totals, due),
+        (vec![140.0, 100.0, 100.0], [60.0, 40.0, 0.0]),
+        "only usage counts, so r loses all of its capacity"
+    );
     assert_eq!((server.report().used.get(), server.report().deadline), (100.0, None), "all of it was cut at once");
     let underruns: Vec<_> = server.events().into_iter().filter(|event| event.kind == PoolEventKind::Underrun).collect();
     assert_eq!(underruns.iter().map(|event| event.total.get()).collect::<Vec<_>>(), [140.0, 100.0]);
@@ -245,7 +253,7 @@ fn manager_choice_replaces_pool_choice() {
     server.reports("p", 60.0, 1.0, 0.0);
     assert_eq!(server.report().total.get(), 140.0, "r would have to give up 40 to use 20 less");
     server.assign("p", 50.0).expect("less than before");
-    assert_eq!(server.report().total.get(), 150.0, "half is done");
+    assert_eq!(server.report().total.get(), 150.0, "half of the excess is gone");
     assert!(server.report().deadline.is_some());
     server.assign("p", 40.0).expect("less than before");
     assert_eq!((server.report().total.get(), server.report().deadline), (160.0, None));
@@ -259,8 +267,8 @@ fn manager_choice_replaces_pool_choice() {
 fn overload_is_counted_once() {
     let mut server = crowded(10.0, 15, 0.5, &[("raise_tc_s", "10")]);
     refresh(&mut server, 15, 1.0);
-    assert_eq!(server.report().overloads, 1, "a report after the other said more");
-    assert!(server.report().is_overloaded, "those who have been told to go go on until they ask");
+    assert_eq!(server.report().overloads, 1, "several reports of one overload");
+    assert!(server.report().is_overloaded, "victims use their capacity until they ask");
     refresh(&mut server, 15, 1.0);
     refresh(&mut server, 15, 1.0);
     assert_eq!(
@@ -270,7 +278,7 @@ fn overload_is_counted_once() {
     for _ in 0..10 {
         refresh(&mut server, 15, 0.1);
     }
-    assert_eq!(connected(&server), 15, "little was used, so the total has risen");
+    assert_eq!(connected(&server), 15, "usage was low, so the total has risen");
     for n in 0..15 {
         server.reports(&format!("c{n:03}"), 1.0, 1.0, 0.0);
         assert_eq!(server.report().overloads, if server.report().is_overloaded { 2 } else { 1 });

@@ -63,7 +63,7 @@ fn changed_wants_start_a_pass() {
     server.round(&[("a", 100.0), ("b", 100.0)]);
     server.listens("a");
     assert_eq!(server.asks("c", 0.1), 0.0);
-    assert_eq!((server.hints(), server.hints()), (Vec::new(), Vec::new()), "a need not give up half a per cent");
+    assert_eq!((server.hints(), server.hints()), (Vec::new(), Vec::new()), "the excess of a is below the threshold");
     assert_eq!(server.next_visit_in(), None);
     assert_eq!(server.asks("c", 30.0), 0.0);
     assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
@@ -252,9 +252,9 @@ fn cut_holder_refreshes_early_once() {
     assert_eq!(refresh(&server, "a"), 1_000);
     server.pass(1_000);
     server.asks("a", 100.0);
-    assert_eq!(refresh(&server, "a"), 16_000, "it has confirmed, and is not too soon");
+    assert_eq!(refresh(&server, "a"), 16_000, "it has confirmed, and the request is not too soon");
     server.pass(4_000);
-    assert!(server.asks("c", 100.0) > 16.0, "what it gave up is used");
+    assert!(server.asks("c", 100.0) > 16.0, "the capacity is reused");
 }
 
 #[test]
@@ -327,8 +327,8 @@ fn too_early_request_still_confirms() {
     assert_eq!((server.asks("a", 100.0), server.held()), (50.0, 100.0), "its lease of 100 may still be believed");
     server.pass(400);
     assert_eq!(server.send(server.request("a", 100.0)), Answer::TooSoon);
-    assert_eq!(server.held(), 50.0, "it has shown that it knows of the 50");
-    assert_eq!(server.asks("b", 100.0), 50.0, "so another client may have the rest");
+    assert_eq!(server.held(), 50.0, "the request confirms the 50");
+    assert_eq!(server.asks("b", 100.0), 50.0, "the rest is free");
 }
 
 #[test]
@@ -416,5 +416,5 @@ fn min_request_interval_follows_the_shortened_refresh_interval() {
     assert_eq!(server.leases["a"].refresh, Millis(2_000));
     server.supply(100.0, Millis(60_000));
     server.pass(2_000);
-    assert_eq!(server.asks("a", 10.0), 10.0, "it asks when it was told to, and its lease is about to end");
+    assert_eq!(server.asks("a", 10.0), 10.0, "it asks at its refresh time, and its lease is about to end");
 }

@@ -35,7 +35,7 @@ fn every_band_of_a_node_takes_a_place() {
     let mut server = Server::with_options(ResourceOptions { max_holders: 4, ..options(fair(100.0)) });
     let bands = |n: usize| vec![slice(1, 5.0, 0); n];
     assert_eq!(server.send(server.node_request("wide", &bands(5))), Answer::Full);
-    assert_eq!(server.resource.holders(), 0, "it leaves nothing behind");
+    assert_eq!(server.resource.holders(), 0, "a refused node has no record");
     server.deliver(server.node_request("node", &bands(3)));
     assert_eq!(server.resource.places(), 3);
     assert_eq!(server.asks("a", 10.0), 10.0);
@@ -43,11 +43,11 @@ fn every_band_of_a_node_takes_a_place() {
     assert_eq!(
         server.send(server.node_request("node", &bands(4))),
         Answer::Full,
-        "who is known may not grow without bound"
+        "a known node cannot exceed the limit either"
     );
     server.pass(16_000);
     server.deliver(server.node_request("node", &bands(2)));
-    assert_eq!(server.resource.places(), 3, "what it no longer needs is free");
+    assert_eq!(server.resource.places(), 3, "unused places are free");
     assert_eq!(server.asks("b", 10.0), 10.0);
 }
 
@@ -103,7 +103,7 @@ fn learning_mode_lasts_as_long_as_the_leases_of_the_parent() {
     assert!(!server.resource.is_learning(Millis(0)), "nothing can be granted yet");
     server.resource.learn_until(Millis(30_000));
     server.supply(100.0, Millis(90_000));
-    assert_eq!(server.asks("a", 10.0), 0.0, "another client may have had it all");
+    assert_eq!(server.asks("a", 10.0), 0.0, "another client may hold the whole supply");
     assert!(server.resource.summarize(server.now).learning);
     server.pass(30_000);
     assert_eq!(server.asks("a", 10.0), 10.0);

@@ -54,7 +54,7 @@ fn dust_wants_get_nothing() {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
         assert_eq!(server.asks("tiny", 1e-12), 0.0, "{kind:?}");
         assert!(server.asks("one", 100.0) >= 100.0 - 1e-9, "{kind:?}");
-        assert_eq!(server.report("tiny").due.get(), 0.0, "so no client shrinks for it");
+        assert_eq!(server.report("tiny").due.get(), 0.0, "so no client has to shrink");
     }
 }
 

@@ -19,7 +19,7 @@ fn learning_mode_restores_leases_and_gives_newcomers_nothing() {
     assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
     assert_eq!(server.asks("b", 90.0), 0.0);
     server.pass(16_000);
-    assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (40.0, 0.0), "and so it stays");
+    assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (40.0, 0.0), "learning mode continues");
     assert_eq!(server.counters().learning_excess, 0);
 }
 
@@ -28,12 +28,12 @@ fn learning_mode_restores_no_more_than_the_capacity() {
     let mut server = learner(fair(100.0));
     assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(70.0, 50)))), 70.0);
     assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(50.0, 50)))), 30.0);
-    assert_eq!(server.counters().learning_excess, 1, "an operator must look into it");
+    assert_eq!(server.counters().learning_excess, 1, "the excess is counted for operators");
 
     let mut server = learner(fair(100.0));
     let both = [("a", 150.0), ("b", 50.0)].map(|(id, had)| ask(id, 90.0, Some(inherited(had, 50))));
     let got = server.send_all(both).map(|answer| granted(answer).capacity.get());
-    assert_eq!(got, [50.0, 0.0], "the first has named all that there is");
+    assert_eq!(got, [50.0, 0.0], "the first claim exhausts the capacity");
     assert_eq!(server.counters().learning_excess, 2);
 }
 
@@ -87,7 +87,7 @@ fn restored_lease_is_bounded_by_wants_and_capacity() {
     let mut server = learner(fair(100.0));
     server.deliver(ask("a", 90.0, Some(inherited(20.0, 50))));
     server.resource.configure(fair(50.0));
-    assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(80.0, 50)))), 25.0, "there is less than is claimed");
+    assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(80.0, 50)))), 25.0, "claims exceed the capacity");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn unknown_lease_outside_learning_mode_gives_nothing() {
     assert_eq!(server.counters().unaccounted, 1);
     let mut server = learner(fair(100.0));
     server.deliver(ask("b", 90.0, Some(inherited(40.0, 50))));
-    assert_eq!(server.counters().unaccounted, 0, "this is what learning is for");
+    assert_eq!(server.counters().unaccounted, 0, "learning mode expects unknown leases");
 }
 
 /// Without this rule, a random history had 669 of 500 in use, even without lost or delayed messages.
@@ -183,8 +183,8 @@ fn learning_child_node_lends_no_more_beyond_a_claim() {
         server.deliver(Ask { outstanding, ..server.node_request("n", &wants) })
     };
     assert_eq!(lent(Source::Parent, 29_999), 60.0);
-    assert_eq!(lent(Source::Parent, 30_000), 90.0, "it has learnt");
-    assert_eq!(lent(Source::Own, 29_999), 90.0, "no more than there is was ever lent");
+    assert_eq!(lent(Source::Parent, 30_000), 90.0, "learning mode is over");
+    assert_eq!(lent(Source::Own, 29_999), 90.0, "a root never lent more than its capacity");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn silent_node_below_a_learning_child_keeps_its_lease() {
         |server: &Server| Ask { outstanding: None, has: None, drops_late: false, ..server.node_request("n", &wants) };
     assert_eq!(server.send(node(&server)), Answer::NotYet);
     server.pass(60_000);
-    assert_eq!(server.deliver(node(&server)), 50.0, "it has learnt");
+    assert_eq!(server.deliver(node(&server)), 50.0, "learning mode is over");
 }
 
 /// A lease of the previous master, with this token.
@@ -211,8 +211,12 @@ fn former(number: u64, capacity: f64) -> Has {
 #[test]
 fn newer_of_two_former_leases_counts() {
     let mut server = learner(fair(100.0));
-    assert_eq!(server.deliver(ask("a", 90.0, Some(former(17, 80.0)))), 80.0, "it was long under way, but who knows");
+    assert_eq!(
+        server.deliver(ask("a", 90.0, Some(former(17, 80.0)))),
+        80.0,
+        "a delayed claim counts until a newer one arrives"
+    );
     assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0);
     assert_eq!(server.send(ask("a", 90.0, Some(former(17, 80.0)))), Answer::Stale);
-    assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0, "it has not heard of any answer");
+    assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0, "no answer has reached it");
 }

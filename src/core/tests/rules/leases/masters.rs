@@ -155,7 +155,7 @@ fn lease_renewed_by_a_claim_leaves_the_earlier_part() {
     for _ in 0..40 {
         masters.second();
     }
-    assert_eq!(masters.unclaimed(), 50.0, "what only the first master gave is over");
+    assert_eq!(masters.unclaimed(), 50.0, "leases of the first master have ended");
     assert_eq!(masters.asks("new", 100.0), 50.0);
     for _ in 0..30 {
         masters.second();

@@ -159,7 +159,7 @@ fn high_water_mark_rises_before_ended_capacity_is_reused() {
     server.resource.acknowledge(changes.number);
     server.pass(5_000);
     server.asks("new", 50.0);
-    assert_eq!(server.take(), Proposal::default(), "once");
+    assert_eq!(server.take(), Proposal::default(), "only once");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn first_horizon_covers_inherited_leases() {
     server.asks("a", 40.0);
     let changes = server.take().changes.expect("a promise of this epoch");
     assert_eq!(changes.horizon, Some(ClusterTime(90_090)), "the total covers leases of earlier epochs, too");
-    assert_eq!(changes.total.get(), 81.5625, "what is inherited, the 40, and little of the rest");
+    assert_eq!(changes.total.get(), 81.5625, "the inherited total, the 40, and a little room");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn outstanding_amount_of_a_child_node_is_promised() {
     server.pass(4_000);
     server.send(Ask { outstanding: Some(Amount::clamped(105.0)), ..server.node_request("n", &all) });
     let total = server.settle().map(|changes| changes.total.get());
-    assert_eq!(total, Some(105.0), "more than there is, if so much is out");
+    assert_eq!(total, Some(105.0), "the total may exceed the capacity if more is held");
 }
 
 #[test]
@@ -213,6 +213,6 @@ fn unshared_capacity_is_promised() {
         assert!(server.settle().is_some());
         server.pass(10_000);
         server.asks("e", 1e15);
-        assert_eq!(server.settle(), None, "more is held than an amount can say");
+        assert_eq!(server.settle(), None, "the held amount exceeds the range of an amount");
     }
 }

@@ -52,9 +52,9 @@ fn first_of_two_live_nodes_keeps_the_name() {
     let (mut first, mut second) = (Namesake::new(1, 0), Namesake::new(2, 0));
     assert_eq!(first.asks(&mut server, 70.0), 70.0);
     // It may be the same node after a loss of its data directory.
-    assert_eq!(second.asks(&mut server, 70.0), 30.0, "what is free");
+    assert_eq!(second.asks(&mut server, 70.0), 30.0, "the free capacity");
     server.pass(5000);
-    assert_eq!(first.asks(&mut server, 100.0), 70.0, "it is heard again, and keeps what it has");
+    assert_eq!(first.asks(&mut server, 100.0), 70.0, "the first node returns and keeps its lease");
     for _ in 0..20 {
         server.pass(5000);
         second.is_refused(&mut server, 70.0);
@@ -85,7 +85,7 @@ fn second_node_gets_the_name_after_release_or_expiry() {
         // Now the roles are reversed.
         first.lease = None;
         if !gives_back {
-            assert_eq!(first.asks(&mut server, 100.0), 0.0, "forgotten by now");
+            assert_eq!(first.asks(&mut server, 100.0), 0.0, "the first node is forgotten");
             assert_eq!(second.asks(&mut server, 100.0), 100.0);
         }
         first.is_refused(&mut server, 100.0);
@@ -105,7 +105,7 @@ fn restarted_node_without_data_starts_from_free_capacity() {
     }
     assert_eq!(after.asks(&mut server, 60.0), 60.0);
     let (holders, _) = holder_reports(&server.resource, server.now, 0, 10);
-    assert_eq!(holders.len(), 1, "nothing is left of the one before");
+    assert_eq!(holders.len(), 1, "the first record is removed");
     // The first instance was partitioned all the time and returns.
     server.pass(1000);
     before.lease = None;
@@ -151,7 +151,7 @@ fn release_frees_the_leases_of_its_sender_only() {
     second.gives_back(&mut server);
     let stranger = Namesake::new(3, 0);
     Namesake { lease: first.lease, ..stranger }.gives_back(&mut server);
-    assert_eq!(server.held(), 60.0, "it is not the stranger's");
+    assert_eq!(server.held(), 60.0, "a stranger cannot release the lease");
     assert_eq!(first.asks(&mut server, 60.0), 60.0);
 }
 
