@@ -71,7 +71,6 @@ Examples:
   leaseway-bench compare --reps 5 --clients 10,10000 --resources 1,1000 --load 4x16,16x16 --json cases.json \\
       --a 'leaseway serve --listen 127.0.0.1:{port} --http 127.0.0.1:0 --config bench.yaml' \\
       --b 'leaseway-bench ceiling --listen 127.0.0.1:{port}'
-  leaseway-bench report cases.json > cases.md
 
   # Both over TLS, with certificates of `leaseway certs` (init; issue node --host 127.0.0.1):
   leaseway-bench compare --tls-ca certs/ca.pem \\

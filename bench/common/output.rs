@@ -9,7 +9,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 
 use crate::common::error::Error;
 
@@ -53,7 +53,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Machine {
     /// Cores that this process may use.
     pub(crate) cores: usize,
@@ -144,19 +144,11 @@ pub(crate) fn fitted(head: &[&str], left: usize, rows: &[Vec<String>]) -> String
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    #[serde(deserialize_with = "number_or_null")]
     pub(crate) median: f64,
-    #[serde(deserialize_with = "number_or_null")]
     pub(crate) min: f64,
-    #[serde(deserialize_with = "number_or_null")]
     pub(crate) max: f64,
-}
-
-/// Infinite and undefined numbers are written as null.
-pub(crate) fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Spread {
