@@ -5,12 +5,12 @@
 //!
 //! - A token of this master. It *confirms* that lease and drops older ones (rules 1 and E7).
 //! - A token of an earlier master. It *claims* that lease from the inherited ones (rules E3 to E6), even if the lease
-//! ended while there was no master (rule E12).
+//!   ended while there was no master (rule E12).
 //! - A lease without a token, from a holder that drops unknown fields. Leases of this master and of earlier ones then
-//! look alike. The holder may claim the amount that it shows, but confirms nothing until it shows a lease that only
-//! this master can have granted (rule E10).
+//!   look alike. The holder may claim the amount that it shows, but confirms nothing until it shows a lease that only
+//!   this master can have granted (rule E10).
 //! - No lease. If the holder has claimed an amount before, its other leases are unknown, and it is left out of the
-//! answer (rules E5 and E11).
+//!   answer (rules E5 and E11).
 
 use crate::{
     lease::{
