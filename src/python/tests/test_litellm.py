@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,7 @@ litellm_settings:
   num_retries: 0
 general_settings:
   custom_auth: auth.auth
+  master_key: sk-{master}
 """
 
 
@@ -49,7 +51,7 @@ class Proxy:
         at.mkdir()
         shutil.copy(HERE / "auth.py", at)
         callbacks = '"leaseway.litellm.limiter"' if limiter else ""
-        (at / "config.yaml").write_text(CONFIG.format(upstream=upstream, callbacks=callbacks))
+        (at / "config.yaml").write_text(CONFIG.format(upstream=upstream, callbacks=callbacks, master=secrets.token_hex(32)))
         self.address = free_address()
         litellm = Path(sys.executable).parent / "litellm"
         command = [str(litellm), "--config", str(at / "config.yaml"), "--host", "127.0.0.1"]
