@@ -71,7 +71,6 @@ Examples:
   leaseway-bench compare --reps 5 --clients 10,10000 --resources 1,1000 --load 4x16,16x16 --json cases.json \\
       --a 'leaseway serve --listen 127.0.0.1:{port} --http 127.0.0.1:0 --config bench.yaml' \\
       --b 'leaseway-bench ceiling --listen 127.0.0.1:{port}'
-  leaseway-bench report cases.json > cases.md
 
   # Both over TLS, with certificates of `leaseway certs` (init; issue node --host 127.0.0.1):
   leaseway-bench compare --tls-ca certs/ca.pem \\
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn either_server_may_have_clients_of_its_own_number() {
+    fn each_server_may_have_its_own_number_of_clients() {
         let clients = |text: &str| text.parse::<Clients>().map(|clients| (clients.a.get(), clients.b.get()));
         assert_eq!((clients("10"), clients("1000:10")), (Ok((10, 10)), Ok((1000, 10))));
         for wrong in ["", ":", "10:", ":10", "0", "1:0", "1:2:3"] {

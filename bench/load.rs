@@ -17,7 +17,7 @@ use std::{
     num::NonZeroU32,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::{
     common::{
@@ -63,7 +63,7 @@ pub(crate) struct LoadArgs {
     /// The process id of the server, on this machine. Adds its CPU time per request and its memory to the result.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Print the result as JSON, for `leaseway-bench report`.
+    /// Print the result as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -89,7 +89,7 @@ struct ShapeArgs {
     in_flight: NonZeroU32,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 pub(crate) struct LoadReport {
     /// The command line.
     pub(crate) arguments: Vec<String>,

@@ -6,7 +6,6 @@
 //!   clients together never use more than the capacity.
 //! - `hostile` attacks a server and measures what its well-behaved clients notice.
 //! - `gateways` measures the gateways for HTTP and Envoy.
-//! - `report` turns the JSON of these commands into Markdown.
 //!
 //! Any server that speaks the Doorman protocol can be measured with `load` and `compare`.
 
@@ -16,7 +15,6 @@ mod compare;
 mod gateways;
 mod hostile;
 mod load;
-mod report;
 mod simulate;
 
 use std::process::ExitCode;
@@ -60,7 +58,6 @@ enum Command {
     Gateways(gateways::GatewaysArgs),
     Hostile(hostile::HostileArgs),
     Load(load::LoadArgs),
-    Report(report::ReportArgs),
     Simulate(simulate::args::SimulateArgs),
 }
 
@@ -72,7 +69,6 @@ fn main() -> ExitCode {
         Command::Gateways(args) => gateways::main(&args),
         Command::Hostile(args) => hostile::main(&args),
         Command::Load(args) => load::main(&args),
-        Command::Report(args) => report::main(&args),
         Command::Simulate(args) => simulate::main(&args),
     };
     match outcome {

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_or_may_not_be_stored_counts_as_both() {
+    fn a_change_with_an_unknown_outcome_counts_as_both() {
         let unknown_cut = [change(1000, None, 50.0)];
         assert_eq!(at(&limits(100.0, &unknown_cut, 500), 9_000_000), 100.0);
         assert_eq!(may_be_in_force(100.0, &unknown_cut), [100.0, 50.0]);

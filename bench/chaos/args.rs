@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused() {
+    fn contradictory_flags_are_refused() {
         for (flags, word) in [("--for 0", "--for"), ("--only loss", "--namespace")] {
             assert!(ChaosArgs::of(flags).check().unwrap_err().to_string().contains(word), "{flags}");
         }

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_drawn_where_it_is_possible_and_in_time() {
+    fn every_possible_fault_is_drawn_within_the_schedule() {
         for shape in ClusterShape::value_variants() {
             let faults: Vec<_> = (0..20).flat_map(|seed| draw(plan(*shape, &[]), seed)).collect();
             for kind in Fault::value_variants() {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn some_last_longer_than_leases_and_none_follows_its_own_kind_without_a_rest() {
+    fn some_faults_outlast_leases_and_faults_of_a_kind_are_apart() {
         let plan = plan(ClusterShape::Tree, &[Fault::LostParent]);
         let faults: Vec<_> = (0..5).flat_map(|seed| draw(plan, seed)).collect();
         let long = faults.iter().filter(|fault| fault.lasts_ms > 5000).count();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_found_among_what_is_not() {
+    fn shrinking_finds_the_necessary_faults() {
         let whole: Vec<u32> = (0..40).collect();
         let needed = [3, 17, 31];
         let mut asked = 0;
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_are_bounded_and_a_failure_is_never_made_of_nothing() {
+    fn shrinking_is_bounded_and_never_returns_an_empty_schedule() {
         let whole: Vec<u32> = (0..40).collect();
         let mut asked = 0;
         let small = shrink(&whole, 5, |_| {

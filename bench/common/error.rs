@@ -20,9 +20,6 @@ pub(crate) enum Error {
     )]
     Unfilled { leased: u64, clients: u64, patience: u64 },
 
-    #[error("{file}: {reason}")]
-    Result { file: String, reason: String },
-
     #[error("{0}")]
     Usage(String),
 

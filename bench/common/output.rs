@@ -9,7 +9,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 
 use crate::common::error::Error;
 
@@ -53,7 +53,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Machine {
     /// Cores that this process may use.
     pub(crate) cores: usize,
@@ -144,19 +144,11 @@ pub(crate) fn fitted(head: &[&str], left: usize, rows: &[Vec<String>]) -> String
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    #[serde(deserialize_with = "number_or_null")]
     pub(crate) median: f64,
-    #[serde(deserialize_with = "number_or_null")]
     pub(crate) min: f64,
-    #[serde(deserialize_with = "number_or_null")]
     pub(crate) max: f64,
-}
-
-/// Infinite and undefined numbers are written as null.
-pub(crate) fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Spread {
@@ -196,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_stand_left_and_numbers_right() {
+    fn text_is_left_aligned_and_numbers_are_right_aligned() {
         let expected = "\
 | row | ms    |
 |-----|------:|
@@ -207,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn one_row_is_shown_as_lines_and_of_several_the_columns_that_fit() {
+    fn a_single_row_becomes_lines_and_wide_tables_lose_columns() {
         let head = ["row", "ms", "long", "last"];
         let row = |name: &str| vec![name.into(), "12".into(), "x".repeat(200), "1".into()];
         let shown = fitted(&head, 1, &[row("A")]);
@@ -218,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_middle_or_between_the_two_in_the_middle() {
+    fn the_median_of_an_even_number_of_values_is_a_midpoint() {
         let of = |values: &[f64], digits| Spread::show(Spread::of(values.iter().copied()), digits);
         assert_eq!(of(&[3.0, 1.0, 2.0], 1), "2.0 (1.0..3.0)");
         assert_eq!(of(&[4.0, 1.0, 2.0, 3.0], 1), "2.5 (1.0..4.0)");

@@ -417,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_when_it_is_there() {
+    fn a_response_head_is_parsed_once_it_is_complete() {
         assert_eq!(head(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n").unwrap(), None);
         let whole = b"HTTP/1.1 429 Too Many\r\ndate: x\r\nContent-Length: 2\r\n\r\n{}";
         assert_eq!(head(whole).unwrap(), Some((429, whole.len() - 2, 2)));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_second_is_found_wherever_it_begins() {
+    fn the_busiest_second_may_begin_at_any_time() {
         let latency_us = Histogram::new(3).unwrap();
         let traffic = Traffic { passed_ms: vec![0, 600, 900, 1_000, 1_599, 1_600, 5_000], latency_us, failed: 0 };
         assert_eq!(traffic.most_in_a_second(), 4);

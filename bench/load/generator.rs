@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_begins_late_rather_than_never_and_knows_when_it_was_due() {
+    async fn a_late_request_counts_from_when_it_was_due() {
         let start = Instant::now();
         let schedule = Schedule::part(start, 10.0, 0, 1);
         schedule.due.add_permits(3);

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_goes_with_every_other() {
+    fn settings_are_combined_in_every_way() {
         let all = combinations(&[setting("a=1,2"), setting("b=x, y")]);
         let told: Vec<_> = all.iter().map(|chosen| format!("{}{}", chosen["a"], chosen["b"])).collect();
         assert_eq!(told, ["1x", "1y", "2x", "2y"]);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_setting_is_refused_with_one_that_is() {
+    fn a_malformed_setting_is_refused_with_an_example() {
         for wrong in ["raise_tc_s", "=900", "raise_tc_s=", "raise_tc_s=900,"] {
             let error = wrong.parse::<Setting>().expect_err(wrong);
             assert!(error.contains(wrong) && error.contains("raise_tc_s=900,3600"), "{error}");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_that_is_not_there_names_those_that_are() {
+    fn an_unknown_scenario_is_refused_with_the_known_ones() {
         let error = load("sevn").expect_err("a typing error").to_string();
         assert!(error.contains("`sevn`") && error.contains("seven"), "{error}");
     }

@@ -9,7 +9,7 @@ use leaseway_sim::{
     },
     runner::Outcomes,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
@@ -74,16 +74,15 @@ impl<'c> Simulated<'c> {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 pub(crate) struct SimulateReport {
     pub(crate) cases: Vec<SimulatedCase>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 pub(crate) struct SimulatedCase {
     pub(crate) scenario: String,
     /// The values that --set gave to parameters.
-    #[serde(default)]
     pub(crate) set: BTreeMap<String, String>,
     pub(crate) algorithm: String,
     pub(crate) reuse: String,
@@ -100,7 +99,7 @@ pub(crate) struct SimulatedCase {
 }
 
 /// A run that broke a promise.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 pub(crate) struct FailedRun {
     seed: u64,
     at_s: f64,

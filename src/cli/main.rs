@@ -15,12 +15,12 @@ use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use error::CliError;
 
-/// A request allocates sixteen blocks of memory, most of them in hyper and h2. mimalloc spends less CPU on them than
-/// glibc's allocator.
+/// A request allocates sixteen blocks of memory, most of them in hyper and h2. mimalloc uses less CPU than glibc's
+/// allocator for them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Fair shares of something limited - queries per second, open transactions, cost units - as short leases.
+/// Share rate limits and other capacities fairly between clients, as short leases
 #[derive(Parser)]
 #[command(name = "leaseway", version, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
@@ -29,76 +29,75 @@ struct Cli {
 }
 
 const EXAMPLES: &str = "\
-Try it:
-  leaseway up                           start three peers on this machine: every resource has 100, shared fairly.
-                                        Kill one, the others go on; a later start remembers what was promised
-  leaseway get alice mysql 40           in another terminal: alice asks for 40 of `mysql`
-  leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
-  leaseway status mysql                 who has what
-  leaseway explain bob mysql            why bob has what he has
-  leaseway check                        whether all is well, and what to do if it is not
-  leaseway shell                        several clients at once, with their leases kept refreshed
-  leaseway up --tls                     three peers over TLS, with certificates that it makes
-  leaseway serve                        start a single server that remembers nothing, for development
+Examples:
+  leaseway up                           start three peers on this machine; each resource has a capacity of 100
+  leaseway get alice mysql 40           in another terminal: request 40 of `mysql` for alice
+  leaseway get bob mysql 1000           request more than there is; bob gets the rest
+  leaseway status mysql                 show who holds what
+  leaseway explain bob mysql            explain bob's lease
+  leaseway check                        check the cluster's health
+  leaseway shell                        run several clients whose leases are refreshed
+  leaseway up --tls                     start three peers with TLS and generated certificates
+  leaseway serve                        start one server without persistent state, for development
 
-Every flag of serve, and those that say where a server is, can also be set by a variable: --listen is LEASEWAY_LISTEN. A
-flag on the command line wins.
-The server speaks the Doorman protocol: Doorman's Go clients work with it unchanged.";
+Flags of serve and gateway, and connection flags of other commands, can be set by environment variables: LEASEWAY_LISTEN
+sets --listen. A flag on the command line takes precedence.
+The server speaks the Doorman protocol, so Doorman's Go clients work unchanged.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs a server until SIGTERM or Ctrl-C; SIGHUP, or a change of its file, reloads the configuration
+    /// Run a server. SIGHUP, or a change of the file, reloads the configuration
     Serve(Box<run::serve::Serve>),
-    /// Lets in callers that speak another protocol: HTTP, Envoy's rate limit service
+    /// Run a gateway for HTTP and Envoy rate-limit clients
     Gateway(Box<run::gateway::RunGateway>),
-    /// Runs the peers of a node on this machine, each a process of its own, until Ctrl-C; without a file: three
+    /// Run a local cluster, each peer in its own process; three peers by default
     Up(run::up::Up),
-    /// Works with configuration files, and with the configuration that the peers of a node keep
+    /// Check, plan and apply configurations
     #[command(subcommand)]
     Config(operate::config::ConfigCommand),
-    /// Explains what an access policy lets an identity do
+    /// Explain what an access policy allows
     #[command(subcommand)]
     Access(operate::access::AccessCommand),
-    /// Makes tokens by which callers prove who they are
+    /// Create authentication tokens
     #[command(subcommand)]
     Token(setup::token::TokenCommand),
-    /// Shows and changes the peers of a node
+    /// List, add and remove peers of a node
     #[command(subcommand)]
     Peers(operate::peers::PeersCommand),
-    /// Moves mastership to another peer
+    /// Move mastership to another peer
     Transfer(Box<operate::peers::Transfer>),
-    /// Writes what the peers keep into a file, for the loss of all of them
+    /// Back up the replicated state of the peers to a file
     Backup(Box<operate::backup::MakeBackup>),
-    /// Puts a backup into an empty data directory, for a server to begin with
+    /// Restore a backup into an empty data directory
     Restore(operate::backup::Restore),
-    /// Sets capacities for a time, in place of what templates say, and lists what is set
+    /// Override capacities for a limited time, and list the overrides
     Capacity(Box<operate::capacity::Capacity>),
-    /// Manages pools (PRIORITY_POOL): assignments, connected clients, events
+    /// Manage pools (PRIORITY_POOL): assignments, clients, events and alarms
     #[command(subcommand, after_help = operate::pool::EXAMPLES)]
     Pool(operate::pool::PoolCommand),
-    /// Makes a private CA and certificates, for TLS without a PKI of one's own
+    /// Create a private CA and certificates for TLS
     #[command(subcommand, after_help = setup::certs::EXAMPLES)]
     Certs(setup::certs::CertsCommand),
-    /// Asks for capacity once, as a client would, and prints the lease
+    /// Request capacity once and print the lease
     Get(client::ask::Get),
-    /// Gives capacity back
+    /// Release capacity
     Release(client::ask::Release),
-    /// Plays several clients by hand, on a prompt or from a pipe: get, release, show, master, watch
+    /// Run several clients interactively, or from a script on standard input
     Shell(client::shell::Shell),
-    /// Shows a server and its resources, or one resource and its holders
+    /// Show a server and its resources, or one resource and its holders
     Status(inspect::status::ShowStatus),
-    /// Says whether a cluster is well, what is wrong, and what to do
+    /// Check the health of a cluster and suggest fixes
     Check(inspect::check::Check),
-    /// Shows a cluster as it is at this moment, at a terminal
+    /// Monitor a cluster in the terminal
     Top(Box<inspect::top::Top>),
-    /// Gathers what a report of a fault needs
+    /// Collect a support bundle
     #[command(subcommand)]
     Debug(inspect::debug::DebugCommand),
-    /// Explains why a client has what it has, and when that changes
+    /// Explain a client's current lease, and when it changes
     Explain(inspect::explain::Explain),
-    /// Prints what completes commands and flags in a shell
+    /// Generate shell completions
     Completions(setup::manual::Completions),
-    /// Writes manual pages: leaseway.1 and one for each command
+    /// Generate manual pages: leaseway.1 and one for each command
     Man(setup::manual::Man),
 }
 
@@ -110,7 +109,7 @@ fn command() -> clap::Command {
     })
 }
 
-/// Lets `--some-flag` be set by `LEASEWAY_SOME_FLAG`.
+/// Adds the environment variable `LEASEWAY_SOME_FLAG` to `--some-flag`.
 fn with_variable(flag: Arg) -> Arg {
     let Some(name) = flag.get_long() else { return flag };
     let variable = format!("LEASEWAY_{}", name.replace('-', "_").to_uppercase());

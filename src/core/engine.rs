@@ -1,13 +1,12 @@
-//! What a master does with one resource, as a machine without clock, I/O, task, lock or channel: inputs go in, effects
-//! come out.
+//! The state machine of a master for one resource, without clock, I/O, tasks, locks or channels: it takes inputs and
+//! returns effects.
 //!
-//! [`Resource`] decides what is fair and safe. The engine carries it through: it keeps answers until a quorum has
-//! stored what they promise, lets requests wait for the first supply of a parent, paces hints, and says when it wants
-//! to be woken. The actors of the server, the simulator and tests drive the same engine, so what is simulated is what
-//! ships.
+//! [`Resource`] decides what is fair and safe. The engine carries decisions out: it holds answers back until a quorum
+//! has stored their promises, lets requests wait for the first supply of a parent, paces hints, and requests wake-ups.
+//! The actors of the server, the simulator and tests run the same engine, so the simulated code is the code that ships.
 //!
-//! An input is a call with a [`Moment`] and [`Effects`]. After each call the caller carries out the effects. The next
-//! input may come at any time: a slow commit delays the answers that need it, not the rounds.
+//! An input is a call with a [`Moment`] and [`Effects`]. After each call the caller carries out the effects. Inputs may
+//! come at any time: a slow commit delays only the answers that need it.
 
 mod commits;
 mod effects;
@@ -40,17 +39,17 @@ pub use self::{
 
 #[derive(Debug)]
 pub struct Setup {
-    /// The resource. If it inherits anything, promises are kept: answers wait for commits.
+    /// If the options contain inherited promises, promises are kept and answers wait for commits.
     pub options: ResourceOptions,
     /// Whether the quorum stores the notes of a pool.
     pub keeps_notes: bool,
-    /// With a parent: until when it is in learning mode, if not all earlier promises are known.
+    /// With a parent: the start of learning mode, if not all earlier promises are known.
     pub predecessor: Option<Predecessor>,
-    /// It retires when it has had no holders for this long.
+    /// The resource retires after this time without holders.
     pub idle_after: Millis,
 }
 
-/// `T` is a ticket: what an answer is sent back with.
+/// `T` is a ticket that identifies the request of an answer.
 pub struct ResourceEngine<T> {
     resource: Resource,
     /// Present if promises are kept.
@@ -64,7 +63,7 @@ pub struct ResourceEngine<T> {
     is_pool: bool,
     idle_after: Millis,
     idle_since: Option<Millis>,
-    /// The earliest wake-up that was asked for.
+    /// The earliest requested wake-up.
     woken_at: Option<Millis>,
     #[cfg(feature = "planted")]
     twin: Option<fn(&T) -> T>,
@@ -73,8 +72,8 @@ pub struct ResourceEngine<T> {
 /// The minimum time between two visits of the watched holders of a resource.
 pub const MIN_VISIT_INTERVAL: Millis = Millis(50);
 
-/// When watched holders are visited: as soon as something changes, but at most once in [`MIN_VISIT_INTERVAL`], no matter
-/// how many rounds there are. A resource in which nothing changes costs nothing.
+/// Paces visits of watched holders: soon after a change, but at most once per [`MIN_VISIT_INTERVAL`], regardless of the
+/// number of rounds. A resource without changes costs nothing.
 #[derive(Default)]
 struct Pacing {
     last_visit: Option<Millis>,
@@ -125,7 +124,7 @@ impl<T> ResourceEngine<T> {
         self.resource.drain_slot_deltas()
     }
 
-    /// The part of the places of a pool that one principal keeps while clients of others wait.
+    /// The share of the places of a pool that one principal keeps while clients of others wait.
     pub fn set_place_share(&mut self, share: PrincipalShare) {
         self.resource.set_place_share(share);
     }
@@ -134,20 +133,14 @@ impl<T> ResourceEngine<T> {
         self.is_pool
     }
 
-    /// Whether changes are under way: [`committed`](Self::committed) or [`commit_lost`](Self::commit_lost) is to come.
-    pub fn awaits_commit(&self) -> bool {
-        self.commits.as_ref().is_some_and(Commits::are_under_way)
-    }
-
-    /// Runs a round over a batch, which is left empty. Answers that promise nothing new leave at once, the others with
+    /// Runs a round over a batch, which is left empty. Answers without new promises are sent at once, the others after
     /// their commit.
     pub fn run_round(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
         let copies = self.copies(&batch.requests);
         self.decide(moment, batch, copies, effects);
     }
 
-    /// Runs a round. `copies`: the requests that may have to wait for a supply, by their places; empty if there are
-    /// none.
+    /// Runs a round. `copies`: the requests that may have to wait for a supply, by position; empty if there are none.
     fn decide(
         &mut self,
         moment: Moment<'_>,
@@ -177,8 +170,8 @@ impl<T> ResourceEngine<T> {
         effects.replies.extend(answered.map(|(ticket, answer)| (ticket, Ok(answer))));
     }
 
-    /// Time passes: leases end, pools write notes, an idle resource retires. Call it about once a second. `may_note`:
-    /// it is the turn of this resource to write notes.
+    /// Advances time: leases expire, pools write notes, an idle resource retires. Call it about once a second.
+    /// `may_note`: whether this resource may write notes now.
     pub fn tick(&mut self, moment: Moment<'_>, may_note: bool, effects: &mut Effects<T>) {
         let now = moment.now.at;
         if !moment.may_decide {
@@ -189,7 +182,7 @@ impl<T> ResourceEngine<T> {
         let is_empty = self.resource.tick(now);
         self.settle(moment, effects);
         let is_idle = is_empty && !self.resource.is_learning(now);
-        // The next incarnation starts from the notes of this one.
+        // The next incarnation starts from these notes.
         let is_noted = self.note(now, may_note, if is_idle { NoteScope::All } else { NoteScope::Due }, effects);
         if !is_idle {
             self.idle_since = None;
@@ -198,7 +191,7 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// The wake-up that it has asked for, see [`Effects::wake_at`].
+    /// Handles a wake-up that was requested by [`Effects::wake_at`].
     pub fn wake(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         self.woken_at = None;
         if !moment.may_decide {
@@ -242,13 +235,13 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Puts other settings in force.
+    /// Applies other settings.
     pub fn configure(&mut self, moment: Moment<'_>, settings: Settings, effects: &mut Effects<T>) {
         self.resource.configure(settings);
         self.follow_settings(moment, effects);
     }
 
-    /// The parent has lent something, to be divided by `settings`. Waiting requests are answered.
+    /// Applies a supply of the parent, to be divided under `settings`, and answers waiting requests.
     pub fn supply(
         &mut self,
         moment: Moment<'_>,
@@ -277,7 +270,7 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// The report for the parent. `None` if this node may not decide, because another peer may be asking in the node's
+    /// The report to the parent. `None` if this node may not decide, because another peer may be asking in the node's
     /// name.
     pub fn summarize(&mut self, moment: Moment<'_>) -> Option<DemandSummary> {
         if !moment.may_decide {
@@ -290,7 +283,7 @@ impl<T> ResourceEngine<T> {
         Some(self.resource.summarize(moment.now.at))
     }
 
-    /// Runs an operation of an operator on the resource. `None`, and nothing is done, if this node may not decide.
+    /// Runs an operation of an operator on the resource. Returns `None` without effect if this node may not decide.
     pub fn operate<R>(
         &mut self,
         moment: Moment<'_>,
@@ -305,8 +298,7 @@ impl<T> ResourceEngine<T> {
         Some(done)
     }
 
-    /// This master leaves: listeners get the costs of clients, and the quorum gets the notes that it does not have
-    /// yet.
+    /// Prepares to leave mastership: emits the costs of clients, and the notes that the quorum does not have yet.
     pub fn part(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         if !moment.may_decide || !self.is_pool {
             return;
@@ -321,7 +313,7 @@ impl<T> ResourceEngine<T> {
         self.resource.watch(kind, id);
     }
 
-    /// It has closed it.
+    /// A holder has closed its stream of hints.
     pub fn unwatch(&mut self, kind: HolderKind, id: &str) {
         self.resource.unwatch(kind, id);
     }
@@ -346,16 +338,14 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Collects everything that a step has caused. Returns the number of the changes that the leases of this round must
-    /// wait for.
+    /// Collects all effects of a step. Returns the number that the leases of this round must wait for.
     fn settle(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) -> Option<u64> {
         let now = moment.now.at;
         let is_watched = |kind, id: &str| moment.environment.is_watched(kind, id);
         let outcome = self.resource.outcome(now, self.pacing.may_visit(now), is_watched);
         let next_visit = self.pacing.note(&outcome, now);
-        if let (Some(changes), Some(commits)) = (outcome.changes, &mut self.commits) {
+        if let Some(changes) = outcome.changes.filter(|_| self.commits.is_some()) {
             debug_assert!(effects.changes.is_none(), "effects are carried out after every input");
-            commits.propose(changes.number);
             effects.changes = Some(changes);
         }
         effects.hints.extend(outcome.hints);
@@ -378,15 +368,15 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Holds back the answers with leases, which must wait for a commit. Other answers stay in the batch. The order of
-    /// answers does not matter, because each has its own ticket.
+    /// Holds back the answers with leases until a commit. Other answers stay in the batch. Their order does not matter,
+    /// because each has its own ticket.
     fn hold_back(&mut self, number: u64, batch: &mut Batch<T>) {
         #[cfg(feature = "planted")]
         if planted::is(Fault::AnswersBeforeCommit) {
             return;
         }
         let Some(commits) = &mut self.commits else { return };
-        // Backwards, so that removing one does not move those that are still to come.
+        // In reverse, so that removals do not move the remaining positions.
         for place in (0..batch.answers.len()).rev() {
             if batch.answers[place].lease().is_some() {
                 commits.hold(number, batch.tickets.swap_remove(place), batch.answers.swap_remove(place));
@@ -398,8 +388,8 @@ impl<T> ResourceEngine<T> {
         self.waiting.is_some() && self.resource.awaits_supply()
     }
 
-    /// Copies of the requests that may have to wait for a supply. Before the first supply these are all: nothing can be
-    /// granted, but the wants must be known. Later those that may be short.
+    /// Copies of the requests that may have to wait for a supply. Before the first supply these are all requests,
+    /// because nothing can be granted yet. Later these are the requests that may be short.
     fn copies(&self, requests: &[Request]) -> Vec<Option<Request>> {
         let awaits_supply = self.awaits_supply();
         if !awaits_supply && self.waiting.as_ref().is_none_or(|waiting| waiting.gave_up) {
@@ -419,8 +409,7 @@ impl<T> ResourceEngine<T> {
     }
 
     /// Takes the requests that wait for a supply, and their answers, out of the round: before the first supply those
-    /// that were answered "not yet", later those that are short. What such an answer has granted counts as if the
-    /// answer had been lost.
+    /// answered "not yet", later those that are short. A lease in such an answer counts as if the answer had been lost.
     fn hold_for_supply(
         &mut self,
         copies: Vec<Option<Request>>,
@@ -433,7 +422,7 @@ impl<T> ResourceEngine<T> {
         let short = self.resource.short();
         let after = waiting.reports;
         let mut held = VecDeque::new();
-        // Backwards, so that removing one does not move those that are still to come.
+        // In reverse, so that removals do not move the remaining positions.
         for (place, copy) in copies.into_iter().enumerate().rev() {
             let waits = if awaits_supply {
                 batch.answers[place] == Answer::NotYet
@@ -453,8 +442,8 @@ impl<T> ResourceEngine<T> {
         self.await_patience(effects);
     }
 
-    /// Ends the wait of requests that have waited for long enough. Before the first supply they are answered "not yet";
-    /// later they are decided with what there is.
+    /// Answers requests that have waited long enough: before the first supply with "not yet", later from the current
+    /// supply.
     fn end_patience(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
         let awaits_supply = self.awaits_supply();
         let Some(waiting) = &mut self.waiting else { return };
@@ -485,7 +474,7 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Writes the notes that are due, if it may. Returns whether all notes are stored.
+    /// Writes the notes that are due, if allowed. Returns whether all notes are stored.
     fn note(&mut self, now: Millis, may_note: bool, scope: NoteScope, effects: &mut Effects<T>) -> bool {
         let Some(note_writer) = &mut self.note_writer else { return true };
         if !note_writer.is_due(&mut self.resource, now, scope) {

@@ -1,4 +1,4 @@
-//! How resources are run, and who may do what: settings, templates, rules for clients, overrides, access.
+//! Configuration of resources and access: settings, templates, client rules, overrides and permissions.
 
 pub mod access;
 pub mod client_rules;

@@ -1,22 +1,22 @@
-//! PRIORITY_POOL: a capacity shared between *priority clients*, to which a manager assigns capacity, and *free
-//! clients*, after the server capacity proposal for light Ethereum servers (LES).
+//! PRIORITY_POOL: a capacity shared between *priority clients*, whose capacity is assigned by a manager, and *free
+//! clients*. The algorithm follows the server capacity proposal for light Ethereum servers (LES).
 //!
-//! A priority client has an *assignment* and gets it if it fits at all. Free clients get the minimum capacity each, in
-//! the places that are left; the client that was served least recently comes first. The *total*, which is what may be
-//! connected, can be more than the *base*, which is what can be served at once, because most clients use little of what
-//! they have most of the time. If they use too much, some are cut off and the total falls with them. It rises again
-//! slowly.
+//! A priority client has an *assignment*, and gets it if it fits. Free clients share the remaining places of the
+//! minimum capacity each; the client that was served least recently comes first. The *total* is the maximum capacity of
+//! connected clients. It can exceed the *base*, which is the load that can be served at once, because most clients use
+//! only part of their capacity most of the time. In an overload, some clients are disconnected and the total falls by
+//! their capacity. It rises again slowly.
 //!
-//! A pool computes what each client is due, as a division does, and settlement grants it only when it is free. A client
-//! that is *kicked out* is due nothing from then on, keeps what it has until it asks, and counts as held until it has
-//! confirmed. Unlike a division, a pool has a memory: what a client is due depends on earlier clients.
+//! Like a division, a pool computes dues, and settlement grants them when capacity is free. A *kicked-out* client has a
+//! due of zero. It keeps its lease until its next request, and the lease counts as held until the client confirms the
+//! loss. Unlike a division, a pool has a memory: a client's due depends on earlier clients.
 //!
-//! No step visits all holders. They are sorted by keys that do not change by themselves (see [`accounts`]), and each
-//! request moves a bounded number of them. A sudden change for a million clients is carried out by the requests that
-//! follow, while settlement keeps it safe at every step.
+//! No step visits all holders. They are sorted by keys that do not change with time (see [`accounts`]), and each
+//! request moves a bounded number of them. A sudden change for a million clients is carried out over the following
+//! requests, and settlement keeps every intermediate state safe.
 //!
-//! Not here: payment (the manager of a pool gets the cost of each client), the identity of the manager, and where
-//! assignments are stored.
+//! The pool's manager handles payment, based on the cost of each client. The server authenticates the manager and
+//! stores assignments.
 
 mod accounts;
 mod assignments;
@@ -57,7 +57,7 @@ use crate::{
     types::{Amount, Claim, Claims, HolderKind, MAX_SLICES, Millis, PrincipalShare, Sum, certain_end},
 };
 
-/// The maximum number of holders that one request moves, besides those that are moved by ticks.
+/// The maximum number of holders that one request moves.
 pub(crate) const MOVES_PER_REQUEST: usize = 32;
 /// The maximum number of holders that one tick moves.
 pub(crate) const MOVES_PER_TICK: usize = 4096;
@@ -65,11 +65,11 @@ pub(crate) const MOVES_PER_TICK: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Pool {
     settings: PoolSettings,
-    /// The part of the places that one principal keeps while clients of others wait.
+    /// The share of the places that one principal keeps while clients of others wait.
     share: PrincipalShare,
     refresh: Millis,
     lease: Millis,
-    /// Capacity lent by a parent is never overbooked.
+    /// Whether the capacity is lent by a parent. Then it is never overbooked.
     is_lent: bool,
     base: Amount,
     total: Amount,
@@ -78,7 +78,7 @@ pub(crate) struct Pool {
     has_begun: bool,
     clock: Clock,
     calm_since: Option<Millis>,
-    /// By the slots of the ledger.
+    /// Indexed by ledger slot.
     members: Vec<Option<Box<Member>>>,
     next_seq: u64,
     free: FreeClients,
@@ -86,16 +86,16 @@ pub(crate) struct Pool {
     accounts: Accounts,
     notes: Notes,
     assignments: Assignments,
-    /// Usage that counts.
+    /// Usage that counts against the base.
     used: Sum,
-    /// All usage, including that of capacity about to be lost.
+    /// All usage, including that of clients about to lose their capacity.
     uses: Sum,
     /// Capacity that members report as unused.
     idle: Sum,
     /// Units that members have reported as used.
     spent: f64,
-    /// Additional usage by clients filter reports are old. It keeps the total from rising, but cuts no client off:
-    /// a late message is no overload.
+    /// Possible additional usage by clients with expired reports. It keeps the total from rising, but disconnects no
+    /// client: a late message is not an overload.
     possible_use: Sum,
     /// The number of holders with capacity that have not asked this master yet.
     unseen: usize,
@@ -107,14 +107,14 @@ pub(crate) struct Pool {
     reports: BTreeSet<(Millis, u32)>,
     is_overloaded: bool,
     overloads: u64,
-    /// In an overload by priority clients: what the total falls to, regardless of which of them give way.
+    /// During an overload by priority clients: the total to fall to, regardless of which clients give way.
     surge_total: Option<f64>,
     underrun: Option<Underrun>,
-    /// An underrun has ended, but members still have more than the total: [`PoolEventKind::Relieved`] is to come.
+    /// An underrun has ended, but members still have more than the total. [`PoolEventKind::Relieved`] follows later.
     awaits_relief: bool,
     events: Events,
     reported_total: Amount,
-    /// The claims for a parent, by priority.
+    /// The claims to a parent, by priority.
     bands: BTreeMap<i16, (u64, Sum)>,
     moves: u64,
 }
@@ -168,22 +168,22 @@ impl Pool {
         }
     }
 
-    /// The part of the places that one principal keeps while clients of others wait.
+    /// Sets the share of the places that one principal keeps while clients of others wait.
     pub(crate) fn set_share(&mut self, share: PrincipalShare) {
         self.share = share;
     }
 
-    /// The total that settlement may grant.
+    /// The maximum total of grants.
     pub(crate) fn limit(&self) -> Amount {
         if self.learning { self.most() } else { self.total }
     }
 
-    /// Rises whenever a due may have changed.
+    /// Incremented whenever a due may have changed.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// The least grant that is of use to a client. (A sum of tenths may miss one by a rounding.)
+    /// The smallest useful grant. The tolerance covers rounding in sums of fractions.
     pub(crate) fn min_grant(&self) -> Amount {
         Amount::clamped(self.settings.min_capacity.get() * (1.0 - 1e-9))
     }
@@ -198,12 +198,12 @@ impl Pool {
         member.target.saturating_add(places)
     }
 
-    /// The amount that priority clients are due and do not have yet.
+    /// Capacity that priority clients are due and do not have yet.
     pub(crate) fn owed(&self) -> Sum {
         self.priority.owed()
     }
 
-    /// The part of that of one holder.
+    /// The part of [`owed`](Self::owed) for one holder.
     pub(crate) fn owed_to(&self, slot: u32) -> Amount {
         self.member(slot).map_or(Amount::ZERO, Member::owed)
     }
@@ -225,7 +225,8 @@ impl Pool {
         self.member(slot).expect("every slot in an order is a member")
     }
 
-    /// Advances time: the total moves, and other clients may get a place. `held` is what all held meanwhile.
+    /// Advances time: updates the total and gives places to waiting clients. `held` is the total held since the last
+    /// call.
     pub(crate) fn step(&mut self, now: Millis, held: Sum, learning: bool, budget: usize) {
         self.connected = held;
         if !self.has_begun {
@@ -264,12 +265,12 @@ impl Pool {
         self.place_free(&mut budget);
     }
 
-    /// When something is to be done even without requests.
+    /// When the pool needs a tick even without requests.
     pub(crate) fn next_deadline(&self) -> Option<Millis> {
         self.underrun.map(|underrun| underrun.deadline)
     }
 
-    /// A holder has a lease of `capacity` from now on, or what it had has ended.
+    /// The holder has got a lease of `capacity`, or lost its lease.
     pub(crate) fn granted(&mut self, slot: u32, capacity: Amount, held: Sum, cause: Cause) {
         self.connected = held;
         let Some(mut member) = self.take_out(slot) else { return };
@@ -324,8 +325,7 @@ impl Pool {
         }
     }
 
-    /// A holder asks for the first time and has claimed an inherited lease. It keeps that until it is known which kind
-    /// of client it is.
+    /// A new holder has claimed an inherited lease. It keeps the lease until its kind of client is known.
     pub(crate) fn inherit(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>, moved: Amount) {
         let mut member = self.newcomer(kind, id);
         self.restore_cost(&mut member, true);
@@ -362,7 +362,7 @@ impl Pool {
         Box::new(Member::new(kind, Arc::clone(id), self.next_seq, self.clock.at))
     }
 
-    /// Takes a member out of all orders and sums, to be changed.
+    /// Removes a member from all orders and sums before a change.
     fn take_out(&mut self, slot: u32) -> Option<Box<Member>> {
         let member = self.members.get_mut(slot as usize)?.take()?;
         self.free.remove(&member, slot);
@@ -384,7 +384,7 @@ impl Pool {
         Some(member)
     }
 
-    /// Inserts it again, at its new position.
+    /// Inserts a changed member at its new position.
     fn put_back(&mut self, slot: u32, mut member: Box<Member>) {
         member.used = if member.counts() { member.used_of_kept() } else { Amount::ZERO };
         self.used += member.used;
@@ -411,7 +411,7 @@ impl Pool {
         self.members[at] = Some(member);
     }
 
-    /// Changes a member that is here.
+    /// Applies a change to a member and updates all orders and sums.
     fn change(&mut self, slot: u32, change: impl FnOnce(&mut Pool, &mut Member)) {
         if let Some(mut member) = self.take_out(slot) {
             change(self, &mut member);
@@ -426,9 +426,8 @@ impl Pool {
         self.moves += 1;
     }
 
-    /// The claims for a parent: one for each priority, but never more than a parent accepts in a request. Of too many
-    /// priorities the lowest are merged, under the lowest of them; but never with free clients, which the parent
-    /// counts.
+    /// The claims to a parent: one for each priority, up to the maximum that a parent accepts. If there are more, the
+    /// lowest priorities are merged into the lowest of them, except that of free clients, which the parent counts.
     pub(crate) fn summarize(&self) -> Claims {
         let claim = |(priority, (subclients, wants)): (i16, (u64, Sum))| {
             Claim::new(wants.ceil(), subclients.min(Claim::MAX_SUBCLIENTS.into()) as u32, priority)
@@ -447,7 +446,7 @@ impl Pool {
         claims
     }
 
-    /// The use for a parent: all that is held counts, but for what clients report as unused.
+    /// The usage to report to a parent: all held capacity except what clients report as unused.
     pub(crate) fn usage_below(&self, held: Sum) -> UsageBelow {
         UsageBelow { used: (held - self.idle).ceil(), spent: self.spent }
     }
@@ -462,7 +461,7 @@ impl Pool {
         self.settings.reduction_window.unwrap_or(self.refresh)
     }
 
-    /// When a report that comes now expires.
+    /// When a usage report received now expires.
     fn report_until(&self) -> Millis {
         let interval = self.settings.eval_interval.unwrap_or(self.refresh);
         certain_end(self.clock.at, Millis(interval.0.saturating_mul(2)))

@@ -1,72 +1,70 @@
-//! One resource on its master: requests in, a round, answers out.
+//! A resource on its master: a round takes requests and returns answers.
 //!
-//! A [`Resource`] is made of two parts. The [`Allocation`] knows what each holder is due and nothing about leases. The
-//! [`LeaseBook`] knows which leases may be in use and nothing about fairness. A [round](Resource::round) uses both: it
-//! applies what the waiting requests say about leases ([`crate::lease::confirm`]), inserts what they want, computes what their holders
-//! are due, and gives each as much of it as is safe.
+//! A [`Resource`] has two parts. The [`Allocation`] computes the due of each holder and knows nothing about leases. The
+//! [`LeaseBook`] tracks which leases may be in use and knows nothing about fairness. A [round](Resource::round) uses
+//! both. It applies the statements of requests about leases ([`crate::lease::confirm`]), inserts their wants, computes
+//! the dues of their holders, and grants each as much of its due as is safe. Each step ends with an [`Outcome`], its
+//! effects besides answers.
 //!
 //! Decisions depend on the arguments alone. The caller provides the time and sends the answers.
 
-mod capacity;
 pub mod invariant;
 mod messages;
 mod names;
-mod outcome;
 mod pool;
 pub mod report;
 mod round;
 pub mod supply;
 pub mod watch_list;
 
+use std::sync::Arc;
+
 use crate::{
     allocation::Allocation,
     lease::{
         LeaseBook,
         inherited::{InheritedChange, WantsChange},
-        ledger::Sums,
-        promises::Inherited,
-        proposer::PromiseReport,
+        ledger::{NOT_WATCHED, Sums},
+        promises::{Changes, Inherited},
+        proposer::{PromiseReport, Proposal},
     },
     planted::{self, Fault},
     policy::settings::Settings,
-    pool::{Cause, Pool},
+    pool::{Cause, Pool, PoolEvent},
     resource::{
-        capacity::CapacityInputs,
         names::NameOwners,
-        supply::{Source, SupplyState},
-        watch_list::WatchList,
+        supply::{CapacityInputs, Source, SupplyState, summarized_claims},
+        watch_list::{Hint, HintCandidate, HintContext, Version, WatchList},
     },
-    types::{Amount, Claims, Epoch, Millis, PrincipalShare, SlotDelta, Sum},
+    types::{Amount, Claims, Epoch, HolderKind, Millis, PrincipalShare, SlotDelta, Sum},
 };
 
-pub use capacity::{LoadError, LoadReport, Overridden};
 pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
-pub use outcome::Outcome;
 pub use report::{HolderReport, ResourceReport};
 pub use round::RoundScratch;
-pub use supply::SupplyReport;
+pub use supply::{LoadError, LoadReport, Overridden, SupplyReport};
 
 /// The arguments of [`Resource::new`].
 #[derive(Debug, Clone)]
 pub struct ResourceOptions {
     pub settings: Settings,
     pub source: Source,
-    /// Where its tokens start, unless it inherits later ones.
+    /// The first epoch of its tokens, unless it inherits later ones.
     pub epoch: Epoch,
-    /// When this master began. Leases that it cannot account for are older.
+    /// When this master began. Unknown leases were granted before.
     pub since: Millis,
-    /// The end of learning mode, in which the capacity counts as lent until holders have claimed it.
+    /// The end of learning mode. Until then, capacity that no holder has claimed counts as lent.
     pub learning_until: Millis,
-    /// The promises of earlier masters; empty if there were none. `None`: no promises are kept, and what this master
-    /// gives is forgotten with it.
+    /// The promises of earlier masters; empty if there were none. `None`: no promises are kept, and the leases of this
+    /// master are forgotten with it.
     pub inherited: Option<Inherited>,
-    /// How many holders it may have; every band of a child node beyond its first counts as one.
+    /// Maximum number of places: holders, and each band of a child node beyond its first.
     pub max_holders: usize,
-    /// Makes hash collisions unpredictable; nothing that can be observed depends on it.
+    /// Makes hash collisions unpredictable. Results do not depend on it.
     pub seed: u64,
 }
 
-/// Ends of leases looked at per tick.
+/// Maximum number of expiring records visited per tick.
 const EXPIRE_PER_TICK: usize = 4096;
 
 pub struct Resource {
@@ -75,9 +73,9 @@ pub struct Resource {
     allocation: Allocation,
     /// Decides what is safe.
     book: LeaseBook,
-    /// PRIORITY_POOL: decides what is due in place of the allocation.
+    /// PRIORITY_POOL: computes dues instead of the allocation.
     pool: Option<Box<Pool>>,
-    /// Where `settings.capacity` comes from.
+    /// The source of `settings.capacity`.
     supply_state: SupplyState,
     capacity_inputs: CapacityInputs,
     names: NameOwners,
@@ -85,7 +83,7 @@ pub struct Resource {
     limits: Limits,
     counters: Counters,
     last_round: LastRound,
-    /// Rises when settings or capacity change.
+    /// Incremented when settings or capacity change.
     reforms: u64,
     seed: u64,
 }
@@ -100,13 +98,13 @@ struct Limits {
 /// The results of the last round.
 #[derive(Default)]
 struct LastRound {
-    /// Rises with each sub-round.
+    /// Incremented with each sub-round.
     sub_round: u32,
-    /// Holders that came with it.
+    /// New holders of the last round.
     newcomers: Vec<u32>,
     /// Answers that the parent may raise, in ascending order.
     short: Vec<usize>,
-    /// In a pool: holders whose leases have ended, and whether they are gone.
+    /// In a pool: holders whose leases have expired, and whether their records were removed.
     lapsed: Vec<(u32, bool)>,
 }
 
@@ -116,7 +114,7 @@ impl Resource {
         let ResourceOptions { mut settings, source, epoch, since, learning_until, inherited, max_holders, seed } =
             options;
         if source == Source::Parent {
-            // Regardless of the template: nothing has been lent yet.
+            // Nothing has been lent yet, regardless of the template.
             settings.capacity = Amount::ZERO;
         }
         let mut resource = Resource {
@@ -146,7 +144,7 @@ impl Resource {
         resource
     }
 
-    /// Forgets what has ended. Returns whether nothing is held any more.
+    /// Expires leases and reports. Returns whether nothing is held any more.
     pub fn tick(&mut self, now: Millis) -> bool {
         self.expire(now, EXPIRE_PER_TICK);
         self.end_inherited(now);
@@ -158,10 +156,10 @@ impl Resource {
         self.book.ledger().len() == 0 && !self.book.has_inherited()
     }
 
-    /// Puts new settings in force. Leases stay; capacity and terms change with the next round. A change of algorithm or
-    /// of what priorities mean visits every holder once.
+    /// Applies new settings. Leases stay; capacity and terms change with the next round. A change of the algorithm or
+    /// of the priority mode visits every holder once.
     ///
-    /// The capacity of a node with a parent stays what the parent lends.
+    /// Below a parent, the capacity remains that of the parent's lease.
     pub fn configure(&mut self, mut settings: Settings) {
         if self.has_parent() {
             settings.capacity = self.settings.capacity;
@@ -183,7 +181,7 @@ impl Resource {
         }
         let before = std::mem::replace(&mut self.settings, settings).capacity;
         if self.book.has_inherited() && self.book.learning_until() > self.book.since() {
-            // It may have been cut just before this master began: holders may have more than it knows of.
+            // The capacity may have been cut just before this master began, so holders may have more than it knows of.
             self.raise_unclaimed(before);
         }
         self.renew_pool(self.seed);
@@ -199,7 +197,7 @@ impl Resource {
         }
     }
 
-    /// Sets the maximum number of [`places`](Self::places). Places beyond it stay taken.
+    /// Sets the maximum number of [`places`](Self::places). Occupied places beyond it stay occupied.
     pub fn set_max_holders(&mut self, most: usize) {
         self.limits.max_holders = most;
     }
@@ -212,19 +210,19 @@ impl Resource {
         self.book.ledger().sums()
     }
 
-    /// Entries that count against the limit: holders, and each band of a child node beyond its first.
+    /// Occupied places: holders, and each band of a child node beyond its first.
     pub fn places(&self) -> usize {
         self.book.ledger().places()
     }
 
-    /// How the places of each principal have changed since the last call. The caller subtracts what was noted when this
-    /// incarnation is dropped.
+    /// Changes of the places of each principal since the last call. When this incarnation is dropped, the caller
+    /// subtracts their sum.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.book.drain_slot_deltas()
     }
 
-    /// The places of those answers of the last round that may be larger once the parent knows what is wanted here now, in
-    /// ascending order.
+    /// The indices of the answers of the last round that may grow once the parent knows the current wants, in ascending
+    /// order.
     pub fn short(&self) -> &[usize] {
         &self.last_round.short
     }
@@ -237,7 +235,7 @@ impl Resource {
         self.counters
     }
 
-    /// When [`tick`](Self::tick) next has something to do.
+    /// When the next [`tick`](Self::tick) is due.
     pub fn next_expiry(&self) -> Option<Millis> {
         let of_pool = self.pool.as_ref().and_then(|pool| pool.next_deadline());
         let others = self.book.next_end_of_inherited().into_iter().chain(of_pool).chain(self.load_reported_until());
@@ -253,19 +251,19 @@ impl Resource {
             + self.watch_list.bytes()
     }
 
-    /// Whether holders share one capacity: dividing algorithms, and everything that is cut from a parent's lease unless
-    /// that lease says what each client may have.
+    /// Whether holders share one capacity. This is so for dividing algorithms, and below a parent, unless its lease is
+    /// a maximum per client.
     pub fn is_bounded(&self) -> bool {
         self.settings.shares() || self.has_parent() && !self.is_supplied_per_client()
     }
 
-    /// Whether it is in learning mode. Without a shared capacity there is nothing to learn.
+    /// Whether it is in learning mode. Unshared capacity needs none.
     pub fn is_learning(&self, now: Millis) -> bool {
         now < self.book.learning_until() && self.is_bounded()
     }
 
-    /// Whether earlier masters may have lent more than is unclaimed: below a parent that is what is lent now, which may
-    /// be less than they had.
+    /// Whether earlier masters may have lent more than is unclaimed. Below a parent, the unclaimed amount is bounded by
+    /// the current supply, which may be smaller than earlier ones.
     fn may_have_lent_more(&self, now: Millis) -> bool {
         self.has_parent() && !self.book.keeps_promises() && self.is_learning(now)
     }
@@ -322,14 +320,14 @@ impl Resource {
         self.pool_removes(slot, Cause::Released);
     }
 
-    /// The same, but the record stays until `until`.
+    /// As `forget`, but the record stays until `until`.
     fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
         let (claims, watch) = self.book.detach(slot);
         self.forget(slot, &claims, watch);
         self.book.bury(slot, now, until);
     }
 
-    /// A master without knowledge of earlier leases assumes that the whole capacity was lent until then.
+    /// Without knowledge of earlier leases, assumes that earlier masters lent the whole capacity until then.
     fn assume_lent(&mut self, until: Millis) {
         if !self.is_bounded() {
             return;
@@ -339,7 +337,7 @@ impl Resource {
         self.apply_change(change);
     }
 
-    /// The capacity has risen from `before` while leases of earlier masters are not all known.
+    /// Handles a rise of the capacity from `before` while some leases of earlier masters are unknown.
     fn raise_unclaimed(&mut self, before: Amount) {
         if self.is_bounded() {
             let change = self.book.raise_unclaimed(self.settings.capacity, before);
@@ -359,7 +357,7 @@ impl Resource {
         }
     }
 
-    /// Ends what is left of inherited leases if its time has come.
+    /// Ends the remaining inherited leases if their time has come.
     fn end_inherited(&mut self, now: Millis) {
         self.end_parts(now);
         let Some((slot, wants)) = self.book.end_inherited(now, self.settings.lease) else { return };
@@ -396,5 +394,152 @@ impl std::fmt::Debug for Resource {
             .field("sums", &self.sums())
             .field("counters", &self.counters)
             .finish_non_exhaustive()
+    }
+}
+
+/// Maximum number of watched holders per visit: well below a millisecond of work.
+const VISIT_BUDGET: usize = 2048;
+
+/// The effects of rounds, ticks and other changes since the last [`Resource::outcome`].
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Changes to propose. If they are lost, no later change of this incarnation may be applied.
+    pub changes: Option<Changes>,
+    /// The leases of the last round must wait for the changes of this number.
+    pub awaits: Option<u64>,
+    pub pool_events: Vec<PoolEvent>,
+    /// Whether the parent should get a report before the next refresh.
+    pub asks_parent: bool,
+    /// Hints for watched holders that should ask again now; empty unless a visit was allowed.
+    pub hints: Vec<Hint>,
+    /// Whether watched holders were visited.
+    pub visited: bool,
+    /// When watched holders must be visited next: at once (`now`) or later; absent: after the next change.
+    pub next_visit: Option<Millis>,
+}
+
+impl Resource {
+    /// The changes to propose to the quorum, see [`LeaseBook::take_changes`](crate::lease::LeaseBook::take_changes).
+    pub(crate) fn take_changes(&mut self, now: Millis) -> Proposal {
+        let capacity = self.is_bounded().then_some(self.total());
+        let (allocation, pool) = (&self.allocation, self.pool.as_deref());
+        let wants = |book: &LeaseBook| summarized_claims(allocation, pool, book.ledger().sums().wants);
+        self.book.take_changes(now, self.settings.lease, capacity, wants)
+    }
+
+    /// Takes all effects since the last call. Call it after every step, before any answer is sent. `may_visit`: whether
+    /// watched holders may be visited; the caller paces visits. A new holder is watched from now on if it `is_watched`.
+    pub fn outcome(&mut self, now: Millis, may_visit: bool, is_watched: impl Fn(HolderKind, &str) -> bool) -> Outcome {
+        let Proposal { changes, awaits } = self.take_changes(now);
+        let newcomers: Vec<_> =
+            self.newcomers().filter(|(kind, id)| is_watched(*kind, id)).map(|(kind, id)| (kind, id.clone())).collect();
+        self.last_round.newcomers.clear();
+        for (kind, id) in newcomers {
+            self.watch(kind, &id);
+        }
+        let mut hints = Vec::new();
+        let visited = may_visit && self.next_hints(now).is_some_and(|next| next <= now);
+        if visited {
+            self.hints(now, VISIT_BUDGET, &mut hints);
+        }
+        Outcome {
+            changes,
+            awaits,
+            pool_events: self.take_pool_events(),
+            asks_parent: self.asks_early(),
+            hints,
+            visited,
+            next_visit: self.next_hints(now),
+        }
+    }
+
+    // Hints.
+
+    /// Watches a holder until [`unwatch`](Self::unwatch) or until its record is removed. Returns false if the holder is
+    /// unknown; then call it again for [`newcomers`](Self::newcomers).
+    pub fn watch(&mut self, kind: HolderKind, id: &str) -> bool {
+        let Some(slot) = self.book.ledger().find(kind, id) else { return false };
+        match self.book.ledger().holder(slot).watch {
+            NOT_WATCHED => {
+                let place = self.watch_list.insert(slot);
+                self.book.set_watch(slot, place);
+            }
+            place => self.watch_list.reset(place),
+        }
+        true
+    }
+
+    pub fn unwatch(&mut self, kind: HolderKind, id: &str) {
+        if let Some(slot) = self.book.ledger().find(kind, id) {
+            self.watch_list.remove(self.book.set_watch(slot, NOT_WATCHED));
+        }
+    }
+
+    /// The new holders of the last round that still have records. They are not watched yet.
+    pub(crate) fn newcomers(&self) -> impl Iterator<Item = (HolderKind, &Arc<str>)> {
+        let unwatched = |slot: &u32| self.book.ledger().get(*slot).filter(|holder| holder.watch == NOT_WATCHED);
+        self.last_round.newcomers.iter().filter_map(unwatched).map(|holder| (holder.kind, &holder.id))
+    }
+
+    /// When the next call of [`hints`](Self::hints) is due: at once (`now`) or later; absent: after the next change.
+    pub(crate) fn next_hints(&self, now: Millis) -> Option<Millis> {
+        if self.is_learning(now) {
+            return Some(self.book.learning_until()).filter(|_| !self.watch_list.is_empty());
+        }
+        if self.awaits_supply() {
+            return None;
+        }
+        self.watch_list.next_visit(self.version(), now)
+    }
+
+    /// Visits up to `budget` watched holders, starting where the last call stopped, and adds hints for those that
+    /// should ask now: first those that must shrink, then those that must confirm, then those that wait. Does nothing
+    /// if nothing has changed since all were visited.
+    pub(crate) fn hints(&mut self, now: Millis, budget: usize, hints: &mut Vec<Hint>) {
+        if self.is_learning(now) || self.awaits_supply() {
+            return;
+        }
+        let mut visits = Vec::new();
+        self.watch_list.next_part(self.version(), now, budget, &mut visits);
+        let mut terms = Vec::new();
+        let mut candidates = Vec::with_capacity(visits.len());
+        for visit in &visits {
+            let holder = self.book.ledger().holder(visit.slot);
+            let due = self.due_now(visit.slot, now, &mut terms);
+            let candidate = HintCandidate { due, current: holder.leases.current(now), held: holder.leases.held(now) };
+            // All `waits` flags must be current before candidates are judged, because dues may have changed since the
+            // last requests.
+            self.book.set_waits(visit.slot, candidate.waits());
+            candidates.push(candidate);
+        }
+        let first = hints.len();
+        let mut context = self.hint_context();
+        for (visit, candidate) in visits.iter().zip(&candidates) {
+            if let Some(reason) = self.watch_list.judge(visit.place, candidate, &mut context, now) {
+                let holder = self.book.ledger().holder(visit.slot);
+                hints.push(Hint { kind: holder.kind, id: Arc::clone(&holder.id), reason });
+            }
+        }
+        self.watch_list.end_part();
+        hints[first..].sort_by_key(|hint| hint.reason);
+    }
+
+    fn hint_context(&self) -> HintContext {
+        let capacity = self.total();
+        HintContext {
+            bounded: self.is_bounded(),
+            decided: self.pool.is_some(),
+            any_waits: self.book.ledger().waiting() > 0,
+            capacity,
+            free: Sum::from(capacity) - self.book.ledger().sums().held,
+            reserved: Sum::ZERO,
+        }
+    }
+
+    /// If the capacity is not shared, requests do not change the dues of others, so changes of the ledger are
+    /// irrelevant.
+    fn version(&self) -> Version {
+        let elsewhere = self.allocation.rotations() + self.pool.as_ref().map_or(0, |pool| pool.moves());
+        (self.reforms + elsewhere, if self.is_bounded() { self.book.ledger().changes() } else { 0 })
     }
 }

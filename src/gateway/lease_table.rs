@@ -4,8 +4,8 @@
 //! resource is opened by the first request for it, and released after a time without requests. Only the first request
 //! for a resource waits for the cluster, and only for a short time.
 //!
-//! The number of resources is bounded, in total and by a share for each caller. A caller that has its share is answered as
-//! if there were no lease.
+//! The number of resources is bounded, in total and by a share for each caller. Requests beyond the share are
+//! answered as if there were no lease.
 
 mod caller_shares;
 mod entry;
@@ -40,15 +40,15 @@ pub struct LeaseTableOptions {
     /// Servers of the node, as `host:port`.
     pub servers: Vec<String>,
     pub transport: Transport,
-    /// The client id of the gateway. None: the default of the client library.
+    /// The client id of the gateway. `None` selects the default of the client library.
     pub id: Option<String>,
     /// The maximum number of open resources.
     pub most_resources: usize,
-    /// The share of one caller.
+    /// The fraction of `most_resources` that one caller may open.
     pub share: PrincipalShare,
-    /// A resource is released after this long, and at least its window, without a request.
+    /// Idle time after which a resource is released; at least the length of its window.
     pub idle: Duration,
-    /// How long the first request for a resource waits for a lease.
+    /// Maximum time that the first request for a resource waits for a lease.
     pub first_wait: Duration,
     pub without_lease: WithoutLease,
     /// Resources whose callers report what they have used. It is charged even if it exceeds what is available.
@@ -59,7 +59,7 @@ pub struct LeaseTableOptions {
 /// any server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WithoutLease {
-    /// Everything passes. The protected service has to bear it.
+    /// Admit every request. The protected service must handle the load.
     Allow,
     #[default]
     Deny,
@@ -127,7 +127,7 @@ impl LeaseTable {
         self.caller_shares.used()
     }
 
-    /// All open resources, in no order.
+    /// All open resources, in arbitrary order.
     pub fn all(&self) -> Vec<Arc<LeaseEntry>> {
         self.table.select(|_| true)
     }
@@ -193,7 +193,7 @@ impl LeaseTable {
         self.options.without_lease == WithoutLease::Allow
     }
 
-    /// Releases all leases. Waits for that up to a timeout.
+    /// Releases all leases, within a time limit.
     pub async fn close(&self) {
         self.table.clear();
         if timeout(CLOSE_TIMEOUT, self.client.close()).await.is_err() {

@@ -49,7 +49,7 @@ impl Network {
     pub(crate) fn delays(&self, rng: &mut fastrand::Rng) -> (Option<Millis>, Option<Millis>) {
         let first = self.delay.pick(rng);
         let second = happens(self.duplicates, rng).then(|| first.plus(Millis(rng.u64(0..=self.late.0.0))));
-        // The duplicate may arrive alone, so the message arrives once and very late.
+        // The original may be lost and the duplicate arrive, very late.
         (Some(first).filter(|_| !happens(self.loss, rng)), second.filter(|_| !happens(self.loss, rng)))
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Node {
     /// The stored override of an operator.
     pub(crate) set: Option<Arc<Override>>,
     pub(crate) sets: u32,
-    /// Upper bound of what its holders may believe since an override was set.
+    /// Upper bound of the leases of its holders since an override was set.
     pub(crate) most: Option<Sum>,
     pub(crate) uplink_cut_until: Millis,
     pub(crate) isolated_until: Millis,
@@ -134,8 +134,8 @@ pub(crate) struct EngineChecks {
     arrivals: u64,
     unanswered: HashSet<u64>,
     hinted: Option<Millis>,
-    /// The amount held at the last check, and what child nodes have reported since: their holders may use more than was
-    /// known here, which no decision could have prevented.
+    /// The held amount at the last check, plus amounts that child nodes have reported since: their holders may use more
+    /// than was known here, which no decision could have prevented.
     held: Sum,
     news: Sum,
 }
@@ -223,7 +223,7 @@ impl Node {
         }
     }
 
-    /// A lease of the parent has come, until then.
+    /// Records the end of a new lease of the parent.
     pub(crate) fn lent_until(&mut self, until: Millis) {
         let Some(master) = &mut self.master else { return };
         master.own_end = Some(until);
@@ -250,7 +250,7 @@ impl Node {
         self.promises.apply(&proposed.changes, self.reached).map_err(refused)
     }
 
-    /// The master stores the cluster time, if that is due.
+    /// The master stores the cluster time, if due.
     pub(crate) fn advance(&mut self, now: Millis) {
         let Some(master) = &self.master else { return };
         let advanced = master.clock.advance(now, self.reached, self.promises.until());

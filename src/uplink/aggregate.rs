@@ -14,7 +14,7 @@ pub struct Aggregate {
     pub claims: Claims,
     /// Capacity that the holders may still be using.
     pub outstanding: Amount,
-    /// The node does not know all holders yet.
+    /// Whether some holders are still unknown to the node.
     pub learning: bool,
     /// Usage of the confirmed lease (PRIORITY_POOL only).
     pub usage: Option<Usage>,

@@ -45,15 +45,15 @@ pub struct UplinkEngine {
 /// The units that holders below have used since the resource was created.
 #[derive(Debug, Clone, Copy, Default)]
 struct ReportedUsage {
-    /// In the last request.
+    /// Usage in the last request.
     sent: f64,
-    /// In the request whose answer brought the newest lease. Later reports count from here.
+    /// Usage in the request that obtained the newest lease. Later reports count from here.
     acknowledged: f64,
 }
 
 /// The delay until a resource that did not answer is summarized again.
 const RETRY_DELAY: Millis = Millis(100);
-/// The default limit of servers.
+/// The servers' default limit.
 const RESOURCES_PER_REQUEST: usize = 1000;
 
 impl UplinkEngine {

@@ -58,17 +58,17 @@ pub struct Granted {
 /// Actions after a run, in this order.
 #[derive(Debug)]
 pub struct UplinkEffects {
-    /// To be delivered to the resources before any of them is summarized.
+    /// Deliver these to the resources before summarizing any of them.
     pub supplies: Vec<NewSupply>,
     /// A request is due: run again with the summaries of these resources ([`UplinkInput::Summaries`]). The list is empty
     /// if the request only releases leases.
     pub summarize: Option<Vec<Arc<str>>>,
     pub send: Option<Outgoing<Aggregate>>,
-    /// The number of the request whose answer still counts.
+    /// The number of the pending request.
     pub in_flight: Option<u64>,
-    /// The time of the next run at the latest.
+    /// The deadline of the next run.
     pub wake: Option<Millis>,
-    /// The server that gets the requests.
+    /// The server that receives requests.
     pub parent: Arc<str>,
     /// The number of failed requests since the last answer.
     pub failures: u32,

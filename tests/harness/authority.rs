@@ -10,11 +10,9 @@ use leaseway_tls::Files;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use tempfile::TempDir;
 
-/// The validity of a certificate.
 #[derive(Clone, Copy)]
 pub(crate) enum Valid {
     Now,
-    /// Expired.
     Past,
     Future,
 }
@@ -44,7 +42,7 @@ impl Authority {
         authority
     }
 
-    /// A certificate that was issued under this name.
+    /// The certificate issued under this name.
     pub(crate) fn issued(&self, name: &str) -> Files {
         let file = |kind: &str| Some(self.path(&format!("{name}.{kind}")));
         Files { certificate: file("pem"), key: file("key"), ..self.trust() }
@@ -54,7 +52,7 @@ impl Authority {
         self.directory.path().join(name)
     }
 
-    /// The CA, without a certificate.
+    /// The CA only, without a client certificate.
     pub(crate) fn trust(&self) -> Files {
         Files { ca: Some(self.path("ca.pem")), ..Files::default() }
     }
@@ -76,7 +74,7 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let files = self.issued(name);
-        // Atomically, as tools that renew certificates do.
+        // Certificate renewal tools also replace files atomically.
         for (path, text) in [(&files.certificate, certificate.pem()), (&files.key, key.serialize_pem())] {
             let path = path.as_ref().unwrap();
             let new = path.with_extension("new");

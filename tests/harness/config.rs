@@ -45,7 +45,7 @@ pub(crate) fn text(templates: &[Template<'_>]) -> String {
     format!("resources:\n{templates}")
 }
 
-/// The file is deleted with this value.
+/// Dropping it deletes the file.
 pub(crate) struct ConfigFile {
     directory: TempDir,
     path: PathBuf,
@@ -67,12 +67,12 @@ impl ConfigFile {
         self.path.to_str().unwrap()
     }
 
-    /// Writes in place, as editors do.
+    /// Overwrites the file in place.
     pub(crate) fn rewrite(&self, text: &str) {
         fs::write(&self.path, text).unwrap();
     }
 
-    /// Replaces the file, as careful programs do.
+    /// Replaces the file atomically, with a rename.
     pub(crate) fn replace(&self, text: &str) {
         let other = self.directory.path().join("other");
         fs::write(&other, text).unwrap();

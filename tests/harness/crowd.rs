@@ -1,5 +1,5 @@
-//! Library clients that record what they may use. The sum may never exceed the capacity, whatever happens to servers
-//! and networks.
+//! Library clients that record their usable capacity. Their sum must never exceed the resource's capacity, even during
+//! server and network faults.
 
 use std::{collections::HashMap, thread, time::Duration};
 

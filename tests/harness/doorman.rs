@@ -103,7 +103,7 @@ impl Doorman {
         Ok(block_on(StatusClient::new(self.channel.clone()).get_status(self.request(message)))?.into_inner())
     }
 
-    /// The lease for a client id that names `has`.
+    /// The lease for a client id whose request contains `has`.
     pub(crate) fn ask(
         &self,
         client: &str,
@@ -202,7 +202,7 @@ pub(crate) fn assert_problem(problems: &[Problem], reason: &str, says: &[&str]) 
     }
 }
 
-/// A client that remembers its leases and names them in requests.
+/// A client that remembers its leases and echoes them in requests.
 pub(crate) struct Client {
     doorman: Doorman,
     id: String,
@@ -214,7 +214,7 @@ pub(crate) fn unix_now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
-/// The request of a client that names live leases only, and ignores answers to all but its latest request.
+/// A request of a client that echoes live leases only, and ignores answers to superseded requests.
 pub(crate) fn one_of_ours(client: &str, resource: &str, wants: f64, has: Option<Lease>) -> GetCapacityRequest {
     let has = has.filter(|lease| lease.expiry_time() > unix_now());
     let request = request(client, vec![ResourceRequest { has, ..entry(resource, wants) }]);
@@ -226,7 +226,7 @@ impl Client {
         Client { doorman, id: id.into(), leases: HashMap::new() }
     }
 
-    /// None: the server has left the resource out.
+    /// `None` if the response omits the resource.
     pub(crate) fn try_ask(&mut self, resource: &str, wants: f64) -> Result<Option<ResourceResponse>, Status> {
         let answer = self.doorman.get(one_of_ours(&self.id, resource, wants, self.leases.get(resource).copied()))?;
         assert_eq!(answer.mastership, None);
@@ -246,7 +246,7 @@ impl Client {
 }
 
 impl Asks for Client {
-    /// Asks again if it is left out, as by a node whose parent answers late.
+    /// Retries while the response omits the resource. A node omits it while it waits for its parent.
     #[track_caller]
     fn ask(&mut self, resource: &str, wants: f64) -> f64 {
         let response = eventually("it is answered", || self.try_ask(resource, wants).unwrap());

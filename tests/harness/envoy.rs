@@ -46,7 +46,7 @@ impl Envoy {
         envoy
     }
 
-    /// Its page is chunked, which the other HTTP client does not support.
+    /// Sends raw HTTP, because the response is chunked and `harness::http` does not support that.
     fn is_ready(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(self.admin) else { return false };
         let asked = stream.write_all(b"GET /ready HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n");

@@ -45,7 +45,7 @@ impl Gateway {
         let slot = ServerSlot::take();
         let flags_of_all = [&["gateway", "--server", servers], flags].concat();
         let gateway = Gateway { process: Process::start_server(binary::path(), &flags_of_all, &[]), _slot: slot };
-        // The last line it prints once it serves.
+        // The gateway prints this line last, when it is ready.
         gateway.serving(if flags.contains(&"--metrics") { "metrics" } else { "HTTP" });
         gateway
     }
@@ -105,12 +105,12 @@ impl Gateway {
         self.finish();
     }
 
-    /// A connection of an Envoy.
+    /// Connects as an Envoy.
     pub(crate) fn caller(&self) -> RlsCaller {
         RlsCaller::on(channel(self.rls()))
     }
 
-    /// A stream of an Envoy of this name.
+    /// Opens the RLQS stream of the Envoy with this name.
     pub(crate) fn stream(&self, name: Option<&str>) -> QuotaStream {
         quotas::stream(channel(self.rlqs()), name)
     }
@@ -119,7 +119,7 @@ impl Gateway {
         Connection::open(self.http())
     }
 
-    /// A request over a new connection.
+    /// Sends a request over a new connection.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Response {
         self.connect().request(method, path, body)
     }

@@ -1,5 +1,5 @@
 //! A child node that behaves as the Go Doorman: it speaks the original protocol, asks for the sum of its clients' wants
-//! as one band of priority 1, never names what it has, and asks for nothing of `*` while it has no clients. Only the
+//! as one band of priority 1, never sends `has`, and wants 0 of `*` while it has no clients. Only the
 //! side towards its parent is implemented.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(crate) struct GoChild {
     clients: BTreeMap<String, Vec<f64>>,
 }
 
-/// The answer of its parent.
+/// The parent's response for one resource.
 #[derive(Debug)]
 pub(crate) struct GoChildAnswer {
     pub(crate) capacity: f64,
@@ -39,7 +39,7 @@ impl GoChild {
         self.clients.insert(resource.into(), wants.to_vec());
     }
 
-    /// Asks for everything. Fails if an old peer could not decode the answer.
+    /// Refreshes all resources. Fails if a Go peer could not decode the response.
     pub(crate) fn poll(&self) -> BTreeMap<String, GoChildAnswer> {
         let mut entries: Vec<_> = self.clients.iter().map(|(resource, wants)| entry(resource, wants)).collect();
         if entries.is_empty() {

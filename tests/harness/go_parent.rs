@@ -33,7 +33,7 @@ pub(crate) struct ParentState {
     pub(crate) lease: i64,
     pub(crate) refresh: i64,
     pub(crate) safe_capacity: f64,
-    /// It learns: it returns what callers say that they have, and gives nothing to others.
+    /// Learning mode: confirms the leases that callers report, and grants nothing else.
     pub(crate) learning: bool,
     /// Another server is the master.
     pub(crate) master: Option<String>,
@@ -141,7 +141,7 @@ impl State {
     }
 }
 
-/// As Doorman does it, including its use of earlier wants for newcomers.
+/// Doorman's algorithm. For a new client it also uses the wants recorded before.
 fn proportional_share(capacity: f64, store: &HashMap<String, Held>, child: &str, asks: Held) -> f64 {
     let old = store.get(child).copied();
     let sum = |of: fn(&Held) -> f64| store.values().map(of).sum::<f64>();
@@ -161,7 +161,7 @@ fn proportional_share(capacity: f64, store: &HashMap<String, Held>, child: &str,
     (mine + (asks.wants - mine) * extra / need).min(unused)
 }
 
-/// Time as Go's servers count it.
+/// Unix time in whole seconds, as Doorman uses it.
 pub(crate) fn now() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
 }
@@ -184,7 +184,7 @@ impl Capacity for GoParentService {
         request: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let request = request.into_inner();
-        // A message that Go cannot decode would be an error there.
+        // Go rejects a message that it cannot decode.
         strict("GetServerCapacityRequest", &request.encode_to_vec());
         let mut state = self.0.lock().unwrap();
         state.asked.push(request.clone());

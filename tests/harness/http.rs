@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client that hides nothing of a response, such as redirects.
+//! An HTTP/1.1 client that returns responses unchanged. It does not follow redirects.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -65,12 +65,12 @@ impl Connection {
         self.receive().expect("the server sends a response")
     }
 
-    /// Sends any bytes. The server may close the connection meanwhile.
+    /// Sends raw bytes. Ignores errors, because the server may close the connection first.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.0.get_mut().write_all(bytes);
     }
 
-    /// The next response. None: the server has closed the connection.
+    /// Reads the next response. `None` if the server has closed the connection.
     pub(crate) fn receive(&mut self) -> Option<Response> {
         let mut line = String::new();
         let mut next = |stream: &mut BufReader<TcpStream>| {

@@ -1,4 +1,4 @@
-//! HTTP/2 as no client library speaks it: calls that do not end, answers that are not read.
+//! A raw HTTP/2 client for misbehaviour that client libraries do not offer: calls without an end, unread responses.
 
 use std::{
     future::{Future as _, poll_fn},
@@ -50,7 +50,7 @@ pub(crate) fn connect_tcp(to: SocketAddr, from: Option<IpAddr>) -> TcpStream {
     let stream = block_on(async { dial(to, from).await.unwrap().into_std().unwrap() });
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The server stops reading if nobody reads its answers.
+    // The server stops reading from a client that does not read its responses.
     stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
     stream
 }
@@ -126,7 +126,7 @@ impl Call {
         }
     }
 
-    /// The status so far. None: no answer yet, or its status is missing.
+    /// The gRPC status, or `None` before the response or without a status in it.
     pub(crate) fn has_ended(&mut self) -> Option<Ended> {
         let waiting = match &mut self.response {
             Ok(waiting) => waiting,

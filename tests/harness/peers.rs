@@ -36,7 +36,7 @@ pub(crate) struct Peers {
     variables: Vec<(String, String)>,
     directory: TempDir,
     members: Vec<Member>,
-    /// The address under which each peer knows each other.
+    /// The address at which each peer reaches each other peer.
     links: Vec<Vec<Link>>,
     _slot: Option<ServerSlot>,
 }
@@ -62,7 +62,7 @@ pub(crate) fn shared() -> MutexGuard<'static, Peers> {
 }
 
 impl Peers {
-    /// Starts and reconnects what the test before has left stopped or cut off, and waits until every peer is ready.
+    /// Restarts stopped peers, restores cut links, and waits until every peer is ready.
     fn recover(&mut self) {
         for peer in self.all() {
             self.heal(peer);
@@ -84,7 +84,7 @@ impl Peers {
     /// Like [`start`](Self::start), for a cluster that is never dropped.
     pub(crate) fn start_shared(number: usize, config: ConfigFile, flags: &[&str]) -> Peers {
         let mut peers = Peers::found(number, Some(config), flags, Vec::new());
-        // A slot that is never returned would keep other tests waiting.
+        // This cluster would never return its slot, and other tests would wait for it.
         peers._slot = None;
         peers.all().for_each(|peer| peers.run(peer, &["--bootstrap"]));
         peers.master();
@@ -276,7 +276,7 @@ impl Peers {
         self.members[peer].admin
     }
 
-    /// Where other peers reach it.
+    /// The peer's address for other peers.
     pub(crate) fn peer_address(&self, peer: usize) -> String {
         self.members[peer].peer.to_string()
     }
@@ -303,7 +303,7 @@ impl Peers {
         self.master_but(&[])
     }
 
-    /// Waits for a master that is not among `those`.
+    /// Waits for a master other than `those`.
     pub(crate) fn master_but(&self, those: &[usize]) -> usize {
         eventually("there is a master", || {
             let mut running = self.running().filter(|peer| !those.contains(peer));
@@ -346,7 +346,7 @@ impl Peers {
     }
 }
 
-/// A client that tries the peers in turn until one answers, and names its lease.
+/// A client that tries the peers in turn until one answers, and echoes its lease.
 pub(crate) struct Caller {
     id: String,
     has: Option<Lease>,
@@ -378,7 +378,7 @@ impl Caller {
     }
 }
 
-/// None: the answer has no lease.
+/// `None` if the response has no lease.
 pub(crate) fn granted(answer: Result<GetCapacityResponse, tonic::Status>) -> Option<Lease> {
     answer.ok()?.response.into_iter().next()?.gets
 }

@@ -1,4 +1,4 @@
-//! A `leaseway` process that does not outlive the test.
+//! A `leaseway` process. It ends with the test.
 
 use std::{path::Path, process::ExitStatus, thread};
 
@@ -17,7 +17,7 @@ pub(crate) struct Process(leaseway_process::Process);
 /// The output of a process that has ended.
 #[derive(Debug)]
 pub(crate) struct Said {
-    /// None: a signal ended it.
+    /// `None` if a signal ended it.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -63,7 +63,7 @@ impl Process {
 
     fn run(start: Start, arguments: &[&str], variables: Variables<'_>) -> Process {
         let kept = || Output::Kept(tempfile::tempfile().unwrap());
-        // Variables of the developer must not affect tests.
+        // The developer's environment must not affect tests.
         let start = start.without("LEASEWAY_", None).variables([("LEASEWAY_RUN_DIR", RUN_DIR)]);
         let start = start.arguments(arguments).variables(variables.iter().copied());
         Process(start.output(kept(), kept()).start().unwrap())

@@ -1,4 +1,4 @@
-//! A listener that follows hints.
+//! A client that listens for hints to refresh.
 
 use leaseway_proto::push::{Hint, WatchRequest, push_client::PushClient};
 use tonic::{Status, Streaming, transport::Channel};
@@ -15,7 +15,7 @@ pub(crate) fn try_watch(server: &Server, client: Option<&str>, node: Option<&str
     try_watch_over(server.channel(), client, node)
 }
 
-/// Over an existing connection.
+/// Uses an existing connection.
 pub(crate) fn try_watch_over(channel: Channel, client: Option<&str>, node: Option<&str>) -> Result<Watching, Status> {
     let request = WatchRequest { client_id: client.map(Into::into), server_id: node.map(Into::into) };
     Ok(Watching(block_on(PushClient::new(channel).watch(request))?.into_inner()))
@@ -41,7 +41,7 @@ impl Watching {
         assert_eq!((hint.resource_id, hint.everything), (vec![resource.to_owned()], false));
     }
 
-    /// Asks after each hint, until it is given this much. On a busy machine hints may be repeated.
+    /// Refreshes after each hint until it holds this capacity. A busy server may repeat hints.
     #[track_caller]
     pub(crate) fn followed_by(&mut self, client: &mut Client, resource: &str, wants: f64, until: f64) {
         loop {

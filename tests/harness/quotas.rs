@@ -58,7 +58,7 @@ impl QuotaStream {
     }
 
     pub(crate) fn send(&self, reports: RateLimitQuotaUsageReports) {
-        // The stream has the reason if this fails.
+        // If sending fails, the stream returns the reason.
         let _ = block_on(self.reports.send(reports));
         // Keeps the stream alive, as a real Envoy does.
         self.has_begun.call_once(|| {
@@ -75,7 +75,7 @@ impl QuotaStream {
         });
     }
 
-    /// The next answer by bucket, or why the stream has ended.
+    /// The next response by bucket, or the status that ended the stream.
     pub(crate) fn next(&mut self) -> Result<Vec<(String, Told)>, Status> {
         let response = block_on(self.told.message())?.ok_or_else(|| Status::ok("it has ended"))?;
         let told = response.bucket_action.into_iter().map(|action| {

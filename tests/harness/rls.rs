@@ -53,7 +53,7 @@ impl RlsCaller {
         self.ask(request(domain, &[descriptor(entries)])).passes()
     }
 
-    /// How many of this many requests pass.
+    /// Sends this number of requests and counts those that pass.
     pub(crate) fn count(&self, domain: &str, entries: Entries<'_>, requests: usize) -> usize {
         (0..requests).filter(|_| self.passes(domain, entries)).count()
     }

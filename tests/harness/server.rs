@@ -115,7 +115,7 @@ impl Server {
         })
     }
 
-    /// Where a gateway in its process serves RLS, RLQS or HTTP.
+    /// The address at which its in-process gateway serves RLS, RLQS or HTTP.
     pub(crate) fn gateway(&self, protocol: &str) -> SocketAddr {
         let line = format!("\nserving {protocol} on ");
         eventually("it says where its gateway serves", || {
@@ -214,7 +214,7 @@ impl Server {
     }
 }
 
-/// A configuration file of shared servers, which are never dropped: it is written again by each test process.
+/// The configuration file of a shared server. Shared servers are never dropped, so each test process overwrites it.
 pub(crate) fn shared_config(name: &str, text: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, text).unwrap();
@@ -230,6 +230,6 @@ fn addresses(stdout: &str) -> Option<(SocketAddr, SocketAddr)> {
 /// Sends bytes that are not HTTP/2.
 pub(crate) fn babble(address: SocketAddr, nonsense: &[u8]) {
     let mut stream = TcpStream::connect(address).unwrap();
-    // The other side may hang up meanwhile.
+    // The server may close the connection first.
     let _ = stream.write_all(nonsense);
 }

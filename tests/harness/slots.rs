@@ -1,5 +1,5 @@
-//! Limits how many tests have servers at the same time. The test runner starts one test per core, which on a large
-//! machine means too many processes.
+//! Limits the number of tests that run servers at the same time. The test runner starts one test per core; on a large
+//! machine these would run too many processes.
 
 use std::{
     cell::Cell,
@@ -16,7 +16,7 @@ thread_local! {
     static MINE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Held by the thread of a test while its server lives. Shared servers have none.
+/// Held by a test's thread while its server runs. Shared servers take no slot.
 pub(crate) struct ServerSlot(());
 
 impl ServerSlot {

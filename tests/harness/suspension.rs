@@ -1,4 +1,4 @@
-//! Suspended machines, as processes see them: they do not run, and `CLOCK_MONOTONIC` stands still. The process is
+//! Simulates a suspended machine: its processes do not run, and `CLOCK_MONOTONIC` stops. The process is
 //! stopped, and a preloaded library subtracts the time from its clock.
 
 use std::{fs, path::PathBuf, time::Instant};

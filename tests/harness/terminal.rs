@@ -71,7 +71,7 @@ impl Terminal {
         eventually(with, || self.screen().into_iter().find(|line| line.contains(with)))
     }
 
-    /// The terminal is in cooked mode again.
+    /// Whether the terminal is back in cooked mode.
     pub(crate) fn is_as_before(&self) -> bool {
         let modes = tcgetattr(&self.user).unwrap().local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO)
@@ -89,7 +89,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Interprets cursor positions and clearing.
+/// Interprets escape sequences that move the cursor or clear text.
 fn drawn(said: &str, (columns, rows): (usize, usize)) -> Vec<String> {
     let (mut cells, mut row, mut column) = (vec![vec![' '; columns]; rows], 0, 0);
     let mut rest = said.chars().peekable();

@@ -1,4 +1,4 @@
-//! Waiting for conditions, never for times.
+//! Waiting for conditions instead of fixed times.
 
 use std::{
     future::Future,
@@ -9,7 +9,7 @@ use std::{
 
 use tokio::runtime::Runtime;
 
-/// Exceeded only by a hang.
+/// The time limit of every wait. Only a hang exceeds it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Polls until `probe` returns something. Fails with `what` after [`PATIENCE`].

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_message_is_known_by_its_path() {
+    async fn the_handover_message_is_recognised_by_its_path() {
         let (near, mut far) = tokio::io::duplex(1 << 16);
         let client = tokio::spawn(async move {
             let (mut send, connection) = h2::client::handshake(near).await.unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_begins_when_the_master_has_stopped_and_lasts_from_then() {
+    fn links_degrade_after_the_master_has_stopped() {
         let one = hand_over(0);
         assert_eq!((one.about_to_stop(), one.term_ended_ms), (None, Some(900)));
         assert_eq!((one.degraded_ms, one.fault.ends_ms()), (Some(1000), 2000));

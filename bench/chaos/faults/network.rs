@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_are_what_they_are_called() {
+    fn each_partition_cuts_the_links_of_its_kind() {
         let alone = ["..x..", "..x..", "xxxxx", "..x..", "..x.."];
         assert_eq!(picture(&[active(Fault::CutOff, 2)], 1500), alone);
         // A deaf peer does not receive answers either.
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_one_undoes_nothing_of_another() {
+    fn the_end_of_one_fault_leaves_others_in_effect() {
         let [one, other] = [active(Fault::CutOff, 1), active(Fault::Mute, 1)];
         let both = between(&[one, other.clone()], &(0..3), 1, 0, 1500);
         assert!(both.cut_there && both.cut_back);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_links_and_disks_have_troubles_of_their_own() {
+    fn faults_of_clients_links_and_disks_are_separate() {
         let all = [active(Fault::LostAnswers, 1), active(Fault::FullDisk, 1), active(Fault::SlowDisks, 1)];
         assert_eq!(front(&all, 1, 0), LinkState { cut_back: true, ..LinkState::default() });
         assert_eq!(front(&all, 2, 0), LinkState::default());
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_node_and_its_clients_are_lost_and_overtaken() {
+    fn packet_faults_hit_a_node_and_its_clients() {
         let all = [active(Fault::Loss, 1), active(Fault::Reordering, 1)];
         let bad = LinkState { lost_per_mille: 10, late_per_mille: 50, ..LinkState::default() };
         assert_eq!((between(&all, &(0..3), 0, 2, 1500), front(&all, 2, 0)), (bad, bad));

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_lost_and_overtaken_by_the_port_of_their_link() {
+    fn packet_rules_match_the_port_of_a_link() {
         let cut = LinkState { cut_there: true, lost_per_mille: 50, ..LinkState::default() };
         let bad = LinkState { lost_per_mille: 5, late_per_mille: 300, ..LinkState::default() };
         let expected = "*filter
@@ -207,7 +207,7 @@ COMMIT
     }
 
     #[test]
-    fn what_the_kernel_counts_is_found_by_name() {
+    fn kernel_counters_are_found_by_name() {
         let text = "Ip: Forwarding\nIp: 1\nTcp: OutSegs RetransSegs InErrs\nTcp: 10 7 0\n";
         assert_eq!((count(text, "Tcp:", "RetransSegs"), count(text, "Tcp:", "None")), (7, 0));
     }

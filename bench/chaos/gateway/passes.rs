@@ -162,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gateway_is_lent_and_what_it_has_saved_at_its_start_may_pass() {
+    fn a_gateway_may_pass_its_lease_and_its_initial_savings() {
         let passes = [flow(0, 100, 40), flow(0, 25_000, 400)].concat();
         assert_eq!(excess(&history(&passes)), None);
     }
 
     #[test]
-    fn what_was_not_used_may_pass_later_and_no_more_than_a_second_of_it() {
+    fn unused_permits_are_saved_for_at_most_a_second() {
         let quiet = |burst| [flow(0, 100, 40), flow(5 * SECOND, 100, burst), flow(6 * SECOND, 25_000, 40)].concat();
         assert_eq!(excess(&history(&quiet(40))), None);
         let found = excess(&history(&quiet(80))).unwrap();
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_of_more_than_is_lent_is_found_once_it_is_more_than_may_be_saved() {
+    fn a_flow_above_the_lease_is_found_once_it_exceeds_the_savings() {
         assert_eq!(excess(&history(&flow(0, 24_000, 400))), None, "less than was saved up");
         let found = excess(&history(&flow(0, 20_000, 2_000))).unwrap();
         assert!((found.requests - (400.0 - 50.0)).abs() < 2.0, "{found:?}");
     }
 
     #[test]
-    fn a_gateway_that_is_started_again_begins_full_and_no_other() {
+    fn only_a_restarted_gateway_begins_with_full_savings() {
         let passes = [flow(4 * SECOND, 100, 1), flow(5 * SECOND, 100, 40), flow(5_100_000, 100, 40)].concat();
         let started = |again| requests(&RouteHistory { starts_us: &[0, again], ..history(&passes) });
         assert!(requests(&history(&passes)) > 20.0);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_goes_on_with_what_the_other_has_by_now_is_found() {
+    fn a_gateway_that_uses_an_ended_lease_is_found() {
         let passes = flow(0, 25_000, 160);
         let believed = [(0, 60.0), (2 * SECOND, 100.0)];
         let found = excess(&RouteHistory { believed: &believed, ..history(&passes) }).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_cut_with_the_capacity() {
+    fn savings_are_cut_with_the_capacity() {
         let passes = [flow(0, 100, 40), flow(4 * SECOND, 100, 40)].concat();
         let limits = [(0, 100.0), (3 * SECOND, 65.0)];
         assert!(requests(&RouteHistory { limits: &limits, ..history(&passes) }) > 20.0);

@@ -41,7 +41,7 @@ fn every_lap_of_a_walk_visits_all_clients_in_another_order() {
 }
 
 #[test]
-fn the_parts_of_all_threads_are_all_clients() {
+fn the_parts_of_all_threads_cover_all_clients() {
     let mut ids = BTreeSet::new();
     for part in 0..3 {
         let mut workload = Workload::part(population(10), part, 3);
@@ -55,7 +55,7 @@ fn the_parts_of_all_threads_are_all_clients() {
 }
 
 #[test]
-fn a_client_echoes_the_lease_it_was_given() {
+fn a_client_echoes_its_lease() {
     let mut workload = Workload::part(population(1), 0, 1);
     let mut request = GetCapacityRequest::default();
     let asker = workload.write(&mut request).asker;
@@ -107,7 +107,7 @@ fn clients_that_hold_a_lease_are_counted_once_and_until_it_ends() {
 }
 
 #[test]
-fn a_client_that_leaves_gives_back_what_it_held_or_says_nothing_and_a_new_one_comes() {
+fn a_leaving_client_releases_its_leases_or_stops_and_is_replaced() {
     let mut workload = Workload::part(Population { churn: 100.0, ..population(100) }, 0, 1);
     let mut request = GetCapacityRequest::default();
     let lap = |workload: &mut Workload, request: &mut GetCapacityRequest| {
@@ -132,7 +132,7 @@ fn a_client_that_leaves_gives_back_what_it_held_or_says_nothing_and_a_new_one_co
 }
 
 #[test]
-fn an_answer_for_a_client_that_has_left_is_not_its_successors() {
+fn an_answer_for_a_client_that_left_is_not_given_to_its_successor() {
     let mut workload = Workload::part(Population { churn: 100.0, ..population(1) }, 0, 1);
     let (mut first, mut second) = (GetCapacityRequest::default(), GetCapacityRequest::default());
     let came = workload.write(&mut first).asker;
@@ -148,7 +148,7 @@ fn an_answer_for_a_client_that_has_left_is_not_its_successors() {
 }
 
 #[test]
-fn a_client_that_drops_late_answers_takes_none_but_that_to_its_latest_request() {
+fn a_client_that_drops_late_answers_uses_only_the_newest() {
     for drops_late in [false, true] {
         let mut workload = Workload::part(Population { drops_late, ..population(1) }, 0, 1);
         let (mut first, mut second) = (GetCapacityRequest::default(), GetCapacityRequest::default());

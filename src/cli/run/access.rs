@@ -7,33 +7,32 @@ use leaseway_server::{AccessOptions, AuditTarget, JwtOptions};
 
 /// How callers authenticate, and the audit log.
 #[derive(Args)]
-#[command(next_help_heading = "Access (`access:` in the configuration says who may do what)")]
+#[command(next_help_heading = "Access (policy: `access:` in the configuration)")]
 pub(crate) struct AccessFlags {
-    /// The tokens that prove who calls: lines of `IDENTITY sha256:HEX`, as `leaseway token new` prints them. Read again
-    /// when it changes
+    /// File with accepted tokens: lines of `IDENTITY sha256:HEX`, as `leaseway token new` prints them. Reloaded when it
+    /// changes
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// The public keys of an issuer of JWTs: a JSON Web Key Set. Read again when it changes; nothing is fetched
+    /// JSON Web Key Set of the JWT issuer. Keys are read from the file only; it is reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "jwt_issuer", requires = "jwt_audience")]
     jwks: Option<PathBuf>,
-    /// The issuer of JWTs: what their `iss` must be
+    /// Required `iss` claim of JWTs
     #[arg(long, value_name = "NAME", requires = "jwks", value_parser = NonEmptyStringValueParser::new())]
     jwt_issuer: Option<String>,
-    /// Whom JWTs are for: what their `aud` must be, or have among others
+    /// Required `aud` claim of JWTs, which may have others
     #[arg(long, value_name = "NAME", requires = "jwks", value_parser = NonEmptyStringValueParser::new())]
     jwt_audience: Option<String>,
-    /// The claim of a JWT that is the caller's identity
+    /// JWT claim that holds the caller's identity
     #[arg(long, value_name = "CLAIM", default_value = "sub")]
     jwt_claim: String,
-    /// Where it is written down who changed what and what was denied, a line of JSON each; `-` is standard output
+    /// Audit log of changes and denials, one JSON object per line; `-` is standard output
     #[arg(long, value_name = "FILE|-", value_parser = audit_target)]
     audit: Option<AuditTarget>,
-    /// Starts although other machines reach it and there is no TLS, or no policy: for networks where only those reach
-    /// it that may do everything
+    /// Allow other machines to connect without TLS or without an access policy. Use it only on a trusted network
     #[arg(long)]
     insecure: bool,
-    /// Names under which browsers and proxies reach an HTTP port without TLS, besides its address, localhost and
-    /// --advertise: requests for other names are refused (DNS rebinding)
+    /// Additional host names of an HTTP listener without TLS, besides its address, localhost and --advertise. Requests
+    /// for other names are refused (DNS rebinding)
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     http_names: Vec<String>,
 }

@@ -25,7 +25,7 @@ use crate::run::value_parsers::{at_least_one, listen_address, message_bytes, sec
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("protocol").args(["gateway_rls", "gateway_rlqs", "gateway_http"]).multiple(true).required(true))]
 pub(crate) struct RunGateway {
-    /// Where Envoys ask for each request (RLS, ShouldRateLimit)
+    /// Listen address for Envoy's rate limit service (RLS)
     #[arg(
         id = "gateway_rls",
         long = "rls",
@@ -34,39 +34,40 @@ pub(crate) struct RunGateway {
         value_parser = listen_address
     )]
     rls: Option<SocketAddr>,
-    /// Where Envoys report what they let through and are assigned what they may (RLQS)
+    /// Listen address for Envoy's rate limit quota service (RLQS)
     #[arg(id = "gateway_rlqs", long = "rlqs", value_name = "ADDRESS", value_parser = listen_address)]
     rlqs: Option<SocketAddr>,
-    /// Where everything else asks, by HTTP and JSON: leases and permits; besides /metrics, /healthz, /readyz
+    /// Listen address for HTTP and JSON (leases and permits); also serves /metrics, /healthz and /readyz
     #[arg(id = "gateway_http", long = "http", value_name = "ADDRESS", value_parser = listen_address)]
     http: Option<SocketAddr>,
-    /// Where to serve /metrics, /healthz and /readyz, if not at --http
+    /// Listen address for /metrics, /healthz and /readyz, if it differs from --http
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     metrics: Option<SocketAddr>,
-    /// Servers of the cluster; any of them will do, it names the master. https:// before an address means TLS, as
-    /// --tls-ca does where there is no scheme [default: the peers of a running leaseway up, else 127.0.0.1:5100]
+    /// Servers of the cluster; any of them redirects to the master. An address with https:// uses TLS; an address
+    /// without a scheme uses TLS if --tls-ca is given [default: the peers of a running leaseway up, else
+    /// 127.0.0.1:5100]
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = endpoint::read)]
     server: Vec<Endpoint>,
-    /// A file with a token that tells the cluster who asks: sent over TLS, or to this machine; with --insecure always
+    /// File with the token that identifies the gateway to the cluster. Sent only over TLS or to loopback, unless
+    /// --insecure is given
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// What the gateway calls itself: an id that no other client uses [default: HOST:PID:NUMBER]
+    /// Unique client id of the gateway [default: HOST:PID:NUMBER]
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
-    /// What to log: a level (error, warn, info, debug), or a filter like info,leaseway_gateway=debug
+    /// Log level (error, warn, info, debug) or filter, such as info,leaseway_gateway=debug
     #[arg(long, default_value = "info", value_name = "FILTER", value_parser = log::filter)]
     log: EnvFilter,
-    /// How it is logged: lines for people, or an object of JSON a line
+    /// Log format: text, or one JSON object per line
     #[arg(long, value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
-    /// A resource is given back when it has not been asked for so many seconds, and for as long as its limit's window
-    /// is
+    /// Time after which an unused resource is released; a longer window of its limit takes precedence
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = seconds(), help_heading = "Leases")]
     idle_secs: u64,
     #[command(flatten)]
     gateway: GatewayFlags,
-    /// A configuration whose `access:` says who may ask for which resources at this gateway; its templates mean nothing
-    /// here. Read again when it changes
+    /// Configuration whose `access:` section controls who may use which resources; its templates are ignored. Reloaded
+    /// when it changes
     #[arg(long, value_name = "FILE", value_parser = file_path, help_heading = ACCESS)]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -78,22 +79,23 @@ pub(crate) struct RunGateway {
 }
 
 /// The heading of [`AccessFlags`].
-const ACCESS: &str = "Access (`access:` in the configuration says who may do what)";
+const ACCESS: &str = "Access (policy: `access:` in the configuration)";
 
 #[derive(Args)]
-#[command(next_help_heading = "Limits (beyond them RESOURCE_EXHAUSTED, unless it says otherwise)")]
+#[command(next_help_heading = "Limits (RESOURCE_EXHAUSTED beyond, unless noted)")]
 struct GatewayLimits {
-    /// Resources open at once; beyond, it is as if there were no lease
+    /// Maximum number of open resources; beyond it, --without-lease applies
     #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = at_least_one())]
     max_resources: usize,
-    /// Bytes of a message (OUT_OF_RANGE beyond). An Envoy reports all its buckets in one: some 100 bytes for each
+    /// Maximum size of a message (OUT_OF_RANGE beyond). An Envoy reports all its buckets in one message, about 100
+    /// bytes each
     #[arg(long, default_value_t = 1 << 20, value_name = "BYTES", value_parser = message_bytes())]
     max_message_bytes: usize,
-    /// Open connections (closed at once beyond)
+    /// Maximum number of open connections; further connections are closed at once
     #[arg(long, default_value_t = Limits::default().connections, value_name = "N", value_parser = at_least_one())]
     max_connections: usize,
-    /// The part of any table (connections, resources, waiting bytes) that a lone address may fill, in per cent; the
-    /// rest is there for other addresses. 100: there are no shares
+    /// Maximum share of each table (connections, resources, buffers) that one address may use, in per cent; 100
+    /// disables the limit
     #[arg(
         long,
         default_value_t = Limits::default().address_share,
@@ -101,7 +103,7 @@ struct GatewayLimits {
         value_parser = clap::value_parser!(u8).range(1..=100)
     )]
     address_share: u8,
-    /// Seconds within which a request must have come in full (DEADLINE_EXCEEDED beyond)
+    /// Time limit for receiving a request (DEADLINE_EXCEEDED beyond)
     #[arg(long, default_value_t = Limits::default().request_secs, value_name = "SECONDS", value_parser = seconds())]
     request_secs: u64,
 }

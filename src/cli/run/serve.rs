@@ -25,28 +25,28 @@ use crate::run::value_parsers::{clock_offset_ms, clock_rate, listen_address, rea
 
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// Where to serve gRPC: the Doorman protocol, status, push hints, health, reflection
+    /// gRPC listen address: the Doorman protocol, status, push hints, health checks, reflection
     #[arg(long, default_value = "127.0.0.1:5100", value_name = "ADDRESS", value_parser = listen_address)]
     listen: SocketAddr,
-    /// Where to serve HTTP: the page at /, its JSON below /api/v1, /metrics, /healthz, /readyz, /debug/…
+    /// HTTP listen address: the web page at /, JSON under /api/v1, /metrics, /healthz, /readyz, /debug
     #[arg(long, default_value = "127.0.0.1:5150", value_name = "ADDRESS", value_parser = listen_address)]
     http: SocketAddr,
-    /// The configuration: YAML, as Doorman has it. `leaseway config example` prints one
+    /// Configuration file (YAML, Doorman-compatible). `leaseway config example` prints one
     #[arg(long, value_name = "FILE", value_parser = file_path)]
     config: Option<PathBuf>,
-    /// What the server calls itself [default: the address it advertises]
+    /// Unique name of this server [default: the advertised address]
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
-    /// Where clients reach it, if that is not where it listens
+    /// Address that clients use, if it differs from --listen
     #[arg(long, value_name = "HOST:PORT", value_parser = reachable)]
     advertise: Option<String>,
-    /// Threads that serve requests [default: one for each core]
+    /// Number of worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<usize>,
-    /// What to log: a level (error, warn, info, debug), or a filter like info,leaseway_server=debug
+    /// Log level (error, warn, info, debug) or filter, such as info,leaseway_server=debug
     #[arg(long, default_value = "info,openraft=off", value_name = "FILTER", value_parser = log::filter)]
     log: EnvFilter,
-    /// How it is logged: lines for people, or an object of JSON a line
+    /// Log format: text, or one JSON object per line
     #[arg(long, value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
     #[command(flatten)]
@@ -71,19 +71,18 @@ pub(crate) struct Serve {
 
 /// The parent node, which this node gets its capacity from.
 #[derive(Args)]
-#[command(next_help_heading = "A place in a tree")]
+#[command(next_help_heading = "Tree")]
 struct ParentFlags {
-    /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there
-    /// is for this node, and how it is divided; a --config has `access:` alone. https:// before an address means TLS,
-    /// as --tls-ca does where there is no scheme
+    /// gRPC addresses of the parent node's peers. The parent provides capacity and templates; --config may then only
+    /// have `access:`. An address with https:// uses TLS; an address without a scheme uses TLS if --tls-ca is given
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
-    /// A file with a token that says which node this is, for a parent with a policy. Sent over TLS or to this machine
-    /// only; read again when it changes
+    /// File with the token that identifies this node to its parent, if the parent has an access policy. Sent only over
+    /// TLS or to loopback; reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "parent")]
     parent_token_file: Option<PathBuf>,
-    /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one
-    /// [default: the --id of a server without --peers]
+    /// Name of this node at its parent, the same for all its peers and unique among the parent's children [default:
+    /// --id, if there is no --peers]
     #[arg(long, value_name = "NAME", requires = "parent", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
 }
@@ -97,30 +96,29 @@ impl ParentFlags {
 
 /// The data directory, and the peers of this node.
 #[derive(Args)]
-#[command(next_help_heading = "Memory and peers")]
+#[command(next_help_heading = "Persistence and peers")]
 struct PeerFlags {
-    /// Where promises, configuration and votes are kept, so that a restart forgets nothing. Without it nothing is
-    /// remembered
+    /// Data directory for leases, configuration and votes. Without it, a restart loses all state
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// All peers of this node and where they listen for each other, this one (--id) included: a=10.0.0.1:5120,b=…
-    /// Itself alone: a server that others can be added to (`leaseway peers add`)
+    /// All peers of this node with the addresses of their peer listeners, including this peer (--id):
+    /// a=10.0.0.1:5120,b=… A single peer can be extended later with `leaseway peers add`
     #[arg(long, value_name = "NAME=HOST:PORT,…", value_delimiter = ',', requires = "data", requires = "id")]
     peers: Vec<PeerAddress>,
-    /// Where to listen for peers [default: this peer's address in --peers]
+    /// Peer listen address [default: this peer's address in --peers]
     #[arg(long, value_name = "ADDRESS", requires = "peers", value_parser = listen_address)]
     peer_listen: Option<SocketAddr>,
-    /// A secret that all peers share, and that is never sent; without it or certificates they only listen on loopback
+    /// File with a secret that all peers share. It is never sent. Without a secret or certificates, peers listen on
+    /// loopback only
     #[arg(long, value_name = "FILE", requires = "peers")]
     peer_secret_file: Option<PathBuf>,
-    /// The first start ever: nothing was promised yet. Give it to all peers; later starts take no notice of it
+    /// Bootstrap a new cluster. Pass it to every peer on the first start; it is ignored afterwards
     #[arg(long, requires = "data")]
     bootstrap: bool,
-    /// The first start in place of another server, a Doorman server say, whose clients go on: stop that one first.
-    /// Until its leases must have ended clients get back what they have, and new ones what others give up; then all is
-    /// divided, and promises are kept from the start, also if a master dies meanwhile. So many seconds, or as long as
-    /// the longest lease of the configuration: give more if the other server had longer ones (its `lease_length`
-    /// counts, not ours). Give it to all peers, instead of --bootstrap; later starts take no notice of it
+    /// Bootstrap a new cluster that replaces another server, such as a Doorman server. Stop the old server first. Until
+    /// its leases have expired, existing clients keep their capacity and new clients get only capacity that others give
+    /// up. SECONDS is the longest remaining lease of the old server [default: the longest lease in the configuration].
+    /// Pass it to every peer instead of --bootstrap; it is ignored afterwards
     #[arg(
         long,
         value_name = "SECONDS",
@@ -131,11 +129,11 @@ struct PeerFlags {
         conflicts_with_all = ["bootstrap", "parent"]
     )]
     take_over: Option<TakeOverFlag>,
-    /// What a new master knows: all that was promised, or what holders tell it while it learns
+    /// How a new master learns about existing leases
     #[arg(long, default_value = "promises", value_enum)]
     handover: HandoverFlag,
-    /// How soon a silent master is replaced: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds; the same
-    /// for all peers
+    /// Election timing: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds. It must be the same for all
+    /// peers
     #[arg(long, default_value = "one-site", value_name = "TIMING", requires = "data", value_parser = timing)]
     timing: Timing,
 }
@@ -143,19 +141,19 @@ struct PeerFlags {
 #[derive(Args)]
 #[command(next_help_heading = "TLS")]
 struct PeerTlsFlags {
-    /// The CA of peers, if that is another than --tls-ca
+    /// CA of the peers' certificates, if it differs from --tls-ca
     #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "peers")]
     peer_tls_ca: Option<PathBuf>,
 }
 
 #[derive(Args)]
-#[command(next_help_heading = "Operators")]
+#[command(next_help_heading = "Administration")]
 struct AdminFlags {
-    /// Where `leaseway pool`, and with --data `leaseway config apply` and `leaseway peers`, are served [default:
-    /// 127.0.0.1:5160 with --data, nowhere without]
+    /// Admin listen address, used by `leaseway pool`, `config`, `peers` and other operator commands [default:
+    /// 127.0.0.1:5160 with --data, none without]
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     admin: Option<SocketAddr>,
-    /// A file with the token that operators must send; without it only loopback is served
+    /// File with the token that operators must send. Without it, the admin address must be loopback
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
 }
@@ -244,9 +242,9 @@ impl std::fmt::Display for TakeOverFlag {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum HandoverFlag {
-    /// The peers keep what was promised: a new master serves at once
+    /// Peers replicate leases; a new master serves at once
     Promises,
-    /// A new master listens for a lease length before it divides, as Doorman does
+    /// A new master waits one lease length for clients to report their leases, like Doorman
     Learning,
 }
 
@@ -386,7 +384,7 @@ impl Serve {
                 listening[..place].iter().find(|(_, other)| other.is_some_and(|other| collide(other, *address)));
             if let Some((other, _)) = before {
                 return Err(CliError::Flags(format!(
-                    "{other} and {flag} are the same port, {address}: each needs one of its own"
+                    "{other} and {flag} use the same address, {address}; give each its own port"
                 )));
             }
         }
@@ -398,15 +396,15 @@ impl Serve {
         for (place, peer) in peers.iter().enumerate() {
             if let Some(other) = peers[..place].iter().find(|other| other.address == peer.address) {
                 return Err(CliError::Flags(format!(
-                    "--peers: {} and {} have the same address, {}: each peer listens for itself",
+                    "--peers: {} and {} have the same address, {}; give each peer its own",
                     other.name, peer.name, peer.address
                 )));
             }
         }
         if !peers.is_empty() && self.listen.ip().is_unspecified() && self.advertise.is_none() {
             return Err(CliError::Flags(format!(
-                "--listen {} is every address of this machine, and the other peers send clients here: name one that \
-                 clients reach with --advertise HOST:PORT",
+                "--listen {} is a wildcard address, so other peers cannot redirect clients here; pass a reachable \
+                 address with --advertise HOST:PORT",
                 self.listen
             )));
         }

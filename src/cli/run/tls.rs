@@ -14,17 +14,17 @@ use crate::connect::TlsFlags;
 pub(crate) struct ListenerTls {
     #[command(flatten)]
     files: TlsFlags,
-    /// Whether clients and operators have to show a certificate. /healthz and /readyz are for all [default: require,
-    /// where there is a --tls-ca; else none is asked for]
+    /// Client certificates; /healthz and /readyz never need one [default: require with --tls-ca, otherwise none is
+    /// requested]
     #[arg(long, value_name = "WHETHER", value_enum, requires = "tls_ca", requires = "tls_cert")]
     tls_client_auth: Option<ClientAuth>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ClientAuth {
-    /// Each has to show one
+    /// Reject clients without a certificate
     Require,
-    /// One that is shown has to be good; none is fine, too
+    /// Verify certificates if clients present them
     Optional,
 }
 

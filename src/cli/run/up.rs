@@ -31,31 +31,31 @@ const THREE: &str = include_str!("up/three.yaml");
 
 #[derive(Args)]
 pub(crate) struct Up {
-    /// What to run; --example prints one [default: three peers, a, b and c]
+    /// File that describes the cluster; --example prints one [default: three peers, a, b and c]
     file: Option<PathBuf>,
-    /// Where the peers keep what they remember, instead of where the file says
+    /// Data directory, instead of the one in the file
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// Only these peers, with commas between them; with several nodes NODE/PEER
+    /// Start only these peers, separated by commas; with several nodes, NODE/PEER
     #[arg(long, value_name = "PEERS", value_delimiter = ',')]
     only: Option<Vec<String>>,
-    /// First deletes what the peers that are started remember
+    /// Delete the data of the started peers first
     #[arg(long)]
     fresh: bool,
-    /// The first start in place of another server, a Doorman server say, whose clients go on: stop that one first, and
-    /// give the peers its address. For so many seconds, or the longest lease of the configuration, clients keep what
-    /// they have and new ones get what others give up; see `leaseway serve --help`. In a tree the root listens, and
-    /// what is below waits for it
+    /// Bootstrap a cluster that replaces another server, such as a Doorman server. Stop the old server first, and give
+    /// its address to the peers. SECONDS is the longest remaining lease of the old server [default: the longest lease
+    /// in the configuration]; until it has passed, existing clients keep their capacity. In a tree, it applies to the
+    /// root. See `leaseway serve --help`
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "longest")]
     take_over: Option<TakeOverFlag>,
-    /// TLS everywhere: makes a private CA and certificates in DATA/certs if they are not there, and says what a client
-    /// needs
+    /// Use TLS everywhere. Creates a private CA and certificates in DATA/certs if they are missing, and prints the
+    /// flags for clients
     #[arg(long)]
     tls: bool,
-    /// Prints the commands instead of running them
+    /// Print the commands instead of running them
     #[arg(long)]
     print: bool,
-    /// Prints the file that is run by default, with all that a file may have
+    /// Print the default file, with all keys that a file may have
     #[arg(long, conflicts_with_all = ["file", "data", "only", "fresh", "take_over", "tls", "print"])]
     example: bool,
 }

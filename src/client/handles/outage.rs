@@ -1,4 +1,5 @@
-//! Log messages about outages: when several requests in a row have failed, now and then while it lasts, and at its end.
+//! Log messages about outages: one after several failed requests in a row, one per interval during the outage, and one
+//! at its end.
 
 use std::{collections::BTreeMap, sync::Arc};
 

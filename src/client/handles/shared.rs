@@ -26,13 +26,13 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Minimum time between estimates of demand that are due to waiting callers.
+/// Minimum time between demand estimates triggered by waiting callers.
 const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
 
 /// The first request for a resource is delayed by this, because a first caller commonly arrives right after opening.
 const FIRST_REQUEST_DELAY: Millis = Millis(5);
 
-/// The maximum of times that are converted to an instant.
+/// Upper limit for times that are converted to an instant.
 const FAR_MS: u64 = 100 * 365 * 86_400 * 1000;
 
 pub(crate) struct Shared {
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     lease_trace: Option<LeaseTrace>,
     /// Notifies the driver of changes by handles.
     pub(crate) wakeup: Notify,
-    /// Notifies the driver of callers that have to wait at a limiter.
+    /// Wakes the driver when callers have to wait at a limiter.
     pub(crate) pressure: Arc<Notify>,
     /// Notified when any usable capacity has changed.
     changes: watch::Sender<()>,
@@ -54,15 +54,15 @@ pub(crate) struct Shared {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// The server that is asked at present: the master, as far as is known.
+    /// The server that receives requests: the last known master.
     pub server: String,
-    /// The servers that are tried when that one does not answer: the configured endpoints and the discovered peers.
+    /// Fallback servers if `server` does not answer: the configured endpoints and the discovered peers.
     pub endpoints: Vec<String>,
     /// The number of failed requests since the last answer.
     pub failures: u32,
     /// The error of the last failed request.
     pub last_error: Option<String>,
-    /// The debt of each rate that has any.
+    /// The debt of each rate in debt.
     pub debts: Vec<(String, u64)>,
 }
 
@@ -84,11 +84,11 @@ impl Drop for CloseGuard {
 struct State {
     session: Session<Wants>,
     opened: HashMap<Arc<str>, Registration>,
-    /// No resources can be opened.
+    /// New resources are rejected.
     closing: bool,
-    /// Nothing is wanted: only releases are sent.
+    /// Requests contain only releases.
     leaving: bool,
-    /// Nothing is sent.
+    /// The driver sends no more requests.
     abandoned: bool,
     /// When to estimate all demands next.
     estimate_at: Option<Millis>,
@@ -274,7 +274,7 @@ impl Shared {
         let _ = self.done.subscribe().wait_for(|done| *done).await;
     }
 
-    /// Called when the driver has ended and no lease is renewed any more.
+    /// Called when the driver has ended. Leases are not renewed after that.
     pub(crate) fn driver_ended(&self) {
         self.close();
         self.done.send_replace(true);

@@ -14,7 +14,7 @@ use tonic::{
     service::Interceptor,
 };
 
-/// How often a token file is read again, if requests are made.
+/// Minimum time between two reads of a token file. Requests trigger the reads.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A token that is sent with every request. A token from a file is read again when the file changes.
@@ -29,7 +29,7 @@ enum Source {
 struct TokenFile {
     value: MetadataValue<Ascii>,
     read_at: Instant,
-    /// Whether the last error was logged already.
+    /// Whether the last error was already logged.
     complained: bool,
 }
 
@@ -41,7 +41,7 @@ pub enum BadToken {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// The error of the system.
+        /// The I/O error.
         why: String,
     },
     /// The token is empty, has several lines, or has invisible characters.
@@ -100,7 +100,7 @@ fn header(token: &str, source: &str) -> Result<MetadataValue<Ascii>, BadToken> {
     let visible = !token.is_empty() && token.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     let value = visible.then(|| MetadataValue::try_from(format!("Bearer {token}")).ok()).flatten();
     let mut value = value.ok_or_else(|| BadToken::Malformed(source.to_owned()))?;
-    // Keeps it out of logs.
+    // Keeps the token out of logs.
     value.set_sensitive(true);
     Ok(value)
 }

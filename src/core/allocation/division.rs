@@ -1,9 +1,9 @@
-//! Division: a pure function from capacity and claims to what each holder is due.
+//! Division: a pure function from the capacity and the claims to the due of each holder.
 //!
-//! The claims are kept in an [`index`](self::index) with sums over any prefix. From these follow the [`Terms`] of a
-//! band, such as the level or the equal share, in a single walk. What one claim is due follows from the terms and the
-//! claim alone. So the cost of a request does not depend on the number of claims, and a child node that gets the terms
-//! can apply them to its own clients.
+//! An [`index`](self::index) keeps the claims with sums over any prefix. A single walk of the index yields the
+//! [`Terms`] of a band, such as the level or the equal share. The due of a claim depends only on the terms and the
+//! claim. So the cost of a request does not depend on the number of claims, and a child node can apply the terms of its
+//! parent to its own clients.
 
 mod index;
 mod minimums;
@@ -27,29 +27,29 @@ use crate::{
     types::{Amount, Claim, Claims, Sum},
 };
 
-/// The parameters by which one band is divided. With the claim itself they determine what any claim of the band is due.
+/// The parameters that determine the due of every claim of a band.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Terms {
-    /// Every claim gets what it wants.
+    /// Every claim is due its wants.
     Wants,
-    /// Every claim gets what it wants up to this amount (STATIC).
+    /// Every claim is due its wants, up to this amount (STATIC).
     Each(Amount),
-    /// Every claim gets what it wants up to this level per subclient (FAIR_SHARE).
+    /// Every claim is due its wants, up to this level per subclient (FAIR_SHARE).
     Level(f64),
-    /// An equal share per subclient, and a part of what is wanted beyond it (PROPORTIONAL_SHARE).
+    /// An equal share per subclient, and a fraction of the wants beyond it (PROPORTIONAL_SHARE).
     Share {
-        /// Capacity over subclients.
+        /// Capacity divided by the number of subclients.
         equal: f64,
         /// From 0 to 1.
         top_up: f64,
     },
-    /// The capacity is less than the sum of all minimums: every claim gets its minimum up to this level per subclient,
-    /// and nothing else.
+    /// The capacity is less than the sum of all minimums. Every claim is due its minimum, up to this level per
+    /// subclient.
     Minimums(f64),
 }
 
 impl Terms {
-    /// Whether a division can have these terms. Impossible terms of a parent are ignored, not refused.
+    /// Whether the values are in range. Invalid terms of a parent are ignored.
     fn can_be(&self) -> bool {
         let numbers = match *self {
             Terms::Wants | Terms::Each(_) => [0.0, 0.0],
@@ -59,12 +59,12 @@ impl Terms {
         numbers.iter().all(|number| number.is_finite() && number.is_sign_positive())
     }
 
-    /// The due of a claim if each of its subclients counts as one. Never more than its wants.
+    /// The due of a claim whose subclients each count as one. Never more than its wants.
     pub fn due(&self, claim: &Claim) -> Amount {
         self.due_at_least(Amount::ZERO, claim)
     }
 
-    /// The same with a minimum, which is no more than the claim wants.
+    /// As [`due`](Self::due), but at least the minimum.
     fn due_at_least(&self, minimum: Amount, claim: &Claim) -> Amount {
         let (wants, subclients) = (claim.wants.get(), f64::from(claim.subclients));
         match *self {
@@ -96,7 +96,7 @@ pub(crate) struct Division {
     kind: AlgorithmKind,
     order: ClaimOrder,
     capacity: Amount,
-    /// Claims are indexed even if the algorithm does not need it, to be summarized for a parent.
+    /// Whether claims are indexed even if the algorithm does not need it, because they are summarized for a parent.
     summarizes: bool,
     /// The parent's terms, by priority.
     parent_terms: Vec<(i16, Terms)>,
@@ -128,14 +128,14 @@ impl Division {
         division
     }
 
-    /// Makes it a division whose claims are summarized for a parent.
+    /// Enables summaries for a parent.
     pub(crate) fn summarizing(self) -> Division {
         let mut division = Division { summarizes: true, ..self };
         division.priorities = division.unheeded_priorities();
         division
     }
 
-    /// Sets the parent's terms; impossible ones are ignored. Returns whether they have changed.
+    /// Sets the parent's terms. Invalid terms are ignored. Returns whether the terms have changed.
     pub(crate) fn set_parent_terms(&mut self, mut terms: Vec<(i16, Terms)>) -> bool {
         terms.retain(|(_, terms)| terms.can_be());
         let is_new = self.parent_terms != terms;
@@ -173,14 +173,14 @@ impl Division {
         }
     }
 
-    /// Whether the indexed claims can be used with these settings.
+    /// Whether the index stays valid under these settings.
     pub(crate) fn same_order(&self, settings: &Settings) -> bool {
         self.is_indexed() == self.indexes(settings.kind)
             && self.order == ClaimOrder::of(settings)
             && self.clients == settings.clients
     }
 
-    /// Applies settings for which the indexed claims can be used.
+    /// Applies settings under which the index stays valid.
     pub(crate) fn reconfigure(&mut self, settings: &Settings) {
         debug_assert!(self.same_order(settings), "claims would have to be sorted again");
         self.kind = settings.kind;
@@ -189,7 +189,7 @@ impl Division {
         }
     }
 
-    /// Drops all claims and applies other settings. The claims are inserted again.
+    /// Drops all claims and applies other settings. The caller inserts the claims again.
     pub(crate) fn reset(&mut self, settings: &Settings) {
         (self.kind, self.order) = (settings.kind, ClaimOrder::of(settings));
         self.index = Index::new();
@@ -258,7 +258,7 @@ impl Division {
         }
     }
 
-    /// The claim after its client rule, and its minimum.
+    /// A claim limited by its client rule, and its minimum.
     fn apart(&self, claim: &Claim) -> (Option<Claim>, Option<Claim>) {
         if claim.is_minimum {
             return (None, Some(*claim));
@@ -268,7 +268,7 @@ impl Division {
         (Some(ruled), (minimum > Amount::ZERO).then_some(Claim { wants: minimum, ..ruled }))
     }
 
-    /// A claim after the rule for its client.
+    /// The claim limited by its client rule.
     pub(crate) fn ruled(&self, claim: &Claim) -> Claim {
         let Some(rule) = self.clients.get(claim.rule) else { return *claim };
         let wants = rule.max.map_or(claim.wants, |max| claim.wants.min(max));
@@ -282,22 +282,21 @@ impl Division {
         rule.map_or(Amount::ZERO, |rule| rule.min.min(ruled.wants))
     }
 
-    /// Whether there are rules for clients.
     pub(crate) fn has_rules(&self) -> bool {
         !self.clients.is_empty()
     }
 
-    /// The rule of a claim, if there is one.
+    /// The client rule of a claim.
     pub(crate) fn rule(&self, claim: &Claim) -> Option<&ClientRule> {
         self.clients.get(claim.rule)
     }
 
-    /// The band that claims of this priority are divided in.
+    /// The band of claims of this priority.
     pub(crate) fn band(&self, priority: i16) -> i16 {
         self.order.band(priority)
     }
 
-    /// The sum of the wants in higher bands, which go first.
+    /// The sum of the wants in higher bands.
     pub(crate) fn wanted_above(&self, band: i16) -> Sum {
         match self.order {
             ClaimOrder::OneBand | ClaimOrder::Weighted => Sum::ZERO,
@@ -316,7 +315,7 @@ impl Division {
         terms.due_at_least(self.minimum(claim, &ruled), &self.order.weighed(&ruled))
     }
 
-    /// The dues without minimums.
+    /// The sum of the dues without minimums.
     pub(crate) fn share_of(&self, terms: &Terms, claims: &[Claim]) -> Amount {
         let due = |claim: &Claim| terms.due(&self.order.weighed(&self.ruled(claim)));
         claims.iter().map(due).fold(Amount::ZERO, Amount::saturating_add)
@@ -349,7 +348,7 @@ impl Division {
         terms_of_band.all(|terms| terms == first).then_some(*first)
     }
 
-    /// The parent's equal share, if it had to share in this band.
+    /// The parent's equal share in this band, if the parent had less than all wants.
     fn equal_share(&self, band: i16) -> Option<f64> {
         match self.parent_terms_of(band) {
             Some(Terms::Share { equal, .. }) => Some(equal),
@@ -357,19 +356,19 @@ impl Division {
         }
     }
 
-    /// The sum of all wants as indexed. Claims of several clients are exact to the last digits only.
+    /// The sum of all wants as indexed. The wants of claims with several subclients are rounded.
     pub(crate) fn wanted(&self) -> Sum {
         self.index.totals().wants
     }
 
-    /// All claims in few slices of similar wants and the same priority, see [`slices`].
+    /// Merges all claims into few slices of similar wants and equal priority, see [`slices`].
     pub(crate) fn summarize(&self) -> Claims {
         self.priorities
             .as_ref()
             .map_or_else(|| slices::summarize(&self.index), |priorities| priorities.summarize(&self.index))
     }
 
-    /// All minimums, in the same way.
+    /// Merges all minimums in the same way.
     pub(crate) fn summarize_minimums(&self) -> Claims {
         let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::summarize(minimums));
         slices.into_iter().map(Claim::as_minimum).collect()
@@ -403,8 +402,8 @@ impl Division {
         }
     }
 
-    /// The capacity is less than the sum of all minimums: it goes to the bands from the top down, and each divides what
-    /// it gets.
+    /// The terms if the capacity is less than the sum of all minimums. The capacity goes to the bands from the top
+    /// down, and each band divides its part.
     fn terms_of_minimums(&self, minimums: &Index, band: i16) -> Terms {
         let (below, members, capacity) = self.left_for(minimums, band);
         let fits = members.wants <= capacity;
@@ -427,9 +426,9 @@ impl Division {
         (below, through.minus(below), (Sum::from(self.capacity) - above.wants).max(Sum::ZERO))
     }
 
-    /// The equal share, and the part of the wants beyond it that unused shares cover. Below a parent the share is that
-    /// of the whole tree, and the parent's lease covers both. If it does not cover the shares, or the minimums beyond
-    /// them, they are lowered.
+    /// The equal share, and the fraction of the wants beyond it that unused shares cover. Below a parent, the share is
+    /// that of the whole tree, and the parent's lease covers both. If the lease does not cover the shares, or the
+    /// minimums beyond them, they are lowered.
     fn share(&self, members: Members<'_>, minimums: Option<Members<'_>>, capacity: Sum) -> Terms {
         let Members { index, band, below, all } = members;
         let equal = self.equal_share(band).unwrap_or_else(|| capacity.get() / all.weight as f64);
@@ -463,9 +462,9 @@ fn level_of(members: Members<'_>, minimums: Option<Members<'_>>, capacity: Sum) 
     }
 }
 
-/// The level λ with Σ min(wants, λ·weight) = capacity, over the `members` of a band. Claims that want less per weight
-/// than λ come first in the index: walk down to where the next claim no longer fits, and share what is left among the
-/// weights from there on.
+/// The level λ with Σ min(wants, λ·weight) = capacity, over the `members` of a band. The index is sorted by wants per
+/// weight. The walk finds the first claim that wants more than λ, and divides the remaining capacity by the weights
+/// from there on.
 fn level(index: &Index, band: i16, below: Totals, members: Totals, capacity: Sum) -> Terms {
     let (start, end) = (ClaimKey::band_start(band), ClaimKey::band_end(band));
     let satisfied = index.prefix_where(|key, before| {

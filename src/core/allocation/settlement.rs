@@ -1,21 +1,21 @@
-//! Settlement: what can be given now. The same code for all algorithms; it knows nothing about fairness.
+//! Settlement: how much can be granted now. It is the same for all algorithms and knows nothing about fairness.
 //!
-//! Holders that are due less than they have shrink to their due. What is free, which is the capacity minus everything
-//! that may still be in use, is shared among those that are due more, never beyond their due. If several ask at once
-//! for more than is free, each gets the same part of what it lacks, so the order within a round does not matter.
+//! Holders that are due less than they have shrink to their dues. Free capacity is the capacity minus everything that
+//! may still be in use. It is shared among the holders that are due more than they have, never beyond their dues. If
+//! several holders lack more than is free, each gets the same fraction of what it lacks, so the order within a round
+//! does not matter.
 
 use crate::types::{Amount, Sum};
 
-/// The smallest grant. Doorman's Go limiter lets a call through every ⌊1000 / c⌋ ms, kept as nanoseconds in 64 bits.
-/// Below 10⁹ / 2⁶³ ≈ 1.08e-10 that overflows, and the timer never waits. This is ten times as much: one call in 31
-/// years.
+/// The smallest grant. Doorman's Go limiter allows one call every ⌊1000 / c⌋ ms, as nanoseconds in 64 bits. Below 10⁹ /
+/// 2⁶³ ≈ 1.08e-10 that overflows, and the timer never waits. The minimum is ten times as much: one call in 31 years.
 const DUST: f64 = 1e-9;
-/// The smallest grant as a part of the capacity, to a holder that is due more than twice as much. Less is a rounding
-/// error: each is at most 1.1e-16 of the capacity.
+/// The smallest grant relative to the capacity, for a holder that is due more than twice as much. Smaller grants are
+/// rounding errors, each at most 1.1e-16 of the capacity.
 const DUST_PART: f64 = 1e-12;
 
-/// The grant, or nothing if it is *dust*, which is of no use and may do harm. A grant of the whole due is not dust,
-/// however small.
+/// Returns the grant, or zero if the grant is *dust*: too small to use, and harmful to Doorman's limiter. A grant of
+/// the whole due is never dust.
 pub(crate) fn without_dust(grant: Amount, due: Amount, capacity: Amount) -> Amount {
     let left_over = grant.get() < due.get() / 2.0 && grant.get() < capacity.get() * DUST_PART;
     if left_over || grant.get() < DUST { Amount::ZERO } else { grant }
@@ -23,22 +23,19 @@ pub(crate) fn without_dust(grant: Amount, due: Amount, capacity: Amount) -> Amou
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Participant {
-    /// Its due.
     pub(crate) due: Amount,
     pub(crate) current: Amount,
     /// The amount that stays held even if it gets nothing, because its older leases may still be in use.
     pub(crate) retained: Amount,
 }
 
-/// Computes what each participant is granted. `free` is the capacity minus everything that is held, where participants
-/// count with what they retain.
+/// Computes the grant of each participant. `free` is the capacity minus the held amount, in which participants count
+/// with their retained amounts.
 ///
-/// A grant up to what is retained costs nothing, because that is held anyway. If more is held than the capacity, after
-/// a cut, a participant may only have what the others leave, or keep what it has: what is retained is not an
-/// entitlement.
+/// A grant up to the retained amount uses no free capacity. If more is held than the capacity, after a cut, a
+/// participant gets only what the others leave, or keeps what it has: the retained amount is not an entitlement.
 ///
-/// If units are `indivisible`, no part of one is granted, and what is free goes to the first participants that lack it.
-/// Shared in proportion it might be of no use to any of them.
+/// If units are `indivisible`, grants are whole, and free units go to the first participants that lack them.
 pub(crate) fn settle(free: Sum, participants: &[Participant], indivisible: bool, grants: &mut Vec<Amount>) {
     let lacking: Sum = participants.iter().map(Participant::lacks).collect();
     let part = if indivisible || lacking <= free { 1.0 } else { (free.get() / lacking.get()).clamp(0.0, 1.0) };
@@ -67,9 +64,9 @@ pub(crate) fn settle(free: Sum, participants: &[Participant], indivisible: bool,
     }
 }
 
-/// The same, one participant after the other: first those that go first, then the others, in order. From the others as
-/// much is withheld as is `owed` to participants that go first and do not take part now, or did not get all in this
-/// round. A grant of less than `least` would be of no use, and is left for the next.
+/// As [`settle`], but one participant after the other: those that go first, then the others, in order. `owed` to first
+/// participants outside this round, or still owed within it, is withheld from the others. A grant of less than `least`
+/// would be useless, and is left for the next participant.
 pub(crate) fn settle_in_turn(
     mut free: Sum,
     participants: &[Participant],

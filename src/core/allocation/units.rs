@@ -1,14 +1,14 @@
 //! Whole units: a holder that is due three tenths of a permit gets a whole one three times out of ten.
 //!
-//! Each due is rounded down, and the units that are left over rotate by request counting, as Apache's balancer
-//! distributes requests. In each rotation each holder is credited with the part of a unit that was cut off. The holders
-//! with the most credit get one unit more and pay for it with credit. So each holder has its due rounded down or up,
-//! the sum never exceeds the capacity, and in the long run each holder has had exactly what it was due.
+//! Each due is rounded down, and the left-over units rotate by request counting, the method of Apache's load balancer.
+//! In each rotation, each holder is credited with its fraction of a unit. The holders with the most credit get one unit
+//! each and pay for it with credit. So each holder has its due rounded down or up, the sum never exceeds the capacity,
+//! and the long-run average of each holder equals its due.
 //!
-//! A rotation lasts many refresh intervals, because a unit can pass on only after its holder has asked. When demand
-//! changes within a rotation, it is dealt again from the credits that it began with.
+//! A rotation lasts many refresh intervals, because a unit can move only after its holder has asked. If demand changes
+//! within a rotation, the units are dealt again from the credits at its start.
 //!
-//! Parts of a unit are counted in 2⁻²⁰. Each part is exact to a millionth, and nothing can drift.
+//! Fractions of a unit are integers in units of 2⁻²⁰, so they do not drift.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -19,28 +19,28 @@ pub(crate) const UNIT: i64 = 1 << 20;
 /// The credits of holders, and the current rotation.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
-    /// By slot of the ledger.
+    /// Indexed by ledger slot.
     credits: Vec<Credit>,
     /// The end of the current rotation; zero before the first.
     ends: Millis,
-    /// The version of the claims that it was dealt for.
+    /// The version of the claims at the last deal.
     dealt: Option<u64>,
     dealt_at: Millis,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Credit {
-    /// At the start of the current rotation, and at its end.
+    /// Credit at the start of the current rotation, and at its end.
     before: i64,
     after: i64,
 }
 
-/// A holder that is due more than its whole units.
+/// A holder whose due has a fractional part.
 #[derive(Debug)]
 pub(crate) struct UnitPart {
     pub(crate) slot: u32,
     pub(crate) id: Arc<str>,
-    /// The part of a unit that was cut off.
+    /// The fractional part of its due, in units of 2⁻²⁰.
     pub(crate) part: i64,
 }
 
@@ -57,7 +57,7 @@ impl Rotation {
         self.ends <= now || (self.dealt != Some(version) && self.dealt_at.plus(DEAL_PAUSE) <= now)
     }
 
-    /// Deals the units that are left over. Returns the holders that get one.
+    /// Deals the left-over units. Returns the holders that get one.
     pub(crate) fn deal(
         &mut self,
         now: Millis,
@@ -85,7 +85,7 @@ impl Rotation {
         winners.into_iter().map(|winner| parts[winner].slot).collect()
     }
 
-    /// Clears a slot: the next holder in it begins without credit or debt.
+    /// Clears a slot, so that the next holder in it starts without credit or debt.
     pub(crate) fn forget(&mut self, slot: u32) {
         if let Some(credit) = self.credits.get_mut(slot as usize) {
             *credit = Credit::default();
@@ -93,7 +93,7 @@ impl Rotation {
     }
 }
 
-/// Whole units of a due amount, and the part that is left.
+/// The whole units of a due, and the fractional part.
 fn apart(due: Amount) -> (f64, i64) {
     let whole = due.get().floor();
     match ((due.get() - whole) * UNIT as f64).round() as i64 {
@@ -102,7 +102,7 @@ fn apart(due: Amount) -> (f64, i64) {
     }
 }
 
-/// The part of a unit that is cut off.
+/// The fractional part of a due.
 pub(crate) fn part_of(due: Amount) -> i64 {
     apart(due).1
 }
@@ -113,18 +113,17 @@ pub(crate) fn whole(due: Amount, extra: bool) -> Amount {
     Amount::clamped(whole + if extra && part > 0 { 1.0 } else { 0.0 })
 }
 
-/// The number of units that are left over once each holder has its whole units. Rounding makes each part wrong by at
-/// most half of 2⁻²⁰.
+/// The number of left-over units. Rounding makes each fraction wrong by at most half of 2⁻²⁰.
 pub(crate) fn left_over(parts: &[UnitPart]) -> usize {
     let sum = parts.iter().map(|part| part.part).sum::<i64>() + parts.len() as i64;
     usize::try_from(sum / UNIT).unwrap_or_default()
 }
 
-/// One step of request counting: each holder is credited with its part of the `units`. Those with the most credit get
-/// one each and pay for it. Ties go to the first in `order`.
+/// One step of request counting. Each holder is credited with its share of the `units`. The holders with the most
+/// credit get one unit each and pay for it. Ties go to the first in `order`.
 ///
-/// If less than all parts together can be given, all are credited that much less. Equal parts are credited equally, to
-/// the bit: otherwise the order of equals would shift from step to step.
+/// If there are fewer units than the sum of the fractions, all credits are scaled down. Equal fractions get exactly
+/// equal credits; otherwise the order of ties would change from step to step.
 fn step(credits: &mut [i64], parts: &[i64], units: usize, unit: i64, order: &[usize]) -> Vec<usize> {
     let units = units.min(credits.len());
     let (sum, given) = (parts.iter().map(|part| i128::from(*part)).sum::<i128>(), units as i128 * i128::from(unit));

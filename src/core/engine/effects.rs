@@ -33,8 +33,8 @@ pub trait Environment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostMastership;
 
-/// Requests for a round, each with a ticket that its answer is sent back with. A batch is empty after the round, so one
-/// serves all resources of a thread and stays in the caches.
+/// Requests for a round, each with a ticket that returns with its answer. A batch is empty after a round, so one
+/// instance serves all resources of a thread and stays in the caches.
 pub struct Batch<T> {
     pub(super) requests: Vec<Request>,
     pub(super) tickets: Vec<T>,
@@ -54,8 +54,8 @@ impl<T> Batch<T> {
         self.tickets.push(ticket);
     }
 
-    /// Moves requests in, with their tickets in the same order. They are moved, not swapped: otherwise the buffers that
-    /// one busy resource needs would spread to all others.
+    /// Moves requests in, with their tickets in the same order. Swapping the buffers instead would spread the large
+    /// buffers of one busy resource to all others.
     pub fn append(&mut self, requests: &mut Vec<Request>, tickets: &mut Vec<T>) {
         debug_assert_eq!(requests.len(), tickets.len(), "each request has a ticket");
         self.requests.append(requests);
@@ -76,26 +76,25 @@ impl<T> Batch<T> {
     }
 }
 
-/// Everything that an input causes, in the order in which it is to be carried out.
+/// The effects of an input, in the order in which to carry them out.
 pub struct Effects<T> {
-    /// To be proposed to the quorum after all earlier changes. Then call
-    /// [`committed`](super::ResourceEngine::committed) with their number when they are stored, or
-    /// [`commit_lost`](super::ResourceEngine::commit_lost) if they are lost.
+    /// Propose these to the quorum after all earlier changes. Then call [`committed`](super::ResourceEngine::committed)
+    /// with their number, or [`commit_lost`](super::ResourceEngine::commit_lost).
     pub changes: Option<Changes>,
-    /// Notes of the pool for the quorum, with their number. No answer waits for them. Then call
+    /// Notes of the pool for the quorum, and their number. No answer waits for them. Then call
     /// [`notes_stored`](super::ResourceEngine::notes_stored) or [`notes_lost`](super::ResourceEngine::notes_lost).
     pub notes: Option<(u64, PoolNotes)>,
     pub replies: Vec<(T, Result<Answer, LostMastership>)>,
-    /// Hints for watched holders. [Unwatch](super::ResourceEngine::unwatch) a holder that cannot be reached any more.
+    /// Hints for watched holders. [Unwatch](super::ResourceEngine::unwatch) a holder that cannot be reached.
     pub hints: Vec<Hint>,
     pub pool_events: Vec<PoolEvent>,
     /// The uplink should report this resource to the parent now and [`summarize`](super::ResourceEngine::summarize) it.
     pub asks_parent: bool,
-    /// The pool has notes to write, and wants a turn with one of its next ticks.
+    /// The pool has notes to write and requests a turn with one of its next ticks.
     pub wants_note_turn: bool,
-    /// [Wake](super::ResourceEngine::wake) the engine at this time, besides earlier ones that it asked for.
+    /// [Wake](super::ResourceEngine::wake) the engine at this time, in addition to earlier requests.
     pub wake_at: Option<Millis>,
-    /// A load that was reported earlier does not fit the settings any more.
+    /// An earlier load report does not fit the current settings.
     pub bad_load: Option<LoadError>,
     /// This incarnation has ended and must not be used any more.
     pub ended: Option<Ended>,
@@ -106,7 +105,7 @@ pub struct Effects<T> {
 pub enum Ended {
     /// It has no holders. The quorum may forget its promises.
     Retired,
-    /// Its promises are not stored, or may not be, so none of its decisions since can count.
+    /// Its promises may not be stored, so none of its decisions since can count.
     CommitLost,
 }
 
@@ -128,7 +127,7 @@ impl<T> Default for Effects<T> {
 }
 
 impl<T> Effects<T> {
-    /// Whether all of them have been carried out.
+    /// Whether there are no effects.
     pub fn is_empty(&self) -> bool {
         self.changes.is_none()
             && self.notes.is_none()

@@ -1,8 +1,8 @@
-//! Notes of a pool that must survive its master.
+//! Writes the notes of a pool, which must survive its master.
 //!
-//! No answer waits for notes, only a resource that is about to retire. With a tick a pool that has notes to write asks
-//! for a turn, and when it gets one it writes as much as a turn allows. The caller grants turns, so the amount that all
-//! pools of a node write together is bounded. Notes that may be lost are written again.
+//! No answer waits for notes; only retirement does. On a tick, a pool with notes to write requests a turn. In its turn
+//! it writes up to a maximum. The caller grants turns, and so limits the amount that all pools of a node write
+//! together. Notes that may have been lost are written again.
 
 use crate::{pool::PoolNotes, resource::Resource, types::Millis};
 

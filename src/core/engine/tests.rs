@@ -153,10 +153,8 @@ fn answer_with_a_new_promise_waits_for_its_commit() {
     let effects = harness.asks("a", 10.0);
     let number = effects.changes.as_ref().expect("it is to be written").number;
     assert_eq!(answered(&effects), [0; 0], "not stored yet");
-    assert!(harness.engine.awaits_commit());
     let effects = harness.step(|engine, _, effects| engine.committed(number, effects));
     assert_eq!((answered(&effects), granted(&effects)), (vec![1], vec![10.0]));
-    assert!(!harness.engine.awaits_commit());
     assert_eq!(answered(&harness.releases("a")), [2], "a release promises nothing");
 }
 
@@ -169,7 +167,7 @@ fn rounds_continue_during_a_commit() {
     let effects = harness.step(|engine, _, effects| engine.committed(second, effects));
     assert_eq!(answered(&effects), [1, 2], "all up to a number are stored");
     let effects = harness.step(|engine, _, effects| engine.committed(second, effects));
-    assert!(effects.is_empty(), "told twice");
+    assert!(effects.is_empty(), "a repeated acknowledgement has no effect");
 }
 
 #[test]
@@ -201,8 +199,8 @@ fn visits_of_watched_holders_are_paced() {
     harness.asks("a", 100.0);
     harness.pass(50);
     let effects = harness.asks("b", 100.0);
-    assert_eq!(hinted(&effects), ["a"], "at once");
-    assert!(effects.wake_at.is_some(), "its hint may have to be repeated");
+    assert_eq!(hinted(&effects), ["a"], "hinted at once");
+    assert!(effects.wake_at.is_some(), "the hint may be repeated");
     harness.pass(49);
     let steps = [harness.asks("a", 100.0), harness.asks("c", 100.0), harness.releases("a")];
     assert!(steps.iter().all(|effects| effects.hints.is_empty()), "49 ms after the last visit");
@@ -303,7 +301,7 @@ fn requests_wait_for_the_supply_and_are_answered_together() {
     let effects = harness.asks("a", 60.0);
     assert!(answered(&effects).is_empty() && effects.asks_parent);
     let effects = harness.asks("b", 60.0);
-    assert!(answered(&effects).is_empty() && !effects.asks_parent, "it has asked");
+    assert!(answered(&effects).is_empty() && !effects.asks_parent, "the parent was asked already");
     let effects = harness.supplied_by(100.0, Terms::Level(50.0));
     assert_eq!((answered(&effects), granted(&effects)), (vec![1, 2], vec![50.0, 50.0]));
     assert_eq!(answered(&harness.asks("c", 1.0)), [3], "the parent has no more to lend");
@@ -312,13 +310,13 @@ fn requests_wait_for_the_supply_and_are_answered_together() {
 #[test]
 fn overdue_request_is_answered_without_supply() {
     let mut harness = child();
-    let at = harness.asks("a", 60.0).wake_at.expect("it will not wait for ever");
+    let at = harness.asks("a", 60.0).wake_at.expect("the wait is bounded");
     harness.pass(500);
     harness.asks("b", 60.0);
     harness.now = at;
     let effects = harness.wake();
     assert_eq!(effects.replies, [(1, Ok(Answer::NotYet))]);
-    assert_eq!(effects.wake_at, Some(at.plus(Millis(500))), "for the other");
+    assert_eq!(effects.wake_at, Some(at.plus(Millis(500))), "for the other request");
     assert_eq!(answered(&harness.supplied(100.0)), [2], "it is not answered again");
 }
 
@@ -347,7 +345,7 @@ fn new_client_waits_for_the_next_supply() {
     let mut harness = Harness::lent_out();
     let effects = harness.asks("b", 20.0);
     assert!(answered(&effects).is_empty() && effects.asks_parent);
-    assert!(answered(&harness.supplied(8.0)).is_empty(), "this answers what the parent was told before");
+    assert!(answered(&harness.supplied(8.0)).is_empty(), "this supply answers an earlier report");
     harness.summarizes();
     let effects = harness.supplied(28.0);
     assert_eq!((answered(&effects), granted(&effects)), (vec![2], vec![20.0]));
@@ -357,7 +355,7 @@ fn new_client_waits_for_the_next_supply() {
 fn small_new_demand_is_reported_at_once() {
     let mut harness = Harness::lent_out();
     let effects = harness.asks("b", 0.01);
-    assert!(answered(&effects).is_empty() && effects.asks_parent, "it is less than what is told at once otherwise");
+    assert!(answered(&effects).is_empty() && effects.asks_parent, "smaller changes usually wait for the next refresh");
 }
 
 #[test]
@@ -366,7 +364,7 @@ fn after_a_vain_wait_no_request_waits() {
     harness.asks("b", 20.0);
     harness.pass(1000);
     let effects = harness.wake();
-    assert_eq!((answered(&effects), granted(&effects)), (vec![2], vec![0.0]), "what there is");
+    assert_eq!((answered(&effects), granted(&effects)), (vec![2], vec![0.0]), "decided from the current supply");
     assert_eq!(granted(&harness.asks("c", 20.0)), [0.0]);
     harness.summarizes();
     harness.supplied(8.0);

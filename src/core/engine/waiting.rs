@@ -1,13 +1,13 @@
-//! Requests that wait for a supply, at a node with a parent; and when the parent should be told.
+//! Requests that wait for a supply at a node with a parent.
 //!
-//! If a request comes before the parent has lent anything, the core notes what it wants, so that the parent can be
-//! told, and the answer waits for the supply, which usually takes one round trip. After a second it is answered "not
-//! yet", and the holder keeps what it has.
+//! Before the first supply, the core records the wants of a request, so that the report to the parent contains them,
+//! and the answer waits for the supply, which usually takes one round trip. After a second the request is answered "not
+//! yet", and its holder keeps its lease.
 //!
-//! Later a request waits if its holder has nothing yet or is a child node, and the parent may lend more once it knows
-//! of it ([`Resource::short`](crate::resource::Resource::short)). It waits for the first supply that follows a report
-//! made since, but at most a second. Then it is decided with what there is. After one such wait in vain no request
-//! waits until the parent has answered again.
+//! Later, a request waits if its holder is new or a child node, and the parent may lend more once it knows of it
+//! ([`Resource::short`](crate::resource::Resource::short)). It waits up to a second for the first supply that answers a
+//! later report. Then it is decided from the current supply. After one such wait in vain, no request waits until the
+//! parent has answered again.
 
 use std::collections::VecDeque;
 
@@ -16,18 +16,18 @@ use crate::{policy::settings::Settings, resource::Request, types::Millis};
 /// The maximum time that a request waits for a supply. Clients ask again in a second anyway.
 pub(super) const MAX_WAIT: Millis = Millis::from_secs(1);
 
-/// What came before an incarnation that does not know all leases. It determines the end of learning mode, which is not
-/// known before the first supply, because the parent says how long leases are.
+/// The predecessor of an incarnation that does not know all leases. It determines the end of learning mode, which is
+/// unknown before the first supply, because the parent sends the lease length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Predecessor {
-    /// A new master, which began then: learns as long as the settings say.
+    /// A new master that began then. It learns as long as configured.
     NewMaster(Millis),
-    /// An incarnation that was rebuilt then: learns until all leases given before have ended.
+    /// An incarnation that was rebuilt then. It learns until all leases granted before have ended.
     Rebuilt(Millis),
 }
 
 impl Predecessor {
-    /// The end of learning mode by these settings.
+    /// The end of learning mode under these settings.
     pub fn learning_until(self, settings: &Settings) -> Millis {
         match self {
             Predecessor::NewMaster(since) => settings.learning_until(since),
@@ -40,10 +40,10 @@ pub(super) struct WaitingForSupply<T> {
     /// Present if not all earlier promises are known.
     predecessor: Option<Predecessor>,
     since: Millis,
-    /// The uplink was asked for a report of this resource and has not sent one since.
+    /// Whether the uplink was asked for a report of this resource and has not sent one since.
     pub(super) has_asked: bool,
     pub(super) reports: u64,
-    /// A request has waited in vain, and the parent has lent nothing since.
+    /// Whether a request has waited in vain since the last supply.
     pub(super) gave_up: bool,
     /// In the order of arrival.
     pub(super) requests: VecDeque<WaitingRequest<T>>,
@@ -51,7 +51,7 @@ pub(super) struct WaitingForSupply<T> {
 
 pub(super) struct WaitingRequest<T> {
     pub(super) until: Millis,
-    /// It waits for a supply that follows a later report than this.
+    /// The request waits for a supply that answers a later report than this.
     pub(super) after: u64,
     pub(super) request: Request,
     pub(super) ticket: T,
@@ -62,8 +62,8 @@ impl<T> WaitingForSupply<T> {
         WaitingForSupply { predecessor, since, has_asked: false, reports: 0, gave_up: false, requests: VecDeque::new() }
     }
 
-    /// Takes out the requests that a supply answers: those that were reported to the parent. The first supply answers
-    /// all.
+    /// Takes out the requests that a supply answers: those in the report that it answers; all, if it is the first
+    /// supply.
     pub(super) fn answered_by_supply(&mut self, is_first: bool) -> VecDeque<WaitingRequest<T>> {
         let reports = self.reports;
         let (answered, rest) = self.requests.drain(..).partition(|waiting| is_first || waiting.after < reports);

@@ -1,15 +1,15 @@
-//! Applies what a request says about the leases that its holder has: rules 1, 2 and E3 to E12 of
-//! src/core/lease-protocol.md. It counts even if the request is ignored afterwards.
+//! Applies a request's statement about the leases of its holder: rules 1, 2 and E3 to E12 of
+//! src/core/lease-protocol.md. The statement counts even if the request is then ignored.
 //!
 //! A request shows one of these:
 //!
-//! - A token of this master: it *confirms* that lease, and older ones are dropped (rules 1 and E7).
-//! - A token of an earlier master: it *claims* that lease from the inherited ones (rules E3 to E6). This also works for
-//!   a lease that ended while there was no master (rule E12).
-//! - A lease without a token, from a holder that drops unknown fields. Leases of this master and of earlier ones look
-//!   alike then. The holder may claim the amount that it shows, but confirms nothing until it shows a lease that only
-//!   this master can have given (rule E10).
-//! - No lease. If the holder has claimed an amount before, the rest of its leases is unknown, and it is left out of the
+//! - A token of this master. It *confirms* that lease and drops older ones (rules 1 and E7).
+//! - A token of an earlier master. It *claims* that lease from the inherited ones (rules E3 to E6), even if the lease
+//!   ended while there was no master (rule E12).
+//! - A lease without a token, from a holder that drops unknown fields. Leases of this master and of earlier ones then
+//!   look alike. The holder may claim the amount that it shows, but confirms nothing until it shows a lease that only
+//!   this master can have granted (rule E10).
+//! - No lease. If the holder has claimed an amount before, its other leases are unknown, and it is left out of the
 //!   answer (rules E5 and E11).
 
 use crate::{
@@ -60,7 +60,7 @@ pub(crate) struct LeaseConditions {
 pub(crate) struct Entitlement {
     /// The amount that the holder may keep even if nothing is free.
     pub(crate) keep: Amount,
-    /// The most that the holder may be given.
+    /// The maximum grant.
     pub(crate) most: Amount,
     /// The inherited lease that the holder claims, at most `keep`. Learning mode restores it.
     pub(crate) restores: Amount,
@@ -76,7 +76,7 @@ impl Entitlement {
     }
 }
 
-/// Whether a request is left out of the answer. Then its holder keeps the lease that it has.
+/// Whether a request is left out of the answer, so that its holder keeps its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeftOut {
     Never,

@@ -1,39 +1,38 @@
-//! What must survive a master. For every resource this is a *total*, the most that all its holders may be using
-//! together; a *horizon*, after which none of those leases is in use; and a summary of the wants.
+//! The state that must survive a master. For every resource it is a *total*, the maximum that all holders together may
+//! be using; a *horizon*, after which none of those leases is in use; and a summary of the wants.
 //!
-//! A master proposes [`Changes`] of these, its peers store them ([`Promises`]), and the next master starts from them
-//! ([`Inherited`]) and serves at once. It needs no list of holders: each holder says with its next request which lease
-//! it has, and claims it from the total. A total may be too high and a horizon too late: then the next master gives too
-//! little for a while. Neither is ever too low or too early.
+//! A master proposes [`Changes`], its peers store them ([`Promises`]), and the next master starts from them
+//! ([`Inherited`]) and serves at once. It needs no list of holders: each holder names its lease in its next request,
+//! and claims it from the total. A total may be too high and a horizon too late; then the next master grants too little
+//! for a while. Neither is ever too low or too early.
 //!
-//! The total contains leases that ended while there was no master, too. `high_water_mark` is the first lease for which
-//! this is so. Holders of these leases get their part back and need not wait for the horizon. It may be too high, never
-//! too low.
+//! The total also contains leases that expired while there was no master. `high_water_mark` is the first such lease.
+//! The holders of these leases get them back and need not wait for the horizon. The mark may be too high, never too
+//! low.
 //!
-//! A horizon is a moment on the clock of the cluster ([`ClusterClock`]), which the log keeps. So machines need not
-//! agree on the time, and a change of master does not restart the clock. Leases that a master inherited itself, and
-//! nobody has claimed, end before the leases that it gives. The log has their amount ([`Part`]), so that the
-//! successor can tell them apart.
+//! A horizon is a moment on the cluster clock ([`ClusterClock`]), which the log keeps. So machines need not agree on
+//! the time, and a change of master does not restart the clock. Unclaimed leases that a master has inherited itself end
+//! before the leases that it grants. The log has their amount ([`Part`]), so that the successor can distinguish them.
 //!
-//! Not here: how changes reach peers and in which order (the log of the quorum), and how a record is stored.
+//! The log of the quorum delivers changes in order; the server stores records.
 
 #[cfg(test)]
 mod tests;
 
 use crate::types::{Amount, Claims, ClusterClock, ClusterTime, Epoch, Millis, Sum, Token, certain_end};
 
-/// The maximum number of parts of a resource. Beyond it the two with the closest ends become one.
+/// Maximum number of parts of a resource. Beyond it, the two parts with the closest ends are merged.
 const MAX_PARTS: usize = 8;
 
-/// A part of a total that ends before the rest: what earlier masters promised and nobody has claimed yet.
+/// A part of a total that ends before the rest: unclaimed leases of earlier masters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Part {
-    /// The end of the last of its leases.
+    /// The latest end of its leases.
     pub until: ClusterTime,
-    /// All of them have tokens below this one.
+    /// An upper bound of the tokens of its leases.
     pub before: Token,
-    /// A lower bound.
+    /// A lower bound of the amount.
     pub amount: Amount,
 }
 
@@ -41,22 +40,22 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Changes {
-    /// The epoch of the resource that promises.
     pub epoch: Epoch,
     /// 1, 2, … within the epoch.
     pub number: u64,
-    /// All that may be in use, leases of earlier epochs included.
+    /// The maximum amount in use, including leases of earlier epochs.
     pub total: Amount,
-    /// No lease is in use after this moment. It only moves forward: a horizon before the last one changes nothing.
+    /// The moment after which no lease is in use. It only moves forward: an earlier horizon than the last one changes
+    /// nothing.
     pub horizon: Option<ClusterTime>,
-    /// The maximum length of leases given under these changes. Absent: unknown.
+    /// Maximum length of leases under these changes; absent if unknown.
     pub lease: Option<Millis>,
-    /// Leases from this one on are in the total even if they have ended. Absent: only those that are in force. Of an
-    /// earlier epoch: stays as it is.
+    /// Leases from this one on are in the total even if they have expired; absent: only live leases are. A mark of an
+    /// earlier epoch changes nothing.
     pub high_water_mark: Option<Token>,
     /// The wants of the holders, in slices of similar wants. `None` if they have hardly changed.
     pub wants: Option<Claims>,
-    /// The parts of the total that end before the horizon, in the order of their ends. They replace the parts before.
+    /// The parts of the total that end before the horizon, in the order of their ends. They replace the earlier parts.
     pub parts: Vec<Part>,
 }
 
@@ -70,16 +69,16 @@ impl Changes {
 /// The state from which a new incarnation of a resource starts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inherited {
-    /// All leases of earlier incarnations that may be in use.
+    /// The maximum amount of leases of earlier incarnations in use.
     pub total: Amount,
     /// The wants of its holders.
     pub wants: Claims,
-    /// The newest epoch that promised anything. The tokens of the new incarnation must be above all of that epoch, so
-    /// its own epoch must be at least [`Inherited::EPOCHS_APART`] more.
+    /// The newest epoch in the promises. The new incarnation's epoch must be higher by at least
+    /// [`Inherited::EPOCHS_APART`], so that its tokens are above all earlier ones.
     pub newest: Option<Epoch>,
-    /// When the last lease of earlier incarnations ends.
+    /// The latest end of leases of earlier incarnations.
     pub until: Millis,
-    /// Leases from this one on are in the total even if they have ended.
+    /// Leases from this one on are in the total even if they have expired.
     pub high_water_mark: Option<Token>,
     /// The parts of the total that end sooner, in the order of their ends, including those that are over.
     pub parts: Vec<Part>,
@@ -92,18 +91,18 @@ impl Inherited {
     pub const EPOCHS_APART: u64 = 1 << 22;
 }
 
-/// Why changes were not applied. The promises are unchanged then.
+/// Why changes were rejected. The promises are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Refused {
     #[error("promises of epoch {} come too late, epoch {} has promised since", got.0, newest.0)]
     OlderEpoch {
-        /// The newest epoch that has promised anything.
+        /// The newest epoch in the promises.
         newest: Epoch,
         got: Epoch,
     },
-    /// Changes are applied in order. If the number is later, changes are missing, and the promises cannot be relied on
-    /// without them. If it is earlier, the changes were applied already.
+    /// If the number is too high, changes are missing, and the promises are unreliable without them. If it is too low,
+    /// the changes were applied already.
     #[error("change {got} of epoch {} is out of order, {expected} would be next", epoch.0)]
     Gap { epoch: Epoch, expected: u64, got: u64 },
 }
@@ -116,7 +115,7 @@ pub struct Promises {
     total: Amount,
     wants: Claims,
     until: ClusterTime,
-    /// The maximum lease length of the newest changes; and that of changes before, with the moment until which those
+    /// The maximum lease length under the newest changes; the maximum before that, and the moment until which those
     /// leases may be in use.
     lease: Millis,
     lease_before: (Millis, ClusterTime),
@@ -128,7 +127,7 @@ pub struct Promises {
 const UNKNOWN: Millis = Millis(u64::MAX);
 
 impl Promises {
-    /// Checks that changes of this epoch and number come next.
+    /// Checks that changes of this epoch and number are next in order.
     pub fn follows(newest: Option<(Epoch, u64)>, epoch: Epoch, number: u64) -> Result<(), Refused> {
         let expected = match newest {
             Some((newest, _)) if epoch < newest => return Err(Refused::OlderEpoch { newest, got: epoch }),
@@ -138,7 +137,7 @@ impl Promises {
         if number == expected { Ok(()) } else { Err(Refused::Gap { epoch, expected, got: number }) }
     }
 
-    /// Applies changes, all or none. `stored`: the moment in the log.
+    /// Applies all of the changes or none. `stored` is the cluster time in the log.
     pub fn apply(&mut self, changes: &Changes, stored: ClusterTime) -> Result<(), Refused> {
         Promises::follows(self.newest, changes.epoch, changes.number)?;
         self.take(changes, stored);
@@ -163,9 +162,9 @@ impl Promises {
         self.parts.clone_from(&changes.parts);
     }
 
-    /// What a new incarnation of the resource starts from, if earlier ones have given nothing since `since`. Their last
-    /// lease ends with the horizon, or when the longest lease given before `since` ends, if that is sooner. `now` and
-    /// `since` are on the clock of this master.
+    /// The initial state of a new incarnation, if earlier ones have granted nothing since `since`. The last lease ends
+    /// with the horizon, or when the longest lease granted before `since` ends, if that is sooner. `now` and `since`
+    /// are on the clock of this master.
     pub fn inherited(&self, clock: ClusterClock, now: Millis, since: Millis) -> Inherited {
         let newest = self.newest.map(|(epoch, _)| epoch);
         let Some(until) = self.believed_until(clock, now, since) else {
@@ -176,13 +175,13 @@ impl Promises {
         Inherited { total, wants, newest, until, high_water_mark, parts, clock }
     }
 
-    /// Until when some of the total may be in use, if nothing was given since `since`.
+    /// Until when some of the total may be in use, if nothing was granted since `since`.
     pub fn believed_until(&self, clock: ClusterClock, now: Millis, since: Millis) -> Option<Millis> {
         let until = certain_end(since, self.longest(clock.at(now))).min(clock.local(self.until));
         (now < until).then_some(until)
     }
 
-    /// The newest epoch that has promised anything, and the number of its last change.
+    /// The newest epoch, and the number of its last change.
     pub fn newest(&self) -> Option<(Epoch, u64)> {
         self.newest
     }
@@ -205,11 +204,11 @@ impl Promises {
         if at < until { self.lease.max(before) } else { self.lease }
     }
 
-    /// Everything, for a snapshot, as one change. `stored`: the moment in the log.
+    /// The whole state as one change, for a snapshot. `stored` is the cluster time in the log.
     pub fn record(&self, stored: ClusterTime) -> Changes {
         let (epoch, number) = self.newest.unwrap_or((Epoch(0), 0));
         let lease = Some(self.longest(stored)).filter(|longest| *longest < UNKNOWN);
-        // One of an earlier epoch cannot be expressed there.
+        // A mark of an earlier epoch cannot be expressed in changes of this one.
         let high_water_mark = self.high_water_mark.filter(|high_water_mark| *high_water_mark >= Token::first(epoch));
         let (total, horizon, wants) = (self.total, Some(self.until), Some(self.wants.clone()));
         Changes { epoch, number, total, horizon, lease, high_water_mark, wants, parts: self.parts.clone() }
@@ -228,7 +227,7 @@ pub(crate) fn total_at(total: Amount, parts: &[Part], moment: ClusterTime) -> Am
     if over == Sum::ZERO { total } else { (Sum::from(total) - over).ceil() }
 }
 
-/// Bounds the number of parts. A part may end later than it has to, which is safe.
+/// Limits the number of parts. A merged part may end later than necessary, which is safe.
 pub(crate) fn merge_parts(parts: &mut Vec<Part>) {
     while parts.len() > MAX_PARTS {
         let gap = |place: &usize| parts[place + 1].until.since(parts[*place].until);

@@ -1,20 +1,20 @@
-//! What a master proposes to the quorum about the leases of one resource: when its total rises and falls, and when its
-//! horizon moves on (rule E1).
+//! The proposals of a master to the quorum about the leases of one resource: when its total rises and falls, and when
+//! its horizon moves (rule E1, see [`crate::lease`]).
 //!
 //! The total must rise before more may be in use than the quorum knows. It is raised in advance, to somewhat more than
-//! is held or wanted. So it rises a few times while a resource fills, and never again once it covers the whole
-//! capacity. It falls only together with a horizon. The *room* between what is held and the total follows from how much
-//! the held amount has changed since the last horizon. The next master cannot give that room to anyone before its
-//! horizon, so it should be small.
+//! is held or wanted. So it rises a few times while a resource fills, and no more once it covers the whole capacity. It
+//! falls only together with a horizon. The *room* is the difference between the total and the held amount. The next
+//! master cannot grant the room to anyone before its horizon, so it should be small; it is proportional to the changes
+//! of the held amount since the last horizon.
 //!
-//! A horizon is proposed once in half a lease length, and an eighth of a lease length before it is needed. So in a
-//! steady state no answer waits for the log.
+//! A horizon is proposed every half lease length, an eighth of a lease length before it is needed. So in a steady state
+//! no answer waits for the log.
 //!
-//! `high_water_mark` moves on with each horizon, to the first lease given since the one before it was proposed. Leases of
-//! the last half lease length are above it, and so is every lease whose holder keeps to its refresh interval. If a
-//! lease above it ends anyway, `high_water_mark` rises above that lease before anything else is given (rule E12).
+//! With each horizon, `high_water_mark` moves to the first lease granted since the previous horizon was proposed.
+//! Leases of the last half lease length are above it, and so is every lease whose holder refreshes on time. If a lease
+//! above it expires anyway, `high_water_mark` rises above that lease before anything else is granted (rule E12).
 //!
-//! While there are inherited leases, the quorum stores their parts, too ([`StoredParts`]).
+//! While there are inherited leases, the quorum also stores their parts ([`StoredParts`]).
 
 mod stored_parts;
 
@@ -27,15 +27,14 @@ use crate::{
 };
 use stored_parts::StoredParts;
 
-/// The room in a total, as a part of the capacity, so that few changes fill a resource. If holders share no capacity:
-/// as a part of what is held or wanted.
+/// The initial room in a total, as a fraction of the capacity, so that a resource fills with few changes. If holders
+/// share no capacity, it is a fraction of the held or wanted amount.
 const ROOM: f64 = 1.0 / 8.0;
-/// The least room. With less, each newcomer would wait for the log.
+/// Minimum room. With less, each newcomer would wait for the log.
 const MIN_ROOM: f64 = 1.0 / 64.0;
-/// The room as a multiple of how much the held amount has changed since the last horizon.
+/// The room as a multiple of the change of the held amount since the last horizon.
 const HEADWAY: f64 = 1.5;
-/// The total is raised again when this part of its room is left, which is enough for what is granted until the change
-/// is stored.
+/// The total is raised when this fraction of its room is left. That covers grants until the change is stored.
 const RAISE_BELOW: f64 = 1.0 / 8.0;
 
 /// Changes to propose, and what waits for them.
@@ -43,8 +42,8 @@ const RAISE_BELOW: f64 = 1.0 / 8.0;
 pub(crate) struct Proposal {
     /// To be proposed after all earlier changes.
     pub changes: Option<Changes>,
-    /// The leases given since the last call may be sent once the changes of this number are acknowledged; at once if
-    /// absent.
+    /// The leases granted since the last call must wait until changes up to this number are acknowledged; absent: no
+    /// wait.
     pub awaits: Option<u64>,
 }
 
@@ -55,10 +54,10 @@ pub struct PromiseReport {
     pub unclaimed: Amount,
     /// When the last lease of earlier masters ends.
     pub inherited_until: Millis,
-    /// When the unclaimed amount has ended, except for the room that masters leave in a total.
+    /// When the unclaimed amount has ended, apart from the room that masters leave in a total.
     pub unclaimed_until: Millis,
     pub horizon: Millis,
-    /// The number of changes that were not acknowledged yet.
+    /// The number of changes that are not acknowledged yet.
     pub under_way: u64,
 }
 
@@ -77,31 +76,31 @@ pub(super) struct Proposer {
     epoch: Epoch,
     clock: ClusterClock,
     inherited_until: Millis,
-    /// The numbers of the last changes that were proposed, and of the last that are known to be stored.
+    /// The numbers of the last proposed change, and of the last change known to be stored.
     taken: u64,
     acknowledged: u64,
     stored: Bound,
-    /// The bounds that were proposed and not acknowledged.
+    /// Proposed bounds that are not acknowledged yet.
     under_way: VecDeque<(u64, Bound)>,
-    /// The latest end of the leases given since the last call of [`take`](Self::take).
+    /// The latest end of leases granted since the last call of [`take`](Self::take).
     latest_end: Millis,
-    /// The first lease given since a horizon was last proposed. Before that, the inherited `high_water_mark`.
+    /// The first lease granted since the last proposed horizon; before that, the inherited `high_water_mark`.
     next_mark: Token,
     /// The sum of the wants that were last proposed.
     proposed_wants: Sum,
-    /// While no more than this is held, the newest total suffices.
+    /// The newest total suffices while no more than this is held.
     covered_up_to: Sum,
     /// The minimum and the maximum held amount since the last proposed horizon. Absent before the first.
     held_range: Option<(Sum, Sum)>,
     stored_parts: StoredParts,
 }
 
-/// A bound on the leases that are in use: their total, their latest end and their maximum length. Leases from
-/// `high_water_mark` on are in the total even if they have ended.
+/// A bound on the leases in use: their total, their latest end and their maximum length. Leases from `high_water_mark`
+/// on are in the total even if they have expired.
 #[derive(Debug, Clone)]
 struct Bound {
     total: Amount,
-    /// The part of the total that was free when it was proposed.
+    /// The part of the total that was free at the time of the proposal.
     room: Amount,
     until: Millis,
     lease: Millis,
@@ -119,19 +118,18 @@ impl Bound {
             && stored_parts::are_left(&self.parts, &round.parts)
     }
 
-    /// Whether the capacity of leases that have ended may be given to others.
+    /// Whether the capacity of expired leases may be granted to others.
     fn is_above(&self, lapsed: Option<Token>) -> bool {
         Some(self.high_water_mark) > lapsed || planted::is(Fault::HighWaterMarkStays)
     }
 
-    /// Whether leases were given that end at `latest_end` at the latest, and this bound does not cover that, or soon will
-    /// not.
+    /// Whether leases that end at `latest_end` are not covered by this bound, or soon will not be.
     fn needs_horizon(&self, latest_end: Millis, lease: Millis, now: Millis) -> bool {
         latest_end > now && (self.until < ahead_of(latest_end, lease) || self.lease < lease)
     }
 }
 
-/// A horizon moves on if it is earlier than this.
+/// The horizon moves when it is earlier than this.
 fn ahead_of(end: Millis, lease: Millis) -> Millis {
     end.plus(Millis(lease.0 / 8))
 }
@@ -139,9 +137,9 @@ fn ahead_of(end: Millis, lease: Millis) -> Millis {
 /// The state of a resource at the end of a round.
 #[derive(Debug)]
 pub(super) struct RoundState {
-    /// The amount that may be in use, inherited leases included.
+    /// The amount that may be in use, including inherited leases.
     pub(super) held: Sum,
-    /// The part of it that no holder has claimed.
+    /// The part of `held` that no holder has claimed.
     pub(super) unclaimed: Amount,
     pub(super) wants: Sum,
     /// Absent if holders share no capacity.
@@ -157,12 +155,12 @@ pub(super) struct RoundState {
 }
 
 impl RoundState {
-    /// No lower than `high_water_mark`, and above every lease that has ended.
+    /// At least `high_water_mark`, and above every expired lease.
     fn raised(&self, high_water_mark: Token) -> Token {
         self.lapsed.map_or(high_water_mark, |lapsed| high_water_mark.max(lapsed.next()))
     }
 
-    /// Up to this amount may be held before the total must be looked at again: most of its room.
+    /// The held amount up to which the total suffices: most of its room.
     fn covered_up_to(&self, total: Amount) -> Sum {
         if self.capacity.is_some_and(|capacity| capacity <= total) {
             return total.into();
@@ -171,9 +169,9 @@ impl RoundState {
         Amount::clamped(held + (total.get() - held) * (1.0 - RAISE_BELOW)).min(total).into()
     }
 
-    /// The total to propose: what is held or wanted and some room, but no more than half of what is free, so that the
-    /// next master has the rest for new holders at once. `changed`: by how much the held amount has changed of late, if
-    /// that is known.
+    /// The total to propose: the held or wanted amount plus room, but at most half of the free capacity, so that the
+    /// next master can grant the rest to new holders at once. `changed`: the recent change of the held amount, if
+    /// known.
     fn total(&self, changed: Option<f64>) -> Amount {
         let needed = self.held.max(self.wants).get();
         let whole = self.capacity.map_or(needed, Amount::get);
@@ -181,7 +179,7 @@ impl RoundState {
         let room = changed.map_or(most, |changed| (changed * HEADWAY).clamp(least, most));
         let Some(capacity) = self.capacity else { return Amount::clamped(needed + room).max(self.held.ceil()) };
         let free = (capacity.get() - needed).max(0.0);
-        // The unclaimed amount is room already. If more were added, a few masters in a row would promise the whole
+        // The unclaimed amount already acts as room. If more were added, a few masters in a row would promise the whole
         // capacity.
         let room = (room - self.unclaimed.get()).max(least);
         let total = Amount::clamped(needed + room.min(free / 2.0));
@@ -201,7 +199,7 @@ impl Proposer {
             inherited_until: until,
             taken: 0,
             acknowledged: 0,
-            // No lease is covered before this epoch has a horizon, because the quorum knows nothing of its tokens.
+            // No lease is covered before the first horizon of this epoch, because the quorum knows none of its tokens.
             stored: Bound {
                 total,
                 room: Amount::ZERO,
@@ -243,8 +241,7 @@ impl Proposer {
         }
     }
 
-    /// The changes to propose, and the changes that answers since the last call wait for. In most rounds there are
-    /// neither.
+    /// The changes to propose, and the number that answers since the last call wait for. Most rounds have neither.
     pub(super) fn take(&mut self, mut round: RoundState, wants: impl FnOnce() -> Claims) -> Proposal {
         let (held, lease, now) = (round.held, round.lease, round.now);
         let moment = self.clock.at(now);
@@ -261,7 +258,7 @@ impl Proposer {
             return Proposal::default();
         }
         let latest_end = std::mem::take(&mut self.latest_end);
-        // If holders share no capacity, more may be held than an amount can express.
+        // If holders share no capacity, the held amount may exceed the range of an amount.
         round.held = held.min(Amount::MAX.into());
         let changes = self.next(&round, latest_end, moment).map(|(bound, moves_on)| {
             self.taken += 1;
@@ -281,7 +278,7 @@ impl Proposer {
         Proposal { changes, awaits: if latest_end > now { self.awaited(&round, latest_end, moment) } else { None } }
     }
 
-    /// The bound to propose now, if any, and whether its horizon moves on.
+    /// The bound to propose now, if any, and whether its horizon moves.
     fn next(&mut self, round: &RoundState, latest_end: Millis, moment: ClusterTime) -> Option<(Bound, bool)> {
         let (newest, now) = (self.newest().clone(), round.now);
         let (lease, held) = (round.lease, round.held);
@@ -318,8 +315,7 @@ impl Proposer {
         self.under_way.back().map_or(&self.stored, |(_, bound)| bound)
     }
 
-    /// The number of the changes that must be stored before leases may be sent: from these on, no later change that is
-    /// under way takes back what covers them.
+    /// The number that must be stored before leases may be sent. No later pending change withdraws what covers them.
     fn awaited(&self, round: &RoundState, end: Millis, moment: ClusterTime) -> Option<u64> {
         let covers = |bound: &Bound| bound.covers(round, end, moment);
         if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {

@@ -1,8 +1,7 @@
-//! Who may do what: rules over identities, as a configuration writes them under `access:`.
+//! Access control: rules that grant actions to identities, from the `access:` section of the configuration.
 //!
-//! Rules add up: what one of them allows is allowed, and what none of them allows is denied; their order means nothing.
-//! A decision depends on the policy, the identity and what is asked for alone. How an identity is proved, and which
-//! call asks for what, is the server's matter.
+//! Rules only add permissions: a request is allowed if any rule allows it, and denied otherwise. The order of rules is
+//! irrelevant. The server authenticates identities, and maps calls to actions.
 
 mod identity;
 mod pattern;
@@ -21,7 +20,6 @@ pub use self::{
     permissions::{Decision, Permissions},
 };
 
-/// Something that a rule lets an identity do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Ask for capacity as a client, release it, and listen for hints.
@@ -36,7 +34,7 @@ pub enum Action {
     Pools,
     /// Add and remove peers.
     Peers,
-    /// Say what a resource can serve, instead of what its template says.
+    /// Override the capacity of a resource.
     Override,
 }
 
@@ -60,7 +58,7 @@ impl Action {
         Action::ALL.into_iter().find(|action| action.name() == name)
     }
 
-    /// As whom a holder of this kind asks.
+    /// The action of a holder that asks for capacity.
     pub fn of(kind: HolderKind) -> Action {
         match kind {
             HolderKind::Client => Action::Ask,
@@ -68,12 +66,12 @@ impl Action {
         }
     }
 
-    /// Whether it is done to resources, so that a rule may name some.
+    /// Whether rules can restrict the action to certain resources.
     pub fn is_of_resources(self) -> bool {
         !matches!(self, Action::Configure | Action::Peers)
     }
 
-    /// Whether it is done under the name of a client or child node.
+    /// Whether the action is performed under the name of a client or child node.
     pub fn is_of_holders(self) -> bool {
         matches!(self, Action::Ask | Action::Lend)
     }
@@ -121,17 +119,17 @@ pub struct Rule {
     pub who: Vec<Pattern>,
     pub may: Actions,
     pub resources: Vec<Pattern>,
-    /// The client ids under which they may ask.
+    /// The client ids that the identity may use.
     pub clients: Vec<Pattern>,
-    /// As which child nodes.
+    /// The child node ids that the identity may use.
     pub nodes: Vec<Pattern>,
-    /// The highest priority they may claim, as clients or for those of a child node.
+    /// The highest priority in requests of its clients and child nodes; absent: no limit.
     pub max_priority: Option<i16>,
 }
 
 impl Rule {
-    /// Whether the rule is for this identity. A lone `*` is every one that is known: no caller without an identity gets
-    /// more than what rules say of `anonymous`.
+    /// Whether the rule applies to this identity. A lone `*` matches every authenticated identity. A caller without an
+    /// identity matches only `anonymous`, so it never gets permissions by accident.
     pub fn is_for(&self, identity: &Identity) -> bool {
         let is_meant = |pattern: &Pattern| match identity {
             Identity::Anonymous => pattern.text() == identity.text(),
@@ -142,7 +140,7 @@ impl Rule {
     }
 }
 
-/// A request for permission. A field that is `None` is not checked: the answer is whether any value would be allowed.
+/// A request for permission. A `None` field is not checked: the request is allowed if any value of that field would be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessRequest<'a> {
     pub action: Action,
@@ -162,7 +160,7 @@ impl<'a> AccessRequest<'a> {
 }
 
 impl fmt::Display for AccessRequest<'_> {
-    /// As it goes on after "may" or "may not".
+    /// The text after "may" or "may not".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match self.action {
             Action::Ask => "ask for",
@@ -191,10 +189,10 @@ impl fmt::Display for AccessRequest<'_> {
     }
 }
 
-/// The longest part of an id that is shown, in characters.
+/// Maximum length of a displayed id, in characters.
 const MAX_SHOWN: usize = 100;
 
-/// An id as it may stand in a log or a terminal.
+/// Escapes an id for logs and terminals, and truncates it.
 fn shown(id: &str) -> String {
     let cut: String = id.chars().take(MAX_SHOWN).collect();
     let more = if cut.len() < id.len() { "…" } else { "" };
@@ -212,7 +210,6 @@ pub enum Condition {
     Resource,
     /// The client or child node is one of those under `clients` or `nodes`.
     Holder,
-    /// The priority is at most `max_priority`.
     Priority,
 }
 
@@ -234,7 +231,7 @@ impl Policy {
         Permissions::new(self, identity)
     }
 
-    /// For each rule the conditions that the request does not meet; empty for a rule that allows it.
+    /// The conditions of each rule that the request does not meet. A rule without unmet conditions allows the request.
     pub fn explain(&self, identity: &Identity, request: &AccessRequest<'_>) -> Vec<(&Rule, Vec<Condition>)> {
         let unmet = |rule: &Rule| {
             let who = (!rule.is_for(identity)).then_some(Condition::Who);

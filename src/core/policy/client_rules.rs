@@ -1,30 +1,28 @@
-//! Rules for the clients of a resource, by their ids: how much one counts, what it is due at least and at most.
+//! Client rules: the weight, minimum and maximum due of clients, selected by client id.
 //!
-//! The id of a client is matched when its record begins, and when the rules change; its claim remembers which rule it
-//! is. So a request costs the same with a hundred rules as with none.
+//! An id is matched when its record is created and when the rules change. The claim stores the rule's number, so the
+//! number of rules does not affect the cost of a request.
 
 use std::sync::Arc;
 
 use crate::types::{Amount, Glob, RuleNumber};
 
-/// A rule for some clients of a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientRule {
-    /// The id of the client, or a pattern of ids, as written.
+    /// A client id, or a pattern of client ids.
     pub pattern: Arc<str>,
     glob: Glob,
-    /// The number of clients that it counts as when capacity is shared.
+    /// A client counts as this many clients when capacity is shared.
     pub weight: u32,
-    /// Minimum due of a client that wants as much.
+    /// Minimum due, if the client wants that much.
     pub min: Amount,
-    /// Maximum due of a client.
     pub max: Option<Amount>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClientRules(Option<Arc<Vec<ClientRule>>>);
 
-/// Why rules for clients cannot be used with the other settings.
+/// Why client rules are invalid in combination with the other settings.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ClientRuleError {
     #[error("`clients` is not for PRIORITY_POOL, which assigns capacity to clients; leave it out")]
@@ -42,17 +40,16 @@ pub enum ClientRuleError {
 }
 
 impl ClientRule {
-    /// Weights are at most this.
     pub const MAX_WEIGHT: u32 = 1_000;
-    /// The format in which child nodes get a rule.
+    /// The format of a rule in the parameters sent to child nodes.
     pub(crate) const EXPECTED: &str = "a weight from 1 to 1000, a minimum, a maximum or `-`, and a pattern";
 
-    /// A rule that says nothing yet.
+    /// A rule without effect.
     pub fn new(pattern: &str, glob: Glob) -> ClientRule {
         ClientRule { pattern: pattern.into(), glob, weight: 1, min: Amount::ZERO, max: None }
     }
 
-    /// The text for child nodes: numbers first, because patterns may contain anything.
+    /// Encodes the rule for child nodes. The pattern comes last, because it may contain spaces.
     pub fn written(&self) -> String {
         let max = self.max.map_or_else(|| "-".to_owned(), |max| max.to_string());
         format!("{} {} {max} {}", self.weight, self.min, self.pattern)
@@ -82,10 +79,10 @@ impl ClientRule {
 }
 
 impl ClientRules {
-    /// The maximum number of rules. A claim has one byte for the number of its rule.
+    /// A claim stores the number of its rule in one byte.
     pub const MAX_RULES: usize = 100;
 
-    /// Adds a rule behind the others. Whether there was room for it.
+    /// Appends a rule. Returns false if the maximum number of rules is reached.
     pub fn push(&mut self, rule: ClientRule) -> bool {
         let rules = Arc::make_mut(self.0.get_or_insert_default());
         let fits = rules.len() < Self::MAX_RULES;
@@ -107,14 +104,14 @@ impl ClientRules {
         self.0.as_ref()?.get(usize::from(number?.get()) - 1)
     }
 
-    /// The rule for a client: that of its very id, or else the first whose pattern matches.
+    /// The number of the rule for a client. An exact id takes precedence over the first matching pattern.
     pub fn number_of(&self, id: &str) -> Option<RuleNumber> {
         let exact = self.iter().position(|rule| &*rule.pattern == id);
         let place = exact.or_else(|| self.iter().position(|rule| rule.glob.matches(id)))?;
         RuleNumber::new(u8::try_from(place + 1).ok()?)
     }
 
-    /// Whether some clients are due something at least.
+    /// Whether any rule sets a minimum.
     pub(crate) fn have_minimums(&self) -> bool {
         self.iter().any(|rule| rule.min > Amount::ZERO)
     }

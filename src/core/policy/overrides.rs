@@ -1,9 +1,9 @@
-//! Overrides: capacities that operators have set for a time, in place of what templates say.
+//! Overrides: capacities that operators set for a limited time.
 //!
-//! An override bounds a resource at a root in place of its template, and a resource below a parent besides what the
-//! parent lends: there it only lowers. It takes effect as another template does: what is cut is free when leases end.
+//! At a root, an override replaces the template's capacity. Below a parent, it can only lower the capacity that the
+//! parent lends. Leases stay valid: capacity that an override cuts becomes free as they expire.
 //!
-//! Deliberately absent: when an override ends (the server's clock decides), and where it is kept.
+//! The server decides when an override ends and where it is stored.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::types::{Amount, Glob, Millis, escaped, readable};
 pub enum Load {
     #[cfg_attr(feature = "serde", serde(rename = "amount"))]
     Capacity(Amount),
-    /// This part of what the template says; finite, not negative.
+    /// A fraction of the template's capacity; finite and not negative.
     #[cfg_attr(feature = "serde", serde(rename = "part"))]
     Factor(f64),
 }
@@ -23,13 +23,12 @@ pub enum Load {
 /// A capacity that an operator has set for some resources.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
-    /// The id of the resource, or a pattern of ids, as written.
+    /// A resource id, or a pattern of resource ids.
     pub pattern: Arc<str>,
-    /// How much there is, or which part of what there would be.
     pub capacity: Load,
-    /// Whether it may be more than the template says.
+    /// Whether the override may exceed the template's capacity.
     pub above: bool,
-    /// When it ends, on the clock of the process that runs the resource: for people.
+    /// When it ends, on the clock of the process that runs the resource. For display only.
     pub ends: Millis,
     pub by: Arc<str>,
     pub why: Arc<str>,
@@ -73,7 +72,7 @@ impl Override {
 pub struct Overrides(Vec<(Arc<Override>, Option<Glob>)>);
 
 impl Overrides {
-    /// In their order. An invalid pattern is an id.
+    /// Keeps the order. An invalid pattern matches only the identical id.
     pub fn new(overrides: impl IntoIterator<Item = Override>) -> Overrides {
         let checked = |one: Override| {
             let glob = Glob::new(&one.pattern).ok();
@@ -82,7 +81,7 @@ impl Overrides {
         Overrides(overrides.into_iter().map(checked).collect())
     }
 
-    /// The one for a resource: that of its very id, or else the newest of those whose pattern matches.
+    /// The override for a resource. One with its exact id takes precedence over the newest matching pattern.
     pub fn find(&self, id: &str) -> Option<&Arc<Override>> {
         let mut newest_first = self.0.iter().rev();
         let exact = newest_first.clone().find(|(one, _)| &*one.pattern == id);

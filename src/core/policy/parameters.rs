@@ -1,5 +1,5 @@
-//! Named parameters of an algorithm. Ours are sent as Doorman's name/value pairs, so that the wire carries them to
-//! child nodes.
+//! Named parameters of an algorithm. Leaseway's extensions travel as Doorman's name/value pairs, so child nodes receive
+//! them.
 
 use crate::{
     policy::{
@@ -9,11 +9,11 @@ use crate::{
     types::{Amount, Millis},
 };
 
-/// A name with a value, as written in the configuration or received from a parent.
+/// A parameter as written in the configuration or received from a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedParameter {
     pub name: String,
-    /// Its value; there is no parameter that needs none.
+    /// Every known parameter needs a value.
     pub value: Option<String>,
 }
 
@@ -27,23 +27,23 @@ pub enum ParameterError {
     BadValue { name: &'static str, value: String, expected: &'static str },
 }
 
-/// The length of leases in Doorman's design document. Only the configuration reader uses it; child nodes get the length
-/// itself.
+/// The lease length, as named in Doorman's design document. Only the configuration reader uses it; child nodes get the
+/// length in their leases.
 pub const LEASE_PARAMETER: &str = "lease_duration_secs";
-/// The same for the time after which clients ask again.
+/// The refresh interval, likewise.
 pub const REFRESH_PARAMETER: &str = "refresh_interval";
 
-/// A rule for clients, one parameter each. Only child nodes get rules this way.
+/// A client rule; one parameter for each. Only child nodes receive rules this way.
 pub const CLIENT_PARAMETER: &str = "client";
 
-/// A parameter that stands for a field of `S`, which is [`Settings`] or [`PoolSettings`].
+/// A parameter for a field of `S`, which is [`Settings`] or [`PoolSettings`].
 struct Parameter<S> {
     name: &'static str,
-    /// The values that it takes, for error messages.
+    /// The valid values, for error messages.
     expected: &'static str,
-    /// `None` if the value cannot be used.
+    /// Returns `None` if the value is invalid.
     read: fn(&mut S, &str) -> Option<()>,
-    /// Empty if there is no value.
+    /// The value as text; empty if absent.
     write: fn(&S) -> String,
 }
 
@@ -61,7 +61,7 @@ macro_rules! parameter {
     };
 }
 
-/// A parameter that is one of several words.
+/// A parameter with a fixed set of values.
 macro_rules! words {
     ($name:literal, $expected:expr, $field:ident, $($word:literal => $value:expr),+) => {
         parameter!(
@@ -188,7 +188,7 @@ const PARAMETERS: [Parameter<Settings>; 13] = [
         |value| span(value, 0.0..=86_400.0),
         in_seconds
     ),
-    // The bounds are not written: a child node follows what its parent lends.
+    // Bounds are not sent to child nodes, whose capacity comes from their parent.
     parameter!(
         "capacity_floor",
         "the least that reports of load may make of the capacity, from 0 to 1e15",
@@ -262,7 +262,6 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
 ];
 
 impl Settings {
-    /// Applies one parameter.
     pub fn apply(&mut self, parameter: &NamedParameter) -> Result<(), ParameterError> {
         let value = parameter.value.as_deref().unwrap_or_default();
         let bad = |name, expected| ParameterError::BadValue { name, value: value.to_owned(), expected };
@@ -284,7 +283,7 @@ impl Settings {
         (known.read)(&mut self.pool, value).ok_or_else(|| bad(known.name, known.expected))
     }
 
-    /// The parameters that differ from their defaults, which a child node has to be told.
+    /// The parameters that differ from their defaults, to be sent to child nodes.
     pub fn parameters(&self) -> Vec<NamedParameter> {
         let general = differing(&PARAMETERS, self, &Settings::new(self.kind, self.capacity));
         let of_pools = differing(&POOL_PARAMETERS, &self.pool, &PoolSettings::default());
@@ -295,13 +294,13 @@ impl Settings {
 }
 
 impl PoolSettings {
-    /// All parameters as text; empty where the value follows from another setting.
+    /// All parameters as text; empty if the value is derived from another setting.
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, String)> + use<'_> {
         POOL_PARAMETERS.iter().map(|parameter| (parameter.name, (parameter.write)(self)))
     }
 }
 
-/// The parameters with another text than in `usual`.
+/// The parameters that differ from those of `usual`.
 fn differing<S>(parameters: &[Parameter<S>], settings: &S, usual: &S) -> Vec<(&'static str, String)> {
     let changed = |known: &Parameter<S>| {
         let text = (known.write)(settings);
@@ -310,7 +309,7 @@ fn differing<S>(parameters: &[Parameter<S>], settings: &S, usual: &S) -> Vec<(&'
     parameters.iter().filter_map(changed).collect()
 }
 
-/// All names, those of pools last.
+/// All names, with those of pools last.
 fn names() -> impl Iterator<Item = &'static str> {
     let of_pools = POOL_PARAMETERS.iter().map(|parameter| parameter.name);
     PARAMETERS.iter().map(|parameter| parameter.name).chain(of_pools)
@@ -326,7 +325,7 @@ fn suggest(name: &str) -> String {
     nearest(name, names()).map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
 }
 
-/// The known word that `word` was probably meant to be, if any is near.
+/// The known word most similar to `word`, if one is similar enough, for "did you mean" hints.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()

@@ -1,4 +1,4 @@
-//! The settings of a resource, as a template gives them: checked, in the types of the core.
+//! The validated settings of a resource.
 
 mod algorithm;
 mod check;
@@ -19,60 +19,58 @@ use crate::{
 /// When capacity freed by a shrink may be given to another holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Reuse {
-    /// When the holder has confirmed the smaller lease, or its older leases have ended. Holders never believe in more
-    /// than there is.
+    /// After the holder has confirmed the smaller lease, or its older leases have expired. The leases that holders
+    /// believe in never exceed the capacity.
     #[default]
     Confirmed,
-    /// As soon as it is decided, as in Doorman: a refresh faster, but a client uses its old lease until the answer
-    /// arrives.
+    /// At once, as in Doorman. This is one refresh faster, but a client uses its old lease until the answer arrives, so
+    /// usage may briefly exceed the capacity.
     Prompt,
 }
 
-/// Safe capacity: what a holder may use after its lease has ended while no server can be reached.
+/// Safe capacity: how much a holder may use after its lease has expired while no server can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum SafeCapacity {
-    /// The capacity divided by the clients that are known now.
+    /// The capacity divided by the number of known clients.
     #[default]
     Dynamic,
     Fixed(Amount),
-    /// No limit: −1 on the wire.
+    /// No limit; −1 on the wire.
     Unlimited,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// How much there is. For a node with a parent: what the parent's lease says.
+    /// The capacity to share. Below a parent, the capacity of the parent's lease.
     pub capacity: Amount,
     pub kind: AlgorithmKind,
     pub lease: Millis,
     pub refresh: Millis,
-    /// How long a new master listens before it divides; absent: one lease length.
+    /// The length of learning mode; absent: one lease length.
     pub learning: Option<Millis>,
     pub safe_capacity: SafeCapacity,
-    /// Whether bands of higher priority go first, or count for more.
     pub priority: Priority,
-    /// The part of the capacity that all bands share, where bands of higher priority go first.
+    /// The fraction of the capacity that all bands share under [`Priority::Strict`].
     pub reserve: f64,
-    /// The highest priority a client may claim for itself.
+    /// The highest priority that a client may claim.
     pub max_priority: Option<i16>,
-    /// What counts for priority 1 in the report of a child node that speaks only the original protocol: Doorman's
-    /// servers report all of their clients at 1.
+    /// The priority of clients below a Doorman server, which reports all of its clients at priority 1.
     pub doorman_priority: i16,
-    /// When freed capacity may be given to another holder.
     pub reuse: Reuse,
-    /// The part of the unclaimed capacity that is lent to child nodes, so that they can answer a spike at once.
+    /// The fraction of the unclaimed capacity that is lent to child nodes in advance, so that they can serve spikes at
+    /// once.
     pub headroom: f64,
-    /// The refresh interval of the holders of a child node, as a part of its own: 0.5 is twice as often.
+    /// The refresh interval of a child node's holders, relative to the node's own.
     pub decay_factor: f64,
-    /// All clients get what they want; what they would have been given is only reported.
+    /// Shadow mode: clients get what they want, and the capacity they would have been granted is only reported.
     pub shadow: bool,
-    /// Only whole units are given out; what is left over goes round.
+    /// Grants are whole units; left-over units rotate between holders.
     pub whole_units: bool,
-    /// How long a round of that lasts; absent: eight refresh intervals.
+    /// The length of one rotation; absent: eight refresh intervals.
     pub rotation_period: Option<Millis>,
-    /// A second request of one holder sooner than this is ignored. Zero: none is.
+    /// A holder's request is ignored if it follows the previous one sooner than this. Zero: never.
     pub min_request_interval: Millis,
-    /// Between what reports of load may move the capacity; absent: the capacity itself.
+    /// The minimum and maximum capacity that load reports may set; absent: the configured capacity.
     pub load_bounds: (Option<Amount>, Option<Amount>),
     pub pool: PoolSettings,
     pub clients: ClientRules,
@@ -82,11 +80,11 @@ impl Settings {
     pub const DEFAULT_LEASE: Millis = Millis::from_secs(60);
     pub const DEFAULT_REFRESH: Millis = Millis::from_secs(5);
     pub const DEFAULT_DECAY_FACTOR: f64 = 0.5;
-    /// The refresh interval decays no further.
+    /// The minimum refresh interval after decay.
     const MIN_REFRESH: Millis = Millis::from_secs(1);
     pub const DEFAULT_MIN_REQUEST_INTERVAL: Millis = Millis::from_secs(5);
 
-    /// The design document's defaults for an algorithm and a capacity.
+    /// The defaults of Doorman's design document.
     pub fn new(kind: AlgorithmKind, capacity: Amount) -> Settings {
         Settings {
             capacity,
@@ -112,15 +110,15 @@ impl Settings {
         }
     }
 
-    /// The settings of a resource that no template matches: every request is granted.
+    /// The settings of a resource without a template: every request is granted.
     pub fn unmatched() -> Settings {
         let unmatched = Settings::new(AlgorithmKind::NoAlgorithm, Amount::ZERO);
-        // Clients that get what they want while the server is there are not cut off when it is gone.
+        // Without a limit while the server is reachable, there is none while it is not.
         Settings { safe_capacity: SafeCapacity::Unlimited, ..unmatched }
     }
 
-    /// How long a holder keeps a left-over unit. A unit is idle from when its holder has to give it up until the next
-    /// one has it, about a refresh interval: the longer the period, the smaller that cost.
+    /// How long a holder keeps a left-over unit. After each rotation the unit is idle for about a refresh interval, so
+    /// a longer period wastes less capacity.
     pub fn rotation(&self) -> Millis {
         self.rotation_period.unwrap_or(Millis(self.refresh.0.saturating_mul(8))).max(Millis(1000))
     }
@@ -129,36 +127,35 @@ impl Settings {
         self.kind.divides() && !self.shadow
     }
 
-    /// Notes on the claim of a client which rule it is under.
+    /// Stores the number of the matching client rule in each claim of a client.
     pub(crate) fn put_rule(&self, kind: HolderKind, id: &str, claims: &mut [Claim]) {
         let rule = if kind == HolderKind::Client { self.clients.number_of(id) } else { None };
         claims.iter_mut().for_each(|claim| claim.rule = rule);
     }
 
-    /// Whether minimums of clients are set aside.
+    /// Whether the division guarantees minimums to clients.
     pub(crate) fn heeds_minimums(&self) -> bool {
         self.kind.is_indexed() && self.reserve == 0.0 && self.clients.have_minimums()
     }
 
-    /// The settings at a child node: its clients refresh more often than it does itself. In whole seconds, as on the
+    /// The settings of a child node. Its holders refresh more often than the node itself, in whole seconds, as on the
     /// wire.
     pub fn of_child(self) -> Settings {
         let decayed = Millis::from_secs((self.refresh.0 as f64 * self.decay_factor / 1000.0) as u64);
         Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), ..self }
     }
 
-    /// How long learning mode lasts, as people write it.
     pub fn learning_length(&self) -> Millis {
         self.learning.unwrap_or(self.lease)
     }
 
-    /// When a master that began at `since` ends learning. By default when no lease of its predecessors can be believed
-    /// any more.
+    /// When a master that began at `since` ends learning mode. By default, when all leases of earlier masters have
+    /// certainly expired.
     pub fn learning_until(&self, since: Millis) -> Millis {
         self.learning.map_or_else(|| self.last_lease_over(since), |learning| since.plus(learning))
     }
 
-    /// When a lease given at `given` is over at every holder that keeps the rules.
+    /// When a lease granted at `given` has certainly expired at every honest holder.
     pub fn last_lease_over(&self, given: Millis) -> Millis {
         certain_end(given, self.lease)
     }
@@ -171,7 +168,7 @@ mod tests {
     #[test]
     fn learning_ends_when_no_older_lease_can_be_believed_unless_the_template_says_sooner() {
         let mut settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
-        // 60 s, a second for the rounding of the wire, one part in a thousand for slow clocks.
+        // 60 s, one second for rounding on the wire, and a thousandth for slow clocks.
         assert_eq!(settings.learning_until(Millis(5)), Millis(61_065));
         settings.learning = Some(Millis::from_secs(2));
         assert_eq!(settings.learning_until(Millis(5)), Millis(2_005));

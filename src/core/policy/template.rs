@@ -1,4 +1,5 @@
-//! Templates: the settings for a resource. Exact names win over the whole list, then patterns in their order.
+//! Templates: settings for the resources that match an id or pattern. An exact id takes precedence; then the first
+//! matching pattern applies.
 
 use crate::{
     policy::{parameters::NamedParameter, settings::Settings},
@@ -10,7 +11,7 @@ pub struct Template {
     /// The id or pattern, as written.
     pub identifier_glob: String,
     pub settings: Settings,
-    /// The algorithm's parameters as written, for child nodes; `settings` has them applied.
+    /// The algorithm's parameters as configured, to be sent to child nodes. `settings` already includes them.
     pub parameters: Vec<NamedParameter>,
     pub description: Option<String>,
 }
@@ -25,7 +26,7 @@ impl Repository {
         Repository { templates }
     }
 
-    /// The template for a resource. `None`: its requests are honoured as they come.
+    /// The template for a resource. Requests for a resource without a template are granted in full.
     pub fn find(&self, id: &str) -> Option<&Template> {
         let exact = self.templates.iter().find(|(template, _)| template.identifier_glob == id);
         exact.or_else(|| self.templates.iter().find(|(_, glob)| glob.matches(id))).map(|(template, _)| template)

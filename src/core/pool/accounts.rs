@@ -1,12 +1,11 @@
-//! Balances of free clients: a client that was served lately comes last.
+//! Balances of free clients. A client with a large balance was served recently and comes last.
 //!
-//! A balance grows while its client is connected and decays while it is away. All balances grow at the same speed and
-//! decay at the same speed, so they can be compared without knowing the time: one clock counts growth, another decay,
-//! and a balance is kept as its value when its clock was at zero. An order by that value never changes by itself, and a
-//! change of speed changes the clock, not the balances.
+//! A balance grows while its client is connected and decays while it is not. All balances grow at one rate and decay at
+//! one rate, so they can be compared without knowing the time: one clock counts growth, another counts decay, and a
+//! balance is stored as its value when its clock was at zero. The order of stored values does not change with time. A
+//! change of a rate changes the clock and no balance.
 //!
-//! Several clients may share an account (one address): a new client of the account begins with the balance of all of
-//! them.
+//! Several clients may share an account, for example an address. A new client starts with the balance of its account.
 
 pub(in crate::pool) mod memory;
 pub(in crate::pool) mod pacing;
@@ -40,11 +39,11 @@ impl Ord for BalanceKey {
     }
 }
 
-/// Time as balances see it.
+/// The clocks of growth and decay.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::pool) struct Clock {
     pub(in crate::pool) at: Millis,
-    /// Growth of a balance filter client was always connected.
+    /// The growth of a balance whose client was always connected.
     grown: f64,
     /// The exponent of e by which balances have decayed.
     decayed: f64,
@@ -71,7 +70,7 @@ impl Clock {
         PoolClock { lived: self.lived, grown: self.grown, decayed: self.decayed, speed, time_constant }
     }
 
-    /// The balance behind the key of a connected client.
+    /// The balance of a connected client with this key.
     pub(in crate::pool) fn of_connected(&self, key: BalanceKey) -> f64 {
         key.0 + self.grown
     }
@@ -80,7 +79,7 @@ impl Clock {
         BalanceKey(balance - self.grown)
     }
 
-    /// The balance behind the key of a client that is away.
+    /// The balance of a disconnected client with this key.
     pub(in crate::pool) fn of_away(&self, key: BalanceKey) -> f64 {
         (key.0 - self.decayed).exp()
     }
@@ -94,18 +93,18 @@ impl Clock {
 #[derive(Debug)]
 struct Account {
     id: Arc<str>,
-    /// The balance when the last of its clients was disconnected, or the first connected.
+    /// The balance when the last client disconnected, or when the first one connected.
     base: f64,
-    /// The number of connected clients, and Σ (key − initial balance) over them.
+    /// The number of connected clients, and the sum of (key − initial balance) over them.
     connected: u32,
     offset: f64,
-    /// The number of its members, connected or not.
+    /// The number of clients here, connected or not.
     members: u32,
-    /// The decaying base, while no client is connected.
+    /// The key of the decaying balance while no client is connected.
     key: BalanceKey,
     /// The balance in the last note.
     noted: Option<BalanceKey>,
-    /// When the next note about it is due.
+    /// When the next note is due.
     due: Option<Millis>,
     /// The charges since the last note.
     moved: f64,
@@ -122,7 +121,7 @@ pub(in crate::pool) struct ConnectedBalance {
 pub(in crate::pool) struct Accounts {
     accounts: Slab<Account>,
     by_id: HashMap<Arc<str>, u32, FixedState>,
-    /// Accounts without clients here, the smallest first.
+    /// Accounts without clients here, the smallest balance first.
     away: BTreeSet<(BalanceKey, u32)>,
     /// Whether notes are written for peers.
     pub(in crate::pool) keeps_notes: bool,
@@ -150,7 +149,7 @@ impl Accounts {
         self.away.len()
     }
 
-    /// A client of this account has come.
+    /// Adds a client to its account. Returns the index of the account.
     pub(in crate::pool) fn join(&mut self, id: &Arc<str>) -> u32 {
         if let Some(at) = self.by_id.get(id).copied() {
             let account = &mut self.accounts[at as usize];
@@ -186,7 +185,7 @@ impl Accounts {
         Arc::clone(&self.accounts[at as usize].id)
     }
 
-    /// One of its clients, which is not connected, has gone. At most `most` accounts without clients are kept.
+    /// Removes a disconnected client from its account. At most `most` accounts without clients are kept.
     pub(in crate::pool) fn leave(&mut self, at: u32, most: usize) {
         let account = &mut self.accounts[at as usize];
         account.members -= 1;
@@ -221,7 +220,7 @@ impl Accounts {
         *self.accounts[at as usize].id == *id
     }
 
-    /// The balance that a new client of this account begins with.
+    /// The initial balance of a new client of this account.
     pub(in crate::pool) fn balance(&self, at: u32, clock: &Clock) -> f64 {
         let account = &self.accounts[at as usize];
         if account.connected == 0 {
@@ -248,7 +247,7 @@ impl Accounts {
         ConnectedBalance { key, began_with }
     }
 
-    /// A connected client's balance grows at once.
+    /// Adds a cost to the balance of a connected client.
     pub(in crate::pool) fn charge(&mut self, at: u32, tab: &mut ConnectedBalance, cost: f64, clock: &Clock) {
         tab.key.0 += cost;
         self.accounts[at as usize].offset += cost;
@@ -263,15 +262,15 @@ impl Accounts {
         account.offset -= tab.key.0 - tab.began_with;
         account.base += clock.of_connected(tab.key) - tab.began_with;
         if account.connected == 0 {
-            // The last client has gone: drop what rounding has left.
+            // The last client has disconnected: drop the rounding error.
             account.offset = 0.0;
             account.key = clock.away(account.base);
         }
         self.note(at, 0.0, clock);
     }
 
-    /// The note about an account is outdated: its balance has grown by `moved`, or it changes at another rate from now
-    /// on.
+    /// Marks the note about an account as outdated. Its balance has grown by `moved`, or it changes at another rate
+    /// from now on.
     fn note(&mut self, at: u32, moved: f64, clock: &Clock) {
         if !self.keeps_notes {
             return;
@@ -283,7 +282,7 @@ impl Accounts {
         let due = match (is_large, moved > 0.0) {
             (true, _) => clock.at,
             (false, true) => clock.at.plus(MAX_NOTE_AGE),
-            // It departs from what was noted by one second in each second.
+            // The balance grows by one second per second more than the note assumes.
             (false, false) => clock.at.plus(until_large_change(balance, 1.0)),
         };
         if account.due.is_some_and(|before| before <= due) {
@@ -295,7 +294,7 @@ impl Accounts {
         self.due.insert((due, at));
     }
 
-    /// Notes were lost: all are due again.
+    /// Marks all accounts as not noted, because notes were lost.
     pub(in crate::pool) fn note_anew(&mut self, now: Millis) {
         self.due = self.accounts.iter().map(|(at, _)| (now, at as u32)).collect();
         (self.noted, self.dropped) = Default::default();
@@ -308,7 +307,7 @@ impl Accounts {
         !self.dropped.is_empty() || self.due.first().is_some_and(|(due, _)| all || *due <= now)
     }
 
-    /// The notes that are due. Of more balances than may be remembered the smallest are left out.
+    /// The notes that are due. If there are more balances than may be remembered, the smallest are omitted.
     pub(in crate::pool) fn take_notes(
         &mut self,
         clock: &Clock,
@@ -348,7 +347,7 @@ impl Accounts {
         }
     }
 
-    /// Restores noted balances. Those without a connected client decay from now on.
+    /// Restores noted balances. Balances without a connected client decay from now on.
     pub(in crate::pool) fn restore(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
         for (id, noted) in noted {
             let key = match noted {

@@ -1,12 +1,12 @@
-//! Assignments: how much a priority client gets, connected or not. They are facts from outside and outlive the pool.
+//! Assignments: the capacity of priority clients, connected or not. They are set from outside and outlive the pool.
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use crate::types::{Amount, HolderKind, Sum};
 
-/// The most assignments in one pool.
+/// Maximum number of assignments in one pool.
 const MAX_ASSIGNMENTS: usize = 100_000;
-/// The most cost marks that wait to be passed.
+/// Maximum number of pending cost marks.
 const MAX_MARKS: usize = 10_000;
 
 /// The assignment of a holder.
@@ -15,7 +15,7 @@ const MAX_MARKS: usize = 10_000;
 pub enum Assigned {
     #[cfg_attr(feature = "serde", serde(rename = "amount"))]
     Capacity(Amount),
-    /// This part of the total, from 0 to 1.
+    /// A fraction of the total, from 0 to 1.
     #[cfg_attr(feature = "serde", serde(rename = "part"))]
     Share(f64),
 }
@@ -60,7 +60,7 @@ impl Assignments {
         self.by_id[kind as usize].get(id).copied()
     }
 
-    /// Returns what was assigned before.
+    /// Returns the earlier assignment.
     pub(super) fn set(&mut self, kind: HolderKind, id: &Arc<str>, assigned: Option<Assigned>) -> Option<Assigned> {
         let before = match assigned {
             Some(assigned) => {
@@ -88,7 +88,7 @@ impl Assignments {
         clients.len() + nodes.len() >= MAX_ASSIGNMENTS && self.get(kind, id).is_none()
     }
 
-    /// Everything assigned, connected or not: it may be more than the total.
+    /// The sum of all assignments, connected or not. It may exceed the total.
     pub(super) fn sum(&self, total: Amount) -> Sum {
         let mut sum = self.absolute;
         sum += Amount::clamped(self.shares.get() * total.get());
@@ -123,7 +123,7 @@ impl Assignments {
         Ok(())
     }
 
-    /// Whether `cost` passes the mark of this holder. A mark is passed once.
+    /// Whether `cost` reaches the mark of this holder. The mark is then removed.
     pub(super) fn passes_mark(&mut self, kind: HolderKind, id: &str, cost: f64) -> bool {
         let marks = &mut self.marks[kind as usize];
         let passed = marks.get(id).is_some_and(|mark| cost >= *mark);

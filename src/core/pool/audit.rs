@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// An amount of each member.
+/// An amount of a member.
 type OfMember<'a> = &'a dyn Fn(&Member) -> Amount;
 
 impl Pool {
-    /// Whether all sums and orders agree with the members, and no member waits that could have something. (Of many
-    /// waiting members one that would fit may not be tried; histories have fewer.)
+    /// Checks that all sums and orders agree with the members, and that no waiting member would fit. (With many waiting
+    /// members one that fits may remain untried; test histories have few.)
     pub(crate) fn audit(&self) -> Result<(), String> {
         let all =
             || self.members.iter().enumerate().filter_map(|(slot, member)| Some((slot as u32, member.as_deref()?)));
@@ -37,7 +37,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What is summed over child nodes that ask for places.
+    /// Checks the sums over child nodes that ask for places.
     fn audit_nodes(&self, sum: &dyn Fn(OfMember<'_>) -> Sum) -> Result<(), String> {
         let of_node = |amount: Amount, member: &Member| if member.node_places() > 0 { amount } else { Amount::ZERO };
         let found = [

@@ -1,4 +1,4 @@
-//! What members want and use, and what is assigned to them.
+//! Wants, usage and assignments of members.
 
 use std::sync::Arc;
 
@@ -12,39 +12,38 @@ use crate::{
     types::{Amount, Claims, HolderKind, Millis, Principal, Sum, Token},
 };
 
-/// The use of a node's capacity by its holders.
+/// Usage of a node's capacity by its holders.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UsageBelow {
-    /// How much is in use: leases of holders that do not report use count in full, capacity that no holder has does
-    /// not.
+    /// Capacity in use. Leases of holders that do not report usage count in full; unused capacity of the node does not
+    /// count.
     pub used: Amount,
-    /// Units used since the resource was created here, as reported. The uplink computes from that what the parent has
-    /// not been told yet.
+    /// Units used since the resource was created here, as reported. The uplink reports the increase to the parent.
     pub spent: f64,
 }
 
 impl UsageBelow {
-    /// The use as a part of the lease that the request names; without a lease, full use.
+    /// The fraction of the lease that is in use; 1 without a lease.
     pub fn part_of(&self, lease: f64) -> f64 {
         if lease > 0.0 { (self.used.get() / lease).min(1.0) } else { 1.0 }
     }
 }
 
-/// A client's report of what it has used since its last answered request; a child node's, of what is in use below it.
+/// A usage report of a client since its last answered request, or of a child node for its holders.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of its lease that
-    /// is in use below it.
+    /// For a client: the fraction of the time in which its bucket was not full. For a child node: the fraction of its
+    /// lease that is in use. From 0 to 1.
     pub recharging: f64,
     /// Usage, in units of the resource.
     pub request_cost: Amount,
-    /// How long that was; absent: since its last request.
+    /// The period of the report; absent: since the last request.
     pub interval: Option<Millis>,
 }
 
 impl Usage {
-    /// The part of its capacity that it used since its last request; time that the report does not cover counts as full
-    /// use.
+    /// The fraction of its capacity that the client has used since its last request. Time without a report counts as
+    /// full use.
     fn part_of(&self, since: Millis) -> f64 {
         let told = self.interval.unwrap_or(since).min(since).0 as f64;
         let untold = since.0 as f64 - told;
@@ -55,9 +54,9 @@ impl Usage {
 /// The fields of a request that only a pool uses.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct News {
-    /// The account of a free client: the address that the request came from, as the caller knows it.
+    /// The account of a free client: its source address, if the caller knows it.
     pub key: Option<Arc<str>>,
-    /// Its usage. Without a report, everything it has counts as used.
+    /// Usage since the last request. Without a report, all of the capacity counts as used.
     pub usage: Option<Usage>,
 }
 
@@ -65,18 +64,18 @@ pub struct News {
 pub(crate) struct PoolRequest<'a> {
     pub(crate) kind: HolderKind,
     pub(crate) id: &'a Arc<str>,
-    /// The principal that its record is charged to.
+    /// The principal that the record is charged to.
     pub(crate) principal: Principal,
     pub(crate) claims: &'a Claims,
-    /// The lease that it has shown.
+    /// The token of the lease that the holder has shown.
     pub(crate) lease: Option<Token>,
-    /// The lease that it shows.
+    /// The capacity that the request claims.
     pub(crate) claimed: Amount,
     pub(crate) news: Option<&'a News>,
 }
 
 impl Pool {
-    /// A holder has asked.
+    /// Applies a holder's request.
     pub(crate) fn absorb(&mut self, slot: u32, request: &PoolRequest<'_>) {
         let known = self.take_out(slot);
         let is_new = known.is_none();
@@ -109,7 +108,7 @@ impl Pool {
         }
     }
 
-    /// Counts reported usage. Returns whether it causes an event.
+    /// Charges reported usage. Returns whether an event is due.
     fn use_up(&mut self, member: &mut Member, slot: u32, request: &PoolRequest<'_>) -> bool {
         let since = self.clock.at.since(std::mem::replace(&mut member.asked, self.clock.at));
         self.drop_report(member, slot);
@@ -147,7 +146,7 @@ impl Pool {
         tells
     }
 
-    /// Recomputes the demand of a member from its assignment, and its target.
+    /// Recomputes a member's demand from its assignment, and its target.
     pub(super) fn update_demand(&self, member: &mut Member) {
         if member.inherited {
             return; // It has not asked yet.
@@ -168,7 +167,7 @@ impl Pool {
         self.update_target(member);
     }
 
-    /// Makes a member a free client or not, by what it wants now. `key`: its account, if it is known.
+    /// Makes a member a free client or not, depending on its current wants. `key`: its account, if known.
     fn register(&mut self, member: &mut Member, key: &Arc<str>) {
         let is_free = member.kind == HolderKind::Client && member.demand.places > 0;
         if !is_free {
@@ -180,7 +179,7 @@ impl Pool {
         }
         match member.account {
             Some(account) if self.accounts.is(account, key) => {
-                // Other clients of this account may have come or gone.
+                // Other clients of the account may have connected or disconnected since.
                 let key = self.away_key(account);
                 match &mut member.free {
                     Free::Waiting(place) | Free::Pending(place) => *place = key,
@@ -194,7 +193,7 @@ impl Pool {
                 if before.is_none() {
                     member.cause = Cause::Full;
                 } else if let (Free::Revoking(_), Free::Served(tab)) = (was, member.free) {
-                    // A new address does not lose the place.
+                    // A change of address does not cost the place.
                     member.free = Free::Revoking(tab);
                 } else if let (Free::Pending(_), Free::Waiting(key)) = (was, member.free) {
                     member.free = Free::Pending(key);
@@ -212,7 +211,8 @@ impl Pool {
         }
     }
 
-    /// Sets or removes an assignment. In force at once; a holder that has more is due less from now on.
+    /// Sets or removes an assignment, with immediate effect. If the new assignment is smaller, the holder is due less
+    /// from now on.
     pub(crate) fn assign(
         &mut self,
         kind: HolderKind,
@@ -240,19 +240,19 @@ impl Pool {
             return Err(AssignError::TooMany);
         }
         let Some(member) = slot.and_then(|slot| self.member(slot)).filter(|member| member.is_connected()) else {
-            // It may be more than the total: that is checked when the holder asks.
+            // Whether it fits into the total is checked at the holder's next request.
             return Ok(());
         };
         let mut connected = self.priority.connected() - Sum::from(member.target);
         connected += capacity;
-        // Less than before always fits, also while there is too little.
+        // A smaller assignment always fits, even during an underrun.
         if capacity > member.target && connected > Sum::from(total) {
             return Err(AssignError::OverTotal { capacity, connected: connected.get(), total });
         }
         Ok(())
     }
 
-    /// The same without a check, for stored assignments.
+    /// Restores a stored assignment without checks.
     pub(crate) fn put_assignment(
         &mut self,
         kind: HolderKind,
@@ -265,7 +265,7 @@ impl Pool {
             self.change(slot, |pool, member| {
                 pool.update_demand(member);
                 if member.is_connected() {
-                    // Members that have nothing yet give way to connected ones.
+                    // Members without capacity give way to connected members.
                     let room = (Sum::from(pool.total) - pool.priority.connected()).floor();
                     member.target = member.target.max(member.demand.wanted.min(room));
                 }
@@ -278,7 +278,7 @@ impl Pool {
                 } else if member.demand.places == 0 {
                     pool.leave_free(member);
                 }
-                // A member without capacity and a victim keep their causes.
+                // Members without capacity, and victims, keep their causes.
                 if member.is_connected() && !member.is_victim() {
                     member.cause = Cause::Assigned;
                 }
@@ -294,7 +294,7 @@ impl Pool {
         self.assignments.get(kind, id)
     }
 
-    /// Causes an event when the cost of this holder reaches a mark; `None` removes it.
+    /// Requests an event when the cost of this holder reaches a mark; `None` cancels it.
     pub(crate) fn set_alarm(
         &mut self,
         kind: HolderKind,

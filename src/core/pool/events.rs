@@ -1,33 +1,32 @@
-//! Events for the manager of a pool. The queue is bounded: if events are not taken, one of them says that some are
-//! missing.
+//! Events for the manager of a pool. The queue is bounded. If the manager does not read events fast enough, a gap event
+//! replaces those that were dropped.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::types::{Amount, HolderKind, Millis, Sum};
 
-/// The maximum number of events that wait to be taken.
+/// Maximum number of unread events.
 const MAX_WAITING_EVENTS: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolEventKind {
-    /// A client got capacity and had none before.
+    /// A client has got capacity after having none.
     Connected,
-    /// A client has lost its capacity.
     Disconnected,
     /// A client's capacity has changed, or its cost has grown by the configured step.
     Update,
     /// The total has moved by more than a thousandth.
     Total,
-    /// The total is less than what connected priority clients have. Until the deadline assignments may be lowered; then
-    /// the least important lose theirs.
+    /// The total has fallen below the capacity of connected priority clients. The manager may lower assignments until
+    /// the deadline. Then the least important clients lose theirs.
     Underrun,
-    /// The underrun is over.
     Relieved,
-    /// A client without an assignment has more than a free client may: an assignment may have been lost.
+    /// A client without an assignment has more capacity than a free client may have, so an assignment may have been
+    /// lost.
     Downgraded,
-    /// A client has cost more than the mark that was set for it.
+    /// The cost of a client has reached its mark.
     Alarm,
-    /// Events are missing before this one.
+    /// Events before this one were dropped.
     Gap,
 }
 
@@ -47,30 +46,30 @@ impl PoolEventKind {
     }
 }
 
-/// Why something happened to a client, or why it has no more than it has.
+/// The reason for an event, or for a client's lack of capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
     Asked,
     Unasked,
-    /// It gave back what it had.
+    /// The client released its lease.
     Released,
-    /// Its lease has ended.
+    /// The lease has expired.
     Expired,
     /// All places are taken.
     Full,
-    /// A client that was served less lately has its place.
+    /// A client that was served less recently has taken the place.
     Displaced,
-    /// A priority client needs its place, or the total has fallen.
+    /// A priority client needs the place, or the total has fallen.
     Crowded,
-    /// More was used than can be served.
+    /// Usage exceeds the base.
     Overload,
-    /// The total has fallen below what priority clients have.
+    /// The total has fallen below the capacity of priority clients.
     Underrun,
-    /// Its assignment has changed.
+    /// The assignment has changed.
     Assigned,
-    /// Its cost has grown by the configured step.
+    /// The cost has grown by the configured step.
     Used,
-    /// This master is leaving; the event has what the client has cost so far.
+    /// This master leaves. The event contains the cost of the client so far.
     Parting,
 }
 
@@ -99,15 +98,15 @@ pub struct PoolClient {
     pub id: Arc<str>,
     pub capacity: Amount,
     pub is_priority: bool,
-    /// Capacity times seconds since it was connected.
+    /// Capacity times seconds since the client connected.
     pub time_cost: f64,
-    /// Reported usage since then.
+    /// Reported usage since the client connected.
     pub request_cost: f64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolEvent {
-    /// Rises by one with each event of this incarnation of the resource.
+    /// Incremented with each event of this incarnation of the resource.
     pub seq: u64,
     pub at: Millis,
     pub kind: PoolEventKind,
@@ -115,28 +114,29 @@ pub struct PoolEvent {
     pub total: Amount,
     /// Capacity held by connected clients.
     pub connected: Sum,
-    /// The part of it that priority clients have.
+    /// The part of `connected` held by priority clients.
     pub priority_connected: Sum,
-    /// The client, if the event is about one.
+    /// Present if the event is about a client.
     pub client: Option<PoolClient>,
     pub cause: Option<Cause>,
-    /// [`PoolEventKind::Underrun`], and [`PoolEventKind::Gap`] while that is so: when the pool will choose itself.
+    /// For [`PoolEventKind::Underrun`], and for [`PoolEventKind::Gap`] during an underrun: when the pool lowers
+    /// priority clients itself.
     pub deadline: Option<Millis>,
 }
 
-/// Which events a subscriber wants. By default: all.
+/// A subscriber's filter. By default all events pass.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolEventFilter {
-    /// None about free clients.
+    /// Excludes events about free clients.
     pub priority_only: bool,
-    /// Only underruns and their ends.
+    /// Includes only underruns and their ends.
     pub only_underrun: bool,
-    /// Only of these kinds; empty: of all.
+    /// Includes only events of these kinds; empty: all kinds.
     pub kinds: Vec<PoolEventKind>,
 }
 
 impl PoolEventFilter {
-    /// Whether it lets an event pass. A gap passes every filter.
+    /// A gap passes every filter.
     pub fn passes(&self, event: &PoolEvent) -> bool {
         let about_underrun = matches!(event.kind, PoolEventKind::Underrun | PoolEventKind::Relieved);
         let about_free = event.client.as_ref().is_some_and(|client| !client.is_priority);
@@ -154,7 +154,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// `deadline` is the one in force after this event, for one that may be missing if this is one too many.
+    /// `deadline` is the one in force after this event. It is stored in a gap event, if the queue is full.
     pub(super) fn push(&mut self, event: PoolEvent, deadline: Option<Millis>) {
         self.seq += 1;
         let mut event = PoolEvent { seq: self.seq, ..event };

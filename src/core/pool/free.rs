@@ -1,10 +1,10 @@
-//! Free clients: places of the least useful capacity, in the room that priority clients leave.
+//! Free clients: places of the minimum capacity, in the capacity that priority clients leave.
 //!
-//! A place goes to the client with the smallest balance; a connected client keeps its place until its balance is more
-//! than the bias above that of a waiting one. New ids have small balances. So a principal that has its share of the
-//! places, however many ids it asks under, gets more only where no client of others waits, and gives back what it has
-//! beyond when one does. Child nodes get a number of places: they decide themselves which of their clients get one,
-//! because they know the balances.
+//! A place goes to the client with the smallest balance. A connected client keeps its place until its balance exceeds
+//! that of a waiting client by more than the bias. New ids have small balances, so a principal could gain places by
+//! using many ids. To prevent that, a principal that has its share of the places gets more only while no client of
+//! others waits, and gives them back when one does. A child node gets a number of places, and decides which of its
+//! clients get one, because only the node knows their balances.
 
 use std::{
     cmp::Reverse,
@@ -25,17 +25,17 @@ use crate::types::{Amount, Principal, PrincipalShare, Sum};
 pub(super) struct FreeClients {
     waiting: ByPrincipal<QueueKey>,
     revoking: ByPrincipal<QueueKey>,
-    /// Those with a place, the last first: with nothing yet; that use something; that use nothing.
+    /// Clients with a place, the last first: without capacity yet; using capacity; not using any.
     pending: ByPrincipal<Reverse<QueueKey>>,
     busy: ByPrincipal<Reverse<QueueKey>>,
     idle: ByPrincipal<Reverse<QueueKey>>,
     places: PlacesByPrincipal,
-    /// Victims of an overload that have not asked since. They lose their capacity even if places are free; otherwise
-    /// they would get the places that the overload has closed.
+    /// Victims of an overload that have not asked since. They lose their capacity even if places are free. Otherwise
+    /// they would reopen the places that the overload has closed.
     victims: u64,
     /// Places that child nodes ask for.
     node_places: u64,
-    /// Sums over these nodes: granted capacity, the part that assignments cover, and usage.
+    /// Sums over child nodes: granted capacity, the part that assignments cover, and usage.
     node_granted: Sum,
     node_targets: Sum,
     node_used: Sum,
@@ -127,19 +127,19 @@ impl FreeClients {
         (self.pending.len() + self.busy.len() + self.idle.len()) as u64
     }
 
-    /// The principal with the most places and their number, if that is its share or more.
+    /// The principal with the most places, and that number, if the principal has reached its share.
     fn with_its_share(&self, places: u64, share: PrincipalShare) -> Option<(Principal, u64)> {
         let (count, principal) = self.places.largest.last()?;
         (share != PrincipalShare::ALL && *count >= share.of_places(places)).then_some((*principal, *count))
     }
 
-    /// The client that has capacity and would lose its place next.
+    /// The connected client that would lose its place next.
     fn last_served(&self, filter: PrincipalFilter) -> Option<QueueKey> {
         // The last first.
         [self.busy.first(filter), self.idle.first(filter)].into_iter().flatten().min().map(|Reverse(place)| place)
     }
 
-    /// The client to be placed next, and the key it is compared by.
+    /// The client to be placed next, and its key for comparison.
     fn best(&self, clock: &Clock, bias: f64, filter: PrincipalFilter) -> Option<(f64, u32)> {
         let waiting = self.waiting.first(filter).map(|(key, _, slot)| (clock.of_away(key), slot));
         let revoking = self.revoking.first(filter).map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
@@ -150,7 +150,7 @@ impl FreeClients {
         }
     }
 
-    /// The client to lose its place next, and the key it is compared by.
+    /// The client to lose its place next, and its key for comparison.
     fn worst(&self, clock: &Clock, bias: f64, filter: PrincipalFilter) -> Option<(f64, u32)> {
         let pending = self.pending.first(filter).map(|Reverse((key, _, slot))| (clock.of_away(key), slot));
         let served = self.last_served(filter).map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
@@ -179,17 +179,16 @@ impl FreeClients {
     }
 }
 
-/// Which client gets a place, and which loses its own.
+/// A client that gets a place, and one that loses its place.
 struct PlaceStep {
     goes: Option<u32>,
     comes: Option<u32>,
 }
 
-/// The places of free clients, divided between direct clients and child nodes.
+/// The division of free places between direct clients and child nodes.
 struct PlaceSplit {
-    /// Places for direct clients.
     direct: u64,
-    /// The part of the places they ask for that child nodes get.
+    /// The fraction of their requested places that child nodes get.
     level: f64,
 }
 
@@ -213,14 +212,14 @@ impl Pool {
         Amount::clamped(self.settings.min_capacity.get() * places as f64 * self.split_places().level)
     }
 
-    /// Capacity that child nodes with places have and will keep. They use the rest until they ask next, but no other
-    /// client has to be disconnected for that.
+    /// Capacity that child nodes keep. They use the rest until their next request, but no other client has to be
+    /// disconnected for that.
     fn kept_by_nodes(&self) -> f64 {
         let places = self.settings.min_capacity.get() * self.free.node_places as f64 * self.split_places().level;
         self.free.node_granted.get().min(self.free.node_targets.get() + places)
     }
 
-    /// Usage of that capacity.
+    /// The usage of [`kept_by_nodes`](Self::kept_by_nodes).
     fn used_by_nodes(&self) -> Sum {
         let (used, granted) = (self.free.node_used, self.free.node_granted.get());
         if used == Sum::ZERO {
@@ -244,14 +243,14 @@ impl Pool {
     }
 
     /// Closes places of child nodes until their usage falls by `part` of the excess. The nodes choose the clients to
-    /// disconnect. Direct clients share the places with them, so some of their places close, too.
+    /// disconnect. Direct clients share the same total of places, so some of theirs close, too.
     pub(super) fn close_places_of_nodes(&mut self, part: f64) {
         let used = self.used_by_nodes().get();
         let excess = (self.used() - Sum::from(self.base)).get() * part;
         if used <= 0.0 || excess <= 0.0 {
             return;
         }
-        // Without the margin, a rounding error could leave an excess.
+        // Without the margin, rounding could leave an excess.
         let kept = self.kept_by_nodes() * (1.0 - excess / used - 1e-9).max(0.0);
         let places = (kept - self.free.node_targets.get()).max(0.0);
         let (direct, nodes) = (self.free.direct() as f64, self.free.node_places as f64);
@@ -259,13 +258,13 @@ impl Pool {
         self.set_total(self.total.get().min(self.priority.placed().get() + room));
     }
 
-    /// The share of all usage that is due to child nodes with places.
+    /// The fraction of all usage that child nodes with places cause.
     pub(super) fn part_of_nodes(&self) -> f64 {
         let used = self.used().get();
         if used > 0.0 { self.used_by_nodes().get() / used } else { 0.0 }
     }
 
-    /// Gives places to the first in order, and takes them from the last.
+    /// Gives places to the first waiting clients and takes them from the last placed ones.
     pub(super) fn place_free(&mut self, budget: &mut usize) {
         let places = self.split_places().direct;
         while *budget > 0 {
@@ -324,7 +323,7 @@ impl Pool {
         });
     }
 
-    /// Kicks a client out: it keeps what it has until it asks.
+    /// Kicks a client out. It keeps its lease until its next request.
     fn displace(&mut self, slot: u32, cause: Cause) {
         self.change(slot, |_, member| {
             member.cause = cause;
@@ -336,8 +335,8 @@ impl Pool {
         });
     }
 
-    /// Cuts off a free client because of an overload: the one with the largest balance of those that use anything.
-    /// Returns what it had. From now on it comes after all others, however little it was served before.
+    /// Disconnects the free client with the largest balance among those that use capacity. Returns its capacity. From
+    /// now on the client comes after all others, regardless of its balance.
     pub(super) fn cut_free_client(&mut self) -> Option<Amount> {
         let Reverse((_, _, slot)) = self.free.busy.first(PrincipalFilter::Any)?;
         let largest =
@@ -352,7 +351,7 @@ impl Pool {
         Some(self.expect_member(slot).granted)
     }
 
-    /// The member has capacity now.
+    /// The member has received capacity.
     pub(super) fn take_place(&mut self, member: &mut Member) {
         let Some(account) = member.account else { return };
         member.free = match member.free {
@@ -379,7 +378,6 @@ impl Pool {
         }
     }
 
-    /// The member is a free client from now on.
     pub(super) fn join_free(&mut self, member: &mut Member, id: &Arc<str>) {
         let account = self.accounts.join(id);
         member.account = Some(account);
@@ -389,7 +387,6 @@ impl Pool {
         }
     }
 
-    /// The member is no longer a free client.
     pub(super) fn leave_free(&mut self, member: &mut Member) {
         self.leave_place(member);
         member.free = Free::No;

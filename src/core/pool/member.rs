@@ -1,4 +1,4 @@
-//! What a pool knows of a holder.
+//! Members: the pool's record of a holder.
 
 pub(super) mod sorted;
 
@@ -10,33 +10,33 @@ use super::{
 };
 use crate::types::{Amount, Claim, Claims, HolderKind, Millis, Principal, Token};
 
-/// The sort key of a priority client: the more important first, then the one that came first.
+/// The sort key of priority clients: more important clients first, then in the order of arrival.
 pub(super) type Rank = (Reverse<i16>, u64, u32);
-/// The sort key of a free client: the smaller balance first, then the one that came first.
+/// The sort key of free clients: smaller balances first, then in the order of arrival.
 pub(super) type QueueKey = (BalanceKey, u64, u32);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Free {
-    /// Not a free client, or one that wants nothing.
+    /// Not a free client, or a free client without wants.
     No,
     Waiting(BalanceKey),
-    /// It has a place, and waits for the capacity to come free.
+    /// It has a place and waits for free capacity.
     Pending(BalanceKey),
-    /// It has capacity, and may keep it.
+    /// It has capacity and may keep it.
     Served(ConnectedBalance),
-    /// It has capacity, and will lose it when it asks.
+    /// It has capacity and will lose it with its next request.
     Revoking(ConnectedBalance),
 }
 
-/// A member's wants, as the pool counts them.
+/// The wants of a member as the pool counts them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Demand {
-    /// As a priority client.
+    /// Wants as a priority client.
     pub(super) wanted: Amount,
     pub(super) rank: i16,
-    /// The total that a share was computed from.
+    /// The total from which a proportional assignment was computed.
     pub(super) computed_from: Option<Amount>,
-    /// As free clients: this number of places.
+    /// Wants as free clients, in places.
     pub(super) places: u64,
     pub(super) reported_claims: Claims,
 }
@@ -45,64 +45,64 @@ pub(super) struct Demand {
 pub(super) struct Member {
     pub(super) kind: HolderKind,
     pub(super) id: Arc<str>,
-    /// The principal that it is charged to.
+    /// The principal that the record is charged to.
     pub(super) principal: Principal,
     /// The order of arrival.
     pub(super) seq: u64,
     pub(super) claims: Claims,
     pub(super) demand: Demand,
-    /// Capacity that it may have as a priority client.
+    /// The capacity that the member may have as a priority client.
     pub(super) target: Amount,
     pub(super) free: Free,
-    /// Its account, while it is a free client.
+    /// The account; present while the member is a free client.
     pub(super) account: Option<u32>,
     pub(super) granted: Amount,
-    /// An earlier master gave it its capacity, and it has not asked this master yet.
+    /// Whether the capacity is from an earlier master and the member has not asked this master yet.
     pub(super) inherited: bool,
-    /// Why it has no more than it has.
+    /// Why the member has no more capacity.
     pub(super) cause: Cause,
-    /// The part of its capacity that it uses.
+    /// The fraction of its capacity that the member uses.
     pub(super) fraction: f64,
-    /// Child nodes: the lease that this is a part of. (Theirs change all the time, those of clients hardly ever.)
+    /// Child nodes: the lease that `fraction` refers to. The leases of nodes change often, those of clients rarely.
     pub(super) fraction_of: Option<Amount>,
     pub(super) asked: Millis,
-    /// Until when a report of that counts.
+    /// When the usage report expires.
     pub(super) reported_until: Option<Millis>,
-    /// Its report is old: what it has beyond that may be used as well.
+    /// Whether the usage report has expired, so that all of the capacity may be in use.
     pub(super) is_silent: bool,
-    /// Its counted usage, and its possible additional usage.
+    /// Usage that counts against the base, and possible additional usage.
     pub(super) used: Amount,
-    /// All its usage, including that of capacity about to be lost.
+    /// All usage, including that of capacity about to be lost.
     pub(super) uses: Amount,
-    /// Capacity that it reports as unused.
+    /// Capacity reported as unused.
     pub(super) idle: Amount,
     pub(super) possible_use: Amount,
     pub(super) costs: Costs,
-    /// It has had capacity since an earlier master without a break, and its costs continue.
+    /// Whether the member has been connected without a break since an earlier master, so that its costs continue.
     pub(super) continues: bool,
     pub(super) note: Note,
 }
 
-/// Its costs as the peers have stored them.
+/// The costs of a member in the last note.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Note {
     pub(super) is_noted: bool,
     /// When the next note is due.
     pub(super) due: Option<Millis>,
-    /// Its costs since the last note.
+    /// Costs since the last note.
     pub(super) moved: f64,
 }
 
-/// Its cost since it was connected.
+/// The cost of a member since it connected.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Costs {
     pub(super) time: f64,
     pub(super) request: f64,
-    /// Time has been counted until then.
+    /// The time up to which time cost has been counted.
     pub(super) until: Millis,
-    /// The costs of the last event.
+    /// The cost in the last event.
     pub(super) announced: f64,
-    /// Usage counted since this lease, so that a repeated request is not charged twice.
+    /// The usage counted for this lease, so that a repeated request is not charged twice.
     pub(super) reported: Option<(Option<Token>, f64)>,
 }
 
@@ -154,12 +154,11 @@ impl Member {
         self.granted > Amount::ZERO
     }
 
-    /// Capacity that it may have as a priority client beyond its lease.
+    /// Capacity that the member may have as a priority client and does not have yet.
     pub(super) fn owed(&self) -> Amount {
         self.target.saturating_sub(self.granted)
     }
 
-    /// Whether it is a free client with a place.
     pub(super) fn is_placed(&self) -> bool {
         matches!(self.free, Free::Pending(_) | Free::Served(_))
     }
@@ -168,66 +167,67 @@ impl Member {
         self.demand.wanted > Amount::ZERO
     }
 
-    /// Whether it is a victim of an overload and has not asked since.
+    /// Whether the member is a victim of an overload and has not asked since.
     pub(super) fn is_victim(&self) -> bool {
         matches!(self.free, Free::Revoking(_)) && self.cause == Cause::Overload
     }
 
-    /// Whether its usage is unknown, because its lease is of an earlier master and it has not asked yet.
+    /// Whether the usage is unknown, because the lease is from an earlier master and the holder has not asked yet.
     pub(super) fn is_unseen(&self) -> bool {
         self.inherited && self.granted > Amount::ZERO
     }
 
-    /// Whether it stands for the unclaimed inherited leases.
+    /// Whether the member stands for the unclaimed inherited leases.
     pub(super) fn is_inherited(&self) -> bool {
         self.inherited && self.id.is_empty()
     }
 
-    /// Lets the member keep this amount until it asks.
+    /// Lets the member keep this amount until its next request.
     pub(super) fn keep(&mut self, amount: Amount) {
         (self.demand.wanted, self.demand.rank, self.target) = (amount, i16::MAX, amount);
     }
 
-    /// Whether it may keep what it has, so that its use counts. A victim uses capacity until it asks next, but no other
-    /// client has to go for that. The use of a client that has not asked this master yet is unknown.
+    /// Whether the member's usage counts. The usage of a victim does not, because it ends with the next request and no
+    /// other client has to be disconnected for it. The usage of a client that has not asked this master yet is unknown.
     pub(super) fn counts(&self) -> bool {
         !self.inherited
             && (self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_places() > 0)
     }
 
-    /// What it uses by its newest report. What a child node has got since then counts as used, because its clients have
-    /// not reported yet; of what it has left, if it has given something up, the same part is used.
+    /// The current usage according to the last report. Capacity that a child node has received since then counts as
+    /// used, because its clients have not reported yet. If the node has given up capacity, the same fraction of the
+    /// rest is used.
     pub(super) fn in_use(&self) -> Amount {
         let of = self.fraction_of.map_or(self.granted, |of| of.min(self.granted));
         Amount::clamped(of.get() * self.fraction).saturating_add(self.granted.saturating_sub(of))
     }
 
-    /// Places that a child node asks for. It gets a number of them and places its clients itself.
+    /// Places that a child node asks for. The node distributes them among its clients.
     pub(super) fn node_places(&self) -> u64 {
         if self.kind == HolderKind::Node { self.demand.places } else { 0 }
     }
 
-    /// What it may keep of what it has: less, if it may have less now and has not asked since. (Places are kept or lost
-    /// as a whole, and what child nodes keep of theirs is reckoned for all of them together.)
+    /// The capacity that the member may keep: less than its lease if its due has fallen since its last request. The
+    /// places of child nodes are computed for all nodes together instead.
     pub(super) fn kept(&self) -> Amount {
         let has_places = self.free != Free::No || self.node_places() > 0;
         if has_places { self.granted } else { self.granted.min(self.target) }
     }
 
-    /// What it uses of that: the same part of it. It uses the rest until it asks next, but no other client has to go
-    /// for that.
+    /// The usage of [`kept`](Self::kept). The rest is used until the next request, but no other client has to be
+    /// disconnected for it.
     pub(super) fn used_of_kept(&self) -> Amount {
         let (in_use, kept) = (self.in_use(), self.kept());
         if kept >= self.granted { in_use } else { Amount::clamped(in_use.get() * kept.get() / self.granted.get()) }
     }
 
-    /// Counts the time that it has been connected.
+    /// Counts the time cost until now.
     pub(super) fn accrue(&mut self, now: Millis) {
         self.costs.time += self.granted.get() * now.since(self.costs.until).0 as f64 / 1000.0;
         self.costs.until = self.costs.until.max(now);
     }
 
-    /// The part of a report that was not counted yet.
+    /// The part of a report that has not been counted yet.
     pub(super) fn news_of(&mut self, lease: Option<Token>, cost: f64) -> f64 {
         let counted = self.costs.reported.filter(|(of, _)| *of == lease).map_or(0.0, |(_, counted)| counted);
         self.costs.reported = Some((lease, cost.max(counted)));
@@ -236,19 +236,19 @@ impl Member {
 }
 
 impl Demand {
-    /// The wants of a priority client: as requested, at least the least useful capacity, at most its assignment.
+    /// The wants of a priority client: at least the minimum capacity, at most the assignment.
     pub(super) fn of_assigned_client(claim: &Claim, assigned: Amount, least: Amount) -> Demand {
         let wanted = assigned.min(claim.wants.max(least));
         let rank = claim.priority.max(1);
         Demand { wanted, rank, reported_claims: claims_of(Claim::new(wanted, 1, rank)), ..Demand::default() }
     }
 
-    /// The wants of a free client: one place, whatever priority it claims.
+    /// The wants of a free client: one place, regardless of its claimed priority.
     pub(super) fn of_free_client(least: Amount) -> Demand {
         Demand { places: 1, reported_claims: claims_of(Claim::new(least, 1, 0)), ..Demand::default() }
     }
 
-    /// What a child node wants: what its priority clients want, within its assignment, and places.
+    /// The wants of a child node: those of its priority clients, up to its assignment, and places.
     pub(super) fn of_node(claims: &[Claim], assigned: Option<Amount>, least: Amount) -> Demand {
         let mut left = assigned.unwrap_or(Amount::MAX);
         let mut demand = Demand::default();

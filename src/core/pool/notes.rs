@@ -1,7 +1,7 @@
-//! The notes that a pool still has to write, and how a pool starts from stored notes.
+//! Pending notes of a pool, and the restoration of a pool from stored notes.
 //!
-//! Large changes are due at once, others after a while. Notes are written in that order, as many at a time as the
-//! caller allows.
+//! Notes of large changes are due at once, others after a delay. They are written in the order in which they become
+//! due, up to the amount that the caller allows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,30 +20,29 @@ use crate::pool::{
 };
 use crate::types::{Amount, HolderKind, Millis};
 
-/// A larger change of the total is due at once.
+/// A note of the total is due at once if it has changed by more than this fraction.
 const LARGE_TOTAL_CHANGE: f64 = 0.01;
-/// The most priority clients that get an event of their own when the master leaves.
+/// Maximum number of priority clients that get an event of their own when the master leaves.
 const MAX_LEAVE_EVENTS: usize = 1000;
 
-/// A client or a child node, by name.
 type HolderName = (HolderKind, Arc<str>);
 
-/// Members with notes to send, and the last notes about the pool.
+/// Members with pending notes, and the last notes about the pool.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Whether peers keep notes.
+    /// Whether notes are written for peers.
     pub(super) kept: bool,
     anew: bool,
     due: BTreeSet<(Millis, u32)>,
     dropped: BTreeSet<HolderName>,
-    /// Members that peers know of.
+    /// The number of members in the notes.
     noted: usize,
     last_noted: Option<LastNoted>,
-    /// Costs from an earlier master of clients that have not asked yet.
+    /// Costs from earlier masters, of clients that have not asked yet.
     restored: BTreeMap<HolderName, Costs>,
-    /// When the leases of those clients are over.
+    /// When the leases of those clients expire.
     restored_until: Millis,
-    /// The total before.
+    /// The total of the earlier master.
     pub(super) total: Option<f64>,
 }
 
@@ -57,7 +56,8 @@ struct LastNoted {
 }
 
 impl Notes {
-    /// The initial total for a held amount. No client is kicked out for the last hundredth, for which no note was due.
+    /// The initial total for a held amount. A change of less than a hundredth may not have been noted, and kicks no
+    /// client out.
     pub(super) fn begins_with(&self, held: f64) -> f64 {
         match self.total {
             Some(total) if held <= total || held > total * (1.0 + 2.0 * LARGE_TOTAL_CHANGE) => total,
@@ -67,12 +67,12 @@ impl Notes {
 }
 
 impl Pool {
-    /// From now on changes are noted.
+    /// Starts writing notes.
     pub(crate) fn keep_notes(&mut self) {
         (self.notes.kept, self.accounts.keeps_notes) = (true, true);
     }
 
-    /// Notes may be lost: all are due again.
+    /// Marks everything as not noted, because notes may have been lost.
     pub(crate) fn note_anew(&mut self) {
         let Notes { kept, restored, restored_until, total, .. } = std::mem::take(&mut self.notes);
         self.notes = Notes { kept, anew: true, restored, restored_until, total, ..Notes::default() };
@@ -87,8 +87,8 @@ impl Pool {
         }
     }
 
-    /// The costs of a member have changed since their note, by `moved` or, if that is zero, by an unknown amount. The
-    /// member has been taken out.
+    /// Marks the note about the costs of a member as outdated. `moved` is the change; zero if unknown. The member has
+    /// been taken out.
     pub(super) fn note(&mut self, member: &mut Member, slot: u32, moved: f64) {
         if !self.notes.kept || !(member.is_connected() || member.note.is_noted) {
             return;
@@ -143,8 +143,8 @@ impl Pool {
             })
     }
 
-    /// The notes to write now: at most this number of entries and bytes, or one entry more. With `all` also those not
-    /// due.
+    /// The notes to write now. They may exceed the maximum number of entries and bytes by one entry. With `all`, notes
+    /// that are not due are included.
     pub(crate) fn take_notes(&mut self, now: Millis, entries: usize, bytes: usize, all: bool) -> Option<PoolNotes> {
         if !self.has_notes(now, all) {
             return None;
@@ -199,12 +199,12 @@ impl Pool {
         Some((member.kind, Arc::clone(&member.id), noted))
     }
 
-    /// Restores the notes of earlier masters. Call it before the first request. `until`: when all leases of earlier
-    /// masters have ended.
+    /// Restores the notes of earlier masters. Call it before the first request. All leases of earlier masters expire by
+    /// `until`.
     pub(crate) fn restore(&mut self, now: Millis, until: Millis, notes: PoolNotes) {
         let mut costs: BTreeMap<HolderName, NotedCost> =
             notes.costs.into_iter().filter_map(|(kind, id, cost)| Some(((kind, id), cost?))).collect();
-        // The present members are sorted by the clock before the restore.
+        // Members present now were sorted by the clock before the restore.
         let here: Vec<u32> = (0..self.members.len() as u32).filter(|slot| self.member(*slot).is_some()).collect();
         let lifted: Vec<_> = here.iter().map(|slot| self.take_out_of_account(*slot)).collect();
         self.clock.restore(now, &notes.clock);
@@ -217,7 +217,7 @@ impl Pool {
                 member.costs = cost.costs(&self.clock);
                 member.note.is_noted = true;
                 self.notes.noted += 1;
-                // Its lease may be larger than in the note.
+                // The lease may be larger than in the note.
                 self.note(&mut member, slot, 0.0);
             }
             if let Some(key) = key.filter(|_| member.kind == HolderKind::Client && member.demand.places > 0) {
@@ -242,7 +242,7 @@ impl Pool {
         Some((member, account))
     }
 
-    /// A client asks for the first time: its costs continue if it has had capacity without a break.
+    /// Restores the costs of a new client that has been connected without a break.
     pub(super) fn restore_cost(&mut self, member: &mut Member, continues: bool) {
         let holder = (member.kind, Arc::clone(&member.id));
         let Some(costs) = self.notes.restored.remove(&holder) else { return };
@@ -255,7 +255,7 @@ impl Pool {
         }
     }
 
-    /// Sends the costs of clients that have not asked before their leases were over.
+    /// Sends the costs of clients that have not asked before their leases expired.
     pub(super) fn bill_absent(&mut self, now: Millis, budget: usize) {
         if self.notes.restored.is_empty() || now < self.notes.restored_until {
             return;
@@ -266,7 +266,7 @@ impl Pool {
         }
     }
 
-    /// The last event about a client that is gone, with its costs.
+    /// Sends the last event about a client that has left, with its costs.
     fn bill(&mut self, (kind, id): HolderName, costs: Costs) {
         let client = PoolClient {
             kind,
@@ -280,7 +280,7 @@ impl Pool {
         self.emit_for(client, PoolEventKind::Disconnected, Cause::Expired);
     }
 
-    /// This master leaves: events with the costs of priority clients so far.
+    /// Emits the costs of priority clients, because this master leaves.
     pub(crate) fn part(&mut self, now: Millis) {
         self.clock.at = self.clock.at.max(now);
         let connected = (0..self.members.len() as u32)

@@ -1,9 +1,9 @@
-//! Priority clients: what is assigned to them, if it fits.
+//! Priority clients: placement of assignments.
 //!
-//! A client that does not fit waits, and one that wants less than what is free overtakes those that want more: capacity
-//! that a client can use is not reserved for one that cannot. A connected client loses nothing unless the total falls
-//! below what all of them have; then the manager has a while to choose, and only after that the least important give
-//! way.
+//! A client whose assignment does not fit waits, and a client that wants less may overtake it: capacity that one client
+//! can use is not reserved for another that cannot. A connected client loses capacity only if the total falls below the
+//! capacity of all of them. Then the manager may choose within the reduction window; after that, the least important
+//! clients lose capacity.
 
 use std::collections::BTreeSet;
 
@@ -15,23 +15,23 @@ use super::{
 };
 use crate::types::{Amount, HolderKind, Millis, Sum};
 
-/// The most waiting clients that are tried in search of one that fits.
+/// Maximum number of waiting clients to try.
 const MAX_TRIED: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct PriorityClients {
-    /// Members that want more than they may have, and how much more.
+    /// Members that want more than their target, and the difference.
     wanting: BTreeSet<Rank>,
     wanting_sum: Sum,
-    /// Members that may have something and have nothing yet.
+    /// Members with a target and without capacity.
     pending: BTreeSet<Rank>,
     connected: BusyIdleSet<Rank>,
     pending_sum: Sum,
     connected_sum: Sum,
     granted: Sum,
-    /// Capacity that members may have beyond their leases. They get it before any free client gets something.
+    /// Capacity that members may have beyond their leases. They precede free clients.
     owed: Sum,
-    /// Members with a share of the total, by the total it was computed from.
+    /// Members with proportional assignments, by the total that these were computed from.
     shares: BTreeSet<(BalanceKey, u32)>,
 }
 
@@ -83,24 +83,24 @@ impl PriorityClients {
         }
     }
 
-    /// Total capacity that they may have.
+    /// The sum of targets.
     pub(super) fn placed(&self) -> Sum {
         let mut placed = self.connected_sum;
         placed += self.pending_sum;
         placed
     }
 
-    /// Capacity that connected members may have.
+    /// The sum of targets of connected members.
     pub(super) fn connected(&self) -> Sum {
         self.connected_sum
     }
 
-    /// Capacity that connected members have.
+    /// Capacity of connected members.
     pub(super) fn granted(&self) -> Sum {
         self.granted
     }
 
-    /// Capacity that they may have and do not have yet.
+    /// Capacity that members may have and do not have yet.
     pub(super) fn owed(&self) -> Sum {
         self.owed
     }
@@ -109,7 +109,7 @@ impl PriorityClients {
         self.wanting.len()
     }
 
-    /// Wants beyond the capacity that they may have.
+    /// Wants beyond targets.
     pub(super) fn wanted(&self) -> Sum {
         self.wanting_sum
     }
@@ -124,8 +124,9 @@ impl Pool {
         (Sum::from(self.total) - self.priority.placed()).floor()
     }
 
-    /// What a member may have, now that it wants something else or something else is free: all or nothing at first,
-    /// then as much as fits. A child node has many clients, so any part is of use to it. The member has been taken out.
+    /// Updates a member's target after a change of its wants or of free capacity. At first the target is all or
+    /// nothing, later as much as fits. Any part is useful to a child node, because it has many clients. The member has
+    /// been taken out.
     pub(super) fn update_target(&self, member: &mut Member) {
         let (wanted, target) = (member.demand.wanted, member.target);
         if wanted <= target || self.learning {
@@ -139,7 +140,7 @@ impl Pool {
         }
     }
 
-    /// Lowers shares that were computed from a larger total.
+    /// Lowers proportional assignments that were computed from a larger total.
     pub(super) fn update_shares(&mut self, budget: &mut usize) {
         while *budget > 0
             && let Some((BalanceKey(total), slot)) = self.priority.shares.last().copied()
@@ -150,13 +151,13 @@ impl Pool {
         }
     }
 
-    /// Whether some shares do not follow the total yet.
+    /// Whether some proportional assignments exceed the current total.
     pub(super) fn shares_fall(&self) -> bool {
         self.priority.shares.last().is_some_and(|(BalanceKey(total), _)| *total > self.total.get())
     }
 
-    /// Gives what is free to the first members that it is enough for. Takes placements back from members that have
-    /// nothing yet, if the capacity is gone or would be enough for a member before them.
+    /// Places the first members that fit. Revokes placements of members without capacity if it is needed elsewhere: the
+    /// capacity is gone, or a member before them would fit.
     pub(super) fn place_priority(&mut self, budget: &mut usize) {
         while *budget > 0
             && self.priority.placed() > Sum::from(self.total)
@@ -193,8 +194,8 @@ impl Pool {
         }
     }
 
-    /// Takes placements back from members after this one that have nothing yet, the last first, until there is enough
-    /// for it. If there cannot be enough, none is taken. Returns whether there is.
+    /// Revokes placements of members after this one that have no capacity yet, the last first, until this one fits.
+    /// Revokes none if it cannot fit. Returns whether it fits.
     fn make_way(&mut self, slot: u32, budget: &mut usize) -> bool {
         let member = self.expect_member(slot);
         let (rank, wanted) = (member.rank(slot), member.demand.wanted);
@@ -213,7 +214,7 @@ impl Pool {
         true
     }
 
-    /// Takes back the placement of a member that has nothing yet.
+    /// Revokes the placement of a member without capacity.
     fn take_back(&mut self, slot: u32, cause: Cause) {
         self.change(slot, |_, member| {
             member.target = Amount::ZERO;
@@ -221,7 +222,7 @@ impl Pool {
         });
     }
 
-    /// Whether priority clients have more than the total; if so, since when, and whether the time to choose is over.
+    /// Detects underruns, and ends them when their deadline has passed.
     pub(super) fn watch_underrun(&mut self, now: Millis, budget: &mut usize) {
         if self.priority.connected() <= Sum::from(self.total) {
             self.end_underrun();
@@ -230,7 +231,7 @@ impl Pool {
         if self.shares_fall() {
             return;
         }
-        // A later fall does not give more time, and a raise has ended the one before.
+        // A later fall does not extend the deadline. A raise ends the underrun.
         let deadline = self.underrun.map_or(now.plus(self.window()), |underrun| underrun.deadline);
         if self.underrun.is_none_or(|underrun| self.total < underrun.reported) {
             self.underrun = Some(Underrun { deadline, reported: self.total });
@@ -256,7 +257,8 @@ impl Pool {
         self.emit_relief();
     }
 
-    /// The underrun is over once members have given up what they may not keep: after the events that say so.
+    /// Emits the end of an underrun, once members have given up their excess capacity and the events about that are
+    /// queued.
     pub(super) fn emit_relief(&mut self) {
         let is_over = self.underrun.is_none() && self.priority.granted() <= Sum::from(self.total);
         if self.awaits_relief && is_over {
@@ -265,9 +267,9 @@ impl Pool {
         }
     }
 
-    /// What connected members will have once the least important have given up the excess use, in the order and by the
-    /// parts in which [`cut_priority`](Self::cut_priority) takes it from them. Beyond the `most` that are looked at a
-    /// unit of use counts as a unit of capacity, which is the least that it can be.
+    /// The capacity that connected members will keep after the least important ones have given up the excess usage, in
+    /// the order of [`cut_priority`](Self::cut_priority). Only `most` members are visited; for the rest, a unit of
+    /// usage counts as a unit of capacity, which is a lower bound.
     pub(super) fn left_by_overload(&self, excess: f64, most: usize) -> f64 {
         let (mut excess, mut left) = (excess, self.priority.connected().get());
         for (.., slot) in self.priority.connected.busy().rev().take(most) {
@@ -286,13 +288,13 @@ impl Pool {
         left - excess
     }
 
-    /// The least that is of use to this member; a child node can use any part.
+    /// The smallest useful capacity of this member. Any part is useful to a child node.
     fn least_of(&self, member: &Member) -> Amount {
         if member.kind == HolderKind::Node { Amount::ZERO } else { self.settings.min_capacity }
     }
 
-    /// The least important member gives up the excess, or all if the rest would be of no use. In an overload it is the
-    /// least important of those that use anything.
+    /// Takes the excess from the least important member, or all of its capacity if the rest would be useless. In an
+    /// overload only members that use capacity are considered.
     fn cut_priority(&mut self) {
         let connected = &self.priority.connected;
         let busy = connected.last_busy().filter(|_| self.used() > Sum::from(self.base));

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::types::{Amount, HolderKind, Millis, Sum};
 
-/// A pool at a glance: the eight quantities of the proposal, and more.
+/// The state of a pool: the eight quantities of the LES proposal, with their names there, and others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolReport {
     /// The minimum capacity (minCapacity).
@@ -20,44 +20,44 @@ pub struct PoolReport {
     pub total: Amount,
     /// Load that can be served at once (totalRecharge).
     pub base: Amount,
-    /// The most that the total may be (maxCapacity).
+    /// Maximum of the total (maxCapacity).
     pub max: Amount,
     /// Capacity held by connected clients, including those about to be disconnected (totalConnCap).
     pub connected: Sum,
-    /// The part of it that priority clients have (totalPriConnCap).
+    /// The part of `connected` held by priority clients (totalPriConnCap).
     pub priority_connected: Sum,
-    /// All that is assigned, connected or not (totalPriCap).
+    /// The sum of all assignments, connected or not (totalPriCap).
     pub priority_assigned: Sum,
     /// Usage (sumRecharge).
     pub used: Sum,
     pub overloads: u64,
     pub is_overloaded: bool,
-    /// When the pool will choose itself which priority clients to lower, if it has to.
+    /// During an underrun: when the pool lowers priority clients itself.
     pub deadline: Option<Millis>,
-    /// Whether it is in learning mode, in which no client is kicked out.
+    /// Whether the pool is in learning mode, in which no client is kicked out.
     pub is_learning: bool,
-    /// Free clients that wait for a place.
+    /// Number of free clients that wait for a place.
     pub free_waiting: usize,
-    /// Priority clients that want more than they may have.
+    /// Number of priority clients that want more than they may have.
     pub priority_waiting: usize,
-    /// Free clients that have something, and will lose it when they ask.
+    /// Number of free clients that will lose their capacity with their next request.
     pub revoking: usize,
-    /// Balances of clients that are away.
+    /// Number of remembered balances of disconnected clients.
     pub remembered: usize,
-    /// Clients keep buckets of this much time of their capacity.
+    /// How much unused capacity clients may save up, as a duration.
     pub burst: Millis,
     pub newest_event: u64,
 }
 
-/// The standing of a client in its pool.
+/// A client's standing in its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolStanding {
     Waiting,
-    /// It has, or may have, the capacity of a free client.
+    /// It has, or waits for, the capacity of a free client.
     Free,
-    /// It has, or may have, what was assigned to it.
+    /// It has, or waits for, its assignment.
     Priority,
-    /// It has something, and will lose it when it asks.
+    /// It will lose its capacity with its next request.
     Revoking,
 }
 
@@ -72,41 +72,41 @@ impl PoolStanding {
     }
 }
 
-/// The state of a client, as reported to it.
+/// The state of a client, as sent to the client.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolState {
     pub standing: PoolStanding,
-    /// Its assignment, if it is a priority client.
+    /// The assignment of a priority client.
     pub assigned: Amount,
     pub min_capacity: Amount,
-    /// Why it has no more, if it has nothing.
+    /// Why the client has no capacity, if it has none.
     pub reason: Option<Cause>,
-    /// The time of its capacity that it may save up.
+    /// How much unused capacity the client may save up, as a duration.
     pub burst: Millis,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolFilter {
-    /// All that are known here.
+    /// All known clients.
     Known,
-    /// All that have something.
+    /// Clients with capacity.
     Connected,
-    /// All that something is assigned to, connected or not.
+    /// Clients with an assignment, connected or not.
     Assigned,
-    /// Those with an assignment that have something.
+    /// Clients with an assignment and capacity.
     PriorityConnected,
 }
 
-/// Where a list continues.
+/// The position of the next page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolCursor {
-    /// With this record.
+    /// Starts with this record.
     Slot(usize),
-    /// After this holder.
+    /// Starts after this holder.
     After(HolderKind, Arc<str>),
 }
 
-/// A holder, or one that something is assigned to.
+/// A member, or a holder that only has an assignment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolMember {
     pub kind: HolderKind,
@@ -117,16 +117,16 @@ pub struct PoolMember {
     pub standing: PoolStanding,
     /// The balance of a free client.
     pub balance: f64,
-    /// Capacity times seconds since it was connected.
+    /// Capacity times seconds since the client connected.
     pub time_cost: f64,
-    /// Reported usage since then.
+    /// Reported usage since the client connected.
     pub request_cost: f64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolPage {
     pub members: Vec<PoolMember>,
-    /// Where the next page begins; `None` at the end.
+    /// The position of the next page; `None` at the end.
     pub next: Option<PoolCursor>,
 }
 
@@ -197,12 +197,12 @@ impl Pool {
         }
     }
 
-    /// A member's report; `None` if it has no lease and does not wait for one.
+    /// A member's report; `None` if it has no lease and waits for none.
     pub(crate) fn member_at(&self, slot: u32) -> Option<PoolMember> {
         Some(self.describe(slot, self.member(slot)?))
     }
 
-    /// Up to `limit` members that pass the filter. `find` tells the slot of a holder.
+    /// Up to `limit` members that pass the filter. `find` returns the slot of a holder.
     pub(crate) fn list(
         &self,
         filter: PoolFilter,

@@ -1,4 +1,4 @@
-//! The total: how it follows the base and the use, and which clients are cut off.
+//! The total: how it follows base and usage, and which clients an overload disconnects.
 
 mod dynamics;
 
@@ -14,17 +14,17 @@ use crate::{
     types::{Amount, Millis, Sum},
 };
 
-/// A change of the total by this part of itself causes an event.
+/// An event is sent when the total has changed by this fraction.
 const EVENT_THRESHOLD: f64 = 0.001;
-/// Excess use of this part of the base is no overload.
+/// Excess usage below this fraction of the base is a rounding error, not an overload.
 const ROUNDING: f64 = 1e-9;
-/// With [`CostWeights::Auto`]: what the cost counts for that does not matter now.
+/// With [`CostWeights::Auto`]: the weight of the cost that does not dominate.
 const SECONDARY_WEIGHT: f64 = 0.1;
 
 impl Pool {
-    /// The most that the total may be.
+    /// The maximum of the total.
     pub(crate) fn most(&self) -> Amount {
-        // An overbooked parent has promised the same capacity to others too.
+        // An overbooked parent has promised the same capacity to others, too.
         let most = self.settings.max_capacity.filter(|_| !self.is_lent).unwrap_or(self.base);
         most.max(self.base)
     }
@@ -48,39 +48,39 @@ impl Pool {
         self.total = total;
     }
 
-    /// Begins with what is held: no client is kicked out because there is a new master.
+    /// Starts with the held amount, so that a change of master kicks no client out.
     pub(crate) fn begin_with(&mut self, held: Sum) {
         self.connected = held;
         self.set_total(self.notes.begins_with(held.get()));
         self.reported_total = self.total;
     }
 
-    /// Sets the base. Overbooking is a part of it: when the base falls, the total falls with it. When it rises the
-    /// total does not: that more can be served does not show that more can be promised.
+    /// Sets the base. If the base falls, the total falls in proportion. If it rises, the total does not: more can be
+    /// served, but that does not show that more can be promised.
     pub(crate) fn set_base(&mut self, base: Amount) {
         let before = std::mem::replace(&mut self.base, base);
         let ratio = if before > Amount::ZERO { (base.get() / before.get()).min(1.0) } else { 1.0 };
         self.set_total(self.total.get() * ratio);
     }
 
-    /// Moves the total for the time in which nothing changed. Nothing was observed meanwhile, so a long time counts as
+    /// Updates the total for a period without requests. Usage was not observed in that time, so a long period counts as
     /// a short one.
     pub(super) fn move_total(&mut self, elapsed: Millis) {
         if self.unseen > 0 {
-            // The use is unknown.
+            // Usage is unknown.
             return;
         }
         let elapsed = elapsed.min(self.lease.max(self.settings.eval_interval.unwrap_or(self.refresh)));
         self.set_total(dynamics::after(self.total.get(), elapsed.0 as f64 / 1000.0, &self.gauge(), &self.settings));
     }
 
-    /// More is used than can be served: closes places of child nodes and cuts free clients off until it is not, and
-    /// closes their places. If none of them uses anything the total falls below what priority clients have, and the
-    /// rest is as always when it does.
+    /// Handles an overload: closes places of child nodes and disconnects free clients, until usage is below the base.
+    /// If no free client uses any capacity, the total falls below the capacity of priority clients, which starts an
+    /// underrun.
     pub(super) fn cut_overload(&mut self, budget: &mut usize) {
-        // One overload lasts until its victims have asked, regardless of reports that come meanwhile.
+        // An overload lasts until its victims have asked, regardless of other reports.
         self.is_overloaded &= self.too_much(self.uses) > 0.0;
-        // If nothing is overbooked, more is used than there is only after the base has fallen; and then all must go.
+        // Without overbooking, usage exceeds the base only after the base has fallen. Then all excess must go.
         if self.used_too_much() == 0.0 || self.total <= self.base && self.surge_total.is_none() {
             self.lower_for_priority(0);
             return;
@@ -102,20 +102,20 @@ impl Pool {
         if cut > Sum::ZERO {
             self.set_total(dynamics::dropped(self.total.get(), cut.get(), &self.gauge(), &self.settings));
         }
-        // Free clients give way for excess use of priority clients as long as there are any.
+        // Free clients give way first, even if priority clients cause the excess.
         self.close_places_of_nodes(1.0);
         self.lower_for_priority(*budget);
     }
 
-    /// Lowers the total by the excess use of priority clients, also if the manager's time to choose runs already: a
-    /// report within that window must not wait for the next. It is recomputed each time from the clients that would
-    /// give way, for as long as they can change; the total loses the largest excess of the window in any case.
+    /// Lowers the total by the excess usage of priority clients. It does so even during a reduction window, because a
+    /// report within the window must not wait for the next one. The excess is recomputed from the clients that would
+    /// give way, as long as these can change. The total loses the largest excess of the window in any case.
     fn lower_for_priority(&mut self, budget: usize) {
         let excess = self.used_too_much();
         if excess == 0.0 {
             let chosen = self.surge_total.take().filter(|_| self.underrun.is_some());
             if let Some(total) = chosen {
-                // The manager has chosen other clients to give way.
+                // The manager has chosen other clients.
                 self.set_total(total);
             }
         } else if budget > 0 && !self.shares_fall() {
@@ -126,23 +126,23 @@ impl Pool {
         }
     }
 
-    /// The excess use of clients that may keep what they have.
+    /// Excess usage by clients that may keep their capacity.
     fn used_too_much(&self) -> f64 {
         self.too_much(self.used())
     }
 
-    /// How much that exceeds what can be served; zero within rounding, because parts of leases do not add up exactly.
+    /// Usage beyond the base; zero within rounding, because fractions of leases do not add up exactly.
     fn too_much(&self, used: Sum) -> f64 {
         let excess = (used - Sum::from(self.base)).get();
         if excess > self.base.get() * ROUNDING { excess } else { 0.0 }
     }
 
-    /// Whether little is used and nothing limits the total.
+    /// Whether usage is low and nothing limits the total.
     pub(super) fn is_calm(&self) -> bool {
         self.total >= self.most() && self.used().get() < self.base.get() * self.settings.calm_ratio
     }
 
-    /// What time and requests count for now.
+    /// The current weights of time cost and request cost.
     pub(super) fn weights(&self) -> (f64, f64) {
         if self.settings.cost_weights == CostWeights::Static {
             return (1.0, 1.0);
@@ -157,12 +157,12 @@ impl Pool {
         }
     }
 
-    /// The cost of a member since it was connected, both kinds together.
+    /// The weighted cost of a member since it connected.
     pub(super) fn cost(&self, member: &Member) -> f64 {
         member.costs.time * self.settings.time_factor + member.costs.request * self.settings.request_factor
     }
 
-    /// Members with old reports: they may be using all their capacity.
+    /// Expires usage reports: their members may be using all of their capacity.
     pub(super) fn forget_reports(&mut self, now: Millis, budget: usize) {
         for _ in 0..budget {
             let Some((_, slot)) = self.reports.first().copied().filter(|(until, _)| *until <= now) else { return };
@@ -226,7 +226,6 @@ impl Pool {
         }
     }
 
-    /// Events since the last call.
     pub(crate) fn take_events(&mut self) -> Vec<PoolEvent> {
         self.events.take()
     }

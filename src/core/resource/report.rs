@@ -19,7 +19,7 @@ pub struct ResourceReport {
     pub settings: Settings,
     pub sums: Sums,
     pub holders: usize,
-    /// The rest of learning mode; zero when it divides.
+    /// The remaining time of learning mode; zero after its end.
     pub learning: Millis,
     /// The supply from the parent; `None` at a root.
     pub supply: Option<SupplyReport>,
@@ -37,9 +37,9 @@ impl ResourceReport {
 pub struct HolderReport {
     pub id: Arc<str>,
     pub kind: HolderKind,
-    /// A client that limits others with what it has.
+    /// Whether it is a client that limits others with its lease.
     pub is_gateway: bool,
-    /// The priority it counts at (its first claim's).
+    /// The effective priority of its first claim.
     pub priority: i16,
     /// Clients it stands for.
     pub subclients: u64,

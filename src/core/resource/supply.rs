@@ -1,22 +1,24 @@
-//! Between a node and its parent: the supply from the parent, the report to it, and the terms that a child node gets
-//! with its lease.
+//! Where the capacity of a resource comes from: the template or the supply of a parent, an operator's override, and load
+//! reports of the protected resource. Also the report to a parent, and the terms that a child node gets with its lease.
 //!
-//! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the
-//! parent's [`Terms`]. What a node cannot know, such as the equal share of the whole tree or the maximum of one client,
-//! comes with the lease. What it can know, such as the level, follows from the lease itself. So a client of a leaf gets
-//! what one server that knew all clients would give it.
+//! A node with a parent divides the capacity of the parent's lease by the parent's [`Terms`]. Terms contain only what a
+//! node cannot compute from its lease, such as the equal share of the whole tree or the maximum of one client. So a
+//! client of a leaf gets what a single server with all clients would give it.
 //!
 //! The report has all claims in slices of similar wants, and what the holders below may still be using (`outstanding`).
-//! The parent counts the larger of that and the node's lease as held.
-//!
-//! Not here: when the parent is asked (the session), and the wire format.
+//! The parent counts the larger of that and the node's lease as held. The session decides when to report.
+
+use std::sync::Arc;
 
 use crate::{
     allocation::{Allocation, KnownTerms, division::Terms},
     lease::ledger::Holder,
     planted::{self, Fault},
-    policy::settings::AlgorithmKind,
-    pool::{Pool, UsageBelow},
+    policy::{
+        overrides::{Load, Override},
+        settings::{AlgorithmKind, Settings},
+    },
+    pool::{MOVES_PER_REQUEST, Pool, UsageBelow},
     resource::{Answer, Lease, Resource, Supplied, round::PendingGrant, watch_list::waits},
     types::{Amount, Claims, HolderKind, Millis, Sum, wanted},
 };
@@ -26,7 +28,7 @@ use crate::{
 pub struct SupplyReport {
     /// The version of the supply in force; zero while the first is awaited.
     pub version: u64,
-    /// The rest of its lease.
+    /// The remaining time of the parent's lease.
     pub remaining: Millis,
     /// The outstanding amount in the last report.
     pub outstanding: Option<Amount>,
@@ -37,41 +39,41 @@ pub struct SupplyReport {
 /// Where a resource's capacity comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Source {
-    /// Its settings say how much there is.
+    /// The capacity of its settings.
     #[default]
     Own,
-    /// A parent lends it. Before the first [`Supply`] nothing is decided.
+    /// The capacity of the parent's lease. Nothing is decided before the first [`Supply`].
     Parent,
 }
 
-/// A parent's lease, as a resource needs it.
+/// The content of a parent's lease.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Supply {
     pub capacity: Amount,
     pub until: Millis,
-    /// The terms of the parent's division, by priority. Empty if the parent does not send them.
+    /// The terms of the parent's division, by priority; empty if the parent does not send terms.
     pub terms: Vec<(i16, Terms)>,
-    /// Numbers the supplies of this node from one.
+    /// The supplies of this node are numbered from one.
     pub version: u64,
 }
 
 /// A node's report to its parent about one resource.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DemandSummary {
-    /// The wants of all holders, as slices of similar wants; then their minimums.
+    /// The wants of all holders as slices of similar wants, followed by their minimums.
     pub claims: Claims,
     /// Capacity that holders may still believe in.
     pub outstanding: Amount,
     /// PRIORITY_POOL: the use of this node's capacity.
     pub usage: Option<UsageBelow>,
-    /// The node is in learning mode: it does not know all holders yet.
+    /// Whether the node is in learning mode, in which it does not know all holders.
     pub learning: bool,
-    /// The version of the supply in force; zero before the first. A request with this report must not confirm a newer
-    /// supply, because `outstanding` is only true under this one.
+    /// The version of the current supply; zero before the first. A request with this report must not confirm a newer
+    /// supply, because `outstanding` is correct only under this one.
     pub version: u64,
 }
 
-/// If wants or leases changed by less than this part, they are reported with the next refresh.
+/// Relative changes of wants or leases below this are reported with the next refresh.
 const REPORT_THRESHOLD: f64 = 0.005;
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -81,8 +83,8 @@ pub(crate) struct LastReport {
 }
 
 impl LastReport {
-    /// Whether `now` should be reported before the next refresh (rule 10): wants have changed, or holders have given up
-    /// capacity that the parent waits for, because more was reported as held than it has `lent`.
+    /// Whether `now` should be reported before the next refresh (rule 10): wants have changed, or more was reported as
+    /// held than the parent has `lent`, so that it waits for the difference, and holders have given up capacity.
     pub(crate) fn is_outdated(&self, now: &LastReport, lent: Amount) -> bool {
         let (told, wants) = (self.wants.get(), now.wants.get());
         let wants_moved = (wants - told).abs() > told.max(wants) * REPORT_THRESHOLD;
@@ -111,14 +113,14 @@ impl From<Source> for SupplyState {
     }
 }
 
-/// The wants of all holders, in few slices. A pool summarizes the wants of its members.
+/// The wants of all holders in few slices. A pool summarizes the wants of its members.
 pub(super) fn summarized_claims(allocation: &Allocation, pool: Option<&Pool>, wants: Sum) -> Claims {
     pool.map_or_else(|| allocation.summarize(wants), Pool::summarize)
 }
 
 impl Resource {
-    /// Applies a supply of the parent, which replaces the last one. In learning mode all that was lent may be in use
-    /// below.
+    /// Applies a supply of the parent, which replaces the previous one. In learning mode, all of the supply may be in
+    /// use below.
     pub fn supply(&mut self, now: Millis, supply: Supply) {
         let (is_first, before) = (self.awaits_supply(), self.settings.capacity);
         if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
@@ -134,7 +136,7 @@ impl Resource {
         self.update_capacity();
     }
 
-    /// Whether there is a parent that has not lent anything yet. All requests are deferred then.
+    /// Whether the first supply of a parent is missing. All requests are deferred then.
     pub fn awaits_supply(&self) -> bool {
         matches!(self.supply_state, SupplyState::Parent { supply: None, .. })
     }
@@ -149,13 +151,13 @@ impl Resource {
         })
     }
 
-    /// Sets the end of learning mode. The parent has said how long leases are, and so how long leases of earlier
-    /// masters may be in use. Call it before the first supply, because granted leases stay granted.
+    /// Sets the end of learning mode, once the parent has sent the lease length and so the length of earlier leases.
+    /// Call it before the first supply, because granted leases are not withdrawn.
     pub fn learn_until(&mut self, until: Millis) {
         self.book.learn_until(until);
     }
 
-    /// The report for the parent. It counts as sent.
+    /// The report to the parent. It counts as sent.
     pub fn summarize(&mut self, now: Millis) -> DemandSummary {
         let learning = self.is_learning(now);
         let sums = self.sums();
@@ -176,12 +178,13 @@ impl Resource {
         let SupplyState::Parent { last_report, .. } = &self.supply_state else { return false };
         let sums = self.sums();
         let now = LastReport { wants: sums.wants, held: sums.held };
-        // Without holders there is nothing to report: the parent would lend nothing.
+        // Without holders there is nothing to report, and the parent would lend nothing.
         last_report.map_or(self.book.ledger().len() > 0, |report| report.is_outdated(&now, self.settings.capacity))
     }
 
-    /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is the maximum
-    /// of *each* client, as Doorman's own child servers understand it. A parent that sends terms lends a sum for all.
+    /// Whether the capacity applies to each client. This is so for STATIC below a parent that speaks only the original
+    /// protocol: it sends no terms, and Doorman's child servers take its lease as the maximum of *each* client. A
+    /// parent that sends terms lends a sum for all clients.
     pub(super) fn is_supplied_per_client(&self) -> bool {
         let is_supplied = matches!(self.supply_state, SupplyState::Parent { supply: Some(_), .. });
         self.settings.kind == AlgorithmKind::Static
@@ -207,7 +210,7 @@ impl Resource {
         }
     }
 
-    /// Forgets the last report, which would visit different now.
+    /// Forgets the last report, which is no longer comparable.
     pub(super) fn forget_last_report(&mut self) {
         if let SupplyState::Parent { last_report, .. } = &mut self.supply_state {
             *last_report = None;
@@ -225,7 +228,7 @@ impl Resource {
         self.supply_until().is_some_and(|until| until <= now)
     }
 
-    /// Answers "not yet" (rule 5): nothing can be decided before the first supply, and no holder loses what it has.
+    /// Answers "not yet" (rule 5). Nothing can be decided before the first supply, and no holder loses its lease.
     pub(super) fn defer_all(&mut self, pending: &mut Vec<PendingGrant>, now: Millis, answers: &mut [Answer]) {
         for pending in pending.drain(..) {
             self.book.remember(pending.slot, now, self.settings.lease);
@@ -233,9 +236,9 @@ impl Resource {
         }
     }
 
-    /// Whether the parent may lend more for this holder once it knows what is wanted here now: the holder has nothing
-    /// yet or is a child node, gets less than it wants, and the parent had enough for all when it lent last. Not if the
-    /// parent would not decide: with an override that lowers what it lends, and in learning mode.
+    /// Whether the parent may lend more for this holder once it knows the current wants. The holder must be new or a
+    /// child node, and get less than it wants, and the parent must have had enough for all when it last lent. Excluded
+    /// are overrides that lower the supply, and learning mode, because more supply would not help.
     pub(super) fn parent_may_add(&self, pending: &PendingGrant, due: Amount, grant: Amount, now: Millis) -> bool {
         if !self.has_parent() || self.is_learning(now) || self.supply_has_ended(now) {
             return false;
@@ -269,7 +272,7 @@ impl Resource {
         Supplied { lease, terms, settings: self.settings.clone() }
     }
 
-    /// A child node's part of the capacity that nobody wants.
+    /// A child node's share of the unclaimed capacity.
     pub(super) fn headroom(&self, holder: &Holder) -> Amount {
         if self.settings.headroom <= 0.0 || holder.kind != HolderKind::Node || !self.is_bounded() {
             return Amount::ZERO;
@@ -280,5 +283,170 @@ impl Resource {
             return Amount::ZERO;
         }
         Amount::clamped(unclaimed.get() * self.settings.headroom * holder.wants().get() / wants.get())
+    }
+}
+
+/// A report by the protected resource of the load that it can serve now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoadReport {
+    /// An amount, or a fraction of the template's capacity.
+    pub load: Load,
+    /// When the report expires; absent: with the next report. After that, the template applies again.
+    pub until: Option<Millis>,
+}
+
+/// Why a load report is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    #[error(
+        "the capacity may not be moved by reports; the parameters `capacity_floor` and `capacity_ceiling` allow it"
+    )]
+    NotAllowed,
+    #[error("the capacity of this resource is lent by a parent; report its load where the tree begins")]
+    HasParent,
+    #[error("the factor must be finite and not negative")]
+    BadFactor,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CapacityInputs {
+    /// The template's capacity; below a parent, the capacity of its lease.
+    pub(super) template: Amount,
+    pub(super) overridden: Option<Arc<Override>>,
+    report: Option<LoadReport>,
+}
+
+impl CapacityInputs {
+    pub(super) fn new(template: Amount) -> CapacityInputs {
+        CapacityInputs { template, overridden: None, report: None }
+    }
+
+    /// The template's capacity, or the override in its place.
+    pub(super) fn base(&self) -> Amount {
+        self.overridden.as_ref().map_or(self.template, |overridden| overridden.instead_of(self.template))
+    }
+
+    /// The capacity after the override and the load report.
+    pub(super) fn capacity(&self, settings: &Settings) -> Amount {
+        let base = self.base();
+        let Some(report) = self.report else { return base };
+        let reported = match report.load {
+            Load::Capacity(capacity) => capacity,
+            Load::Factor(factor) => Amount::clamped(base.get() * factor),
+        };
+        let (floor, ceiling) = self.bounds(settings);
+        reported.max(floor).min(ceiling)
+    }
+
+    fn bounds(&self, settings: &Settings) -> (Amount, Amount) {
+        let base = self.base();
+        // A report cannot raise what an override has lowered.
+        let most = if base < self.template { base } else { Amount::MAX };
+        let (floor, ceiling) = settings.load_bounds;
+        (floor.unwrap_or(base).min(most), ceiling.unwrap_or(base).min(most))
+    }
+}
+
+/// The effect of an override on a resource.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overridden {
+    pub by: Arc<Override>,
+    pub capacity: Amount,
+    /// The capacity without the override: that of the template or of the parent's lease.
+    pub template: Amount,
+}
+
+impl Overridden {
+    pub fn sentence(&self, now: Millis) -> String {
+        self.by.sentence(self.capacity, self.template, now)
+    }
+}
+
+impl Resource {
+    /// Applies a load report. Returns the resulting capacity, which is within the configured bounds. The report is lost
+    /// with this master.
+    pub fn report_load(&mut self, now: Millis, report: LoadReport) -> Result<Amount, LoadError> {
+        if self.has_parent() {
+            return Err(LoadError::HasParent);
+        }
+        if self.settings.load_bounds == (None, None) {
+            return Err(LoadError::NotAllowed);
+        }
+        if matches!(report.load, Load::Factor(factor) if !factor.is_finite() || factor < 0.0) {
+            return Err(LoadError::BadFactor);
+        }
+        self.step_pool(now, MOVES_PER_REQUEST);
+        self.capacity_inputs.report = Some(report);
+        self.update_capacity();
+        self.balance_pool(now, 1);
+        Ok(self.settings.capacity)
+    }
+
+    /// The capacity according to the current load report, and its expiry.
+    pub fn reported_load(&self) -> Option<(Amount, Option<Millis>)> {
+        // A report of exactly the template's capacity withdraws an earlier one.
+        let report = self.capacity_inputs.report.filter(|report| report.load != Load::Factor(1.0))?;
+        Some((self.settings.capacity, report.until))
+    }
+
+    /// The bounds of load reports.
+    pub fn load_bounds(&self) -> (Amount, Amount) {
+        self.capacity_inputs.bounds(&self.settings)
+    }
+
+    pub(super) fn update_capacity(&mut self) {
+        let capacity = self.available();
+        if capacity != self.settings.capacity {
+            self.set_capacity(capacity);
+        }
+    }
+
+    /// Applies the current load report to new settings.
+    pub(super) fn apply_template(&mut self, settings: &mut Settings) {
+        self.capacity_inputs.template = settings.capacity;
+        settings.capacity = self.capacity_inputs.capacity(settings);
+    }
+
+    pub(super) fn expire_report(&mut self, now: Millis) {
+        if self.load_reported_until().is_some_and(|until| until <= now) {
+            self.capacity_inputs.report = None;
+            self.update_capacity();
+        }
+    }
+
+    pub(super) fn load_reported_until(&self) -> Option<Millis> {
+        self.capacity_inputs.report.and_then(|report| report.until)
+    }
+
+    /// Sets or removes an override. Leases stay, and capacity that is cut becomes free as they end.
+    pub fn set_override(&mut self, now: Millis, overridden: Option<Arc<Override>>) {
+        if self.capacity_inputs.overridden == overridden {
+            return;
+        }
+        self.capacity_inputs.overridden = overridden;
+        let before = self.settings.capacity;
+        self.update_capacity();
+        if planted::is(Fault::CutLowersUnclaimed) {
+            let change = self.book.cap_unclaimed(self.settings.capacity);
+            self.apply_change(change);
+        }
+        if self.book.has_inherited() && self.is_learning(now) && !planted::is(Fault::RaiseIsFree) {
+            // Earlier masters may have granted the difference.
+            self.raise_unclaimed(before);
+        }
+    }
+
+    pub fn overridden(&self) -> Option<Overridden> {
+        let by = Arc::clone(self.capacity_inputs.overridden.as_ref()?);
+        Some(Overridden { by, capacity: self.available(), template: self.capacity_inputs.template })
+    }
+
+    /// The capacity to divide. An override never raises the supply of a parent.
+    pub(super) fn available(&self) -> Amount {
+        match self.has_parent() {
+            true if planted::is(Fault::OverrideRaisesLent) => self.capacity_inputs.base(),
+            true => self.capacity_inputs.base().min(self.capacity_inputs.template),
+            false => self.capacity_inputs.capacity(&self.settings),
+        }
     }
 }

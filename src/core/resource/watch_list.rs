@@ -1,17 +1,17 @@
-//! The watch list: which holders should ask again now.
+//! The watch list: decides which holders should ask again now.
 //!
-//! A hint tells a holder to refresh its lease before its refresh interval is over. It carries no capacity. It goes to a
-//! holder whose lease differs from its due if its request would change something (rule 9). First to holders that must
-//! shrink or still have to confirm a smaller lease, while others wait for more or more is held than the capacity. (In a
-//! pool a holder that must shrink is hinted at once.) Then to holders that wait for more, while something is free. Only
-//! *watched* holders are hinted: those with an open stream of hints.
+//! A hint tells a holder to refresh its lease early. It carries no capacity. A holder is hinted if its lease differs
+//! from its due and its request would change something (rule 9). Holders that must shrink, or still have to confirm a
+//! smaller lease, are hinted first, while others wait for more or more is held than the capacity. (In a pool, a holder
+//! that must shrink is hinted at once.) Then follow holders that wait for more, while capacity is free. Only *watched*
+//! holders are hinted: those with an open stream of hints.
 //!
-//! The state of watched holders is kept outside of the ledger, because a ledger record is three cache lines that every
-//! request touches. The record only has the place in this list. A request visits at no other holder. The caller asks for
-//! hints periodically. A *pass* then visits the watched holders, a bounded part with each call. It begins only if
-//! something has changed since the last pass.
+//! The state of watched holders is stored outside the ledger, because every request touches the three cache lines of a
+//! ledger record. The record has only the holder's place in this list, and a request visits no other holder. The caller
+//! asks for hints periodically. A *pass* then visits the watched holders, a bounded number with each call. It begins
+//! only if something has changed since the last pass.
 //!
-//! Not here: which holders have a stream, and how a hint is delivered.
+//! The server manages streams and delivers hints.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ use crate::types::{Amount, HolderKind, Millis, Sum};
 /// Why a holder should ask again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HintReason {
-    /// It is due less than it has, and others need the difference.
+    /// Its due is less than its lease, and others need the difference.
     Shrink,
     /// It has not confirmed its newest lease. An older, larger one still counts as held, and others need the
     /// difference.
     Confirm,
-    /// It is due more than it has, and something is free.
+    /// Its due is more than its lease, and capacity is free.
     Grow,
 }
 
 impl HintReason {
-    /// All of them, in the order in which hints are given.
+    /// In order of precedence.
     pub const ALL: [HintReason; 3] = [HintReason::Shrink, HintReason::Confirm, HintReason::Grow];
 
     pub fn name(self) -> &'static str {
@@ -51,13 +51,13 @@ pub struct Hint {
     pub reason: HintReason,
 }
 
-/// Two amounts differ visibly if they differ by more than this part of the larger.
+/// A difference is visible if it exceeds this fraction of the larger amount.
 const VISIBLE_PART: f64 = 0.005;
-/// Less than this part of the capacity is not worth a request, unless it visibly brings the holder closer to its due.
+/// A smaller fraction of the capacity is not worth a request, unless it visibly brings the holder closer to its due.
 const WORTH_ASKING: f64 = 0.0025;
-/// The shortest time between two hints to one holder.
+/// Minimum time between two hints to one holder.
 const HINT_PAUSE: Millis = Millis(200);
-/// How often the pause doubles while hints change nothing: up to 6.4 s.
+/// The pause doubles at most this many times while hints have no effect: up to 6.4 s.
 const MAX_DOUBLINGS: u8 = 5;
 
 /// Whether the difference is worth a request.
@@ -91,12 +91,12 @@ impl HintCandidate {
     }
 }
 
-/// The state of the resource that decides about hints.
+/// The state of the resource on which hints depend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HintContext {
     /// Whether holders share the capacity. If not, a hint only depends on the difference between due and lease.
     pub(crate) bounded: bool,
-    /// Whether a holder should learn of a smaller due at once: in a pool, where its manager has decided so.
+    /// Whether a holder should learn of a smaller due at once: in a pool, whose manager has decided so.
     pub(crate) decided: bool,
     /// Whether any holder waits, watched or not.
     pub(crate) any_waits: bool,
@@ -108,14 +108,15 @@ pub(crate) struct HintContext {
 }
 
 impl HintContext {
-    /// A small part of the capacity can be much for one holder: without the second clause a hundred small holders would
-    /// all lack the last bit of their due until their next refresh.
+    /// Whether free capacity is worth a request. A small fraction of the capacity can be much for one holder: without
+    /// the second condition, a hundred small holders would all lack the last bit of their dues until their next
+    /// refresh.
     fn is_worth_asking_for(&self, due: Amount) -> bool {
         let left = (self.free - self.reserved).get();
         left > self.capacity.get() * WORTH_ASKING || left > due.get() * VISIBLE_PART
     }
 
-    /// Whether others need what a holder has too much: a holder waits, or more is held than there is.
+    /// Whether others need the excess of a holder: some holder waits, or more is held than the capacity.
     fn is_scarce(&self) -> bool {
         self.bounded && (self.any_waits || self.free.get() < -self.capacity.get() * WORTH_ASKING)
     }
@@ -143,7 +144,7 @@ struct Watched {
 struct Last {
     at: Millis,
     why: HintReason,
-    /// The held amount at that time. If it falls, the hint to confirm has helped.
+    /// The held amount at the time of the hint. If it falls, the hint to confirm had an effect.
     held: Amount,
     /// Whether the holder was answered since.
     answered: bool,
@@ -160,7 +161,7 @@ impl Last {
 /// Change counters: of settings and watchers, and of the ledger.
 pub(crate) type Version = (u64, u64);
 
-/// The watched holders, and the progress of the present pass over them.
+/// The watched holders, and the progress of the current pass.
 #[derive(Debug, Default)]
 pub(crate) struct WatchList {
     watched: Slab<Watched>,
@@ -168,13 +169,12 @@ pub(crate) struct WatchList {
     cursor: usize,
     /// Places left in this pass.
     left: usize,
-    /// The version at the start of this pass, or of the last one.
+    /// The version at the start of the current or last pass.
     pass_version: Option<Version>,
-    /// When a holder whose pause has not ended should be visited again: so far in this pass, and after the last one.
+    /// When to revisit a holder whose pause has not ended: as found in the current pass, and in the last one.
     revisit_at: Option<Millis>,
     next_pass: Option<Millis>,
-    /// The first holder not hinted in this pass because others were hinted for what is free: the next pass begins
-    /// there.
+    /// The first holder in this pass that was not hinted because free capacity was used up. The next pass begins there.
     passed_over: Option<usize>,
 }
 
@@ -194,7 +194,7 @@ impl WatchList {
         self.watched.try_remove(place as usize);
     }
 
-    /// The holder at this place has a new listener: hints that the earlier one ignored are forgotten.
+    /// Resets the hint state of a holder that has a new listener.
     pub(crate) fn reset(&mut self, place: u32) {
         self.pass_version = None;
         if let Some(last) = self.last(place) {
@@ -229,7 +229,7 @@ impl WatchList {
         }
     }
 
-    /// The next part of a pass: at most `budget` places. Begins a pass if something has changed; else the part is
+    /// The next part of a pass: at most `budget` places. Begins a pass if something has changed; otherwise the part is
     /// empty.
     pub(crate) fn next_part(&mut self, version: Version, now: Millis, budget: usize, part: &mut Vec<Visit>) {
         part.clear();
@@ -251,7 +251,7 @@ impl WatchList {
         }
     }
 
-    /// Ends what [`next_part`](Self::next_part) began, once all in it have been judged.
+    /// Ends a part, once all of its holders have been judged.
     pub(crate) fn end_part(&mut self) {
         if self.left == 0 {
             self.next_pass = self.revisit_at;
@@ -259,8 +259,8 @@ impl WatchList {
         }
     }
 
-    /// Whether the holder at `place` is hinted now. No more holders are hinted for what is free than it can serve; the
-    /// others are visited again a pause later, unless something changes before.
+    /// Whether to hint the holder at `place` now. Only as many holders are hinted as free capacity can serve. The
+    /// others are visited again after a pause, or after a change.
     pub(crate) fn judge(
         &mut self,
         place: u32,

@@ -1,9 +1,8 @@
-//! Random histories in which masters die, at any point and several times over: entries are lost, or stored without any
-//! client hearing of it; peers learn of them late, by clocks of their own, or start again from a snapshot.
+//! Random histories with failovers: masters die at any time, several times over; log entries are lost, or stored
+//! without reaching any client; peers apply entries late, with different clocks, or restart from a snapshot.
 //!
-//! Besides the invariants, which are checked after every step: no answer leaves before what is stored covers it, totals
-//! never rise above what there is, and what holders may believe is held for them, or left unclaimed, by every
-//! master.
+//! In addition to the invariants, every step checks that stored promises cover each sent answer, that totals never rise
+//! above the capacity, and that every master counts all leases in use as held or unclaimed.
 
 use proptest::prelude::*;
 
@@ -54,7 +53,7 @@ fn unbounded() -> impl Strategy<Value = Settings> {
 proptest! {
     #![proptest_config(cases(1000))]
 
-    /// With `confirmed` and `prompt`, with algorithms that share the capacity and others, with and without cuts.
+    /// Both reuse modes, with all kinds of algorithms, with and without cuts of the capacity.
     #[test]
     fn no_chain_of_masters_lets_holders_believe_in_more_than_there_is(
         settings in prop_oneof![2 => settings(Reuse::Confirmed), 1 => settings(Reuse::Prompt), 1 => unbounded()],
@@ -68,7 +67,8 @@ proptest! {
 proptest! {
     #![proptest_config(cases(250))]
 
-    /// Each master requests a supply of its own. Before it has one, it decides nothing and no client loses capacity.
+    /// Each master requests a supply of its own. Before the first supply it decides nothing, and no client loses
+    /// capacity.
     #[test]
     fn no_chain_of_masters_of_a_node_gives_more_than_it_was_lent(
         settings in settings_below_a_parent(Reuse::Confirmed),
@@ -90,8 +90,8 @@ proptest! {
     ) {
         let reuse = settings.reuse;
         let mut harness = run(settings, actors, &events)?;
-        harness.lose_what_is_under_way();
-        // Leases of dead clients and of those that never confirm last at most until the horizon.
+        harness.drop_in_flight();
+        // Leases of dead clients, and of clients that never confirm, expire at the horizon at the latest.
         harness.step(&Event::Pass(110_000))?;
         harness.step(&Event::Tick)?;
         for actor in &mut harness.actors {
@@ -137,7 +137,7 @@ proptest! {
     }
 }
 
-/// A demand that does not change costs two changes per lease length, and no answer waits.
+/// Constant demand costs two changes per lease length, and no answer waits for them.
 #[test]
 fn a_steady_state_costs_the_log_nothing_but_horizons() {
     let actors = (0..40).map(|n| client(n, 1.0 + n as f64)).collect();
@@ -151,7 +151,7 @@ fn a_steady_state_costs_the_log_nothing_but_horizons() {
         for n in 0..40 {
             harness.step(&Event::Send(n)).expect("nothing is violated");
             harness.step(&Event::Arrive { most: 1, pick: 0 }).expect("nothing is violated");
-            // It would not arrive if it waited: what is new is stored a little later.
+            // A waiting answer would not arrive, because its change is stored later.
             harness.step(&Event::Answer(0)).expect("nothing is violated");
             assert!(harness.is_answered(n), "the answer of {n} waited");
             harness.step(&Event::Store { entries: 9, heard: true }).expect("nothing is violated");

@@ -1,4 +1,4 @@
-//! A resource with holders around it that behave by the protocol, and a network that need not.
+//! A resource, holders that follow the protocol, and an unreliable network.
 
 mod actor;
 mod event;
@@ -43,7 +43,7 @@ pub(crate) fn options(settings: Settings) -> ResourceOptions {
     }
 }
 
-/// A request for one claim without history.
+/// A request with one claim and no history.
 pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
     Ask {
         kind: HolderKind::Client,
@@ -78,7 +78,7 @@ struct RequestUnderWay {
     instance: u32,
     number: u64,
     sent_at: Millis,
-    /// When the lease ends that it names.
+    /// The end of the lease that the request named.
     named_until: Option<Millis>,
     ask: Ask,
 }
@@ -93,8 +93,8 @@ struct AnswerUnderWay {
 }
 
 impl AnswerUnderWay {
-    /// Whether it would count at its holder: only the answer to the latest request does, and only while the lease lives
-    /// that the request named.
+    /// Whether the holder accepts the answer: only the answer to its latest request counts, and only while the lease
+    /// lives that the request named.
     fn counts(&self, actor: &Actor, now: Millis) -> bool {
         (actor.lives, actor.sent) == (self.instance, self.number) && self.named_until.is_none_or(|end| now < end)
     }
@@ -107,14 +107,16 @@ pub(crate) struct Harness {
     pub(crate) log: Vec<Answer>,
     requests: Vec<RequestUnderWay>,
     answers: Vec<AnswerUnderWay>,
-    /// Answers that wait until the change of this number is stored.
+    /// Answers that wait until the change with this number is stored.
     held_back: Vec<(u64, AnswerUnderWay)>,
     pub(crate) peers: Option<Peers>,
-    /// Without a cut of capacity, believed ≤ capacity; after one, only what is held bounds what is believed.
+    /// Whether the capacity has been cut. Until then, believed ≤ capacity; after a cut, only the held amount bounds
+    /// what is believed.
     cut: bool,
-    /// Under `prompt` clients may use an old lease until the answer reaches them: I2 does not bind.
+    /// Whether to check I2. With `prompt` reuse, clients may use an old lease until the answer arrives, so I2 does not
+    /// hold.
     audited: bool,
-    /// The end of the node's own lease, if there is a parent.
+    /// The end of the node's supply, if there is a parent.
     supply_until: Option<Millis>,
     supplies: u64,
 }
@@ -123,7 +125,7 @@ impl Harness {
     pub(crate) fn new(options: ResourceOptions, actors: Vec<Actor>) -> Harness {
         let audited = options.settings.reuse == crate::policy::settings::Reuse::Confirmed;
         let peers = options.inherited.as_ref().map(|_| Peers::new());
-        // The supply of a parent is cut when it ends, and a pool may be overbooked.
+        // The supply of a parent expires, and a pool may be overbooked.
         let cut = options.source == Source::Parent || options.settings.kind == AlgorithmKind::PriorityPool;
         Harness {
             resource: Resource::new(options),
@@ -221,7 +223,7 @@ impl Harness {
         actor.below.extend(newest);
     }
 
-    /// Replaces the client by a new one that has no lease.
+    /// Replaces the client by a new one without a lease.
     fn die(&mut self, n: usize) {
         let actor = self.nth(n);
         actor.lives += 1;
@@ -239,7 +241,7 @@ impl Harness {
         self.supply_until = self.resource.supply_until();
     }
 
-    /// The report to a parent covers everything that is held.
+    /// Checks that the report to a parent covers everything that is held.
     fn audit_summary(&mut self) -> Result<(), Violation> {
         if self.resource.source() == Source::Own {
             return Ok(());
@@ -288,7 +290,7 @@ impl Harness {
         }
         for request in &batch {
             let again = batch.iter().filter(|other| other.ask.id == request.ask.id).count() > 1;
-            self.hear_news(&request.ask, again, before);
+            self.count_news(&request.ask, again, before);
         }
         let mut answers = Vec::new();
         let mut asks = batch.iter().map(|request| Request::Ask(request.ask.clone())).collect();
@@ -296,8 +298,7 @@ impl Harness {
         self.resource.round(now, &mut asks, &mut answers, &mut RoundScratch::default());
         self.log.extend(answers.iter().cloned());
         let awaits = self.propose()?;
-        // A holder with several requests in one round is settled several times, by different dues: not to be told from
-        // here.
+        // A holder with several requests in one round is settled several times with different dues, so it is skipped.
         let mut ids: Vec<_> = batch.iter().map(|request| Arc::clone(&request.ask.id)).collect();
         ids.sort();
         ids.dedup();
@@ -319,9 +320,9 @@ impl Harness {
         Ok(())
     }
 
-    /// A request may say that more is in use than was known: no decision could have prevented that. What is known by
-    /// then of a holder with several requests in the round, which may arrive in any order, is not to be told from here.
-    fn hear_news(&self, ask: &Ask, again: bool, before: &mut Sum) {
+    /// A request may report more usage than was known, which no decision could have prevented. With several requests of
+    /// a holder in one round, in any order, the known usage is undetermined, so they are skipped.
+    fn count_news(&self, ask: &Ask, again: bool, before: &mut Sum) {
         let holders = holder_reports(&self.resource, self.at(), 0, usize::MAX).0;
         let known = holders.iter().find(|holder| !again && holder.id == ask.id);
         let known = known.map_or(Amount::ZERO, |holder| holder.held);
@@ -347,7 +348,7 @@ impl Harness {
         let now = self.masters_now();
         let actor = self.nth(n);
         let Some((lease, _)) = actor.lease.take() else { return Ok(()) };
-        // A client that gives its lease back has stopped using it, and no longer waits for answers.
+        // A client that releases its lease has stopped using it, and no longer waits for answers.
         actor.sent += 1;
         actor.below.clear();
         let token = (actor.echo == Echo::Token).then_some(lease.token);
@@ -366,7 +367,7 @@ impl Harness {
         Now { at: self.at(), ..now_at(self.now) }
     }
 
-    /// Appends changes to the log. Returns the entry that the answers wait for.
+    /// Appends changes to the log. Returns the number that the answers wait for.
     fn propose(&mut self) -> Result<Option<u64>, Violation> {
         let at = self.at();
         let Some(peers) = &mut self.peers else { return Ok(None) };
@@ -387,12 +388,11 @@ impl Harness {
         leave.into_iter().try_for_each(|(_, answer)| self.leave(answer))
     }
 
-    /// An answer goes on its way.
+    /// Sends an answer.
     fn leave(&mut self, answer: AnswerUnderWay) -> Result<(), Violation> {
         let actor = &self.actors[answer.to];
         let end = end_at_holder(&answer.lease, answer.sent_at);
-        // An answer that its client does not wait for any more, or that was under way for longer than its lease lasts,
-        // has no effect.
+        // The answer has no effect if its client no longer waits for it, or if its lease has expired in transit.
         let counts = answer.counts(actor, self.now) && self.now < end && answer.lease.capacity > Amount::ZERO;
         if let (Some(peers), true) = (&self.peers, counts) {
             peers.covers_until(end)?;
@@ -419,13 +419,13 @@ impl Harness {
         Ok(())
     }
 
-    /// Replaces the master by one that knows no earlier leases. From then on, nothing is audited.
+    /// Replaces the master by one without knowledge of earlier leases. The audit ends.
     pub(crate) fn replace(&mut self, options: ResourceOptions) {
         self.resource = Resource::new(options);
         self.audited = false;
     }
 
-    /// The leases that holders may believe in are covered by the ledger and by the capacity.
+    /// Checks that the ledger and the capacity cover the leases that holders may believe in.
     fn audit(&self) -> Result<(), Violation> {
         if !self.audited || !self.resource.is_bounded() {
             return Ok(());
@@ -446,8 +446,8 @@ impl Harness {
         self.actors[n].answered == self.actors[n].sent
     }
 
-    /// What each holder may believe is held for it, or is unclaimed. Or a request from before its release has
-    /// moved it to a holder that believes nothing any more: that is not told what it might have.
+    /// Checks that each holder's leases are held or unclaimed. A delayed request from before a release may have claimed
+    /// a lease for a holder that believes in nothing, so a shortfall of one may be covered by another.
     fn audit_each(&self) -> Result<(), Violation> {
         let holders = holder_reports(&self.resource, self.at(), 0, usize::MAX).0;
         let mut elsewhere = Sum::from(self.resource.promises().map_or(Amount::ZERO, |promises| promises.unclaimed));
@@ -463,15 +463,15 @@ impl Harness {
         invariant::believed_within_capacity(unheld, elsewhere)
     }
 
-    pub(crate) fn lose_what_is_under_way(&mut self) {
+    pub(crate) fn drop_in_flight(&mut self) {
         self.requests.clear();
         self.answers.clear();
         self.held_back.clear();
     }
 
-    /// All refresh once, one after the other, and nothing is lost.
+    /// All holders refresh once, one after the other, without losses.
     pub(crate) fn refresh_all(&mut self) -> Result<(), Violation> {
-        self.lose_what_is_under_way();
+        self.drop_in_flight();
         self.step(&Event::Pass(self.resource.settings().refresh.0))?;
         for n in 0..self.actors.len() {
             self.step(&Event::Send(n))?;

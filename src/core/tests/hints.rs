@@ -1,5 +1,5 @@
-//! Random histories with listeners: hints are few, go to listeners only, and a holder that follows them is soon where
-//! it should be.
+//! Random histories with listeners: hints are few and go to listeners only, and holders that follow them soon have
+//! their dues.
 
 use std::collections::BTreeMap;
 
@@ -19,37 +19,36 @@ use crate::{
 #[derive(Debug, Clone)]
 enum Step {
     Happens(Event),
-    /// A holder begins to listen, or ends it.
+    /// A holder opens or closes its stream of hints.
     Listen(usize),
-    Deafen(usize),
-    /// The shell asks for hints and visits at most this many holders.
-    Look(usize),
+    StopListening(usize),
+    /// The caller asks for hints and visits at most this many holders.
+    VisitHolders(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => event(true).prop_map(Step::Happens),
         2 => any::<usize>().prop_map(Step::Listen),
-        1 => any::<usize>().prop_map(Step::Deafen),
-        3 => (1..6usize).prop_map(Step::Look),
+        1 => any::<usize>().prop_map(Step::StopListening),
+        3 => (1..6usize).prop_map(Step::VisitHolders),
         2 => prop_oneof![Just(1u64), 50..400u64].prop_map(|ms| Step::Happens(Event::Pass(ms))),
     ]
 }
 
-/// The listeners that the shell knows, and when each was last hinted since it began.
+/// Known listeners, and the time of the last hint to each.
 type Listeners = BTreeMap<(bool, String), Option<Millis>>;
 
 fn key(kind: HolderKind, id: &str) -> (bool, String) {
     (kind == HolderKind::Node, id.to_owned())
 }
 
-/// As the shell does it: a new holder that listens is watched. A client that has given everything back and returns is
-/// another to the resource.
-fn introduce(resource: &mut Resource, listeners: &mut Listeners) {
+/// Watches new holders that listen, as a server does. A client that has released its lease and returns is a new holder.
+fn watch_newcomers(resource: &mut Resource, listeners: &mut Listeners) {
     let newcomers: Vec<_> = resource.newcomers().map(|(kind, id)| (kind, id.to_string())).collect();
     for (kind, id) in newcomers {
         if let Some(last) = listeners.get_mut(&key(kind, &id)) {
-            assert!(resource.watch(kind, &id), "newcomers are holders");
+            assert!(resource.watch(kind, &id), "new holders have records");
             *last = None;
         }
     }
@@ -61,7 +60,7 @@ fn hints(resource: &mut Resource, now: Millis, budget: usize) -> Vec<Hint> {
     hints
 }
 
-/// All ask once, one after the other, and nothing is lost; no time passes.
+/// All holders ask once, one after the other, without losses or delays.
 fn all_ask(harness: &mut Harness) -> Result<(), TestCaseError> {
     for n in 0..harness.actors.len() {
         asks(harness, n)?;
@@ -70,19 +69,19 @@ fn all_ask(harness: &mut Harness) -> Result<(), TestCaseError> {
 }
 
 fn asks(harness: &mut Harness, n: usize) -> Result<(), TestCaseError> {
-    harness.lose_what_is_under_way();
+    harness.drop_in_flight();
     for event in [Event::Send(n), Event::Arrive { most: 1, pick: 0 }, Event::Answer(0), Event::Drain(n)] {
         harness.step(&event)?;
     }
     Ok(())
 }
 
-/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and no other client asks. Returns when no
-/// hint has come for six steps.
+/// Advances time in steps of 50 ms. Listeners ask as soon as they are hinted; no other client asks. Returns after six
+/// steps without a hint.
 fn follow(harness: &mut Harness) -> Result<(), TestCaseError> {
     const QUIET: u32 = 6;
     let mut quiet = 0;
-    // A tenth of what a refresh interval would take to do anything is far more than it needs.
+    // Ten seconds are far more than necessary.
     for _ in 0..200 {
         let hints = hints(&mut harness.resource, harness.now, usize::MAX);
         quiet = if hints.is_empty() { quiet + 1 } else { 0 };
@@ -98,8 +97,8 @@ fn follow(harness: &mut Harness) -> Result<(), TestCaseError> {
     Err(TestCaseError::fail("hints without end"))
 }
 
-/// As near to its due as hints promise: the waiting holders together lack no more than what is not worth asking for; no
-/// holder keeps what others wait for; and no more is held than there is.
+/// Holders are as close to their dues as hints promise: the sum of what waiting holders lack is too small to ask for,
+/// no holder keeps capacity that others wait for, and the held amount is within the capacity.
 fn settled_by_hints(resource: &Resource, now: Millis) -> Result<(), TestCaseError> {
     let capacity = resource.settings().capacity.get();
     let holders = holder_reports(resource, now, 0, usize::MAX).0;
@@ -115,7 +114,7 @@ fn settled_by_hints(resource: &Resource, now: Millis) -> Result<(), TestCaseErro
     Ok(())
 }
 
-/// Within a test no refresh is due, and no lease ends.
+/// Long intervals, so that no refresh is due and no lease expires within a test.
 fn unhurried(mut settings: Settings) -> Settings {
     (settings.refresh, settings.lease) = (Millis::from_secs(3_000), Millis::from_secs(10_000));
     settings
@@ -126,7 +125,7 @@ fn honest(mut actors: Vec<Actor>) -> Vec<Actor> {
     actors
 }
 
-/// Events that change a due while leases last: other wants, a release, another capacity.
+/// Events that change dues while leases are live: changes of wants, releases, and changes of capacity.
 fn news() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => (any::<usize>(), prop_oneof![0.0..200.0, Just(0.0), Just(1000.0)]).prop_map(|(n, w)| Event::Want(n, w)),
@@ -150,19 +149,19 @@ proptest! {
             match *step {
                 Step::Happens(ref event) => {
                     harness.step(event)?;
-                    introduce(&mut harness.resource, &mut listeners);
+                    watch_newcomers(&mut harness.resource, &mut listeners);
                 }
                 Step::Listen(n) => {
                     let actor = &harness.actors[n % harness.actors.len()];
                     harness.resource.watch(actor.kind, &actor.id);
                     listeners.entry(key(actor.kind, &actor.id)).or_default();
                 }
-                Step::Deafen(n) => {
+                Step::StopListening(n) => {
                     let actor = &harness.actors[n % harness.actors.len()];
                     harness.resource.unwatch(actor.kind, &actor.id);
                     listeners.remove(&key(actor.kind, &actor.id));
                 }
-                Step::Look(budget) => {
+                Step::VisitHolders(budget) => {
                     let now = harness.now;
                     let hints = hints(&mut harness.resource, now, budget);
                     prop_assert!(hints.len() <= budget);
@@ -196,7 +195,7 @@ proptest! {
         for event in &news {
             harness.step(event)?;
             if let Event::Want(n, _) = event {
-                // A client with other wants asks; one that has given everything back and returns is a new holder.
+                // A client with new wants asks; one that returns after a release is a new holder.
                 let n = n % harness.actors.len();
                 asks(&mut harness, n)?;
                 let (kind, id) = (harness.actors[n].kind, harness.actors[n].id.clone());

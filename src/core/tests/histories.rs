@@ -101,7 +101,7 @@ fn run(options: ResourceOptions, actors: Vec<Actor>, events: &[Event]) -> Result
 proptest! {
     #![proptest_config(cases(1200))]
 
-    /// With `prompt` clients may use an old lease until the answer arrives, so only what the server counts is bounded.
+    /// With `prompt`, clients may use an old lease until the answer arrives, so only the held amount is bounded.
     #[test]
     fn no_history_lets_holders_believe_in_more_than_there_is(
         settings in prop_oneof![2 => settings(Reuse::Confirmed), 1 => settings(Reuse::Prompt)],
@@ -136,7 +136,7 @@ proptest! {
     ) {
         let reuse = settings.reuse;
         let mut harness = run(options(settings), actors, &events)?;
-        // Leases of dead clients, and of those that never confirm, end first.
+        // Leases of dead clients, and of clients that never confirm, expire first.
         harness.step(&Event::Pass(120_000))?;
         harness.resource.tick(harness.now);
         for actor in &mut harness.actors {
@@ -195,7 +195,7 @@ proptest! {
         events in proptest::collection::vec(event(true), 1..150),
     ) {
         let first = run(options(settings.clone()), actors.clone(), &events)?;
-        // Another seed for the hash table: nothing may depend on it.
+        // A different seed of the hash table must not change results.
         let again = run(ResourceOptions { seed: 1234, ..options(settings) }, actors, &events)?;
         invariant::replayed(&first.log, &again.log)?;
         prop_assert_eq!(first.resource.sums(), again.resource.sums());

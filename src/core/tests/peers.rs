@@ -7,10 +7,10 @@ use crate::{
     types::{Amount, ClusterClock, ClusterTime, Epoch, Millis, Sum},
 };
 
-/// How far the clocks of the peers are apart.
+/// The offsets of the peers' clocks.
 const CLOCKS: [u64; 3] = [0, 777_777, 31];
 
-/// One entry of the log, and the moment that the clock of the cluster had reached.
+/// A log entry, and the cluster time when it was appended.
 struct LogEntry {
     changes: Changes,
     reached: ClusterTime,
@@ -20,7 +20,7 @@ struct Peer {
     book: Promises,
     /// Entries that it has applied.
     applied: usize,
-    /// The moment in what it has applied.
+    /// The cluster time in the applied entries.
     stored: ClusterTime,
 }
 
@@ -28,15 +28,15 @@ pub(crate) struct Peers {
     log: Vec<LogEntry>,
     /// Entries that a quorum has stored.
     stored: usize,
-    /// The peer that is master.
+    /// The index of the master.
     pub(crate) master: usize,
     clock: ClusterClock,
-    /// The last advance of it that was stored.
+    /// The last stored advance of the cluster clock.
     advanced: ClusterTime,
     peers: Vec<Peer>,
-    /// The total, by all that this master has read and written.
+    /// The total according to everything that this master has read and written.
     said: Amount,
-    /// Changes of this incarnation.
+    /// The number of changes in this incarnation.
     pub(crate) written: usize,
 }
 
@@ -65,7 +65,7 @@ impl Peers {
         now.plus(Millis(CLOCKS[peer]))
     }
 
-    /// The master appends an entry. It may raise the total above the capacity only up to the held amount.
+    /// The master appends an entry. A total above the capacity must not exceed the held amount.
     pub(crate) fn append(&mut self, changes: Changes, resource: &Resource, now: Millis) -> Result<(), Violation> {
         let before = std::mem::replace(&mut self.said, changes.total);
         let held = resource.sums().held.min(Amount::MAX.into());
@@ -85,14 +85,14 @@ impl Peers {
         Ok(())
     }
 
-    /// A quorum stores this many more entries. Returns the number of the last one of the present epoch.
+    /// A quorum stores this many more entries. Returns the number of the last stored entry of the current epoch.
     pub(crate) fn store(&mut self, entries: usize) -> Option<u64> {
         self.stored = self.log.len().min(self.stored.saturating_add(entries));
         let of_this_epoch = self.stored.checked_sub(self.log.len() - self.written)?;
         (of_this_epoch > 0).then_some(of_this_epoch as u64)
     }
 
-    /// A peer gets up to this many of the stored entries.
+    /// A peer applies up to this many of the stored entries.
     pub(crate) fn catch_up(&mut self, peer: usize, entries: usize) -> Result<(), Violation> {
         let Peer { book, applied, stored } = &mut self.peers[peer];
         let until = self.stored.min(applied.saturating_add(entries));
@@ -106,18 +106,18 @@ impl Peers {
         Ok(())
     }
 
-    /// The master stores how far the clock of the cluster has got.
+    /// The master stores the cluster time.
     pub(crate) fn advance(&mut self, now: Millis) {
         self.advanced = self.clock.reached(self.clock(self.master, now));
     }
 
-    /// A peer starts again from a snapshot of its own.
+    /// A peer restarts from a snapshot.
     pub(crate) fn restart(&mut self, peer: usize) {
         let Peer { book, stored, .. } = &mut self.peers[peer];
         *book = Promises::restore(&book.record(*stored));
     }
 
-    /// Another peer, or the same one, becomes master. This number of entries beyond the stored ones survives.
+    /// A peer becomes master. This number of uncommitted entries survives.
     pub(crate) fn elect(&mut self, next: usize, survive: usize, now: Millis) -> Result<Inherited, Violation> {
         self.stored = self.log.len().min(self.stored.saturating_add(survive));
         self.log.truncate(self.stored);
@@ -132,7 +132,7 @@ impl Peers {
         Ok(inherited)
     }
 
-    /// A lease leaves that its holder will believe until `end`. What is stored by then must cover it.
+    /// A lease is sent that its holder will believe in until `end`. What is stored by then must cover it.
     pub(crate) fn covers_until(&self, end: Millis) -> Result<(), Violation> {
         let mut book = Promises::default();
         for entry in &self.log[..self.stored] {
@@ -146,7 +146,7 @@ impl Peers {
         Ok(())
     }
 
-    /// So much is believed now: should the master die, its successor must know that, however much of the log survives.
+    /// Checks that a successor would count at least `believed`, regardless of how much of the log survives.
     pub(crate) fn covers(&self, believed: Sum, now: Millis) -> Result<(), Violation> {
         let moment = self.clock.at(self.clock(self.master, now));
         let entries = self.log[self.stored.saturating_sub(1)..].iter();
@@ -159,7 +159,7 @@ impl Peers {
     }
 }
 
-/// Above all that any master has given so far.
+/// An epoch above all tokens of earlier masters.
 pub(crate) fn next_epoch(newest: Option<Epoch>) -> Epoch {
     Epoch(newest.map_or(1 << 40, |epoch| epoch.0 + Inherited::EPOCHS_APART))
 }

@@ -74,7 +74,7 @@ struct PoolServer {
     leases: BTreeMap<String, Lease>,
 }
 
-/// Settings of a pool, with parameters as they are written.
+/// Pool settings from parameters in text form.
 fn settings(capacity: f64, parameters: &[(&str, &str)]) -> Settings {
     let mut settings = Settings::new(AlgorithmKind::PriorityPool, Amount::clamped(capacity));
     settings.refresh = Millis::from_secs(5);
@@ -118,7 +118,7 @@ impl PoolServer {
         self.send(self.request(id, wants))
     }
 
-    /// The same with a report: this part of its capacity was in use, and this is what it has cost.
+    /// Asks and reports usage: this fraction of the capacity in use, at this cost.
     fn reports(&mut self, id: &str, wants: f64, recharging: f64, cost: f64) -> f64 {
         let usage = Usage { recharging, request_cost: Amount::clamped(cost), interval: None };
         let news = Some(Box::new(News { key: None, usage: Some(usage) }));
@@ -163,7 +163,7 @@ impl PoolServer {
         self.resource.take_pool_events()
     }
 
-    /// The kinds of what has event_kinds since the last call.
+    /// The kinds of events since the last call.
     fn event_kinds(&mut self) -> Vec<PoolEventKind> {
         self.events().iter().map(|event| event.kind).collect()
     }

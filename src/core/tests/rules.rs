@@ -56,7 +56,7 @@ impl Server {
         Server::with_options(options(settings))
     }
 
-    /// A node whose parent has lent nothing yet.
+    /// A node whose parent has not lent anything yet.
     fn below(settings: Settings) -> Server {
         Server::with_options(ResourceOptions { source: Source::Parent, ..options(settings) })
     }
@@ -69,7 +69,7 @@ impl Server {
         self.now = self.now.plus(Millis(ms));
     }
 
-    /// The request that `id` would send now: it echoes the newest lease that reached it.
+    /// The request that `id` would send now, with the newest lease that reached it.
     fn request(&self, id: &str, wants: f64) -> Ask {
         ask(id, wants, self.leases.get(id).map(has))
     }

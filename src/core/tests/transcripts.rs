@@ -84,7 +84,7 @@ fn run(path: &Path) {
     goldenscript::run(&mut Transcript::default(), path).expect("a script that runs");
 }
 
-/// The first token of the resource; in transcripts leases are numbered from 1.
+/// The first token of the resource. Transcripts number leases from 1.
 const TERM: Epoch = Epoch(1000);
 
 type Failure = Box<dyn Error>;
@@ -97,19 +97,17 @@ struct Transcript {
     waiting: Vec<Request>,
     delayed: BTreeMap<String, Request>,
     losing: BTreeSet<String>,
-    /// The listeners for hints.
     listening: BTreeSet<String>,
     /// The stored promises.
     peer: Promises,
-    /// How often the parent has lent something.
+    /// The number of supplies so far.
     supplies: u64,
 }
 
-/// A holder, as it knows itself.
+/// The state of a holder as the holder knows it.
 struct Known {
-    /// Its last wants.
     ask: Ask,
-    /// The newest lease that reached it, and its end as the holder counts.
+    /// The newest lease that reached it, and the end of that lease at the holder.
     lease: Option<(Has, Millis)>,
 }
 
@@ -285,7 +283,7 @@ impl Transcript {
     fn deliver(&mut self, mut args: ArgumentConsumer<'_>) -> Result<String, Failure> {
         let name = args.next_pos().ok_or("which?")?;
         let request = self.delayed.get(name).ok_or("nothing of that name")?.clone();
-        // Its sender no longer waits for an answer.
+        // The sender no longer waits for an answer.
         if let Request::Ask(ask) = &request {
             self.losing.insert(ask.id.to_string());
         }

@@ -1,7 +1,6 @@
-//! Trees of resources: a client of a leaf gets what one server that knew all clients would give it.
+//! Trees of resources: a client of a leaf gets what a single server with all clients would give it.
 //!
-//! There is no network here: requests arrive, and so do answers. What happens when they do not is for the random
-//! histories.
+//! All requests and answers arrive; the random histories cover lost and delayed messages.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use crate::{
     types::{Amount, Claim, Claims, HolderKind, Millis, Sum},
 };
 
-/// A client: what it wants, its priority, and the newest lease that reached it.
+/// A client: its wants, its priority, and the newest lease that reached it.
 struct TreeClient {
     wants: f64,
     priority: i16,
@@ -45,7 +44,7 @@ fn client_id(priority: i16, n: usize) -> String {
     format!("p{priority}-client-{n}")
 }
 
-/// Clients at leaves, leaves of regions, regions of the root: wants and priorities.
+/// Wants and priorities of clients, grouped by leaf and region.
 type Demands = Vec<Vec<Vec<(f64, i16)>>>;
 
 fn node(id: &str, settings: Settings, source: Source, nodes: Vec<Node>, clients: Vec<TreeClient>) -> Node {
@@ -73,7 +72,7 @@ impl Node {
         node("root", settings.clone(), Source::Own, demands.iter().enumerate().map(region).collect(), Vec::new())
     }
 
-    /// All refresh once, the leaves first.
+    /// All clients and nodes refresh once, the leaves first.
     fn refresh(&mut self, now: Millis, protocol: Protocol) {
         for n in 0..self.clients.len() {
             let client = &self.clients[n];
@@ -154,7 +153,7 @@ fn sum(claims: &[Claim]) -> Claims {
     claims.first().map(|claim| Claim { wants, subclients, ..*claim }).into_iter().collect()
 }
 
-/// The leases that one server with all clients gives.
+/// The leases that a single server with all clients grants.
 fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
     let mut resource = Resource::new(options(settings.clone()));
     let ask = |(n, (wants, priority)): (usize, &(f64, i16))| {
@@ -192,8 +191,7 @@ impl Tree {
         }
     }
 
-    /// The largest error of any client, as a part of what it should have, or of an equal share if that is more: what is
-    /// next to nothing is no update_capacity.
+    /// The largest deviation of any client, relative to its due, or to an equal share if that is larger.
     fn error(&mut self) -> f64 {
         let wants: Vec<(f64, i16)> =
             self.root.clients_mut().iter().map(|client| (client.wants, client.priority)).collect();
@@ -204,7 +202,7 @@ impl Tree {
     }
 }
 
-/// How priorities are treated, and the reserve.
+/// The priority mode and the reserve.
 type Order = (Priority, f64);
 
 const IGNORED: Order = (Priority::Ignore, 0.0);
@@ -216,7 +214,7 @@ fn settings(kind: AlgorithmKind, (priority, reserve): Order, capacity: f64) -> S
     Settings { priority, reserve, min_request_interval: Millis(0), ..settings }
 }
 
-/// A region of one greedy client, one of 500 small ones, one of a long tail.
+/// Three regions: one greedy client, 500 small clients, and a long tail.
 fn lopsided(priority: impl Fn(usize) -> i16) -> Demands {
     let mut state = 1u64;
     let mut unit = move || {
@@ -233,7 +231,7 @@ fn lopsided(priority: impl Fn(usize) -> i16) -> Demands {
     ]
 }
 
-/// A cut is passed on and confirmed at each of three levels before others get that capacity.
+/// A cut must be confirmed at each of three levels before others get that capacity.
 const SETTLED: usize = 12;
 
 const SHARING: [AlgorithmKind; 2] = [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare];
@@ -257,7 +255,7 @@ fn all_in_a_lopsided_tree_get_what_one_server_would_give() {
     }
 }
 
-/// To the last digit: one that wants 7 and counts in whole units could use 6 of 6.999999999999999.
+/// Exact equality: a client that wants 7 whole units could use only 6 of 6.999999999999999.
 #[test]
 fn all_in_a_tree_get_what_they_want_where_there_is_enough() {
     for kind in SHARING {
@@ -290,7 +288,7 @@ fn rules_for_clients_are_kept_wherever_they_ask() {
     }
 }
 
-/// Why nodes send slices and terms.
+/// Without slices and terms, clients of different nodes get different shares.
 #[test]
 fn without_slices_and_terms_they_do_not_get_that() {
     let demands = lopsided(|_| 0);
@@ -327,7 +325,7 @@ proptest! {
 
     #[test]
     fn all_in_any_tree_get_what_one_server_would_give(
-        // Which clients a pool admits when there are too few places depends on what they have cost, and where.
+        // Which clients a full pool admits depends on their costs at each node.
         kind in proptest::sample::select(AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool).collect::<Vec<_>>()),
         order in proptest::sample::select(ORDERS.to_vec()),
         demands in demands(),

@@ -1,5 +1,5 @@
-//! The Go server's behaviour, recorded (`data/doorman.jsonl`): what each client is granted once all have asked again
-//! until nothing changes. The grants on the way there are the Go server's own and need not be ours.
+//! Recorded behaviour of the Go server (`data/doorman.jsonl`): the grants of each client after all have repeated their
+//! requests until nothing changes. Intermediate grants may differ.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn kind(algorithm: &str) -> AlgorithmKind {
     AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == algorithm).unwrap_or(AlgorithmKind::FairShare)
 }
 
-/// The wants and subclients of each holder at the end of the steps, and the capacity then.
+/// The wants and subclients of each holder after the last step, and the final capacity.
 fn demand(vector: &Vector) -> (f64, BTreeMap<String, Claim>) {
     let (mut capacity, mut claims) = (vector.capacity, BTreeMap::new());
     for step in &vector.steps {
@@ -70,7 +70,7 @@ fn demand(vector: &Vector) -> (f64, BTreeMap<String, Claim>) {
     (capacity, claims)
 }
 
-/// Plays the steps against this crate, and then lets all refresh until nothing can change any more.
+/// Replays the steps, and then lets all holders refresh until leases settle.
 fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
     let mut settings = Settings::new(kind(&vector.algorithm), Amount::clamped(vector.capacity));
     settings.reuse = reuse;
@@ -162,8 +162,8 @@ fn no_algorithm_and_static_grant_what_the_go_server_grants() {
     assert_eq!(differing("STATIC"), [""; 0]);
 }
 
-/// Ours is exact max-min. The Go server stops after two redistributions, measures others by the asking client's share
-/// when numbers of subclients differ, and does not bound the last share by what is wanted.
+/// This implementation is exact max-min fairness. The Go server stops after two redistributions, measures others by the
+/// asking client's share if numbers of subclients differ, and does not limit the last share to the wants.
 #[test]
 fn fair_share_is_exact_and_differs_from_the_go_server_only_where_that_is_not() {
     for reuse in [Reuse::Confirmed, Reuse::Prompt] {

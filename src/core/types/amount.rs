@@ -19,14 +19,13 @@ const UNITS: f64 = (1u64 << 52) as f64;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Amount(#[cfg_attr(feature = "serde", serde(deserialize_with = "stored"))] f64);
 
-/// Stored amounts were checked before. If one is invalid nevertheless, it counts as the largest, because promises must
-/// err upwards.
+/// Stored amounts were validated before. An invalid one counts as the maximum, because promises must err upwards.
 #[cfg(feature = "serde")]
 fn stored<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
     <f64 as serde::Deserialize>::deserialize(stored).map(|value| Amount::new(value).unwrap_or(Amount::MAX).0)
 }
 
-/// Stored numbers were checked before. If one is not finite nevertheless, it must not spoil sums.
+/// Stored numbers were validated before. One that is not finite must not corrupt sums.
 #[cfg(feature = "serde")]
 pub(crate) fn stored_number<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
     <f64 as serde::Deserialize>::deserialize(stored).map(|number| if number.is_finite() { number } else { 0.0 })
@@ -60,7 +59,7 @@ impl Amount {
         }
     }
 
-    /// For results of arithmetic on amounts: clamps what rounding pushed out of range.
+    /// For results of arithmetic: clamps what rounding has pushed out of range.
     pub fn clamped(value: f64) -> Amount {
         debug_assert!(!value.is_nan(), "arithmetic on amounts cannot yield NaN");
         Amount(value.clamp(0.0, Self::MAX.0).abs()) // -0 is 0 here too: `clamp` lets it pass
@@ -124,8 +123,8 @@ pub struct Sum(i128);
 impl Sum {
     pub const ZERO: Sum = Sum(0);
 
-    /// As a plain number, to within two roundings. (The conversion of 128 bits that comes with the language is exact to
-    /// one and takes several times as long, which walks down the index of claims would notice.)
+    /// As a float, to within two roundings. (The standard 128-bit conversion is exact to one rounding, but several
+    /// times slower, which is noticeable in walks of the claim index.)
     pub fn get(self) -> f64 {
         const HIGH: f64 = (1u128 << 64) as f64 / UNITS;
         let magnitude = self.0.unsigned_abs();
@@ -133,7 +132,7 @@ impl Sum {
         if self.0 < 0 { -value } else { value }
     }
 
-    /// The largest amount that does not count for more than this sum (zero if it is negative).
+    /// The largest amount that does not exceed this sum as a [`Sum`]; zero if it is negative.
     pub fn floor(self) -> Amount {
         if self.0 <= 0 {
             return Amount::ZERO;
@@ -143,7 +142,7 @@ impl Sum {
         Amount::clamped(below / UNITS)
     }
 
-    /// The smallest amount that does not count for less than this sum (zero if it is negative).
+    /// The smallest amount that is not less than this sum as a [`Sum`]; zero if it is negative.
     pub fn ceil(self) -> Amount {
         if self.0 <= 0 {
             return Amount::ZERO;
@@ -156,8 +155,8 @@ impl Sum {
 
 impl From<Amount> for Sum {
     fn from(amount: Amount) -> Sum {
-        // Taken apart by hand for the same reason as in `get`. A normal number is mantissa · 2^(exponent − 1075); what
-        // is smaller than that is far below one unit.
+        // Decoded by hand for speed, as in `get`. A normal number is mantissa · 2^(exponent − 1075). Subnormal numbers
+        // are far below one unit.
         let bits = amount.0.to_bits();
         let exponent = (bits >> 52) as i32;
         let mantissa = (bits & ((1 << 52) - 1)) | 1 << 52;
@@ -240,8 +239,7 @@ mod tests {
         assert_eq!(Sum::from(Amount::clamped(-0.0)), Sum::ZERO);
     }
 
-    /// A day at 1,000 updates a second, with amounts of very different sizes. An `f64` sum is off after this; ours is
-    /// not.
+    /// A day at 1,000 updates a second, with amounts of very different sizes. An `f64` sum would drift.
     #[test]
     fn a_days_worth_of_updates_leaves_no_drift() {
         let mut sum = Sum::ZERO;

@@ -1,15 +1,15 @@
-//! The clock of a cluster: elapsed time that outlives masters.
+//! The cluster clock: elapsed time that outlives masters.
 //!
-//! The log stores a moment, and each master counts on from it with its own monotonic clock, from when its term began.
-//! While anything stored has an end in the future, the master stores the advance about once a second
-//! ([`ClusterClock::advance`]). So the end of a promise is a moment that all masters agree on, and a change of master
-//! loses at most the time since the last advance.
+//! The log stores a moment, and each master counts on from it with its own monotonic clock, from the start of its term.
+//! While any stored end is in the future, the master stores the current moment about once a second
+//! ([`ClusterClock::advance`]). So all masters agree on when a promise ends, and a change of master loses at most the
+//! time since the last advance.
 //!
-//! The clock may run late, never early. Between two masters, and while no peer runs, it stands still. Then a promise
-//! lasts longer. Clocks of different masters may differ in rate, so a stored end has an allowance for that
+//! The clock may be slow, never fast. It stands still between two masters, and while no peer runs; promises then last
+//! longer. Clocks of masters may differ in rate, so a stored end includes an allowance for that
 //! ([`ClusterClock::end`]).
 //!
-//! Not here: the log, and reading any clock.
+//! The caller reads its clock and writes the log.
 
 use crate::{
     planted::{self, Fault},
@@ -19,7 +19,7 @@ use crate::{
 /// The master stores the advance of the clock this often while an end is still to come.
 const ADVANCE_EVERY: Millis = Millis(1000);
 
-/// The clock of the next master may be faster than the one that a moment was decided on by one part in this many.
+/// The relative difference between the clock rates of two masters is at most one part in this many.
 const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 
 /// A moment on the clock of a cluster, in milliseconds.
@@ -50,7 +50,7 @@ pub struct ClusterClock {
 }
 
 impl ClusterClock {
-    /// Of a term that begins at `since`, on the master's own clock; `stored`: the moment in the log then.
+    /// The clock of a term that begins at `since` on the master's own clock, when the log has the moment `stored`.
     pub fn new(stored: ClusterTime, since: Millis) -> ClusterClock {
         let jump = if planted::is(Fault::ClusterClockJumps) { Millis::from_secs(60) } else { Millis(0) };
         ClusterClock { base: stored.plus(jump), since }
@@ -61,32 +61,32 @@ impl ClusterClock {
         self.since
     }
 
-    /// The moment that it is at `now` on the master's own clock.
+    /// The cluster time at `now` on the master's own clock.
     pub fn at(&self, now: Millis) -> ClusterTime {
         self.base.plus(now.since(self.since))
     }
 
-    /// When it will be, or was, that moment, on the master's own clock.
+    /// The time of `moment` on the master's own clock.
     pub fn local(&self, moment: ClusterTime) -> Millis {
         let before = self.base.since(moment);
         Millis(self.since.0.saturating_sub(before.0)).plus(moment.since(self.base))
     }
 
-    /// The moment to store for an end that will have come at `end` on the master's own clock: later by as much as the
-    /// clocks of the masters to come may be faster.
+    /// The moment to store for an end at `end` on the master's own clock. It includes the allowance for faster clocks
+    /// of later masters.
     pub fn end(&self, end: Millis, now: Millis) -> ClusterTime {
         let span = end.since(now);
         self.at(now).plus(span).plus(Millis(span.0.div_ceil(CLOCK_RATE_ALLOWANCE)))
     }
 
-    /// The advance to store at `now`, if it is due: the log has the moment `stored`, and everything that it promises
-    /// has ended at the moment `last`.
+    /// The advance to store at `now`, if it is due. The log has the moment `stored`, and the last promise in it ends at
+    /// `last`.
     pub fn advance(&self, now: Millis, stored: ClusterTime, last: ClusterTime) -> Option<ClusterTime> {
         let reached = self.reached(now);
         (stored < last && reached.since(stored) >= ADVANCE_EVERY).then_some(reached)
     }
 
-    /// The moment to store at `now` with anything else.
+    /// The moment to store at `now` together with other changes.
     pub fn reached(&self, now: Millis) -> ClusterTime {
         let at = self.at(now);
         if planted::is(Fault::ClusterClockIsFast) { at.plus(at.since(self.base)) } else { at }
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(first.advance(Millis(1_499), ClusterTime(0), last), None);
         let stored = first.advance(Millis(20_700), ClusterTime(19_000), last).expect("more than a second has passed");
         assert_eq!(stored, ClusterTime(20_200));
-        // It dies at 21 s, and the next one, whose own clock is at 7 s, begins at once.
+        // The master dies at 21 s. The next one, whose own clock shows 7 s, begins at once.
         let second = ClusterClock::new(stored, Millis(7_000));
         assert_eq!(second.local(last), Millis(7_000 + 60_060 - 20_200), "300 ms later than without a change");
     }

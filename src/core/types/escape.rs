@@ -1,8 +1,7 @@
 //! Escapes text from clients for terminals, logs and pages.
 //!
-//! An id may hold any character. Those that move a cursor, begin a line, turn the direction of writing or cannot be
-//! seen at all are written out as JSON writes them (`\n`, `\u001b`, `\u202e`), so that what is escaped in a JSON string
-//! stays valid JSON.
+//! An id may contain any character. Characters that move a cursor, begin a line, change the direction of writing or are
+//! invisible are escaped as in JSON (`\n`, `\u001b`, `\u202e`). So escaping a JSON string keeps it valid.
 
 use std::{borrow::Cow, fmt::Write as _};
 

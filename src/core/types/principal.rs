@@ -1,10 +1,9 @@
-//! The share of a table that one principal may take: as much as it wants while there is plenty, and less the fuller the
-//! table is.
+//! The share of a table that one principal may take: large while the table is empty, and smaller the fuller it is.
 //!
-//! The rule is the dynamic threshold of shared-memory switches: a principal may have one more place if it has no more
-//! than a fixed multiple of what is still free. So a lone principal fills a fixed part of the table and leaves the rest
-//! to newcomers. Several divide it. None has to be known beforehand, and places that others give back are available
-//! again. docs/decisions/fair-shares.md has the reasons.
+//! The rule is the dynamic threshold of shared-memory switches: a principal may take another place if it has no more
+//! than a fixed multiple of the free places. So a lone principal fills a fixed fraction of the table and leaves the
+//! rest to newcomers, and several principals divide that fraction. Principals need not be known in advance, and
+//! released places are available again. docs/decisions/fair-shares.md has the reasons.
 
 /// The party that a record, a connection or a byte is charged to, such as an address. The caller numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -19,7 +18,7 @@ impl Principal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChargedTo {
     pub principal: Principal,
-    /// It has its share of all places: it gets no new record, but keeps what it has.
+    /// Whether the principal has its share of all places. Then it gets no new record, but keeps its records.
     pub is_full: bool,
 }
 
@@ -30,7 +29,7 @@ pub struct SlotDelta {
     pub places: isize,
 }
 
-/// The part of a table that a lone principal may fill.
+/// The fraction of a table that a lone principal may fill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PrincipalShare(f64);
 
@@ -38,7 +37,7 @@ impl PrincipalShare {
     /// The whole table: shares do not limit anything.
     pub const ALL: PrincipalShare = PrincipalShare(1.0);
 
-    /// A part, above 0 and at most 1.
+    /// A fraction, above 0 and at most 1.
     pub fn new(part: f64) -> Option<PrincipalShare> {
         (part > 0.0 && part <= 1.0).then_some(PrincipalShare(part))
     }
@@ -47,21 +46,20 @@ impl PrincipalShare {
         self.0
     }
 
-    /// Whether a principal that has `own` places of a table may have `more`, where all principals together have `used`
-    /// of `most`.
+    /// Whether a principal with `own` places may take `more`, if all principals together have `used` of `most` places.
     pub fn allows(self, own: usize, more: usize, used: usize, most: usize) -> bool {
         let Some(left) = most.checked_sub(used).and_then(|free| free.checked_sub(more)) else { return false };
-        // As for each of the places one after the other, of which the last decides.
+        // The last of the places decides, as if they were taken one after the other.
         let before_the_last = (own + more).saturating_sub(1) as f64;
         before_the_last * (1.0 - self.0) <= self.0 * (left + 1) as f64
     }
 
-    /// The share of one principal of this number of places, at least one.
+    /// The share of this number of places, at least one.
     pub fn of_places(self, places: u64) -> u64 {
         ((places as f64 * self.0) as u64).max(1)
     }
 
-    /// Whether no principal can have reached its share, because few places are in use.
+    /// Whether no principal can have reached its share, because few places are used.
     pub fn cannot_bind(self, used: usize, most: usize) -> bool {
         self.allows(used, 1, used, most)
     }
@@ -73,7 +71,7 @@ impl Default for PrincipalShare {
     }
 }
 
-/// Changes of the places of principals, added up as they come.
+/// Accumulated changes of the places of principals.
 #[derive(Debug, Default)]
 pub(crate) struct SlotDeltas(Vec<SlotDelta>);
 
@@ -100,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// Each principal takes as much as it is given, one after the other; what each gets.
+    /// Principals take all they can, one after the other. Returns the places of each.
     fn greedy(share: PrincipalShare, most: usize, principals: usize) -> Vec<usize> {
         let mut taken = Vec::new();
         for _ in 0..principals {
@@ -119,7 +117,7 @@ mod tests {
         let share = PrincipalShare::new(0.75).expect("a part");
         assert_eq!(greedy(share, 10_000, 4), [7_501, 1_875, 469, 117]);
         assert_eq!(greedy(PrincipalShare::ALL, 10_000, 2), [10_000, 0]);
-        // A table of a few places is there for all that come.
+        // A small table is available to all.
         assert_eq!(greedy(share, 1, 1), [1]);
         assert_eq!(greedy(share, 4, 1), [4]);
     }

@@ -1,21 +1,21 @@
-//! Tokens name leases, so that a holder can prove which one it knows.
+//! Tokens name leases, so that holders can prove which lease they know.
 //!
-//! A token is a number that only rises. Each master of a resource begins a new *epoch*, which starts above all tokens
-//! given out before, so a token also shows whether this epoch gave it. The caller picks the start (from the clock, or
-//! from what a quorum agreed on); within an epoch tokens are consecutive.
+//! Tokens increase. Each master of a resource begins a new *epoch* above all earlier tokens, so a token also shows
+//! whether this epoch issued it. The caller chooses the start of an epoch, from the clock or from a quorum's agreement.
+//! Within an epoch tokens are consecutive.
 
 use std::num::NonZeroU64;
 
-/// Names one lease. Opaque to holders. Never zero, so that a record can do without one for free.
+/// Names one lease. Opaque to holders. Never zero, so that `Option<Token>` takes no extra space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// Stands for claimed inherited leases: older than all tokens of an epoch that inherits.
+    /// Stands for claimed inherited leases: older than all tokens of an inheriting epoch.
     pub(crate) const INHERITED: Token = Token(NonZeroU64::MIN);
 
-    /// From the wire. Zero names nothing.
+    /// From the wire; zero means none.
     pub fn new(number: u64) -> Option<Token> {
         NonZeroU64::new(number).map(Token)
     }
@@ -28,7 +28,7 @@ impl Token {
         Token(NonZeroU64::MIN.saturating_add(epoch.0))
     }
 
-    /// The last before an epoch.
+    /// The last token before an epoch.
     pub(crate) fn last_before(epoch: Epoch) -> Option<Token> {
         Token::new(epoch.0)
     }
@@ -38,7 +38,7 @@ impl Token {
     }
 }
 
-/// Where an epoch's tokens start.
+/// The start of an epoch's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Epoch(pub u64);
@@ -70,12 +70,12 @@ impl Tokens {
         token
     }
 
-    /// Whether this epoch gave `token` out.
+    /// Whether this epoch issued `token`.
     pub(crate) fn issued(&self, token: Token) -> bool {
         (self.first..self.next).contains(&token)
     }
 
-    /// Whether an earlier master gave `token` out, if its epochs and this one are of one sequence.
+    /// Whether an earlier master issued `token`, if its epochs and this one belong to one sequence.
     pub(crate) fn is_former(&self, token: Token) -> bool {
         token < self.first
     }

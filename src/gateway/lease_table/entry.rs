@@ -25,11 +25,11 @@ pub struct LeaseEntry {
     rate: Rate,
     /// The length of the window in seconds, and the bits of its rate.
     window: [AtomicU64; 2],
-    /// Until when requests wait for the first lease.
+    /// The deadline for requests that wait for the first lease.
     first_wait: Instant,
-    /// The sweep before the last request.
+    /// The number of the last sweep before the last request.
     used: AtomicU32,
-    /// Its wants are about to be estimated.
+    /// An estimate of the wants is pending.
     is_pressed: AtomicBool,
     arrivals: Mutex<Arrivals>,
     /// Callers report what they have used.
@@ -117,7 +117,7 @@ impl LeaseEntry {
         Instant::now() < self.first_wait && is_unknown()
     }
 
-    /// Counts wants before there is a lease.
+    /// Counts wants before the first lease arrives.
     pub fn add_wants(&self, many: u32) {
         let _ = self.rate.try_acquire(many);
     }

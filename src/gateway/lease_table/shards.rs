@@ -19,7 +19,7 @@ pub(super) struct Shards {
     hashes: RandomState,
 }
 
-/// Has a cache line of its own.
+/// Aligned to a cache line to avoid false sharing.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shard(RwLock<HashTable<Arc<LeaseEntry>>>);
@@ -69,7 +69,7 @@ impl Shards {
             .collect()
     }
 
-    /// Removes entries. They are released when the result is dropped, which is outside of the lock.
+    /// Removes entries and returns them, so that their leases are released outside of the lock.
     pub(super) fn remove_where(&self, mut goes: impl FnMut(&LeaseEntry) -> bool) -> Vec<Arc<LeaseEntry>> {
         let mut removed = Vec::new();
         for shard in &self.shards {

@@ -60,14 +60,14 @@ pub(super) struct EnvoySession {
     pub(super) caller_shares: Arc<CallerShares>,
     pub(super) first_wants: f64,
     pub(super) stream: Option<Stream>,
-    /// Whether there was a stream.
+    /// Whether a stream has ever been opened.
     pub(super) has_begun: bool,
     /// Until when the Envoy certainly stays with this gateway.
     pub(super) here_until: Millis,
     /// The Envoy has the same name at all gateways.
     pub(super) is_named: bool,
     pub(super) stop: watch::Receiver<bool>,
-    /// A refused bucket was logged, which happens once.
+    /// Whether a refused bucket was logged. Only the first one is.
     pub(super) has_refused: bool,
 }
 

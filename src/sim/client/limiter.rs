@@ -22,9 +22,9 @@ use self::budget::AdmissionBudget;
 
 /// How often a gateway estimates demand at limiters that have refused callers.
 const POLL_INTERVAL: Millis = Millis(100);
-/// How often it looks for limiters whose demand has fallen, ...
+/// How often a gateway checks limiters whose demand may have fallen.
 const SWEEP_INTERVAL: Millis = Millis(1_000);
-/// ... unless nobody has called for this long.
+/// A limiter without callers for this long is not checked.
 const IDLE_TIMEOUT: Millis = Millis(4_000);
 /// How long the first request waits for the first caller.
 const FIRST_CALLER_DELAY: Millis = Millis(5);
@@ -181,7 +181,7 @@ impl LimiterClient {
         self.session.release(&self.resource);
     }
 
-    /// Calls the session, which may change its lease. Earlier callers are served with the lease before.
+    /// Calls the session, which may change its lease. Earlier callers are first served under the old lease.
     pub(crate) fn tell<R>(&mut self, now: Millis, what: impl FnOnce(&mut Session<Asked>) -> R) -> R {
         self.serve(now);
         let result = what(&mut self.session);

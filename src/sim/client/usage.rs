@@ -41,7 +41,7 @@ impl UsagePattern {
         }
     }
 
-    /// Resets the counters: another client with the same pattern.
+    /// Resets the counters for another client with the same pattern.
     pub(crate) fn forget(&mut self) {
         (self.tracker, self.reported) = (None, None);
     }

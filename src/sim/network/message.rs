@@ -21,7 +21,7 @@ pub(crate) enum Participant {
 pub(crate) enum Message {
     Request(Box<RequestMessage>),
     Reply(Box<Reply>),
-    /// Addressed to a name, whichever process has it.
+    /// Goes to the current owner of the name.
     Hint {
         to: Participant,
         name: u32,
@@ -44,8 +44,8 @@ pub(crate) struct RequestMessage {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) participant: Participant,
-    /// A restarted client, or the next master of a node, does not get answers to its predecessor, though it may have
-    /// the same name.
+    /// A restarted client, or the next master of a node, must not get answers to its predecessor, even under the same
+    /// name.
     pub(crate) incarnation: u32,
     pub(crate) number: u64,
 }
@@ -63,9 +63,9 @@ pub(crate) struct Reply {
 pub(crate) enum ReplyBody {
     Granted(Lease),
     Supplied(Box<Supplied>),
-    /// Released; or refused, and the lease does not change.
+    /// A release was processed, or the request was refused and the lease stays.
     Nothing,
-    /// Another peer is the master, or none is.
+    /// Another peer is master, or no peer is.
     Redirect(Option<u8>),
 }
 
@@ -91,7 +91,7 @@ impl Participant {
         }
     }
 
-    /// Its name at servers. All peers of a node share one name. A client may get a new one.
+    /// Its name at servers. All peers of a node share a name. A client may be renamed.
     pub(crate) fn name(self, number: u32) -> String {
         match self {
             Participant::Client(index) => format!("{index}.{number}"),
@@ -100,7 +100,7 @@ impl Participant {
     }
 }
 
-/// A lease as a request names it.
+/// A lease in the form of a request.
 pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
     lease.map(|lease| Has {
         token: lease.token.and_then(Token::new),

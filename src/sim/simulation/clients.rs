@@ -269,7 +269,7 @@ impl Simulation<'_> {
         }
         let wants = std::mem::take(&mut client.wants);
         if !client.kind.is_ours() {
-            // Its release names no lease and would, if late, release the next one.
+            // The release names no lease. If delayed, it would release the next one.
             self.rename(index);
             self.restart_process(index)?;
         }

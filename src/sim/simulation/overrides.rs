@@ -116,7 +116,7 @@ impl Simulation<'_> {
             return Ok(());
         }
         let name = &self.plan.tree.nodes[index].name;
-        let detail = format!("{name}, where something is set: its holders believe {believed:?} of {most:?}");
+        let detail = format!("{name} has an override: its holders believe {believed:?} of {most:?}");
         Err(Violation { invariant: "I2 below the root", detail })
     }
 }

@@ -168,7 +168,7 @@ const TABLE: [(&str, PolicyCall, &str); 39] = [
 ];
 
 #[test]
-fn each_row_of_the_table_is_decided_as_it_says_on_every_peer() {
+fn every_peer_decides_calls_by_the_policy() {
     let cluster = Cluster::shared();
     for peer in cluster.peers.all() {
         for (row, (identity, call, denial)) in TABLE.iter().enumerate() {
@@ -208,7 +208,7 @@ fn one_denied_entry_of_many_is_left_out_and_the_others_are_answered() {
 }
 
 #[test]
-fn operators_may_do_what_rules_say_of_them() {
+fn operators_may_run_the_commands_that_rules_allow() {
     let cluster = Cluster::shared();
     let file = ConfigFile::new(&format!("# another version\n{}", config_text(RULES)));
     for (identity, arguments, allowed) in [

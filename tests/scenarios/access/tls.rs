@@ -207,7 +207,7 @@ fn peer_address(server: &Server) -> SocketAddr {
 }
 
 #[test]
-fn a_server_with_tls_says_so_to_who_asks_in_the_clear() {
+fn a_server_with_tls_tells_clients_without_tls() {
     let ours = Authority::new("ours");
     let server = server(&of_server(&ours), &[]);
     let error = error_over(in_the_clear(server.grpc()));

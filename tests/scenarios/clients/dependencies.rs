@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 /// `UPDATE_GOLDENFILES=1 cargo test -p leaseway-tests dependencies` rewrites the list.
 #[test]
-fn the_client_depends_on_what_is_written_down_and_on_nothing_of_the_server() {
+fn the_client_library_has_only_the_listed_dependencies() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/client-dependencies.txt");
     let arguments = "tree --locked --offline --package leaseway-client --edges normal --prefix none --format {p} \
                      --target x86_64-unknown-linux-gnu";

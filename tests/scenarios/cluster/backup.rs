@@ -45,7 +45,7 @@ fn unix_ms() -> i64 {
 }
 
 #[test]
-fn a_set_that_lost_everything_has_the_same_facts_and_gives_nothing_away_that_clients_hold() {
+fn a_restored_cluster_has_the_same_state_and_grants_no_held_capacity() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("backup.jsonl");
     let mut peers = Peers::start(3, ConfigFile::of(&templates()), &[]);

@@ -66,7 +66,7 @@ fn short_leases() -> Peers {
 }
 
 #[test]
-fn books_stay_within_the_capacity_while_one_master_after_the_other_is_killed() {
+fn leases_stay_within_the_capacity_while_masters_are_killed() {
     let mut peers = short_leases();
     let mut crowd = Crowd::of(20, peers.endpoints());
     crowd.wait_until_all_is_out(CAPACITY);

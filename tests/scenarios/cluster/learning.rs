@@ -25,7 +25,7 @@ fn crash(learning: u64) -> (Client, Client, Server) {
 }
 
 #[test]
-fn while_it_learns_clients_get_back_what_they_have_and_new_ones_what_others_give_up() {
+fn a_learning_server_restores_leases_and_grants_only_released_capacity() {
     let (mut alice, mut bob, server) = crash(3600);
     let mut carol = server.client("carol");
     assert_eq!(alice.ask("mysql", 60.0), 60.0);

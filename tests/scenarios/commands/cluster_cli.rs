@@ -45,7 +45,7 @@ fn a_file_is_put_in_force_and_can_be_taken_back() {
 }
 
 #[test]
-fn what_others_have_changed_meanwhile_is_not_overwritten() {
+fn concurrent_changes_of_the_configuration_are_not_overwritten() {
     let peers = one_peer(&[]);
     peers.operated(0, &["config", "apply", fair(2.0).path()]);
     let said = peers.operate(0, &["config", "apply", fair(3.0).path(), "--expect", "1"]);

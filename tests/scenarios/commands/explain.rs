@@ -108,7 +108,7 @@ fn says(told: &Level, rule: &str, blocks: &[&str], parts: &[&str]) {
 }
 
 #[test]
-fn the_rule_that_is_named_is_what_each_ends_up_with() {
+fn each_client_gets_what_the_named_rule_says() {
     let strict = ", priority: strict";
     let server = Server::with_config(&file(&[
         fair("satisfied", 100.0),
@@ -156,7 +156,7 @@ fn the_rule_that_is_named_is_what_each_ends_up_with() {
 }
 
 #[test]
-fn what_is_waited_for_ends_when_it_was_said() {
+fn capacity_is_free_when_the_explanation_predicted_it() {
     let config = file(&[fair("newcomer", 100.0), fair("cut", 100.0), fair("own", 100.0)]);
     let server = Server::with_config(&config);
     let (at, doorman) = (server.grpc().to_string(), server.doorman());
@@ -189,7 +189,7 @@ fn what_is_waited_for_ends_when_it_was_said() {
 }
 
 #[test]
-fn a_server_that_listens_says_until_when() {
+fn a_learning_server_says_when_it_ends() {
     let learning = fair("*", 100.0).replace("learning_mode_duration: 0", "learning_mode_duration: 4");
     let server = Server::with_config(&file(&[learning]));
     let mut ann = Asker::new(&server.doorman(), "r", "ann", 40.0);
@@ -201,7 +201,7 @@ fn a_server_that_listens_says_until_when() {
 }
 
 #[test]
-fn units_go_to_the_next_when_it_was_said_and_a_place_in_a_pool_to_the_one_that_waits() {
+fn whole_units_rotate_and_a_free_place_in_a_pool_goes_to_a_waiting_client() {
     let units = template("units", 2.0, "FAIR_SHARE", ", whole_units: true, rotation_period: 3", "");
     let pool = template("pool", 20.0, "PRIORITY_POOL", ", min_capacity: 10, free_key: client_id", "");
     let server = Server::with_config(&file(&[units, pool]));
@@ -227,7 +227,7 @@ fn units_go_to_the_next_when_it_was_said_and_a_place_in_a_pool_to_the_one_that_w
 }
 
 #[test]
-fn after_a_failover_what_was_promised_counts_until_it_was_said_to_end() {
+fn after_a_failover_former_promises_count_until_the_predicted_end() {
     let mut peers = Peers::start(3, file(&[fair("*", 100.0)]), &[]);
     let first = peers.master();
     assert_eq!(Asker::new(peers.doorman(first), "r", "gone", 80.0).ask(), 80.0);

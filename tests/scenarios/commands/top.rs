@@ -14,7 +14,7 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn it_shows_the_worst_first_follows_the_master_and_leaves_the_terminal_as_it_was() {
+fn top_sorts_by_contention_follows_the_master_and_restores_the_terminal() {
     let mut peers = Peers::start(3, ConfigFile::of(&[Template::fair("*", 100.0)]), &[]);
     let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob\u{202e}"));
     alice.ask(&peers, "mysql", 1000.0);

@@ -80,7 +80,7 @@ fn a_limit_is_kept_for_each_value_and_everything_is_told() {
 }
 
 #[test]
-fn all_descriptors_are_looked_at_before_anything_is_taken() {
+fn a_denied_request_takes_no_permits() {
     let server = server(FIVE);
     let gateway = gateway(&server, &rules(), &[]);
     let envoy = gateway.caller();
@@ -112,7 +112,7 @@ fn rules_are_read_again_when_they_change_and_bad_ones_change_nothing() {
 }
 
 #[test]
-fn without_a_cluster_the_operator_says_what_passes() {
+fn without_a_cluster_the_flag_decides_what_passes() {
     let nowhere = ["127.0.0.1:1".to_owned()];
     for (flag, passed) in [("deny", 0), ("allow", 9)] {
         let flags = ["--without-lease", flag, "--first-wait-ms", "10"];

@@ -16,7 +16,7 @@ use crate::harness::{
 };
 
 #[test]
-fn silent_connections_lock_no_newcomer_out() {
+fn silent_connections_do_not_lock_out_new_clients() {
     let victim = Victim::with_flags(&["--max-connections", "50", "--address-share", "100"]);
     let strangers: Vec<TcpStream> = (0..60).map(|_| connect_tcp(victim.server.grpc(), None)).collect();
     // All places are taken. Each newcomer from another address displaces an idle connection.

@@ -230,7 +230,7 @@ fn the_fields_of_every_answer_are_those_that_are_documented() {
 /// axe-core in a real browser, light and dark, wide and narrow.
 #[test]
 #[cfg_attr(not(chromium), ignore = "needs LEASEWAY_TEST_CHROMIUM and LEASEWAY_TEST_NODE_MODULES")]
-fn a_browser_finds_nothing_that_keeps_a_reader_out() {
+fn pages_have_no_accessibility_violations() {
     let server = with_mysql();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/browser/axe.js");
     let views = VIEWS.map(|view| format!("http://{}{view}", server.http()));

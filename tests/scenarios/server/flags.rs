@@ -60,11 +60,11 @@ fn flags_that_cannot_work_are_refused_before_anything_is_started() {
         (&["--threads", "5000"], "5000 is not in 1..=1024"),
         (&["--max-resources", "0"], "0 is not in"),
         (&["--max-message-bytes", "99999999999999"], "is not in 64..="),
-        (&["--listen", "0.0.0.0:5901", "--http", "127.0.0.1:5901"], "--listen and --http are the same port"),
-        (&["--listen", "127.0.0.1:5160", "--data", "/nowhere/at/all"], "--listen and --admin are the same port"),
+        (&["--listen", "0.0.0.0:5901", "--http", "127.0.0.1:5901"], "--listen and --http use the same address"),
+        (&["--listen", "127.0.0.1:5160", "--data", "/nowhere/at/all"], "--listen and --admin use the same address"),
         (&peers("a=127.0.0.1:5901,b=127.0.0.1:5901"), "a and b have the same address, 127.0.0.1:5901"),
         (&peers("a=127.0.0.1:5901,b=127.0.0.1"), "there is no port"),
-        (&peers("a=127.0.0.1:5100,b=127.0.0.1:5902"), "--listen and this peer's address in --peers are the same port"),
+        (&peers("a=127.0.0.1:5100,b=127.0.0.1:5902"), "--listen and this peer's address in --peers use the same address"),
     ] {
         refused(flags, 2, says);
     }

@@ -119,7 +119,7 @@ fn go_children_share_with_clients_and_with_each_other() {
 }
 
 #[test]
-fn what_a_go_child_gives_up_is_free_when_its_lease_has_ended() {
+fn capacity_that_a_go_child_gives_up_is_free_when_its_lease_has_ended() {
     let server = Server::with_config(&ConfigFile::of(&[
         Template { lease: 3, refresh: 1, ..Template::fair("r", 120.0) },
         Template::fair("*", 1.0),

@@ -15,12 +15,12 @@ use crate::run::value_parsers::{at_least_one, rate};
 
 #[derive(Args)]
 pub(crate) struct GatewayFlags {
-    /// The rules, as envoyproxy/ratelimit has them: YAML files, or directories of them. Read again when they change
+    /// Rules in the format of envoyproxy/ratelimit: YAML files, or directories of them. Reloaded when they change
     #[arg(long, value_name = "FILE|DIR,…", value_delimiter = ',', requires = "gateway_rls")]
     ratelimit_config: Vec<PathBuf>,
-    /// Budgets of a minute or a day for callers by HTTP: resources, by patterns as templates have them, of which so many permits
-    /// may be used in so many seconds, and what is not used can be saved up for as long. How many pass is up to the
-    /// cluster. The first pattern that matches counts
+    /// Windows for HTTP callers, such as a budget per minute or per day. PATTERN selects resources as in templates;
+    /// PERMITS may be used in SECONDS, and unused permits are saved for up to SECONDS. The first matching pattern
+    /// applies. The cluster's capacity still limits the total
     #[arg(
         long,
         value_name = "PATTERN=PERMITS/SECONDS,…",
@@ -29,7 +29,7 @@ pub(crate) struct GatewayFlags {
         requires = "gateway_http"
     )]
     window: Vec<LongWindow>,
-    /// Reservations of permits, made by HTTP, that wait to be settled (503 beyond)
+    /// Maximum number of unsettled permit reservations made over HTTP (503 beyond)
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = at_least_one())]
     max_reservations: usize,
     #[command(flatten)]
@@ -92,14 +92,14 @@ impl GatewayFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Leases")]
 struct LeaseFlags {
-    /// The first request for a resource waits so many milliseconds for a lease; Envoy waits 20 by default
+    /// Time that the first request for a resource waits for a lease; Envoy waits 20 ms by default
     #[arg(long, default_value_t = 15, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=60_000))]
     first_wait_ms: u64,
-    /// What becomes of requests while there is no lease: at first, and when leases have ended and no server answers
+    /// Decision while there is no lease: before the first one, and after it has expired and no server answers
     #[arg(long, default_value = "deny", value_enum)]
     without_lease: WithoutLeaseFlag,
-    /// Resources, by patterns as templates have them, of which Envoy says what was used, rather than asks for it
-    /// (`apply_on_stream_done`): hits count whether or not they are there, and nothing passes until they are paid back
+    /// Patterns of resources whose use Envoy reports afterwards (`apply_on_stream_done`): every hit is charged, and
+    /// requests are denied until the debt is repaid
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     charge: Vec<Glob>,
 }
@@ -116,7 +116,7 @@ fn long_window(text: &str) -> Result<LongWindow, String> {
         Some((pattern, permits, seconds))
     };
     let (pattern, permits, seconds) = read().ok_or_else(|| {
-        format!("expected PATTERN=PERMITS/SECONDS, as tokens/*=100000/60, of 1 to {LONGEST_WINDOW_SECS} seconds")
+        format!("expected PATTERN=PERMITS/SECONDS, such as tokens/*=100000/60, with 1 to {LONGEST_WINDOW_SECS} seconds")
     })?;
     let window = Window { length: Duration::from_secs(seconds.into()), rate: f64::from(permits) / f64::from(seconds) };
     Ok(LongWindow { resources: glob(pattern)?, window })
@@ -128,27 +128,27 @@ fn glob(text: &str) -> Result<Glob, String> {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum WithoutLeaseFlag {
-    /// They pass
+    /// Allow requests
     Allow,
-    /// They are over limit
+    /// Deny requests as over the limit
     Deny,
 }
 
 #[derive(Args)]
-#[command(next_help_heading = "Quotas of Envoys (RLQS)")]
+#[command(next_help_heading = "Envoy quotas (RLQS)")]
 struct QuotaFlags {
-    /// An Envoy may go by what it was told for so many seconds, if it is told nothing else. What it gives up is free
-    /// for others when they are over, and one second more; it looks for a lost gateway every five. The same at all gateways
-    /// of the same Envoys
+    /// Validity of a quota assignment. Capacity that an Envoy gives up is free for others one second after it expires;
+    /// Envoy looks for a lost gateway every 5 seconds. It must be the same at all gateways of an Envoy
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=300))]
     assignment_secs: u32,
-    /// What a bucket wants per second until the second report of it says more
+    /// Assumed demand of a new bucket per second, until its second report
     #[arg(long, default_value_t = 10.0, value_name = "RATE", value_parser = rate)]
     first_wants: f64,
-    /// Envoys, with those that have gone and may still go by what they were told (RESOURCE_EXHAUSTED beyond)
+    /// Maximum number of Envoys, including disconnected ones with valid assignments (RESOURCE_EXHAUSTED beyond)
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = at_least_one())]
     max_envoys: usize,
-    /// Buckets of an Envoy (none beyond has a quota), and of all together as many as --max-resources
+    /// Maximum number of buckets per Envoy; further buckets have no quota. --max-resources limits the buckets of all
+    /// Envoys
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = at_least_one())]
     max_buckets: usize,
 }

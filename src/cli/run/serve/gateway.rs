@@ -17,7 +17,7 @@ const IDLE_SECS: u64 = 60;
 
 /// A gateway under the server's policy, certificates and limits.
 #[derive(Args)]
-#[command(next_help_heading = "A gateway in this process (as `leaseway gateway`)")]
+#[command(next_help_heading = "Embedded gateway (see `leaseway gateway`)")]
 pub(crate) struct ServerGateway {
     /// Run a gateway for Envoy's rate limit service (RLS) on this address
     #[arg(
@@ -39,7 +39,8 @@ pub(crate) struct ServerGateway {
 }
 
 impl ServerGateway {
-    /// Checks the flags and reads the rules before the server starts. `None` if no gateway is configured. The gateway reaches other peers with the server's certificate.
+    /// Checks the flags and reads the rules before the server starts. Returns `None` if no gateway is configured. The
+    /// gateway reaches other peers with the server's certificate.
     pub(super) fn prepare(self, tls: &ListenerTls, limits: &Limits) -> Result<Option<Options>, CliError> {
         let listen = GatewayListen {
             rls: self.rls.map(|address| ListenOption { flag: "--gateway-rls", address }),

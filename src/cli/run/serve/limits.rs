@@ -5,14 +5,15 @@ use leaseway_server::config::limits::Limits;
 
 use crate::run::value_parsers::{at_least_one, idle_secs, message_bytes, seconds};
 
-/// Bounds on everything that requests can make grow.
+/// Limits on everything that requests can allocate.
 #[derive(Args)]
-#[command(next_help_heading = "Limits (beyond them RESOURCE_EXHAUSTED, unless it says otherwise)")]
+#[command(next_help_heading = "Limits (RESOURCE_EXHAUSTED beyond, unless noted)")]
 pub(super) struct LimitFlags {
-    /// Resources alive at once
+    /// Maximum number of active resources
     #[arg(long, default_value_t = Limits::default().resources, value_name = "N", value_parser = at_least_one())]
     max_resources: usize,
-    /// Clients and child nodes of one resource; each band of a child node beyond its first counts as one more
+    /// Maximum number of clients and child nodes per resource; each band of a child node after its first counts as one
+    /// more
     #[arg(
         long,
         default_value_t = Limits::default().clients_per_resource,
@@ -20,10 +21,10 @@ pub(super) struct LimitFlags {
         value_parser = at_least_one()
     )]
     max_clients_per_resource: usize,
-    /// Clients and child nodes of all resources together; each takes about 400 bytes
+    /// Maximum number of clients and child nodes over all resources; each takes about 400 bytes
     #[arg(long, default_value_t = Limits::default().clients, value_name = "N", value_parser = at_least_one())]
     max_clients: usize,
-    /// Resources in one request
+    /// Maximum number of resources per request
     #[arg(
         long,
         default_value_t = Limits::default().resources_per_request,
@@ -31,13 +32,13 @@ pub(super) struct LimitFlags {
         value_parser = at_least_one()
     )]
     max_resources_per_request: usize,
-    /// Bands that a child node may report for one resource
+    /// Maximum number of priority bands that a child node may report per resource
     #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     max_bands: u16,
-    /// Bytes of an id (INVALID_ARGUMENT beyond)
+    /// Maximum length of an id (INVALID_ARGUMENT beyond)
     #[arg(long, default_value_t = Limits::default().id_bytes, value_name = "BYTES", value_parser = at_least_one())]
     max_id_bytes: usize,
-    /// Bytes of a message (OUT_OF_RANGE beyond)
+    /// Maximum size of a message (OUT_OF_RANGE beyond)
     #[arg(
         long,
         default_value_t = Limits::default().message_bytes,
@@ -45,25 +46,24 @@ pub(super) struct LimitFlags {
         value_parser = message_bytes()
     )]
     max_message_bytes: usize,
-    /// Open connections (closed at once beyond)
+    /// Maximum number of open connections; further connections are closed at once
     #[arg(long, default_value_t = Limits::default().connections, value_name = "N", value_parser = at_least_one())]
     max_connections: usize,
-    /// Clients and child nodes that listen for hints; 0: none may
+    /// Maximum number of clients and child nodes that watch for hints; 0 disables watching
     #[arg(long, default_value_t = Limits::default().watchers, value_name = "N")]
     max_watchers: usize,
-    /// Requests waiting for one resource
+    /// Maximum number of queued requests per resource
     #[arg(long, default_value_t = Limits::default().queue, value_name = "N", value_parser = at_least_one())]
     max_queue: usize,
-    /// Seconds after which a resource without holders is forgotten
+    /// Time after which a resource without holders is removed
     #[arg(long, default_value_t = Limits::default().idle_secs, value_name = "SECONDS", value_parser = idle_secs())]
     idle_secs: u64,
-    /// Maximum number of resources with series of their own in /metrics: those under the most pressure. The others are
-    /// counted and summed. 0: none
+    /// Maximum number of resources with their own series in /metrics, those under the most pressure first. The others
+    /// are summed; 0 disables the series
     #[arg(long, default_value_t = Limits::default().metrics_resources, value_name = "N")]
     metrics_resources: usize,
-    /// The part of any table (connections, clients, resources, watchers, waiting bytes and requests, places of a pool)
-    /// that a lone identity, or address without one, may fill, in per cent; the rest is there for others. 100: there
-    /// are no shares
+    /// Maximum share of each table (connections, clients, resources, watchers, queues, pool places) that one identity,
+    /// or one address without an identity, may use, in per cent; 100 disables the limit
     #[arg(
         long,
         default_value_t = Limits::default().address_share,
@@ -71,10 +71,10 @@ pub(super) struct LimitFlags {
         value_parser = clap::value_parser!(u8).range(1..=100)
     )]
     address_share: u8,
-    /// Bytes that may wait in all, to be read (requests that have not come in full) or to be sent (answers)
+    /// Maximum size of all buffered requests and responses together
     #[arg(long, default_value_t = Limits::default().waiting_bytes, value_name = "BYTES", value_parser = at_least_one())]
     max_waiting_bytes: usize,
-    /// The same of one connection; at least twice --max-message-bytes
+    /// Maximum size of buffered requests and responses per connection; at least twice --max-message-bytes
     #[arg(
         long,
         default_value_t = Limits::default().connection_bytes,
@@ -82,13 +82,13 @@ pub(super) struct LimitFlags {
         value_parser = at_least_one()
     )]
     max_connection_bytes: usize,
-    /// Seconds within which a request must have come in full (DEADLINE_EXCEEDED beyond)
+    /// Time limit for receiving a request (DEADLINE_EXCEEDED beyond)
     #[arg(long, default_value_t = Limits::default().request_secs, value_name = "SECONDS", value_parser = seconds())]
     request_secs: u64,
-    /// Seconds after which a connection is closed that has answers waiting and takes none
+    /// Time after which a connection is closed if its client does not read pending responses
     #[arg(long, default_value_t = Limits::default().answer_secs, value_name = "SECONDS", value_parser = seconds())]
     answer_secs: u64,
-    /// Seconds after which a connection is closed that has no request under way; a watch is one
+    /// Time after which a connection without requests is closed; a watch counts as a request
     #[arg(
         long,
         default_value_t = Limits::default().idle_connection_secs,
@@ -96,14 +96,14 @@ pub(super) struct LimitFlags {
         value_parser = seconds()
     )]
     idle_connection_secs: u64,
-    /// Open connections of the HTTP listener; of the operators' and the peers' as many
+    /// Maximum number of open connections of the HTTP listener; the same applies to the admin and peer listeners
     #[arg(long, default_value_t = Limits::default().page_connections, value_name = "N", value_parser = at_least_one())]
     max_page_connections: usize,
-    /// Pages in browsers that are kept up to date at once (503 beyond: they show what was so when they were loaded)
+    /// Maximum number of live-updating browser pages; beyond it, pages are static
     #[arg(long, default_value_t = Limits::default().live_pages, value_name = "N")]
     max_live_pages: usize,
-    /// Maximum number of resources whose last quarter of an hour is kept for pages: those under the most pressure. Each
-    /// takes 9 KB. 0: none
+    /// Maximum number of resources with a 15-minute history for pages, those under the most pressure first. Each takes
+    /// 9 KB; 0 disables the history
     #[arg(long, default_value_t = Limits::default().history_resources, value_name = "N")]
     history_resources: usize,
 }

@@ -1,18 +1,17 @@
-//! Claims in the order of what they want per subclient, with sums over any prefix.
+//! An index of claims by wants per subclient, with sums over any prefix.
 //!
-//! Both sharing rules need one thing: "the sum of wants, and of subclients, of all claims below this ratio". Kept in a
-//! sorted tree whose every branch knows the sums below it, a change costs one walk down and so does a query, for any
-//! distribution of wants, also when all of them are nearly or exactly equal. (Buckets of wants, or a pointer that
-//! follows the level, are cheaper in good cases and scan everything in bad ones.)
+//! Both sharing algorithms need the sums of wants and of subclients over all claims below a ratio. In a sorted tree
+//! whose branches store the sums below them, a change and a query cost one walk each, for any distribution of wants,
+//! even if all wants are equal. (Buckets of wants, or a pointer that follows the level, are cheaper in good cases, but
+//! scan everything in bad ones.)
 //!
-//! A B+ tree: leaves hold the claims, branches hold sums. Sums are exact ([`Sum`]), so the tree's shape, and with it
-//! the order of past updates, cannot be seen in any answer. A branch's `firsts` may lag behind after a removal (they
-//! stay lower bounds), and only leaves are merged: a branch is dropped when it is empty.
+//! This is a B+ tree: leaves hold claims, branches hold sums. Sums are exact ([`Sum`]), so no result depends on the
+//! shape of the tree or on the order of past updates. A branch's `firsts` may lag behind after a removal, but they
+//! remain lower bounds. Only leaves are merged; a branch is dropped when it is empty.
 //!
-//! With a million claims nearly all of the time is spent waiting for memory. So leaves are large and in no order:
-//! adding a claim touches their end, not their middle, and the branches above them fit the processor's cache. Order
-//! within a leaf matters in one leaf only, the one a query ends in; a sorted copy of that leaf is kept until it
-//! changes.
+//! With a million claims, nearly all of the time is spent waiting for memory. So leaves are large and unordered: an
+//! insertion touches only the end of a leaf, and the branches fit the processor's cache. The order within a leaf
+//! matters only in the leaf where a query ends. A sorted copy of that leaf is kept until it changes.
 
 mod key;
 
@@ -25,7 +24,7 @@ pub(crate) use self::key::{ClaimKey, Totals};
 const LEAF: usize = 128;
 const FAN: usize = 32;
 
-/// Unordered claims. Their fields are kept in separate arrays: a search reads owners only.
+/// Unordered claims, with their fields in separate arrays, because a search reads owners only.
 struct Leaf {
     len: usize,
     /// Counts changes, so that a copy knows when it is out of date.
@@ -67,7 +66,7 @@ impl Leaf {
         }
     }
 
-    /// Moves the upper half into a leaf of its own, which begins at the key returned.
+    /// Moves the upper half into a new leaf. Returns the leaf and its first key.
     fn split(&mut self) -> (ClaimKey, Leaf) {
         let mut entries: Vec<(ClaimKey, u32)> = self.entries().collect();
         let half = entries.len() / 2;
@@ -89,7 +88,7 @@ impl Leaf {
     }
 }
 
-/// A sorted copy of the leaf that was last asked about.
+/// A sorted copy of the leaf of the last query.
 struct Sorted {
     node: usize,
     version: u64,
@@ -141,8 +140,8 @@ impl Branch {
         self.firsts[..self.len].iter().filter(|first| **first <= key).count().saturating_sub(1)
     }
 
-    /// The last child whose first entry fits, or else the first child; and the sums over all before it. A binary search
-    /// that adds up the sums over a half only when they are needed.
+    /// The last child whose first entry fits, or else the first child, and the sums over all children before it. The
+    /// binary search adds up the sums of a half only when necessary.
     fn last_where(&self, mut before: Totals, fits: impl Fn(ClaimKey, Totals) -> bool) -> (usize, Totals) {
         let (mut low, mut high) = (0, self.len);
         while high - low > 1 {

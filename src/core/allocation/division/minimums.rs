@@ -1,10 +1,10 @@
-//! Minimums: what some claims are due at least, at any level.
+//! Minimums: lower bounds of dues, at any level.
 //!
-//! A claim with a minimum is due max(minimum, min(wants, level·weight)), and a minimum is no more than what is wanted.
-//! So all claims of a band together are due what they would be without minimums, and for each minimum what the level
-//! leaves of it: Σ min(wants, level·weight) + Σ minimum − Σ min(minimum, level·weight). Both sums over a prefix come
-//! from an index, one of what is wanted and one of the minimums, and the level is found in two walks, down each of the
-//! two. A child node reports its minimums as slices of their own, and its parent computes the same.
+//! The due of a claim with a minimum is max(minimum, min(wants, level·weight)), where the minimum is at most the wants.
+//! Summed over a band, this is the sum without minimums, plus the part of each minimum above the level: Σ min(wants,
+//! level·weight) + Σ minimum − Σ min(minimum, level·weight). Both sums over prefixes come from an index, one of wants
+//! and one of minimums, and the level is found in one walk of each. A child node reports its minimums as separate
+//! slices, and its parent computes the same.
 
 use std::cell::Cell;
 
@@ -36,12 +36,12 @@ impl Members<'_> {
         modest.wants.get() + level * (self.all.weight - modest.weight) as f64
     }
 
-    /// The sum of what these minimums exceed `level` for each weight by.
+    /// The sum of the amounts by which these minimums exceed `level` per weight.
     pub(super) fn beyond(&self, level: f64) -> f64 {
         (self.all.wants.get() - self.due(level)).max(0.0)
     }
 
-    /// The sums over those up to which `fits(ratio, sums before)` holds.
+    /// The sums over the longest prefix for which `fits(ratio, sums before)` holds.
     fn prefix_where(&self, fits: impl Fn(f64, Totals) -> bool) -> Totals {
         let (start, end) = (ClaimKey::band_start(self.band), ClaimKey::band_end(self.band));
         let prefix = self
@@ -51,10 +51,11 @@ impl Members<'_> {
     }
 }
 
-/// The level at which claims are due the whole capacity, each no less than its minimum. All minimums fit in.
+/// The level at which the dues, each at least its minimum, add up to the capacity. The capacity covers all minimums.
 pub(super) fn level_above(claims: Members<'_>, minimums: Members<'_>, capacity: Sum) -> Terms {
     let left = (capacity - minimums.all.wants).get();
-    // The highest level that was seen to fit: where all that want more have minimums above it, the sums say no more.
+    // The highest level known to fit. If all claims that want more have minimums above it, the sums yield no higher
+    // level.
     let reached = Cell::new(0.0f64);
     let fits = |ratio: f64, wanted: f64, secured: f64| {
         let fits = wanted - secured <= left;
@@ -74,7 +75,7 @@ pub(super) fn level_above(claims: Members<'_>, minimums: Members<'_>, capacity: 
         // The wants exceed the capacity by less than a float resolves; settlement absorbs the difference.
         return Terms::Wants;
     }
-    // The slices of a child node need not have a claim for each minimum.
+    // A child node's slices need not have a claim for each minimum.
     let shared = above.saturating_sub(minimums.all.weight - passed.weight);
     let rest = left - satisfied.wants.get() + passed.wants.get();
     Terms::Level(if shared == 0 { reached.get() } else { reached.get().max(rest / shared as f64) })

@@ -1,11 +1,11 @@
-//! What priorities do to claims.
+//! The effects of priorities on claims.
 //!
-//! [`ClaimOrder`] says in which band a claim is divided, and how much it weighs there.
+//! [`ClaimOrder`] determines the band of a claim, and its weight in the band.
 //!
-//! [`Priorities`] keeps the priorities of claims that are divided in one band, for reports to a parent: the parent
+//! [`Priorities`] stores the priorities of claims that are divided in one band, for reports to a parent. The parent
 //! decides what priorities mean, and its configuration may change. Usually all clients have the same priority, and
-//! nothing else is kept. With a second priority a second index holds all claims by priority, so a report visits few of
-//! them.
+//! nothing else is stored. With a second priority, a second index holds all claims by priority, so that a report visits
+//! only few of them.
 
 use super::{
     index::{ClaimKey, Index},
@@ -32,7 +32,7 @@ impl ClaimOrder {
         match settings.priority {
             Priority::Strict if settings.reserve > 0.0 && settings.kind.is_indexed() => ClaimOrder::ReservedBands,
             Priority::Strict => ClaimOrder::Bands,
-            // STATIC gives every client the same, and has to know the number of clients.
+            // STATIC gives every client the same amount, and needs the number of clients.
             Priority::Weighted if settings.kind.is_indexed() => ClaimOrder::Weighted,
             Priority::Ignore | Priority::Weighted => ClaimOrder::OneBand,
         }
@@ -42,7 +42,7 @@ impl ClaimOrder {
     pub(super) fn band(self, priority: i16) -> i16 {
         match self {
             ClaimOrder::OneBand => 0,
-            // Weights are part of the number of clients already: a parent must not weight them again.
+            // The weights are already part of the number of clients, so the parent must not apply them again.
             ClaimOrder::Weighted => 1,
             ClaimOrder::Bands => priority,
             ClaimOrder::ReservedBands => priority.clamp(*reserve::BANDS.start(), *reserve::BANDS.end()),
@@ -69,13 +69,13 @@ impl ClaimOrder {
 /// The priorities of the claims in an index of one band.
 #[derive(Default)]
 pub(super) struct Priorities {
-    /// The priority of all claims, if there is no index.
+    /// The priority of all claims while there is no second index.
     only: i16,
     index: Option<Index>,
 }
 
 impl Priorities {
-    /// To be called before `key` is inserted into `claims`, the index in one band.
+    /// Call it before `key` is inserted into `claims`, the index of the single band.
     pub(super) fn insert(&mut self, priority: i16, key: ClaimKey, weight: u32, claims: &Index) {
         if self.index.is_none() && priority != self.only {
             if claims.totals().weight == 0 {

@@ -1,18 +1,19 @@
-//! The reserve: a part of the capacity that all bands share, so that strict priorities starve no band.
+//! The reserve: a fraction of the capacity that all bands share, so that strict priorities starve no band.
 //!
-//! It is divided max-min over all claims of any priority; what the claims of a band get of it belongs to the band. The
-//! rest of the capacity goes strictly from the top band down. Then every band divides what it has by the algorithm.
+//! The reserve is divided max-min over all claims of any priority. The sum for the claims of a band belongs to the
+//! band. The rest of the capacity goes strictly from the top band down. Then every band divides its capacity by the
+//! algorithm.
 //!
-//! So what a band has depends on all bands, which are walked once after a change: one index query for each, for any
-//! number of requests. Hence the bound on [bands](BANDS). The level of the reserve is found in one walk, down a second
-//! index that holds the same claims in one band: only resources with a reserve pay for that.
+//! The capacity of a band depends on all bands. After a change, all bands are walked once, with one index query each,
+//! for any number of requests. This is why the number of [bands](BANDS) is bounded. A second index holds all claims in
+//! one band, to find the level of the reserve in one walk; only resources with a reserve have it.
 //!
-//! Below a parent the level is one of the whole tree, which a node does not know. But the parent sends the terms by
-//! which it divided each band, and what the node's own claims are due by these terms is what its lease contains for the
-//! band: it takes the place of the band's reserve. Only when the lease does not cover all of that (it was cut, or
-//! demand has risen) does a node compute a level of its own: every band gets at least what follows from that level, and
-//! the remainder is divided in proportion. If the remainder went strictly from the top, the inexactness of slices would
-//! fall on the lowest bands alone, which have the least.
+//! Below a parent, the level of the reserve belongs to the whole tree, and a node cannot compute it. But the parent
+//! sends the terms of each band. The dues of the node's own claims by these terms are the part of its lease for the
+//! band, and replace the band's reserve. If the lease does not cover them, because it was cut or demand has risen, the
+//! node computes a level of its own. Every band then gets at least what follows from that level, and the remainder is
+//! divided in proportion. If it went strictly from the top, the rounding errors of slices would all fall on the lowest
+//! bands, which have the least.
 
 use std::{
     cell::RefCell,
@@ -31,7 +32,7 @@ use crate::types::{Amount, Sum};
 pub(super) const BANDS: RangeInclusive<i16> = -128..=127;
 
 pub(super) struct Reserve {
-    /// As a part of the capacity, from 0 to 1.
+    /// The fraction of the capacity, from 0 to 1.
     part: f64,
     /// All claims in one band.
     all_claims: Index,
@@ -41,7 +42,7 @@ pub(super) struct Reserve {
     shares: RefCell<Vec<Share>>,
 }
 
-/// One band, and what it has to divide.
+/// A band and its capacity.
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     band: i16,
@@ -51,14 +52,14 @@ pub(super) struct Share {
     pub(super) capacity: Sum,
 }
 
-/// One band, while the capacity is being shared among all of them.
+/// A band while the capacity is divided among bands.
 struct Claimant {
     band: i16,
     below: Totals,
     members: Totals,
-    /// Its part of this node's own reserve.
+    /// Its share of this node's own reserve.
     reserved: f64,
-    /// Its due by the parent's terms. Without such terms, its part of the reserve.
+    /// Its due by the parent's terms; without such terms, its share of the reserve.
     promised: f64,
 }
 
@@ -72,7 +73,7 @@ impl Reserve {
         self.reset();
     }
 
-    /// Drops the shares, because something that they depend on has changed.
+    /// Invalidates the cached shares.
     pub(super) fn reset(&mut self) {
         self.shares.get_mut().clear();
     }
@@ -96,8 +97,7 @@ impl Reserve {
         self.reset();
     }
 
-    /// The capacity of the claims of `band`. `index` has the claims in their bands; `parent_terms` are the
-    /// parent's.
+    /// The capacity of `band`. `index` has the claims by band; `parent_terms` returns the parent's terms of a band.
     pub(super) fn share(
         &self,
         band: i16,
@@ -112,7 +112,7 @@ impl Reserve {
         shares.iter().find(|share| share.band == band).copied()
     }
 
-    /// From the highest band down.
+    /// All bands, from the highest down.
     fn claimants(&self, index: &Index, capacity: Amount, parent_terms: impl Fn(i16) -> Option<Terms>) -> Vec<Claimant> {
         let own = self.own_terms(capacity);
         let mut below = index.totals();
@@ -165,19 +165,20 @@ fn shared(claimants: Vec<Claimant>, capacity: f64) -> Vec<Share> {
     claimants.into_iter().zip(shares).map(share).collect()
 }
 
-/// Every band has what is promised to it; `left` is the rest of the capacity, which goes from the top band down.
+/// Every band gets its promised capacity. `left` is the rest of the capacity, and goes from the top band down.
 fn from_the_top(claimants: &[Claimant], mut left: f64) -> Vec<Sum> {
     let share = |claimant: &Claimant| {
         let missing = claimant.members.wants.get() - claimant.promised;
         let extra = missing.min(left);
         left -= extra;
-        // Exact to the bit where all wants are covered.
+        // Exact if all wants are covered.
         if extra < missing { Sum::from(Amount::clamped(claimant.promised + extra)) } else { claimant.members.wants }
     };
     claimants.iter().map(share).collect()
 }
 
-/// More is promised than there is: every band keeps its part of the node's own reserve, and the same part of the rest.
+/// More is promised than available: every band keeps its share of the node's own reserve, and gets the same fraction of
+/// the rest.
 fn cut(claimants: &[Claimant], promised: f64, capacity: f64) -> Vec<Sum> {
     let kept = |claimant: &Claimant| claimant.promised.min(claimant.reserved);
     let all_kept: f64 = claimants.iter().map(kept).sum();

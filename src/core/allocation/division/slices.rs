@@ -21,12 +21,12 @@ use std::{cmp::Ordering, collections::BinaryHeap};
 use super::index::{ClaimKey, Index, Totals};
 use crate::types::{Claim, Claims, MAX_SLICES};
 
-/// The maximum number of slices of one band.
+/// Maximum number of slices of one band.
 const MAX_SLICES_OF_BAND: usize = 64;
 /// The number of cells of a band before merging.
 const MAX_CELLS: usize = 512;
 
-/// All claims, from the lowest band up, in each from the smallest wants up.
+/// The claims of all bands, ordered by band and then by wants.
 pub(super) fn summarize(index: &Index) -> Claims {
     let bands = highest_bands(index);
     let Some((lowest, above)) = bands.split_first() else { return Claims::new() };
@@ -55,14 +55,14 @@ fn highest_bands(index: &Index) -> Vec<i16> {
     bands
 }
 
-/// Claims next to each other.
+/// Adjacent claims.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// Wants per subclient of the first and of the last.
+    /// Wants per subclient of the first claim and of the last.
     low: f64,
     high: f64,
     totals: Totals,
-    /// The sums over all claims before them, in any band.
+    /// The sums over all earlier claims, in all bands.
     before: Totals,
 }
 
@@ -71,8 +71,7 @@ impl Cell {
         self.totals.mean()
     }
 
-    /// The error that merging it with `next` can cause, as a part of what the clients from here up get: `upwards` of
-    /// them.
+    /// The error that merging with `next` can cause, relative to the capacity of the `upwards` clients from here up.
     fn cost_of_merging(&self, next: &Cell, upwards: f64) -> f64 {
         let (one, other) = (self.totals.weight as f64, next.totals.weight as f64);
         let mistake = one * other / (one + other) * (next.mean() - self.mean());
@@ -104,12 +103,12 @@ impl Ord for Cell {
     }
 }
 
-/// The claims of `band` in at most `most` slices.
+/// Merges the claims of `band` into at most `most` slices.
 pub(super) fn slices(index: &Index, band: i16, most: usize) -> Claims {
     merged(cells(index, band), most).iter().map(|cell| claim(band, &cell.totals)).collect()
 }
 
-/// A claim counts no more clients than it may; the others are ignored.
+/// Clients beyond the maximum number of a claim are ignored.
 fn claim(band: i16, totals: &Totals) -> Claim {
     let subclients = u32::try_from(totals.weight).unwrap_or(u32::MAX).min(Claim::MAX_SUBCLIENTS);
     Claim::new(totals.wants.floor(), subclients, band)
@@ -134,9 +133,9 @@ fn cells(index: &Index, band: i16) -> Vec<Cell> {
     cells
 }
 
-/// Cuts a cell of different wants at its mean.
+/// Splits a cell of different wants at its mean.
 fn cut(index: &Index, band: i16, cell: &Cell) -> (Cell, Cell) {
-    // A mean may round to the highest; then nothing would be left above it.
+    // A mean may round up to the highest value, which would leave the upper cell empty.
     let border = ClaimKey::after(band, cell.mean().clamp(cell.low, cell.high.next_down()));
     let before = index.before(border);
     let below = before.minus(cell.before);
@@ -147,9 +146,9 @@ fn cut(index: &Index, band: i16, cell: &Cell) -> (Cell, Cell) {
     (lower, upper)
 }
 
-/// Merges neighbours until there are at most `most`.
+/// Merges adjacent cells until there are at most `most`.
 fn merged(mut cells: Vec<Cell>, most: usize) -> Vec<Cell> {
-    // How many clients there are from each cell up.
+    // The number of clients from each cell up.
     let mut upwards: Vec<f64> = cells
         .iter()
         .rev()

@@ -1,4 +1,4 @@
-//! The index and the terms against the plainest code that computes the same.
+//! Compares the index and the terms with naive implementations.
 
 mod ruled;
 
@@ -35,7 +35,7 @@ pub(crate) fn water_filling(capacity: f64, claims: &[Claim]) -> Vec<f64> {
     due
 }
 
-/// PROPORTIONAL_SHARE as docs describe it.
+/// PROPORTIONAL_SHARE as documented.
 pub(crate) fn proportional(capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let wants: f64 = claims.iter().map(|claim| claim.wants.get()).sum();
     if wants <= capacity {
@@ -189,7 +189,7 @@ proptest! {
         }
     }
 
-    /// The summary for a parent is the same whether priorities are ignored or strict. Ignored priorities change no due.
+    /// Ignored priorities change no due, and the summary for a parent is the same as with strict priorities.
     #[test]
     fn ignored_priorities_are_summarized(
         kind in shared_kind(),
@@ -245,7 +245,7 @@ proptest! {
         }
     }
 
-    /// The capacity of a band is cached. The cache must never be out of date.
+    /// The capacity of a band is cached, and the cache must be invalidated by every change.
     #[test]
     fn claims_come_and_go_and_so_does_capacity(
         kind in shared_kind(),
@@ -305,7 +305,7 @@ proptest! {
         let mut index = Index::new();
         let mut list: Vec<(ClaimKey, u32)> = Vec::new();
         for (slot, (add, ratio, band, weight)) in steps.into_iter().enumerate() {
-            // Grow at first, shrink later, so that leaves split and merge.
+            // Grows at first and shrinks later, so that leaves split and merge.
             if add || list.is_empty() || slot % 7 == 0 {
                 let key = ClaimKey::new(band as i16 - 1, f64::from(ratio) / 8.0, slot as u32, 0);
                 index.insert(key, weight);
@@ -344,7 +344,7 @@ fn of(wants: f64, priority: i16) -> Claim {
     Claim::new(Amount::clamped(wants), 1, priority)
 }
 
-/// Two clients of each priority, all of which want more than there is.
+/// Two clients of each priority, all of which want more than the capacity.
 fn two_of_each(priorities: [i16; 3]) -> Vec<Claim> {
     priorities.iter().flat_map(|priority| [of(50.0, *priority), of(100.0, *priority)]).collect()
 }
@@ -379,7 +379,7 @@ fn what_a_parent_divided_by_counts_at_once() {
     assert_eq!(dues(&division, &claims), [40.0, 20.0, 20.0].map(Amount::clamped));
 }
 
-/// More clients than there are, each of more weight than can be counted: none is left out, and nothing overflows.
+/// Weights saturate: no claim is omitted, and nothing overflows.
 #[test]
 fn the_heaviest_claims_weigh_the_same() {
     let crowd = Claim::new(Amount::MAX, Claim::MAX_SUBCLIENTS, i16::MAX);

@@ -1,4 +1,4 @@
-//! Which leases may be believed, one rule at a time.
+//! The leases of one holder, one rule per test.
 
 use super::*;
 

@@ -1,14 +1,14 @@
 //! Parts of inherited leases that end before the rest.
 //!
-//! When a second master fails, its successor inherits one total. It consists of leases that the second master gave, and
-//! of leases that it had inherited itself and nobody had claimed. The latter end sooner, and the log says how much they
-//! are at least ([`Part`]). So a chain of masters frees what nobody claims when the last lease that it can consist of
-//! has ended, no matter how often the master changes.
+//! When a second master fails, its successor inherits one total. It consists of leases that the second master granted,
+//! and of leases that it had inherited itself and nobody had claimed. The latter end sooner, and the log has a lower
+//! bound of their amount ([`Part`]). So a chain of masters frees unclaimed capacity when the last lease that it can
+//! consist of has ended, regardless of the number of failovers.
 //!
-//! Why this is safe: order the parts by their ends. For each end, the sum of all later parts and the rest is no less
-//! than what holders that have claimed nothing may be using under leases that outlive that end. A claim takes from the
-//! part of its own lease, then from earlier parts, and from later ones only if all those are used up. All three keep
-//! the invariant. An amount that goes back goes to the rest.
+//! Proof of safety. Order the parts by their ends. Invariant: for each end, the sum of all later parts and the rest is
+//! at least the amount that holders without a claim may be using under leases that outlive that end. A claim takes from
+//! the part of its own lease, then from earlier parts, and from later ones only when those are used up. All three steps
+//! keep the invariant. A returned amount is added to the rest.
 
 use crate::{
     lease::promises::{Part, merge_parts},
@@ -25,32 +25,31 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Parts of inherited leases of which the rest ends at `until`.
+    /// Parts of inherited leases; the rest ends at `until`.
     pub(super) fn new(clock: ClusterClock, mut parts: Vec<Part>, until: Millis) -> Parts {
         parts.retain(|part| clock.local(part.until) < until && part.amount > Amount::ZERO);
         merge_parts(&mut parts);
         Parts { clock, earlier: parts, over: None }
     }
 
-    /// The content for the log: these parts and the rest, which contains everything given before `first`.
+    /// The parts for the log: these parts and the rest, which contains everything granted before `first`.
     pub(super) fn for_log(&self, left: Sum, until: Millis, first: Token, now: Millis) -> Vec<Part> {
         let mut parts = self.earlier.clone();
         let amount = self.rest(left).max(Sum::ZERO).floor();
         if amount > Amount::ZERO && now < until {
-            // The same moment each time, because `until` is no earlier than the start of the term.
+            // The result is always the same, because `until` is no earlier than the start of the term.
             let until = self.clock.end(until, self.clock.begun());
             parts.push(Part { until, before: first, amount });
         }
         parts
     }
 
-    /// Whether the part that contained this lease has ended.
+    /// Whether the part of this lease has ended.
     pub(super) fn is_over(&self, token: Token) -> bool {
         Some(token) < self.over
     }
 
-    /// `amount` of `left` is claimed by the holder of lease `token`. Without a token the lease may have been in any
-    /// part.
+    /// The holder of lease `token` claims `amount` of `left`. Without a token, the lease may be in any part.
     pub(super) fn take(&mut self, left: Sum, amount: Amount, token: Option<Token>) {
         let rest = self.rest(left);
         let own = token.map_or(0, |token| self.earlier.partition_point(|part| part.before <= token));
@@ -81,7 +80,7 @@ impl Parts {
             .collect()
     }
 
-    /// When this amount of them has ended; `None` if that is when the rest ends.
+    /// When this amount of the parts has ended; `None` if only the end of the rest frees it.
     pub(super) fn over_by(&self, amount: Amount) -> Option<Millis> {
         let mut over = Sum::ZERO;
         let enough = self.earlier.iter().find(|part| {

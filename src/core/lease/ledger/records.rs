@@ -1,4 +1,4 @@
-//! Records by slot. They never move: a copy of a million records would delay all requests that wait meanwhile.
+//! Records by slot. Records never move, because a copy of a million records would delay all requests in the meantime.
 
 use std::ops::{Index, IndexMut};
 
@@ -7,7 +7,7 @@ use super::Holder;
 /// The number of records in a block. The first block grows by being copied, so it must not be large.
 const BLOCK: usize = 1 << 17;
 
-/// All blocks but the last are full, of records and of vacant slots.
+/// All blocks except the last are full, of records and vacant slots.
 #[derive(Default)]
 pub(super) struct Records {
     blocks: Vec<Vec<Option<Holder>>>,
@@ -15,7 +15,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Puts a record into the slot that became vacant last, or behind all others.
+    /// Puts a record into the slot that was vacated last, or at the end.
     pub(super) fn insert(&mut self, record: Holder) -> u32 {
         if let Some(slot) = self.vacant.pop() {
             *self.entry(slot).expect("vacant slots are in blocks") = Some(record);
@@ -23,7 +23,7 @@ impl Records {
         }
         let slot = self.end();
         if slot.is_multiple_of(BLOCK) {
-            // Most resources have few holders: their block grows as it is needed.
+            // Most resources have few holders, so the first block grows as needed.
             self.blocks.push(if slot == 0 { Vec::new() } else { Vec::with_capacity(BLOCK) });
         }
         self.blocks[slot / BLOCK].push(Some(record));

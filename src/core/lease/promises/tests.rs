@@ -1,4 +1,4 @@
-//! What a peer keeps, rule by rule, and against one that forgets nothing.
+//! Promises of a peer: each rule by example, and random histories against a simple model.
 
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn book(history: &[Changes]) -> Promises {
     promises
 }
 
-/// By a master whose own clock is that of the cluster.
+/// The state that a master inherits whose clock equals the cluster clock.
 fn inherited(promises: &Promises, now: u64) -> Inherited {
     promises.inherited(ClusterClock::default(), Millis(now), Millis(now))
 }
@@ -48,7 +48,7 @@ fn a_total_counts_until_the_horizon() {
     assert_eq!(inherited(&promises, 129).wants[0].wants.get(), 10.0);
     let untold = Changes { wants: None, ..changes(1, 2, 6.0, None) };
     let promises = book(&[changes(1, 1, 5.0, Some(130)), untold]);
-    assert_eq!(inherited(&promises, 129).wants[0].wants.get(), 10.0, "as they were");
+    assert_eq!(inherited(&promises, 129).wants[0].wants.get(), 10.0, "wants stay if absent");
     assert_eq!(inherited(&promises, 130), Inherited { newest: Some(Epoch(1)), ..Inherited::default() });
 }
 
@@ -59,7 +59,7 @@ fn horizon_continues_on_the_cluster_clock() {
         let since = Millis(since);
         promises.inherited(ClusterClock::new(ClusterTime(stored), since), since, since).until
     };
-    assert_eq!([until(20_000, 7), until(40_000, 7)], [Millis(40_007), Millis(20_007)], "not anew");
+    assert_eq!([until(20_000, 7), until(40_000, 7)], [Millis(40_007), Millis(20_007)], "the horizon does not restart");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn new_incarnation_waits_for_the_longest_earlier_lease() {
     promises.apply(&unknown, ClusterTime(100_000)).expect("in order");
     assert_eq!(ends(&promises, 100_000, 10), 149_000);
     let restored = Promises::restore(&promises.record(ClusterTime(100_000)));
-    assert_eq!(ends(&restored, 140_000, 10), 149_000, "nor does a snapshot know more");
+    assert_eq!(ends(&restored, 140_000, 10), 149_000, "a snapshot does not know it either");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn out_of_order_changes_are_refused() {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// A peer that began from a snapshot is no different.
+    /// A peer that restarts from a snapshot behaves the same.
     #[test]
     fn any_history_leaves_the_newest_total_until_the_latest_horizon(
         steps in proptest::collection::vec((0..40u64, 0.0..50.0, proptest::option::of(1..200u64)), 1..60),

@@ -1,10 +1,9 @@
 //! The parts of inherited leases that the quorum stores.
 //!
-//! A part in the log must not be larger than the unclaimed amount of that part when an answer leaves: what a holder has
-//! claimed is its own by then, and it may hold it for longer (rule E13). So a claim that takes from a part waits for
-//! the log, unless the log has less than was left. The difference is the *slack*. It is zero while nobody
-//! claims from a part, and doubles each time that it was too small. When a part has been at rest, the log gets all
-//! of it.
+//! When an answer leaves, a part in the log must not exceed the unclaimed amount of that part: the holder now owns what
+//! it has claimed, and may hold it for longer (rule E13, see [`crate::lease`]). So a claim from a part waits for the
+//! log, unless the log has less than was left. The difference is the *slack*. It is zero while nobody claims from a
+//! part, and doubles each time it was too small. When a part has not changed for a while, the log gets all of it.
 
 use crate::{
     lease::promises::Part,
@@ -14,12 +13,12 @@ use crate::{
 
 /// A part that has not changed for this long is at rest.
 const REST_TIME: Millis = Millis(1000);
-/// The slack as a part of the amount, at first and at most. A part at rest is stored again if the difference exceeds
-/// the first slack.
+/// The initial slack and the maximum, as fractions of the amount. A part at rest is stored again if the difference
+/// exceeds the initial slack.
 const FIRST_SLACK: f64 = 1.0 / 64.0;
 const MAX_SLACK: f64 = 1.0 / 8.0;
 
-/// Whether parts in the log are no larger than those that are left.
+/// Whether the parts in the log are no larger than the parts that are left.
 pub(super) fn are_left(stored: &[Part], left: &[Part]) -> bool {
     stored.iter().all(|stored| stored.amount <= amount_of(left, stored.before)) || planted::is(Fault::PartIgnoresGrants)
 }
@@ -67,7 +66,7 @@ impl StoredParts {
         }
     }
 
-    /// Whether the log need not be stored anything.
+    /// Whether nothing needs to be stored.
     pub(super) fn is_quiet(&self, stored: &[Part], left: &[Part], moment: ClusterTime) -> bool {
         let none_is_over = stored.iter().all(|part| part.until > moment);
         none_is_over && are_left(stored, left) && !self.is_loose(stored, left)

@@ -1,23 +1,23 @@
-//! Who calls, as far as that is proved.
+//! Identities of callers.
 
 use std::{fmt, sync::Arc};
 
-/// The most bytes of a name.
+/// Maximum length of a name in bytes.
 const MAX_BYTES: usize = 512;
 
-/// Who calls, as far as that is proved.
+/// The authenticated identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Identity {
-    /// Nothing is proved.
+    /// Not authenticated.
     Anonymous,
-    /// The holder of the server's own admin token. It may read, configure, manage pools and peers, and override,
-    /// also where no rule lets it: a policy by which no identity may change it could not be mended otherwise.
+    /// The holder of the server's own admin token. It may read, configure, manage pools and peers, and override even if
+    /// no rule allows it. Otherwise a policy that locks every identity out could not be repaired.
     Operator,
     /// The name in a certificate or a token.
     Named(Arc<str>),
 }
 
-/// Why a text is no name of an identity.
+/// Why a name is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     #[error("an identity is not empty")]
@@ -44,7 +44,7 @@ impl Identity {
         }
     }
 
-    /// As [`named`](Self::named), but also those that no caller can claim by name.
+    /// As [`named`](Self::named), but accepts the reserved names `anonymous` and `operator`, too.
     pub fn parse(text: &str) -> Result<Identity, IdentityError> {
         match text {
             "anonymous" => Ok(Identity::Anonymous),

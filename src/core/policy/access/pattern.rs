@@ -1,4 +1,4 @@
-//! Patterns of rules: those of resource templates, in which `{identity}` stands for the caller's identity.
+//! Patterns in access rules: globs in which `{identity}` stands for the caller's identity.
 
 use crate::{
     policy::parameters::nearest,
@@ -10,14 +10,13 @@ use super::Identity;
 /// The placeholder for the caller's identity.
 pub const PLACEHOLDER: &str = "{identity}";
 
-/// Characters of an identity that would mean something in a pattern.
+/// Characters with a meaning in globs.
 const SPECIAL: [char; 4] = ['*', '?', '[', '\\'];
 
-/// A pattern that has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
-    /// None: it differs from identity to identity.
+    /// Absent if the pattern contains the placeholder, so that its glob depends on the identity.
     glob: Option<Glob>,
 }
 
@@ -26,10 +25,7 @@ pub enum PatternError {
     #[error(transparent)]
     Glob(#[from] GlobError),
     #[error("unknown placeholder `{found}`{}; known: {PLACEHOLDER} (write `\\{{` for a brace itself)", near(.found))]
-    Placeholder {
-        /// As it is written.
-        found: String,
-    },
+    Placeholder { found: String },
 }
 
 fn near(found: &str) -> String {
@@ -53,27 +49,25 @@ impl Pattern {
             };
             (differs, rest) = (true, after);
         }
-        // One that differs is checked by the simplest identity: others are escaped, and so change nothing.
+        // Identities are escaped before insertion, so a pattern that is valid for one identity is valid for all.
         let glob = Glob::new(&text.replace(PLACEHOLDER, "i"))?;
         Ok(Pattern { text: text.to_owned(), glob: (!differs).then_some(glob) })
     }
 
-    /// As it is written.
+    /// The text as configured.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is the lone `*`.
     pub fn matches_everything(&self) -> bool {
         self.glob.as_ref().is_some_and(Glob::matches_everything)
     }
 
-    /// Whether it differs from identity to identity.
     pub fn has_placeholder(&self) -> bool {
         self.glob.is_none()
     }
 
-    /// What it matches for this identity. None: it names the identity, and there is none.
+    /// The glob for this identity; `None` if the pattern has a placeholder and the identity has no name.
     pub(super) fn glob_for(&self, identity: &Identity) -> Option<Glob> {
         if let Some(glob) = &self.glob {
             return Some(glob.clone());

@@ -1,4 +1,4 @@
-//! What one identity may do: the rules that are for it, with its name put into their patterns.
+//! The permissions of one identity: the rules that apply to it, with its name inserted into their patterns.
 
 use crate::types::Glob;
 
@@ -10,7 +10,7 @@ pub struct Permissions {
     granted: Vec<Granted>,
 }
 
-/// A rule that is for the identity.
+/// A rule that applies to the identity.
 #[derive(Debug, Clone)]
 pub(super) struct Granted {
     name: String,
@@ -22,17 +22,18 @@ pub(super) struct Granted {
     max_priority: i16,
 }
 
-/// Whether something is allowed.
+/// The outcome of a permission check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision<'p> {
     pub allowed: bool,
-    /// The rule that allows it; of a denial the one that comes nearest, if one is for the identity at all.
+    /// The rule that allows the request. For a denial, the rule with the fewest unmet conditions, if any applies to the
+    /// identity.
     pub rule: Option<&'p str>,
-    /// The condition of that rule that is not met.
+    /// The first condition of that rule that the request does not meet.
     pub unmet: Option<Condition>,
 }
 
-/// What the operator of a server may do, also where no rule lets it.
+/// The actions of the server's operator, allowed without any rule.
 const OPERATORS: [Action; 5] = [Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
 
 impl Granted {
@@ -63,7 +64,6 @@ impl Granted {
         !action.is_of_holders() || priority.is_none_or(|priority| priority <= self.max_priority)
     }
 
-    /// The conditions that a request does not meet.
     pub(super) fn unmet(&self, request: &AccessRequest<'_>) -> impl Iterator<Item = Condition> + use<> {
         let AccessRequest { action, resource, holder, priority } = *request;
         let unmet = [
@@ -94,8 +94,8 @@ impl Permissions {
         self.identity == Identity::Operator && OPERATORS.contains(&action)
     }
 
-    /// The highest priority at which this is allowed; none if it is not allowed at any. Without a bound it is the
-    /// highest that there is.
+    /// The highest priority at which the action is allowed; `None` if it is not allowed at all, `i16::MAX` if there is
+    /// no limit.
     pub fn ceiling(&self, action: Action, resource: &str, holder: &str) -> Option<i16> {
         let allow = |granted: &&Granted| {
             granted.may.has(action)
@@ -105,17 +105,15 @@ impl Permissions {
         self.granted.iter().filter(allow).map(|granted| granted.max_priority).max()
     }
 
-    /// Whether it may do something to every resource there is or may be.
+    /// Whether the action is allowed on every resource.
     pub fn covers_everything(&self, action: Action) -> bool {
         self.is_operators(action) || self.granted.iter().any(|granted| granted.may.has(action) && granted.all_resources)
     }
 
-    /// Whether it may do anything at all.
     pub fn is_empty(&self) -> bool {
         self.granted.is_empty() && self.identity != Identity::Operator
     }
 
-    /// Whether something is allowed, and by which rule.
     pub fn decide(&self, request: &AccessRequest<'_>) -> Decision<'_> {
         if self.is_operators(request.action) {
             return Decision { allowed: true, rule: None, unmet: None };
@@ -125,14 +123,14 @@ impl Permissions {
             let first = unmet.next();
             (usize::from(first.is_some()) + unmet.count(), first, granted)
         });
-        // The rule with the fewest unmet conditions; of several the first.
+        // The first rule with the fewest unmet conditions.
         match judged.min_by_key(|(count, ..)| *count) {
             Some((_, unmet, granted)) => Decision { allowed: unmet.is_none(), rule: Some(&granted.name), unmet },
             None => Decision { allowed: false, rule: None, unmet: Some(Condition::Who) },
         }
     }
 
-    /// Whether something is allowed; if not, why, in a sentence.
+    /// As [`decide`](Self::decide), with the reason of a denial as a sentence.
     pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), String> {
         let decision = self.decide(request);
         if decision.allowed { Ok(()) } else { Err(decision.sentence(&self.identity, request)) }

@@ -1,4 +1,4 @@
-//! Decisions by example, and against a second implementation that is as plain as can be.
+//! Decisions by example, and compared with a simple second implementation.
 
 use proptest::{prelude::*, sample::select};
 
@@ -107,11 +107,11 @@ fn explanation_lists_unmet_conditions() {
     );
 }
 
-/// The second implementation: strings are replaced and compared, one rule after the other.
+/// The second implementation: replaces and compares strings, rule by rule.
 mod plain {
     use super::*;
 
-    /// `*` at the end, or the whole text; no `/` in what `*` stands for, unless it stands alone.
+    /// Matches the whole text, or a prefix before a final `*`. The `*` matches no `/`, unless it is the whole pattern.
     fn matches(pattern: &str, text: &str) -> bool {
         match pattern.strip_suffix('*') {
             Some("") => true,

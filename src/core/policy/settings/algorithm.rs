@@ -1,22 +1,22 @@
-//! The algorithms, and how they take priorities.
+//! Algorithms and priority modes.
 
-/// How a resource is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AlgorithmKind {
-    /// Every client gets what it wants; the capacity is ignored.
+    /// Every client gets what it wants, regardless of the capacity.
     NoAlgorithm,
-    /// Every client gets what it wants up to the capacity, which is per client.
+    /// Every client gets what it wants, up to the capacity, which applies to each client separately.
     Static,
-    /// What all want if it fits; else an equal share, and the remainder in proportion to unmet wants.
+    /// If wants exceed the capacity, each client gets an equal share, and the remainder is divided in proportion to
+    /// unmet wants.
     ProportionalShare,
-    /// Max-min fairness: no client can get more unless one that has less gets even less.
+    /// Max-min fairness: no client can get more without taking from a client that has less.
     FairShare,
-    /// What is assigned to priority clients, and the least useful capacity to free clients, see [`crate::pool`].
+    /// Priority clients get their assignments, and free clients the minimum capacity. See [`crate::pool`].
     PriorityPool,
 }
 
 impl AlgorithmKind {
-    /// All of them, in the order of their numbers on the wire.
+    /// In the order of their wire numbers.
     pub const ALL: [AlgorithmKind; 5] = [
         AlgorithmKind::NoAlgorithm,
         AlgorithmKind::Static,
@@ -25,14 +25,14 @@ impl AlgorithmKind {
         AlgorithmKind::PriorityPool,
     ];
 
-    /// Its number on the wire and in configuration files.
+    /// The number on the wire and in configuration files.
     pub fn number(self) -> i32 {
         match self {
             AlgorithmKind::NoAlgorithm => 0,
             AlgorithmKind::Static => 1,
             AlgorithmKind::ProportionalShare => 2,
             AlgorithmKind::FairShare => 3,
-            // Our additions are numbered from 100.
+            // Numbers from 100 are Leaseway's extensions.
             AlgorithmKind::PriorityPool => 100,
         }
     }
@@ -51,12 +51,12 @@ impl AlgorithmKind {
         }
     }
 
-    /// Whether the capacity is one sum that all holders share.
+    /// Whether all holders share one capacity.
     pub fn divides(self) -> bool {
         matches!(self, AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare | AlgorithmKind::PriorityPool)
     }
 
-    /// Whether what is due follows from the claims alone, so that the claims must be indexed.
+    /// Whether dues are computed from the claims alone, which requires an index of the claims.
     pub(crate) fn is_indexed(self) -> bool {
         matches!(self, AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare)
     }
@@ -65,10 +65,10 @@ impl AlgorithmKind {
 /// How priorities take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Priority {
-    /// Not at all, as in Doorman.
+    /// Priorities have no effect, as in Doorman.
     #[default]
     Ignore,
-    /// A band gets what the bands above it leave, and its part of the reserve.
+    /// Each band gets what the bands above it leave, and its share of the reserve.
     Strict,
     /// A client of priority 3 counts as three clients. Priorities below 1 count as 1.
     Weighted,

@@ -1,4 +1,4 @@
-//! Whether the parameters and the capacity go together.
+//! Validation of combinations of settings.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     types::Amount,
 };
 
-/// Why settings cannot be used, though each value alone could.
+/// Why a combination of settings is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     #[error(
@@ -18,39 +18,24 @@ pub enum SettingsError {
     #[error(
         "parameter `max_capacity` is {max}, less than the capacity, {capacity}; at least the capacity, or leave it out"
     )]
-    MaxUnderCapacity {
-        /// The most that the total may be.
-        max: Amount,
-        capacity: Amount,
-    },
+    MaxUnderCapacity { max: Amount, capacity: Amount },
     #[error("parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out")]
     WholeUnits,
     #[error(
         "parameter `reserve` is {reserve}, but `priority` is `{}`: the reserve is for bands that others go before; \
          set `priority` to `strict`, or leave it out", priority.name()
     )]
-    ReserveWithoutBands {
-        /// The part that was to be shared.
-        reserve: f64,
-        /// How priorities take effect.
-        priority: Priority,
-    },
+    ReserveWithoutBands { reserve: f64, priority: Priority },
     #[error(transparent)]
     Clients(#[from] ClientRuleError),
     #[error(
         "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between"
     )]
-    Bounds {
-        floor: Amount,
-        /// The upper bound.
-        ceiling: Amount,
-        /// The value in the template.
-        capacity: Amount,
-    },
+    Bounds { floor: Amount, ceiling: Amount, capacity: Amount },
 }
 
 impl Settings {
-    /// Whether the parameters and the capacity go together.
+    /// Validates the combination of parameters and capacity.
     pub fn check(&self) -> Result<(), SettingsError> {
         let (capacity, (floor, ceiling)) = (self.capacity, self.load_bounds);
         let (floor, ceiling) = (floor.unwrap_or(capacity), ceiling.unwrap_or(capacity));

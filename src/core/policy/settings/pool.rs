@@ -1,99 +1,98 @@
-//! How a pool is run.
+//! Settings of PRIORITY_POOL.
 
 use crate::types::{Amount, Millis};
 
-/// How the total falls when there is an overload.
+/// How the total falls in an overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum DropMode {
-    /// With each victim goes what it had: the place closes with the client.
+    /// The total falls by the capacity of the victims, so their places close.
     #[default]
     Slots,
-    /// By a part of the total for each victim, more for larger ones (LES, 2019 to 2023).
+    /// The total falls by a fraction for each victim; larger victims count more (LES, 2019 to 2023).
     Exp,
-    /// Steadily for as long as the overload lasts (LES, early 2019): the victims' use does not count any more.
+    /// The total falls steadily while the overload lasts. The victims' usage is not counted (LES, early 2019).
     Rate,
 }
 
 /// When the total rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum RaiseMode {
-    /// While most of it is connected and well less than the base is used.
+    /// While most of the total is connected and usage is well below the base.
     #[default]
     Idle,
-    /// While most of it is connected, regardless of use (LES, 2019 to 2023).
+    /// While most of the total is connected, regardless of usage (LES, 2019 to 2023).
     Demand,
 }
 
-/// Upper limit of the balance of free clients.
+/// Which clients share an account, and so a balance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum FreeKey {
-    /// The address that the request came from, which the caller provides ([`News::key`](crate::pool::News::key)).
-    /// Without it: the id of the client.
+    /// Clients with the same source address, which the caller provides in [`News::key`](crate::pool::News::key).
+    /// Without an address, each client id has its own account.
     #[default]
     PeerIp,
-    /// The part of the client's id before the first `:`, or else all of it.
+    /// Clients whose ids have the same part before the first `:`.
     Host,
     ClientId,
 }
 
 impl FreeKey {
-    /// The part of an id that names a host.
+    /// The part of a client id before the first `:`.
     pub(crate) fn host(id: &str) -> &str {
         id.split_once(':').map_or(id, |(host, _)| host)
     }
 }
 
-/// How the two kinds of cost are weighed against each other.
+/// The relative weights of time cost and request cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum CostWeights {
-    /// By the factors alone.
+    /// The configured factors.
     #[default]
     Static,
-    /// While the total is limited by overloads the cost of requests dominates; when it is as large as it may be, and
-    /// little is used for long, the cost of time. What is dominated counts for a tenth.
+    /// Request cost dominates while overloads limit the total. Time cost dominates while the total is at its maximum
+    /// and usage has been low for the period [`PoolSettings::calm`]. The other cost counts for a tenth.
     Auto,
 }
 
 /// The parameters of PRIORITY_POOL.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolSettings {
-    /// The least that is any use to a client: it has nothing or at least this much. Free clients have exactly this
-    /// much.
+    /// The smallest useful capacity. A client has nothing or at least this much; a free client has exactly this much.
     pub min_capacity: Amount,
-    /// The most that the total may be; absent: the capacity, so that nothing is overbooked.
+    /// The maximum of the total; absent: the capacity, so there is no overbooking.
     pub max_capacity: Option<Amount>,
-    /// The total grows by a factor of e in this time at most.
+    /// The total grows at most by a factor of e in this time.
     pub raise_tc: Millis,
-    /// It grows only while more than this part of it is connected.
+    /// The total grows only while more than this fraction of it is connected.
     pub raise_threshold: f64,
     pub raise_mode: RaiseMode,
     pub drop_mode: DropMode,
     /// With [`DropMode::Exp`]: the exponent of the fall if all clients were victims.
     pub drop_factor: f64,
-    /// How long the manager has to choose which priority clients to lower; absent: a refresh interval.
+    /// How long the manager may choose which priority clients to lower; absent: one refresh interval.
     pub reduction_window: Option<Millis>,
-    /// Balances of free clients that are away decay by a factor of e in this time.
+    /// Balances of disconnected free clients decay by a factor of e in this time.
     pub negative_tc: Millis,
-    /// A connected free client keeps its place unless its balance is more than this above that of a waiting one.
+    /// A connected free client is displaced only if its balance exceeds that of a waiting client by more than this.
     pub connected_bias: f64,
-    /// Added to the balance of a free client per second of being connected.
+    /// The balance of a free client grows by this much for each second of being connected.
     pub time_factor: f64,
-    /// Added to it per unit of reported usage.
+    /// The balance of a free client grows by this much for each unit of reported usage.
     pub request_factor: f64,
     pub cost_weights: CostWeights,
-    /// With [`CostWeights::Auto`]: for how long little must have been used.
+    /// With [`CostWeights::Auto`]: the minimum duration of low usage.
     pub calm: Millis,
-    /// With [`CostWeights::Auto`]: little is this part of the base.
+    /// With [`CostWeights::Auto`]: usage below this fraction of the base is low.
     pub calm_ratio: f64,
     pub free_key: FreeKey,
-    /// So many balances of clients that are away are remembered; the smallest go first.
+    /// Maximum number of remembered balances of disconnected clients. The smallest are dropped first.
     pub max_remembered: usize,
-    /// The time of their capacity that clients may save up while they use less. The pool tells them; they keep to it.
+    /// How much unused capacity a client may save up, as a duration. Clients enforce this limit themselves.
     pub burst: Millis,
-    /// An event tells the cost of a client whenever it has grown by this much; zero: never.
+    /// An event is sent each time the cost of a client has grown by this much; zero: never.
     pub usage_update_units: f64,
-    /// A usage report counts for twice this long; then the total does not rise on its account; absent: a refresh
-    /// interval.
+    /// A usage report expires after twice this time. After that, the total does not rise until the client reports
+    /// again. Absent: one refresh interval.
     pub eval_interval: Option<Millis>,
 }
 

@@ -1,4 +1,4 @@
-//! What settings say, field by field, as people read it.
+//! Settings as text for operators, field by field.
 
 use super::{SafeCapacity, Settings};
 use crate::{
@@ -9,17 +9,17 @@ use crate::{
     types::{Amount, Millis, readable},
 };
 
-/// A field that two settings have differently.
+/// A field with different values in two settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldChange {
-    /// As configuration files call it, in words.
+    /// The name in configuration files, or a phrase if there is no such name.
     pub field: &'static str,
     pub from: String,
     pub to: String,
 }
 
 impl Settings {
-    /// Every field. Taken apart by name, so that a field which comes to be is not forgotten here.
+    /// All fields as text. The pattern names every field, so the compiler reports a field that is missing here.
     pub fn in_words(&self) -> Vec<(&'static str, String)> {
         let Settings {
             capacity,
@@ -72,7 +72,6 @@ impl Settings {
         general.into_iter().chain(of_pool).collect()
     }
 
-    /// The fields that are different in `after`.
     pub fn changes(&self, after: &Settings) -> Vec<FieldChange> {
         let pairs = self.in_words().into_iter().zip(after.in_words());
         let changes = pairs.filter(|(before, after)| before != after);

@@ -1,11 +1,11 @@
-//! What peers remember of a pool: balances, costs and the total.
+//! Pool state stored by peers: balances, costs and the total.
 //!
-//! A master periodically sends what has changed ([`PoolNotes`]), its peers keep it ([`PoolMemory`]), and the next
-//! master begins with that. Nothing here is a promise: losing it costs fairness and a part of a bill, within the bounds
-//! of [`PoolNotes`].
+//! A master periodically sends changes ([`PoolNotes`]), its peers store them ([`PoolMemory`]), and the next master
+//! starts from them. No promise depends on this state. Its loss costs fairness and a part of a bill, within the bounds
+//! that [`PoolNotes`] states.
 //!
-//! Notes are few, because what only changes with time need not be sent: balances grow or decay and costs rise with the
-//! clock of the pool. A peer counts the age of that clock on its own clock, from when it learned of it.
+//! Notes are few, because changes with time are not sent: balances grow or decay and costs rise with the clock of the
+//! pool. A peer advances that clock by its own clock from the moment of receipt.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,19 +15,19 @@ use crate::types::{Amount, HolderKind, Millis, Token};
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolClock {
-    /// Seconds in which it had a master, or in which peers remembered one.
+    /// Seconds in which the pool had a master or was remembered by peers.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub lived: f64,
-    /// Growth of a balance filter client was always connected.
+    /// The growth of a balance whose client was always connected.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub grown: f64,
     /// The exponent of e by which balances have decayed.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub decayed: f64,
-    /// By how much balances grow in a second.
+    /// Growth of balances per second.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub speed: f64,
-    /// In what time they decay by a factor of e.
+    /// The time in which balances decay by a factor of e.
     pub time_constant: Millis,
 }
 
@@ -51,9 +51,9 @@ impl PoolClock {
 pub enum NotedBalance {
     /// The account was dropped.
     None,
-    /// None of its clients is connected: its logarithm, when nothing had decayed.
+    /// No client is connected: the logarithm of the balance at decay clock zero.
     Away(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))] f64),
-    /// The number of connected clients, and its value at clock zero.
+    /// The balance at growth clock zero, and the number of connected clients.
     Connected(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))] f64, u32),
 }
 
@@ -62,51 +62,48 @@ pub enum NotedBalance {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NotedCost {
     pub capacity: Amount,
-    /// Capacity times seconds, less what that is for all the time that the pool has lived.
+    /// Capacity times seconds, minus the capacity times the age of the pool.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub time: f64,
-    /// Its reported usage.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::stored_number"))]
     pub request: f64,
-    /// Its account, if it is a free client.
+    /// The account of a free client.
     pub account: Option<Arc<str>>,
-    /// How much of the use since which lease has been counted, so that a repeated report is not paid twice.
+    /// The counted usage since this lease, so that a repeated report is not charged twice.
     pub counted: Option<(Option<Token>, f64)>,
 }
 
-/// Changes of a pool that the peers store.
+/// Changes of a pool, to be stored by peers.
 ///
-/// What a pool remembers is complete but for changes that are younger than half a minute and, of a balance or a cost,
-/// less than a sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be last_noted at
-/// once, the oldest comes first.
+/// Stored values lag behind by at most half a minute. Larger changes are written sooner: a sixteenth of a balance or
+/// cost, or a hundredth of the total. If there are more changes than can be noted at once, the oldest come first.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolNotes {
-    /// Replaces all earlier notes.
+    /// Whether these notes replace all earlier ones.
     pub anew: bool,
-    /// The time at which this is so.
+    /// The clock at which these values are correct.
     pub clock: PoolClock,
     /// Maximum capacity of connected clients.
     pub total: Amount,
-    /// Balances that have changed.
     pub balances: Vec<(Arc<str>, NotedBalance)>,
-    /// Costs that have changed; `None`: disconnected.
+    /// Costs that have changed; `None` if the client has disconnected.
     pub costs: Vec<(HolderKind, Arc<str>, Option<NotedCost>)>,
 }
 
-/// A pool as the peers store it.
+/// The state of a pool as stored by a peer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PoolMemory {
     clock: PoolClock,
     total: Amount,
-    /// When that was so, on the clock of this peer.
+    /// The peer's clock when the last notes arrived.
     learnt: Millis,
     balances: BTreeMap<Arc<str>, NotedBalance>,
     costs: BTreeMap<(HolderKind, Arc<str>), NotedCost>,
 }
 
 impl PoolMemory {
-    /// Applies notes as of `now`; adds at most `room` new entries.
+    /// Applies notes received at `now`. Adds at most `room` entries.
     pub fn apply(&mut self, notes: &PoolNotes, now: Millis, mut room: usize) {
         if notes.anew {
             room = room.saturating_add(self.len());
@@ -139,7 +136,7 @@ impl PoolMemory {
         self.balances.len() + self.costs.len()
     }
 
-    /// Whether it has no entries. It may have a total nevertheless.
+    /// Whether it has no entries. It may have a total.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -148,7 +145,7 @@ impl PoolMemory {
         now.since(self.learnt)
     }
 
-    /// Whether it can be dropped: no client is known to be connected, and no balance is worth a second.
+    /// Whether it can be dropped: no client is known to be connected, and no balance exceeds one second.
     pub fn is_worthless(&self, now: Millis) -> bool {
         let decayed = self.clock.after(self.age(now)).decayed;
         self.costs.is_empty()

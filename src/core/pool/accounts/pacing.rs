@@ -1,16 +1,16 @@
-//! When a note is due, and how many fit into a batch.
+//! The timing and size of notes.
 
 use crate::types::Millis;
 
-/// A change of less than a sixteenth is due after this time.
+/// Maximum age of a note that is not yet due because the change is small.
 pub(in crate::pool) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);
-/// A larger change is due at once.
+/// A change by more than this fraction is due at once.
 pub(in crate::pool) const LARGE_CHANGE: f64 = 1.0 / 16.0;
-/// The size of an entry without its names.
+/// The size of an entry without names.
 const ENTRY_BYTES: usize = 48;
 
-/// After what time a value that departs from its note by `speed` a second has changed much; at most the time after
-/// which any change is due.
+/// The time until a value that departs from its note by `speed` per second has changed by [`LARGE_CHANGE`]; at most
+/// [`MAX_NOTE_AGE`].
 pub(in crate::pool) fn until_large_change(value: f64, speed: f64) -> Millis {
     Millis((value * LARGE_CHANGE / speed * 1000.0) as u64).min(MAX_NOTE_AGE)
 }
@@ -18,9 +18,9 @@ pub(in crate::pool) fn until_large_change(value: f64, speed: f64) -> Millis {
 /// The remaining size of a batch of notes.
 pub(in crate::pool) struct NoteBudget {
     now: Millis,
-    /// Everything, due or not.
+    /// Includes notes that are not due.
     all: bool,
-    /// The most entries that may be remembered of each kind.
+    /// Maximum number of remembered entries of each kind.
     pub(in crate::pool) most: usize,
     entries: usize,
     bytes: usize,
@@ -32,7 +32,7 @@ impl NoteBudget {
         NoteBudget { now, all, most, entries, bytes }
     }
 
-    /// Whether an entry that is due then fits into this batch.
+    /// Whether an entry with this due time fits into the batch.
     pub(in crate::pool) fn takes(&self, due: Millis) -> bool {
         (self.all || due <= self.now) && self.entries > 0 && self.bytes > 0
     }

@@ -1,5 +1,5 @@
-//! Sorted sets of members that know their first or last member: of all, of one principal, of all others, or of those
-//! that use something.
+//! Sorted sets of members, with the first or last member overall, of one principal, of all other principals, or among
+//! members that use capacity.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ impl<P: Ord + Copy> BusyIdleSet<P> {
         self.busy.last().max(self.idle.last()).copied()
     }
 
-    /// The members that use something, in order.
+    /// The members that use capacity, in order.
     pub(in crate::pool) fn busy(&self) -> impl DoubleEndedIterator<Item = P> {
         self.busy.iter().copied()
     }
@@ -48,7 +48,7 @@ impl<P: Ord + Copy> BusyIdleSet<P> {
     }
 }
 
-/// PrincipalFilter members are looked at.
+/// Which members are considered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::pool) enum PrincipalFilter {
     Any,
@@ -56,10 +56,10 @@ pub(in crate::pool) enum PrincipalFilter {
     Except(Principal),
 }
 
-/// Members in an order, and by principal.
+/// Members in order, and grouped by principal.
 #[derive(Debug)]
 pub(in crate::pool) struct ByPrincipal<P> {
-    /// Before the members of a principal there would be its `None`.
+    /// `None` is a lower bound for the members of a principal.
     members: BTreeSet<(Principal, Option<P>)>,
     /// The first member of each principal.
     firsts: BTreeSet<(P, Principal)>,
@@ -101,7 +101,7 @@ impl<P: Ord + Copy> ByPrincipal<P> {
         match filter {
             PrincipalFilter::Any => self.firsts.first().map(|(first, _)| *first),
             PrincipalFilter::Only(principal) => self.first_of(principal),
-            // The second at the latest.
+            // At most one principal is skipped.
             PrincipalFilter::Except(than) => {
                 self.firsts.iter().find(|(_, other)| *other != than).map(|(first, _)| *first)
             }

@@ -1,7 +1,8 @@
-//! How the total moves: down at once under overload, otherwise slowly up. Pure functions.
+//! The laws of the total, as pure functions: it falls at once in an overload, and otherwise rises slowly.
 //!
-//! The slow rise makes overloads rare: with each overload the total falls by what its victims had, and regains it in a
-//! time that `raise_tc` sets, so overloads come about once in that time for any demand.
+//! The slow rise makes overloads rare. With each overload the total falls by the capacity of the victims, and regains
+//! it in a time proportional to `raise_tc`, so the mean time between overloads is about that long, regardless of
+//! demand.
 
 use crate::policy::settings::{DropMode, PoolSettings, RaiseMode};
 
@@ -16,7 +17,8 @@ pub(in crate::pool) struct Gauge {
     pub(in crate::pool) ceiling: f64,
     /// Usage of connected clients.
     pub(in crate::pool) used: f64,
-    /// Additional usage by clients with late reports. It keeps the total from rising, but does not lower it.
+    /// Possible additional usage by clients with expired reports. It keeps the total from rising, but does not lower
+    /// it.
     pub(in crate::pool) possible_use: f64,
     /// Capacity held by connected clients.
     pub(in crate::pool) connected: f64,
@@ -28,7 +30,7 @@ pub(in crate::pool) struct Gauge {
 /// With [`DropMode::Rate`]: an overload of twice the base makes the total fall by a factor of e in this time.
 const FALL_SECONDS: f64 = 10.0;
 
-/// The total after `seconds` in which nothing else happened.
+/// The total after `seconds` without other events.
 pub(in crate::pool) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let moved = if gauge.used > gauge.base {
         match settings.drop_mode {
@@ -48,12 +50,13 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
     let time_constant = settings.raise_tc.0 as f64 / 1000.0;
     match settings.raise_mode {
         RaiseMode::Idle => {
-            // Waiting wants count as connected: else the total would rise ever more slowly towards the size at which
-            // what is connected is at the threshold, and a client that needs more than that would wait for ever.
+            // The wants of waiting clients count as connected. Otherwise the total would approach, ever more slowly,
+            // the size at which connected capacity equals the threshold, and a client that needs more would wait
+            // forever.
             let asked = ((gauge.connected + gauge.waiting) / total).min(1.0);
             let (threshold, usable) = (settings.raise_threshold, gauge.base * (gauge.connected / total).min(1.0));
             let used = gauge.used + gauge.possible_use;
-            // Zero use counts as little, also of a base of zero.
+            // Zero usage counts as low, even with a base of zero.
             let unused = if used > 0.0 { 1.0 - used / usable } else { 1.0 };
             let rises = asked > threshold && unused > 0.0;
             if !rises {
@@ -69,10 +72,10 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
     }
 }
 
-/// The total after victims of an overload that hold `cut` together have been chosen.
+/// The total after an overload whose victims hold `cut`.
 pub(in crate::pool) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let fallen = match settings.drop_mode {
-        // The part of the total that was not even connected did not cause it, and would let the next overload in.
+        // The unconnected part of the total did not cause the overload, and would allow the next one.
         DropMode::Slots => total.min(gauge.connected) - cut,
         DropMode::Exp => total * (-settings.drop_factor * (cut / gauge.connected.max(cut)).min(1.0)).exp(),
         DropMode::Rate => total,

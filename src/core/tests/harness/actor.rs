@@ -1,4 +1,4 @@
-//! Holders that behave by the protocol.
+//! Holders that follow the protocol.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::{
 /// How holders treat tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Echo {
-    /// Names its lease by the token, and drops answers that come after the end of what it named.
+    /// Names its lease by the token, and ignores answers that arrive after the end of the named lease.
     Token,
-    /// Echoes the token without knowing, as libraries do that keep unknown fields.
+    /// Echoes the token without understanding it, as libraries do that preserve unknown fields.
     Unknowing,
     /// Drops the token.
     Plain,
-    /// Never says what it has.
+    /// Never reports its lease.
     Never,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Actor {
     pub(crate) echo: Echo,
     pub(crate) claims: Claims,
     pub(crate) lease: Option<(Lease, Millis)>,
-    /// Child nodes: what its own clients may still use, by the lease it was cut from, and when that ends.
+    /// Child nodes: what their clients may still use, from each lease of the node, and until when.
     pub(super) below: Vec<(Amount, Millis)>,
     pub(super) sent: u64,
-    /// The newest request that was answered.
+    /// The number of the newest answered request.
     pub(super) answered: u64,
     pub(super) lives: u32,
-    /// In a pool: the account of a free client, and the use that it reports: the part of its capacity, and the cost.
+    /// In a pool: the account of a free client, and the usage that it reports (fraction of capacity, and cost).
     pub(crate) account: Option<Arc<str>>,
     pub(crate) usage: Option<(f64, f64)>,
 }
@@ -60,7 +60,7 @@ impl Actor {
         }
     }
 
-    /// The capacity that it, or any client below it, may be using.
+    /// The capacity that the holder, or any client below it, may be using.
     pub(super) fn believes(&self, now: Millis) -> Amount {
         let own = self.lease.filter(|(_, end)| now < *end).map_or(Amount::ZERO, |(lease, _)| lease.capacity);
         own.max(self.outstanding(now))
@@ -71,7 +71,7 @@ impl Actor {
         live.fold(Amount::ZERO, |most, (amount, _)| most.max(*amount))
     }
 
-    /// When the lease that it would name ends.
+    /// The end of the lease that its next request would name.
     pub(super) fn names_until(&self, now: Millis) -> Option<Millis> {
         self.lease.filter(|(_, end)| now < *end && self.echo == Echo::Token).map(|(_, end)| end)
     }
@@ -100,14 +100,14 @@ impl Actor {
             return;
         }
         if self.kind == HolderKind::Node {
-            // Its clients learn of a cut only as they refresh.
+            // Clients of the node learn of a cut when they refresh.
             self.below.push((lease.capacity, end));
         }
         self.lease = Some((lease, end));
     }
 }
 
-/// The worst an honest holder can do: a clock that is slow by one in a thousand, and whole seconds rounded up.
+/// The worst case of an honest holder: its clock is slow by a thousandth, and it rounds up to whole seconds.
 pub(super) fn end_at_holder(lease: &Lease, sent_at: Millis) -> Millis {
     let counted = sent_at.plus(lease.length).plus(Millis(lease.length.0 / 1000));
     let by_the_clock = Millis(((lease.expiry_time - EPOCH) as u64 + 1) * 1000 - 1);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 
 /// The table of LES: in a full pool a newcomer is admitted if its balance plus the bias is less than the largest
-/// balance of the connected clients, which is displaced.
+/// balance of the connected clients, and displaces that client.
 #[test]
 fn admission_follows_the_les_vectors() {
     let vectors: Value = serde_json::from_str(include_str!("../data/les.json")).expect("valid JSON");
@@ -64,7 +64,7 @@ fn repeated_report_is_charged_once() {
         Ask { news, ..server.request("a", 1.0) }
     };
     let first = with(&server, 10.0);
-    // The answer is lost. The client retries and has used more in the meantime.
+    // The answer is lost. The client retries, and has used more in the meantime.
     one(&mut server.resource, now_at(server.now), Request::Ask(first.clone()));
     one(&mut server.resource, now_at(server.now), Request::Ask(first));
     let again = with(&server, 12.0);
@@ -87,7 +87,7 @@ fn balance_belongs_to_the_address() {
     let second = from(&server, "second", "10.0.0.1");
     assert_eq!(server.send(second), 1.0);
     let stranger = from(&server, "stranger", "10.0.0.2");
-    assert_eq!(server.send(stranger), 0.0, "not yet: the other must hear of it");
+    assert_eq!(server.send(stranger), 0.0, "the displaced client must confirm first");
     assert_eq!((server.due("stranger"), server.due("second")), (1.0, 0.0));
 }
 
@@ -99,7 +99,7 @@ fn free_client_gets_min_capacity_or_nothing() {
     assert_eq!(server.asks("e", 0.0), 0.0, "a client that wants nothing has no place");
     assert_eq!(server.asks("a", 0.0), 0.0);
     server.asks("a", 0.0);
-    assert_eq!(server.asks("d", 0.1), 3.0, "less than that is of no use");
+    assert_eq!(server.asks("d", 0.1), 3.0, "less is useless");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn capacity_is_bounded_by_assignment_and_wants() {
     server.assign("p", 6.0).expect("fits");
     assert_eq!(server.asks("p", 100.0), 6.0);
     assert_eq!(server.asks("p", 4.0), 4.0);
-    assert_eq!(server.asks("p", 1.0), 2.0, "less is of no use");
+    assert_eq!(server.asks("p", 1.0), 2.0, "less is useless");
     assert_eq!(server.asks("p", 0.0), 0.0);
 }
 
@@ -196,14 +196,14 @@ fn pending_client_yields_to_a_higher_priority() {
         server.assign(id, capacity).expect("it is not connected");
         let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(capacity), priority)]);
         let ask = Ask { claims, ..server.request(id, capacity) };
-        assert_eq!(server.send(ask), 0.0, "strangers have all there is still");
+        assert_eq!(server.send(ask), 0.0, "free clients still hold the capacity");
     };
     comes(&mut server, "minor", 4.0, 2);
     comes(&mut server, "least", 3.0, 1);
     assert_eq!((server.due("minor"), server.due("least")), (4.0, 3.0));
     comes(&mut server, "huge", 10.5, 9);
     comes(&mut server, "equal", 5.0, 1);
-    assert_eq!((server.due("minor"), server.due("least")), (4.0, 3.0), "for nothing, and for one who came later");
+    assert_eq!((server.due("minor"), server.due("least")), (4.0, 3.0), "neither yields");
     comes(&mut server, "major", 6.0, 5);
     assert_eq!(
         ["major", "minor", "least", "equal"].map(|id| server.due(id)),
@@ -213,12 +213,12 @@ fn pending_client_yields_to_a_higher_priority() {
     comes(&mut server, "chief", 9.0, 7);
     assert_eq!(["chief", "major", "minor"].map(|id| server.due(id)), [9.0, 0.0, 0.0]);
     for n in 0..20 {
-        // Once to get the smaller lease, once to confirm it.
+        // The first request receives the smaller lease, the second confirms it.
         server.asks(&format!("c{}", n % 10), 1.0);
     }
     comes_in(&mut server, "chief", 9.0, 7);
     comes(&mut server, "crown", 8.0, 8);
-    assert_eq!((server.due("chief"), server.due("crown")), (9.0, 0.0), "who has something keeps it");
+    assert_eq!((server.due("chief"), server.due("crown")), (9.0, 0.0), "a connected client keeps its capacity");
 }
 
 fn comes_in(server: &mut PoolServer, id: &str, capacity: f64, priority: i64) {

@@ -178,7 +178,7 @@ fn parameters_round_trip() {
     for pair in written {
         assert!(found.contains(&pair), "{pair:?} in {found:?}");
     }
-    assert_eq!(self::settings(10.0, &[]).parameters().len(), 1, "only that there is no least interval");
+    assert_eq!(self::settings(10.0, &[]).parameters().len(), 1, "only the minimum request interval differs");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn algorithm_can_change_to_a_pool_and_back() {
     assert_eq!(server.asks("a", 6.0), 6.0);
 }
 
-/// A client is hinted when its assignment rises or falls, so that it does not use the excess until its next refresh.
+/// A client is hinted when its assignment changes: after a cut, it must not use the excess until its next refresh.
 #[test]
 fn lowered_assignment_is_hinted_at_once() {
     let mut server = PoolServer::new(10.0, &[]);

@@ -64,7 +64,7 @@ fn an_alarm_rings_once_when_the_mark_is_passed() {
     server.reports("p", 4.0, 0.0, 6.0);
     assert!(server.event_kinds().is_empty());
     server.resource.set_alarm(server.now, HolderKind::Client, &id, Some(1.0)).expect("a mark");
-    assert_eq!(server.event_kinds(), [PoolEventKind::Alarm], "it has been passed already");
+    assert_eq!(server.event_kinds(), [PoolEventKind::Alarm], "the mark is already reached");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn underrun_ends_after_the_last_disconnect() {
     assert_eq!(server.event_kinds(), [Disconnected, Relieved]);
     server.capacity(5.0);
     server.capacity(10.0);
-    assert_eq!(server.event_kinds(), [Total, Underrun, Total, Relieved], "it is over at once if there is more again");
+    assert_eq!(server.event_kinds(), [Total, Underrun, Total, Relieved], "a raise ends the underrun at once");
 }
 
 #[test]

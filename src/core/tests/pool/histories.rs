@@ -47,7 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 struct PoolHistory {
     harness: Harness,
-    /// The most that the total could be so far, and whether that has fallen.
+    /// The maximum of the total so far, and whether that maximum has fallen.
     most: Amount,
     has_fallen: bool,
 }
@@ -94,14 +94,14 @@ impl PoolHistory {
         events.iter().try_for_each(|event| self.step(event))
     }
 
-    /// All members ask after a refresh interval, and get the answer.
+    /// All members ask after a refresh interval and get the answer.
     fn refresh(&mut self) -> Result<(), TestCaseError> {
         self.harness.refresh_all()?;
         self.step(&Event::Tick)
     }
 
     fn capacities(&self) -> Vec<Amount> {
-        self.harness.actors.iter().map(|actor| actor.lease.expect("it has asked").0.capacity).collect()
+        self.harness.actors.iter().map(|actor| actor.lease.expect("the parent was asked already").0.capacity).collect()
     }
 }
 
@@ -141,9 +141,9 @@ proptest! {
         for actor in &mut history.harness.actors {
             actor.usage = Some((0.0, 0.0));
         }
-        // Leases of clients that have forgotten them end first.
+        // Leases that clients have forgotten expire first.
         history.steps(&[Event::Pass(70_000), Event::Capacity(base * 0.8), Event::Tick])?;
-        // The use in the meantime may let the total fall again.
+        // Usage in the meantime may lower the total again.
         let falls = |history: &PoolHistory| history.harness.resource.pool().expect("a pool").overloads;
         let mut since_fall = 0;
         for _ in 0..20 {
@@ -157,8 +157,8 @@ proptest! {
                 return Ok(());
             }
         }
-        // A grant counts as used until its holder reports. If that is more than a small base, a pool that is
-        // overbooked many times falls with each grant, and S4 does not apply.
+        // A grant counts as used until its holder reports. With a small base and much overbooking, every grant is an
+        // overload, and S4 does not apply.
         prop_assume!(false, "it falls again and again");
     }
 
@@ -168,7 +168,7 @@ proptest! {
         members in 1..12usize,
         assigned in 0..4usize,
     ) {
-        // Without a bias members take turns, also now.
+        // Without a bias members displace each other, even in a steady state.
         let mut settings = settings;
         settings.pool.connected_bias = 180.0;
         let mut history = PoolHistory::new(options(settings.clone()), members);

@@ -1,9 +1,9 @@
-//! The memory of a pool across failovers and idle times.
+//! The stored state of a pool across failovers and idle times.
 
 use super::*;
 use crate::pool::{NotedBalance, PoolMemory, PoolNotes};
 
-/// A pool, and peers that get its notes every second.
+/// A pool, and peers that store its notes every second.
 struct RememberedPool {
     server: PoolServer,
     memory: PoolMemory,
@@ -14,7 +14,7 @@ struct RememberedPool {
 /// The maximum number of entries per second.
 const ENTRIES: usize = 64;
 const BYTES: usize = 16 << 10;
-/// More than any pool may have.
+/// More entries than any pool may have.
 const ROOM: usize = 100_000;
 
 impl RememberedPool {
@@ -32,7 +32,7 @@ impl RememberedPool {
         }
     }
 
-    /// The clients ask every five seconds for this time and report this usage and cost.
+    /// The clients ask every five seconds for this time, and report this usage and cost.
     fn serve(&mut self, ids: &[&str], seconds: u64, recharging: f64, cost: f64) {
         for second in 0..seconds {
             if second % 5 == 0 {
@@ -46,8 +46,8 @@ impl RememberedPool {
         }
     }
 
-    /// The master is lost. `seconds` later another one starts from the promises, which exceed the leases a little, and
-    /// from the memory.
+    /// The master is lost. After `seconds`, another one starts from the promises, which exceed the leases a little, and
+    /// from the notes.
     fn fails_over(&mut self, seconds: u64) {
         let assignments = self.server.list(PoolFilter::Assigned);
         let settings = self.server.resource.settings().clone();
@@ -114,7 +114,7 @@ fn cost_survives_a_failover_and_is_billed_once() {
     pool.server.assign("p", 4.0).expect("fits");
     pool.serve(&["p"], 100, 0.5, 7.0);
     let before = pool.member("p");
-    assert_eq!(before.request_cost, 133.0, "it had nothing when it first asked");
+    assert_eq!(before.request_cost, 133.0, "it had no capacity at its first request");
     pool.server.event_kinds();
     pool.fails_over(2);
     pool.come_back(&["p"]);
@@ -146,7 +146,7 @@ fn repeated_report_to_the_next_master_is_charged_once() {
     };
     pool.server.send(report(5.0));
     pool.say(true);
-    // The answer is lost with the master. The client reports everything again, and its usage since.
+    // The answer is lost with the master. The client repeats its report with the usage since.
     pool.fails_over(1);
     pool.server.send(report(7.0));
     assert_eq!(pool.member("p").request_cost, 7.0);
@@ -179,7 +179,7 @@ fn absent_client_is_billed_at_lease_end() {
     pool.server.assign("p", 4.0).expect("fits");
     pool.server.assign("q", 4.0).expect("fits");
     pool.serve(&["p", "q"], 100, 0.5, 1.0);
-    // p has left, but no event has said so.
+    // The client has left, but no event has reported it.
     pool.server.release("p");
     pool.server.event_kinds();
     pool.fails_over(1);
@@ -229,7 +229,7 @@ fn pool_memory_adds_no_entries_without_room() {
     memory.apply(&notes, Millis(0), 2);
     assert_eq!(memory.len(), 2);
     memory.apply(&notes, Millis(0), 0);
-    assert_eq!(memory.len(), 2, "what is known is known");
+    assert_eq!(memory.len(), 2, "known balances are kept");
     let gone = PoolNotes { balances: vec![(Arc::from("a"), NotedBalance::None), balance("c")], ..PoolNotes::default() };
     memory.apply(&gone, Millis(0), 0);
     assert_eq!(memory.notes(Millis(0)).balances, [balance("b"), balance("c")]);
@@ -264,7 +264,7 @@ fn idle_clients_need_few_notes() {
     near(pool.member("b").balance, 3611.0, 1.0);
 }
 
-/// Stored values are always within a sixteenth, or half a minute, of the true ones.
+/// Stored values differ from the true ones by at most a sixteenth, or half a minute.
 #[test]
 fn remembered_balances_are_within_tolerance() {
     let mut pool = RememberedPool::new(20.0, &[]);

@@ -10,7 +10,7 @@ fn node(server: &mut PoolServer, id: &str, slices: &[Claim]) -> f64 {
     node_with(server, id, slices, None)
 }
 
-/// A node that reports the part of its capacity that is in use.
+/// A node that reports this fraction of its capacity as in use.
 fn node_reports(server: &mut PoolServer, id: &str, slices: &[Claim], part: f64) -> f64 {
     let usage = Usage { recharging: part, request_cost: Amount::ZERO, interval: None };
     node_with(server, id, slices, Some(Box::new(News { key: None, usage: Some(usage) })))
@@ -27,7 +27,7 @@ fn near(found: f64, expected: f64, why: &str) {
     assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}: {why}");
 }
 
-/// An overbooked pool of ten. Each node has this number of places, and uses half of its capacity.
+/// An overbooked pool of ten. Each node has this number of places and uses half of its capacity.
 fn overbooked(nodes: &[(&str, u32)]) -> PoolServer {
     let settings = settings(10.0, &[("max_capacity", "1000"), ("connected_bias_s", "0")]);
     let mut server = PoolServer::with_options(ResourceOptions { learning_until: Millis(1000), ..options(settings) });
@@ -53,7 +53,7 @@ fn overbooked(nodes: &[(&str, u32)]) -> PoolServer {
 fn node_bands_above_zero_are_priority_clients() {
     let mut server = PoolServer::new(100.0, &[("min_capacity", "2")]);
     assert_eq!(node(&mut server, "n", &[slice(3, 30.0, 2), slice(5, 5000.0, 0)]), 40.0);
-    assert_eq!(node(&mut server, "m", &[slice(100, 1.0, 0)]), 60.0, "what is left of 200");
+    assert_eq!(node(&mut server, "m", &[slice(100, 1.0, 0)]), 60.0, "the rest of the capacity");
     assert_eq!(server.report().priority_connected.get(), 40.0);
 }
 
@@ -93,7 +93,7 @@ fn child_pool_does_not_overbook() {
     for n in 0..9 {
         server.reports(&format!("c{n}"), 50.0, 0.0, 0.0);
     }
-    // A client that claims priority and has no assignment.
+    // A client that claims priority without an assignment.
     let claims = Claims::from_slice(&[slice(1, 50.0, 9)]);
     let ask = Ask { claims, ..ask("claims", 50.0, None) };
     server.send(ask);
@@ -103,10 +103,10 @@ fn child_pool_does_not_overbook() {
     assert_eq!(told, [slice(10, 20.0, 0), slice(1, 6.0, 1)]);
     server.pass(5);
     server.tick();
-    assert_eq!(server.report().total.get(), 20.0, "though nothing is used");
+    assert_eq!(server.report().total.get(), 20.0, "although usage is low");
 }
 
-/// A request that is refused for its length would be refused for ever.
+/// A request that was rejected for its length would be rejected forever.
 #[test]
 fn excess_bands_are_merged_without_free_clients() {
     for strangers in [true, false] {
@@ -130,15 +130,15 @@ fn excess_bands_are_merged_without_free_clients() {
 fn new_capacity_of_a_node_counts_as_used() {
     let mut server = PoolServer::new(100.0, &[]);
     node(&mut server, "n", &[slice(10, 10.0, 0)]);
-    assert_eq!(server.report().used.get(), 10.0, "it has not said");
+    assert_eq!(server.report().used.get(), 10.0, "the node has not reported usage");
     assert_eq!(node_reports(&mut server, "n", &[slice(20, 20.0, 0)], 0.25), 20.0);
     assert_eq!(server.report().used.get(), 12.5, "a quarter of 10, and all of the 10 that are new");
     assert_eq!(node_reports(&mut server, "n", &[slice(4, 4.0, 0)], 0.5), 4.0);
-    assert_eq!(server.report().used.get(), 2.0, "half of what it has left");
+    assert_eq!(server.report().used.get(), 2.0, "half of the remaining capacity");
     node_reports(&mut server, "n", &[slice(4, 4.0, 0)], 0.25);
     assert_eq!(server.report().used.get(), 1.0);
     node(&mut server, "n", &[slice(4, 4.0, 0)]);
-    assert_eq!(server.report().used.get(), 4.0, "a node of before says nothing");
+    assert_eq!(server.report().used.get(), 4.0, "older nodes report no usage");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn node_overload_closes_places_once() {
     let pool = server.report();
     near(pool.total.get(), 12.5, "what it had is closed");
     near(pool.used.get(), 10.0, "the same part of what is left is in use");
-    // The node disconnects its clients slowly, and the same part stays in use.
+    // The node disconnects its clients gradually; the same fraction stays in use.
     for _ in 0..3 {
         server.pass(5);
         server.tick();
@@ -174,7 +174,10 @@ fn one_overload_cuts_nodes_once() {
         server.tick();
     }
     let later = server.report();
-    assert!(later.total >= after_one.total && later.overloads == 1, "m has not heard yet, and need not: {later:?}");
+    assert!(
+        later.total >= after_one.total && later.overloads == 1,
+        "m has not confirmed yet, and no second cut is needed: {later:?}"
+    );
 }
 
 #[test]
@@ -194,14 +197,14 @@ fn child_pool_reports_usage() {
         server.reports(&format!("c{n}"), 1.0, 0.25, 7.0);
     }
     let usage = told(&mut server);
-    assert_eq!((usage.used.get(), usage.spent), (1.75, 21.0), "three use a quarter, one does not say");
+    assert_eq!((usage.used.get(), usage.spent), (1.75, 21.0), "three report a quarter, one does not report");
     assert_eq!((usage.part_of(20.0), usage.part_of(1.0), usage.part_of(0.0)), (0.0875, 1.0, 1.0));
     server.pass(50);
     server.tick();
-    assert_eq!(told(&mut server).used.get(), 4.0, "their reports are old");
+    assert_eq!(told(&mut server).used.get(), 4.0, "their reports have expired");
     let mut fair = Resource::new(ResourceOptions {
         source: Source::Parent,
         ..options(Settings::new(AlgorithmKind::FairShare, Amount::ZERO))
     });
-    assert_eq!(fair.summarize(server.now).usage, None, "others have no use for it");
+    assert_eq!(fair.summarize(server.now).usage, None, "other algorithms report no usage");
 }

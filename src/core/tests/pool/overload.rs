@@ -1,8 +1,8 @@
-//! Overloads: usage beyond the base, its victims, and the total.
+//! Overloads: usage beyond the base, victims, and the total.
 
 use super::*;
 
-/// A pool with this number of connected clients of one unit each. All have reported that they use this part of it.
+/// A pool with this number of connected clients of one unit each. All have reported usage of this fraction.
 fn crowded(base: f64, clients: usize, fraction: f64, parameters: &[(&str, &str)]) -> PoolServer {
     let mut settings = settings(base, &[&[("max_capacity", "1000")], parameters].concat());
     settings.refresh = Millis::from_secs(16);
@@ -28,7 +28,7 @@ fn connected(server: &PoolServer) -> usize {
     server.list(PoolFilter::Connected).len()
 }
 
-/// All clients ask in turn over one refresh interval and report this usage.
+/// All clients ask in turn over one refresh interval and report usage of this fraction.
 fn refresh(server: &mut PoolServer, clients: usize, fraction: f64) {
     for n in 0..clients {
         server.now = server.now.plus(Millis(16_000 / clients as u64));
@@ -38,15 +38,15 @@ fn refresh(server: &mut PoolServer, clients: usize, fraction: f64) {
     }
 }
 
-/// A victim uses its capacity until it asks. If that usage still counted, the pool would cut off more and more clients
-/// before the first cut has an effect.
+/// A victim uses its capacity until its next request. If that usage counted, the pool would disconnect more and more
+/// clients before the first disconnection takes effect.
 #[test]
 fn overload_cuts_no_more_clients_than_needed() {
     for mode in ["slots", "rate"] {
         let mut server = crowded(100.0, 180, 0.5, &[("drop_mode", mode)]);
         let mut lowest = 180;
         for _ in 0..4 {
-            // 150 of 100.
+            // Usage of 150 at a base of 100.
             refresh(&mut server, 180, 150.0 / 180.0);
             lowest = lowest.min(connected(&server));
         }
@@ -87,12 +87,16 @@ fn overload_by_priority_clients_starts_an_underrun() {
             server.reports(&format!("c{n}"), 1.0, 0.0, 0.0);
         }
     }
-    assert_eq!(server.reports("q", 6.0, 0.0, 0.0), 6.0, "little was used, so there is room");
+    assert_eq!(server.reports("q", 6.0, 0.0, 0.0), 6.0, "usage was low, so the total has risen");
     server.event_kinds();
     server.reports("p", 6.0, 1.0, 0.0);
     server.reports("q", 6.0, 1.0, 0.0);
     assert_eq!((server.due("p"), server.due("q")), (6.0, 6.0));
-    let underrun = server.events().into_iter().find(|event| event.kind == PoolEventKind::Underrun).expect("told first");
+    let underrun = server
+        .events()
+        .into_iter()
+        .find(|event| event.kind == PoolEventKind::Underrun)
+        .expect("an underrun event comes first");
     assert_eq!(underrun.deadline, Some(server.now.plus(Millis::from_secs(5))));
     assert_eq!(server.report().total.get(), 10.0);
     server.pass(5);
@@ -103,7 +107,7 @@ fn overload_by_priority_clients_starts_an_underrun() {
     assert_eq!(server.report().used.get(), 10.0);
 }
 
-/// With `exp` the total falls by less than the capacity of the victims, so some of their places stay open.
+/// With `exp` the total falls by less than the capacity of the victims, so some places stay open.
 #[test]
 fn victim_stays_cut_off_until_it_asks() {
     let mut server = crowded(10.0, 12, 0.5, &[("drop_mode", "exp")]);
@@ -113,7 +117,7 @@ fn victim_stays_cut_off_until_it_asks() {
     }
     let cut = |server: &PoolServer| ids.iter().filter(|id| server.due(id) == 0.0).cloned().collect::<Vec<_>>();
     let victims = cut(&server);
-    assert_eq!(victims, ["c010", "c011"], "they came last");
+    assert_eq!(victims, ["c010", "c011"], "the last arrivals");
     server.tick();
     server.assign("c011", 0.0).expect("nothing is assigned to it");
     server.tick();
@@ -123,7 +127,7 @@ fn victim_stays_cut_off_until_it_asks() {
     assert_eq!(cut(&server), victims);
     assert_eq!(server.asks("c010", 1.0), 0.0);
     server.tick();
-    assert_eq!(server.due("c010"), 1.0, "it waits like others from then on");
+    assert_eq!(server.due("c010"), 1.0, "from then on it waits like other clients");
 }
 
 #[test]
@@ -133,7 +137,7 @@ fn unreported_time_counts_as_full_usage() {
     server.pass(10);
     let usage = Usage { recharging: 0.2, request_cost: Amount::ZERO, interval: Some(Millis::from_secs(5)) };
     server.send(Ask { news: Some(Box::new(News { key: None, usage: Some(usage) })), ..server.request("a", 1.0) });
-    assert!((server.report().used.get() - 0.6).abs() < 1e-9, "half of the time a fifth, half of it all");
+    assert!((server.report().used.get() - 0.6).abs() < 1e-9, "a fifth for half of the time, full use for the rest");
     server.pass(5);
     server.asks("a", 1.0);
     assert_eq!(server.report().used.get(), 1.0);
@@ -151,7 +155,7 @@ fn total_rises_with_high_demand_and_low_usage() {
         }
         server.tick();
         assert_eq!(server.report().total.get() > 10.0, rises, "{clients} clients, {fraction}");
-        assert!(server.report().total.get() < 10.0 * (100.0f64 / 3600.0).exp(), "no faster than that");
+        assert!(server.report().total.get() < 10.0 * (100.0f64 / 3600.0).exp(), "at most by a factor of e per hour");
     }
 }
 
@@ -161,7 +165,7 @@ fn overbooking_is_relative_to_the_base() {
     server.capacity(8.0);
     assert_eq!(server.report().total.get(), 12.0);
     server.capacity(10.0);
-    assert_eq!(server.report().total.get(), 12.0, "that more can be served does not show that more can be promised");
+    assert_eq!(server.report().total.get(), 12.0, "a larger base does not raise the total");
     server.capacity(14.0);
     assert_eq!(server.report().total.get(), 14.0);
 }
@@ -195,7 +199,7 @@ fn cost_weights_follow_the_limiting_factor() {
     near(step(&mut server, 2.0), 1.2);
 }
 
-/// Three priority clients hold 180 of a pool with a base of 100, and have reported that they use half of it.
+/// Three priority clients hold 180 of a pool with a base of 100, and have reported usage of one half.
 fn three_use_half(parameters: &[(&str, &str)]) -> PoolServer {
     let mut server = PoolServer::with_options(ResourceOptions {
         learning_until: Millis(1000),
@@ -216,7 +220,7 @@ fn three_use_half(parameters: &[(&str, &str)]) -> PoolServer {
     server
 }
 
-/// Reports arrive one after the other. The excess of each must not wait for the next window.
+/// Reports arrive one after the other. The excess of each must not wait for the next reduction window.
 #[test]
 fn reports_within_one_window_lower_the_total() {
     let mut server = three_use_half(&[]);
@@ -226,13 +230,17 @@ fn reports_within_one_window_lower_the_total() {
         server.reports(id, 60.0, 1.0, 0.0);
         totals.push(server.report().total.get());
         assert_eq!(server.report().deadline, Some(deadline), "{id}: {totals:?}");
-        assert_eq!(server.due(id), 60.0, "there is time to choose");
+        assert_eq!(server.due(id), 60.0, "the reduction window is open");
         server.pass(1);
     }
     server.pass(2);
     server.tick();
     let due = ["p", "q", "r"].map(|id| server.due(id));
-    assert_eq!((totals, due), (vec![140.0, 100.0, 100.0], [60.0, 40.0, 0.0]), "of what the last has it uses half");
+    assert_eq!(
+        (totals, due),
+        (vec![140.0, 100.0, 100.0], [60.0, 40.0, 0.0]),
+        "only usage counts, so r loses all of its capacity"
+    );
     assert_eq!((server.report().used.get(), server.report().deadline), (100.0, None), "all of it was cut at once");
     let underruns: Vec<_> = server.events().into_iter().filter(|event| event.kind == PoolEventKind::Underrun).collect();
     assert_eq!(underruns.iter().map(|event| event.total.get()).collect::<Vec<_>>(), [140.0, 100.0]);
@@ -245,7 +253,7 @@ fn manager_choice_replaces_pool_choice() {
     server.reports("p", 60.0, 1.0, 0.0);
     assert_eq!(server.report().total.get(), 140.0, "r would have to give up 40 to use 20 less");
     server.assign("p", 50.0).expect("less than before");
-    assert_eq!(server.report().total.get(), 150.0, "half is done");
+    assert_eq!(server.report().total.get(), 150.0, "half of the excess is gone");
     assert!(server.report().deadline.is_some());
     server.assign("p", 40.0).expect("less than before");
     assert_eq!((server.report().total.get(), server.report().deadline), (160.0, None));
@@ -259,8 +267,8 @@ fn manager_choice_replaces_pool_choice() {
 fn overload_is_counted_once() {
     let mut server = crowded(10.0, 15, 0.5, &[("raise_tc_s", "10")]);
     refresh(&mut server, 15, 1.0);
-    assert_eq!(server.report().overloads, 1, "a report after the other said more");
-    assert!(server.report().is_overloaded, "those who have been told to go go on until they ask");
+    assert_eq!(server.report().overloads, 1, "several reports of one overload");
+    assert!(server.report().is_overloaded, "victims use their capacity until they ask");
     refresh(&mut server, 15, 1.0);
     refresh(&mut server, 15, 1.0);
     assert_eq!(
@@ -270,7 +278,7 @@ fn overload_is_counted_once() {
     for _ in 0..10 {
         refresh(&mut server, 15, 0.1);
     }
-    assert_eq!(connected(&server), 15, "little was used, so the total has risen");
+    assert_eq!(connected(&server), 15, "usage was low, so the total has risen");
     for n in 0..15 {
         server.reports(&format!("c{n:03}"), 1.0, 1.0, 0.0);
         assert_eq!(server.report().overloads, if server.report().is_overloaded { 2 } else { 1 });

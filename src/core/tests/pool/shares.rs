@@ -11,7 +11,7 @@ impl PoolServer {
         self.send(Ask { charged_to, ..self.request(id, 1.0) })
     }
 
-    /// Lets the clients of each principal ask until nothing changes. Returns how many of each have a place.
+    /// The clients of each principal ask until nothing changes. Returns the number of places of each principal.
     fn places_of(&mut self, groups: &[(u32, usize)]) -> Vec<usize> {
         let id = |principal: u32, n: usize| format!("p{principal}-{n}");
         for _ in 0..4 {
@@ -32,12 +32,12 @@ fn principal_share_yields_places_to_others() {
     let mut server = PoolServer::new(PLACES as f64, &[]);
     assert_eq!(server.places_of(&[(1, 30)]), [20], "no place is kept empty");
     assert_eq!(server.places_of(&[(1, 30), (2, 1)]), [19, 1], "a newcomer does not wait");
-    assert_eq!(server.places_of(&[(1, 30), (2, 10)]), [15, 5], "and the rest waits for smaller balances");
+    assert_eq!(server.places_of(&[(1, 30), (2, 10)]), [15, 5], "the others wait for smaller balances");
     let three = server.places_of(&[(1, 30), (2, 10), (3, 3)]);
-    assert_eq!((three[0], three.iter().sum::<usize>()), (15, PLACES), "however many others there are");
+    assert_eq!((three[0], three.iter().sum::<usize>()), (15, PLACES), "regardless of the number of ids");
     (0..10).for_each(|n| server.release(&format!("p2-{n}")));
     (0..3).for_each(|n| server.release(&format!("p3-{n}")));
-    assert_eq!(server.places_of(&[(1, 30)]), [20], "and it has them back when they have gone");
+    assert_eq!(server.places_of(&[(1, 30)]), [20], "it regains the places after the others leave");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Underruns: faults of the first published light-server pool, one test each. T2 to T4 are the numbers of that analysis.
+//! Regression tests for faults of the first published light-server pool. T2 to T4 are the numbers in its analysis.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn underrun() -> PoolServer {
     server
 }
 
-/// T2: a second fall while the first was pending was written to a copy and lost.
+/// T2: a second fall during a pending one was written to a copy and lost.
 #[test]
 fn second_fall_keeps_the_first_deadline() {
     let mut server = underrun();
@@ -22,8 +22,8 @@ fn second_fall_keeps_the_first_deadline() {
     assert_eq!(server.report().deadline, Some(Millis(5000)));
     server.pass(3);
     server.capacity(5.0);
-    assert_eq!(server.report().deadline, Some(Millis(5000)), "no more time than before");
-    assert_eq!((server.due("p"), server.due("q")), (5.0, 3.0), "but all of it");
+    assert_eq!(server.report().deadline, Some(Millis(5000)), "the deadline stays");
+    assert_eq!((server.due("p"), server.due("q")), (5.0, 3.0), "the whole excess is cut");
     server.pass(2);
     server.tick();
     assert_eq!((server.due("p"), server.due("q")), (5.0, 0.0), "q came last; of its 3 nothing is left");
@@ -42,7 +42,7 @@ fn raised_capacity_ends_the_underrun() {
     assert_eq!((server.due("p"), server.due("q")), (5.0, 3.0));
     server.pass(1);
     server.capacity(7.0);
-    assert_eq!(server.report().deadline, Some(Millis(11_000)), "a fall after it has its own time");
+    assert_eq!(server.report().deadline, Some(Millis(11_000)), "a later fall has a deadline of its own");
 }
 
 /// T4: the search for victims counted free clients as priority clients.
@@ -50,7 +50,7 @@ fn raised_capacity_ends_the_underrun() {
 fn underrun_cuts_priority_clients_only() {
     let mut server = underrun();
     server.capacity(5.0);
-    assert_eq!((server.due("a"), server.due("b")), (0.0, 0.0), "free clients go at once");
+    assert_eq!((server.due("a"), server.due("b")), (0.0, 0.0), "free clients are disconnected at once");
     server.pass(5);
     for id in ["p", "q", "a", "b"] {
         server.asks(id, if id == "p" { 5.0 } else { 3.0 });

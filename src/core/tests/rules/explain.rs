@@ -85,7 +85,7 @@ fn newcomer_learns_which_leases_it_waits_for() {
     assert_says(&explanation, &["new wants 30, is due 30 and has 0", "greedy 30 (until 62 s from now)"]);
     assert!(explanation.latest > Some(Millis(60_000)), "the lease counts a little longer than it lasts");
     server.pass_until_unblocked(&explanation);
-    assert_eq!(server.asks("new", 30.0), 30.0, "although the other holder never asked again");
+    assert_eq!(server.asks("new", 30.0), 30.0, "the other holder never asks again");
 }
 
 #[test]

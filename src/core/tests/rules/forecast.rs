@@ -83,7 +83,7 @@ fn forecast_sums_gains_and_losses() {
     assert_eq!((foreseen.gains.holders, foreseen.losses.holders, foreseen.losses.amount.get().round()), (0, 3, 100.0));
     assert_eq!((foreseen.over.get(), foreseen.beyond.get().round()), (100.0, 100.0));
     assert!((60_000..64_000).contains(&foreseen.until.0), "the newest lease is the last to end: {:?}", foreseen.until);
-    assert_eq!(&*foreseen.changes[0].id, "e", "the most changed first");
+    assert_eq!(&*foreseen.changes[0].id, "e", "the largest change comes first");
     let unchanged = server.foresee(|_| {});
     assert_eq!((unchanged.changes.len(), unchanged.beyond, unchanged.until), (0, Sum::ZERO, Millis(0)));
 }
@@ -113,7 +113,7 @@ fn forecast_includes_inherited_leases() {
     let sentences = foreseen.sentences();
     assert!(sentences.iter().any(|said| said.starts_with("80 of what earlier masters promised")), "{sentences:?}");
     assert!(foreseen.until >= Millis(50_000), "{foreseen:?}");
-    assert_eq!(foreseen.changes[0].after.get(), 10.0, "four others are expected to come");
+    assert_eq!(foreseen.changes[0].after.get(), 10.0, "four former holders are expected");
 }
 
 #[test]

@@ -20,7 +20,7 @@ impl Server {
         self.hints().into_iter().find(|(hinted, _)| hinted == id).map(|(_, why)| why)
     }
 
-    fn looks_again_in(&self) -> Option<u64> {
+    fn next_visit_in(&self) -> Option<u64> {
         self.resource.next_hints(self.now).map(|next| next.since(self.now).0)
     }
 }
@@ -63,8 +63,8 @@ fn changed_wants_start_a_pass() {
     server.round(&[("a", 100.0), ("b", 100.0)]);
     server.listens("a");
     assert_eq!(server.asks("c", 0.1), 0.0);
-    assert_eq!((server.hints(), server.hints()), (Vec::new(), Vec::new()), "a need not give up half a per cent");
-    assert_eq!(server.looks_again_in(), None);
+    assert_eq!((server.hints(), server.hints()), (Vec::new(), Vec::new()), "the excess of a is below the threshold");
+    assert_eq!(server.next_visit_in(), None);
     assert_eq!(server.asks("c", 30.0), 0.0);
     assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
 }
@@ -90,7 +90,7 @@ fn ignored_hint_is_repeated_with_doubling_pauses() {
     let mut pauses = Vec::new();
     for _ in 0..8 {
         assert_eq!(server.hinted("a"), Some(HintReason::Shrink));
-        let pause = server.looks_again_in().expect("it is repeated");
+        let pause = server.next_visit_in().expect("it is repeated");
         server.pass(pause - 1);
         assert_eq!(server.hinted("a"), None);
         server.pass(1);
@@ -100,7 +100,7 @@ fn ignored_hint_is_repeated_with_doubling_pauses() {
     // After its request the pause starts again.
     server.asks("a", 100.0);
     assert_eq!(server.hinted("a"), Some(HintReason::Confirm));
-    assert_eq!(server.looks_again_in(), Some(200));
+    assert_eq!(server.next_visit_in(), Some(200));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn ineffective_confirm_hint_backs_off() {
         let request = clinging(&server);
         server.deliver(request);
         assert_eq!(server.hinted("n"), None);
-        let pause = server.looks_again_in().expect("it is asked again");
+        let pause = server.next_visit_in().expect("it is asked again");
         pauses.push(pause);
         server.pass(pause);
     }
@@ -151,7 +151,7 @@ fn no_more_holders_are_hinted_than_free_capacity_serves() {
     server.change(|settings| settings.capacity = Amount::clamped(145.0));
     // 45 are free. Each is due 25: one takes that, another what is left.
     assert_eq!(server.hints(), [hint("a", HintReason::Grow), hint("b", HintReason::Grow)]);
-    assert_eq!((server.hints(), server.looks_again_in()), (Vec::new(), Some(200)));
+    assert_eq!((server.hints(), server.next_visit_in()), (Vec::new(), Some(200)));
     server.pass(200);
     assert_eq!(
         server.hints(),
@@ -167,9 +167,9 @@ fn learning_mode_suppresses_hints() {
     server.asks("b", 100.0);
     server.listens("a");
     server.listens("b");
-    assert_eq!((server.hints(), server.looks_again_in()), (Vec::new(), Some(5_000)));
+    assert_eq!((server.hints(), server.next_visit_in()), (Vec::new(), Some(5_000)));
     server.pass(5_000);
-    assert_eq!(server.looks_again_in(), Some(0));
+    assert_eq!(server.next_visit_in(), Some(0));
     // Waiting holders are found by visiting them, though none has asked since.
     assert_eq!(server.hints(), [hint("a", HintReason::Shrink)]);
 }
@@ -185,7 +185,7 @@ fn unshared_capacity_is_hinted_after_configuration_changes_only() {
         assert_eq!(server.hints(), [], "{kind:?}");
         server.pass(16_000);
         server.asks("b", 20.0);
-        assert_eq!(server.looks_again_in(), None, "{kind:?}: others' requests are nothing to look at");
+        assert_eq!(server.next_visit_in(), None, "{kind:?}: others' requests are nothing to look at");
         let before = server.report("a").granted.get();
         server.change(|settings| (settings.kind, settings.capacity) = (AlgorithmKind::Static, Amount::clamped(50.0)));
         let why = if before > 50.0 { HintReason::Shrink } else { HintReason::Grow };
@@ -201,7 +201,7 @@ fn larger_supply_causes_hints_and_longer_supply_does_not() {
     server.listens("a");
     assert_eq!(server.hints(), []);
     server.supply(100.0, Millis(70_000));
-    assert_eq!(server.looks_again_in(), None);
+    assert_eq!(server.next_visit_in(), None);
     server.supply(150.0, Millis(70_000));
     assert_eq!(server.hints(), [hint("a", HintReason::Grow)]);
 }
@@ -221,7 +221,7 @@ fn pass_resumes_and_visits_every_holder() {
         server.resource.hints(server.now, 3, &mut hints);
         assert!(hints.len() <= 3);
         seen.extend(hints.into_iter().map(|hint| hint.id.to_string()));
-        if server.looks_again_in() != Some(0) {
+        if server.next_visit_in() != Some(0) {
             break;
         }
     }
@@ -252,9 +252,9 @@ fn cut_holder_refreshes_early_once() {
     assert_eq!(refresh(&server, "a"), 1_000);
     server.pass(1_000);
     server.asks("a", 100.0);
-    assert_eq!(refresh(&server, "a"), 16_000, "it has confirmed, and is not too soon");
+    assert_eq!(refresh(&server, "a"), 16_000, "it has confirmed, and the request is not too soon");
     server.pass(4_000);
-    assert!(server.asks("c", 100.0) > 16.0, "what it gave up is used");
+    assert!(server.asks("c", 100.0) > 16.0, "the capacity is reused");
 }
 
 #[test]
@@ -327,8 +327,8 @@ fn too_early_request_still_confirms() {
     assert_eq!((server.asks("a", 100.0), server.held()), (50.0, 100.0), "its lease of 100 may still be believed");
     server.pass(400);
     assert_eq!(server.send(server.request("a", 100.0)), Answer::TooSoon);
-    assert_eq!(server.held(), 50.0, "it has shown that it knows of the 50");
-    assert_eq!(server.asks("b", 100.0), 50.0, "so another client may have the rest");
+    assert_eq!(server.held(), 50.0, "the request confirms the 50");
+    assert_eq!(server.asks("b", 100.0), 50.0, "the rest is free");
 }
 
 #[test]
@@ -416,5 +416,5 @@ fn min_request_interval_follows_the_shortened_refresh_interval() {
     assert_eq!(server.leases["a"].refresh, Millis(2_000));
     server.supply(100.0, Millis(60_000));
     server.pass(2_000);
-    assert_eq!(server.asks("a", 10.0), 10.0, "it asks when it was told to, and its lease is about to end");
+    assert_eq!(server.asks("a", 10.0), 10.0, "it asks at its refresh time, and its lease is about to end");
 }

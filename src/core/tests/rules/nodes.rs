@@ -6,40 +6,6 @@ mod parent;
 use super::*;
 use crate::resource::report::resource_report;
 
-const CLIENTS: [f64; 6] = [40.0, 40.0, 40.0, 10.0, 10.0, 300.0];
-
-/// A server after all requests have been repeated until leases settle.
-fn settled(kind: AlgorithmKind, capacity: f64, asks: impl Fn(&Server) -> Vec<Ask>) -> Server {
-    let mut server = Server::new(Settings::new(kind, Amount::clamped(capacity)));
-    for _ in 0..4 {
-        for ask in asks(&server) {
-            server.deliver(ask);
-        }
-        server.pass(16_000);
-    }
-    server
-}
-
-#[test]
-fn a_node_gets_what_its_clients_would_get_if_they_asked_themselves() {
-    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
-        for capacity in [0.0, 30.0, 90.0, 120.0, 180.0, 300.0, 1000.0] {
-            let direct = settled(kind, capacity, |server| {
-                CLIENTS.iter().enumerate().map(|(n, wants)| server.request(&format!("c{n}"), *wants)).collect()
-            });
-            let tree = settled(kind, capacity, |server| {
-                let slices = [slice(3, 120.0, 0), slice(2, 20.0, 0)];
-                vec![server.node_request("n", &slices), server.request("c5", CLIENTS[5])]
-            });
-            let below: f64 = (0..5).map(|n| direct.leases[&format!("c{n}")].capacity.get()).sum();
-            let near = |a: f64, b: f64| (a - b).abs() <= 1e-12 * capacity;
-            let (node, alone) = (tree.leases["n"].capacity.get(), tree.leases["c5"].capacity.get());
-            assert!(near(node, below), "{kind:?} of {capacity}: the node has {node}, its clients {below}");
-            assert!(near(alone, direct.leases["c5"].capacity.get()), "{kind:?} of {capacity}");
-        }
-    }
-}
-
 #[test]
 fn each_slice_counts_in_the_band_of_its_priority() {
     let mut settings = fair(100.0);
@@ -69,7 +35,7 @@ fn every_band_of_a_node_takes_a_place() {
     let mut server = Server::with_options(ResourceOptions { max_holders: 4, ..options(fair(100.0)) });
     let bands = |n: usize| vec![slice(1, 5.0, 0); n];
     assert_eq!(server.send(server.node_request("wide", &bands(5))), Answer::Full);
-    assert_eq!(server.resource.holders(), 0, "it leaves nothing behind");
+    assert_eq!(server.resource.holders(), 0, "a refused node has no record");
     server.deliver(server.node_request("node", &bands(3)));
     assert_eq!(server.resource.places(), 3);
     assert_eq!(server.asks("a", 10.0), 10.0);
@@ -77,11 +43,11 @@ fn every_band_of_a_node_takes_a_place() {
     assert_eq!(
         server.send(server.node_request("node", &bands(4))),
         Answer::Full,
-        "who is known may not grow without bound"
+        "a known node cannot exceed the limit either"
     );
     server.pass(16_000);
     server.deliver(server.node_request("node", &bands(2)));
-    assert_eq!(server.resource.places(), 3, "what it no longer needs is free");
+    assert_eq!(server.resource.places(), 3, "unused places are free");
     assert_eq!(server.asks("b", 10.0), 10.0);
 }
 
@@ -137,7 +103,7 @@ fn learning_mode_lasts_as_long_as_the_leases_of_the_parent() {
     assert!(!server.resource.is_learning(Millis(0)), "nothing can be granted yet");
     server.resource.learn_until(Millis(30_000));
     server.supply(100.0, Millis(90_000));
-    assert_eq!(server.asks("a", 10.0), 0.0, "another client may have had it all");
+    assert_eq!(server.asks("a", 10.0), 0.0, "another client may hold the whole supply");
     assert!(server.resource.summarize(server.now).learning);
     server.pass(30_000);
     assert_eq!(server.asks("a", 10.0), 10.0);

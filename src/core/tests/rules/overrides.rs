@@ -38,7 +38,7 @@ fn override_takes_effect_as_leases_shrink() {
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 1000.0), ("b", 1000.0)]);
     assert_eq!(server.overrides(half()), 50.0);
-    assert_eq!(server.held(), 100.0, "no lease is taken back");
+    assert_eq!(server.held(), 100.0, "granted leases stay");
     server.pass(16_000);
     assert_eq!(server.asks("a", 1000.0), 25.0);
     assert_eq!(server.asks("c", 1000.0), 0.0, "`b` may still believe in its 50");
@@ -64,7 +64,7 @@ fn factor_follows_the_template() {
     assert_eq!(server.capacity(), 20.0);
     let overridden = server.resource.overridden().expect("it is in force");
     assert_eq!((overridden.capacity.get(), overridden.template.get()), (20.0, 40.0));
-    assert_eq!(server.overrides(None), 40.0, "the template as it is now");
+    assert_eq!(server.overrides(None), 40.0, "the current template applies");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn override_raises_only_with_above() {
     assert_eq!(server.overrides(set(amount(150.0), false)), 100.0);
     assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
     server.change(|settings| settings.capacity = Amount::clamped(200.0));
-    assert_eq!(server.capacity(), 150.0, "what was set counts, also if the template says more by now");
+    assert_eq!(server.capacity(), 150.0, "the override applies even if the template has risen");
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn load_report_does_not_exceed_an_override() {
     };
     assert_eq!(report(&mut server, amount(250.0)), 250.0);
     assert_eq!(server.overrides(half()), 50.0);
-    assert_eq!(report(&mut server, amount(90.0)), 50.0, "nor does the floor of the template");
-    assert_eq!(server.overrides(None), 90.0, "the report counts again");
+    assert_eq!(report(&mut server, amount(90.0)), 50.0, "the template's floor does not raise it either");
+    assert_eq!(server.overrides(None), 90.0, "the report applies again");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The parent of a node and the peers of its master, in transcripts. All peers store at once what the master promises.
+//! The parent of a node and the peers of its master, in transcripts. Peers store proposals at once.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Transcript {
-    /// It lends this capacity for this time, with the terms of its division.
+    /// The parent lends this capacity for this time, with its terms.
     pub(super) fn supply(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
         let capacity = amount(args.next_pos().ok_or("how much?")?)?;
         let until = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
@@ -44,7 +44,7 @@ impl Transcript {
         Ok(())
     }
 
-    /// Its lease.
+    /// Prints the report to the parent.
     pub(super) fn summarize(&mut self) -> Result<String, Failure> {
         let now = self.now;
         let DemandSummary { claims, outstanding, learning, version, .. } = self.resource()?.summarize(now);
@@ -69,7 +69,7 @@ impl Transcript {
         Ok(output)
     }
 
-    /// Whether it should be told before it is asked anyway.
+    /// Prints whether a report is due before the next refresh.
     pub(super) fn early(&mut self) -> Result<String, Failure> {
         let early = self.resource()?.asks_early();
         Ok(if early { "the parent should hear of this now\n" } else { "the next refresh is soon enough\n" }.to_owned())
@@ -77,7 +77,7 @@ impl Transcript {
 }
 
 impl Transcript {
-    /// The proposals that answers wait for, and those they do not.
+    /// Prints proposals, and whether answers wait for them.
     pub(super) fn promise(&mut self) -> Result<String, Failure> {
         let now = self.now;
         let Proposal { changes, awaits } = self.resource()?.take_changes(now);
@@ -91,7 +91,7 @@ impl Transcript {
         Ok(output)
     }
 
-    /// The master dies, and its successor begins with what the peers know.
+    /// The master dies. Its successor starts with the peers' state.
     pub(super) fn fail(&mut self) -> Result<(), Failure> {
         let inherited = self.peer.inherited(ClusterClock::default(), self.now, self.now);
         let (settings, source) = (self.resource()?.settings().clone(), self.resource()?.source());

@@ -1,4 +1,4 @@
-//! The words of transcripts: how answers, amounts and times are written.
+//! The formats of answers, amounts and times in transcripts.
 
 use super::{Failure, TERM};
 use crate::{
@@ -32,7 +32,7 @@ pub(super) fn told(answer: &Answer) -> String {
     }
 }
 
-/// `3x120@2`: 3 clients that want 120 together, of priority 2.
+/// `3x120@2`: 3 clients of priority 2 that want 120 together.
 pub(super) fn claim(text: &str) -> Result<Claim, Failure> {
     let (text, priority) = text.split_once('@').unwrap_or((text, "0"));
     let (subclients, wants) = text.split_once('x').ok_or("a slice is CLIENTSxWANTS[@PRIORITY]")?;
@@ -52,7 +52,7 @@ pub(super) fn time(span: Millis) -> String {
     format!("{}s", number(span.0 as f64 / 1000.0))
 }
 
-/// To a millionth: transcripts are about rules; digits have tests of their own.
+/// Rounds to a millionth. Other tests cover exact digits.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -43,7 +43,7 @@ fn callers_are_admitted_by_the_lease_and_wants_follow_their_rate() {
     assert_eq!((client.served().arrived, client.wanted()), (0, 0.0));
 }
 
-/// A bucket that does not respect the lease of the session.
+/// A bucket that ignores the lease of the session.
 #[test]
 fn a_limiter_that_admits_too_much_or_too_little_is_found() {
     let broken = |capacity| {

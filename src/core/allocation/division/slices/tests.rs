@@ -1,4 +1,4 @@
-//! Slices against merging single claims, and what is wrong with a division over them.
+//! Slices compared with merging single claims, and the error of a division over slices.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn ratio(claim: &Claim) -> f64 {
     claim.wants.get() / f64::from(claim.subclients)
 }
 
-/// Single claims, merged one after the other.
+/// Merges single claims one by one.
 fn naive(claims: &[Claim], most: usize) -> Vec<(f64, f64)> {
     let mut order: Vec<(f64, f64)> = Vec::new();
     let mut sorted: Vec<&Claim> = claims.iter().collect();
@@ -138,7 +138,7 @@ fn slice_saturates_at_the_limits_of_a_claim() {
     assert_eq!(summary[..], [crowd]);
 }
 
-/// A request that is refused for its length would be refused for ever.
+/// A request that was rejected for its length would be rejected forever.
 #[test]
 fn excess_priorities_are_merged() {
     let claims: Vec<Claim> =

@@ -1,9 +1,9 @@
-//! Weights, minimums and maximums against the plainest code that computes the same.
+//! Compares weights, minimums and maximums with a naive implementation.
 
 use super::*;
 use crate::{policy::client_rules::ClientRule, types::RuleNumber};
 
-/// A claim as it is divided for: what it wants and is due at least, how much it counts, its band.
+/// A claim after its rule: wants, minimum, weight and band.
 #[derive(Debug, Clone, Copy)]
 struct PlainClaim {
     wants: f64,
@@ -22,7 +22,7 @@ fn sum(claims: &[PlainClaim], due: impl Fn(&PlainClaim) -> f64) -> f64 {
     claims.iter().map(due).sum()
 }
 
-/// The level by bisection.
+/// Finds the level by bisection.
 fn halved(claims: &[PlainClaim], capacity: f64, due: impl Fn(&PlainClaim, f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e13);
     for _ in 0..2_000 {
@@ -46,8 +46,8 @@ fn one_band(kind: AlgorithmKind, capacity: f64, claims: &[PlainClaim]) -> Vec<f6
     claims.iter().map(|claim| claim.at(equal) + (claim.wants - claim.at(equal)) * part).collect()
 }
 
-/// From the highest band down: each has what those above leave, but for the minimums of those below. If there is less
-/// than all minimums, these are all that is divided.
+/// Divides from the highest band down. Each band gets what the bands above leave, minus the minimums of the bands
+/// below. If the capacity is less than the sum of all minimums, only minimums are divided.
 fn naive_ruled(kind: AlgorithmKind, capacity: f64, claims: &[PlainClaim]) -> Vec<f64> {
     let over = sum(claims, |claim| claim.least) > capacity;
     let mut bands: Vec<i16> = claims.iter().map(|claim| claim.band).collect();
@@ -97,7 +97,7 @@ fn with_rules(mut settings: Settings, rules: &[DrawnRule]) -> Settings {
     settings
 }
 
-/// Claims of single clients, the rule that each is under, and the rules.
+/// Claims of single clients, the rule of each, and the rules.
 fn ruled() -> impl Strategy<Value = (Vec<DrawnRule>, Vec<Claim>)> {
     let claims = proptest::collection::vec((claim(), 0..6u8), 1..80);
     (proptest::collection::vec(rule(), 1..5), claims).prop_map(|(rules, claims)| {
@@ -135,7 +135,7 @@ proptest! {
         let expected = naive_ruled(kind, capacity, &plain);
         for ((ours, expected), claim) in ours.iter().zip(&expected).zip(&plain) {
             let apart = (ours.get() - expected).abs();
-            // The sums of the plain code are not exact.
+            // The sums of the naive implementation are not exact.
             prop_assert!(apart <= 1e-7 * (1.0 + expected), "{claim:?}: {ours:?}, expected {expected}");
         }
         let wanted: Sum = plain.iter().map(|claim| Amount::clamped(claim.wants)).collect();
@@ -147,7 +147,7 @@ proptest! {
         }
     }
 
-    /// What a child node reports of its claims is due what they are due.
+    /// The slices that a child node reports are due the same as its claims.
     #[test]
     fn a_parent_divides_for_slices_as_for_the_claims(
         kind in shared_kind(),

@@ -40,7 +40,7 @@ fn maximum_leaves_the_rest_to_others() {
     let (rule, words) = server.explains("batch-1");
     assert_eq!(rule, DueRule::Max(Amount::clamped(10.0)));
     assert!(words.contains("batch-*: at most 10"), "{words}");
-    assert_eq!(server.report("batch-1").wants.get(), 100.0, "what it wants is told as it is");
+    assert_eq!(server.report("batch-1").wants.get(), 100.0, "wants are reported without the cap");
     assert_eq!(server.explains("web-1").0, DueRule::Level(45.0));
 }
 
@@ -62,7 +62,7 @@ fn minimum_is_due_up_to_the_wants() {
     assert!(words.contains("at least, 50, and its share is less"), "{words}");
     assert_eq!(server.explains("web-2").0, DueRule::Level(25.0));
     server.pass(16_000);
-    assert_eq!(server.due_of(&[("web-1", 20.0)]), [20.0], "it is not kept idle");
+    assert_eq!(server.due_of(&[("web-1", 20.0)]), [20.0], "unused minimums are not kept idle");
     assert_eq!(server.report("web-2").due.get(), 40.0);
 }
 
@@ -94,6 +94,6 @@ fn reported_minimums_need_a_minimum_in_the_template() {
         server.send(request);
         server.asks("web-1", 100.0);
         assert_eq!(server.report("leaf").due.get(), expected);
-        assert_eq!(server.resource.sums().wants.get(), 200.0, "a minimum is a part of what is wanted");
+        assert_eq!(server.resource.sums().wants.get(), 200.0, "a minimum is at most the wants");
     }
 }

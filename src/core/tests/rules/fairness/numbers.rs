@@ -54,7 +54,7 @@ fn dust_wants_get_nothing() {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
         assert_eq!(server.asks("tiny", 1e-12), 0.0, "{kind:?}");
         assert!(server.asks("one", 100.0) >= 100.0 - 1e-9, "{kind:?}");
-        assert_eq!(server.report("tiny").due.get(), 0.0, "so no client shrinks for it");
+        assert_eq!(server.report("tiny").due.get(), 0.0, "so no client has to shrink");
     }
 }
 
@@ -72,7 +72,7 @@ proptest::proptest! {
         let mut server = Server::new(settings);
         for _ in 0..4 {
             for (n, wants) in wants.iter().enumerate() {
-                // Every other one wants hardly anything.
+                // Every other client wants very little.
                 let wants = if n % 2 == 0 { *wants } else { wants * 10f64.powi(exponent) };
                 let given = server.asks(&format!("client {n}"), wants);
                 proptest::prop_assert!(is_of_use(given), "{given}");

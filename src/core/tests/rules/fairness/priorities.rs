@@ -18,8 +18,8 @@ fn max_priority_caps_clients_and_not_nodes() {
     settings.max_priority = Some(3);
     let mut server = Server::new(settings);
     let client = granted(server.send(with("client", 100.0, 9)));
-    assert_eq!((client.priority, server.report("client").priority), (3, 3), "the answer says what it counts as");
-    assert_eq!(granted(server.send(with("modest", 1.0, 2))).priority, 2, "a cap is no promotion");
+    assert_eq!((client.priority, server.report("client").priority), (3, 3), "the answer has the effective priority");
+    assert_eq!(granted(server.send(with("modest", 1.0, 2))).priority, 2, "the cap does not raise priorities");
     let node = server.node_asks("node", &[slice(1, 60.0, 9)]);
     assert_eq!((node, server.leases["node"].priority), (0.0, 9), "nothing is free yet");
     assert_eq!((server.report("node").due.get(), server.report("client").due.get()), (60.0, 40.0));
@@ -36,15 +36,8 @@ fn weighted_priority_is_a_number_of_clients() {
         let asks = [with("none", 90.0, 0), with("below", 90.0, -7), with("one", 90.0, 1), with("three", 270.0, 3)];
         let got = server.send_all(asks).map(granted);
         assert_eq!(got.map(|lease| lease.capacity.get()), [20.0, 20.0, 20.0, 60.0], "{kind:?}");
-        assert_eq!(got.map(|lease| lease.priority), [0, -7, 1, 3], "the answer says what was claimed");
+        assert_eq!(got.map(|lease| lease.priority), [0, -7, 1, 3], "the answer has the claimed priority");
     }
-}
-
-#[test]
-fn max_priority_caps_the_weight() {
-    let mut server = Server::new(Settings { max_priority: Some(3), ..weighted(AlgorithmKind::FairShare, 80.0) });
-    let asks = [with("boaster", 80.0, 100), with("plain", 80.0, 0)];
-    assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [60.0, 20.0]);
 }
 
 #[test]
@@ -82,7 +75,7 @@ fn lent(kind: AlgorithmKind, capacity: f64) -> Server {
     server
 }
 
-/// Priorities, clients and wants.
+/// Priorities, numbers of clients, and wants in the report to the parent.
 fn told(server: &mut Server) -> Vec<(i16, u32, f64)> {
     let claims = server.resource.summarize(server.now).claims;
     claims.iter().map(|claim| (claim.priority, claim.subclients, claim.wants.get())).collect()
@@ -92,7 +85,7 @@ fn claiming(server: &mut Server, id: &str, wants: f64, priority: i16) -> f64 {
     server.deliver(Ask { claims: with(id, wants, priority).claims, ..server.request(id, wants) })
 }
 
-/// The parent decides what they mean.
+/// The parent decides what priorities mean.
 #[test]
 fn ignored_priorities_are_reported_to_the_parent() {
     for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
@@ -153,5 +146,5 @@ fn doorman_servers_have_a_configured_priority() {
     server.node_asks("go", &[slice(1, 30.0, 2), slice(1, 30.0, 1)]);
     server.asks("ann", 80.0);
     let due = ["ours", "ben", "go", "ann"].map(|id| server.report(id).due.get());
-    assert_eq!(due, [30.0, 30.0, 35.0, 5.0], "only what is at 1");
+    assert_eq!(due, [30.0, 30.0, 35.0, 5.0], "only claims of priority 1 are mapped");
 }

@@ -68,7 +68,7 @@ fn only_whole_units_are_granted() {
     let mut server = Server::new(whole(10.0));
     assert_eq!(server.asks("a", 0.9), 0.0);
     assert_eq!(server.asks("b", 2.7), 2.0);
-    assert_eq!(server.asks("c", 100.0), 8.0, "what the others cannot use is not lost");
+    assert_eq!(server.asks("c", 100.0), 8.0, "unused fractions are not lost");
     assert_eq!((server.report("c").wants.get(), server.held()), (100.0, 10.0));
 }
 
@@ -88,7 +88,7 @@ fn refresh_interval_ends_with_the_rotation() {
     server.asks("a", 1.0);
     server.asks("b", 1.0);
     let refresh = |id: &str| server.leases[id].refresh.0;
-    assert_eq!((refresh("a"), refresh("b")), (3_000, 4_000), "the holder of it gives it up, and then the other asks");
+    assert_eq!((refresh("a"), refresh("b")), (3_000, 4_000), "the holder releases the unit before the other asks");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn units_rotate_by_weight() {
                 claims: Claims::from_slice(&[slice(1, 5.0, priority)]),
                 ..server.request(id, 0.0)
             };
-            // Once more, to confirm what it heard.
+            // The second request confirms the smaller lease.
             server.deliver(ask(&server));
             server.deliver(ask(&server))
         });

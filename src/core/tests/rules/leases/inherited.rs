@@ -1,4 +1,4 @@
-//! Inherited leases are claimed by their holders (rules E2 to E12).
+//! Inherited leases are claimed by their holders (rules E2 to E12, see [`crate::lease`]).
 
 use super::*;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 
 const UNTIL: u64 = 90_000;
 
-/// A new incarnation that inherits this total for 90 s and the wants of its holders.
+/// A new incarnation that inherits this total for 90 s, and the wants of its holders.
 fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);
@@ -27,7 +27,7 @@ fn heir(total: f64) -> Server {
     heir_of(fair(100.0), total, &[])
 }
 
-/// A lease of a former master, with this token.
+/// A lease of an earlier master, with this token.
 fn former(number: u64, capacity: f64) -> Has {
     Has { token: Token::new(number), capacity: Amount::clamped(capacity), expiry_time: now_at(Millis(80_000)).unix }
 }
@@ -36,7 +36,7 @@ fn names(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
     ask(id, wants, Some(former(number, capacity)))
 }
 
-/// A request of a client of the original protocol, or of one that echoes unknown fields.
+/// The request without the fields of the Leaseway protocol, or with echoed unknown fields.
 fn plain(ask: Ask) -> Ask {
     Ask { drops_late: false, ..ask }
 }
@@ -69,15 +69,15 @@ fn claim_moves_capacity_to_its_holder() {
     server.asks("a", 10.0);
     assert_eq!((server.held(), server.unclaimed()), (80.0, 70.0));
     server.pass(16_000);
-    assert_eq!(server.asks("new", 50.0), 20.0, "not only at the horizon");
+    assert_eq!(server.asks("new", 50.0), 20.0, "before the horizon");
 }
 
-/// A request of a holder whose lease ended while there was no master.
+/// A request of a holder whose lease expired while there was no master.
 fn lapsed(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
     Ask { had: Some(former(number, capacity)), ..ask(id, wants, None) }
 }
 
-/// A total of 100 that includes ended leases from token 17 on.
+/// A total of 100 that includes expired leases with tokens from 17 on.
 fn with_floor() -> Inherited {
     Inherited {
         total: Amount::clamped(100.0),
@@ -91,12 +91,16 @@ fn with_floor() -> Inherited {
 #[test]
 fn ended_lease_above_the_high_water_mark_can_be_claimed() {
     let mut server = Server::with_options(ResourceOptions { inherited: Some(with_floor()), ..options(fair(100.0)) });
-    assert_eq!(server.deliver(lapsed("below", 5.0, 16, 60.0)), 0.0, "what that gave may be another's");
+    assert_eq!(
+        server.deliver(lapsed("below", 5.0, 16, 60.0)),
+        0.0,
+        "capacity below the mark may have been granted to others"
+    );
     assert_eq!(server.deliver(plain(lapsed("plain", 5.0, 17, 60.0))), 0.0);
     assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 40.0);
     assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
     server.deliver(lapsed("b", 90.0, 18, 70.0));
-    assert_eq!((server.held(), server.unclaimed()), (100.0, 0.0), "no more than there is");
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 0.0), "at most the capacity");
     server.pass(UNTIL);
     server.resource.tick(server.now);
     server.deliver(ask("c", 90.0, None));
@@ -107,7 +111,7 @@ fn ended_lease_above_the_high_water_mark_can_be_claimed() {
     );
 }
 
-/// The parent may have lent the capacity of the ended lease to other nodes.
+/// The parent may have lent the capacity of the expired lease to other nodes.
 #[test]
 fn ended_lease_below_a_parent_gives_free_capacity_only() {
     for (lent, granted) in [(60.0, 0.0), (80.0, 20.0), (100.0, 40.0)] {
@@ -131,20 +135,28 @@ fn claim_is_bounded_by_the_unclaimed_amount() {
 #[test]
 fn unpromised_lease_starts_learning_mode_once() {
     let mut server = heir(0.0);
-    assert_eq!(server.deliver(names("x", 50.0, 17, 20.0)), 20.0, "promises were lost: there may be more of them");
+    assert_eq!(
+        server.deliver(names("x", 50.0, 17, 20.0)),
+        20.0,
+        "promises were lost, so there may be more such leases"
+    );
     assert!(server.resource.is_learning(server.now));
     assert_eq!(server.asks("new", 50.0), 0.0);
     server.pass(61_060);
     assert!(!server.resource.is_learning(server.now));
     server.send(names("y", 50.0, 17, 90.0));
     assert!(!server.resource.is_learning(server.now), "no lease can be that old");
-    assert_eq!(server.counters().unaccounted, 2, "while it learns nothing has to be accounted for");
+    assert_eq!(server.counters().unaccounted, 2, "learning mode expects unknown leases");
 }
 
 #[test]
 fn claim_beyond_the_total_does_not_start_learning_mode() {
     let mut server = heir(10.0);
-    assert_eq!(server.deliver(names("x", 10.0, 17, 20.0)), 10.0, "it, or a delayed request, took another's part");
+    assert_eq!(
+        server.deliver(names("x", 10.0, 17, 20.0)),
+        10.0,
+        "this claim or a delayed one took another holder's part"
+    );
     assert!(!server.resource.is_learning(server.now));
     assert_eq!((server.counters().unaccounted, server.asks("new", 90.0)), (1, 90.0));
 }
@@ -185,7 +197,7 @@ fn newer_claim_returns_the_older_one() {
 fn request_without_a_lease_is_left_out_while_a_claim_is_open() {
     let mut server = heir(80.0);
     server.send(names("a", 30.0, 17, 30.0));
-    assert_eq!(server.send(ask("a", 30.0, None)), Answer::NotYet, "it, or one before it, may have the 30");
+    assert_eq!(server.send(ask("a", 30.0, None)), Answer::NotYet, "this holder or an earlier one may hold the 30");
     server.pass(UNTIL);
     assert_eq!(server.asks("a", 30.0), 30.0);
 }
@@ -217,7 +229,7 @@ fn without_token(ask: Ask) -> Ask {
     plain(Ask { has, ..ask })
 }
 
-/// Leases of this length, given less than 30 s after the master began, end before `UNTIL`.
+/// Leases of this length expire before `UNTIL` if they are granted within 30 s of the start of the master.
 #[test]
 fn without_a_token_an_ambiguous_lease_confirms_nothing() {
     let mut server = heir(100.0);
@@ -225,7 +237,11 @@ fn without_a_token_an_ambiguous_lease_confirms_nothing() {
     server.pass(14_000);
     assert_eq!(server.deliver(without_token(server.request("a", 10.0))), 10.0);
     server.pass(12_000);
-    assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 10.0, "it has told that it has no more");
+    assert_eq!(
+        server.deliver(without_token(server.request("a", 90.0))),
+        10.0,
+        "the holder has shown that it has no more"
+    );
     assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
     server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
     assert_eq!(server.held(), 100.0);
@@ -240,25 +256,25 @@ fn without_a_token_an_unambiguous_lease_confirms() {
     assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
     assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "it may believe in the 40 until it shows the 10");
     server.pass(5_000);
-    assert_eq!(server.deliver(without_token(server.request("a", 25.0))), 25.0, "what it gave up is free");
+    assert_eq!(server.deliver(without_token(server.request("a", 25.0))), 25.0, "the difference is free");
     assert_eq!((server.held(), server.unclaimed()), (85.0, 60.0));
     server.pass(5_000);
-    assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like any other");
+    assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like other holders");
 }
 
-/// A smaller lease would free nothing before the inherited leases end.
+/// A smaller lease would free nothing before the inherited leases expire.
 #[test]
 fn without_a_token_an_answer_waits_for_an_unambiguous_lease() {
     let mut server = heir(100.0);
     server.pass(28_000);
     assert_eq!(server.send(without_token(names("a", 10.0, 17, 40.0))), Answer::NotYet);
-    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "what it has is known");
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "its lease is known");
     server.pass(2_000);
     assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
     let mut server = heir(100.0);
     server.pass(28_000);
     let ends_soon = Has { expiry_time: now_at(Millis(50_000)).unix, ..former(17, 40.0) };
-    assert_eq!(server.deliver(without_token(ask("a", 10.0, Some(ends_soon)))), 10.0, "it could not wait");
+    assert_eq!(server.deliver(without_token(ask("a", 10.0, Some(ends_soon)))), 10.0, "its lease would expire first");
 }
 
 #[test]
@@ -290,15 +306,15 @@ fn explanation_of_a_client_without_tokens() {
     assert_eq!(server.deliver(plain(ask("silent", 50.0, None))), 50.0);
 }
 
-/// It may be a former holder.
+/// The client may hold a lease of an earlier master.
 #[test]
 fn silent_client_is_left_out_until_former_holders_have_asked() {
     let silent = |id, wants| plain(ask(id, wants, None));
     let mut server = heir_of(fair(100.0), 90.0, &[50.0; 2]);
     assert_eq!(server.send(silent("a", 50.0)), Answer::NotYet);
-    assert_eq!(server.deliver(silent("little", 5.0)), 5.0, "where there is room it is answered");
-    assert_eq!(server.deliver(silent("new", 50.0)), 5.0, "all have come");
-    assert_eq!(server.deliver(ask("ours", 50.0, None)), 0.0, "it would say what it has");
+    assert_eq!(server.deliver(silent("little", 5.0)), 5.0, "it is answered if capacity is free");
+    assert_eq!(server.deliver(silent("new", 50.0)), 5.0, "all former holders have asked");
+    assert_eq!(server.deliver(ask("ours", 50.0, None)), 0.0, "it would name its lease");
     server.pass(5_000);
     assert_eq!(server.send(silent("a", 50.0)), Answer::NotYet);
     server.pass(UNTIL);
@@ -311,10 +327,10 @@ fn silent_child_node_keeps_its_lease() {
     let node = |wants| Ask { outstanding: None, has: None, drops_late: false, ..server_node("n", wants) };
     assert_eq!(server.send(node(50.0)), Answer::NotYet);
     let mut server = heir(40.0);
-    assert_eq!(server.deliver(node(50.0)), 50.0, "where there is room it is answered");
+    assert_eq!(server.deliver(node(50.0)), 50.0, "it is answered if capacity is free");
     server.asks("new", 10.0);
     server.pass(16_000);
-    assert_eq!(server.deliver(node(90.0)), 50.0, "what was given here is known");
+    assert_eq!(server.deliver(node(90.0)), 50.0, "leases of this master are known");
 }
 
 fn server_node(id: &str, wants: f64) -> Ask {
@@ -325,7 +341,7 @@ fn server_node(id: &str, wants: f64) -> Ask {
 fn division_counts_inherited_wants() {
     let mut server = heir_of(fair(100.0), 50.0, &[100.0; 4]);
     assert_eq!(server.asks("new", 100.0), 20.0, "a fifth, though a half is free");
-    assert_eq!(server.deliver(names("a", 100.0, 17, 25.0)), 20.0, "one of the four asks itself");
+    assert_eq!(server.deliver(names("a", 100.0, 17, 25.0)), 20.0, "one of the four former holders asks");
     assert_eq!((server.resource.sums().wants.get(), server.resource.sums().subclients), (500.0, 5));
     server.pass(UNTIL);
     server.resource.tick(server.now);
@@ -341,6 +357,6 @@ fn outstanding_capacity_stays_unclaimed() {
         assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
         server.pass(16_000);
         server.deliver(report(Ask { kind, ..server.request("a", 90.0) }));
-        assert_eq!((server.held(), server.unclaimed()), (held, 60.0), "of a node it counts twice until the horizon");
+        assert_eq!((server.held(), server.unclaimed()), (held, 60.0), "a node's lease counts twice until the horizon");
     }
 }

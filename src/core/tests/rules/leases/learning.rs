@@ -1,4 +1,4 @@
-//! Learning mode: a new master without promises restores the leases of holders and gives nothing else.
+//! Learning mode: a new master without promises restores the leases of holders and grants nothing else.
 
 use super::*;
 use crate::resource::report::resource_report;
@@ -7,7 +7,7 @@ fn learner(settings: Settings) -> Server {
     Server::with_options(ResourceOptions { learning_until: Millis(30_000), ..options(settings) })
 }
 
-/// A lease given by the master before.
+/// A lease of the previous master.
 fn inherited(capacity: f64, left: i64) -> Has {
     let expiry_time = now_at(Millis(0)).unix + left;
     Has { token: Token::new(17), capacity: Amount::clamped(capacity), expiry_time }
@@ -19,7 +19,7 @@ fn learning_mode_restores_leases_and_gives_newcomers_nothing() {
     assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
     assert_eq!(server.asks("b", 90.0), 0.0);
     server.pass(16_000);
-    assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (40.0, 0.0), "and so it stays");
+    assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (40.0, 0.0), "learning mode continues");
     assert_eq!(server.counters().learning_excess, 0);
 }
 
@@ -28,16 +28,16 @@ fn learning_mode_restores_no_more_than_the_capacity() {
     let mut server = learner(fair(100.0));
     assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(70.0, 50)))), 70.0);
     assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(50.0, 50)))), 30.0);
-    assert_eq!(server.counters().learning_excess, 1, "an operator must look into it");
+    assert_eq!(server.counters().learning_excess, 1, "the excess is counted for operators");
 
     let mut server = learner(fair(100.0));
     let both = [("a", 150.0), ("b", 50.0)].map(|(id, had)| ask(id, 90.0, Some(inherited(had, 50))));
     let got = server.send_all(both).map(|answer| granted(answer).capacity.get());
-    assert_eq!(got, [50.0, 0.0], "the first has named all that there is");
+    assert_eq!(got, [50.0, 0.0], "the first claim exhausts the capacity");
     assert_eq!(server.counters().learning_excess, 2);
 }
 
-/// All return in this order and refresh this number of times. Returns the final capacity of each.
+/// All holders return in this order and refresh this number of times. Returns the final capacity of each.
 fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
     const HAD: [f64; 3] = [70.0, 50.0, 80.0];
     let mut server = learner(Settings { reuse, ..fair(100.0) });
@@ -56,7 +56,7 @@ fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
 #[test]
 fn excess_claims_converge_to_fair_shares_in_any_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        // The first holder learns of its cut at its first refresh and confirms it at its second. Then capacity is free.
+        // A holder learns of its cut at its first refresh and confirms it at the second. Then the capacity is free.
         for (reuse, refreshes) in [(Reuse::Prompt, 2), (Reuse::Confirmed, 3)] {
             let got = learnt(&order, refreshes, reuse);
             let off = got.iter().map(|got| (got - 100.0 / 3.0).abs());
@@ -87,7 +87,7 @@ fn restored_lease_is_bounded_by_wants_and_capacity() {
     let mut server = learner(fair(100.0));
     server.deliver(ask("a", 90.0, Some(inherited(20.0, 50))));
     server.resource.configure(fair(50.0));
-    assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(80.0, 50)))), 25.0, "there is less than is claimed");
+    assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(80.0, 50)))), 25.0, "claims exceed the capacity");
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn unknown_lease_outside_learning_mode_gives_nothing() {
     assert_eq!(server.counters().unaccounted, 1);
     let mut server = learner(fair(100.0));
     server.deliver(ask("b", 90.0, Some(inherited(40.0, 50))));
-    assert_eq!(server.counters().unaccounted, 0, "this is what learning is for");
+    assert_eq!(server.counters().unaccounted, 0, "learning mode expects unknown leases");
 }
 
-/// Without this rule 669 of 500 were in use, without any lost or delayed message.
+/// Without this rule, a random history had 669 of 500 in use, even without lost or delayed messages.
 #[test]
 fn learning_child_node_confirms_nothing() {
     let mut server = Server::new(fair(100.0));
@@ -143,7 +143,8 @@ fn learning_child_node_confirms_nothing() {
     assert_eq!((server.node_asks("n", &all), server.held()), (50.0, 50.0));
 }
 
-/// Without this rule 505 of 500 were in use: a lease from the older, larger supply would outlive that supply.
+/// Without this rule, a random history had 505 of 500 in use: a lease from an older, larger supply would outlive that
+/// supply.
 #[test]
 fn learning_child_node_renews_no_more_than_its_supply() {
     let mut server = Server::with_options(ResourceOptions {
@@ -163,7 +164,7 @@ fn learning_child_node_renews_no_more_than_its_supply() {
     assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (0.0, 0.0));
 }
 
-/// The supply may be less than former masters lent, so capacity that looks free may be in use.
+/// The supply may be less than earlier masters lent, so capacity that looks free may be in use.
 #[test]
 fn learning_child_node_lends_no_more_beyond_a_claim() {
     let lent = |source, learns_for| {
@@ -182,8 +183,8 @@ fn learning_child_node_lends_no_more_beyond_a_claim() {
         server.deliver(Ask { outstanding, ..server.node_request("n", &wants) })
     };
     assert_eq!(lent(Source::Parent, 29_999), 60.0);
-    assert_eq!(lent(Source::Parent, 30_000), 90.0, "it has learnt");
-    assert_eq!(lent(Source::Own, 29_999), 90.0, "no more than there is was ever lent");
+    assert_eq!(lent(Source::Parent, 30_000), 90.0, "learning mode is over");
+    assert_eq!(lent(Source::Own, 29_999), 90.0, "a root never lent more than its capacity");
 }
 
 #[test]
@@ -199,10 +200,10 @@ fn silent_node_below_a_learning_child_keeps_its_lease() {
         |server: &Server| Ask { outstanding: None, has: None, drops_late: false, ..server.node_request("n", &wants) };
     assert_eq!(server.send(node(&server)), Answer::NotYet);
     server.pass(60_000);
-    assert_eq!(server.deliver(node(&server)), 50.0, "it has learnt");
+    assert_eq!(server.deliver(node(&server)), 50.0, "learning mode is over");
 }
 
-/// A lease given by the master before, of this number.
+/// A lease of the previous master, with this token.
 fn former(number: u64, capacity: f64) -> Has {
     Has { token: Token::new(number), ..inherited(capacity, 50) }
 }
@@ -210,8 +211,12 @@ fn former(number: u64, capacity: f64) -> Has {
 #[test]
 fn newer_of_two_former_leases_counts() {
     let mut server = learner(fair(100.0));
-    assert_eq!(server.deliver(ask("a", 90.0, Some(former(17, 80.0)))), 80.0, "it was long under way, but who knows");
+    assert_eq!(
+        server.deliver(ask("a", 90.0, Some(former(17, 80.0)))),
+        80.0,
+        "a delayed claim counts until a newer one arrives"
+    );
     assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0);
     assert_eq!(server.send(ask("a", 90.0, Some(former(17, 80.0)))), Answer::Stale);
-    assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0, "it has not heard of any answer");
+    assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0, "no answer has reached it");
 }

@@ -1,4 +1,5 @@
-//! Sequences of masters that start from the log (rules E1, E2 and E13), and the changes that they write.
+//! Sequences of masters that start from the log (rules E1, E2 and E13, see [`crate::lease`]), and the changes that they
+//! write.
 
 use super::*;
 use crate::{
@@ -16,7 +17,7 @@ struct Masters {
     clock: ClusterClock,
     settings: Settings,
     written: usize,
-    /// Drops the parts from the log, so a new master knows only the total.
+    /// Drops the parts from the log, so that a new master knows only the total.
     forgets_parts: bool,
 }
 
@@ -59,7 +60,7 @@ impl Masters {
         self.settle();
     }
 
-    /// The master dies, and another begins at once.
+    /// The master dies, and another one starts at once.
     fn change(&mut self) {
         let now = self.server.now;
         self.clock = ClusterClock::new(self.stored, now);
@@ -80,9 +81,9 @@ fn minute(capacity: f64) -> Settings {
     Settings { lease: Millis(60_000), ..fair(capacity) }
 }
 
-/// Twelve clients hold the whole capacity. At 20 s half of them die, six others come, and the master starts to change
-/// every ten seconds. Returns for each second from then on the sum of the newcomers' leases and the explained end for
-/// one of them.
+/// Twelve clients hold the whole capacity. At 20 s half of them die, six new clients arrive, and the master starts to
+/// change every ten seconds. Returns for each second the sum of the newcomers' leases, and the explained end for one of
+/// them.
 fn newcomers(forgets_parts: bool) -> Vec<(f64, Option<Millis>)> {
     let mut masters = Masters { forgets_parts, ..Masters::new(minute(1000.0)) };
     let ids = |of: &str| -> Vec<String> { (0..6).map(|n| format!("{of}{n}")).collect() };
@@ -132,7 +133,7 @@ fn explained_end_survives_failovers() {
     let had = newcomers(false);
     let told: Vec<_> = had.iter().zip(0..).filter_map(|((_, at_most), s)| Some((s, at_most.as_ref()?.0))).collect();
     let (_, first) = *told.first().expect("it is told how long it takes");
-    // A change of master costs a second, and the clocks of masters may differ by a thousandth.
+    // A change of master costs a second, and clocks of masters may differ by a thousandth.
     let late: Vec<_> = told.iter().filter(|(s, until)| *s < 60 && *until > first + (s / 10 + 1) * 1_100).collect();
     assert!(late.is_empty(), "told {first} at first, and later {late:?}");
 }
@@ -147,14 +148,14 @@ fn lease_renewed_by_a_claim_leaves_the_earlier_part() {
     for _ in 0..30 {
         masters.second();
     }
-    // It gets a lease of the second master and never asks again.
+    // The client gets a lease of the second master and never asks again.
     masters.asks("silent", 50.0);
     masters.change();
     assert_eq!(masters.unclaimed(), 100.0);
     for _ in 0..40 {
         masters.second();
     }
-    assert_eq!(masters.unclaimed(), 50.0, "what only the first master gave is over");
+    assert_eq!(masters.unclaimed(), 50.0, "leases of the first master have ended");
     assert_eq!(masters.asks("new", 100.0), 50.0);
     for _ in 0..30 {
         masters.second();
@@ -162,7 +163,7 @@ fn lease_renewed_by_a_claim_leaves_the_earlier_part() {
     assert_eq!((masters.unclaimed(), masters.asks("new", 100.0)), (0.0, 100.0));
 }
 
-/// The room that is withheld after a failover, if demand was constant for a minute.
+/// The room that a new master withholds, if demand was constant for a minute.
 #[test]
 fn quiet_resource_keeps_little_room() {
     let mut masters = Masters::new(fair(1000.0));
@@ -200,7 +201,7 @@ fn writes(wants: impl Fn(u64, u64) -> f64) -> usize {
     masters.written
 }
 
-/// The counts equal those of a constant room of an eighth of the capacity.
+/// The counts equal those with a constant room of an eighth of the capacity.
 #[test]
 fn adaptive_room_costs_no_more_writes() {
     let noise = |turn: u64, n: u64| (turn * 7919 + n * 104_729) % 97;

@@ -48,8 +48,8 @@ fn lease_waits_only_for_the_total_that_covers_it() {
     let Proposal { changes: Some(changes), awaits: Some(1) } = server.take() else {
         panic!("nothing was promised yet")
     };
-    // 60 s, and what is added to it: certain after 61.06 s. An eighth and a half of a lease more, and a clock that is
-    // fast.
+    // A lease of 60 s has certainly expired after 61.06 s. The horizon adds five eighths of a lease length, and a
+    // thousandth for fast clocks.
     assert_eq!((changes.total.get(), changes.horizon), (52.5, Some(ClusterTime(98_560 + 99))));
     assert_eq!(changes.wants.as_deref(), Some(&[Claim::of_client(Amount::clamped(40.0), 0)][..]));
     server.pass(16_000);
@@ -159,7 +159,7 @@ fn high_water_mark_rises_before_ended_capacity_is_reused() {
     server.resource.acknowledge(changes.number);
     server.pass(5_000);
     server.asks("new", 50.0);
-    assert_eq!(server.take(), Proposal::default(), "once");
+    assert_eq!(server.take(), Proposal::default(), "only once");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn first_horizon_covers_inherited_leases() {
     server.asks("a", 40.0);
     let changes = server.take().changes.expect("a promise of this epoch");
     assert_eq!(changes.horizon, Some(ClusterTime(90_090)), "the total covers leases of earlier epochs, too");
-    assert_eq!(changes.total.get(), 81.5625, "what is inherited, the 40, and little of the rest");
+    assert_eq!(changes.total.get(), 81.5625, "the inherited total, the 40, and a little room");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn outstanding_amount_of_a_child_node_is_promised() {
     server.pass(4_000);
     server.send(Ask { outstanding: Some(Amount::clamped(105.0)), ..server.node_request("n", &all) });
     let total = server.settle().map(|changes| changes.total.get());
-    assert_eq!(total, Some(105.0), "more than there is, if so much is out");
+    assert_eq!(total, Some(105.0), "the total may exceed the capacity if more is held");
 }
 
 #[test]
@@ -213,6 +213,6 @@ fn unshared_capacity_is_promised() {
         assert!(server.settle().is_some());
         server.pass(10_000);
         server.asks("e", 1e15);
-        assert_eq!(server.settle(), None, "more is held than an amount can say");
+        assert_eq!(server.settle(), None, "the held amount exceeds the range of an amount");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// `a` was granted 100, then cut to 50, and that answer was lost; `b` waits. Returns the two leases.
+/// `a` was granted 100 and then cut to 50, but the second answer was lost; `b` waits. Returns the two leases.
 fn cut_and_lost() -> (Server, Lease, Lease) {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
@@ -18,8 +18,8 @@ fn a_lost_answer_leaves_the_older_lease_held() {
     let (mut server, ..) = cut_and_lost();
     assert_eq!(server.held(), 100.0);
     server.pass(16_000);
-    assert_eq!(server.asks("a", 100.0), 50.0, "it is told again");
-    assert_eq!((server.held(), server.asks("b", 100.0)), (100.0, 0.0), "and still has to show that it knows");
+    assert_eq!(server.asks("a", 100.0), 50.0, "the lease is granted again");
+    assert_eq!((server.held(), server.asks("b", 100.0)), (100.0, 0.0), "it still has to confirm");
     server.pass(16_000);
     server.asks("a", 100.0);
     assert_eq!(server.asks("b", 100.0), 50.0);
@@ -36,11 +36,12 @@ fn delayed_request_with_an_older_lease_is_dropped() {
     }
     let before = server.report("a");
     assert_eq!(server.send(delayed), Answer::Stale);
-    assert_eq!(server.report("a"), before, "neither its wants nor its leases nor what it had outstanding");
+    assert_eq!(server.report("a"), before, "wants, leases and the outstanding amount stay");
     assert_eq!(server.counters().stale, 1);
 }
 
-/// Its outstanding amount would count although nobody uses it (`simulate drawn --seed 29`: held 4 of 2).
+/// Otherwise the outstanding amount would count although nobody uses it (found by `simulate drawn --seed 29`: held 4 of
+/// 2).
 #[test]
 fn delayed_request_with_an_ended_lease_is_dropped() {
     let mut server = Server::new(fair(100.0));
@@ -64,14 +65,14 @@ fn outstanding_amount_of_a_client_is_bounded_by_its_held_amount() {
         ..server.request("a", wants)
     };
     server.send(report(&server, 1e15, 0.0));
-    assert_eq!(server.held(), 0.0, "it was given nothing");
+    assert_eq!(server.held(), 0.0, "no lease was granted");
     server.asks("a", 80.0);
     server.pass(16_000);
     assert_eq!(server.asks("a", 10.0), 10.0);
     for (outstanding, held) in [(80.0, 80.0), (50.0, 50.0), (1e15, 50.0), (0.0, 10.0)] {
         server.pass(16_000);
         server.deliver(report(&server, outstanding, 10.0));
-        assert_eq!(server.held(), held, "its permits come back one by one");
+        assert_eq!(server.held(), held, "permits are returned one by one");
     }
 }
 
@@ -83,8 +84,8 @@ fn outstanding_amount_counts_until_the_latest_end() {
     server.change(|settings| settings.lease = Millis::from_secs(20));
     assert_eq!(server.node_asks("n", &[slice(1, 10.0, 0)]), 10.0);
     server.pass(5_000);
-    // It has confirmed the 10, but its clients still use leases from the 80, which last until 60 s. Its newest lease
-    // lasts until 41 s.
+    // It has confirmed the 10. But its clients still use leases cut from the 80, which last until 60 s, and its newest
+    // lease lasts only until 41 s.
     let outstanding = Amount::clamped(80.0);
     assert_eq!(
         server.deliver(Ask { outstanding: Some(outstanding), ..server.node_request("n", &[slice(1, 10.0, 0)]) }),
@@ -98,7 +99,7 @@ fn outstanding_amount_counts_until_the_latest_end() {
     assert_eq!(server.held(), 0.0);
 }
 
-/// Without this rule 640 of 500 were in use.
+/// Without this rule, a random history had 640 of 500 in use.
 #[test]
 fn a_delayed_release_does_not_free_a_newer_lease() {
     let mut server = Server::new(fair(100.0));
@@ -108,7 +109,7 @@ fn a_delayed_release_does_not_free_a_newer_lease() {
     server.asks("a", 20.0);
     assert_eq!(server.held(), 30.0);
     server.release(HolderKind::Client, "a", Some(older));
-    assert_eq!((server.held(), server.report("a").granted.get()), (20.0, 20.0), "the older one is given back");
+    assert_eq!((server.held(), server.report("a").granted.get()), (20.0, 20.0), "the older lease is released");
     let newest = server.leases["a"].token;
     server.release(HolderKind::Client, "a", Some(newest));
     assert_eq!((server.held(), server.resource.holders()), (0.0, 0));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::resource::{NodeInstance, report::holder_reports};
 
-/// A node that is called `leaf`, and its lease.
+/// A node with the name `leaf`, and its lease.
 struct Namesake {
     instance: Option<NodeInstance>,
     lease: Option<Lease>,
@@ -43,7 +43,7 @@ fn server(capacity: f64) -> Server {
     Server::new(settings)
 }
 
-/// Leases of 60 s have certainly ended.
+/// Time after which leases of 60 s have certainly expired.
 const ENDED: u64 = 62_000;
 
 #[test]
@@ -51,10 +51,10 @@ fn first_of_two_live_nodes_keeps_the_name() {
     let mut server = server(100.0);
     let (mut first, mut second) = (Namesake::new(1, 0), Namesake::new(2, 0));
     assert_eq!(first.asks(&mut server, 70.0), 70.0);
-    // It may be the same node after a loss of its data.
-    assert_eq!(second.asks(&mut server, 70.0), 30.0, "what is free");
+    // It may be the same node after a loss of its data directory.
+    assert_eq!(second.asks(&mut server, 70.0), 30.0, "the free capacity");
     server.pass(5000);
-    assert_eq!(first.asks(&mut server, 100.0), 70.0, "it is heard again, and keeps what it has");
+    assert_eq!(first.asks(&mut server, 100.0), 70.0, "the first node returns and keeps its lease");
     for _ in 0..20 {
         server.pass(5000);
         second.is_refused(&mut server, 70.0);
@@ -85,7 +85,7 @@ fn second_node_gets_the_name_after_release_or_expiry() {
         // Now the roles are reversed.
         first.lease = None;
         if !gives_back {
-            assert_eq!(first.asks(&mut server, 100.0), 0.0, "forgotten by now");
+            assert_eq!(first.asks(&mut server, 100.0), 0.0, "the first node is forgotten");
             assert_eq!(second.asks(&mut server, 100.0), 100.0);
         }
         first.is_refused(&mut server, 100.0);
@@ -105,8 +105,8 @@ fn restarted_node_without_data_starts_from_free_capacity() {
     }
     assert_eq!(after.asks(&mut server, 60.0), 60.0);
     let (holders, _) = holder_reports(&server.resource, server.now, 0, 10);
-    assert_eq!(holders.len(), 1, "nothing is left of the one before");
-    // It was partitioned all the time and returns as the second instance.
+    assert_eq!(holders.len(), 1, "the first record is removed");
+    // The first instance was partitioned all the time and returns.
     server.pass(1000);
     before.lease = None;
     before.asks(&mut server, 10.0);
@@ -131,7 +131,7 @@ fn nodes_without_an_instance_id_share_the_record() {
     let mut server = server(100.0);
     let mut silent = Namesake { instance: None, lease: None };
     assert_eq!(silent.asks(&mut server, 80.0), 80.0);
-    // The node is upgraded and sends an instance id now.
+    // The node is upgraded and now sends an instance id.
     let mut node = Namesake { instance: NodeInstance::new(1, 1), lease: silent.lease };
     assert_eq!(node.asks(&mut server, 80.0), 80.0);
     silent.lease = node.lease;
@@ -151,7 +151,7 @@ fn release_frees_the_leases_of_its_sender_only() {
     second.gives_back(&mut server);
     let stranger = Namesake::new(3, 0);
     Namesake { lease: first.lease, ..stranger }.gives_back(&mut server);
-    assert_eq!(server.held(), 60.0, "it is not the stranger's");
+    assert_eq!(server.held(), 60.0, "a stranger cannot release the lease");
     assert_eq!(first.asks(&mut server, 60.0), 60.0);
 }
 

@@ -16,7 +16,7 @@ fn with(kind: AlgorithmKind, capacity: f64) -> Server {
     server
 }
 
-/// Rule 5: an answer of zero would take the leases of all clients at every failover.
+/// Rule 5. An answer of zero would take the leases of all clients at every failover.
 #[test]
 fn node_without_supply_decides_nothing() {
     let wants = [Claim::of_client(Amount::clamped(40.0), 0)][..].into();
@@ -27,7 +27,7 @@ fn node_without_supply_decides_nothing() {
         inherited: Some(inherited),
         ..options(settings)
     });
-    assert_eq!(server.resource.settings().capacity, Amount::ZERO, "what a template says is not lent yet");
+    assert_eq!(server.resource.settings().capacity, Amount::ZERO, "the template's capacity is not lent yet");
     let token = Token::new(3);
     let had = Has { token, capacity: Amount::clamped(40.0), expiry_time: now_at(Millis(50_000)).unix };
     for _ in 0..3 {
@@ -38,14 +38,14 @@ fn node_without_supply_decides_nothing() {
     }
     assert_eq!((server.held(), server.counters().too_soon, server.counters().granted), (40.0, 0, 0));
     let told = server.resource.summarize(server.now);
-    assert_eq!(told.outstanding.get(), 40.0, "the parent hears of it");
-    assert_eq!(told.claims.iter().map(|claim| claim.wants.get()).sum::<f64>(), 160.0, "and of what all want");
+    assert_eq!(told.outstanding.get(), 40.0, "reported to the parent");
+    assert_eq!(told.claims.iter().map(|claim| claim.wants.get()).sum::<f64>(), 160.0, "the report contains all wants");
     server.supply(100.0, LONG);
     assert_eq!(server.deliver(ask("a", 100.0, Some(had))), 50.0);
     assert_eq!(server.asks("b", 60.0), 50.0);
 }
 
-/// Rule 2: the node may have lent more than its new lease, for longer than the old lease lasts.
+/// Rule 2. The node may have lent more than its new lease, for longer than the old lease lasts.
 #[test]
 fn capacity_lent_by_a_node_counts_until_its_next_report() {
     let mut server = Server::new(fair(100.0));
@@ -61,7 +61,7 @@ fn capacity_lent_by_a_node_counts_until_its_next_report() {
     server.now = first_ends;
     server.resource.tick(server.now);
     assert_eq!(server.leases["n"].capacity.get(), 50.0);
-    assert_eq!(server.report("n").held.get(), 100.0, "it has not said yet that it heard of that");
+    assert_eq!(server.report("n").held.get(), 100.0, "the node has not confirmed the cut");
     assert_eq!(server.asks("a", 100.0), 0.0);
     server.deliver(node(&server, 50.0));
     assert_eq!(server.report("n").held.get(), 50.0);
@@ -69,26 +69,26 @@ fn capacity_lent_by_a_node_counts_until_its_next_report() {
     assert_eq!(server.asks("a", 100.0), 50.0);
 }
 
-/// Rule 10.
+/// Rule 10: a report that increases wants is due at once.
 #[test]
 fn the_parent_is_asked_early_when_demand_has_moved() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
-    assert!(!server.resource.asks_early(), "asked for nothing, it would lend nothing");
+    assert!(!server.resource.asks_early(), "there is nothing to report");
     server.asks("a", 400.0);
-    assert!(server.resource.asks_early(), "it has been told nothing yet");
+    assert!(server.resource.asks_early(), "the parent has no report yet");
     server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
     server.asks("b", 1.0);
-    assert!(!server.resource.asks_early(), "a four-hundredth can wait");
+    assert!(!server.resource.asks_early(), "a change of 1/400 can wait");
     server.asks("c", 3.0);
-    assert!(server.resource.asks_early(), "a hundredth cannot");
+    assert!(server.resource.asks_early(), "a change of 1/100 cannot wait");
     server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
     server.release(HolderKind::Client, "a", None);
     assert!(server.resource.asks_early());
 }
 
-/// Rule 10: clients of other nodes wait for that capacity.
+/// Rule 10: clients of other nodes wait for the capacity that was given up.
 #[test]
 fn the_parent_is_asked_early_when_holders_have_confirmed() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
@@ -99,7 +99,7 @@ fn the_parent_is_asked_early_when_holders_have_confirmed() {
     server.pass(16_000);
     assert_eq!(server.asks("a", 80.0), 30.0);
     assert!(!server.resource.asks_early(), "it has not confirmed");
-    assert_eq!(server.send(server.request("a", 80.0)), Answer::TooSoon, "but what it confirms is heard");
+    assert_eq!(server.send(server.request("a", 80.0)), Answer::TooSoon, "the confirmation counts nevertheless");
     assert!(server.resource.asks_early());
     server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
@@ -111,7 +111,11 @@ fn headroom_lends_unclaimed_capacity_to_nodes_and_not_to_clients() {
     server.asks("a", 20.0);
     server.node_asks("n", &[slice(2, 20.0, 0)]);
     server.pass(16_000);
-    assert_eq!(server.node_asks("n", &[slice(2, 20.0, 0)]), 35.0, "half of 60, for half of what is wanted");
+    assert_eq!(
+        server.node_asks("n", &[slice(2, 20.0, 0)]),
+        35.0,
+        "half of the headroom of 60 goes to the node with half of all wants"
+    );
     assert_eq!(server.asks("a", 20.0), 20.0);
     server.pass(16_000);
     server.asks("a", 90.0);
@@ -132,7 +136,7 @@ fn child_nodes_have_a_shorter_refresh_interval() {
     }
 }
 
-/// The server refuses such terms, too. No input of a parent may crash a node.
+/// The server rejects such terms, too. No input from a parent may crash a node.
 #[test]
 fn invalid_terms_are_ignored() {
     for equal in [f64::NAN, f64::INFINITY, -1.0, -0.0] {
@@ -157,7 +161,7 @@ fn equal_share_comes_from_the_parent() {
     );
 }
 
-/// Settings and terms come in one answer, and either may be applied first.
+/// Settings and terms arrive in one answer, and may be applied in either order.
 #[test]
 fn terms_survive_a_change_of_the_priority_mode() {
     let mut server = child(AlgorithmKind::ProportionalShare);
@@ -181,12 +185,12 @@ fn static_maximum_comes_from_the_root() {
     let mut top = Server::new(Settings::new(AlgorithmKind::Static, Amount::clamped(30.0)));
     let knows =
         |server: &Server| Ask { outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(3, 200.0, 0)]) };
-    assert_eq!(top.deliver(knows(&top)), 90.0, "three clients, and their node sees to it that each has no more");
+    assert_eq!(top.deliver(knows(&top)), 90.0, "the node limits each of its three clients");
     let mut top = Server::new(Settings::new(AlgorithmKind::Static, Amount::clamped(30.0)));
-    assert_eq!(top.node_asks("n", &[slice(3, 200.0, 0)]), 30.0, "a node that does not know of terms is one client");
+    assert_eq!(top.node_asks("n", &[slice(3, 200.0, 0)]), 30.0, "a node without terms counts as one client");
 }
 
-/// The settings of a node come with its lease. Granted leases stay, and the next report, which is due at once, uses the
+/// The settings of a node arrive with its lease. Granted leases stay; the next report, which is due at once, uses the
 /// new settings.
 #[test]
 fn changed_priority_mode_is_reported_at_once() {
@@ -210,7 +214,7 @@ fn changed_priority_mode_is_reported_at_once() {
     let told = server.resource.summarize(server.now);
     assert_eq!(told.claims.iter().map(|claim| claim.priority).collect::<Vec<_>>(), [2, 3]);
     assert_eq!((server.held(), told.outstanding.get()), (held, held));
-    assert_eq!(server.resource.settings().capacity.get(), 100.0, "how much there is, the lease says");
+    assert_eq!(server.resource.settings().capacity.get(), 100.0, "the capacity comes from the lease");
     assert_eq!(server.report("high").due.get(), 100.0);
 }
 
@@ -218,8 +222,8 @@ fn of_priority(server: &Server, id: &str, wants: f64, priority: i16) -> Ask {
     Ask { claims: Claims::from_slice(&[slice(1, wants, priority)]), ..server.request(id, 0.0) }
 }
 
-/// So terms apply to the node unchanged, slices of grandchildren can be merged, and a parent without weights honours
-/// them.
+/// Three consequences: terms apply to the node unchanged, slices of grandchildren can be merged, and a parent without
+/// weights still honours them.
 #[test]
 fn weights_are_reported_as_numbers_of_clients() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
@@ -227,12 +231,12 @@ fn weights_are_reported_as_numbers_of_clients() {
     server.deliver(of_priority(&server, "heavy", 150.0, 3));
     server.deliver(of_priority(&server, "greedy", 120.0, 2));
     let before = server.resource.summarize(server.now).claims;
-    assert_eq!(before.iter().map(|claim| claim.subclients).sum::<u32>(), 3, "not before it knows that they weigh");
+    assert_eq!(before.iter().map(|claim| claim.subclients).sum::<u32>(), 3, "the parent's weights are unknown before");
     server.change(|settings| settings.priority = Priority::Weighted);
-    assert!(server.resource.asks_early(), "it is said anew at once");
+    assert!(server.resource.asks_early(), "reported again at once");
     let told = server.resource.summarize(server.now).claims;
     assert_eq!(told[..], [slice(4, 200.0, 1), slice(2, 120.0, 1)]);
-    assert_eq!(server.resource.sums().subclients, 3, "it still knows how many there are");
+    assert_eq!(server.resource.sums().subclients, 3, "the number of clients is known");
     for priority in [Priority::Ignore, Priority::Weighted] {
         let mut top = Server::new(Settings { priority, ..fair(70.0) });
         top.asks("alone", 70.0);
@@ -261,20 +265,20 @@ fn dues(server: &Server) -> [f64; 3] {
     ["high", "a", "b"].map(|id| (server.report(id).due.get() * 1e6).round() / 1e6)
 }
 
-/// The level of the reserve is that of the whole tree.
+/// The level of the reserve applies to the whole tree.
 #[test]
 fn terms_of_the_parent_replace_the_reserve() {
     let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
     let mut server = with_reserve(0.5, 60.0);
     server.supply_with(80.0, LONG, terms());
-    assert_eq!(dues(&server), [60.0, 10.0, 10.0], "as the parent has counted");
+    assert_eq!(dues(&server), [60.0, 10.0, 10.0], "as computed by the parent");
     server.supply_with(100.0, LONG, terms());
-    assert_eq!(dues(&server), [60.0, 20.0, 20.0], "what is left goes to who wants more, from the top");
+    assert_eq!(dues(&server), [60.0, 20.0, 20.0], "the rest goes from the top band down");
     let mut server = with_reserve(0.5, 90.0);
     server.supply_with(80.0, LONG, vec![(5, Terms::Level(40.0)), (0, Terms::Level(10.0))]);
     assert_eq!(dues(&server), [60.0, 10.0, 10.0]);
     server.supply_with(80.0, LONG, Vec::new());
-    assert_eq!(dues(&server), [53.333333, 13.333333, 13.333333], "without terms its own reserve is all it knows");
+    assert_eq!(dues(&server), [53.333333, 13.333333, 13.333333], "without terms it uses its own reserve");
 }
 
 #[test]
@@ -285,17 +289,17 @@ fn late_or_shorter_supply_takes_effect() {
     server.supply(100.0, Millis(20_000));
     server.pass(16_000);
     server.asks("a", 60.0);
-    assert_eq!(server.leases["a"].length, Millis(4_000), "nothing beyond the end that was said last");
+    assert_eq!(server.leases["a"].length, Millis(4_000), "no lease outlives the latest supply");
     server.pass(4_000);
     assert_eq!(server.asks("a", 60.0), 0.0);
     server.supply(80.0, Millis(19_999));
-    assert_eq!(server.asks("b", 60.0), 0.0, "what comes after its own end lends nothing");
+    assert_eq!(server.asks("b", 60.0), 0.0, "an expired supply lends nothing");
     server.supply(80.0, LONG);
     server.pass(6_000);
     assert_eq!(server.asks("b", 60.0), 40.0);
 }
 
-/// A child node asks early only if its own holders need it.
+/// A child node asks early only if its own holders need the capacity.
 #[test]
 fn child_node_that_reports_is_never_too_soon() {
     let mut server = Server::new(fair(100.0));
@@ -314,7 +318,7 @@ fn child_node_that_reports_is_never_too_soon() {
 fn static_supply_without_terms_is_a_maximum_per_client() {
     let mut server = with(AlgorithmKind::Static, 50.0);
     assert_eq!([server.asks("a", 40.0), server.asks("b", 80.0), server.asks("c", 50.0)], [40.0, 50.0, 50.0]);
-    assert_eq!(server.node_asks("n", &[slice(2, 80.0, 0)]), 50.0, "and one for each claim of its own Doormen");
+    assert_eq!(server.node_asks("n", &[slice(2, 80.0, 0)]), 50.0, "one maximum for each claim of its Doorman nodes");
     let leaf = Ask { outstanding: Some(Amount::ZERO), ..server.node_request("leaf", &[slice(2, 80.0, 0)]) };
     let Answer::Supplied(supplied) = server.send(leaf) else { panic!("it is lent something") };
     assert_eq!((supplied.lease.capacity.get(), supplied.terms), (80.0, vec![(0, Terms::Each(Amount::clamped(50.0)))]));
@@ -322,5 +326,5 @@ fn static_supply_without_terms_is_a_maximum_per_client() {
     server.supply(30.0, LONG);
     assert_eq!([server.asks("a", 40.0), server.asks("b", 80.0)], [30.0, 30.0], "never more than the lease");
     server.pass(LONG.0);
-    assert_eq!(server.asks("a", 40.0), 0.0, "and nothing when it has ended");
+    assert_eq!(server.asks("a", 40.0), 0.0, "zero after its end");
 }

@@ -13,6 +13,7 @@ import io.leaseway.internal.session.UsageTracker;
 import io.leaseway.internal.session.Wants;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
@@ -253,8 +254,14 @@ final class Opened {
     }
 
     private void announce(CompletableFuture<Void> completed) {
-        if (completed != null) {
+        if (completed == null) {
+            return;
+        }
+        try {
             completed.completeAsync(() -> null, client.executor());
+        } catch (RejectedExecutionException e) {
+            // The executor was shut down.
+            completed.complete(null);
         }
     }
 
