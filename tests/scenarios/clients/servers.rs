@@ -106,7 +106,7 @@ fn a_wrong_port_is_recognised_and_the_right_one_named() {
     }
 }
 
-/// A server is killed, stays away for longer than leases last, and comes back. docs/guide/rust.md shows the output.
+/// A server is killed, stays away for longer than leases last, and comes back.
 #[test]
 fn the_three_modes_while_a_server_is_killed_and_comes_back() {
     let text = config::text(&[Template { lease: 3, refresh: 1, ..Template::fair("*", 90.0) }])
