@@ -32,7 +32,7 @@ const MAX_SECONDS: u64 = 3600;
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct TimeLimit {
-    /// Give up after so many seconds of trying [default: 5, and 1 where nothing listens at all]
+    /// Time limit for the whole command [default: 5, or 1 if the connection is refused]
     #[arg(
         long,
         env = "LEASEWAY_TIMEOUT",
@@ -44,8 +44,8 @@ pub(crate) struct TimeLimit {
 
 #[derive(clap::Args)]
 pub(crate) struct Target {
-    /// Any server of the node; it names the master if it is not. Several, with commas: where one cannot answer the next
-    /// is asked. https:// before it means TLS [default: the peers of a running leaseway up, else 127.0.0.1:5100]
+    /// Addresses of servers of the node, tried in order; any of them redirects to the master. https:// before an
+    /// address enables TLS [default: the peers of a running leaseway up, else 127.0.0.1:5100]
     #[arg(
         long,
         env = "LEASEWAY_SERVER",

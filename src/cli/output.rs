@@ -172,19 +172,19 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()>
 /// `-o text|json`: the flags of every command that prints a result.
 #[derive(Args)]
 pub(crate) struct Output {
-    /// How the result is printed
+    /// Output format
     #[arg(short, long, value_enum, value_name = "FORM", default_value = "text")]
     output: Form,
-    /// The same as -o json
+    /// Same as -o json
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// For people
+    /// Readable text
     Text,
-    /// For programs, on one line; docs/reference/json.md says what each field means
+    /// One line of JSON; see docs/reference/json.md
     Json,
 }
 

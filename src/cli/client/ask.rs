@@ -20,14 +20,14 @@ use crate::output::{Output, number, utc};
 
 #[derive(Args)]
 pub(crate) struct Get {
-    /// The client: an id that no other client uses
+    /// Unique id of the client
     client: String,
-    /// The resource
+    /// Resource
     resource: String,
-    /// How much it would like
+    /// Requested capacity
     #[arg(value_parser = parse_amount, allow_negative_numbers = true)]
     wants: Amount,
-    /// Its priority; the template says whether that counts, and may cap it
+    /// Priority of the client; the template decides whether it counts, and may cap it
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     priority: i64,
     #[command(flatten)]
@@ -158,9 +158,9 @@ fn how_long(lease: &Lease, now: SystemTime) -> String {
 
 #[derive(Args)]
 pub(crate) struct Release {
-    /// The client
+    /// Id of the client
     client: String,
-    /// Which resources
+    /// Resources to release
     #[arg(required = true)]
     resources: Vec<String>,
     #[command(flatten)]

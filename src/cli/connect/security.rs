@@ -14,13 +14,12 @@ use crate::error::CliError;
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "TLS and identity")]
 pub(crate) struct Security {
-    /// Connects over TLS, and trusts the CAs of this system. So do the other flags of this kind, and https:// before
-    /// an address
+    /// Connect over TLS and trust the system's CAs. Other --tls flags and https:// before an address also enable TLS
     #[arg(long, env = "LEASEWAY_TLS")]
     tls: bool,
     #[command(flatten)]
     files: TlsFlags,
-    /// What the servers' certificates must be for [default: the host that is asked]
+    /// Name that the servers' certificates must have [default: the host that is contacted]
     #[arg(
         long,
         env = "LEASEWAY_TLS_SERVER_NAME",
@@ -28,10 +27,10 @@ pub(crate) struct Security {
         value_parser = NonEmptyStringValueParser::new()
     )]
     tls_server_name: Option<String>,
-    /// A file with a token that says who asks: sent over TLS, or to this machine
+    /// File with the caller's token. It is sent only over TLS or to loopback
     #[arg(long, env = "LEASEWAY_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Sends the token also without TLS to other machines: what is between is a tunnel
+    /// Send the token to other machines without TLS. Use it only over a tunnel
     #[arg(long, env = "LEASEWAY_INSECURE")]
     insecure: bool,
 }
@@ -88,14 +87,14 @@ impl Security {
 /// A certificate with its key, and the CA of others. Servers, gateways and clients share these flags.
 #[derive(clap::Args, Clone)]
 pub(crate) struct TlsFlags {
-    /// The certificate of this side, with those between it and its CA, as PEM. A server's listeners speak TLS with it,
-    /// and it is shown to parent and peers; other commands show it to servers that ask for one
+    /// Own certificate with its intermediates (PEM). Servers use it for listeners and present it to parent and peers;
+    /// other commands present it if a server requests one
     #[arg(long, env = "LEASEWAY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The key of --tls-cert, as PEM
+    /// Private key of --tls-cert (PEM)
     #[arg(long, env = "LEASEWAY_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// The CA that the certificates of all others must be signed by, as PEM
+    /// CA that must have signed the certificates of others (PEM)
     #[arg(long, env = "LEASEWAY_TLS_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
 }

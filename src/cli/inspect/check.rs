@@ -18,10 +18,10 @@ use crate::output::{Output, print, print_json, progress};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Check {
-    /// Only what is not well
+    /// Print only problems
     #[arg(long)]
     quiet: bool,
-    /// A file with the token of operators that the peers were started with; instead of --token-file
+    /// Operator token file of the peers, instead of --token-file
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]
@@ -32,12 +32,12 @@ pub(crate) struct Check {
 
 const EXAMPLES: &str = "\
 Examples:
-  leaseway check                                    the server on this machine, its peers and parents
-  leaseway check --server a:5100,b:5100,c:5100      one that is down does not keep it from finding the others
-  leaseway check --quiet                            nothing, if all is well: for cron
+  leaseway check                                    check the local server, its peers and parents
+  leaseway check --server a:5100,b:5100,c:5100      find the cluster even if one server is down
+  leaseway check --quiet                            print nothing if all is well, for cron
   leaseway check -o json | jq '.verdicts[] | select(.grade != \"ok\")'
 
-Exit codes: 0 all is well, 3 something should be looked at, 4 clients may not get what they should, 69 no server answers.";
+Exit codes: 0 healthy, 3 warning, 4 critical, 69 no server answers.";
 
 /// The observations of a node, and the verdicts on it and the nodes above it.
 pub(crate) struct CheckedCluster {

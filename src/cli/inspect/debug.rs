@@ -23,7 +23,7 @@ use crate::output::{Output, progress, write_new};
 
 #[derive(Subcommand)]
 pub(crate) enum DebugCommand {
-    /// Writes what a cluster says of itself into an archive, without secrets, for a report of a fault
+    /// Write a support bundle of the cluster, without secrets, to an archive
     Bundle(Box<Bundle>),
 }
 
@@ -43,15 +43,15 @@ const LOG_LINES: usize = 2000;
 
 #[derive(Args)]
 pub(crate) struct Bundle {
-    /// The archive to write
+    /// Archive to write
     file: PathBuf,
-    /// Puts it in the place of a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
-    /// A log of a server, of which the last 2000 lines are put in; may be given several times
+    /// Server log to include (its last 2000 lines); can be repeated
     #[arg(long, value_name = "FILE")]
     log: Vec<PathBuf>,
-    /// A file with the token of operators that the peers were started with; instead of --token-file
+    /// Operator token file of the peers, instead of --token-file
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]
@@ -231,7 +231,7 @@ impl Archive {
         text
     }
 
-    /// The archive, with a table of contents.
+    /// Archive to write
     fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -17,11 +17,11 @@ const LEVELS: usize = 16;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Explain {
-    /// The client, or the child node
+    /// Id of the client, or the name of the child node
     client: String,
-    /// The resource
+    /// Resource
     resource: String,
-    /// It is a child node: its --node
+    /// CLIENT is the name of a child node (its --node)
     #[arg(long)]
     node: bool,
     #[command(flatten)]
@@ -32,8 +32,8 @@ pub(crate) struct Explain {
 
 const EXAMPLES: &str = "\
 Examples:
-  leaseway explain alice mysql                      why alice has what she has
-  leaseway explain east mysql --node                why the node east has what it has, asked at its parent
+  leaseway explain alice mysql                      explain alice's lease
+  leaseway explain east mysql --node                explain the lease of child node east, at its parent
   leaseway explain alice mysql -o json | jq .levels[0].rule";
 
 /// The answer of one node.

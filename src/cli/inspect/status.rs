@@ -14,17 +14,17 @@ use crate::output::{Output, learning, number, print, print_json, table};
 
 #[derive(Args)]
 pub(crate) struct ShowStatus {
-    /// Only this resource, with its holders
+    /// Show only this resource, with its holders
     resource: Option<String>,
-    /// At most so many rows: resources, or holders of the one that is named
+    /// Maximum number of rows: resources, or holders of the named resource
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
-    /// All rows, however many
+    /// Show all rows
     #[arg(long, conflicts_with = "rows")]
     all: bool,
     #[command(flatten)]
     output: Output,
-    /// Asks this server alone, also if another is the master
+    /// Ask only this server, even if it is not the master
     #[arg(long)]
     here: bool,
     #[command(flatten)]

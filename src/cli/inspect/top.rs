@@ -21,13 +21,13 @@ use crate::{Outcome, connect::Target, error::CliError};
 
 #[derive(Args)]
 #[command(after_help = "\
-Keys: q or Ctrl-C ends it; arrows, Page Up and Page Down choose; Enter shows the clients of a resource, Esc goes back;
-s sorts by pressure, wants or name. It needs a terminal: `leaseway status -o json` is for programs.")]
+Keys: q or Ctrl-C quits; arrows, Page Up and Page Down select; Enter shows the clients of a resource, Esc goes back;
+s sorts by pressure, wants or name. It needs a terminal; programs use `leaseway status -o json`.")]
 pub(crate) struct Top {
-    /// Seconds between two looks
+    /// Refresh interval
     #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
-    /// A file with the token of operators that the peers were started with; instead of --token-file
+    /// Operator token file of the peers, instead of --token-file
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::output::{Output, print, print_json, table};
 
 #[derive(Subcommand)]
 pub(crate) enum AccessCommand {
-    /// Says whether an identity may do something, by which rule, and which rules nearly let it
+    /// Test whether an identity may do something; show the deciding rule and near misses
     Test(Test),
 }
 
@@ -29,24 +29,24 @@ impl AccessCommand {
 
 #[derive(Args)]
 pub(crate) struct Test {
-    /// As a certificate or token names it; `anonymous` is a caller without one
+    /// Identity from a certificate or token; `anonymous` for a caller without one
     #[arg(value_parser = identity)]
     identity: Identity,
-    /// What it is to be done to; without it: whether there is any such resource
+    /// Resource [default: any resource]
     resource: Option<String>,
-    /// What is to be done: ask, lend, read, configure, pools, peers, override [default: ask; lend with --as-node]
+    /// Action: ask, lend, read, configure, pools, peers, override [default: ask; lend with --as-node]
     #[arg(long, value_name = "ACTION", value_parser = action)]
     action: Option<Action>,
-    /// As which client [default: the identity]
+    /// Client id of the request [default: the identity]
     #[arg(long, value_name = "ID", conflicts_with = "as_node")]
     client: Option<String>,
-    /// At which priority
+    /// Priority of the request
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     priority: Option<i16>,
-    /// As which child node
+    /// Child node that makes the request
     #[arg(long, value_name = "NAME")]
     as_node: Option<String>,
-    /// The configuration; without it the one in force, which the operators' address is asked for
+    /// Configuration file [default: the one in force, read from the admin address]
     #[arg(long, value_name = "FILE", value_parser = crate::operate::config::file_path)]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -19,15 +19,15 @@ use crate::output::{Output, number, progress, utc, write_new};
 
 #[derive(Args)]
 #[command(after_help = "\
-What clients hold is not in it: a set that is restored listens to them before it gives anything away. The file shows who
-may do what, and all ids: keep it where the configuration may be kept.")]
+A backup has no leases of clients: a restored node waits for clients to report their leases before it grants more. The
+file has the access policy and all ids; protect it like the configuration.")]
 pub(crate) struct MakeBackup {
-    /// The file to write
+    /// File to write
     file: PathBuf,
-    /// Puts it in the place of a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
-    /// As the peer that is asked knows it, also if there is no master: it may lack the last changes
+    /// Back up the state of the contacted peer, even without a master; it may lack the latest changes
     #[arg(long)]
     here: bool,
     #[command(flatten)]
@@ -67,18 +67,18 @@ impl MakeBackup {
 
 #[derive(Args)]
 #[command(after_help = "\
-Do so for each peer of the node, with the same file; it may have other peers than the lost one had. Then start them as
-for the first time. They answer clients at once, and until they have listened no client gets more than it has.
+Restore the same file for each peer of the new node; its peers may differ from those of the lost node. Then start them
+with --bootstrap. Until the waiting time has passed, no client gets more capacity than it has.
 
-Never restore while peers of the lost node run: both would give the same capacity away.")]
+Never restore while peers of the lost node run: both nodes would grant the same capacity.")]
 pub(crate) struct Restore {
-    /// The backup
+    /// Backup file
     file: PathBuf,
-    /// The directory that the server is to have as --data; it must be empty, or not be there yet
+    /// Data directory to create for the server; it must be empty or absent
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// How long to listen, if the lost node gave longer leases after the backup was made: 90s, 10m [default: as long
-    /// as leases could last when it was made]
+    /// Time that the restored node waits for clients to report leases, such as 90s or 10m; increase it if the lost node
+    /// granted longer leases after the backup [default: the longest lease at the time of the backup]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     listen_for: Option<Duration>,
     #[command(flatten)]

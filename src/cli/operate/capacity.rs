@@ -16,25 +16,25 @@ use crate::output::{Output, note, number, print, print_json, table, utc};
 #[derive(Args)]
 #[command(after_help = EXAMPLES, group(ArgGroup::new("end").args(["length", "until"])))]
 pub(crate) struct Capacity {
-    /// The id of the resource, or a pattern as templates have them
+    /// Resource id, or a pattern as in templates
     #[arg(requires = "what")]
     resource: Option<String>,
-    /// How much there is: a number, or a part of what the template says, like 50%
+    /// Capacity: a number, or a percentage of the template's capacity, such as 50%
     #[arg(value_name = "CAPACITY", group = "what", requires_all = ["end", "why"])]
     capacity: Option<CapacityArgument>,
-    /// How long: 90s, 10m, 2h
+    /// Duration of the override, such as 90s, 10m or 2h
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     length: Option<Duration>,
-    /// Until when: 2026-05-01T10:30:00Z
+    /// End of the override, such as 2026-05-01T10:30:00Z
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     until: Option<SystemTime>,
-    /// The reason, for those who wonder later
+    /// Reason, shown in lists and in the audit log
     #[arg(long, value_name = "TEXT", requires = "capacity")]
     why: Option<String>,
-    /// It may be more than the template says
+    /// Allow a capacity above the template's
     #[arg(long, requires = "capacity")]
     above: bool,
-    /// Takes back what was set for just this resource or pattern
+    /// Remove the override of exactly this resource or pattern
     #[arg(long, group = "what", conflicts_with_all = ["capacity", "end"])]
     clear: bool,
     #[command(flatten)]
@@ -45,13 +45,13 @@ pub(crate) struct Capacity {
 
 const EXAMPLES: &str = "\
 Examples:
-  leaseway capacity mysql 50% --for 10m --why \"replica is down\"   half of what its template says
+  leaseway capacity mysql 50% --for 10m --why \"replica is down\"   half of the template's capacity
   leaseway capacity 'api-*' 40 --for 2h --why \"vendor asked\"      40 for each resource that matches
-  leaseway capacity                                              what is set, by whom, why, and for how long
-  leaseway capacity mysql --clear                                the template counts again
+  leaseway capacity                                              list the overrides
+  leaseway capacity mysql --clear                                return to the template's capacity
 
-Leases stay: what is cut is free when they end. Under a parent it lowers what this node passes on.
-What is to last belongs into the configuration: `leaseway config apply`.";
+Existing leases last until they expire. On a child node, an override lowers what the node passes on.
+For permanent changes, edit the configuration and run `leaseway config apply`.";
 
 impl Capacity {
     pub(crate) fn run(self) -> Outcome {

@@ -37,27 +37,27 @@ pub(crate) fn file_path(text: &str) -> Result<PathBuf, String> {
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Reads a file as the server would, and says what is wrong with it or what is in it
+    /// Validate a file and summarize it
     Check(check::CheckFile),
-    /// Prints the templates that the rules of envoyproxy/ratelimit need, for `resources:` of a configuration
+    /// Convert rules of envoyproxy/ratelimit to templates for `resources:`
     FromRatelimit {
-        /// The rules: YAML files, or directories of them
+        /// Rules: YAML files, or directories of them
         #[arg(required = true, value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
     },
-    /// Prints the configuration that a server without --config uses, to start one's own from
+    /// Print the default configuration as a starting point
     Example,
-    /// Shows what a file would change for the clients that are there: who gains, who loses, what has to end first
+    /// Preview the effect of a file on current clients
     Plan(plan::PlanFile),
-    /// Puts a file in force on all peers of a node, and shows what that changes; at a terminal it asks before
+    /// Apply a file to all peers of a node; asks for confirmation at a terminal
     Apply(apply::Apply),
-    /// Shows what a file would change
+    /// Compare a file with the configuration in force
     Diff(Diff),
-    /// Prints a version that the peers keep; without a number, the one in force
+    /// Print a stored version [default: the one in force]
     Show(history::ShowVersion),
-    /// Lists the versions that the peers keep
+    /// List the stored versions
     History(history::History),
-    /// Puts an older version in force again, as a new one
+    /// Apply an older version again, as a new version
     Rollback(apply::Rollback),
 }
 
@@ -88,10 +88,10 @@ fn from_ratelimit(files: &[PathBuf]) -> Outcome {
 
 #[derive(Args)]
 pub(crate) struct Diff {
-    /// The file, compared with what is in force
+    /// File to compare with the configuration in force
     #[arg(value_parser = file_path)]
     file: PathBuf,
-    /// Ends with 1 if there are differences
+    /// Exit with 1 if there are differences
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]

@@ -19,11 +19,11 @@ use crate::{Outcome, output};
 
 #[derive(Subcommand)]
 pub(crate) enum PeersCommand {
-    /// Shows the peers, the master, and how far each lags behind, as the peer that is asked sees it
+    /// List the peers, the master, and the replication lag of each peer
     List(List),
-    /// Lets a peer in that has been started; says how to start it if it has not
+    /// Add a running peer; if it is not running, print the command that starts it
     Add(Add),
-    /// Sends a peer away for good
+    /// Remove a peer permanently
     Remove(Remove),
 }
 
@@ -122,9 +122,9 @@ pub(crate) fn as_json(answer: &ListPeersResponse) -> Value {
 
 #[derive(Args)]
 pub(crate) struct Add {
-    /// What it is called; no other peer is
+    /// Unique name of the peer
     name: String,
-    /// Where its peers will reach it: its peer listener. Without a port it is 5120
+    /// Address of its peer listener [default port: 5120]
     #[arg(value_name = "HOST:PORT", value_parser = peer_endpoint)]
     address: String,
     #[command(flatten)]
@@ -216,9 +216,9 @@ fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
 
 #[derive(Args)]
 pub(crate) struct Remove {
-    /// Which
+    /// Name of the peer
     name: String,
-    /// Does not ask; without a terminal that is so anyway
+    /// Skip the confirmation, as without a terminal
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -263,10 +263,10 @@ fn left_without(name: &str, peers: &ListPeersResponse) -> String {
 
 #[derive(Args)]
 #[command(after_help = "\
-Leases go on: the next master knows what was promised. A peer that is stopped hands mastership over by itself; to stop
-all in turn, stop the others first, then transfer to one of them, then stop the last.")]
+Leases stay valid: peers replicate them. A master that is stopped transfers mastership by itself. For a rolling restart,
+restart the other peers first, then transfer mastership to one of them, then restart the last.")]
 pub(crate) struct Transfer {
-    /// Which peer is to be master [default: the one with most of the log]
+    /// New master [default: the most up-to-date peer]
     peer: Option<String>,
     #[command(flatten)]
     output: Output,

@@ -22,34 +22,33 @@ use crate::output::{Output, note, number, print, print_json};
 
 #[derive(Subcommand)]
 pub(crate) enum PoolCommand {
-    /// Shows a pool at a glance: what may be connected, what is, and what is used
+    /// Summarize a pool: limits, connected clients, use
     Show(show::ShowPool),
-    /// Assigns capacity to a client, which is a priority client from then on; or takes it away
+    /// Assign capacity to a client, which makes it a priority client, or remove the assignment
     Set(SetAssignment),
-    /// Shows what is assigned to a client, and how it stands
+    /// Show the assignment and state of a client
     Get(GetAssignment),
-    /// Lists clients with what they have, should have and have cost
+    /// List clients with capacity, assignment and cost
     Clients(clients::ListClients),
-    /// Prints the events of a pool until it is stopped, also when the master changes
+    /// Print the events of a pool until interrupted, across changes of the master
     Watch(watch::Watch),
-    /// Says how much the protected resource can serve now, for any algorithm; the capacity follows it
+    /// Report the current capacity of the protected resource; works with every algorithm
     Load(ReportLoad),
-    /// Has an event come when a client has cost so much
+    /// Emit an event when a client's cost reaches a mark
     Alarm(Alarm),
 }
 
 pub(crate) const EXAMPLES: &str = "\
-A pool is a resource whose template says `kind: PRIORITY_POOL`. Who is assigned capacity there is
-a priority client; all others are free clients, which get `min_capacity` where there is room.
-Commands go to the admin address of any peer, and find the master from there.
+A pool is a resource whose template says `kind: PRIORITY_POOL`. Clients with an assignment
+are priority clients; all others are free clients, which get `min_capacity` if there is room.
 
-  leaseway pool show searches                how much there is, who has it, what is used
-  leaseway pool set acme searches 40         acme may have 40, if need be what free clients had
-  leaseway pool set acme searches 25%        ... or a quarter of the total
-  leaseway pool set acme searches none       acme is a free client again
+  leaseway pool show searches                summarize the pool
+  leaseway pool set acme searches 40         assign 40 to acme, ahead of free clients
+  leaseway pool set acme searches 25%        assign a quarter of the total
+  leaseway pool set acme searches none       remove the assignment
   leaseway pool clients searches --only assigned
-  leaseway pool watch searches               who comes and goes, and warnings in time to act
-  leaseway pool alarm acme searches 10000    ... one of which comes when acme has cost so much
+  leaseway pool watch searches               print events and warnings
+  leaseway pool alarm acme searches 10000    emit an event at this cost
   leaseway pool load searches 80%            the backends can serve less for now
 
 A server without --data serves these with --admin ADDRESS, and forgets them when it ends.";
@@ -71,11 +70,11 @@ impl PoolCommand {
 /// A holder of capacity in a pool.
 #[derive(Args)]
 struct Who {
-    /// The client, as it calls itself
+    /// Id of the client
     client: String,
-    /// The pool
+    /// Resource id of the pool
     resource: String,
-    /// It is a child node, by the name it has at this one
+    /// CLIENT is the name of a child node
     #[arg(long)]
     node: bool,
 }
@@ -90,7 +89,7 @@ impl Who {
 pub(crate) struct SetAssignment {
     #[command(flatten)]
     who: Who,
-    /// How much: a number, a part of the total like 25%, or `none` to make it a free client again
+    /// Assignment: a number, a percentage of the total such as 25%, or `none`
     #[arg(value_name = "CAPACITY")]
     capacity: Portion,
     #[command(flatten)]
@@ -158,12 +157,12 @@ impl GetAssignment {
 
 #[derive(Args)]
 pub(crate) struct ReportLoad {
-    /// The resource; it need not be a pool
+    /// Resource; it need not be a pool
     resource: String,
-    /// How much: a number, a part of what the template says like 80%, or `none` for what the template says
+    /// Capacity: a number, a percentage of the template's capacity such as 80%, or `none` to withdraw the report
     #[arg(value_name = "CAPACITY")]
     capacity: Portion,
-    /// For so many seconds only; without it until the next report, also if the server is started again
+    /// Duration of the report [default: until the next report, across restarts]
     #[arg(long, value_name = "SECONDS")]
     valid: Option<u64>,
     #[command(flatten)]
@@ -202,7 +201,7 @@ impl ReportLoad {
 pub(crate) struct Alarm {
     #[command(flatten)]
     who: Who,
-    /// How much: capacity times seconds connected, and units used, as the template weighs them; or `none`
+    /// Cost: capacity times seconds connected, plus units used, weighted by the template; or `none`
     #[arg(value_name = "COST")]
     mark: Portion,
     #[command(flatten)]

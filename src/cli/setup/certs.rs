@@ -31,11 +31,11 @@ const MAX_DAYS: u64 = 36_500;
 
 #[derive(Subcommand)]
 pub(crate) enum CertsCommand {
-    /// Makes a private CA: a certificate that all are given, and a key that none is given
+    /// Create a private CA: a certificate to distribute and a key to keep secret
     Init(Init),
-    /// Makes a certificate that the CA has signed, and its key: for a server, a client or an operator
+    /// Issue a certificate for a server, client or operator
     Issue(Issue),
-    /// Shows the names, the issuer and the end of certificates; warns of those that end soon
+    /// Show certificates; warn of those that expire soon
     Show(show::ShowCertificates),
 }
 
@@ -50,27 +50,27 @@ impl CertsCommand {
 }
 
 pub(crate) const EXAMPLES: &str = "\
-Three commands make a network with TLS in which servers and clients prove who they are:
+Set up mutual TLS with three commands:
 
-  leaseway certs init                              on one machine, which keeps certs/ca.key
+  leaseway certs init                              on the machine that keeps certs/ca.key
   leaseway certs issue node --host a.internal,b.internal,localhost,127.0.0.1
   leaseway certs issue alice
 
   leaseway serve --tls-cert certs/node.pem --tls-key certs/node.key --tls-ca certs/ca.pem
   leaseway get alice mysql 40 --tls-cert certs/alice.pem --tls-key certs/alice.key --tls-ca certs/ca.pem
 
-A server needs NODE.pem, NODE.key and ca.pem; a client its own two and ca.pem; ca.key stays where it was made.
-To renew one: the same command with --force, then copy the two files over the old ones. Servers and clients that run
-take the new ones within a second or two.";
+Servers and clients each need their own .pem and .key files, and ca.pem. Keep ca.key on the machine that created it.
+To renew a certificate, repeat the command with --force and replace the two files. Running servers and clients reload
+them within two seconds.";
 
 #[derive(Args)]
 pub(crate) struct Init {
     #[command(flatten)]
     place: Place,
-    /// What the CA is called; two CAs of one network should not share a name
+    /// Name of the CA, unique in its network
     #[arg(long, default_value = "Leaseway CA", value_parser = names::common_name)]
     name: String,
-    /// How many days it is valid
+    /// Validity in days
     #[arg(long, default_value_t = CA_DAYS, value_parser = days())]
     days: u64,
     #[command(flatten)]
@@ -79,16 +79,16 @@ pub(crate) struct Init {
 
 #[derive(Args)]
 pub(crate) struct Issue {
-    /// What the holder is called, and its files
+    /// Name of the holder, also used for the file names
     #[arg(value_parser = names::file_name)]
     name: String,
-    /// For a server: every name and address by which clients and peers reach it, without a port. Several, with commas
+    /// DNS names and IP addresses of a server, without ports, separated by commas
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = SubjectName::host)]
     host: Vec<SubjectName>,
-    /// A SPIFFE id, such as spiffe://acme/web/1. Several, with commas
+    /// SPIFFE ids, such as spiffe://acme/web/1, separated by commas
     #[arg(long, value_name = "URI,…", value_delimiter = ',', value_parser = SubjectName::uri)]
     uri: Vec<SubjectName>,
-    /// How many days it is valid; it ends with its CA at the latest
+    /// Validity in days, limited by that of the CA
     #[arg(long, default_value_t = LEAF_DAYS, value_parser = days())]
     days: u64,
     #[command(flatten)]
@@ -97,13 +97,13 @@ pub(crate) struct Issue {
     place: Place,
 }
 
-/// Where certificates and keys are kept.
+/// Directory for certificates and keys
 #[derive(Args)]
 struct Place {
-    /// Where certificates and keys are kept
+    /// Directory for certificates and keys
     #[arg(long, default_value = "certs", value_name = "DIRECTORY")]
     dir: PathBuf,
-    /// Takes the place of files that are there already
+    /// Overwrite existing files
     #[arg(long)]
     force: bool,
 }

@@ -13,7 +13,7 @@ For bash:  leaseway completions bash > ~/.local/share/bash-completion/completion
 For zsh:   leaseway completions zsh > DIRECTORY/_leaseway, in a directory of $fpath
 For fish:  leaseway completions fish > ~/.config/fish/completions/leaseway.fish")]
 pub(crate) struct Completions {
-    /// Which
+    /// Shell
     shell: Shell,
 }
 
@@ -28,7 +28,7 @@ impl Completions {
 #[derive(Args)]
 #[command(after_help = "Example: leaseway man ~/.local/share/man/man1 && man leaseway-status")]
 pub(crate) struct Man {
-    /// Where to; made if it is not there. Pages of the same names are replaced
+    /// Output directory, created if absent. Existing pages are overwritten
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

@@ -12,7 +12,7 @@ use crate::output::{Output, note, print, print_json};
 
 #[derive(Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Makes a token for an identity, and the line for the file that the server has with --tokens
+    /// Create a token for an identity, and its line for the server's --tokens file
     New(New),
 }
 
@@ -25,9 +25,9 @@ impl TokenCommand {
 
 #[derive(Args)]
 pub(crate) struct New {
-    /// What rules of the access policy call its holder
+    /// Identity of the token's holder, as in the access policy
     identity: String,
-    /// Writes the token to a new file, readable for this user only, and prints the line alone: `>> tokens` takes it
+    /// Write the token to a new file that only this user can read, and print only the line for --tokens
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]

@@ -64,7 +64,10 @@ fn flags_that_cannot_work_are_refused_before_anything_is_started() {
         (&["--listen", "127.0.0.1:5160", "--data", "/nowhere/at/all"], "--listen and --admin use the same address"),
         (&peers("a=127.0.0.1:5901,b=127.0.0.1:5901"), "a and b have the same address, 127.0.0.1:5901"),
         (&peers("a=127.0.0.1:5901,b=127.0.0.1"), "there is no port"),
-        (&peers("a=127.0.0.1:5100,b=127.0.0.1:5902"), "--listen and this peer's address in --peers use the same address"),
+        (
+            &peers("a=127.0.0.1:5100,b=127.0.0.1:5902"),
+            "--listen and this peer's address in --peers use the same address",
+        ),
     ] {
         refused(flags, 2, says);
     }

@@ -19,10 +19,10 @@ use crate::output::{Output, ask, in_words, note, print, progress};
 
 #[derive(Args)]
 pub(crate) struct Apply {
-    /// The file: YAML, as Doorman has it
+    /// Configuration file (YAML, Doorman-compatible)
     #[arg(value_parser = super::file_path)]
     file: PathBuf,
-    /// Only if this is the version in force [default: the one that the changes shown are changes of]
+    /// Apply only if this version is in force [default: the version that was compared]
     #[arg(long, value_name = "VERSION")]
     expect: Option<u64>,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct Apply {
 /// Confirmation by the user.
 #[derive(Args)]
 struct Consent {
-    /// Does not ask; without a terminal that is so anyway
+    /// Skip the confirmation, as without a terminal
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -53,7 +53,7 @@ impl Apply {
 
 #[derive(Args)]
 pub(crate) struct Rollback {
-    /// Which: see `leaseway config history`
+    /// Version number; see `leaseway config history`
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     version: u64,
     #[command(flatten)]

@@ -17,7 +17,7 @@ use crate::output::{Output, number, print, print_json, table};
 
 #[derive(Args)]
 pub(crate) struct CheckFile {
-    /// The file: YAML, as Doorman has it
+    /// Configuration file (YAML, Doorman-compatible)
     #[arg(value_parser = super::file_path)]
     file: PathBuf,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crate::output::{Output, note, print_file, print_json, table, utc};
 
 #[derive(Args)]
 pub(crate) struct ShowVersion {
-    /// Which; without it the one in force
+    /// Version number [default: the one in force]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     version: Option<u64>,
     #[command(flatten)]

@@ -18,10 +18,10 @@ use crate::output::{Output, number, print, print_json, progress, table};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PlanFile {
-    /// The file: YAML, as Doorman has it
+    /// Configuration file (YAML, Doorman-compatible)
     #[arg(value_parser = super::file_path)]
     file: PathBuf,
-    /// Only this resource
+    /// Show only this resource
     #[arg(long, value_name = "RESOURCE")]
     resource: Option<String>,
     #[command(flatten)]
@@ -34,16 +34,16 @@ pub(crate) struct PlanFile {
 
 const EXAMPLES: &str = "\
 Examples:
-  leaseway config plan lower.yaml                         the sums of each resource, and who changes most
+  leaseway config plan lower.yaml                         show the largest changes
   leaseway config plan lower.yaml --resource mysql --holders 1000
   leaseway config plan lower.yaml --json | jq '.resources[] | select(.foreseen.over > 0) | .resource'";
 
 #[derive(Args, Clone, Copy)]
 pub(super) struct PlanRows {
-    /// Shows so many of the resources that would change: those of which the largest part would change hands
+    /// Maximum number of changed resources to show, those with the largest relative change first
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     rows: u32,
-    /// Shows so many clients of each of them: those whose due would change most
+    /// Maximum number of clients to show per resource, those with the largest change first
     #[arg(long, default_value_t = 5, value_name = "NUMBER")]
     pub(super) holders: u32,
 }

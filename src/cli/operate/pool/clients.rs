@@ -12,12 +12,12 @@ use crate::output::{Output, number, print, print_json, table};
 
 #[derive(Args)]
 pub(crate) struct ListClients {
-    /// The pool
+    /// Resource id of the pool
     resource: String,
-    /// Which of them
+    /// Clients to list
     #[arg(long, value_enum, default_value = "known")]
     only: Only,
-    /// At most so many
+    /// Maximum number of clients
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
     #[command(flatten)]
@@ -28,13 +28,13 @@ pub(crate) struct ListClients {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Only {
-    /// All that have a lease, or wait for one
+    /// Clients with a lease or a pending request
     Known,
-    /// All that have capacity
+    /// Clients with capacity
     Connected,
-    /// All that have an assignment, connected or not
+    /// Clients with an assignment, connected or not
     Assigned,
-    /// Both
+    /// Clients with both capacity and an assignment
     PriorityConnected,
 }
 

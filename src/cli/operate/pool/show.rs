@@ -12,7 +12,7 @@ use crate::output::{Output, number, table_without_heading};
 
 #[derive(Args)]
 pub(crate) struct ShowPool {
-    /// The pool
+    /// Resource id of the pool
     resource: String,
     #[command(flatten)]
     output: Output,

@@ -19,18 +19,18 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 pub(crate) struct Watch {
-    /// The pool
+    /// Resource id of the pool
     resource: String,
-    /// Nothing about free clients
+    /// Omit events of free clients
     #[arg(long)]
     priority_only: bool,
-    /// Only when priority clients have more than the total, and when they have not any more
+    /// Print only when the priority clients exceed the total, and when they no longer do
     #[arg(long)]
     underrun_only: bool,
-    /// Only these
+    /// Kinds of events to print
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND,…")]
     only: Vec<Kind>,
-    /// Ends after so many events
+    /// Exit after this number of events
     #[arg(long, value_name = "N")]
     events: Option<u64>,
     #[command(flatten)]
@@ -41,21 +41,21 @@ pub(crate) struct Watch {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
-    /// A client has capacity and had none
+    /// A client got its first capacity
     Connected,
-    /// A client has none any more
+    /// A client lost all its capacity
     Disconnected,
-    /// A client's capacity has changed, or it has cost so much more
+    /// A client's capacity changed, or its cost rose by the reporting step
     Update,
-    /// The total has moved
+    /// The total changed
     Total,
-    /// Priority clients have more than the total
+    /// Priority clients exceed the total
     Underrun,
-    /// They have not any more
+    /// Priority clients fit into the total again
     Relieved,
-    /// A client without an assignment has more than a free one may have
+    /// A client lost its assignment and exceeds the capacity of a free client
     Downgraded,
-    /// A client has cost as much as `leaseway pool alarm` said
+    /// A client's cost reached the mark of `leaseway pool alarm`
     Alarm,
 }
 

@@ -20,7 +20,7 @@ pub(super) const EXPIRY_WARNING: Duration = Duration::from_secs(30 * 86_400);
 
 #[derive(Args)]
 pub(crate) struct ShowCertificates {
-    /// Files in PEM form, or directories with .pem files
+    /// PEM files, or directories with .pem files
     #[arg(value_name = "FILE", default_value = "certs")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
