@@ -53,12 +53,12 @@ fn a_server_that_cannot_be_reached_is_named_with_what_to_do() {
 }
 
 #[test]
-fn the_readme_shows_the_quickstart_as_it_is() {
+fn the_guide_shows_the_quickstart_as_it_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let guide = fs::read_to_string(root.join("docs/guide/rust.md")).unwrap();
     let example = fs::read_to_string(root.join("src/client/examples/quickstart.rs")).unwrap();
     let (_, code) = example.split_once("use leaseway_client").unwrap();
-    assert!(readme.contains(&format!("```rust\nuse leaseway_client{code}```")), "README.md shows another quickstart");
+    assert!(guide.contains(&format!("```rust\nuse leaseway_client{code}```")), "the guide shows another quickstart");
 }
 
 const TWO_MISTAKES: &str = "resources:
