@@ -30,7 +30,9 @@ pub(crate) fn files_below(folder: &Path, extensions: &[&str]) -> Vec<(PathBuf, S
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
             if path.is_dir() {
-                if !name.starts_with('.') && !["target", "generated", "book", "leaseway-data"].contains(&name) {
+                if !name.starts_with('.')
+                    && !["target", "generated", "book", "leaseway-data", "node_modules"].contains(&name)
+                {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|extension| extensions.contains(&extension.to_str().unwrap())) {
