@@ -45,7 +45,7 @@ pub(super) enum JwtError {
     /// It has no keys of a supported kind.
     #[error("there is no key in it that signatures can be checked by: RSA, EC (P-256, P-384) or Ed25519")]
     NoKeys,
-    #[error("it is no JWT that this server understands: {0}")]
+    #[error("unsupported or malformed JWT: {0}")]
     Malformed(String),
     #[error("no key of this server's --jwks is for {algorithm}{}", with_id(.key.as_deref()))]
     NoKey { algorithm: String, key: Option<String> },

@@ -47,7 +47,7 @@ fn every_view_is_whole_without_a_script_and_has_nothing_inline() {
             assert!(response.header("cache-control").unwrap().contains("immutable"));
         }
     }
-    assert!(server.page("/").contains("It is fine."));
+    assert!(server.page("/").contains("Healthy"));
     assert!(server.page("/resource?resource=mysql").contains(">bob<"));
     assert!(server.page("/why?resource=mysql&holder=bob").contains("bob wants 1000, is due 60"));
     assert!(server.page("/changes").contains("version 1 in force") || server.page("/changes").contains("Nothing has"));

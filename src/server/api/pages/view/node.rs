@@ -176,7 +176,7 @@ pub(crate) fn verdict(view: &NodeView) -> (Severity, &'static str) {
     let text = match worst {
         Severity::Bad => "Not fine: clients may not get what they should.",
         Severity::Warn => "It works; something should be looked at.",
-        Severity::Ok if view.is_master => "It is fine.",
+        Severity::Ok if view.is_master => "Healthy",
         Severity::Ok => "It is fine, as far as this peer knows.",
     };
     (worst, text)
