@@ -177,7 +177,7 @@ pub(crate) fn verdict(view: &NodeView) -> (Severity, &'static str) {
         Severity::Bad => "Not fine: clients may not get what they should.",
         Severity::Warn => "It works; something should be looked at.",
         Severity::Ok if view.is_master => "Healthy",
-        Severity::Ok => "It is fine, as far as this peer knows.",
+        Severity::Ok => "Healthy, as far as this peer knows",
     };
     (worst, text)
 }
