@@ -3,7 +3,8 @@
 //!
 //! The copies are taken a page at a time, so that a resource with many holders stays responsive; the rest does not need
 //! the resource. What the records do not contain is not foreseen: wants that were rounded to whole units, a priority
-//! beyond the current `max_priority`, and what a pool admits.
+//! beyond the current `max_priority`, and what a pool admits. A child node under `priority: weighted` reports weights as
+//! numbers of clients, so the forecast of another mode counts its clients by their weights.
 
 use std::sync::Arc;
 

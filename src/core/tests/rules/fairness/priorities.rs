@@ -41,6 +41,13 @@ fn weighted_priority_is_a_number_of_clients() {
 }
 
 #[test]
+fn max_priority_caps_weights() {
+    let mut server = Server::new(Settings { max_priority: Some(3), ..weighted(AlgorithmKind::FairShare, 80.0) });
+    let asks = [with("boaster", 80.0, 100), with("plain", 80.0, 0)];
+    assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [60.0, 20.0]);
+}
+
+#[test]
 fn priority_mode_can_change_at_any_time() {
     let mut server = Server::new(fair(100.0));
     server.deliver(with("low", 100.0, 1));
@@ -101,6 +108,17 @@ fn ignored_priorities_are_reported_to_the_parent() {
         server.release(HolderKind::Client, "a", None);
         assert_eq!(told(&mut server), [(0, 1, 5.0), (7, 1, 20.0)], "{kind:?}");
     }
+}
+
+/// The parent must not apply the weights again.
+#[test]
+fn weights_are_reported_to_the_parent_as_numbers_of_clients() {
+    let mut server = below(AlgorithmKind::FairShare);
+    server.change(|settings| settings.priority = Priority::Weighted);
+    server.supply(1e6, Millis(600_000));
+    claiming(&mut server, "a", 10.0, 0);
+    claiming(&mut server, "b", 30.0, 3);
+    assert_eq!(told(&mut server), [(1, 4, 40.0)]);
 }
 
 /// Bands with different terms at the parent cannot be divided by the terms of one of them.
