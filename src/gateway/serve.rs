@@ -191,7 +191,7 @@ const COUNTERS: [(&str, &str); 6] = [
     ("leaseway_gateway_resources_opened_total", "Resources that were opened because a request named them."),
     (
         "leaseway_gateway_resources_given_back_total",
-        "Resources that were given back because no request named them any more.",
+        "Resources that were released because no request used them.",
     ),
     ("leaseway_gateway_resources_refused_total", "Resources that were not opened because there are too many."),
 ];

@@ -110,7 +110,7 @@ impl Fields {
         match serde_json::from_slice(body) {
             Ok(Members(members)) => Fields::check(table, members),
             Err(error) => {
-                let why = format!("the body is no JSON object: {error}");
+                let why = format!("the body is not a JSON object: {error}");
                 Err(Problem::new(ProblemKind::Malformed, escaped(&why)))
             }
         }
@@ -268,9 +268,9 @@ mod tests {
             (r#"{"client": "a", "wants": 1, "wait": 61}"#, "a number of seconds from 0 to 60"),
             (r#"{"client": "a", "wants": 1, "token": "x"}"#, "`token` is "),
             ("[]", "expected an object"),
-            ("{", "is no JSON object"),
-            ("{} {}", "is no JSON object"),
-            ("\u{1f600}", "is no JSON object"),
+            ("{", "is not a JSON object"),
+            ("{} {}", "is not a JSON object"),
+            ("\u{1f600}", "is not a JSON object"),
         ] {
             let problem = read(body).map(|_| ()).expect_err(body);
             assert!(problem.contains(says), "{body}: {problem}");

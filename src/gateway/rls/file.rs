@@ -73,7 +73,7 @@ pub enum RulesError {
         #[source]
         error: io::Error,
     },
-    #[error("{} has no .yaml file: there would be no limits at all", .0.display())]
+    #[error("{} contains no .yaml file, so no limits", .0.display())]
     NoFile(PathBuf),
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<ConfigError>),

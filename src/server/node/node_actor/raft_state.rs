@@ -84,7 +84,7 @@ impl NodeActor {
         if initial.is_file && !config.is_same_as(&initial.loaded) {
             let (file, version, source) = (&initial.source, config.version, &config.source);
             tracing::warn!(
-                "{file} differs from what is in force, version {version} from {source}, which the peers keep: \
+                "{file} differs from version {version} from {source}, which is in force: \
                  `leaseway config diff {file}` shows how, `leaseway config apply {file}` changes that"
             );
         }

@@ -157,7 +157,7 @@ impl NodeActor {
         let has_parent = self.notices.is_some();
         if !has_parent && config.repository.find(&id).is_none() {
             metrics::resource_unmatched();
-            tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
+            tracing::warn!(resource = %id, "no template matches: every request is granted");
         }
         let (inherited, promises) = self.inherit(&id, given_until, master_lease.as_ref());
         let options = ResourceOptions {
