@@ -120,9 +120,7 @@ pub(crate) enum CliError {
     Warned,
     #[error("unhealthy: clients may get less capacity than they should")]
     NotWell,
-    #[error(
-        "input or output is not a terminal; in scripts use `leaseway check -o json`, `leaseway status -o json`"
-    )]
+    #[error("input or output is not a terminal; in scripts use `leaseway check -o json`, `leaseway status -o json`")]
     NoTerminal,
     /// The user answered no.
     #[error("nothing has changed")]
@@ -135,9 +133,7 @@ pub(crate) enum CliError {
     NoMaster { address: String },
     #[error("followed {count} redirects and found no master; the last said it is {last}")]
     TooManyRedirects { count: usize, last: String },
-    #[error(
-        "the server gave no lease for `{resource}`: {client} asked a moment ago and keeps its current lease"
-    )]
+    #[error("the server gave no lease for `{resource}`: {client} asked a moment ago and keeps its current lease")]
     TooSoon { resource: String, client: String },
     #[error("there is no resource `{0}` on this server; the first request for it creates it")]
     NoSuchResource(String),

@@ -190,7 +190,8 @@ pub(super) fn settle(
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
     let unknown = || {
-        let why = "no such reservation at this gateway: it was settled, it has expired, or it was made at another gateway";
+        let why =
+            "no such reservation at this gateway: it was settled, it has expired, or it was made at another gateway";
         Problem::new(ProblemKind::NoSuchReservation, why)
     };
     let name = Some(name).filter(|name| name.len() == 32).and_then(|name| Name::from_str_radix(name, 16).ok());

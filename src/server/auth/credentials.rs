@@ -48,9 +48,7 @@ pub(super) enum CredentialError {
     )]
     Unknown,
     /// A JWT that was not verified.
-    #[error(
-        "too many failed logins from this address; try again in a second"
-    )]
+    #[error("too many failed logins from this address; try again in a second")]
     TooMany,
     /// An invalid JWT.
     #[error("the token is not accepted: {0}")]

@@ -88,9 +88,7 @@ fn listen_hint(error: &std::io::Error, flag: &str) -> String {
 /// Why a node cannot have this parent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParentError {
-    #[error(
-        "--parent with --peers needs --node NAME, the name of this node at its parent, the same for all its peers"
-    )]
+    #[error("--parent with --peers needs --node NAME, the name of this node at its parent, the same for all its peers")]
     NoName,
     #[error("--parent names {address}, which is this server: a node cannot be its own parent")]
     Itself { address: String },

@@ -383,7 +383,9 @@ impl Node for AdminService {
             let _alone = alone;
             service.apply_and_record(&admitted, request).await
         });
-        let applied = applying.await.map_err(|error| Status::internal(format!("applying the configuration was interrupted: {error}")))?;
+        let applied = applying
+            .await
+            .map_err(|error| Status::internal(format!("applying the configuration was interrupted: {error}")))?;
         applied.map(Response::new)
     }
 
@@ -401,9 +403,9 @@ impl Node for AdminService {
         }
         let found = found.ok_or_else(|| match version {
             0 => Status::not_found("no configuration yet: the first master applies it"),
-            _ => Status::not_found(format!(
-                "no version {version}: `leaseway config history` lists the stored versions"
-            )),
+            _ => {
+                Status::not_found(format!("no version {version}: `leaseway config history` lists the stored versions"))
+            }
         })?;
         Ok(Response::new(GetConfigResponse { header: Some(header(&found)), text: found.text.to_string() }))
     }

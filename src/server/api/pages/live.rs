@@ -54,9 +54,7 @@ pub(crate) struct LivePages {
 
 /// The maximum number of pages is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "too many live pages ({0}): close some, or raise --max-live-pages; this page is static, so reload it"
-)]
+#[error("too many live pages ({0}): close some, or raise --max-live-pages; this page is static, so reload it")]
 struct TooManyPages(usize);
 
 /// Counts an open page.

@@ -382,7 +382,9 @@ fn peers(node: &NodeObservation) -> Vec<Outcome> {
         _ => false,
     };
     let silent = node.servers.iter().filter(|server| server.answer.is_err() && !is_listed(server));
-    found.extend(silent.map(|server| warn(format!("{} does not answer", unanswered(server)), "check that it is running")));
+    found.extend(
+        silent.map(|server| warn(format!("{} does not answer", unanswered(server)), "check that it is running")),
+    );
     or_fine(found, well)
 }
 
@@ -410,7 +412,9 @@ fn peer_fault(
             format!("{name} does not answer here at {}, but the master has just heard from it", peer.grpc_address),
             "check again in some seconds; then see whether clients can reach that address (--advertise)",
         )),
-        Role::Learner => Some(warn(format!("{name} is catching up and has no vote yet"), "it votes once it has caught up")),
+        Role::Learner => {
+            Some(warn(format!("{name} is catching up and has no vote yet"), "it votes once it has caught up"))
+        }
         _ if by_master && peer.lag.is_some_and(|lag| lag > MAX_LAG) => Some(warn(
             format!("{name} lags behind: it lacks {} entries of the log", peer.lag.unwrap_or_default()),
             "it should catch up within seconds; if not, look at its disk and its link",
