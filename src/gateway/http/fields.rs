@@ -172,9 +172,9 @@ impl Fields {
 fn unknown(table: &[Field], name: &str) -> Problem {
     let names = table.iter().map(|field| field.name);
     let why = match nearest(name, names.clone()) {
-        Some(near) => format!("means nothing here (did you mean `{near}`?)"),
-        None if table.is_empty() => "means nothing here: no fields are expected".to_owned(),
-        None => format!("means nothing here; known: {}", names.collect::<Vec<_>>().join(", ")),
+        Some(near) => format!("is unknown here (did you mean `{near}`?)"),
+        None if table.is_empty() => "is unknown here: no fields are expected".to_owned(),
+        None => format!("is unknown here; known: {}", names.collect::<Vec<_>>().join(", ")),
     };
     Problem::of_field(ProblemKind::UnknownField, cut(name), &why)
 }

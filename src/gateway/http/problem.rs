@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn a_problem_names_its_field_escaped() {
-        let problem = Problem::of_field(ProblemKind::UnknownField, "a\u{1b}", "means nothing here");
+        let problem = Problem::of_field(ProblemKind::UnknownField, "a\u{1b}", "is unknown here");
         let json = problem.to_json();
-        assert_eq!(json["detail"], "`a\\u001b` means nothing here");
+        assert_eq!(json["detail"], "`a\\u001b` is unknown here");
         assert_eq!((json["field"].as_str(), json["reason"].as_str()), (Some("a\u{1b}"), Some("unknown_field")));
         assert_eq!((json["type"].as_str(), json["status"].as_u64()), (Some("about:blank"), Some(400)));
     }

@@ -66,7 +66,7 @@ impl NodeActor {
             // Applied by a newer server.
             Err(error) if self.shared.config().rejected.is_none() => {
                 let version = newest.version;
-                tracing::error!(version, "the configuration of the peers is not understood here:\n{error}");
+                tracing::error!(version, "the configuration of the peers cannot be read by this version:\n{error}");
                 self.reject(error.to_string());
             }
             Err(_) => {}

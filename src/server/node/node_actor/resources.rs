@@ -130,12 +130,12 @@ impl NodeActor {
     ) -> ResourceHandle {
         let (generation, now) = (before.generation(), self.shared.clock.at());
         if before.lost_commit() {
-            tracing::debug!(resource = %id, generation, "built anew: what it had promised was not stored");
+            tracing::debug!(resource = %id, generation, "rebuilt, because its promises were not stored");
             return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
         }
         metrics::resource_restarted();
         if self.keeps_promises().is_some() {
-            tracing::error!(resource = %id, generation, "resource failed; built anew from what it has promised");
+            tracing::error!(resource = %id, generation, "resource failed and was rebuilt from its promises");
             return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
