@@ -103,7 +103,7 @@ fn faults_of_peers_are_found() {
         list(node).peer[2].role = Role::Unreachable.into();
     });
     finds(Warn, "peers", "does not answer here at c:1", |node| node.servers[2].answer = Err("refused".into()));
-    finds(Warn, "peers", "c learns", |node| list(node).peer[2].role = Role::Learner.into());
+    finds(Warn, "peers", "c is catching up", |node| list(node).peer[2].role = Role::Learner.into());
     finds(Warn, "peers", "c lags behind: it lacks 1001 entries", |node| list(node).peer[2].lag = Some(1001));
     finds(Bad, "peers", "c is ineligible: removed by an operator", |node| {
         let why = "removed by an operator".into();
@@ -189,7 +189,7 @@ fn faults_of_hosts_are_found() {
     finds(Warn, "disks", "1 MiB are free where b", |node| health(node).free_bytes = Some(1 << 20));
     finds(Warn, "disks", "the disk of b is slow: it took 101 ms", |node| health(node).slowest_flush_ms = Some(101));
     assert_eq!(found(|node| health(node).slowest_flush_ms = Some(100)), []);
-    finds(Bad, "disks", "b stores nothing", |node| health(node).data_error = "EIO".into());
+    finds(Bad, "disks", "b can no longer store", |node| health(node).data_error = "EIO".into());
     let limit =
         |used, soft| LimitUse { what: "resources".into(), flag: "--max-resources".into(), used, most: 10, soft };
     let (used, shown) = (|used| limit(used, false), |used| limit(used, true));
