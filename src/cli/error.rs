@@ -26,7 +26,7 @@ pub(crate) enum CliError {
     #[error("cannot reach a server at {address}: {why}{}", sentence(". ", origin.as_ref()))]
     Unreachable { address: String, why: String, origin: Option<AddressSource> },
     #[error(
-        "no server could answer within {} s; what each said last:{tried}{}",
+        "no server answered within {} s. Last error of each:{tried}{}",
         number(spent.as_secs_f64().round()),
         sentence("\n", origin.as_ref())
     )]
@@ -66,13 +66,13 @@ pub(crate) enum CliError {
     TlsFiles(#[from] TlsError),
     #[error("no connection to {address}: {why}")]
     Tls { address: String, why: String },
-    #[error("the server at {address} wants to know who asks: {why}; --tls-cert and --tls-key, or --token-file, say it")]
+    #[error("the server at {address} requires an identity: {why}; pass --tls-cert and --tls-key, or --token-file")]
     Unknown { address: String, why: String },
-    #[error("the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there")]
+    #[error("the server at {address} is unavailable: {why}; `leaseway peers list` shows the peers")]
     NoMasterNow { address: String, why: String },
     /// The call may have been executed.
     #[error(
-        "the connection to {address} broke before the answer came: {why}; look whether it was done before you ask again"
+        "connection to {address} lost before the answer: {why}; the request may have taken effect, so check before you retry"
     )]
     CutOff { address: String, why: String },
     #[error("the server at {address} keeps no configuration: {why}")]
@@ -93,13 +93,13 @@ pub(crate) enum CliError {
     Ports(String),
     /// Nothing was started or deleted.
     #[error(
-        "{} was not made by `leaseway up`, so that it is left alone: choose another directory with --data", directory.display()
+        "{} was not made by `leaseway up`, and is not deleted: choose another directory with --data", directory.display()
     )]
     NotOurs { directory: PathBuf },
     #[error("cannot prepare {}: {error}", path.display())]
     Data { path: PathBuf, error: std::io::Error },
     /// Nothing was written.
-    #[error("{} is there already, and nothing was written; --force puts a new one in its place", path.display())]
+    #[error("{} already exists, and nothing was written; --force replaces it", path.display())]
     FileExists { path: PathBuf },
     /// Unexpected, because the input was validated before.
     #[error("the certificate cannot be made: {0}")]
@@ -108,26 +108,24 @@ pub(crate) enum CliError {
     Certificates(String),
     #[error("cannot start {label}: {error}")]
     Spawn { label: String, error: std::io::Error },
-    #[error("{label} did not start ({how}): it says above why. All others have been stopped")]
+    #[error("{label} did not start ({how}): see its log above. All other peers have been stopped")]
     PeerDidNotStart { label: String, how: String },
-    #[error("failed on their own: {0}")]
+    #[error("exited unexpectedly: {0}")]
     PeersFailed(String),
     /// The differences have been printed.
     #[error("there are differences")]
     Different,
     /// The checks have been printed.
-    #[error("it works; something should be looked at")]
+    #[error("working, with warnings")]
     Warned,
-    #[error("not well: clients may not get what they should")]
+    #[error("unhealthy: clients may get less capacity than they should")]
     NotWell,
-    #[error(
-        "this needs a terminal, and input or output is none; for programs: `leaseway check -o json`, `leaseway status -o json`"
-    )]
+    #[error("input or output is not a terminal; in scripts use `leaseway check -o json`, `leaseway status -o json`")]
     NoTerminal,
     /// The user answered no.
     #[error("nothing has changed")]
     Declined,
-    #[error("a cost is a number, not a part of something")]
+    #[error("a cost must be a number, not a percentage")]
     PartOfNothing,
     #[error("the server at {address} refused: {why} ({code:?})")]
     Refused { address: String, code: Code, why: String },
@@ -135,22 +133,20 @@ pub(crate) enum CliError {
     NoMaster { address: String },
     #[error("followed {count} redirects and found no master; the last said it is {last}")]
     TooManyRedirects { count: usize, last: String },
-    #[error(
-        "the server gave no lease for `{resource}`: {client} asked only just before, and still has what it got then"
-    )]
+    #[error("the server gave no lease for `{resource}`: {client} asked a moment ago and keeps its current lease")]
     TooSoon { resource: String, client: String },
     #[error("there is no resource `{0}` on this server; the first request for it creates it")]
     NoSuchResource(String),
     #[error(
-        "the server at {address} does not know `{client}` at `{resource}`: it has not asked, or its lease has ended; `leaseway status {resource}` shows those it knows, and --node says that it is a child node"
+        "the server at {address} does not know `{client}` at `{resource}`: it has not asked, or its lease has ended; `leaseway status {resource}` lists its holders; pass --node if the name is that of a child node"
     )]
     NoSuchHolder { client: String, resource: String, address: String },
     /// What the client did hold was released.
-    #[error("`{client}` has nothing of {resources}: it has not asked, or its lease has ended, or it has another id")]
+    #[error("`{client}` holds no lease on {resources}: it has not asked, its lease has ended, or its id is different")]
     NothingHeld { client: String, resources: String },
     #[error("{0}")]
     Client(String),
-    #[error("there is no lease yet: {why}. It goes on trying; `show` tells when there is one")]
+    #[error("there is no lease yet: {why}. The shell keeps trying; `show` lists the leases")]
     NotYet { why: String },
     /// The failures have been printed.
     #[error("some commands failed")]
@@ -237,7 +233,7 @@ impl CliError {
             CliError::NoMaster { .. } => "it is not the master and knows of none".to_owned(),
             CliError::NotMaster { master, .. } => format!("it says that {master} is the master"),
             CliError::NoMasterNow { why, .. } | CliError::Tls { why, .. } => why.clone(),
-            CliError::CutOff { why, .. } => format!("the connection broke before the answer came: {why}"),
+            CliError::CutOff { why, .. } => format!("connection lost before the answer: {why}"),
             CliError::Refused { why, code, .. } => format!("{why} ({code:?})"),
             other => other.to_string(),
         }

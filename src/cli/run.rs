@@ -9,7 +9,7 @@ pub(crate) mod up;
 pub(crate) mod value_parsers;
 
 #[cfg(all(feature = "planted", not(debug_assertions)))]
-compile_error!("the feature `planted` leaves rules of the protocol out: it is for builds with debug assertions only");
+compile_error!("the feature `planted` disables safety rules: build it with debug assertions only");
 
 /// Breaks the rule of the protocol that the variable PLANTED_FAULT names, for `leaseway-bench chaos --plant`.
 #[cfg(feature = "planted")]
@@ -17,7 +17,7 @@ fn plant_fault() -> crate::Outcome {
     use leaseway_core::planted::{Fault, plant_everywhere};
 
     let Some(name) = std::env::var("PLANTED_FAULT").ok().filter(|name| !name.is_empty()) else { return Ok(()) };
-    let unknown = || crate::error::CliError::Flags(format!("PLANTED_FAULT={name} is no planted fault"));
+    let unknown = || crate::error::CliError::Flags(format!("PLANTED_FAULT={name}: unknown fault"));
     let fault = Fault::named(&name).ok_or_else(unknown)?;
     tracing::warn!(fault = fault.name(), "a rule is left out of this server: never use it");
     plant_everywhere(fault);

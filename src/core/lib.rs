@@ -1,21 +1,35 @@
-//! What is fair and what is safe.
+//! The core: how capacity is divided fairly, and how much may safely be granted.
 //!
 //! # The problem
-//! Many clients want part of something limited. Each gets a *lease*: an amount, an end, and when to ask again. The
-//! leases that clients may believe in at any moment must never add up to more than there is, and what each client ends
-//! up with must be fair.
+//! Many clients share a limited capacity. Each gets a *lease*: an amount, an expiry, and a refresh interval. The sum of
+//! the leases that clients may be using must never exceed the capacity, and each client should end up with its fair
+//! share.
 //!
-//! # The one idea
-//! [`Division`](allocation) says what is fair: a pure function of capacity and claims that knows nothing about leases.
-//! Settlement says what is safe: it moves each holder towards its due no faster than capacity really comes free. A
-//! [`Resource`](resource::Resource) runs both in *rounds*: it absorbs every request that is waiting, divides and settles once, and answers
-//! all of them.
+//! # Two questions, answered separately
+//! [Division](allocation) computes the fair share of each holder: a pure function of capacity and claims, which knows
+//! nothing about leases. [Settlement](allocation::settlement) moves each holder towards its share, only as fast as other
+//! leases shrink or expire. A [`Resource`](resource::Resource) runs both in *rounds*: it takes all waiting requests,
+//! divides and settles once, and answers them.
 //!
-//! # What is deliberately absent
-//! Clocks, I/O, tasks, randomness, logging. Time is an argument ([`Now`](types::time::Now)); events are counted ([`Counters`](resource::Counters)) and
-//! published by the caller. The same inputs give the same outputs, bit for bit, on any machine.
+//! # Modules
 //!
-//! The promises are predicates in [`resource::invariant`]; tests check them after every step.
+//! | module | |
+//! |---|---|
+//! | [`types`] | amounts, times, tokens, claims |
+//! | [`policy`] | settings, templates, overrides, access rules |
+//! | [`allocation`] | fair shares |
+//! | [`lease`] | leases that may be in use, and what a new master inherits; the rules are in src/core/lease-protocol.md |
+//! | [`pool`] | PRIORITY_POOL: assignments, balances, costs |
+//! | [`resource`] | one resource: allocation and leases combined |
+//! | [`engine`] | a resource with its commits and its parent, as server and simulator run it |
+//! | [`planted`] | faults that tests plant |
+//!
+//! # Purity
+//! The core has no clocks, I/O, tasks, randomness or logging. Time is an argument ([`Now`](types::time::Now)). Events
+//! are counted ([`Counters`](resource::Counters)) and published by the caller. The same inputs give the same outputs,
+//! bit for bit, on any machine.
+//!
+//! The invariants are predicates in [`resource::invariant`]. Tests check them after every step.
 
 pub mod allocation;
 pub mod engine;

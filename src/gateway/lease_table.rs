@@ -80,14 +80,13 @@ pub struct LeaseTable {
 /// Why a resource was not opened.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NotOpened {
-    #[error("this gateway has as many resources open as it may ({0}); it can be started with a larger --max-resources")]
+    #[error("too many open resources at this gateway (limit {0}): raise its --max-resources")]
     TooMany(usize),
     #[error(
-        "your address has as many resources open at this gateway as it may while others could need the rest of {0}; it \
-         can be started with a larger --max-resources or --address-share"
+        "too many open resources at this gateway for your address (its share of {0}): raise its --max-resources or --address-share"
     )]
     OfCaller(usize),
-    #[error("this Envoy has as many buckets as it may ({0}): --max-buckets")]
+    #[error("too many buckets for this Envoy (limit {0}): raise --max-buckets")]
     OfEnvoy(usize),
     /// The id is invalid, or the gateway is closing.
     #[error(transparent)]
@@ -197,7 +196,7 @@ impl LeaseTable {
     pub async fn close(&self) {
         self.table.clear();
         if timeout(CLOSE_TIMEOUT, self.client.close()).await.is_err() {
-            tracing::warn!("leases could not be given back; they end by themselves");
+            tracing::warn!("cannot release all leases; the others end by themselves");
         }
     }
 

@@ -189,10 +189,7 @@ const COUNTERS: [(&str, &str); 6] = [
     ("leaseway_rlqs_buckets_refused_total", "Reports of buckets that get no quota: of too many, or not permitted."),
     ("leaseway_rls_unknown_domains_total", "Requests of a domain that no file has; they pass."),
     ("leaseway_gateway_resources_opened_total", "Resources that were opened because a request named them."),
-    (
-        "leaseway_gateway_resources_given_back_total",
-        "Resources that were given back because no request named them any more.",
-    ),
+    ("leaseway_gateway_resources_given_back_total", "Resources that were released because no request used them."),
     ("leaseway_gateway_resources_refused_total", "Resources that were not opened because there are too many."),
 ];
 

@@ -146,7 +146,7 @@ impl Authorizer {
             return Ok(());
         }
         Err(format!(
-            "{source}:1:1: no `access`: this server listens beyond loopback, and without it nothing is allowed"
+            "{source}:1:1: missing `access`: this server listens beyond loopback and denies everything without a policy"
         ))
     }
 

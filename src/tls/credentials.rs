@@ -168,7 +168,7 @@ impl Credentials {
                 Reload::Done
             }
             Err(error) => {
-                tracing::error!("new certificates are not used, those before stay in use: {error}");
+                tracing::error!("new certificates rejected, the previous ones stay in use: {error}");
                 Reload::Failed(error)
             }
         }
@@ -206,7 +206,7 @@ impl<C> Derived<C> {
         if !Arc::ptr_eq(&derived.0, &newest) {
             match configure(&newest) {
                 Ok(config) => derived.1 = Arc::new(config),
-                Err(error) => tracing::error!("new certificates are not used, those before stay in use: {error}"),
+                Err(error) => tracing::error!("new certificates rejected, the previous ones stay in use: {error}"),
             }
             derived.0 = newest;
         }

@@ -41,7 +41,7 @@ pub enum TlsError {
     NotYetValid { file: PathBuf, from: String },
     #[error("the system has no CA certificates ({0}): name the file with the CA of the server with --tls-ca")]
     NoSystemRoots(String),
-    #[error("`{0}` is no name that a certificate could be for: expected a host's name or an IP address")]
+    #[error("`{0}` is not a valid server name: expected a host name or an IP address")]
     ServerName(String),
     #[error("{0}")]
     Handshake(String),
@@ -63,8 +63,8 @@ pub(crate) fn explain_to_client(host: &str, error: &io::Error) -> String {
     let Some(tls) = tls_error(error) else {
         return match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => format!(
-                "{host} has hung up during the TLS handshake, as a server does that does not speak TLS: leave TLS away \
-                 (http://), or name its port that speaks it"
+                "{host} closed the connection during the TLS handshake, probably because it does not speak TLS: use \
+                 http:// without TLS, or another port"
             ),
             _ => format!("the TLS handshake with {host} broke off: {error}"),
         };
@@ -72,7 +72,7 @@ pub(crate) fn explain_to_client(host: &str, error: &io::Error) -> String {
     match tls {
         Error::InvalidCertificate(why) => of_server(host, why),
         Error::InvalidMessage(_) => {
-            format!("{host} does not speak TLS on this port: leave TLS away (http://), or name the port that speaks it")
+            format!("{host} does not speak TLS on this port: use http:// without TLS, or another port")
         }
         Error::AlertReceived(alert) => alerted_by_server(host, *alert),
         Error::PeerIncompatible(why) => incompatible(host, why),

@@ -89,11 +89,11 @@ enum ShellError {
     Syntax(#[from] SyntaxError),
     #[error(transparent)]
     Session(#[from] CliError),
-    #[error("{client} has asked for no `{resource}` in this shell; `show` lists what has been asked for")]
+    #[error("{client} has not asked for `{resource}` in this shell; `show` lists all requests")]
     NothingToRelease { client: String, resource: String },
-    #[error("interrupted; it may have been done all the same")]
+    #[error("interrupted; the command may have taken effect")]
     Interrupted,
-    #[error("interrupted; what was not given back is free again when its lease ends")]
+    #[error("interrupted; leases that were not released end by themselves")]
     ClosedEarly,
     #[error("{0}")]
     Lines(String),

@@ -32,7 +32,7 @@ impl Wanted {
         match self {
             Wanted::Clients | Wanted::Status => "clients use --listen, 5100 by default",
             Wanted::Admin => {
-                "operators use --admin, 5160 by default; a server without --data has one only if it is told so"
+                "operators use --admin, 5160 by default; a server without --data needs --admin to have one"
             }
         }
     }

@@ -125,7 +125,7 @@ impl Bundle {
         archive.add_json(format!("{folder}/status.json"), &what, &status::as_json(status));
         let http = status.health.as_ref().map_or("", |health| &health.http_address);
         if http.is_empty() {
-            return archive.note(&folder, "only those that may read all resources are told where its pages are");
+            return archive.note(&folder, "its HTTP address is visible only to callers that may read all resources");
         }
         for (name, path, what) in [
             ("metrics.txt", "/metrics", "its metrics"),

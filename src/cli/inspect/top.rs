@@ -72,7 +72,9 @@ fn show(terminal: &mut DefaultTerminal, source: &Source) -> Outcome {
         match source.next_update() {
             Ok(Update::Stop) => return Ok(()),
             Err(mpsc::TryRecvError::Disconnected) => {
-                return Err(CliError::Runtime(io::Error::other("the thread that asks the cluster has failed")));
+                return Err(CliError::Runtime(io::Error::other(
+                    "the polling thread has failed; start `leaseway top` again",
+                )));
             }
             Ok(Update::Observation(seen)) => view.learn(*seen),
             Err(mpsc::TryRecvError::Empty) => {}

@@ -70,7 +70,7 @@ impl Capacity {
             return print_json(json!({ "overrides": answer.r#override.iter().map(as_json).collect::<Vec<_>>() }));
         }
         if answer.r#override.is_empty() {
-            return print("nothing is set: every resource has what its template says");
+            return print("no overrides: every resource has the capacity of its template");
         }
         let heading = ["RESOURCE", "CAPACITY", "FOR ANOTHER", "UNTIL", "BY", "WHY"];
         print(table(&heading, answer.r#override.iter().map(row)))

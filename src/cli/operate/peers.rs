@@ -140,7 +140,7 @@ impl Add {
         if let Some(other) = peers.peer.iter().find(|peer| peer.name != *name && peer.peer_address == *address) {
             let (host, offset) = (host(address), free_offset(name, host(address), &peers));
             return Err(CliError::Flags(format!(
-                "{address} is the address of peer `{}`: name another port, such as {host}:{}",
+                "{address} is already the address of peer `{}`: use another port, such as {host}:{}",
                 escaped(&other.name),
                 PEER_PORT + offset
             )));

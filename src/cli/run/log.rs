@@ -37,7 +37,7 @@ fn check(directive: &str) -> Result<(), String> {
         nearest(word, among.iter().copied()).map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
     };
     if !LEVELS.contains(&level.as_str()) {
-        return Err(format!("`{level}` is no level{}; {EXPECTED}", did_you_mean(&level, &LEVELS)));
+        return Err(format!("unknown log level `{level}`{}; {EXPECTED}", did_you_mean(&level, &LEVELS)));
     }
     let of = target.split("::").next().unwrap_or_default();
     if of.starts_with("lease") && !TARGETS.contains(&of) {
@@ -85,11 +85,11 @@ mod tests {
             assert!(filter(text).is_ok(), "{text}");
         }
         for (text, says) in [
-            ("wat", "`wat` is no level"),
+            ("wat", "unknown log level `wat`"),
             ("inof", "did you mean `info`?"),
-            ("info,openraft=verbose", "`verbose` is no level"),
-            ("bogus=wat=1", "`1` is no level"),
-            ("", "`` is no level"),
+            ("info,openraft=verbose", "unknown log level `verbose`"),
+            ("bogus=wat=1", "unknown log level `1`"),
+            ("", "unknown log level ``"),
             ("leaseway_sever=debug", "did you mean `leaseway_server`?"),
         ] {
             let error = filter(text).expect_err(text);

@@ -65,7 +65,7 @@ pub(crate) fn clock_offset_ms(text: &str) -> Result<i64, String> {
 pub(crate) fn reachable(text: &str) -> Result<String, String> {
     let address = endpoint::parse_with(text, 0).map_err(|error| error.why)?;
     if address.ends_with(":0") {
-        return Err("there is no port: write HOST:PORT as others reach it, like 10.0.0.1:5100".to_owned());
+        return Err("the port is missing: write HOST:PORT as others reach it, like 10.0.0.1:5100".to_owned());
     }
     if address.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified()) {
         return Err("that is every address of this machine: name one that others reach, like 10.0.0.1:5100".to_owned());

@@ -110,7 +110,7 @@ impl Fields {
         match serde_json::from_slice(body) {
             Ok(Members(members)) => Fields::check(table, members),
             Err(error) => {
-                let why = format!("the body is no JSON object: {error}");
+                let why = format!("the body is not a JSON object: {error}");
                 Err(Problem::new(ProblemKind::Malformed, escaped(&why)))
             }
         }
@@ -172,9 +172,9 @@ impl Fields {
 fn unknown(table: &[Field], name: &str) -> Problem {
     let names = table.iter().map(|field| field.name);
     let why = match nearest(name, names.clone()) {
-        Some(near) => format!("means nothing here (did you mean `{near}`?)"),
-        None if table.is_empty() => "means nothing here: no fields are expected".to_owned(),
-        None => format!("means nothing here; known: {}", names.collect::<Vec<_>>().join(", ")),
+        Some(near) => format!("is unknown here (did you mean `{near}`?)"),
+        None if table.is_empty() => "is unknown here: no fields are expected".to_owned(),
+        None => format!("is unknown here; known: {}", names.collect::<Vec<_>>().join(", ")),
     };
     Problem::of_field(ProblemKind::UnknownField, cut(name), &why)
 }
@@ -268,9 +268,9 @@ mod tests {
             (r#"{"client": "a", "wants": 1, "wait": 61}"#, "a number of seconds from 0 to 60"),
             (r#"{"client": "a", "wants": 1, "token": "x"}"#, "`token` is "),
             ("[]", "expected an object"),
-            ("{", "is no JSON object"),
-            ("{} {}", "is no JSON object"),
-            ("\u{1f600}", "is no JSON object"),
+            ("{", "is not a JSON object"),
+            ("{} {}", "is not a JSON object"),
+            ("\u{1f600}", "is not a JSON object"),
         ] {
             let problem = read(body).map(|_| ()).expect_err(body);
             assert!(problem.contains(says), "{body}: {problem}");

@@ -92,7 +92,7 @@ fn lease(client: &str, resource: &str, answer: &GetCapacityResponse) -> Result<V
 
 /// Servers of the original protocol give no reason for a missing resource. There is only this one.
 fn unsaid() -> Problem {
-    let why = "the client has asked for this resource only just before, and still has what it got then";
+    let why = "the client asked for this resource a moment ago and keeps its current lease";
     Problem::new(ProblemKind::TooSoon, why).retry_after(Duration::from_secs(1))
 }
 

@@ -93,7 +93,7 @@ const ACQUIRE: &[Field] = &[PERMITS, WAIT];
 const CHARGE: &[Field] = &[Field::required(
     "permits",
     FieldKind::Whole { least: 1, most: MAX_PERMITS },
-    "How many permits were used without being asked for.",
+    "Number of permits used without having been acquired.",
 )];
 const RESERVE: &[Field] = &[
     PERMITS,
@@ -101,32 +101,32 @@ const RESERVE: &[Field] = &[
     Field::optional(
         "expires_in",
         FieldKind::Seconds { least: 1.0, most: MAX_RESERVED },
-        "After so many seconds it ends by itself: the permits then count as used.",
+        "Seconds until it expires; the permits then count as used.",
     )
     .or(RESERVED),
 ];
 const SETTLE: &[Field] = &[Field::required(
     "used",
     FieldKind::Whole { least: 0, most: MAX_PERMITS },
-    "How many permits were really used; fewer are given back, more are charged.",
+    "Number of permits used. Unused permits are returned; an excess is charged.",
 )];
 
 const LEASE: &[Member] = &[
     member("client", MemberKind::Text, "The client."),
     member("resource", MemberKind::Text, "The resource."),
-    member("capacity", MemberKind::Number, "How much it may use until the lease ends."),
+    member("capacity", MemberKind::Number, "Capacity until the lease ends."),
     member("expires_in", MemberKind::Number, "Seconds until that, counted from when the request was sent."),
     member("expires_at", MemberKind::Whole, "The same by the cluster's clock, in seconds since 1970."),
     member("refresh_in", MemberKind::Number, "Seconds after which the lease should be kept."),
-    member("safe_capacity", MemberKind::NumberOrNull, "What to use once it has ended unkept; null: there is no limit."),
+    member("safe_capacity", MemberKind::NumberOrNull, "Capacity after the lease has expired; null: no limit."),
     member("priority", MemberKind::Whole, "The priority that the cluster counts the client at."),
     member("token", MemberKind::Text, "Names the lease, to keep it and to release it."),
 ];
 const TAKEN: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
     member("permits", MemberKind::Whole, "How many were taken."),
-    member("remaining", MemberKind::NumberOrNull, "How many could be had at once now; null: there is no limit."),
-    member("capacity", MemberKind::NumberOrNull, "Permits per second that this gateway has; null: there is no limit."),
+    member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
+    member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
 ];
 const CHARGED: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
@@ -138,8 +138,8 @@ const RESERVED_PERMITS: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
     member("permits", MemberKind::Whole, "How many are reserved."),
     member("expires_in", MemberKind::Number, "Seconds after which they count as used."),
-    member("remaining", MemberKind::NumberOrNull, "How many could be had at once now; null: there is no limit."),
-    member("capacity", MemberKind::NumberOrNull, "Permits per second that this gateway has; null: there is no limit."),
+    member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
+    member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
 ];
 const SETTLED: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
@@ -149,10 +149,10 @@ const SETTLED: &[Member] = &[
 ];
 const STANDING: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
-    member("capacity", MemberKind::NumberOrNull, "Permits per second that this gateway has; null: there is no limit."),
+    member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
     member("basis", MemberKind::Text, "Why: `lease`, `fallback` (the lease has ended) or `unknown` (there was none)."),
-    member("lease_expires_in", MemberKind::NumberOrNull, "Seconds until the lease ends; null: there is none."),
-    member("remaining", MemberKind::NumberOrNull, "How many permits could be had at once; null: there is no limit."),
+    member("lease_expires_in", MemberKind::NumberOrNull, "Seconds until the lease ends; null: no lease."),
+    member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
     member("debt", MemberKind::Number, "Permits that are paid back before any are let through."),
     member("reservations", MemberKind::Whole, "Reservations of it at this gateway that are not settled."),
 ];

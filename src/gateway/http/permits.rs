@@ -145,7 +145,7 @@ pub(super) async fn open(
         return Ok(entry);
     }
     let why = format!(
-        "there is no lease of `{}`, and without one nothing passes (--without-lease): no master has answered this gateway",
+        "no lease of `{}`, because no master has answered this gateway; requests without a lease are denied (--without-lease)",
         escaped(resource)
     );
     Err(Problem::new(ProblemKind::NoLease, why).retry_after(WHILE_UNKNOWN))

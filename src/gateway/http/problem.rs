@@ -46,19 +46,19 @@ impl ProblemKind {
     fn describe(self) -> (u16, &'static str, &'static str) {
         match self {
             ProblemKind::Malformed => (400, "malformed", "The request cannot be read"),
-            ProblemKind::UnknownField => (400, "unknown_field", "The request has a field that means nothing here"),
+            ProblemKind::UnknownField => (400, "unknown_field", "Unknown field in the request"),
             ProblemKind::MissingField => (400, "missing_field", "A field is missing"),
-            ProblemKind::BadValue => (400, "bad_value", "A field has a value that makes no sense"),
+            ProblemKind::BadValue => (400, "bad_value", "Invalid value of a field"),
             ProblemKind::Unauthenticated => (401, "unauthenticated", "The caller is not known"),
             ProblemKind::Denied => (403, "denied", "The access policy does not allow it"),
             ProblemKind::ForeignPage => (403, "foreign_page", "Pages in a browser are not served"),
             ProblemKind::NotFound => (404, "not_found", "There is nothing here"),
             ProblemKind::NoSuchReservation => (404, "no_such_reservation", "There is no such reservation"),
             ProblemKind::NoSuchMethod => (405, "no_such_method", "This method is not served here"),
-            ProblemKind::Slow => (408, "slow", "The request took too long to come"),
+            ProblemKind::Slow => (408, "slow", "The request took too long to arrive"),
             ProblemKind::TooLarge => (413, "too_large", "The request is too large"),
-            ProblemKind::NotJson => (415, "not_json", "The body is not said to be JSON"),
-            ProblemKind::OverLimit => (429, "over_limit", "More than may pass now"),
+            ProblemKind::NotJson => (415, "not_json", "The Content-Type is not JSON"),
+            ProblemKind::OverLimit => (429, "over_limit", "Over the limit"),
             ProblemKind::TooSoon => (429, "too_soon", "Asked again too soon"),
             ProblemKind::BadCluster => (502, "bad_cluster", "The cluster refuses this gateway"),
             ProblemKind::NoLease => (503, "no_lease", "There is no lease"),
@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn a_problem_names_its_field_escaped() {
-        let problem = Problem::of_field(ProblemKind::UnknownField, "a\u{1b}", "means nothing here");
+        let problem = Problem::of_field(ProblemKind::UnknownField, "a\u{1b}", "is unknown here");
         let json = problem.to_json();
-        assert_eq!(json["detail"], "`a\\u001b` means nothing here");
+        assert_eq!(json["detail"], "`a\\u001b` is unknown here");
         assert_eq!((json["field"].as_str(), json["reason"].as_str()), (Some("a\u{1b}"), Some("unknown_field")));
         assert_eq!((json["type"].as_str(), json["status"].as_u64()), (Some("about:blank"), Some(400)));
     }

@@ -114,8 +114,7 @@ impl<P> Reservations<P> {
             return Ok(());
         }
         let why = format!(
-            "as many reservations wait to be settled as may (--max-reservations {}, of which one address has no more \
-             than its share)",
+            "too many unsettled reservations (--max-reservations {}, shared among addresses): settle some first",
             self.most
         );
         Err(Problem::new(ProblemKind::NoRoom, why).in_word("too_many_reservations").retry_after(Duration::from_secs(1)))
@@ -191,8 +190,8 @@ pub(super) fn settle(
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
     let unknown = || {
-        let why = "there is no such reservation at this gateway: it is settled already, its time is over, or it was made \
-                   at another";
+        let why =
+            "no such reservation at this gateway: it was settled, it has expired, or it was made at another gateway";
         Problem::new(ProblemKind::NoSuchReservation, why)
     };
     let name = Some(name).filter(|name| name.len() == 32).and_then(|name| Name::from_str_radix(name, 16).ok());

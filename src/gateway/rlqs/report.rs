@@ -20,7 +20,7 @@ pub type Bucket = quotas::Bucket<BucketId>;
 pub enum BadReport {
     #[error("bucket_quota_usages[{at}] is neither a BucketQuotaUsage nor an entry of a map of them: {why}")]
     Garbled { at: usize, why: String },
-    #[error("bucket_quota_usages[{0}].bucket_id is empty: a bucket has at least one key")]
+    #[error("bucket_quota_usages[{0}].bucket_id is empty: set at least one key")]
     NoBucket(usize),
     #[error(
         "bucket_quota_usages[{at}].bucket_id has {entries} keys of {bytes} bytes: at most {MAX_ENTRIES} keys of \

@@ -249,7 +249,9 @@ impl Registry {
         }
         let most = registry.options.most_envoys;
         if present.envoys.len() >= most {
-            return Err(Status::resource_exhausted(format!("this gateway serves as many Envoys as it may: {most}")));
+            return Err(Status::resource_exhausted(format!(
+                "too many Envoys at this gateway (limit {most}): raise --max-envoys"
+            )));
         }
         let session = Registry::session(registry, name);
         let session = session.map_err(|error| Status::invalid_argument(error.to_string()))?;

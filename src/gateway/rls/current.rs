@@ -84,7 +84,7 @@ fn reload_once(paths: &[PathBuf], rules: &CurrentRules) {
         }
         Err(error) => {
             counter!("leaseway_rls_reloads_total", "outcome" => "rejected").increment(1);
-            tracing::error!("rules refused, those before stay in force:\n{error}");
+            tracing::error!("rules rejected, the previous ones stay in force:\n{error}");
         }
     }
 }

@@ -98,10 +98,10 @@ pub fn decide(
     may_wait: bool,
 ) -> Result<Decision, Status> {
     if request.domain.is_empty() {
-        return Err(Status::invalid_argument("`domain` is empty: it says which rules a request falls under"));
+        return Err(Status::invalid_argument("`domain` is empty: set the domain of a rule file"));
     }
     if request.descriptors.is_empty() {
-        return Err(Status::invalid_argument("`descriptors` is empty: there is nothing to decide by"));
+        return Err(Status::invalid_argument("`descriptors` is empty: send at least one"));
     }
     if request.descriptors.len() > MAX_DESCRIPTORS {
         let many = request.descriptors.len();

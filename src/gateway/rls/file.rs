@@ -73,7 +73,7 @@ pub enum RulesError {
         #[source]
         error: io::Error,
     },
-    #[error("{} has no .yaml file: there would be no limits at all", .0.display())]
+    #[error("{} contains no .yaml file, so no limits", .0.display())]
     NoFile(PathBuf),
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<ConfigError>),
@@ -130,7 +130,7 @@ pub struct Parsed {
 
 /// Parses a file. `file` is its name in messages.
 pub fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, ConfigError> {
-    let empty = format!("there are no rules; the least is {EXAMPLE}");
+    let empty = format!("no rules; a minimal file is {EXAMPLE}");
     let walk = |root: &Field<'_, '_>, found: &mut Findings| read_domain(file, root, found);
     let Document { content: (domain, at), warnings, .. } = yaml::read(file, bytes, "the file", &empty, walk)?;
     Ok(Parsed { domain, at, warnings })
@@ -154,7 +154,7 @@ fn fields<'n, 't>(field: &Field<'n, 't>, here: &[&str], found: &mut Findings) ->
     let fields = field.map(&KEYS, found)?;
     for key in KEYS.iter().filter(|key| !here.contains(key)) {
         if let Some(other) = fields.get(key) {
-            found.warn(other.key, format!("`{key}` means nothing here; known here: {}", here.join(", ")));
+            found.warn(other.key, format!("`{key}` has no effect here; known here: {}", here.join(", ")));
         }
     }
     Some(fields)
@@ -206,7 +206,7 @@ fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings)
         None => None,
     };
     if let (None, Some(field)) = (&rule, fields.get("shadow_mode").filter(|_| shadow)) {
-        found.warn(field.key, "`shadow_mode` means nothing without a `rate_limit`");
+        found.warn(field.key, "`shadow_mode` has no effect without a `rate_limit`");
     }
     let below = read_level(&fields, &format!("{path}."), found);
     Some(Placed { key, value, path, node: Node { rule: rule.map(Arc::new), below, shares_values } })
@@ -214,7 +214,7 @@ fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings)
 
 fn warn_of_flags(fields: &Fields<'_, '_>, shares_nothing: bool, found: &mut Findings) {
     if let Some(field) = fields.get("share_threshold").filter(|_| shares_nothing) {
-        found.warn(field.key, "`share_threshold` means nothing where the `value` has no `*`");
+        found.warn(field.key, "`share_threshold` has no effect where the `value` has no `*`");
     }
     for (key, why) in [
         ("quota_mode", "there is no other kind of answer to it: the limit is one like all others"),

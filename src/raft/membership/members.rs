@@ -59,7 +59,7 @@ pub enum ChangeError {
     Unknown { name: String, known: String },
     #[error("{name:?} is the master: transfer mastership first, then remove it from the new master")]
     IsMaster { name: String },
-    #[error("this is the only peer with a vote, so that no other can be master: `leaseway peers add` lets one in")]
+    #[error("this is the only peer with a vote, so no other can be master: add one with `leaseway peers add`")]
     Alone,
     #[error("{name:?} is the master already")]
     IsMasterAlready { name: String },

@@ -246,7 +246,7 @@ fn elsewhere(why: &NotMaster) -> Status {
 fn unsure(error: &ProposeError) -> Status {
     match error {
         ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
-        _ => Status::unavailable(format!("{error}; look at what is in force and try again")),
+        _ => Status::unavailable(format!("{error}; check what is in force, then try again")),
     }
 }
 

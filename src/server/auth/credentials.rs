@@ -40,19 +40,15 @@ pub(crate) struct Credentials {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CredentialError {
     /// Not a bearer token.
-    #[error("the authorization is not understood: `Bearer` and a token are expected")]
+    #[error("malformed authorization: expected `Bearer` and a token")]
     Scheme,
     /// An unknown token.
     #[error(
-        "the token is not known to this server: it is mistyped or was withdrawn, or its line is missing in the file \
-         that the server has with --tokens"
+        "unknown token: it is mistyped or was withdrawn, or its line is missing in the --tokens file of this server"
     )]
     Unknown,
     /// A JWT that was not verified.
-    #[error(
-        "the token was not looked at: too many from this address have proved nothing within this second; try again in \
-         the next"
-    )]
+    #[error("too many failed logins from this address; try again in a second")]
     TooMany,
     /// An invalid JWT.
     #[error("the token is not accepted: {0}")]

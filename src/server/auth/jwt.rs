@@ -40,14 +40,14 @@ pub struct JwtOptions {
 /// Why a JWT or a file of keys is not accepted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum JwtError {
-    #[error("no set of keys: {0}; expected {{\"keys\": […]}} as RFC 7517 has it")]
+    #[error("not a JSON Web Key Set: {0}; expected {{\"keys\": […]}} (RFC 7517)")]
     KeySet(String),
     /// It has no keys of a supported kind.
-    #[error("there is no key in it that signatures can be checked by: RSA, EC (P-256, P-384) or Ed25519")]
+    #[error("no usable key: expected RSA, EC (P-256, P-384) or Ed25519")]
     NoKeys,
     #[error("unsupported or malformed JWT: {0}")]
     Malformed(String),
-    #[error("no key of this server's --jwks is for {algorithm}{}", with_id(.key.as_deref()))]
+    #[error("no key in this server's --jwks fits {algorithm}{}", with_id(.key.as_deref()))]
     NoKey { algorithm: String, key: Option<String> },
     /// It was not signed by the issuer, or was changed.
     #[error("its signature is wrong")]
@@ -60,11 +60,11 @@ pub(super) enum JwtError {
     NotYet,
     #[error("it has no claim `{0}`")]
     Missing(String),
-    #[error("it is of another issuer than --jwt-issuer says")]
+    #[error("its issuer (`iss`) does not match --jwt-issuer")]
     Issuer,
-    #[error("it is for another audience than --jwt-audience says")]
+    #[error("its audience (`aud`) does not match --jwt-audience")]
     Audience,
-    #[error("its claim `{claim}` is no identity: {error}")]
+    #[error("its claim `{claim}` is not a valid identity: {error}")]
     Identity { claim: String, error: IdentityError },
 }
 
@@ -108,7 +108,7 @@ impl Jwts {
     pub(super) fn verify(&self, token: &[u8]) -> Result<(Identity, SystemTime), JwtError> {
         let header = decode_header(token).map_err(|error| malformed(&error))?;
         if header.crit.is_some() {
-            return Err(JwtError::Malformed("it has critical extensions, and none is known here".into()));
+            return Err(JwtError::Malformed("it has critical extensions (`crit`), which are not supported".into()));
         }
         let mut validation = self.validation.clone();
         validation.algorithms = vec![header.alg];
@@ -131,7 +131,7 @@ impl Jwts {
     /// Refuses what the library accepts: a list of issuers, which RFC 7519 does not allow, and any `exp`.
     fn check_form(claims: &Map<String, Value>) -> Result<(), JwtError> {
         if !claims.get("iss").is_some_and(Value::is_string) {
-            return Err(JwtError::Malformed("its claim `iss` is no text".into()));
+            return Err(JwtError::Malformed("its claim `iss` is not a string".into()));
         }
         let exp = claims.get("exp").and_then(Value::as_f64).unwrap_or(f64::INFINITY);
         if !(0.0..=LATEST_EXP).contains(&exp) {

@@ -125,7 +125,7 @@ pub enum CannotMake {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The system has no randomness.
-    #[error("the system gives no random bytes: {0}")]
+    #[error("cannot read random bytes from the system: {0}")]
     Chance(String),
 }
 

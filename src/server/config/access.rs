@@ -27,7 +27,7 @@ struct Placed {
 /// Reads all rules.
 pub fn read_access(field: &Field<'_, '_>, found: &mut Findings) -> Policy {
     if field.is_empty_list() {
-        found.error(field.at(), format!("`access` has no rules, so that nothing is allowed; for example: {EXAMPLE}"));
+        found.error(field.at(), format!("`access` has no rules, so nothing is allowed; for example: {EXAMPLE}"));
     }
     let list = field.list(MAX_RULES, &format!("a list of rules; for example: {EXAMPLE}"), found);
     let rules = list.iter().enumerate().filter_map(|(place, item)| read_rule(place, item, found));
@@ -75,7 +75,7 @@ fn read_who(item: &Field<'_, '_>, fields: &Fields<'_, '_>, found: &mut Findings)
     for pattern in &who {
         let text = pattern.text();
         if pattern.has_placeholder() {
-            found.error(field.at(), format!("`{text}`: `{PLACEHOLDER}` means nothing in `who`, which says whom it is"));
+            found.error(field.at(), format!("`{text}`: `{PLACEHOLDER}` is not allowed in `who`"));
         } else if let Err(error) = Identity::parse(text) {
             found.error(field.at(), format!("`{text}` matches no identity: {error}"));
         }
@@ -139,7 +139,7 @@ fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
     ];
     for (key, is_relevant, action) in relevant {
         if let Some(field) = fields.optional(key).filter(|_| !is_relevant && may != Actions::default()) {
-            found.warn(field.key, format!("`{key}` means nothing: the rule lets no identity {action}"));
+            found.warn(field.key, format!("`{key}` has no effect: the rule lets no identity {action}"));
         }
     }
     let is_of_anonymous = rule.who.iter().any(|pattern| pattern.text() == Identity::Anonymous.text());
@@ -165,7 +165,7 @@ fn check_rules(rules: &[Placed], found: &mut Findings) {
             found.error(*at, format!("another rule, on line {line}, is called `{name}`: denials could not tell which"));
         } else if let Some(other) = before.iter().find(|other| is_covered(rule, &other.rule)) {
             let name = &other.rule.name;
-            found.warn(*at, format!("means nothing: rule `{name}` allows all of it"));
+            found.warn(*at, format!("has no effect: rule `{name}` allows all of it"));
         }
     }
 }

@@ -17,7 +17,7 @@ pub enum ServeError {
     #[error("cannot set up metrics: {0}")]
     Metrics(String),
     #[cfg(feature = "otlp")]
-    #[error("cannot send traces to where OTEL_EXPORTER_OTLP_ENDPOINT says, which has to be like http://HOST:4317: {0}")]
+    #[error("cannot send traces to OTEL_EXPORTER_OTLP_ENDPOINT, expected an address like http://HOST:4317: {0}")]
     Traces(String),
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
@@ -26,7 +26,7 @@ pub enum ServeError {
     #[error("--id {name} is not among --peers ({peers}): give this peer's own name with --id")]
     NotAmongPeers { name: String, peers: String },
     #[error(
-        "--take-over and a backup that is restored keep promises from then on, and so do not go with --handover learning: leave that away"
+        "--handover learning stores no promises and conflicts with --take-over and with a restored backup: omit it"
     )]
     TakeOverLearning,
     #[error(
@@ -37,10 +37,10 @@ pub enum ServeError {
     Parent(#[from] ParentError),
     #[error("{0}")]
     Tls(#[from] TlsError),
-    #[error("cannot take a secret from {}: {why}", path.display())]
+    #[error("cannot use the secret in {}: {why}", path.display())]
     Secret { path: PathBuf, why: String },
     #[error(
-        "--admin {address} is not on loopback: any machine that reaches it could change everything; give it a --admin-token-file"
+        "--admin {address} is not on loopback: any machine on the network could change everything; pass --admin-token-file"
     )]
     AdminOpen { address: SocketAddr },
     #[error(transparent)]
@@ -50,7 +50,7 @@ pub enum ServeError {
     #[error("cannot write the audit log to {}: {error}", path.display())]
     Audit { path: PathBuf, error: std::io::Error },
     /// The node actor panicked. After a restart, the server learns the leases.
-    #[error("the node failed; its leases are forgotten, start the server again and it will learn them")]
+    #[error("the node failed and lost its leases; restart the server, and it learns them from the clients")]
     NodeFailed,
 }
 
@@ -88,20 +88,17 @@ fn listen_hint(error: &std::io::Error, flag: &str) -> String {
 /// Why a node cannot have this parent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParentError {
-    #[error(
-        "--parent with --peers needs --node NAME: what this node is called at its parent, the same for all its peers"
-    )]
+    #[error("--parent with --peers needs --node NAME, the name of this node at its parent, the same for all its peers")]
     NoName,
     #[error("--parent names {address}, which is this server: a node cannot be its own parent")]
     Itself { address: String },
     #[error("--parent names `{address}`: expected HOST:PORT, like 10.0.0.1:5100, or https://HOST:PORT")]
     Address { address: String },
     /// Peers name each other without a scheme, so it must be the same for all.
-    #[error("--parent names some peers with https:// and others without TLS: all of them speak TLS, or none")]
+    #[error("--parent names some peers with https:// and others without TLS: use https:// for all or for none")]
     Mixed,
     #[error(
-        "the token of --parent-token-file would cross the network to {address} without TLS, where all that is between \
-         could read it: write https://{address}, or give --tls-ca"
+        "the token of --parent-token-file would cross the network to {address} without TLS, where others can read it: write https://{address}, or pass --tls-ca"
     )]
     TokenInTheClear { address: String },
     #[error("--parent-token-file: {0}")]

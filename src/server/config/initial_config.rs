@@ -43,7 +43,7 @@ impl InitialConfiguration {
             if !remembers {
                 tracing::warn!(
                     "no --config: this is a development server. Every resource has capacity 100, shared fairly; \
-                     nothing is remembered over a restart, and nothing is learnt after one"
+                     a restart forgets all leases"
                 );
             }
             return Ok(InitialConfiguration {
@@ -61,9 +61,7 @@ impl InitialConfiguration {
             .map(|template| template.settings.learning_until(Millis(0)));
         if let Some(learning) = learning.max().filter(|learning| !remembers && learning.0 > 0) {
             tracing::warn!(
-                "without --data this server remembers nothing. It is learning until {}: for {} s clients keep what they \
-                 have from before, and others get nothing, because leases from before this start may still be in use. \
-                 --data DIRECTORY avoids that at later starts; `learning_mode_duration: 0` in a template ends it at once, \
+                "without --data this server remembers nothing. It is learning until {}: for {} s clients keep the leases that they have, and others get nothing, because leases of an earlier server may still be in use. --data DIRECTORY avoids that at later starts; `learning_mode_duration: 0` in a template ends it at once, \
                  and is safe only if no client can have a lease of an earlier server",
                 humantime::format_rfc3339_seconds(SystemTime::now() + Duration::from_millis(learning.0)),
                 learning.0.div_ceil(1000)

@@ -52,8 +52,7 @@ pub(crate) struct Exposure<'a> {
 /// A listener is reachable from other machines and unprotected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{flag} {address} can be reached from other machines, and {}; on a network where only those reach it that may do \
-     everything, --insecure starts it all the same", lacks(.tls, .policy)
+    "{flag} {address} can be reached from other machines, and {}; if everyone on that network may do everything, pass --insecure", lacks(.tls, .policy)
 )]
 pub struct ExposedError {
     pub flag: &'static str,

@@ -41,20 +41,14 @@ pub(crate) struct Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BeyondBudget {
     #[error(
-        "as many bytes wait for this connection as may ({0}): read answers and finish requests before you send more; \
-         the server can be started with a larger --max-connection-bytes"
+        "too many bytes buffered for this connection (limit {0}): read answers and finish requests before you send more, or raise the server's --max-connection-bytes"
     )]
     Connection(usize),
     #[error(
-        "as many bytes wait for your identity or address as may while others could need the rest of {0}: read answers \
-         and finish requests before you send more; the server can be started with a larger --max-waiting-bytes or \
-         --address-share"
+        "too many bytes buffered for your identity or address (its share of {0}): read answers and finish requests before you send more, or raise the server's --max-waiting-bytes or --address-share"
     )]
     Principal(usize),
-    #[error(
-        "as many bytes wait in this server as may ({0}): try again later; it can be started with a larger \
-         --max-waiting-bytes"
-    )]
+    #[error("too many bytes buffered in this server (limit {0}): try again later, or raise its --max-waiting-bytes")]
     Process(usize),
 }
 

@@ -140,7 +140,7 @@ impl Accepted {
             Ok(Ok(connection)) => return Some(connection),
             Ok(Err(Refusal::Gone)) => return None,
             Ok(Err(Refusal::Because(why))) => why,
-            Err(_) => format!("it has said too little within {} s", HANDSHAKE_DEADLINE.as_secs()),
+            Err(_) => format!("no complete handshake within {} s", HANDSHAKE_DEADLINE.as_secs()),
         };
         metrics::opening_failed(service);
         warn(service, address, &why);
@@ -183,7 +183,7 @@ impl Accepted {
         if let Some(Identity::Named(name)) = caller.certified()
             && !permit.connection.count_to(&permit.accounts().of_identity(&name))
         {
-            let why = format!("`{name}` has as many connections as it may while others could need the rest");
+            let why = format!("`{name}` has too many connections (--address-share)");
             return Err(Refusal::Because(why));
         }
         let connection = Connection::new(stream, has_preface, caller, permit);

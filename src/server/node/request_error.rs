@@ -18,25 +18,23 @@ pub(crate) enum RequestError {
     NotMaster(NotMaster),
     /// Its principal has created its share of all resources.
     #[error(
-        "you have as many resources as one identity or address may while others could need the rest of {0}; this server can be \
-         started with a larger --max-resources or --address-share"
+        "too many resources for your identity or address (its share of {0}): raise the server's --max-resources or --address-share"
     )]
     ResourceShare(usize),
     /// Its principal has its share of the resource's queue.
     #[error(
-        "as many requests for resource `{}` wait as may of one identity or address while others could need the rest; \
-         ask again later, or start the server with a larger --max-queue or --address-share",
+        "too many requests of your identity or address wait for resource `{}`: try again later, or raise the server's --max-queue or --address-share",
         escaped(.0)
     )]
     QueueShare(String),
     /// The resource's queue is full.
-    #[error("resource `{}` has as many requests waiting as it may; ask again later", escaped(.0))]
+    #[error("too many requests wait for resource `{}`: try again later, or raise the server's --max-queue", escaped(.0))]
     Busy(String),
     /// The limit of resources is reached.
-    #[error("this server has as many resources as it may ({0}); it can be started with a larger --max-resources")]
+    #[error("too many resources on this server (limit {0}): raise its --max-resources")]
     TooManyResources(usize),
     /// The resource failed repeatedly.
-    #[error("resource `{}` failed while it worked on this request; ask again", escaped(.0))]
+    #[error("resource `{}` failed while it handled this request; try again", escaped(.0))]
     Failed(String),
     #[error("this server is shutting down")]
     ShuttingDown,

@@ -467,7 +467,7 @@ impl ResourceActor {
             self.shared.wakeup.notify_at(at);
         }
         if let Some(error) = effects.bad_load.take() {
-            tracing::warn!(resource = %self.environment.id, %error, "a reported load does not count any more");
+            tracing::warn!(resource = %self.environment.id, %error, "a reported load is no longer in force");
         }
         if let Some(ended) = effects.ended.take() {
             // Cannot be set already: it ends once.

@@ -199,7 +199,7 @@ async fn reload_on_change(mut reload: Reload, authorizer: Arc<Authorizer>, files
                 "done".to_owned()
             }
             Err(error) => {
-                tracing::error!("access policy refused, the one before stays in force:\n{error}");
+                tracing::error!("access policy rejected, the previous one stays in force:\n{error}");
                 error
             }
         };

@@ -79,8 +79,7 @@ pub(crate) fn authorizer(
     exposure.check()?;
     if let Some((flag, address)) = exposure.exposed() {
         tracing::warn!(
-            "--insecure: {flag} {address} can be reached from other machines, which can read and change what passes, \
-             and do what no policy forbids"
+            "--insecure: {flag} {address} can be reached from other machines, which can read and change all traffic, and do everything that no policy forbids"
         );
     }
     let credentials = files.read().map_err(|error| ServeError::Credentials(error.to_string()))?;

@@ -147,7 +147,7 @@ async fn enter(
     let raft = raft::start(settings).await?;
     if options.take_over.is_some() && raft.origin() == StateOrigin::Resumed {
         tracing::warn!(
-            "--take-over has no effect any more: {} has been used; if it is still learning, it goes on",
+            "--take-over has no effect: {} has been used before; a learning period that has begun continues",
             options.data.display()
         );
     }

@@ -105,7 +105,7 @@ pub(crate) fn reload_credentials(files: &CredentialFiles, authorizer: &Authorize
             "done".to_owned()
         }
         Err(error) => {
-            tracing::error!("tokens refused, those of before stay in force: {error}");
+            tracing::error!("tokens rejected, the previous ones stay in force: {error}");
             metrics::credentials_reloaded("rejected");
             error.to_string()
         }
@@ -144,7 +144,7 @@ async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: b
         }
         Err(error) => {
             metrics::config_reloaded("rejected");
-            tracing::error!("configuration refused, the one before stays in force:\n{error}");
+            tracing::error!("configuration rejected, the previous one stays in force:\n{error}");
             let details = json!({ "source": file });
             node.authorizer().record(Event::of_server("config_reloaded", error.clone(), details));
             node.reject(error).await

@@ -288,7 +288,7 @@ fn an_unknown_token_is_refused_and_not_treated_as_anonymous() {
     let cluster = Cluster::shared();
     let caller = Doorman::with_token(channel(cluster.peers.grpc(cluster.master)), "lwt_0123");
     assert_refused(caller.get(request("probe", vec![entry("probe", 1.0)])), Code::Unauthenticated, &["--tokens"]);
-    assert_refused(caller.try_discovery(), Code::Unauthenticated, &["not known"]);
+    assert_refused(caller.try_discovery(), Code::Unauthenticated, &["unknown token"]);
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn a_server_with_tls_tells_clients_without_tls() {
     // TLS to a server without TLS.
     let plain = Server::with_flags(&[]);
     let error = error_of(&plain, &ours.trust());
-    assert!(error.contains("does not speak TLS on this port: leave TLS away"), "{error}");
+    assert!(error.contains("does not speak TLS on this port: use http:// without TLS"), "{error}");
     eventually("the server says why", || {
         error_of(&plain, &ours.trust());
         plain.log().contains("it speaks TLS, which needs --tls-cert and --tls-key here").then_some(())

@@ -88,7 +88,7 @@ fn doorman_grows_without_bound_by_invented_resources() {
         ask(resource).unwrap();
     }
     for n in 0..100 {
-        let says = ["(3)", "--max-resources"];
+        let says = ["(limit 3)", "--max-resources"];
         assert_left_out(ask(&format!("invented {n}")), "too_many_resources", &says);
     }
     ask("a").expect("a known resource is served");

@@ -53,7 +53,7 @@ fn refused(flags: &[&str], code: i32, says: &str) {
 fn flags_that_cannot_work_are_refused_before_anything_is_started() {
     let peers = |list: &'static str| ["--data", "/nowhere/at/all", "--id", "a", "--peers", list];
     for (flags, says) in [
-        (&["--log", "info,openraft=verbose"][..], "`verbose` is no level"),
+        (&["--log", "info,openraft=verbose"][..], "unknown log level `verbose`"),
         (&["--clock-rate", "nan"], "expected a number from 0.01 to 100"),
         (&["--clock-offset-ms", "-9223372036854775808"], "a hundred years"),
         (&["--advertise", "0.0.0.0:5100"], "every address"),
@@ -63,7 +63,7 @@ fn flags_that_cannot_work_are_refused_before_anything_is_started() {
         (&["--listen", "0.0.0.0:5901", "--http", "127.0.0.1:5901"], "--listen and --http use the same address"),
         (&["--listen", "127.0.0.1:5160", "--data", "/nowhere/at/all"], "--listen and --admin use the same address"),
         (&peers("a=127.0.0.1:5901,b=127.0.0.1:5901"), "a and b have the same address, 127.0.0.1:5901"),
-        (&peers("a=127.0.0.1:5901,b=127.0.0.1"), "there is no port"),
+        (&peers("a=127.0.0.1:5901,b=127.0.0.1"), "the port is missing"),
         (
             &peers("a=127.0.0.1:5100,b=127.0.0.1:5902"),
             "--listen and this peer's address in --peers use the same address",

@@ -37,12 +37,12 @@ fn of_two_nodes_with_one_name_one_is_served_and_both_sides_say_so() {
         assert!(one + other <= CAPACITY, "{one} and {other}");
         let status = second.status(&["r"]);
         let error = status["uplink"]["last_error"].as_str().unwrap_or_default();
-        told |= error.contains("another node has this name here");
+        told |= error.contains("another node with this name has leases here");
         (told && other == 0.0).then_some(())
     });
-    assert!(second.log().contains("another node has this name here"), "{}", second.log());
-    assert!(second.cli(&["status", "r"]).stdout.contains("another node has this name here"));
-    assert!(root.log().contains("another node has this name here"), "{}", root.log());
+    assert!(second.log().contains("another node with this name has leases here"), "{}", second.log());
+    assert!(second.cli(&["status", "r"]).stdout.contains("another node with this name has leases here"));
+    assert!(root.log().contains("another node with this name has leases here"), "{}", root.log());
     assert!(root.page("/metrics").contains("leaseway_entry_problems_total{reason=\"name_taken\"}"));
     // When the leases of the first have expired, the second gets everything.
     first.signal(Signal::KILL);

@@ -31,7 +31,7 @@ pub(crate) enum SyntaxError {
     Missing { what: &'static str, usage: String },
     #[error("`{word}` is too much: write `{usage}`")]
     TooMany { word: String, usage: String },
-    #[error("{what} has to have a name, and \"\" is none")]
+    #[error("the name of {what} must not be empty")]
     NoName { what: &'static str },
     #[error("`{word}` is not a capacity: write a number above 0, like 40 or 2.5")]
     NotANumber { word: String },

@@ -151,7 +151,7 @@ async fn failures_in_a_file_name_the_line_and_do_not_stop_it() {
     let expected = [
         "err: leaseway: line 1: there is no command `gett` (did you mean `get`?); `help` lists them all",
         "err: leaseway: line 2: the server at here:1 refused: broken (Internal)",
-        "err: leaseway: line 3: a has asked for no `b` in this shell; `show` lists what has been asked for",
+        "err: leaseway: line 3: a has not asked for `b` in this shell; `show` lists all requests",
         "closed: 1",
     ];
     assert_eq!(shell(false, &lines, &expected).await, Ended::WithFailures);
@@ -192,9 +192,9 @@ async fn ctrl_c_cancels_a_slow_command_and_then_a_slow_exit() {
         () = interrupt_repeatedly(interrupt) => panic!("Ctrl-C has no effect"),
     }
     let expected = [
-        "err: interrupted; it may have been done all the same",
+        "err: interrupted; the command may have taken effect",
         "closed: 1",
-        "err: interrupted; what was not given back is free again when its lease ends",
+        "err: interrupted; leases that were not released end by themselves",
     ];
     assert_eq!(transcript.lines(), expected);
 }

@@ -143,7 +143,7 @@ async fn peers(target: &Target, admin_token: Option<&PathBuf>, node: &NodeObserv
     for status in statuses {
         let Some(health) = &status.health else {
             seen = PeersObservation::Unknown(
-                "only those that may read all resources are told where its operators are".into(),
+                "its admin address is visible only to callers that may read all resources".into(),
             );
             continue;
         };

@@ -36,7 +36,9 @@ impl Options {
     pub(super) fn read(&self, name: &str, value: &str) -> Result<Option<Setting>, String> {
         let own = |name: &&str| OWN.contains(name) || *name == "config" || *name == "help";
         if own(&name) {
-            return Err(format!("`{name}` is no option: each peer is given its own, or the node has a key for it"));
+            return Err(format!(
+                "`{name}` cannot be set here: `up` sets it for each peer, or the node has a key for it"
+            ));
         }
         let flags: Vec<&str> = self.serve.get_arguments().filter_map(Arg::get_long).filter(|flag| !own(flag)).collect();
         let found = self.serve.get_arguments().find(|flag| flag.get_long() == Some(name));
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn flags_that_up_sets_for_each_peer_are_refused() {
         for name in OWN.iter().chain(&["config", "help"]) {
-            assert!(read(name, "x").expect_err(name).contains("is no option"), "{name}");
+            assert!(read(name, "x").expect_err(name).contains("cannot be set here"), "{name}");
         }
     }
 }

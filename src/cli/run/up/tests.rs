@@ -164,7 +164,7 @@ nodes:
         "6:5: both `config` and `resources`: one of them says what the node shares",
         "7:15: unknown option `thread` (did you mean `threads`?)",
         "7:26: invalid value 'many'",
-        "7:41: `listen` is no option",
+        "7:41: `listen` cannot be set here",
         "9:17: `grpc` is `here`, expected an address like 127.0.0.1:5100",
         "9:51: `admin` is `\"127.0.0.1:1\"`: `http` of `a`, line 9, has it already",
         "9:72: `peer` is `\"127.0.0.1:0\"`: the others must know the port",

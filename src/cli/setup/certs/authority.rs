@@ -92,7 +92,7 @@ impl Authority {
     pub(super) fn issue(&self, subject: &Subject, now: SystemTime, days: u64) -> Result<Pair, CliError> {
         if self.ends <= seconds(now) {
             return Err(CliError::Certificates(format!(
-                "{}: the CA has ended ({}): make another with `leaseway certs init --force`, and give it to all",
+                "{}: the CA has expired ({}): create another with `leaseway certs init --force`, and distribute it",
                 self.place,
                 utc(self.ends)
             )));
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(authority.issue(&subject("a", &[]), now, 365).expect("a certificate").ends, ca.ends);
         let later = now + Duration::from_secs(3 * DAY);
         let error = authority.issue(&subject("a", &[]), later, 1).map(|pair| pair.ends).expect_err("it is over");
-        assert!(error.to_string().contains("the CA has ended"), "{error}");
+        assert!(error.to_string().contains("the CA has expired"), "{error}");
     }
 
     #[test]

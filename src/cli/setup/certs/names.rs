@@ -34,7 +34,7 @@ impl SubjectName {
         // A certificate may cover all names of a zone.
         let name = text.strip_prefix("*.").unwrap_or(text);
         match name.chars().find(|c| odd(*c)) {
-            Some(':') => Err("a certificate is for a host, whatever its port: leave scheme and port away".to_owned()),
+            Some(':') => Err("expected a host without scheme and port".to_owned()),
             Some(c) => Err(format!("{c:?} cannot be part of a host: expected a name like a.internal, or an address")),
             None if name.is_empty() || name.len() > LONGEST_HOST => {
                 Err(format!("a host's name has 1 to {LONGEST_HOST} bytes"))
@@ -122,8 +122,8 @@ mod tests {
             assert_eq!(SubjectName::host(text), Ok(SubjectName::Address(address)));
         }
         for (text, says) in [
-            ("a:5100", "leave scheme and port away"),
-            ("https://a", "leave scheme and port away"),
+            ("a:5100", "without scheme and port"),
+            ("https://a", "without scheme and port"),
             ("", "1 to 253"),
             ("*.", "1 to 253"),
             ("a b", "' ' cannot be"),

@@ -68,7 +68,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     files.retain(|file| file.extension().is_some_and(|extension| extension == "pem"));
     files.sort();
     if files.is_empty() {
-        return Err(CliError::Certificates(format!("{}: there are no .pem files in it", path.display())));
+        return Err(CliError::Certificates(format!("{}: no .pem files in this directory", path.display())));
     }
     Ok(files)
 }

@@ -7,7 +7,7 @@ fn wrong(text: &str) -> String {
 #[test]
 fn errors_have_the_position_and_what_was_expected() {
     for (text, says) in [
-        ("", "f.yaml:1:1: there are no rules; the least is domain: shop"),
+        ("", "f.yaml:1:1: no rules; a minimal file is domain: shop"),
         ("descriptors: []", "f.yaml:1:1: a file needs a `domain`"),
         ("domain: ''", "f.yaml:1:1: a file needs a `domain`"),
         ("domain: d\nextra: 1", "f.yaml:2:1: unknown key `extra`"),
@@ -55,8 +55,8 @@ fn errors_have_the_position_and_what_was_expected() {
 fn ignored_keys_are_warnings() {
     let parse = |text: &str| parse("f.yaml", text.as_bytes()).expect(text);
     for (text, warns) in [
-        ("domain: d\nkey: x", Some("2:1: `key` means nothing here")),
-        ("domain: d\ndescriptors: [{key: a, shadow_mode: true}]", Some("means nothing without a `rate_limit`")),
+        ("domain: d\nkey: x", Some("2:1: `key` has no effect here")),
+        ("domain: d\ndescriptors: [{key: a, shadow_mode: true}]", Some("has no effect without a `rate_limit`")),
         ("domain: d\ndescriptors: [{key: a, share_threshold: true}]", Some("where the `value` has no `*`")),
         ("domain: d\ndescriptors: [{key: a, quota_mode: true}]", Some("`quota_mode` changes nothing")),
         (

@@ -119,7 +119,7 @@ fn guard(authorizer: &Arc<Authorizer>, mut request: Request<()>) -> Result<Reque
     let headers = request.metadata().clone().into_headers();
     if authorizer.is_open() && !authorizer.is_operators(&headers) {
         return Err(Status::unauthenticated(
-            "the token is missing or wrong: give the file that this server has with --admin-token-file",
+            "missing or wrong token: pass --admin-token-file with the token file of this server",
         ));
     }
     let caller = Caller::of(&request).cloned();
@@ -198,7 +198,7 @@ impl AdminService {
         if request.expected_version != 0 && request.expected_version != newest {
             let (expected, now) = (request.expected_version, newest);
             return Err(Status::aborted(format!(
-                "version {now} is in force, not {expected}: it has been changed since"
+                "version {now} is in force, not {expected}: the configuration has changed meanwhile"
             )));
         }
         let has_parent = self.node.parent().is_some();
@@ -383,7 +383,9 @@ impl Node for AdminService {
             let _alone = alone;
             service.apply_and_record(&admitted, request).await
         });
-        let applied = applying.await.map_err(|error| Status::internal(format!("applying it ended early: {error}")))?;
+        let applied = applying
+            .await
+            .map_err(|error| Status::internal(format!("applying the configuration was interrupted: {error}")))?;
         applied.map(Response::new)
     }
 
@@ -400,10 +402,10 @@ impl Node for AdminService {
             self.master_lease()?;
         }
         let found = found.ok_or_else(|| match version {
-            0 => Status::not_found("there is no configuration yet: it is put in force by the first master"),
-            _ => Status::not_found(format!(
-                "there is no version {version}, or not any more: `leaseway config history` lists them"
-            )),
+            0 => Status::not_found("no configuration yet: the first master applies it"),
+            _ => {
+                Status::not_found(format!("no version {version}: `leaseway config history` lists the stored versions"))
+            }
         })?;
         Ok(Response::new(GetConfigResponse { header: Some(header(&found)), text: found.text.to_string() }))
     }

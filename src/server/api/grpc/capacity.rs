@@ -310,18 +310,15 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
     match answer {
         Answer::Full => Some((
             Reason::TooManyClients,
-            "this resource, or this server, has as many clients as it may; \
-             it can be started with a larger --max-clients-per-resource or --max-clients",
+            "too many clients of this resource or server: raise the server's --max-clients-per-resource or --max-clients",
         )),
         Answer::NameTaken => Some((
             Reason::NameTaken,
-            "another node has this name here, and leases under it: every node needs a --node of its own; if this is the \
-             same node, started again without its data directory, it is served when those leases have ended",
+            "another node with this name has leases here: give every node its own --node; if this is the same node without its old data directory, it is served when those leases have ended",
         )),
         Answer::ShareFull => Some((
             Reason::TooManyClients,
-            "you have as many clients as one identity or address may while others could need the rest; the server can \
-             be started with a larger --max-clients or --address-share",
+            "too many clients for your identity or address: raise the server's --max-clients or --address-share",
         )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),

@@ -120,7 +120,7 @@ impl PoolService {
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
         let look = |core: &mut Core, now| (core.pool(), core.reported_load(), now);
         let (pool, load, now) = self.manage_pool(&resource, look).await?;
-        let pool = pool.ok_or_else(|| Status::internal("a pool says nothing about itself"))?;
+        let pool = pool.ok_or_else(|| Status::internal("unexpected error: the pool did not answer"))?;
         Ok(GetPoolResponse {
             reported_load: load.map(|(capacity, _)| capacity.get()),
             reported_load_ms: load.and_then(|(_, until)| until).map(|until| until.since(now).0),
@@ -238,7 +238,7 @@ impl PoolService {
         let subscription = subscription.map_err(|why| Status::resource_exhausted(why.to_string()))?;
         let look = |core: &mut Core, now| (core.pool(), now);
         let (pool, now) = self.manage_pool(&resource, look).await?;
-        let pool = pool.ok_or_else(|| Status::internal("a pool says nothing about itself"))?;
+        let pool = pool.ok_or_else(|| Status::internal("unexpected error: the pool did not answer"))?;
         subscription.expect(pool.deadline);
         Ok(EventStream {
             subscription,
@@ -317,7 +317,7 @@ impl EventStream {
                 biased;
                 next = self.subscription.next() => return match next {
                     Ok(next) => Ok(convert::event(&next.event, next.deadline, &self.clock)),
-                    Err(Dismissed) => Err(Status::unavailable("this server is not the master any more")),
+                    Err(Dismissed) => Err(Status::unavailable("this server is no longer the master")),
                 },
                 // An error means that the sender is gone, which also ends the server.
                 _ = self.stopped.wait_for(|stop| *stop) => {
@@ -336,7 +336,7 @@ impl EventStream {
 
 fn no_pool(resource: &str, kind: AlgorithmKind) -> Status {
     Status::not_found(format!(
-        "`{}` is no pool, its algorithm is {}: the template that matches it has to say PRIORITY_POOL",
+        "`{}` is not a pool, its algorithm is {}: set PRIORITY_POOL in the template that matches it",
         escaped(resource),
         kind.name()
     ))

@@ -99,8 +99,8 @@ impl HintStream {
 
 fn ended(why: Ended) -> Status {
     match why {
-        Ended::Replaced => Status::aborted("another stream for the same id has taken the place of this one"),
-        Ended::Dismissed => Status::unavailable("this server is not the master any more"),
+        Ended::Replaced => Status::aborted("replaced by another stream of the same id"),
+        Ended::Dismissed => Status::unavailable("this server is no longer the master"),
     }
 }
 

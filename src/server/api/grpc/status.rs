@@ -57,7 +57,7 @@ impl StatusService {
         let from = match request.page_token.as_str() {
             "" => 0,
             token => token.parse().map_err(|_| {
-                Status::invalid_argument("page_token: is none of ours; take next_page_token of the page before")
+                Status::invalid_argument("page_token: invalid; use next_page_token of the previous page")
             })?,
         };
         let status = self.node.resource_status(&request.resource_id, from, limit).await;
@@ -67,7 +67,7 @@ impl StatusService {
 }
 
 /// Replaces texts that may name resources.
-const WITHHELD: &str = "told to those that may read all resources";
+const WITHHELD: &str = "visible to callers that may read all resources";
 
 fn withheld(text: String) -> String {
     if text.is_empty() { text } else { WITHHELD.to_owned() }

@@ -333,8 +333,7 @@ impl HostNames {
             return Ok(());
         }
         Err(format!(
-            "this server does not answer to the name `{}`, because any page could choose it: use the address of the \
-             server, or start it with the name in --http-names",
+            "this server does not answer to the name `{}`, as protection against DNS rebinding: use the address of the server, or add the name to --http-names",
             leaseway_core::types::escaped(host(&name))
         ))
     }

@@ -54,10 +54,7 @@ pub(crate) struct LivePages {
 
 /// The maximum number of pages is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this server keeps as many pages up to date as it may ({0}): close some, or reload this one now and then; the \
-     server can be started with a larger --max-live-pages"
-)]
+#[error("too many live pages ({0}): close some, or raise --max-live-pages; this page is static, so reload it")]
 struct TooManyPages(usize);
 
 /// Counts an open page.

@@ -289,7 +289,7 @@ fn children(node: &NodeObservation) -> Vec<Outcome> {
         let text = format!("two nodes are called {name}: only one of them is served");
         bad(text, "start the other with a --node of its own")
     };
-    or_fine(names.iter().map(found).collect(), "no two have one name")
+    or_fine(names.iter().map(found).collect(), "names are unique")
 }
 
 fn master(node: &NodeObservation) -> Vec<Outcome> {
@@ -308,7 +308,7 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
         ([master], _) => fine(format!("{master} is master")),
         ([], PeersObservation::Listed(list)) => {
             let (up, all) = voters(node, list);
-            let text = format!("there is none, no lease is given: {up} of {all} peers answer");
+            let text = format!("no master, no leases are granted: {up} of {all} peers answer");
             let next = match 2 * up > all {
                 true => "a majority is up: see whether the peers reach each other at their peer addresses",
                 false => "there is no quorum: start peers until a majority is up; with their data lost see the runbook",
@@ -316,12 +316,12 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
             vec![bad(text, next)]
         }
         ([], _) => vec![bad(
-            "none is known, no lease is given",
-            "a majority of the peers has to be up and to reach each other",
+            "no master is known, no leases are granted",
+            "start a majority of the peers, and check that they reach each other",
         )],
         (several, _) => vec![warn(
-            format!("several say that they are: {}", several.join(", ")),
-            "an election may be under way: check again; if it stays so, these are different nodes",
+            format!("several servers claim to be master: {}", several.join(", ")),
+            "an election may be under way: check again in a second; if it persists, these are servers of different nodes",
         )],
     }
 }
@@ -358,10 +358,10 @@ fn peers(node: &NodeObservation) -> Vec<Outcome> {
     let losses: BTreeSet<&String> = node.statuses().flat_map(|(_, status)| &status.losses).collect();
     found.extend(losses.into_iter().map(|loss| bad(loss, REJOIN)));
     let well = match &node.peers {
-        PeersObservation::Alone => "the server is alone and keeps nothing".to_owned(),
-        PeersObservation::Elsewhere => "the master hears from them".to_owned(),
+        PeersObservation::Alone => "a single server without --data".to_owned(),
+        PeersObservation::Elsewhere => "in contact with the master".to_owned(),
         PeersObservation::Unknown(why) => {
-            let next = "the admin address tells who is a peer; --admin-token-file says who asks";
+            let next = "pass the admin token with --admin-token-file";
             found.push(warn(format!("they are not known: {why}"), next));
             String::new()
         }
@@ -370,8 +370,8 @@ fn peers(node: &NodeObservation) -> Vec<Outcome> {
             found.extend(list.peer.iter().filter_map(|peer| peer_fault(node, list, peer, (up, all))));
             if (all, list.peer.len()) == (2, 2) {
                 found.push(warn(
-                    "there are two: while one of them is down no lease is given",
-                    "add a third (`leaseway peers add`), so that one may fail",
+                    "two peers: if one of them is down, no leases are granted",
+                    "add a third (`leaseway peers add`) to tolerate a failure",
                 ));
             }
             format!("{up} of {all} take part")
@@ -382,7 +382,9 @@ fn peers(node: &NodeObservation) -> Vec<Outcome> {
         _ => false,
     };
     let silent = node.servers.iter().filter(|server| server.answer.is_err() && !is_listed(server));
-    found.extend(silent.map(|server| warn(format!("{} does not answer", unanswered(server)), "see whether it runs")));
+    found.extend(
+        silent.map(|server| warn(format!("{} does not answer", unanswered(server)), "check that it is running")),
+    );
     or_fine(found, well)
 }
 
@@ -410,7 +412,9 @@ fn peer_fault(
             format!("{name} does not answer here at {}, but the master has just heard from it", peer.grpc_address),
             "check again in some seconds; then see whether clients can reach that address (--advertise)",
         )),
-        Role::Learner => Some(warn(format!("{name} learns and has no vote yet"), "it votes once it has caught up")),
+        Role::Learner => {
+            Some(warn(format!("{name} is catching up and has no vote yet"), "it votes once it has caught up"))
+        }
         _ if by_master && peer.lag.is_some_and(|lag| lag > MAX_LAG) => Some(warn(
             format!("{name} lags behind: it lacks {} entries of the log", peer.lag.unwrap_or_default()),
             "it should catch up within seconds; if not, look at its disk and its link",
@@ -450,17 +454,17 @@ fn resources(node: &NodeObservation) -> Vec<Outcome> {
         |resource| !resource.unbounded && resource.held > resource.capacity * (1.0 + 1e-9),
         "over-committed: more is held than there is",
         warn,
-        "leases of before a cut end by themselves (`leaseway status RESOURCE` says when); a shorter lease_length helps next time",
+        "leases from before a cut end by themselves (`leaseway status RESOURCE` says when); a shorter lease_length helps next time",
     );
     report(
         |resource| resource.learning_ms > 0,
         "learning: holders keep what they have, and nothing more is given",
         warn,
-        "it passes by itself within a lease length",
+        "it ends by itself within a lease length",
     );
     report(
         |resource| resource.template.is_empty() && resource.supply.is_none(),
-        "not limited: no template matches, and requests are honoured as they come",
+        "not limited: no template matches, so every request is granted",
         warn,
         "add a template with `identifier_glob: \"*\"` to bound what no other matches",
     );
@@ -478,7 +482,7 @@ fn resources(node: &NodeObservation) -> Vec<Outcome> {
     );
     let all = master.resources.len() as u64;
     if all < master.resources_total {
-        let text = format!("only {all} of {} were looked at", master.resources_total);
+        let text = format!("only {all} of {} were checked", master.resources_total);
         found.push(warn(text, "`leaseway status --all` shows all"));
     }
     or_fine(found, format!("{all} alive, all well"))
@@ -514,7 +518,7 @@ fn clocks(node: &NodeObservation) -> Vec<Outcome> {
     };
     let wrong: Vec<String> = all.iter().filter(|(_, clock)| apart(*clock)).map(offset).collect();
     match (wrong.is_empty(), all.is_empty()) {
-        (_, true) => fine("not told to this caller"),
+        (_, true) => fine("not visible to this caller"),
         (true, _) => fine(format!("{} agree with this machine's", all.len())),
         _ => {
             let next = "set them by NTP: Doorman's clients and certificates go by them, leases of other clients do not";
@@ -524,7 +528,7 @@ fn clocks(node: &NodeObservation) -> Vec<Outcome> {
 }
 
 fn certificates(node: &NodeObservation, unix: i64) -> Vec<Outcome> {
-    let next = "replace the files, they are read again without a restart; `leaseway certs show` shows them";
+    let next = "replace the files, which are reloaded without a restart; `leaseway certs show` shows them";
     let ends: Vec<(&str, i64)> = healths(node)
         .filter_map(|(server, health)| Some((server, health.certificate_ends_unix?.saturating_sub(unix))))
         .collect();
@@ -545,8 +549,8 @@ fn disks(node: &NodeObservation) -> Vec<Outcome> {
     let mut found = Vec::new();
     for (server, health) in healths(node) {
         if !health.data_error.is_empty() {
-            let text = format!("{server} stores nothing any more: {}", health.data_error);
-            found.push(bad(text, "mend the disk, then start this peer again"));
+            let text = format!("{server} can no longer store anything: {}", health.data_error);
+            found.push(bad(text, "repair the disk, then restart this peer"));
         }
         if let Some(free) = health.free_bytes.filter(|free| *free < MIN_FREE_BYTES) {
             let text = format!("{} MiB are free where {server} has its data", free >> 20);
@@ -582,5 +586,5 @@ fn limits(node: &NodeObservation) -> Vec<Outcome> {
         }
     }
     let known = healths(node).next().is_some();
-    or_fine(found, if known { "none is nearly reached" } else { "not told to this caller" })
+    or_fine(found, if known { "none is near" } else { "not visible to this caller" })
 }

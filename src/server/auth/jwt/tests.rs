@@ -214,7 +214,7 @@ fn a_token_that_was_changed_or_is_of_another_issuer_is_refused() {
     assert!(matches!(verified(&issuer, &critical), Err(JwtError::Malformed(_))));
     let unknown = issuer.sign(&json!({ "alg": "EdDSA", "kid": "another" }), &claims());
     let error = verified(&issuer, &unknown).expect_err("no such key");
-    assert_eq!(error.to_string(), "no key of this server's --jwks is for EdDSA with the id `another`");
+    assert_eq!(error.to_string(), "no key in this server's --jwks fits EdDSA with the id `another`");
 }
 
 #[test]

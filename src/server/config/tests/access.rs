@@ -108,10 +108,7 @@ fn mistakes_have_positions() {
         ),
         ("- {who: a, may: ask, resources: 'a['}", vec!["3:33: `a[`: `[` is never closed by `]`".to_owned()]),
         ("- {who: a, may: ask, resources: ''}", vec!["3:33: an empty pattern matches no id".to_owned()]),
-        (
-            "- {who: '{identity}', may: ask}",
-            vec!["3:9: `{identity}`: `{identity}` means nothing in `who`, which says whom it is".to_owned()],
-        ),
+        ("- {who: '{identity}', may: ask}", vec!["3:9: `{identity}`: `{identity}` is not allowed in `who`".to_owned()]),
         (
             "- {who: a, may: ask, max_priority: high}",
             vec!["3:36: `max_priority` is `high`, expected a whole number from -32768 to 32767".to_owned()],
@@ -133,21 +130,21 @@ fn mistakes_have_positions() {
         let mistakes = mistakes(rules);
         assert!(mistakes.iter().any(|mistake| mistake.contains(says)), "{rules}: {mistakes:?}");
     }
-    assert!(refused("access: []")[0].starts_with("1:9: `access` has no rules, so that nothing is allowed"));
+    assert!(refused("access: []")[0].starts_with("1:9: `access` has no rules, so nothing is allowed"));
 }
 
 #[test]
 fn rules_and_keys_without_effect_are_warnings() {
     for (rules, expected) in [
-        ("- {who: a, may: read, clients: b}", "3:23: `clients` means nothing: the rule lets no identity ask"),
-        ("- {who: a, may: ask, nodes: b}", "3:22: `nodes` means nothing: the rule lets no identity lend"),
+        ("- {who: a, may: read, clients: b}", "3:23: `clients` has no effect: the rule lets no identity ask"),
+        ("- {who: a, may: ask, nodes: b}", "3:22: `nodes` has no effect: the rule lets no identity lend"),
         (
             "- {who: a, may: read, max_priority: 1}",
-            "3:23: `max_priority` means nothing: the rule lets no identity ask or lend",
+            "3:23: `max_priority` has no effect: the rule lets no identity ask or lend",
         ),
         (
             "- {who: a, may: peers, resources: b}",
-            "3:24: `resources` means nothing: the rule lets no identity do anything to a resource",
+            "3:24: `resources` has no effect: the rule lets no identity do anything to a resource",
         ),
         ("- {who: [a, a], may: ask}", "3:13: `a` is in this list twice"),
         (
@@ -156,7 +153,7 @@ fn rules_and_keys_without_effect_are_warnings() {
         ),
         (
             "- {who: a, may: ask}\n- {who: a, may: ask, resources: b, max_priority: 3}",
-            "4:3: means nothing: rule `rule 2` allows all of it",
+            "4:3: has no effect: rule `rule 2` allows all of it",
         ),
     ] {
         assert_eq!(warnings(rules), [expected], "{rules}");

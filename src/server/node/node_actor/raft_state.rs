@@ -66,7 +66,7 @@ impl NodeActor {
             // Applied by a newer server.
             Err(error) if self.shared.config().rejected.is_none() => {
                 let version = newest.version;
-                tracing::error!(version, "the configuration of the peers is not understood here:\n{error}");
+                tracing::error!(version, "the configuration of the peers cannot be read by this version:\n{error}");
                 self.reject(error.to_string());
             }
             Err(_) => {}
@@ -84,7 +84,7 @@ impl NodeActor {
         if initial.is_file && !config.is_same_as(&initial.loaded) {
             let (file, version, source) = (&initial.source, config.version, &config.source);
             tracing::warn!(
-                "{file} differs from what is in force, version {version} from {source}, which the peers keep: \
+                "{file} differs from version {version} from {source}, which is in force: \
                  `leaseway config diff {file}` shows how, `leaseway config apply {file}` changes that"
             );
         }

@@ -130,12 +130,12 @@ impl NodeActor {
     ) -> ResourceHandle {
         let (generation, now) = (before.generation(), self.shared.clock.at());
         if before.lost_commit() {
-            tracing::debug!(resource = %id, generation, "built anew: what it had promised was not stored");
+            tracing::debug!(resource = %id, generation, "rebuilt, because its promises were not stored");
             return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
         }
         metrics::resource_restarted();
         if self.keeps_promises().is_some() {
-            tracing::error!(resource = %id, generation, "resource failed; built anew from what it has promised");
+            tracing::error!(resource = %id, generation, "resource failed and was rebuilt from its promises");
             return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
@@ -157,7 +157,7 @@ impl NodeActor {
         let has_parent = self.notices.is_some();
         if !has_parent && config.repository.find(&id).is_none() {
             metrics::resource_unmatched();
-            tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
+            tracing::warn!(resource = %id, "no template matches: every request is granted");
         }
         let (inherited, promises) = self.inherit(&id, given_until, master_lease.as_ref());
         let options = ResourceOptions {

@@ -33,7 +33,7 @@ impl Metering {
         }
         if worth_logging(before.learning_excess, now.learning_excess) {
             let times = now.learning_excess;
-            tracing::warn!(resource = %id, times, "learning mode: holders say they have more than the capacity; they were given what is left");
+            tracing::warn!(resource = %id, times, "learning mode: holders claim more than the capacity; each claim was granted as far as capacity was left");
         }
         if worth_logging(before.unaccounted, now.unaccounted) {
             let times = now.unaccounted;

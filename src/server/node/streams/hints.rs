@@ -103,11 +103,10 @@ impl PendingHints {
 /// The limit of watchers is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooManyWatchers {
-    #[error("this server has as many watchers as it may ({0}); it can be started with a larger --max-watchers")]
+    #[error("too many watchers on this server (limit {0}): raise its --max-watchers")]
     InAll(usize),
     #[error(
-        "you have as many watchers as one identity or address may while others could need the rest of {0}; this server \
-         can be started with a larger --max-watchers or --address-share"
+        "too many watchers for your identity or address (its share of {0}): raise the server's --max-watchers or --address-share"
     )]
     OfPrincipal(usize),
 }

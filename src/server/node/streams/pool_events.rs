@@ -62,7 +62,7 @@ pub(crate) struct QueuedEvent {
 
 /// The limit of subscribers is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this server has as many subscribers as it may ({MAX_SUBSCRIBERS})")]
+#[error("too many subscribers on this server (limit {MAX_SUBSCRIBERS}): close one first")]
 pub(crate) struct TooManySubscribers;
 
 /// This server has lost mastership.

@@ -40,7 +40,7 @@ fn a_wrong_line_is_refused_with_the_right_one() {
         ("release alice", "the resource is missing: write `release CLIENT RESOURCE`"),
         ("get alice mysql 1 2 3", "`2` is too much: write `get CLIENT RESOURCE CAPACITY`"),
         ("bye bye", "`bye` is too much: write `quit`"),
-        ("get '' mysql 1", "the client has to have a name, and \"\" is none"),
+        ("get '' mysql 1", "the name of the client must not be empty"),
         ("get alice mysql 1,5", "`1,5` is not a capacity: write a number above 0, like 40 or 2.5"),
         (
             "get 'al ice' mysql 0",

@@ -96,7 +96,7 @@ impl Scripts {
 async fn if_one_does_not_start_it_is_named_and_the_others_are_stopped() {
     let scripts = Scripts::new(&["serve; stop_if_asked", "await a-ready; exit 3"]);
     let error = scripts.run(async |_| ()).await.expect_err("b did not start").to_string();
-    assert_eq!(error, "b did not start (exit status: 3): it says above why. All others have been stopped");
+    assert_eq!(error, "b did not start (exit status: 3): see its log above. All other peers have been stopped");
     assert_eq!(scripts.notes(), ["a-ready", "a-stopped"]);
 }
 
@@ -121,7 +121,7 @@ async fn a_peer_that_is_killed_is_named_at_the_end_and_the_others_go_on() {
         ask.send(()).await.expect("the set listens");
     };
     let error = scripts.run(operator).await.expect_err("b was killed").to_string();
-    assert_eq!(error, "failed on their own: b");
+    assert_eq!(error, "exited unexpectedly: b");
     assert_eq!(scripts.notes(), ["a-ready", "a-stopped", "b-ready"]);
 }
 

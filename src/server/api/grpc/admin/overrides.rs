@@ -65,13 +65,12 @@ impl AdminService {
             None if !replaced => {
                 let pattern = escaped(&pattern);
                 return Err(Status::not_found(format!(
-                    "nothing is set for `{pattern}`: `leaseway capacity` lists what is"
+                    "no override for `{pattern}`: `leaseway capacity` lists all overrides"
                 )));
             }
             Some(_) if others >= MAX_OVERRIDES => {
                 return Err(Status::resource_exhausted(format!(
-                    "{MAX_OVERRIDES} overrides are in force, which is the most: take some back with `leaseway capacity \
-                     RESOURCE --clear`, or change the configuration"
+                    "{MAX_OVERRIDES} overrides are in force, the maximum: remove some with `leaseway capacity RESOURCE --clear`, or change the configuration"
                 )));
             }
             _ => {}
@@ -119,12 +118,12 @@ impl AdminService {
             return Err(expected(
                 "end",
                 &format!("{length} from now"),
-                "1 s to 7 days: what is to last is for the configuration",
+                "1 s to 7 days; for a lasting change edit the configuration",
             ));
         }
         if request.why.trim().is_empty() || request.why.len() > MAX_WHY_BYTES {
             let length = format!("{} bytes", request.why.len());
-            return Err(expected("why", &length, "a reason of 1 to 500 bytes, for those who wonder later"));
+            return Err(expected("why", &length, "a reason of 1 to 500 bytes"));
         }
         Ok(Some(KeptOverride {
             capacity,
@@ -142,8 +141,7 @@ impl AdminService {
             if set.above {
                 let pattern = escaped(pattern);
                 return Err(Status::aborted(format!(
-                    "the capacity of `{pattern}` is lent by a parent, and what is lent cannot be raised here: do that \
-                     where the tree begins"
+                    "the capacity of `{pattern}` is lent by a parent and cannot be raised here: set the override at the root of the tree"
                 )));
             }
             return Ok(());

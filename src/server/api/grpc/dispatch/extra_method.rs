@@ -26,7 +26,7 @@ impl GrpcCaller {
     /// The caller of a request that arrived through [`ExtraServices`](crate::ExtraServices).
     pub fn of(extensions: &Extensions) -> Result<GrpcCaller, Status> {
         let admitted = extensions.get::<Admitted>().cloned();
-        Ok(admitted.ok_or_else(|| Status::internal("nothing is known of the connection"))?.into())
+        Ok(admitted.ok_or_else(|| Status::internal("the connection is unknown to this server"))?.into())
     }
 
     /// Whether it may ask for a resource.

@@ -90,7 +90,7 @@ impl RequestBody {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
         timer.as_mut().poll(task).map(|()| {
             Status::deadline_exceeded(format!(
-                "the request has not come in full within {} s (--request-secs)",
+                "the request was not complete within {} s (--request-secs)",
                 timeout.as_secs_f64()
             ))
         })
@@ -120,7 +120,7 @@ impl Body for RequestBody {
                 Poll::Ready(Some(consumed.map(|()| frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                let broken = Status::cancelled(format!("the request has broken off: {error}"));
+                let broken = Status::cancelled(format!("the request was cut off: {error}"));
                 Poll::Ready(Some(Err(broken)))
             }
             Poll::Ready(None) => Poll::Ready(None),
@@ -177,10 +177,10 @@ pub(crate) async fn parse<M: Message + Default>(framed: &[u8], max_bytes: usize)
 
 async fn next_message<M: Message + Default>(framed: &[u8], max_bytes: usize) -> Result<(M, &[u8]), Status> {
     let Some(([compressed, length @ ..], rest)) = framed.split_first_chunk::<PREFIX>() else {
-        return Err(Status::internal("the request has no message, or breaks off before its length"));
+        return Err(Status::internal("the request has no message, or ends before its length"));
     };
     if *compressed != 0 {
-        return Err(Status::internal("the message is said to be compressed, but grpc-encoding does not say how"));
+        return Err(Status::internal("the message is marked as compressed, but the header grpc-encoding is missing"));
     }
     let length = u32::from_be_bytes(*length) as usize;
     if length > max_bytes {
@@ -188,7 +188,7 @@ async fn next_message<M: Message + Default>(framed: &[u8], max_bytes: usize) -> 
     }
     let Some((message, rest)) = rest.split_at_checked(length) else {
         let found = rest.len();
-        return Err(Status::internal(format!("the message breaks off after {found} of {length} bytes")));
+        return Err(Status::internal(format!("the message ends after {found} of {length} bytes")));
     };
     match decode(message).await {
         Ok(message) => Ok((message, rest)),

@@ -87,7 +87,7 @@ pub(in crate::api::grpc) fn page_token(place: &PoolCursor) -> String {
 }
 
 pub(in crate::api::grpc) fn place(token: &str) -> Result<Option<PoolCursor>, Invalid> {
-    let unknown = || invalid("page_token", "is none of ours; take next_page_token of the page before");
+    let unknown = || invalid("page_token", "invalid; use next_page_token of the previous page");
     let Some(first) = token.chars().next() else { return Ok(None) };
     let rest = &token[first.len_utf8()..];
     let place = match first {
@@ -120,7 +120,7 @@ const EVENT_KINDS: [(EventKind, PoolEventKind); 9] = [
 fn event_kind(kind: EventKind) -> Result<PoolEventKind, Invalid> {
     let kind = if kind == EventKind::Begin { EventKind::Gap } else { kind };
     let known = EVENT_KINDS.into_iter().find(|(wire, _)| *wire == kind);
-    known.map(|(_, kind)| kind).ok_or_else(|| invalid("kind", "is none that this server knows"))
+    known.map(|(_, kind)| kind).ok_or_else(|| invalid("kind", "unknown to this server"))
 }
 
 fn to_event_kind(kind: PoolEventKind) -> EventKind {

@@ -103,7 +103,7 @@ fn faults_of_peers_are_found() {
         list(node).peer[2].role = Role::Unreachable.into();
     });
     finds(Warn, "peers", "does not answer here at c:1", |node| node.servers[2].answer = Err("refused".into()));
-    finds(Warn, "peers", "c learns", |node| list(node).peer[2].role = Role::Learner.into());
+    finds(Warn, "peers", "c is catching up", |node| list(node).peer[2].role = Role::Learner.into());
     finds(Warn, "peers", "c lags behind: it lacks 1001 entries", |node| list(node).peer[2].lag = Some(1001));
     finds(Bad, "peers", "c is ineligible: removed by an operator", |node| {
         let why = "removed by an operator".into();
@@ -130,7 +130,7 @@ fn a_lost_quorum_is_bad() {
         list(node).peer[0].self_ = false;
         list(node).peer[1].self_ = true;
     });
-    let text = "there is none, no lease is given: 1 of 3 peers answer";
+    let text = "no master, no leases are granted: 1 of 3 peers answer";
     assert!(all.contains(&(Severity::Bad, "master", text.into())), "{all:?}");
     let down = all.iter().filter(|(grade, about, text)| {
         (*grade, *about) == (Severity::Bad, "peers") && text.contains("there is no quorum")
@@ -189,7 +189,7 @@ fn faults_of_hosts_are_found() {
     finds(Warn, "disks", "1 MiB are free where b", |node| health(node).free_bytes = Some(1 << 20));
     finds(Warn, "disks", "the disk of b is slow: it took 101 ms", |node| health(node).slowest_flush_ms = Some(101));
     assert_eq!(found(|node| health(node).slowest_flush_ms = Some(100)), []);
-    finds(Bad, "disks", "b stores nothing", |node| health(node).data_error = "EIO".into());
+    finds(Bad, "disks", "b can no longer store", |node| health(node).data_error = "EIO".into());
     let limit =
         |used, soft| LimitUse { what: "resources".into(), flag: "--max-resources".into(), used, most: 10, soft };
     let (used, shown) = (|used| limit(used, false), |used| limit(used, true));
@@ -234,7 +234,7 @@ fn a_server_checks_only_what_it_knows() {
         self_check(false, |status, _| status.uplink = Some(Uplink { parent: vec!["p:1".into()], ..Uplink::default() }));
     assert_eq!(below, [], "only the master has an uplink");
     let headless = self_check(false, |status, _| status.master_address.clear());
-    assert!(headless[0].grade == Severity::Bad && headless[0].found.contains("none is known"), "{headless:?}");
+    assert!(headless[0].grade == Severity::Bad && headless[0].found.contains("no master is known"), "{headless:?}");
     let worst_first = self_check(true, |status, list| {
         list.peer[2].role = Role::Unreachable.into();
         status.health.as_mut().expect("a health report").data_error = "EIO".into();
@@ -250,6 +250,6 @@ fn two_peers_are_a_warning() {
         list(node).peer.pop();
         node.servers.pop();
     });
-    let expected = "there are two: while one of them is down no lease is given";
+    let expected = "two peers: if one of them is down, no leases are granted";
     assert_eq!(found, [(Severity::Warn, "peers", expected.to_owned())]);
 }

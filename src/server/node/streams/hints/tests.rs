@@ -82,7 +82,7 @@ fn watchers_are_limited_and_room_comes_back() {
     let watchers = watchers(2);
     let (first, _second) = (start(&watchers, "a"), start(&watchers, "b"));
     let refused = watchers.start(CLIENT, "c".into(), Principal::NONE).expect_err("there is no room");
-    assert!(refused.to_string().contains("(2)") && refused.to_string().contains("--max-watchers"), "{refused}");
+    assert!(refused.to_string().contains("(limit 2)") && refused.to_string().contains("--max-watchers"), "{refused}");
     drop(first);
     let node =
         watchers.start(HolderKind::Node, "b".into(), Principal::NONE).expect("a node is not the client of its name");
