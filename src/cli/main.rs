@@ -11,7 +11,7 @@ mod setup;
 
 use std::process::ExitCode;
 
-use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Arg, ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use error::CliError;
 
@@ -104,9 +104,55 @@ enum Command {
 /// The command line. Every flag of `serve` and `gateway` can also be set by a variable.
 fn command() -> clap::Command {
     Cli::command().mut_subcommands(|command| match command.get_name() {
-        "serve" | "gateway" => command.mut_args(with_variable),
+        "serve" => with_two_helps(command.mut_args(with_variable), SERVE_FLAGS),
+        "gateway" => with_two_helps(command.mut_args(with_variable), GATEWAY_FLAGS),
         _ => command,
     })
+}
+
+/// The flags of `serve --help`.
+const SERVE_FLAGS: &[&str] = &[
+    "listen",
+    "http",
+    "config",
+    "id",
+    "advertise",
+    "data",
+    "peers",
+    "peer_secret_file",
+    "bootstrap",
+    "parent",
+    "tls_cert",
+    "tls_key",
+    "tls_ca",
+    "gateway_http",
+    "gateway_rls",
+];
+
+/// The flags of `gateway --help`.
+const GATEWAY_FLAGS: &[&str] = &[
+    "gateway_http",
+    "gateway_rls",
+    "gateway_rlqs",
+    "server",
+    "ratelimit_config",
+    "window",
+    "without_lease",
+    "tls_cert",
+    "tls_key",
+    "tls_ca",
+    "token_file",
+];
+
+/// `--help` shows `common` flags, `--help-all` shows all.
+fn with_two_helps(command: clap::Command, common: &[&str]) -> clap::Command {
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help_heading("Help");
+    let help_all = Arg::new("help_all").long("help-all").action(ArgAction::HelpLong).help_heading("Help");
+    command
+        .mut_args(|flag| if common.contains(&flag.get_id().as_str()) { flag } else { flag.hide_short_help(true) })
+        .disable_help_flag(true)
+        .arg(help.help("Print help with the common flags"))
+        .arg(help_all.help("Print help with all flags"))
 }
 
 /// Adds the environment variable `LEASEWAY_SOME_FLAG` to `--some-flag`.
@@ -169,6 +215,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn the_common_flags_of_serve_and_gateway_exist() {
+        for (name, common) in [("serve", SERVE_FLAGS), ("gateway", GATEWAY_FLAGS)] {
+            let cli = command();
+            let command = cli.find_subcommand(name).expect(name);
+            let shown = command.get_arguments().filter(|flag| !flag.is_hide_short_help_set());
+            assert_eq!(shown.count(), common.len() + 2, "{name}: the common flags and both helps");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod token;
 #[cfg(feature = "serde")]
 pub(crate) use self::amount::stored_number;
 pub use self::{
-    amount::{Amount, AmountError, Sum, readable},
+    amount::{Amount, AmountError, Sum, parse_quantity, readable},
     claim::{Claim, Claims, HolderKind, RuleNumber, clamp_priority},
     cluster_clock::{ClusterClock, ClusterTime},
     escape::{escaped, escaped_lines},

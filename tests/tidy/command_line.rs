@@ -37,7 +37,11 @@ pub(crate) fn commands() -> Vec<(String, String)> {
     while let Some(command) = ahead.pop() {
         let mut arguments: Vec<&str> = command.iter().map(String::as_str).collect();
         arguments.push("--help");
-        let help = leaseway(&arguments);
+        let mut help = leaseway(&arguments);
+        if help.contains("\n      --help-all ") {
+            *arguments.last_mut().expect("just pushed") = "--help-all";
+            help = leaseway(&arguments);
+        }
         let below = subcommands(&help);
         if below.is_empty() {
             found.push((command.join(" "), help));
@@ -71,7 +75,7 @@ pub(crate) fn flags(command: &str, help: &str) -> Vec<Flag> {
     // `-o, --output` is a flag by its long name.
     let long = |block: &String| block.split_once(", --").map_or_else(|| block.clone(), |(_, long)| format!("--{long}"));
     let blocks = blocks.iter().map(|block| if block.starts_with("-o, ") { long(block) } else { block.clone() });
-    let flags = blocks.filter(|block| block.starts_with("--"));
+    let flags = blocks.filter(|block| block.starts_with("--") && !block.starts_with("--help-all"));
     flags
         .map(|block| Flag {
             command: command.to_owned(),

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args};
-use leaseway_core::types::escaped;
+use leaseway_core::types::{escaped, parse_quantity};
 use leaseway_proto::admin::set_override_request::{Capacity as SetTo, End};
 use leaseway_proto::admin::{ListOverridesRequest, Override, SetOverrideRequest, SetOverrideResponse, r#override};
 use serde_json::{Value, json};
@@ -19,7 +19,8 @@ pub(crate) struct Capacity {
     /// Resource id, or a pattern as in templates
     #[arg(requires = "what")]
     resource: Option<String>,
-    /// Capacity: a number, or a percentage of the template's capacity, such as 50%
+    /// Capacity: a number such as 40, a rate such as 60000/min or 1M/day, or a percentage of the template's capacity,
+    /// such as 50%
     #[arg(value_name = "CAPACITY", group = "what", requires_all = ["end", "why"])]
     capacity: Option<CapacityArgument>,
     /// Duration of the override, such as 90s, 10m or 2h
@@ -46,7 +47,7 @@ pub(crate) struct Capacity {
 const EXAMPLES: &str = "\
 Examples:
   leaseway capacity mysql 50% --for 10m --why \"replica is down\"   half of the template's capacity
-  leaseway capacity 'api-*' 40 --for 2h --why \"vendor asked\"      40 for each resource that matches
+  leaseway capacity 'api-*' 3k/min --for 2h --why \"vendor asked\"  50 per second for each resource that matches
   leaseway capacity                                              list the overrides
   leaseway capacity mysql --clear                                return to the template's capacity
 
@@ -183,9 +184,15 @@ impl std::str::FromStr for CapacityArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<CapacityArgument, String> {
-        let (digits, is_part) = text.strip_suffix('%').map_or((text, false), |digits| (digits, true));
-        let value = digits.trim().parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
-        let value = value.ok_or_else(|| format!("`{text}`: expected a number like 40, or a part like 50%"))?;
-        Ok(if is_part { CapacityArgument::Part(value / 100.0) } else { CapacityArgument::Amount(value) })
+        let value = match text.strip_suffix('%') {
+            Some(digits) => digits.trim().parse().ok().map(|percent: f64| CapacityArgument::Part(percent / 100.0)),
+            None => parse_quantity(text).map(CapacityArgument::Amount),
+        };
+        let is_valid = |value: &CapacityArgument| match *value {
+            CapacityArgument::Amount(value) | CapacityArgument::Part(value) => value.is_finite() && value >= 0.0,
+        };
+        value
+            .filter(is_valid)
+            .ok_or_else(|| format!("`{text}`: expected a number like 40, a rate like 60000/min, or a part like 50%"))
     }
 }

@@ -261,28 +261,27 @@ fn timing(text: &str) -> Result<Timing, String> {
     Timing::new(heartbeat, min, max).map_err(|error| error.to_string())
 }
 
-/// Deliberate clock errors.
+/// Deliberate clock errors, for tests.
 #[derive(Args)]
-#[command(next_help_heading = "Faults on purpose")]
 struct FaultFlags {
-    /// The wall clock is wrong by so many milliseconds
+    /// Error of the wall clock in milliseconds
     #[arg(
         long,
         default_value_t = 0,
         value_name = "MS",
         value_parser = clock_offset_ms,
         allow_hyphen_values = true,
-        hide_short_help = true
+        hide = true
     )]
     clock_offset_ms: i64,
-    /// The clock runs so many times as fast as it should
+    /// Speed of the clock, relative to the real one
     #[arg(
         long,
         default_value_t = 1.0,
         value_name = "FACTOR",
         value_parser = clock_rate,
         allow_hyphen_values = true,
-        hide_short_help = true
+        hide = true
     )]
     clock_rate: f64,
 }

@@ -45,7 +45,7 @@ pub(crate) struct Up {
     /// Bootstrap a cluster that replaces another server, such as a Doorman server. Stop the old server first, and give
     /// its address to the peers. SECONDS is the longest remaining lease of the old server [default: the longest lease
     /// in the configuration]; until it has passed, existing clients keep their capacity. In a tree, it applies to the
-    /// root. See `leaseway serve --help`
+    /// root. See `leaseway serve --help-all`
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "longest")]
     take_over: Option<TakeOverFlag>,
     /// Use TLS everywhere. Creates a private CA and certificates in DATA/certs if they are missing, and prints the

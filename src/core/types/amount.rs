@@ -110,6 +110,33 @@ impl fmt::Display for Amount {
     }
 }
 
+/// Parses a number with an optional multiple (k, M, G) and unit of time (s, min, h, day), such as `60000/min`, `1M/day`
+/// or `5k`. A rate is converted to units per second.
+pub fn parse_quantity(text: &str) -> Option<f64> {
+    let (quantity, unit) = text.split_once('/').map_or((text, "s"), |(quantity, unit)| (quantity, unit));
+    let (digits, multiple) = match quantity.trim().char_indices().last()? {
+        (at, 'k' | 'K') => (&quantity.trim()[..at], 1e3),
+        (at, 'M') => (&quantity.trim()[..at], 1e6),
+        (at, 'G') => (&quantity.trim()[..at], 1e9),
+        _ => (quantity.trim(), 1.0),
+    };
+    let seconds = match unit.trim() {
+        "s" | "sec" | "second" => 1.0,
+        "min" | "minute" => 60.0,
+        "h" | "hour" => 3600.0,
+        "d" | "day" => 86400.0,
+        _ => return None,
+    };
+    let number: f64 = digits
+        .bytes()
+        .all(|byte| b"0123456789+-.eE_".contains(&byte))
+        .then_some(digits)?
+        .replace('_', "")
+        .parse()
+        .ok()?;
+    Some(number * multiple / seconds)
+}
+
 /// A number for people, with at most six decimal places.
 pub fn readable(value: f64) -> String {
     let text = format!("{value:.6}");
@@ -237,6 +264,25 @@ mod tests {
         assert_eq!(amount(0.1).get(), 0.1, "ordinary numbers are kept to the bit");
         assert_eq!(amount(-0.0).get(), 0.0);
         assert_eq!(Sum::from(Amount::clamped(-0.0)), Sum::ZERO);
+    }
+
+    #[test]
+    fn quantities_have_multiples_and_units_of_time() {
+        for (text, value) in [
+            ("100", 100.0),
+            ("7.5", 7.5),
+            ("5/s", 5.0),
+            ("60000/min", 1000.0),
+            ("1M/day", 1e6 / 86400.0),
+            ("1.5k / hour", 1500.0 / 3600.0),
+            ("10_000", 1e4),
+            ("2G", 2e9),
+        ] {
+            assert_eq!(parse_quantity(text), Some(value), "{text}");
+        }
+        for text in ["", "k", "/s", "5/", "5/month", "5m", "inf", "nan", "5/s/s", "\u{e9}", "5 per minute"] {
+            assert_eq!(parse_quantity(text), None, "{text}");
+        }
     }
 
     /// A day at 1,000 updates a second, with amounts of very different sizes. An `f64` sum would drift.

@@ -241,7 +241,7 @@ fn peer_context(settings: &Arc<Settings>, opened: &Opened, mastership: watch::Re
         settings: Arc::clone(settings),
         raft: Arc::default(),
         handshake: Arc::new(handshake),
-        liveness: Arc::new(Liveness::default()),
+        liveness: Arc::new(Liveness::new((settings.clock)())),
         acknowledged: opened.acknowledged.clone(),
         log: opened.log.clone(),
         ballot: Default::default(),

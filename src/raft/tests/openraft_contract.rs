@@ -32,7 +32,7 @@ use crate::{
         log_id,
         requests::identity,
     },
-    transport::{client::PeerClient, handshake::Handshake, network::PeerNetwork, proof::Prover},
+    transport::{client::PeerClient, handshake::Handshake, liveness::Liveness, network::PeerNetwork, proof::Prover},
 };
 
 fn settings(directory: &TempDir) -> Settings {
@@ -66,7 +66,7 @@ async fn a_peer_sends_no_entries_for_an_earlier_vote() {
         settings,
         prover: Arc::new(Prover::new(None)),
         handshake: Arc::new(handshake),
-        liveness: Arc::default(),
+        liveness: Arc::new(Liveness::new(Millis(0))),
         acknowledged: Acknowledged::default(),
         connections: Mutex::default(),
     };

@@ -10,7 +10,7 @@ use leaseway_core::types::Millis;
 use leaseway_proto::peer::{MasterInfo, PeerInfo, PeerRequest, PeerResponse, peers_client::PeersClient};
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{
-    Status,
+    Code, Status,
     transport::{Channel, Endpoint},
 };
 
@@ -137,6 +137,8 @@ impl PeerClient {
                 self.liveness.record_contact(other, self.now());
                 self.liveness.clear_problems(name);
             }
+            Err(CallError::Refused(status))
+                if status.code() == Code::Unavailable && self.liveness.may_be_starting(name, self.now()) => {}
             Err(error) => self.liveness.report_problem(name, error),
         }
         result

@@ -14,6 +14,9 @@ use crate::log::PeerId;
 const MAX_PROBLEM_PEERS: usize = 64;
 const MAX_PROBLEMS_PER_PEER: usize = 16;
 
+/// The peers of a cluster start one after the other. Until then, a peer that was never reached is no problem.
+const STARTUP_GRACE: Millis = Millis::from_secs(5);
+
 /// The last message of a peer.
 #[derive(Debug, Clone)]
 pub(crate) struct LastContact {
@@ -22,13 +25,23 @@ pub(crate) struct LastContact {
     pub(crate) at: Millis,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Liveness {
+    started: Millis,
     known: Mutex<BTreeMap<PeerId, LastContact>>,
     problems: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
 impl Liveness {
+    pub(crate) fn new(now: Millis) -> Liveness {
+        Liveness { started: now, known: Mutex::default(), problems: Mutex::default() }
+    }
+
+    /// Whether a peer that cannot be connected to may just not have started yet.
+    pub(crate) fn may_be_starting(&self, name: &str, now: Millis) -> bool {
+        now.since(self.started) < STARTUP_GRACE && !lock(&self.known).values().any(|contact| contact.name == name)
+    }
+
     /// Records a message of an authenticated peer.
     pub(crate) fn record_contact(&self, other: &PeerInfo, at: Millis) {
         let mut known = lock(&self.known);
@@ -84,4 +97,21 @@ impl Liveness {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_may_be_starting_until_it_was_reached_or_the_grace_has_passed() {
+        let start = Millis::from_secs(100);
+        let liveness = Liveness::new(start);
+        assert!(liveness.may_be_starting("b", start));
+        assert!(!liveness.may_be_starting("b", Millis(start.0 + STARTUP_GRACE.0)));
+        let other = PeerInfo { peer: 1, name: "b".into(), ..PeerInfo::default() };
+        liveness.record_contact(&other, start);
+        assert!(!liveness.may_be_starting("b", start), "it was reached");
+        assert!(liveness.may_be_starting("c", start));
+    }
 }

@@ -21,7 +21,7 @@ use super::{
 const KEYS: [&str; 6] = ["identifier_glob", "capacity", "safe_capacity", "description", "algorithm", "clients"];
 const MAX_TEMPLATES: usize = 10_000;
 const IDENTIFIER: &str = "a resource id or a pattern (in quotes if it begins with `*`, `[` or `{`)";
-const CAPACITY: &str = "a number like 100 or 7.5";
+const CAPACITY: &str = "a number like 100 or 7.5, or a rate like 60000/min";
 const SAFE_CAPACITY: &str = "a number, -1 for no limit";
 
 const CLIENT_KEYS: [&str; 4] = ["glob", "weight", "min", "max"];
@@ -115,7 +115,7 @@ fn read_identifier<'n>(field: &Field<'n, '_>, found: &mut Findings) -> Option<(&
 }
 
 fn read_safe_capacity(field: &Field<'_, '_>, found: &mut Findings) -> Option<SafeCapacity> {
-    let number = field.number(SAFE_CAPACITY, found)?;
+    let number = field.quantity(SAFE_CAPACITY, found)?;
     if number == -1.0 {
         return Some(SafeCapacity::Unlimited);
     }

@@ -7,7 +7,10 @@
 
 use std::{borrow::Cow, collections::HashMap, ops::RangeInclusive, rc::Rc, slice};
 
-use leaseway_core::{policy::parameters::nearest, types::Amount};
+use leaseway_core::{
+    policy::parameters::nearest,
+    types::{Amount, parse_quantity},
+};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
 
 pub use super::diagnostic::Findings;
@@ -185,14 +188,15 @@ impl<'n, 't> Field<'n, 't> {
         }
     }
 
-    /// A number, possibly infinite or NaN.
-    pub(super) fn number(&self, expected: &str, found: &mut Findings) -> Option<f64> {
-        self.unquoted(expected, number, found)
+    /// A number, possibly infinite or NaN, or a quantity such as `5k` or `60000/min`.
+    pub(super) fn quantity(&self, expected: &str, found: &mut Findings) -> Option<f64> {
+        let quantity = |text: &str| number(text).or_else(|| (!octal(text)).then(|| parse_quantity(text)).flatten());
+        self.unquoted(expected, quantity, found)
     }
 
-    /// An amount of capacity.
+    /// An amount of capacity, or a rate such as `60000/min`.
     pub(super) fn amount(&self, expected: &str, found: &mut Findings) -> Option<Amount> {
-        let number = self.number(expected, found)?;
+        let number = self.quantity(expected, found)?;
         Amount::new(number).map_err(|error| self.refuse(error, found)).ok()
     }
 

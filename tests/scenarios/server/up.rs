@@ -42,7 +42,7 @@ impl Three {
         eventually("there is a master", || {
             let ended = up.ended();
             assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
-            up.stdout().lines().any(|line| line.ends_with(" is master")).then_some(())
+            up.stdout().lines().any(|line| line.ends_with(" is the master")).then_some(())
         });
         up
     }
@@ -79,6 +79,13 @@ fn three_peers_answer_as_one_and_stop_together() {
         assert_eq!(list["peers"].as_array().unwrap().len(), 3, "{list}");
     }
     assert_eq!(three.commands().matches("--bootstrap").count(), 0, "there was a master");
+    let (said, admin) = (up.stdout(), &rows[0][3]);
+    let master = said.lines().find_map(|line| line.strip_suffix(" is the master")).expect("there is one");
+    let next = ["a", "b"].into_iter().find(|peer| *peer != master).expect("one of two");
+    let transferred = leaseway(&["transfer", next, "--admin", admin]);
+    assert_eq!(transferred.code, Some(0), "{transferred:?}");
+    eventually("the new master is named", || up.stdout().contains(&format!("{next} is the master now")).then_some(()));
+    assert_eq!(up.stderr(), "", "no warnings");
     up.signal(Signal::TERM);
     let said = up.finish();
     assert_eq!(said.code, Some(0), "{said:?}");

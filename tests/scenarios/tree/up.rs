@@ -37,11 +37,11 @@ fn the_tree_comes_up_and_its_leaves_share_what_the_root_has() {
     eventually("all seven have masters", || {
         let ended = up.ended();
         assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
-        (up.stdout().lines().filter(|line| line.ends_with(" is master")).count() == 7).then_some(())
+        (up.stdout().lines().filter(|line| line.ends_with(" is the master")).count() == 7).then_some(())
     });
     let said = up.stdout();
     let master = |node: &str| {
-        let named = |line: &str| line.starts_with(&format!("{node}/")) && line.ends_with(" is master");
+        let named = |line: &str| line.starts_with(&format!("{node}/")) && line.ends_with(" is the master");
         said.lines().position(named).unwrap_or_else(|| panic!("{node} has no master: {said}"))
     };
     for (parent, child) in [("root", "east"), ("root", "west"), ("east", "east-1"), ("west", "west-2")] {

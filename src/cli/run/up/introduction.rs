@@ -31,7 +31,7 @@ pub(super) fn text(plan: &Plan, served: &[Option<&Served>]) -> String {
         parts.push(hints(first));
     }
     let stops = if served.len() == 1 { "it".to_owned() } else { format!("all {}", served.len()) };
-    format!("\n{}\n\nCtrl-C stops {stops}\n", parts.join("\n\n"))
+    format!("\n{}\n\nCtrl-C stops {stops}", parts.join("\n\n"))
 }
 
 /// The variables that connect clients and operators over TLS.
@@ -53,7 +53,7 @@ fn needed(client: &Member) -> String {
 fn hints(node: &RunningNode) -> String {
     let (server, admin) = (address_flag(node, Port::Clients), address_flag(node, Port::Operators));
     format!(
-        "  leaseway get alice mysql 40{server}\n  leaseway status{server}\n  leaseway shell{server}\n  leaseway peers list{admin}"
+        "In another terminal:\n  leaseway get alice mysql 40{server}\n  leaseway status{server}\n  leaseway shell{server}\n  leaseway peers list{admin}"
     )
 }
 
@@ -188,7 +188,7 @@ mod tests {
     fn hints_omit_default_addresses() {
         let one = || vec![node("root", None, 1)];
         let text = introduced(one(), &served([5100]));
-        assert!(!text.contains("--") && text.ends_with("  leaseway peers list\n\nCtrl-C stops it\n"), "{text}");
+        assert!(!text.contains("--") && text.ends_with("  leaseway peers list\n\nCtrl-C stops it"), "{text}");
         let other = introduced(one(), &served([7]));
         let three = introduced(vec![node("root", None, 3)], &served([7, 8, 9]));
         assert!(three.contains("leaseway status --server 127.0.0.1:7,127.0.0.1:8,127.0.0.1:9\n"), "{three}");
@@ -221,8 +221,7 @@ Capacity comes from the top; clients ask the leaves:
   leaseway config show                                 # what there is; root alone has a configuration
   leaseway peers list                                  # who is master of root
 
-Ctrl-C stops all 5
-";
+Ctrl-C stops all 5";
         assert_eq!(drawn, expected);
     }
 }

@@ -9,6 +9,8 @@ use super::process::Served;
 use crate::{connect::pages::Pages, error::CliError};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The interval once a master is known.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// The maximum size of a page, more than enough for `/readyz`.
 const MAX_BYTES: u64 = 4096;
@@ -20,10 +22,25 @@ pub(super) fn pages(ca: Option<PathBuf>) -> Result<Pages, CliError> {
     Ok(Pages { tls: Some(ClientTls::for_protocol(Protocol::Http1, &credentials, None)?), ..Pages::default() })
 }
 
-/// Polls until one of the peers knows the master. Returns its label, or its address if it is started elsewhere.
-pub(super) async fn look_for(peers: Vec<(String, Served)>, pages: Pages) -> String {
+/// Calls `report` with each new master, until it returns false.
+pub(super) async fn watch(peers: Vec<(String, Served)>, pages: Pages, mut report: impl AsyncFnMut(String) -> bool) {
+    let mut known = None;
     loop {
-        for (label, at) in &peers {
+        let master = look_for(&peers, &pages).await;
+        if known.as_ref() != Some(&master) {
+            known = Some(master.clone());
+            if !report(master).await {
+                return;
+            }
+        }
+        sleep(WATCH_INTERVAL).await;
+    }
+}
+
+/// Polls until one of the peers knows the master. Returns its label, or its address if it is started elsewhere.
+async fn look_for(peers: &[(String, Served)], pages: &Pages) -> String {
+    loop {
+        for (label, at) in peers {
             let Some(page) = pages.get(&at.http, "/readyz", ANSWER_WITHIN, MAX_BYTES).await else { continue };
             match named_on(&page) {
                 // Another peer is master, but the policy hides its address.

@@ -37,6 +37,9 @@ pub(super) struct Served {
     pub(super) admin: String,
 }
 
+/// The log filter of peers without `log:` in the file. What matters at `info` is printed by `up` itself.
+const DEFAULT_LOG: &str = "warn,openraft=off";
+
 /// Starts `program` as a peer. Its events are sent from then on; the last is `Ended`.
 pub(super) fn start(
     program: &Path,
@@ -48,7 +51,9 @@ pub(super) fn start(
     let (peer, ready) = (speaker.index, events.clone());
     let (mut announced, mut pass_on) = (Announced::default(), speaker.passes_on(Stream::Output));
     let output = move |line: &str| {
-        pass_on(line);
+        if !is_announcement(line) {
+            pass_on(line);
+        }
         if let Some(at) = announced.hear(line) {
             // There is room for one event of each peer. An error means that the receiver is gone.
             let _ = ready.try_send(Event::Ready { peer, at });
@@ -59,6 +64,7 @@ pub(super) fn start(
         .arguments(&plan.arguments)
         // Variables for a single server, such as its address, must not reach several. The log filter may.
         .without("LEASEWAY_", Some("LEASEWAY_LOG"))
+        .variables(std::env::var_os("LEASEWAY_LOG").is_none().then_some(("LEASEWAY_LOG", DEFAULT_LOG)))
         .tethered()
         // Ctrl-C must reach `up` alone, which stops all and waits for them.
         .in_group()
@@ -89,6 +95,13 @@ impl Announced {
         let (grpc, http) = self.clients.take()?;
         Some(Served { grpc, http, admin: admin.to_owned() })
     }
+}
+
+/// Whether a server prints this line when it is ready. `up` prints the addresses of all peers in one table instead.
+fn is_announcement(line: &str) -> bool {
+    ["serving gRPC on ", "  ask it: ", "  look: ", "capacity and templates come from ", "peer "]
+        .iter()
+        .any(|start| line.starts_with(start))
 }
 
 /// Easily distinguished, on dark and light backgrounds.
@@ -159,6 +172,15 @@ mod tests {
             Served { grpc: "127.0.0.1:5100".into(), http: "127.0.0.1:5150".into(), admin: "127.0.0.1:1".into() };
         assert_eq!(announced.hear("peer a on 127.0.0.1:5120, admin on 127.0.0.1:1"), Some(served));
         assert_eq!(announced.hear("peer a on 127.0.0.1:5120, admin on 127.0.0.1:1"), None, "once");
+    }
+
+    #[test]
+    fn announcements_are_told_from_other_output() {
+        for line in ["serving gRPC on 127.0.0.1:1, HTTP on 127.0.0.1:2", "peer a on 127.0.0.1:3, admin on 127.0.0.1:4"]
+        {
+            assert!(is_announcement(line), "{line}");
+        }
+        assert!(!is_announcement("gateway: HTTP on 127.0.0.1:5190"));
     }
 
     #[test]

@@ -177,9 +177,11 @@ impl Set<'_> {
                 self.ended(peer)?;
                 self.start()
             }
+            Event::Master { .. } if self.stop.is_some() => Ok(()),
+            Event::Master { node, label } if self.has_master[node] => print(format_args!("{label} is the master now")),
             Event::Master { node, label } => {
                 founding::end(&self.plan.nodes[node].directory);
-                print(format_args!("{label} is master"))?;
+                print(format_args!("{label} is the master"))?;
                 self.has_master[node] = true;
                 self.start()
             }
@@ -206,7 +208,7 @@ impl Set<'_> {
         if self.stop.is_none() && serve(&self.states[self.members(node)]) { self.watch(node) } else { Ok(()) }
     }
 
-    /// Prints which peer of a node is master, as soon as there is one.
+    /// Prints which peer of a node is master, whenever that changes.
     fn watch(&self, node: usize) -> Outcome {
         let (plan, members) = (&self.plan.nodes[node], self.members(node));
         let (here, size, most) = (plan.peers.len(), plan.members.len(), plan.majority());
@@ -219,11 +221,10 @@ impl Set<'_> {
             Some((self.peers[peer].label.clone(), at.clone()))
         });
         let (served, pages, events) = (served.collect(), master::pages(plan.ca())?, self.events.clone());
-        tokio::spawn(async move {
-            let label = master::look_for(served, pages).await;
+        tokio::spawn(master::watch(served, pages, async move |label| {
             // An error means that all peers have ended.
-            let _ = events.send(Event::Master { node, label }).await;
-        });
+            events.send(Event::Master { node, label }).await.is_ok()
+        }));
         Ok(())
     }
 
@@ -261,7 +262,7 @@ impl Set<'_> {
             return print("killing");
         }
         self.begin_to_stop();
-        print("stopping (once more kills)")
+        print("stopping; Ctrl-C again kills")
     }
 
     fn begin_to_stop(&mut self) {

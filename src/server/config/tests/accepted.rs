@@ -106,6 +106,22 @@ resources:
 }
 
 #[test]
+fn capacities_have_multiples_and_units_of_time() {
+    let text = "resources:
+- {identifier_glob: a, capacity: 60000/min, safe_capacity: 120/h, algorithm: {kind: FAIR_SHARE}, clients: [{glob: b, max: 6k/min}]}
+- {identifier_glob: '*', capacity: 86.4M/day, algorithm: {kind: FAIR_SHARE}}";
+    let repository = accepted(text);
+    let settings = &found(&repository, "a").settings;
+    assert_eq!(
+        (settings.capacity, settings.safe_capacity),
+        (amount(1000.0), SafeCapacity::Fixed(amount(120.0 / 3600.0)))
+    );
+    let rule = settings.clients.get(settings.clients.number_of("b")).expect("it matches");
+    assert_eq!(rule.max, Some(amount(100.0)));
+    assert_eq!(found(&repository, "x").settings.capacity, amount(1000.0));
+}
+
+#[test]
 fn merge_keys() {
     let repository = accepted(
         r"

@@ -134,12 +134,12 @@ fn types() {
                 format!("3:4: `identifier_glob` has no value, {glob}"),
                 format!("4:21: `identifier_glob` is `\"\"`, {glob}"),
                 format!("5:21: `identifier_glob` is a list, {glob}"),
-                "5:37: `capacity` is a map, expected a number like 100 or 7.5".into(),
+                "5:37: `capacity` is a map, expected a number like 100 or 7.5, or a rate like 60000/min".into(),
             ],
         ),
         (
             "- identifier_glob: a\n  capacity:\n  safe_capacity: ~\n  description: null\n  algorithm:",
-            vec!["3:3: `capacity` has no value, expected a number like 100 or 7.5".into()],
+            vec!["3:3: `capacity` has no value, expected a number like 100 or 7.5, or a rate like 60000/min".into()],
         ),
         (
             "- {identifier_glob: a, capacity: 1, description: [x], algorithm: FAIR_SHARE}",
@@ -158,7 +158,7 @@ fn types() {
 
 #[test]
 fn capacities() {
-    let number = "expected a number like 100 or 7.5";
+    let number = "expected a number like 100 or 7.5, or a rate like 60000/min";
     for (value, expected) in [
         ("-5", "is `-5`: must not be negative".to_owned()),
         (".NaN", "is `.NaN`: must be a finite number".into()),
@@ -168,6 +168,8 @@ fn capacities() {
         ("'lots'", format!("is `\"lots\"`, {number}")),
         ("lots", format!("is `lots`, {number}")),
         ("100qps", format!("is `100qps`, {number}")),
+        ("100/month", format!("is `100/month`, {number}")),
+        ("-5/min", "is `-5/min`: must not be negative".into()),
         ("010", format!("is `010`, {number}; remove the leading zero, which makes it octal to some YAML parsers")),
     ] {
         let templates = format!("- identifier_glob: a\n  capacity: {value}");
@@ -230,8 +232,8 @@ fn rules_between_templates() {
         (
             format!("resources:\n- {{identifier_glob: a}}\n- {{identifier_glob: '*', {fair}}}\n"),
             vec![
-                "2:21: a template with FAIR_SHARE needs a `capacity`, a number like 100 or 7.5".into(),
-                "3:21: a template with FAIR_SHARE needs a `capacity`, a number like 100 or 7.5".into(),
+                "2:21: a template with FAIR_SHARE needs a `capacity`, a number like 100 or 7.5, or a rate like 60000/min".into(),
+                "3:21: a template with FAIR_SHARE needs a `capacity`, a number like 100 or 7.5, or a rate like 60000/min".into(),
             ],
         ),
         (
