@@ -138,7 +138,7 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
 }
 
 /// Constants that are limits: name, value in the code, and text of the page.
-const FIXED: [(&str, &str, &str); 48] = [
+const FIXED: [(&str, &str, &str); 47] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
     ("PASTED_BYTES", "1 << 20", "| fixed | 1 MiB, within 10 s |"),
     ("MAX_OVERRIDES", "100", "| fixed | 100; 1 s to 7 days; 500 |"),
@@ -160,7 +160,6 @@ const FIXED: [(&str, &str, &str); 48] = [
     ("TURNS", "4", "that are worked on at a time | fixed | 4 |"),
     ("MAX_PENDING_HANDSHAKES", "1024", "no preface of HTTP/2 | fixed | 1,024, for 10 s |"),
     ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
-    ("MAX_ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
     ("PAGE_ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
     ("MAX_CHANGES_PER_KIND", "256", "of one: 3 MB at the most | fixed | 256; 400 |"),
     ("MAX_CHANGE_TEXT", "400", "of one: 3 MB at the most | fixed | 256; 400 |"),

@@ -360,7 +360,6 @@ fn foot(pages: &Pages) -> Markup {
             span { "as of " (text::clock(std::time::SystemTime::now())) " UTC" }
             @if !pages.node.authorizer().in_words().is_empty() { span { "access " (pages.node.authorizer().in_words()) } }
             a href="/metrics" { "Metrics" }
-            a href="/debug/status" { "Plain pages" }
             a href="/api/v1/status" { "JSON" }
         }
     }
@@ -372,9 +371,8 @@ struct Asset {
     text: &'static str,
 }
 
-const ASSETS: [Asset; 4] = [
+const ASSETS: [Asset; 3] = [
     Asset { name: "page.css", kind: "text/css; charset=utf-8", text: include_str!("pages/assets/page.css") },
-    Asset { name: "debug.css", kind: "text/css; charset=utf-8", text: include_str!("pages/assets/debug.css") },
     Asset { name: "page.js", kind: "text/javascript; charset=utf-8", text: include_str!("pages/assets/page.js") },
     Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("pages/assets/icon.svg") },
 ];

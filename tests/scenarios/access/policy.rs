@@ -263,7 +263,7 @@ fn pages_are_for_callers_that_may_read_everything_and_probes_need_nothing() {
     for (identity, status) in [("anonymous", 401), ("web-1", 403), ("reader", 403), ("auditor", 200)] {
         let token = (identity != "anonymous").then(|| cluster.tokens.token(identity));
         let header = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-        for page in ["/metrics", "/debug/status", "/debug/resources"] {
+        for page in ["/metrics", "/", "/resources"] {
             let response = http::get_with(server, page, &header);
             assert_eq!(response.status, status, "{identity} {page}: {}", response.body);
             assert!(status == 200 || response.body.contains("may not read"), "{}", response.body);

@@ -86,7 +86,7 @@ fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_
         assert!(error.contains("CertificateRequired"), "{error}");
     }
     let bare = show(&ours.trust(), b"http/1.1");
-    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 401), ("/debug/status", 401), ("/", 401)] {
+    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 401), ("/resources", 401), ("/", 401)] {
         let (found, page) = bare.page(http, path).expect("it is answered");
         assert_eq!(found, status, "{path}: {page}");
         assert_eq!(page.contains("--tls-client-auth"), status == 401, "{page}");

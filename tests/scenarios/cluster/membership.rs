@@ -63,7 +63,7 @@ fn is_ineligible(peers: &Peers, peer: usize, reason: &str, says: &str) {
     assert_eq!(metrics.find("leaseway_peer_ineligible", "reason", reason), Some(1.0));
     let reasons = metrics.series("leaseway_peer_ineligible").iter().filter(|series| series.value != 0.0).count();
     assert_eq!(reasons, 1, "one reason at a time");
-    assert!(http::get(http, "/debug/status").body.contains(says));
+    assert!(http::get(http, "/").body.contains(says));
     let mut health = HealthClient::new(channel(peers.grpc(peer)));
     eventually("gRPC health reports it", || {
         let health = block_on(health.check(HealthCheckRequest::default())).ok()?.into_inner();

@@ -65,7 +65,7 @@ fn a_page_that_is_not_read_is_given_up() {
     let mut stranger = connect_tcp(victim.server.http(), Some(ELSEWHERE));
     // More than the socket buffers hold.
     for _ in 0..50 {
-        let _ = stranger.write_all(b"GET /debug/resources HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let _ = stranger.write_all(b"GET /resources HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     eventually("it is closed", || (victim.closed("stalled") == 1.0).then_some(()));
     assert!(hangs_up(&mut stranger));

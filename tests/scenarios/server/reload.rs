@@ -78,12 +78,12 @@ fn a_bad_file_changes_nothing_and_is_shown_everywhere() {
     let metrics = Scrape::parse(&server.page("/metrics"));
     assert_eq!((metrics.only("leaseway_config_rejected"), metrics.only("leaseway_config_version")), (1.0, 1.0));
     assert_eq!(metrics.find("leaseway_config_reloads_total", "outcome", "rejected"), Some(1.0));
-    assert!(server.page("/debug/status").contains(&mistake));
+    assert!(server.page("/").contains(&mistake));
     assert!(server.log().contains(&mistake), "{}", server.log());
     assert_eq!(server.client("bob").ask("mysql", 1000.0), 60.0, "the old one is in force");
 
     file.replace(&fair(50.0));
     wait_for_version(&server, 2);
     assert_eq!(server.status(&[])["config"]["error"], "");
-    assert!(!server.page("/debug/status").contains(&mistake));
+    assert!(!server.page("/").contains(&mistake));
 }
