@@ -13,7 +13,6 @@ mod harness {
     pub(crate) mod binary;
     pub(crate) mod collector;
     pub(crate) mod config;
-    pub(crate) mod crowd;
     pub(crate) mod doorman;
     pub(crate) mod envoy;
     pub(crate) mod foreign;

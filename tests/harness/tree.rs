@@ -3,8 +3,8 @@
 use super::{config::ConfigFile, peers::Peers};
 
 pub(crate) struct Tree {
-    pub(crate) root: Peers,
-    pub(crate) region: Peers,
+    _root: Peers,
+    _region: Peers,
     /// Each has one peer.
     pub(crate) leaves: Vec<Peers>,
 }
@@ -15,7 +15,7 @@ impl Tree {
         let root = Peers::start(peers, config, &[]);
         let region = root.child("region", peers);
         let leaves = (0..leaves).map(|n| region.child(&format!("leaf-{n}"), 1)).collect();
-        Tree { root, region, leaves }
+        Tree { _root: root, _region: region, leaves }
     }
 
     /// The addresses of each leaf.

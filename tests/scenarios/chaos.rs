@@ -34,8 +34,8 @@ fn processes_naming(directory: &Path) -> Vec<String> {
 fn no_promise_is_broken() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("report.json");
-    let only = "kill,capacity,herd,crash,lost-answers,certificates,authority";
-    let flags = ["--seed", "2", "--for", "6", "--only", only, "--json", json.to_str().unwrap()];
+    let only = "kill,pause,cut-off,capacity,herd,crash,lost-answers,certificates,authority";
+    let flags = ["--seed", "2", "--for", "10", "--only", only, "--json", json.to_str().unwrap()];
     let output = chaos(directory.path(), &flags);
     let said = text(&output);
     assert!(output.status.success() && said.contains("no promise was broken"), "{said}");
@@ -43,6 +43,14 @@ fn no_promise_is_broken() {
     assert!(run["faults"].as_array().unwrap().iter().any(|fault| fault["whom"].is_string()), "{run}");
     assert!(run["shared"]["peak"].as_f64().is_some_and(|peak| peak > 0.0), "{run}");
     eventually("all processes are gone", || processes_naming(directory.path()).is_empty().then_some(()));
+}
+
+#[test]
+fn no_promise_is_broken_in_a_tree_whose_masters_are_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = chaos(directory.path(), &["--shape", "tree", "--for", "8", "--only", "kill,pause,lost-parent"]);
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("no promise was broken"), "{said}");
 }
 
 #[test]
