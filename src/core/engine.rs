@@ -13,7 +13,7 @@ mod effects;
 mod note_writer;
 #[cfg(test)]
 mod tests;
-mod waiting;
+mod waiting_for_parent;
 
 use std::collections::VecDeque;
 
@@ -30,11 +30,11 @@ use crate::{
 use self::{
     commits::Commits,
     note_writer::{NoteScope, NoteWriter},
-    waiting::{MAX_WAIT, WaitingForSupply, WaitingRequest},
+    waiting_for_parent::{MAX_WAIT, WaitingForSupply, WaitingRequest},
 };
 pub use self::{
     effects::{Batch, Effects, Ended, Environment, LostMastership, Moment},
-    waiting::Predecessor,
+    waiting_for_parent::Predecessor,
 };
 
 #[derive(Debug)]
