@@ -21,6 +21,11 @@ pub(crate) fn bench() -> &'static Path {
     PATH.get_or_init(|| build_binary("leaseway-bench"))
 }
 
+/// An example of the client library.
+pub(crate) fn example(name: &str) -> PathBuf {
+    build(&["--example", name], name, "example")["executable"].as_str().expect("an example has a path").into()
+}
+
 /// The shared and the static library of the C interface.
 pub(crate) fn c_libraries() -> [PathBuf; 2] {
     let built = build(&["--lib"], "leaseway", "cdylib");
