@@ -209,7 +209,7 @@ impl Index {
         Index { leaves, branches: Slab::new(), root, height: 0, totals: Totals::default(), sorted }
     }
 
-    /// All claims, in this band.
+    /// A copy of this index with all claims in one band.
     pub(crate) fn in_band(&self, band: i16) -> Index {
         let mut index = Index::new();
         let claims = self.leaves.iter().flat_map(|(_, leaf)| leaf.entries());
