@@ -95,7 +95,7 @@ impl Inherited {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Refused {
-    #[error("promises of epoch {} come too late, epoch {} has promised since", got.0, newest.0)]
+    #[error("stale promises of epoch {}: epoch {} has promised since", got.0, newest.0)]
     OlderEpoch {
         /// The newest epoch in the promises.
         newest: Epoch,
@@ -103,7 +103,7 @@ pub enum Refused {
     },
     /// If the number is too high, changes are missing, and the promises are unreliable without them. If it is too low,
     /// the changes were applied already.
-    #[error("change {got} of epoch {} is out of order, {expected} would be next", epoch.0)]
+    #[error("change {got} of epoch {} is out of order, expected {expected}", epoch.0)]
     Gap { epoch: Epoch, expected: u64, got: u64 },
 }
 
@@ -123,7 +123,7 @@ pub struct Promises {
     parts: Vec<Part>,
 }
 
-/// An unknown length of leases counts as longer than any.
+/// An unknown lease length counts as longer than any other.
 const UNKNOWN: Millis = Millis(u64::MAX);
 
 impl Promises {
@@ -175,7 +175,8 @@ impl Promises {
         Inherited { total, wants, newest, until, high_water_mark, parts, clock }
     }
 
-    /// Until when some of the total may be in use, if nothing was granted since `since`.
+    /// The moment until which some of the total may be in use, if nothing was granted since `since`; `None` if it is
+    /// over.
     pub fn believed_until(&self, clock: ClusterClock, now: Millis, since: Millis) -> Option<Millis> {
         let until = certain_end(since, self.longest(clock.at(now))).min(clock.local(self.until));
         (now < until).then_some(until)
