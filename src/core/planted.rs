@@ -224,7 +224,7 @@ mod planting {
         PLANTED.set(fault);
     }
 
-    /// Plants a fault in this process, for good. The first stays.
+    /// Plants a fault in the whole process, for its lifetime. Later calls have no effect.
     pub fn plant_everywhere(fault: Fault) {
         let _ = EVERYWHERE.set(fault);
     }
