@@ -145,7 +145,7 @@ impl PoolMemory {
         now.since(self.learnt)
     }
 
-    /// Whether it can be dropped: no client is known to be connected, and no balance exceeds one second.
+    /// Whether this state can be dropped: no client is known to be connected, and every balance is at most one second.
     pub fn is_worthless(&self, now: Millis) -> bool {
         let decayed = self.clock.after(self.age(now)).decayed;
         self.costs.is_empty()
