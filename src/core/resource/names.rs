@@ -11,7 +11,7 @@
 //!   what is free.
 //! - If the displaced node reappears, both instances are live. It gets its record back, and the newer instance is
 //!   refused until the older one's leases expire. A third instance is refused as long as two have leases.
-//! - In a pool, places and balances belong to the name: another instance is refused at once.
+//! - In a pool, places and balances belong to the name: another instance is refused immediately.
 //!
 //! Nodes that send no instance id, such as Doorman's, continue with the record of their name.
 

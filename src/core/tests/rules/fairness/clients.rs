@@ -71,7 +71,7 @@ fn excess_minimums_are_divided() {
     let mut server = ruled(AlgorithmKind::FairShare, &["1 80 - web-1", "1 30 - web-2"]);
     assert_eq!(server.due_of(&ALL), [70.0, 30.0, 0.0]);
     assert_eq!(server.explains("batch-1").0, DueRule::Minimums(70.0));
-    assert!(server.explains("batch-1").1.contains("set aside for others"), "{}", server.explains("batch-1").1);
+    assert!(server.explains("batch-1").1.contains("minimums of other clients"), "{}", server.explains("batch-1").1);
 }
 
 #[test]
