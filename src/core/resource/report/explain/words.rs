@@ -11,7 +11,7 @@ impl Explanation {
     /// happens next, and how it could get more.
     pub fn sentences(&self) -> Vec<String> {
         let mut said = vec![self.detail(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
-        said.extend(self.client.iter().map(|rule| format!("A rule for clients says {}.", escaped(&rule.in_words()))));
+        said.extend(self.client.iter().map(|rule| format!("A client rule applies: {}.", escaped(&rule.in_words()))));
         said.extend(self.overridden.iter().map(|overridden| overridden.sentence(self.at)));
         said.extend(self.blocks.iter().map(|block| self.blocked(block)));
         said.push(self.next());
