@@ -48,7 +48,7 @@ fn usage_update_event_follows_the_configured_step() {
 }
 
 #[test]
-fn an_alarm_rings_once_when_the_mark_is_passed() {
+fn alarm_event_is_sent_once_when_the_mark_is_reached() {
     let mut server = PoolServer::new(10.0, &[]);
     server.assign("p", 4.0).expect("fits");
     let id: Arc<str> = "p".into();

@@ -121,7 +121,7 @@ fn excess_bands_are_merged_without_free_clients() {
         let (heads, lowest) = told.split_at(usize::from(strangers));
         assert!(heads.iter().all(|heads| *heads == slice(7, 7.0, 0)));
         let merged = 1024 - (lowest.len() as u32 - 1);
-        assert_eq!(lowest[0], slice(merged, 2.0 * f64::from(merged), 1), "it claims no more than the lowest may");
+        assert_eq!(lowest[0], slice(merged, 2.0 * f64::from(merged), 1), "no client is reported above its priority");
         assert!(lowest[1..].iter().zip(merged as i16 + 1..).all(|(told, priority)| *told == slice(1, 2.0, priority)));
     }
 }

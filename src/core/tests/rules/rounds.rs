@@ -77,10 +77,10 @@ fn confirmed_reuse_ends_with_the_older_leases() {
     server.asks("a", 100.0);
     server.asks("b", 100.0);
     server.pass(16_000);
-    server.asks("a", 100.0); // and is never heard of again
+    server.asks("a", 100.0); // its last request
     server.pass(61_060 - 16_000 - 1);
     assert_eq!(server.asks("b", 100.0), 0.0, "the first lease may be believed until 61.06 s");
-    server.pass(41); // ends are told apart by tenths of a second
+    server.pass(41); // ends have a granularity of 100 ms
     assert_eq!(server.deliver(ask("b", 100.0, None)), 50.0, "the second lease of `a` is live");
 }
 
@@ -175,7 +175,7 @@ fn no_holder_grows_while_more_is_held_than_the_capacity() {
     assert_eq!(server.asks("a", 90.0), 25.0);
 }
 
-// Changed settings: they take effect at once, and leases stay.
+// Changed settings: they take effect immediately, and leases stay.
 
 #[test]
 fn changed_algorithm_applies_to_the_next_round() {
