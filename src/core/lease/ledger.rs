@@ -25,7 +25,7 @@ use crate::{
     types::{Amount, Claim, Claims, HolderKind, Millis, Principal, SlotDelta, SlotDeltas, Sum, Token, further, wanted},
 };
 
-/// The width of a bucket of the expiry queue. Capacity comes free at most this much later than it could.
+/// The width of a bucket of the expiry queue. Expired capacity becomes free at most this much later.
 pub(crate) const BUCKET_MS: u64 = 100;
 /// The bucket of records that are not queued. Its time comes after thirteen years.
 const NOT_QUEUED: u32 = u32::MAX;
@@ -215,7 +215,7 @@ impl Ledger {
         self.lapse(self.holders[slot].leases.newest_ended(now));
     }
 
-    /// Rises with every change that may affect a due amount, what is free, or whether a holder waits.
+    /// Rises with every change that may affect a due amount, the free capacity, or whether a holder waits.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }

@@ -2,7 +2,7 @@
 //! be using; a *horizon*, after which none of those leases is in use; and a summary of the wants.
 //!
 //! A master proposes [`Changes`], its peers store them ([`Promises`]), and the next master starts from them
-//! ([`Inherited`]) and serves at once. It needs no list of holders: each holder names its lease in its next request,
+//! ([`Inherited`]) and serves immediately. It needs no list of holders: each holder names its lease in its next request,
 //! and claims it from the total. A total may be too high and a horizon too late; then the next master grants too little
 //! for a while. Neither is ever too low or too early.
 //!

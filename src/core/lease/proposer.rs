@@ -159,7 +159,7 @@ impl RoundState {
         self.lapsed.map_or(high_water_mark, |lapsed| high_water_mark.max(lapsed.next()))
     }
 
-    /// The held amount up to which `total` suffices: it may use up most of the room.
+    /// The held amount up to which `total` suffices. Beyond it, most of the room is used up, and the total must rise.
     fn covered_up_to(&self, total: Amount) -> Sum {
         if self.capacity.is_some_and(|capacity| capacity <= total) {
             return total.into();
@@ -168,9 +168,9 @@ impl RoundState {
         Amount::clamped(held + (total.get() - held) * (1.0 - RAISE_BELOW)).min(total).into()
     }
 
-    /// The total to propose: the held or wanted amount plus room, but at most half of the free capacity, so that the
-    /// next master can grant the rest to new holders at once. `changed`: the recent change of the held amount, if
-    /// known.
+    /// The total to propose: the held or wanted amount plus room. The room is at most half of the free capacity, so
+    /// that the next master can grant the rest to new holders immediately. `changed`: the recent change of the held
+    /// amount, if known.
     fn total(&self, changed: Option<f64>) -> Amount {
         let needed = self.held.max(self.wants).get();
         let whole = self.capacity.map_or(needed, Amount::get);

@@ -1,6 +1,6 @@
 //! Pending notes of a pool, and the restoration of a pool from stored notes.
 //!
-//! Notes of large changes are due at once, others after a delay. They are written in the order in which they become
+//! Notes of large changes are due immediately, others after a delay. They are written in the order in which they become
 //! due, up to the amount that the caller allows.
 
 use std::{

@@ -37,7 +37,7 @@ pub struct Ask {
     pub is_gateway: bool,
     /// A child node: its instance.
     pub instance: Option<NodeInstance>,
-    /// PRIORITY_POOL: its account, and what it has used.
+    /// PRIORITY_POOL: its account, and its usage.
     pub news: Option<Box<News>>,
     /// The principal that its record is charged to if it is new.
     pub charged_to: ChargedTo,
@@ -131,12 +131,12 @@ pub enum Answer {
     /// A lease, possibly with a capacity of zero.
     Granted(Lease),
     Supplied(Box<Supplied>),
-    /// It cannot be decided yet: the holder keeps what it has, and asks again in a second.
+    /// It cannot be decided yet: the holder keeps its lease, and asks again in a second.
     NotYet,
     /// The request came too soon after the last, and nothing has changed. It is left out of the answer, and the lease
     /// stays as it is.
     TooSoon,
-    /// The request is older than what its holder has confirmed since. No client waits for the answer any more.
+    /// The request names an older lease than a later request of its holder. No client waits for the answer any more.
     Stale,
     /// The resource has its maximum number of holders.
     Full,

@@ -130,7 +130,7 @@ impl NameOwners {
         }
     }
 
-    /// Forgets names without records. An instance that is refused is remembered while it goes on asking.
+    /// Forgets names without records. A refused instance is remembered while it continues to ask.
     pub(super) fn forget_unused(&mut self, book: &LeaseBook, lease: Millis, now: Millis) {
         let is_there = |id: &str| book.ledger().find(HolderKind::Node, id).is_some();
         self.0.retain(|name, owner| {

@@ -52,7 +52,7 @@ impl Leaf {
     fn remove(&mut self, key: ClaimKey) {
         let (_, owner) = key.apart();
         let at = self.owners[..self.len].iter().position(|other| *other == owner);
-        let at = at.expect("only what was inserted is removed");
+        let at = at.expect("only inserted claims are removed");
         self.len -= 1;
         self.owners[at] = self.owners[self.len];
         self.ratios[at] = self.ratios[self.len];

@@ -73,7 +73,7 @@ pub enum DueRule {
     Pool(PoolState),
     /// The lease of the node from its parent has ended.
     LoanEnded,
-    /// The parent has lent the node none of it.
+    /// The parent has lent nothing to the node.
     NothingLent,
 }
 

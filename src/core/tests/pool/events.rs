@@ -85,7 +85,7 @@ fn underrun_ends_after_the_last_disconnect() {
     assert_eq!(server.event_kinds(), [Disconnected, Relieved]);
     server.capacity(5.0);
     server.capacity(10.0);
-    assert_eq!(server.event_kinds(), [Total, Underrun, Total, Relieved], "a raise ends the underrun at once");
+    assert_eq!(server.event_kinds(), [Total, Underrun, Total, Relieved], "a raise ends the underrun immediately");
 }
 
 #[test]

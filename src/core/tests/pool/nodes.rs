@@ -147,8 +147,8 @@ fn node_overload_closes_places_once() {
     let places = [slice(15, 15.0, 0)];
     near(node_reports(&mut server, "n", &places, 0.8), 12.5, "12 of 10 are used: a sixth has to go");
     let pool = server.report();
-    near(pool.total.get(), 12.5, "what it had is closed");
-    near(pool.used.get(), 10.0, "the same part of what is left is in use");
+    near(pool.total.get(), 12.5, "the places of the victims are closed");
+    near(pool.used.get(), 10.0, "the same fraction of the rest is in use");
     // The node disconnects its clients gradually; the same fraction stays in use.
     for _ in 0..3 {
         server.pass(5);

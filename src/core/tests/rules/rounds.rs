@@ -24,7 +24,7 @@ fn second_request_of_a_holder_is_settled_after_the_first() {
     let mut server = Server::new(fair(100.0));
     assert_eq!(server.round(&[("a", 90.0), ("a", 40.0)]), [90.0, 40.0]);
     assert_eq!(server.held(), 90.0, "either answer may arrive");
-    assert_eq!(server.resource.sums().wants.get(), 40.0, "the later request says what it wants");
+    assert_eq!(server.resource.sums().wants.get(), 40.0, "the later request sets the wants");
 
     let mut server = Server::new(fair(100.0));
     assert_eq!(server.round(&[("a", 100.0), ("b", 100.0), ("a", 10.0), ("b", 100.0)]), [50.0, 50.0, 10.0, 50.0]);
@@ -58,7 +58,7 @@ fn refreshes_until_shared(reuse: Reuse, kind: HolderKind) -> (usize, Server) {
     assert_eq!(server.asks("b", 100.0), 0.0);
     for refreshes in 1..5 {
         server.pass(16_000);
-        assert_eq!(first(&mut server), 50.0, "the first holder shrinks at once");
+        assert_eq!(first(&mut server), 50.0, "the first holder shrinks immediately");
         if server.asks("b", 100.0) == 50.0 {
             return (refreshes, server);
         }

@@ -136,7 +136,7 @@ fn high_water_mark_follows_horizons() {
     assert_eq!(
         floors,
         [(0, 0), (7, 6), (14, 6), (21, 6), (28, 6)],
-        "(seconds, number of leases granted since the mark)"
+        "(refresh, number of leases granted since the mark)"
     );
 }
 
@@ -157,7 +157,7 @@ fn high_water_mark_rises_before_ended_capacity_is_reused() {
     server.resource.tick(server.now);
     server.asks("new", 50.0);
     let Proposal { changes: Some(changes), awaits } = server.take() else {
-        panic!("the next master would restore the ended lease")
+        panic!("the ended lease could be claimed from the next master")
     };
     assert_eq!((awaits, changes.horizon, changes.high_water_mark), (Some(changes.number), None, Some(crashed.next())));
     server.resource.acknowledge(changes.number);
