@@ -102,7 +102,7 @@ struct LastRound {
     sub_round: u32,
     /// New holders of the last round.
     newcomers: Vec<u32>,
-    /// Answers that the parent may raise, in ascending order.
+    /// The indices of the answers that the parent may raise, in ascending order.
     short: Vec<usize>,
     /// In a pool: holders whose leases have expired, and whether their records were removed.
     lapsed: Vec<(u32, bool)>,
@@ -215,8 +215,8 @@ impl Resource {
         self.book.ledger().places()
     }
 
-    /// Changes of the places of each principal since the last call. When this incarnation is dropped, the caller
-    /// subtracts their sum.
+    /// Takes the changes in the number of places of each principal since the last call. When this incarnation is
+    /// dropped, the caller subtracts their sum.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.book.drain_slot_deltas()
     }

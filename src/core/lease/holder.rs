@@ -10,8 +10,8 @@
 //!    new as the confirmed one. Otherwise it may only raise what is held. It counts until the latest end that was ever
 //!    given.
 //! 3. A holder may keep its newest live lease, never `held`: the amount that it may be using is no entitlement. A
-//! holder whose leases only an earlier master knew may keep the amount that it shows, up to the amount that it claimed
-//! ([`crate::lease::inherited`]).
+//!    holder whose leases only an earlier master knew may keep the amount that it shows, up to the amount that it
+//!    claimed ([`crate::lease::inherited`]).
 
 #[cfg(test)]
 mod tests;

@@ -267,7 +267,7 @@ impl LeaseBook {
         self.inherited.as_ref().map_or(Sum::ZERO, |inherited| inherited.unclaimed)
     }
 
-    /// An ended lease that a holder may still claim (rule E12).
+    /// The token and amount of an ended lease that the request may still claim (rule E12).
     pub(crate) fn lapsed_claim(&self, stated: &LeaseStatement) -> Option<(Token, Amount)> {
         let from = self.inherited.as_ref()?.high_water_mark?;
         let had = stated.had.filter(|_| stated.has.is_none() && stated.drops_late)?;

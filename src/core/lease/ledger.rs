@@ -306,7 +306,7 @@ impl Ledger {
         self.principals.get(slot as usize).copied().unwrap_or_default()
     }
 
-    /// The changes of the places of principals since the last call.
+    /// Takes the changes in the number of places of each principal since the last call.
     pub(crate) fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.slot_deltas.drain()
     }

@@ -115,9 +115,9 @@ pub struct Promises {
     total: Amount,
     wants: Claims,
     until: ClusterTime,
-    /// The maximum lease length under the newest changes; the maximum before that, and the moment until which those
-    /// leases may be in use.
+    /// The maximum lease length under the newest changes.
     lease: Millis,
+    /// The maximum lease length before that, and the moment until which those leases may be in use.
     lease_before: (Millis, ClusterTime),
     high_water_mark: Option<Token>,
     parts: Vec<Part>,

@@ -56,8 +56,8 @@ struct LastNoted {
 }
 
 impl Notes {
-    /// The initial total if `held` is held. Notes may lack the last changes of the total, of less than a hundredth
-    /// each. If only these separate `held` from the noted total, the pool starts with `held` and kicks no client out.
+    /// The initial total of a pool in which `held` is held. Small changes of the total may be missing in the notes. If
+    /// `held` exceeds the noted total only by such changes, the pool starts with `held`, so it kicks no client out.
     pub(super) fn begins_with(&self, held: f64) -> f64 {
         match self.total {
             Some(total) if held <= total || held > total * (1.0 + 2.0 * LARGE_TOTAL_CHANGE) => total,
