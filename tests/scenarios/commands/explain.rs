@@ -126,14 +126,14 @@ fn each_client_gets_what_the_named_rule_says() {
     for (resource, ann, bob, priority, rule, part) in [
         ("satisfied", 40.0, 10.0, 0, "wants", "ann is due 40: all that it wants."),
         ("level", 80.0, 80.0, 0, "level", "no client that wants more is due more than 50"),
-        ("max", 80.0, 80.0, 0, "max", "a rule for clients says so much at most, 20"),
-        ("min", 80.0, 80.0, 0, "min", "a rule for clients says so much at least, 70, and its share is less"),
-        ("minimums", 80.0, 80.0, 0, "minimums", "set aside is more than there is, and no minimum gets more than 50"),
+        ("max", 80.0, 80.0, 0, "max", "a client rule limits it to 20"),
+        ("min", 80.0, 80.0, 0, "min", "a client rule guarantees it 70, and its share is less"),
+        ("minimums", 80.0, 80.0, 0, "minimums", "exceeds the capacity, and no minimum gets more than 50"),
         ("band", 50.0, 100.0, 1, "band", "clients of a higher priority than 0 want 100"),
         ("reserve", 50.0, 100.0, 1, "level", "no client that wants more is due more than 25"),
         ("share", 80.0, 120.0, 0, "share", "an equal share of 50"),
         ("each", 40.0, 40.0, 0, "each", "no client is due more than 10"),
-        ("unlimited", 40.0, 40.0, 0, "unlimited", "all that it wants, for this resource is not shared out"),
+        ("unlimited", 40.0, 40.0, 0, "unlimited", "all that it wants, because this resource is not shared"),
     ] {
         let mut ann = Asker::new(&server.doorman(), resource, "ann", ann);
         let mut bob = Asker { priority, ..Asker::new(&server.doorman(), resource, "bob", bob) };
@@ -173,7 +173,7 @@ fn capacity_is_free_when_the_explanation_predicted_it() {
     let mut bob = Asker::new(&doorman, "cut", "bob", 20.0);
     assert_eq!(bob.ask(), 0.0);
     let cut = told(&at, "cut", "bob");
-    says(&cut, "wants", &["over", "others"], &["50 more is held than there is, from before the capacity was cut"]);
+    says(&cut, "wants", &["over", "others"], &["50 more is held than the capacity, from before a cut"]);
 
     let mut eve = Asker::new(&doorman, "own", "eve", 80.0);
     eve.ask();
@@ -195,7 +195,7 @@ fn a_learning_server_says_when_it_ends() {
     let mut ann = Asker::new(&server.doorman(), "r", "ann", 40.0);
     assert_eq!(ann.ask(), 0.0);
     let told = told(&server.grpc().to_string(), "r", "ann");
-    says(&told, "wants", &["learning"], &["knows nothing of earlier leases", "and listens for"]);
+    says(&told, "wants", &["learning"], &["does not know earlier leases", "and learns for"]);
     sleep(told.latest.unwrap());
     assert_eq!(ann.ask(), told.due);
 }
@@ -212,7 +212,7 @@ fn whole_units_rotate_and_a_free_place_in_a_pool_goes_to_a_waiting_client() {
     }
     let without = three.iter_mut().position(|one| one.ask() == 0.0).expect("there are two for three");
     let told_units = told(&at, "units", three[without].id);
-    says(&told_units, "units", &[], &["only whole units are given; those that are left over go to the next in"]);
+    says(&told_units, "units", &[], &["only whole units are given; left-over units move to other holders in"]);
     eventually("its turn has come", || {
         let has: Vec<f64> = three.iter_mut().map(Asker::ask).collect();
         (has[without] == 1.0).then_some(())
@@ -220,7 +220,7 @@ fn whole_units_rotate_and_a_free_place_in_a_pool_goes_to_a_waiting_client() {
 
     let mut guests = ["tom", "tim", "kim"].map(|id| Asker::new(&doorman, "pool", id, 10.0));
     assert_eq!(guests.each_mut().map(Asker::ask), [10.0, 10.0, 0.0]);
-    says(&told(&at, "pool", "tom"), "pool", &[], &["so much a client without an assignment gets"]);
+    says(&told(&at, "pool", "tom"), "pool", &[], &["this is what a client without an assignment gets"]);
     says(&told(&at, "pool", "kim"), "pool", &[], &["it waits for a place in the pool", "`leaseway pool set`"]);
     guests[0].release();
     eventually("the place is kim's", || (guests[2].ask() == 10.0).then_some(()));
@@ -241,7 +241,7 @@ fn after_a_failover_former_promises_count_until_the_predicted_end() {
         &told,
         "wants",
         &["unclaimed"],
-        &["of what earlier masters promised has not been named by its holders yet, and counts as held for"],
+        &["of what earlier masters promised is not claimed by its holders yet, and counts as held for"],
     );
     sleep(told.latest.unwrap());
     assert_eq!(ann.ask(), told.due);
@@ -297,7 +297,7 @@ fn a_leaf_names_its_parents_lease_and_one_whose_parent_is_gone_says_so() {
         &ended,
         "loan_ended",
         &ended.blocks.iter().map(String::as_str).collect::<Vec<_>>(),
-        &["what the parent lent has ended, and was not renewed"],
+        &["the lease from the parent has ended and was not renewed"],
     );
     assert_eq!(ann.ask(), ended.due);
 }

@@ -147,7 +147,7 @@ fn a_plan_names_who_loses_capacity_and_which_leases_have_to_end() {
     for part in [
         "*: capacity 100 → 60",
         "r         100 → 60  100 → 60        2        40 (2)            40",
-        "40 more is held than there would be",
+        "40 more is held than the new capacity",
         "70    60       60        30",
         "1 of 1 resources would change; 0 clients would gain, 2 clients would lose",
     ] {

@@ -45,7 +45,7 @@ fn over_tls_a_token_says_who_asks_and_a_denial_names_the_rule() {
     assert!(ask(&tokens.token("edge-1"), "ann").expect("it may").passes());
     let denied = ask(&tokens.token("edge-1"), "bob").expect_err("no rule lets it");
     assert_eq!(denied.code(), Code::PermissionDenied);
-    assert!(denied.message().contains("`edges`, is not for this resource"), "{denied:?}");
+    assert!(denied.message().contains("`edges`, does not cover this resource"), "{denied:?}");
     assert_eq!(ask(&tokens.token("other"), "ann").expect_err("of another").code(), Code::PermissionDenied);
     assert_eq!(ask("nonsense", "ann").expect_err("of none").code(), Code::Unauthenticated);
     let free = request("shop", &[descriptor(&[("more", "x")])]);

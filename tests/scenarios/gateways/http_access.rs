@@ -46,7 +46,7 @@ fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
     assert_eq!(acquire(web, "db%2Fmain").status, 200);
     let elsewhere = acquire(web, "mysql");
     assert_eq!((elsewhere.status, elsewhere.problem().0), (403, "denied".to_owned()));
-    assert!(elsewhere.problem().1.contains("`web asks`, is not for this resource"), "{elsewhere:?}");
+    assert!(elsewhere.problem().1.contains("`web asks`, does not cover this resource"), "{elsewhere:?}");
     let unknown = acquire(Some("nonsense"), "db%2Fmain");
     assert_eq!((unknown.status, unknown.problem().0), (401, "unauthenticated".to_owned()));
     assert_eq!(unknown.header("www-authenticate"), Some("Bearer"));
@@ -63,7 +63,7 @@ fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
     assert!(eager.status == 403 && eager.problem().1.contains("has a lower max_priority"), "{eager:?}");
     let other = lease("web-2", 0);
     assert_eq!(other.status, 403, "{other:?}");
-    assert!(other.problem().1.contains("does not let it be that client"), "{other:?}");
+    assert!(other.problem().1.contains("does not cover this client"), "{other:?}");
 
     let standing = "/v1/resources/db%2Fmain";
     assert_eq!(ask(&gateway, ops, "GET", standing, &Value::Null).status, 200);
