@@ -89,7 +89,7 @@ fn complaints(graph: &Graph, folder: &Path, crate_root: &Path) -> Vec<String> {
 const AMONG_MODULES: [&str; 0] = [];
 
 #[test]
-fn modules_of_a_folder_form_no_circles() {
+fn modules_of_a_folder_have_no_cycles() {
     let mut found = Vec::new();
     for crate_root in crates() {
         let graph = graph(&crate_root);

@@ -30,7 +30,7 @@ fn unknown(page: &str, words: impl Fn(&str) -> BTreeSet<String>, known: impl Fn(
 }
 
 #[test]
-fn variables_are_those_of_flags() {
+fn deployment_files_use_variables_of_flags() {
     let variables =
         |text: &str| words(text, "LEASEWAY_", |char| char.is_ascii_uppercase() || "_0123456789".contains(char));
     // Variables of client commands and of the compose file.
@@ -40,7 +40,7 @@ fn variables_are_those_of_flags() {
 }
 
 #[test]
-fn metrics_are_documented_ones() {
+fn deployment_files_use_documented_metrics() {
     let is_of_name = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || "_:".contains(char);
     let metrics = |text: &str| -> BTreeSet<String> {
         ["leaseway_", "doorman_", "process_"].iter().flat_map(|prefix| words(text, prefix, is_of_name)).collect()
@@ -52,7 +52,7 @@ fn metrics_are_documented_ones() {
 }
 
 #[test]
-fn alerts_lead_to_sections_that_exist() {
+fn alert_runbook_links_lead_to_sections_that_exist() {
     let alerts = read("cluster/prometheus/alerts.yaml");
     let links: Vec<&str> = alerts.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: ")).collect();
     assert!(links.len() > 10, "{links:?}");

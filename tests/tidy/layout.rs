@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::files::{complain, files, root, short};
 
 #[test]
-fn actix_is_named_among_the_actors_only() {
+fn only_actors_use_actix() {
     let actors: [PathBuf; 2] = [root().join("src/server/node"), root().join("src/server/node.rs")];
     let mut found = Vec::new();
     for (path, text) in files(&["rs"]) {
@@ -23,7 +23,7 @@ fn actix_is_named_among_the_actors_only() {
 }
 
 #[test]
-fn openraft_is_named_in_src_raft_only() {
+fn only_src_raft_uses_openraft() {
     let raft = root().join("src/raft");
     let named = files(&["rs"]).into_iter().filter(|(path, text)| {
         !path.starts_with(&raft)

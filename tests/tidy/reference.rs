@@ -79,7 +79,7 @@ fn commands_are_documented() {
 
 /// tests/scenarios/commands/json.rs runs them.
 #[test]
-fn results_that_can_be_json_are_documented() {
+fn json_output_is_documented() {
     let has_json = |(command, help): &(String, String)| flags(command, help).iter().any(|flag| flag.name == "--output");
     let told: BTreeSet<String> = commands().into_iter().filter(has_json).map(|(command, _)| command).collect();
     let page = read("docs/reference/json.md");
@@ -117,7 +117,7 @@ fn number(text: &str) -> String {
 }
 
 #[test]
-fn limits_that_are_flags_are_documented_with_their_defaults() {
+fn limits_with_flags_are_documented_with_their_defaults() {
     let help = leaseway(&["serve", "--help-all"]);
     let limits = help.split_once("Limits (").expect("the heading of the limits").1;
     let limits = limits.lines().skip(1).take_while(|line| line.is_empty() || line.starts_with(' '));
@@ -189,7 +189,7 @@ const FIXED: [(&str, &str, &str); 47] = [
 ];
 
 #[test]
-fn limits_that_are_fixed_are_documented() {
+fn fixed_limits_are_documented() {
     let page = read("docs/reference/limits.md");
     let code = files_below(&root().join("src"), &["rs"]);
     let constants: BTreeSet<(String, String)> = code

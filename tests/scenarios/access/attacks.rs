@@ -140,13 +140,13 @@ fn harmful(attacked: &Attacked, identity: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn without_a_policy_the_attacks_of_the_guide_succeed() {
+fn attacks_succeed_without_a_policy() {
     let all: Vec<&str> = ATTACKS.iter().map(|(name, _)| *name).collect();
     assert_eq!(harmful(&Attacked::new(false), "stranger"), all);
 }
 
 #[test]
-fn under_a_policy_the_attacks_of_the_guide_fail() {
+fn attacks_fail_under_a_policy() {
     for identity in ["stranger", "mallory"] {
         assert_eq!(harmful(&Attacked::new(true), identity), [""; 0], "{identity}");
     }

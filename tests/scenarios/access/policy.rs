@@ -168,7 +168,7 @@ const TABLE: [(&str, PolicyCall, &str); 39] = [
 ];
 
 #[test]
-fn every_peer_decides_calls_by_the_policy() {
+fn every_peer_enforces_the_policy() {
     let cluster = Cluster::shared();
     for peer in cluster.peers.all() {
         for (row, (identity, call, denial)) in TABLE.iter().enumerate() {
@@ -197,7 +197,7 @@ fn every_peer_decides_calls_by_the_policy() {
 }
 
 #[test]
-fn one_denied_entry_of_many_is_left_out_and_the_others_are_answered() {
+fn a_denied_entry_does_not_affect_the_others_of_its_request() {
     let cluster = Cluster::shared();
     let web = cluster.client(cluster.master, "web-1");
     let entries = ["db/1", "queue", "cache"].map(|resource| entry(resource, 1.0)).to_vec();
@@ -241,7 +241,7 @@ fn operators_may_run_the_commands_that_rules_allow() {
 }
 
 #[test]
-fn rows_of_status_are_those_that_may_be_read() {
+fn status_shows_only_resources_that_the_caller_may_read() {
     let cluster = Cluster::shared();
     let web = cluster.client(cluster.master, "web-1");
     for resource in ["db/1", "db/2", "cache"] {
@@ -257,7 +257,7 @@ fn rows_of_status_are_those_that_may_be_read() {
 }
 
 #[test]
-fn pages_are_for_callers_that_may_read_everything_and_probes_need_nothing() {
+fn pages_need_permission_to_read_everything_and_probes_need_none() {
     let cluster = Cluster::shared();
     let server = cluster.peers.http(cluster.master);
     for (identity, status) in [("anonymous", 401), ("web-1", 403), ("reader", 403), ("auditor", 200)] {
@@ -292,7 +292,7 @@ fn an_unknown_token_is_refused_and_not_treated_as_anonymous() {
 }
 
 #[test]
-fn an_applied_policy_is_in_force_on_all_peers_and_ends_streams() {
+fn an_applied_policy_reaches_all_peers_and_closes_denied_streams() {
     let tokens = TokenFiles::of(&IDENTITIES);
     let open = config::text(&[Template::fair("*", 100.0)]);
     let peers = Peers::start(3, ConfigFile::new(&open), &["--tokens", &tokens.server()]);
@@ -320,7 +320,7 @@ fn an_applied_policy_is_in_force_on_all_peers_and_ends_streams() {
 }
 
 #[test]
-fn a_child_node_proves_itself_at_its_parent_by_a_token() {
+fn a_child_node_authenticates_at_its_parent_with_a_token() {
     let tokens = TokenFiles::of(&["region-1"]);
     let config = ConfigFile::new(&config_text(RULES));
     let above = Server::with_flags(&["--config", config.path(), "--tokens", &tokens.server()]);
@@ -341,7 +341,7 @@ fn a_child_node_proves_itself_at_its_parent_by_a_token() {
 }
 
 #[test]
-fn rules_name_what_certificates_prove_and_a_token_wins_over_one() {
+fn rules_match_certificate_identities_and_a_token_takes_precedence() {
     let authority = Authority::new("ours");
     let issue = |name: &str, names: &[&str]| authority.issue(name, names, Valid::Now);
     let tokens = TokenFiles::of(&["db-1"]);

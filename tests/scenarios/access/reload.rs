@@ -47,7 +47,7 @@ impl Drop for EndLoad<'_> {
 }
 
 #[test]
-fn a_policy_and_tokens_are_reloaded_under_load_and_no_allowed_call_fails() {
+fn policy_and_tokens_reload_under_load_without_failing_allowed_calls() {
     let web_1 = "- {name: first, who: web-1, may: ask}\n";
     let both = "- {name: first, who: [web-1, web-2], may: ask}\n";
     let tokens = TokenFiles::of(&["ops", "web-1", "web-2"]);
@@ -91,7 +91,7 @@ fn a_policy_and_tokens_are_reloaded_under_load_and_no_allowed_call_fails() {
 }
 
 #[test]
-fn a_leaf_has_its_own_policy_and_its_parent_lends_to_it_alone() {
+fn a_leaf_has_its_own_policy_and_its_parent_lends_only_to_it() {
     let lend = "- {name: leaf, who: anonymous, may: lend, nodes: leaf}\n";
     let root = ConfigFile::new(&format!("{}access:\n{OPS}{lend}", config::text(&[Template::fair("*", 100.0)])));
     let root = Server::with_config(&root);
@@ -161,7 +161,7 @@ impl Issuer {
 }
 
 #[test]
-fn a_jwt_names_its_holder_as_long_as_it_is_valid_and_its_key_is_known() {
+fn a_jwt_is_accepted_only_while_valid_and_signed_by_a_known_key() {
     let (issuer, next) = (Issuer::new(), Issuer::new());
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("jwks.json");
@@ -191,7 +191,7 @@ fn lines(path: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn the_audit_log_says_who_changed_what_and_who_was_denied() {
+fn the_audit_log_records_changes_and_denials_with_identities() {
     let directory = tempfile::tempdir().unwrap();
     let audit = directory.path().join("audit.jsonl");
     let tokens = TokenFiles::of(&["ops", "web-1"]);

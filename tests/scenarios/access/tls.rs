@@ -42,7 +42,7 @@ fn error_of(server: &Server, files: &Files) -> String {
 }
 
 #[test]
-fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_why_not_otherwise() {
+fn every_listener_requires_a_valid_certificate_of_the_ca() {
     let (ours, other) = (Authority::new("ours"), Authority::new("another"));
     let server = server(&of_server(&ours), &[]);
     let (grpc, http) = (server.grpc(), server.http());
@@ -111,7 +111,7 @@ fn child(parent: &str, files: &Files) -> Server {
 }
 
 #[test]
-fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words() {
+fn child_and_parent_authenticate_each_other_by_certificates() {
     let (ours, other) = (Authority::new("ours"), Authority::new("another"));
     let parent = server(&of_server(&ours), &[]);
     let address = parent.grpc().to_string();
@@ -166,7 +166,7 @@ fn hosts() -> Vec<String> {
 }
 
 #[test]
-fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
+fn peers_authenticate_each_other_by_certificates() {
     let (ours, other) = (Authority::new("ours"), Authority::new("another"));
     let hosts = hosts();
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
@@ -207,7 +207,7 @@ fn peer_address(server: &Server) -> SocketAddr {
 }
 
 #[test]
-fn a_server_with_tls_tells_clients_without_tls() {
+fn plaintext_clients_of_a_tls_server_get_a_clear_error() {
     let ours = Authority::new("ours");
     let server = server(&of_server(&ours), &[]);
     // hyper drops the reason of a GOAWAY that arrives before the request was sent.

@@ -39,7 +39,7 @@ fn refused(said: &Said, code: i32, says: &str) {
 }
 
 #[test]
-fn the_command_line_asks_over_tls_and_says_what_is_wrong() {
+fn the_command_line_works_over_tls_and_explains_tls_errors() {
     let authority = Authority::with_node_and_alice();
     let server = server_alone(&authority);
     let (address, ca) = (server.grpc().to_string(), text(&authority.path("ca.pem")));
@@ -88,7 +88,7 @@ fn says(client: &Client, words: &str) {
 }
 
 #[test]
-fn the_client_library_asks_over_tls_and_says_why_it_has_no_lease() {
+fn the_client_library_works_over_tls_and_reports_tls_errors() {
     let authority = Authority::with_node_and_alice();
     let server = mutual(&authority, &[]);
     let address = server.grpc().to_string();

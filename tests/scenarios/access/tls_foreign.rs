@@ -16,7 +16,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 
 #[test]
 #[cfg_attr(not(python), ignore = "needs LEASEWAY_TEST_PYTHON")]
-fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
+fn python_grpcio_gets_a_lease_over_tls_and_mutual_tls() {
     let authority = Authority::with_node_and_alice();
     let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| text(&authority.path(file)));
     let entry = ResourceRequest {
@@ -50,7 +50,7 @@ fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
 
 #[test]
 #[cfg_attr(not(go_client), ignore = "needs LEASEWAY_TEST_GO_CLIENT")]
-fn go_with_grpc_has_a_lease_over_tls_and_mutual_tls_and_is_told_why_not() {
+fn go_grpc_gets_a_lease_or_a_clear_error_over_tls_and_mutual_tls() {
     let (authority, others) = (Authority::with_node_and_alice(), Authority::new("another"));
     let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| text(&authority.path(file)));
     let [own, own_key] = ["alice.pem", "alice.key"].map(|file| text(&authority.path(file)));

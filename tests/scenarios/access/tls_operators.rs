@@ -14,7 +14,7 @@ const RULES: &str = "access:
 ";
 
 #[test]
-fn every_command_of_operators_takes_an_https_address_and_a_certificate() {
+fn every_operator_command_works_over_mutual_tls() {
     let authority = Authority::new("ours");
     let config_of = |capacity| ConfigFile::new(&(config::text(&[Template::fair("*", capacity)]) + RULES));
     let (config, changed) = (config_of(100.0), config_of(50.0));

@@ -13,7 +13,7 @@ use crate::harness::{
 
 /// Without a hint, a request within half an hour is too soon.
 #[test]
-fn a_share_changes_hands_by_hints_alone_and_streams_end_with_the_server() {
+fn hints_alone_move_capacity_and_streams_end_with_the_server() {
     let template = Template { refresh: 3599, min_request_interval: 1800, ..Template::fair("*", 100.0) };
     let server = Server::with_config(&ConfigFile::of(&[template]));
     let (mut alice, mut bob) = (server.client("alice"), server.client("bob"));

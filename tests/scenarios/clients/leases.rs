@@ -56,7 +56,7 @@ fn counted_at(server: &Server) -> i64 {
 }
 
 #[test]
-fn a_client_has_the_priority_that_the_server_caps() {
+fn the_server_caps_the_priority_of_a_client() {
     let template = config::text(&[Template::fair("*", 100.0)]);
     let with = |parameters: &str| {
         let strict = "    parameters:\n    - {name: priority, value: strict}\n";

@@ -83,7 +83,7 @@ fn balancing_follows_the_leases_of_backends() {
 }
 
 #[test]
-fn requests_of_a_client_are_counted_under_doormans_names() {
+fn client_requests_are_counted_under_doormans_metric_names() {
     let server = Server::shared();
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();

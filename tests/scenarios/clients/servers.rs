@@ -35,7 +35,7 @@ fn has_lease(resource: &Resource, capacity: f64) {
 
 /// The kernel accepts connections to the listener; nothing answers.
 #[test]
-fn a_server_that_hangs_is_given_up_and_another_asked() {
+fn a_client_leaves_a_hanging_server_for_another() {
     let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
     let (hangs, answers) = (hangs.local_addr().unwrap().to_string(), Server::shared().grpc().to_string());
     for (endpoints, id) in [([hangs.clone(), answers.clone()], "hangs 1"), ([answers, hangs], "hangs 2")] {
@@ -44,7 +44,7 @@ fn a_server_that_hangs_is_given_up_and_another_asked() {
 }
 
 #[test]
-fn a_connection_that_has_died_silently_is_replaced() {
+fn a_silently_dead_connection_is_replaced() {
     for (towards_only, id) in [(false, "dead 1"), (true, "dead 2")] {
         let link = Link::to(Server::shared().grpc(), runtime().handle()).unwrap();
         let client = client(&[link.address()]);
@@ -62,7 +62,7 @@ fn a_connection_that_has_died_silently_is_replaced() {
 }
 
 #[test]
-fn a_client_that_was_given_one_peer_finds_the_others_when_that_one_is_gone() {
+fn a_client_configured_with_one_peer_discovers_the_others() {
     let mut peers = peers::shared();
     let master = peers.master();
     for (given, id) in [(master, "given master"), (peers.follower(), "given follower")] {
@@ -91,7 +91,7 @@ fn error_at(port: &str) -> String {
 }
 
 #[test]
-fn a_wrong_port_is_recognised_and_the_right_one_named() {
+fn errors_about_a_wrong_port_name_the_right_one() {
     let peers = peers::shared();
     let http = peers.http(0).to_string();
     let expected = format!(
@@ -108,7 +108,7 @@ fn a_wrong_port_is_recognised_and_the_right_one_named() {
 
 /// A server is killed, stays away for longer than leases last, and comes back.
 #[test]
-fn the_three_modes_while_a_server_is_killed_and_comes_back() {
+fn the_three_modes_during_and_after_a_server_outage() {
     let text = config::text(&[Template { lease: 3, refresh: 1, ..Template::fair("*", 90.0) }])
         .replace("  capacity: 90\n", "  capacity: 90\n  safe_capacity: 5\n");
     let file = ConfigFile::new(&text);

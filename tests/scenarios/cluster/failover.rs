@@ -13,7 +13,7 @@ fn peers(capacity: f64) -> Peers {
 }
 
 #[test]
-fn peers_that_are_not_the_master_name_it_in_every_answer() {
+fn followers_redirect_every_request_to_the_master() {
     let peers = peers(100.0);
     let master = peers.master();
     for peer in peers.all().filter(|peer| *peer != master) {
@@ -35,7 +35,7 @@ fn peers_that_are_not_the_master_name_it_in_every_answer() {
 }
 
 #[test]
-fn a_new_master_serves_newcomers_at_once_and_takes_nothing_from_others() {
+fn a_new_master_serves_newcomers_immediately_and_keeps_existing_leases() {
     let mut peers = peers(100.0);
     let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
@@ -51,7 +51,7 @@ fn a_new_master_serves_newcomers_at_once_and_takes_nothing_from_others() {
 }
 
 #[test]
-fn without_a_majority_no_peer_decides_and_with_one_it_goes_on() {
+fn no_peer_decides_without_a_majority() {
     let peers = peers(100.0);
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);

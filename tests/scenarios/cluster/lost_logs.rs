@@ -43,7 +43,7 @@ fn assert_refused(said: &Said, words: &[&str]) {
 }
 
 #[test]
-fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
+fn an_outdated_data_directory_is_reported_by_log_page_and_check() {
     let mut peers = Peers::start(3, config(), &[]);
     let (master, victim) = (peers.master(), peers.follower());
     let mut alice = peers.client("alice");
@@ -90,7 +90,7 @@ fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
 }
 
 #[test]
-fn a_peer_that_has_lost_its_log_gives_no_vote_to_one_that_knows_less() {
+fn a_peer_without_its_log_does_not_start_and_gives_no_vote() {
     let mut peers = Peers::start(3, config(), &[]);
     // This peer misses all later entries.
     let behind = peers.follower();

@@ -88,7 +88,7 @@ fn takes_part(peers: &Peers, peer: usize) {
 }
 
 #[test]
-fn a_directory_of_a_lone_server_does_not_go_on_alone_among_others() {
+fn a_lone_servers_directory_is_refused_in_a_larger_cluster() {
     let mut peers = peers(3);
     peers.run_naming(C, &[], &["--bootstrap"]);
     peers.master();
@@ -113,7 +113,7 @@ fn a_directory_of_a_lone_server_does_not_go_on_alone_among_others() {
 }
 
 #[test]
-fn a_directory_of_several_peers_does_not_go_on_alone_or_among_strangers() {
+fn a_peers_directory_is_refused_alone_or_in_another_cluster() {
     let mut peers = peers(5);
     found(&mut peers);
     ABC.iter().for_each(|peer| peers.kill(*peer));
@@ -126,7 +126,7 @@ fn a_directory_of_several_peers_does_not_go_on_alone_or_among_strangers() {
 }
 
 #[test]
-fn a_peer_that_has_missed_changes_goes_on_and_says_what_differs() {
+fn a_peer_that_missed_membership_changes_starts_and_warns() {
     let mut peers = peers(4);
     found(&mut peers);
     peers.kill(0);
@@ -145,7 +145,7 @@ fn a_peer_that_has_missed_changes_goes_on_and_says_what_differs() {
 }
 
 #[test]
-fn one_server_grows_into_three_without_losing_a_promise() {
+fn a_lone_server_grows_to_three_peers_without_losing_promises() {
     let mut peers = peers(3);
     peers.run_naming(0, &[], &["--bootstrap"]);
     peers.master();
@@ -178,7 +178,7 @@ fn one_server_grows_into_three_without_losing_a_promise() {
 }
 
 #[test]
-fn a_peer_that_was_removed_says_so() {
+fn a_removed_peer_reports_that_it_is_ineligible() {
     let mut peers = peers(3);
     found(&mut peers);
     let (master, removed) = (peers.master(), peers.follower());
@@ -199,7 +199,7 @@ fn a_peer_that_was_removed_says_so() {
 }
 
 #[test]
-fn a_peer_whose_old_directory_comes_back_says_that_it_was_replaced() {
+fn a_replaced_peer_reports_that_it_is_ineligible() {
     let mut peers = peers(3);
     found(&mut peers);
     peers.kill(C);
@@ -217,7 +217,7 @@ fn a_peer_whose_old_directory_comes_back_says_that_it_was_replaced() {
 }
 
 #[test]
-fn a_peer_whose_disk_has_failed_says_so() {
+fn a_peer_with_a_failed_disk_reports_that_it_is_ineligible() {
     let mut peers = peers(3);
     found(&mut peers);
     let (master, failing) = (peers.master(), peers.follower());
@@ -229,7 +229,7 @@ fn a_peer_whose_disk_has_failed_says_so() {
 }
 
 #[test]
-fn a_peer_just_restarted_knows_the_master_when_it_is_first_asked() {
+fn a_restarted_peer_knows_the_master_at_its_first_request() {
     let mut peers = peers::shared();
     let master = peers.master();
     let expected = Some(peers.grpc(master).to_string());

@@ -25,7 +25,7 @@ fn own_peers() -> Peers {
 }
 
 #[test]
-fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survives_the_master() {
+fn a_configuration_applied_through_any_peer_reaches_all_and_survives_failover() {
     let second = fair(50.0);
     let mut peers = own_peers();
     let mut alice = peers.client("alice");
@@ -48,7 +48,7 @@ fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survi
 }
 
 #[test]
-fn a_changed_file_is_logged_and_changes_nothing() {
+fn a_changed_configuration_file_has_no_effect_on_a_cluster() {
     let peers = own_peers();
     let master = peers.master();
     peers.config().rewrite(&text(&[Template::fair("*", 50.0)]));
@@ -71,7 +71,7 @@ fn a_rolling_restart_of_all_peers_loses_no_request() {
 }
 
 #[test]
-fn a_peer_that_lost_its_disk_comes_back_as_another_one_and_counts_once_it_knows_everything() {
+fn a_wiped_peer_rejoins_under_a_new_identity_and_votes_once_caught_up() {
     let mut peers = own_peers();
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
@@ -90,7 +90,7 @@ fn a_peer_that_lost_its_disk_comes_back_as_another_one_and_counts_once_it_knows_
 }
 
 #[test]
-fn a_peer_is_not_removed_if_the_rest_would_have_no_majority() {
+fn a_peer_is_not_removed_if_no_majority_would_remain() {
     let mut peers = peers::shared();
     let master = peers.master();
     let others: Vec<_> = peers.all().filter(|peer| *peer != master).collect();
@@ -104,7 +104,7 @@ fn a_peer_is_not_removed_if_the_rest_would_have_no_majority() {
 }
 
 #[test]
-fn when_all_disks_are_lost_no_peer_answers_until_told_that_nothing_is_promised() {
+fn peers_that_lost_all_disks_answer_only_after_a_new_bootstrap() {
     let mut peers = own_peers();
     assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
     for peer in peers.all() {
@@ -128,7 +128,7 @@ fn when_all_disks_are_lost_no_peer_answers_until_told_that_nothing_is_promised()
 }
 
 #[test]
-fn a_first_start_says_which_peer_it_waits_for() {
+fn a_first_start_logs_which_peer_is_missing() {
     let mut peers = Peers::found(3, Some(fair(100.0)), &[], Vec::new());
     for peer in [0, 1] {
         peers.run(peer, &["--bootstrap"]);
@@ -141,7 +141,7 @@ fn a_first_start_says_which_peer_it_waits_for() {
 }
 
 #[test]
-fn a_directory_belongs_to_one_peer_and_to_one_process() {
+fn a_data_directory_is_locked_to_one_peer_and_one_process() {
     let mut peers = peers::shared();
     let follower = peers.follower();
     let mut command = peers.command(follower, &[0, 1, 2]);
@@ -159,7 +159,7 @@ fn a_directory_belongs_to_one_peer_and_to_one_process() {
 }
 
 #[test]
-fn requests_go_on_while_masters_are_asked_to_stop() {
+fn requests_succeed_while_masters_shut_down_in_turn() {
     let mut peers = peers::shared();
     let stop = AtomicBool::new(false);
     let endpoints: Vec<_> = peers.all().map(|peer| peers.doorman(peer).clone()).collect();

@@ -61,7 +61,7 @@ fn a_lone_server_with_a_data_directory_keeps_its_promises_over_a_restart() {
 }
 
 #[test]
-fn an_empty_directory_does_not_pass_for_a_first_start() {
+fn a_server_with_an_empty_directory_learns_unless_bootstrapped() {
     let lone = Lone::new(learning_file(100.0));
     for _ in 0..2 {
         // The second start happens before all clients have asked.

@@ -10,7 +10,7 @@ use crate::harness::{
 };
 
 #[test]
-fn a_master_whose_machine_was_suspended_decides_nothing_when_it_wakes() {
+fn a_suspended_master_decides_nothing_when_it_wakes() {
     let suspension = Suspension::new();
     let config = ConfigFile::of(&[Template { lease: 5, refresh: 1, ..Template::fair("*", 100.0) }]);
     let peers = Peers::start_within(3, config, suspension.variables());
@@ -35,7 +35,7 @@ fn a_master_whose_machine_was_suspended_decides_nothing_when_it_wakes() {
 }
 
 #[test]
-fn a_child_node_whose_machine_was_suspended_lends_nothing_of_a_lease_that_has_ended() {
+fn a_suspended_child_node_grants_nothing_from_an_expired_lease() {
     let suspension = Suspension::new();
     let config = ConfigFile::of(&[Template { lease: 5, refresh: 1, ..Template::fair("*", 100.0) }]);
     let root = Server::with_config(&config);

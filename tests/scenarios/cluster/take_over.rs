@@ -102,7 +102,7 @@ fn ten_old() -> Vec<Old> {
 }
 
 #[test]
-fn peers_that_take_over_never_give_away_what_clients_hold_from_before_also_if_their_master_dies() {
+fn peers_that_take_over_never_grant_held_capacity_even_after_a_failover() {
     let old = ten_old();
     let peers = Peers::start_with(3, config(), &[], &["--take-over"]);
     let peers = std::cell::RefCell::new(peers);

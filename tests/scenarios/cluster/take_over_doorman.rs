@@ -37,7 +37,7 @@ impl GoFleet {
 
 #[test]
 #[cfg_attr(not(doorman), ignore = "needs LEASEWAY_TEST_DOORMAN")]
-fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_than_there_is() {
+fn clients_stay_within_the_capacity_while_doorman_is_replaced() {
     let programs = foreign::path("LEASEWAY_TEST_DOORMAN");
     // Compile first, so that no lease runs meanwhile.
     binary::path();

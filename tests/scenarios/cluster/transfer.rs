@@ -11,7 +11,7 @@ use crate::harness::{
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 #[test]
-fn leases_go_on_under_the_master_that_was_named() {
+fn leases_survive_a_transfer_to_the_named_master() {
     let audit = tempfile::tempdir().unwrap();
     let log = audit.path().join("audit");
     let config = ConfigFile::of(&[Template::fair("*", 100.0)]);

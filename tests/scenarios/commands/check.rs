@@ -54,7 +54,7 @@ fn finds(servers: &str, code: i32, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_cluster_that_is_well_is_said_to_be_and_a_peer_that_dies_is_named() {
+fn check_reports_a_healthy_cluster_and_names_a_dead_peer() {
     let mut peers = Peers::start(3, fair(100.0), &[]);
     let first = peers.endpoints()[0].clone();
     finds(&first, WELL, &[("ok peers", "3 of 3 take part"), ("ok clocks", "3 agree")]);
@@ -73,7 +73,7 @@ fn a_cluster_that_is_well_is_said_to_be_and_a_peer_that_dies_is_named() {
 }
 
 #[test]
-fn a_disk_that_is_slow_and_the_peer_that_waits_for_it_are_found() {
+fn check_finds_a_slow_disk_and_its_peer() {
     let directory = tempfile::tempdir().unwrap();
     let (library, slow) = (foreign::preload_library(directory.path(), "slow_disk"), directory.path().join("slow"));
     let mut peers = Peers::start(3, fair(100.0), &[]);

@@ -21,7 +21,7 @@ fn json(said: &Said) -> Value {
 }
 
 #[test]
-fn a_file_is_put_in_force_and_can_be_taken_back() {
+fn a_configuration_is_applied_and_rolled_back() {
     let peers = one_peer(&[]);
     let (first, second) = (fair(500.0), fair(400.0));
     let difference = "*: capacity 500 → 400\n";
@@ -62,7 +62,7 @@ fn concurrent_changes_of_the_configuration_are_not_overwritten() {
 }
 
 #[test]
-fn a_token_is_sent_and_a_wrong_one_is_told_from_a_missing_server() {
+fn wrong_admin_tokens_and_unreachable_servers_have_different_errors() {
     let (right, wrong) = (ConfigFile::new("open sesame\n"), ConfigFile::new("sesame"));
     let peers = one_peer(&["--admin-token-file", right.path()]);
     peers.operated(0, &["peers", "list", "--admin-token-file", right.path()]);

@@ -13,7 +13,7 @@ use crate::harness::{
 const SECRETS: [&str; 2] = ["operators-0a1b2c3d4e5f", "peers-5f4e3d2c1b0a99887766"];
 
 #[test]
-fn the_bundle_has_the_state_of_every_server_and_no_secret() {
+fn the_bundle_contains_the_state_of_every_server_and_no_secrets() {
     let directory = tempfile::tempdir().unwrap();
     let place = |name: &str| directory.path().join(name).display().to_string();
     let (token, secret, log, file) = (place("token"), place("secret"), place("leaseway.log"), place("bundle.tar.gz"));

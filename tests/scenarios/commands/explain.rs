@@ -108,7 +108,7 @@ fn says(told: &Level, rule: &str, blocks: &[&str], parts: &[&str]) {
 }
 
 #[test]
-fn each_client_gets_what_the_named_rule_says() {
+fn each_client_gets_what_the_explained_rule_allows() {
     let strict = ", priority: strict";
     let server = Server::with_config(&file(&[
         fair("satisfied", 100.0),
@@ -156,7 +156,7 @@ fn each_client_gets_what_the_named_rule_says() {
 }
 
 #[test]
-fn capacity_is_free_when_the_explanation_predicted_it() {
+fn capacity_becomes_free_at_the_predicted_time() {
     let config = file(&[fair("newcomer", 100.0), fair("cut", 100.0), fair("own", 100.0)]);
     let server = Server::with_config(&config);
     let (at, doorman) = (server.grpc().to_string(), server.doorman());
@@ -189,7 +189,7 @@ fn capacity_is_free_when_the_explanation_predicted_it() {
 }
 
 #[test]
-fn a_learning_server_says_when_it_ends() {
+fn a_learning_server_explains_when_learning_ends() {
     let learning = fair("*", 100.0).replace("learning_mode_duration: 0", "learning_mode_duration: 4");
     let server = Server::with_config(&file(&[learning]));
     let mut ann = Asker::new(&server.doorman(), "r", "ann", 40.0);
@@ -201,7 +201,7 @@ fn a_learning_server_says_when_it_ends() {
 }
 
 #[test]
-fn whole_units_rotate_and_a_free_place_in_a_pool_goes_to_a_waiting_client() {
+fn whole_units_rotate_and_a_waiting_client_gets_a_free_pool_slot() {
     let units = template("units", 2.0, "FAIR_SHARE", ", whole_units: true, rotation_period: 3", "");
     let pool = template("pool", 20.0, "PRIORITY_POOL", ", min_capacity: 10, free_key: client_id", "");
     let server = Server::with_config(&file(&[units, pool]));
@@ -227,7 +227,7 @@ fn whole_units_rotate_and_a_free_place_in_a_pool_goes_to_a_waiting_client() {
 }
 
 #[test]
-fn after_a_failover_former_promises_count_until_the_predicted_end() {
+fn inherited_promises_count_until_the_predicted_end_after_a_failover() {
     let mut peers = Peers::start(3, file(&[fair("*", 100.0)]), &[]);
     let first = peers.master();
     assert_eq!(Asker::new(peers.doorman(first), "r", "gone", 80.0).ask(), 80.0);
@@ -248,7 +248,7 @@ fn after_a_failover_former_promises_count_until_the_predicted_end() {
 }
 
 #[test]
-fn an_override_is_named_and_binds_until_it_is_cleared() {
+fn an_override_is_explained_and_limits_until_it_is_cleared() {
     let peers = Peers::start(1, file(&[fair("*", 100.0)]), &[]);
     peers.operated(0, &["capacity", "r", "50%", "--for", "1h", "--why", "a replica is down"]);
     let mut ann = Asker::new(peers.doorman(0), "r", "ann", 80.0);
@@ -261,7 +261,7 @@ fn an_override_is_named_and_binds_until_it_is_cleared() {
 }
 
 #[test]
-fn a_leaf_names_its_parents_lease_and_one_whose_parent_is_gone_says_so() {
+fn a_leaf_explains_its_parents_lease_and_a_missing_parent() {
     let mut root = Peers::start(1, file(&[fair("*", 120.0)]), &[]);
     let leaf = root.child("leaf", 1);
     let mut beside = Asker::new(root.doorman(0), "r", "beside", 100.0);

@@ -10,7 +10,7 @@ use crate::harness::{
 };
 
 #[test]
-fn a_first_get_on_a_server_without_a_configuration_is_answered_and_shown_by_status() {
+fn get_and_status_work_without_a_configuration() {
     let server = Server::development();
     let said = server.cli(&["status"]);
     assert!(said.stdout.contains("no resources yet: the first request for one creates it"), "{said:?}");
@@ -37,7 +37,7 @@ fn a_first_get_on_a_server_without_a_configuration_is_answered_and_shown_by_stat
 }
 
 #[test]
-fn a_server_that_cannot_be_reached_is_named_with_what_to_do() {
+fn errors_about_an_unreachable_server_name_it_and_a_remedy() {
     // Port 1 (tcpmux) serves no gRPC.
     for command in [&["get", "alice", "mysql", "1"][..], &["release", "alice", "mysql"], &["status"]] {
         let said = leaseway(&[command, &["--server", "127.0.0.1:1"]].concat());
@@ -53,7 +53,7 @@ fn a_server_that_cannot_be_reached_is_named_with_what_to_do() {
 }
 
 #[test]
-fn the_guide_shows_the_quickstart_as_it_is() {
+fn the_guide_quotes_the_quickstart_exactly() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let guide = fs::read_to_string(root.join("docs/guide/rust.md")).unwrap();
     let example = fs::read_to_string(root.join("src/client/examples/quickstart.rs")).unwrap();
@@ -70,7 +70,7 @@ const TWO_MISTAKES: &str = "resources:
 ";
 
 #[test]
-fn a_server_refuses_to_start_on_a_bad_file_before_it_opens_a_port() {
+fn a_bad_configuration_is_refused_before_ports_are_opened() {
     let file = ConfigFile::new(TWO_MISTAKES);
     // The port is taken: a server that tried to open it would complain.
     let taken = std::net::TcpListener::bind(ANYWHERE).unwrap();
@@ -85,7 +85,7 @@ fn a_server_refuses_to_start_on_a_bad_file_before_it_opens_a_port() {
 }
 
 #[test]
-fn the_example_is_a_configuration_to_start_from() {
+fn the_example_configuration_is_valid_and_serves() {
     let said = leaseway(&["config", "example"]);
     assert_eq!(said.code, Some(0));
     let file = ConfigFile::new(&said.stdout);
@@ -129,7 +129,7 @@ fn every_command_has_a_manual_page() {
 }
 
 #[test]
-fn three_commands_make_certificates_and_say_which_file_goes_where() {
+fn certs_creates_working_certificates_and_says_how_to_use_them() {
     use std::os::unix::fs::PermissionsExt as _;
     let temporary = tempfile::tempdir().unwrap();
     let directory = temporary.path().join("set");

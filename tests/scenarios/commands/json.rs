@@ -102,7 +102,7 @@ fn documented() -> Fields {
 }
 
 #[test]
-fn every_field_of_every_command_is_documented_and_no_other() {
+fn the_json_of_every_command_has_exactly_the_documented_fields() {
     let mut printed = Printed::default();
     of_files(&mut printed);
     let mut root = Peers::start(3, ConfigFile::new(TEMPLATES), &[]);

@@ -90,7 +90,7 @@ fn close(one: f64, other: f64) -> bool {
 }
 
 #[test]
-fn changes_of_a_tree_give_each_client_the_planned_capacity() {
+fn clients_of_a_tree_get_the_planned_capacity() {
     let root = Peers::start(3, file(&template("*", 300.0, "FAIR_SHARE", "")), &[]);
     let leaf = root.child("leaf", 1);
     let mut fleet = Fleet { members: Vec::new() };
@@ -137,7 +137,7 @@ fn changes_of_a_tree_give_each_client_the_planned_capacity() {
 }
 
 #[test]
-fn a_plan_names_who_loses_capacity_and_which_leases_have_to_end() {
+fn a_plan_lists_losing_clients_and_leases_that_must_expire() {
     let root = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
     for (id, wants) in [("alice", 40.0), ("bob", 70.0)] {
         root.client(id).ask(&root, "r", wants);

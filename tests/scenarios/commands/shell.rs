@@ -16,7 +16,7 @@ fn without_ends(said: &Said) -> String {
 }
 
 #[test]
-fn several_clients_have_leases_and_release_everything_at_the_end() {
+fn the_shell_runs_several_clients_and_releases_their_leases() {
     let server = Server::shared();
     let said = shell(server, "get alice shell 40\nget bob shell 1000\nshow\nmaster\n");
     let address = server.grpc();
@@ -29,7 +29,7 @@ fn several_clients_have_leases_and_release_everything_at_the_end() {
 }
 
 #[test]
-fn a_failed_command_is_named_by_its_line_and_the_rest_is_done() {
+fn a_failed_shell_command_names_its_line_and_the_rest_runs() {
     let commands = "gte alice fails 40\nrelease carol x\nget alice fails -1\nget alice fails 40\nshow\nwatch fails\n";
     let said = shell(Server::shared(), commands);
     assert_eq!(said.code, Some(1));

@@ -32,7 +32,7 @@ fn shown(said: &Said, code: i32, seen: &[&str]) {
 }
 
 #[test]
-fn an_id_moves_no_cursor_and_begins_no_line_wherever_it_is_shown() {
+fn a_hostile_id_is_escaped_in_all_terminal_output() {
     let server = Server::development();
     shown(&server.cli(&["get", CLIENT, RESOURCE, "40"]), 0, &SEEN);
     shown(&server.cli(&["status"]), 0, &SEEN[1..]);
@@ -57,7 +57,7 @@ fn an_id_moves_no_cursor_and_begins_no_line_wherever_it_is_shown() {
 
 /// With a configuration that does not match the resource, which the log mentions.
 #[test]
-fn an_id_forges_no_line_of_the_log() {
+fn a_hostile_id_forges_no_log_line() {
     let config = crate::harness::config::ConfigFile::of(&[crate::harness::config::Template::fair("other", 100.0)]);
     for format in ["text", "json"] {
         let server = Server::with_flags(&["--config", config.path(), "--log-format", format]);
@@ -74,7 +74,7 @@ fn an_id_forges_no_line_of_the_log() {
 }
 
 #[test]
-fn a_wrong_port_is_recognised_and_the_right_one_named() {
+fn errors_about_a_wrong_port_name_the_right_one() {
     let server = Server::with_flags(&["--admin", ANYWHERE]);
     let admin = server.admin();
     let (grpc, http) = (server.grpc().to_string(), server.http().to_string());

@@ -22,7 +22,7 @@ fn doorman_fault_1_a_resource_id_with_a_slash_kills_the_server() {
 }
 
 #[test]
-fn doorman_fault_2_a_release_that_meets_a_decision_kills_the_server() {
+fn doorman_fault_2_a_release_during_a_decision_kills_the_server() {
     const TASKS: usize = 32;
     const ROUNDS: usize = 40;
     let server = Server::shared();

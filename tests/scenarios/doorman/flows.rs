@@ -33,7 +33,7 @@ fn every_answer_has_a_lease_and_a_safe_capacity() {
 }
 
 #[test]
-fn a_child_node_is_given_capacity_with_the_algorithm_to_divide_it_by() {
+fn a_child_node_gets_capacity_and_the_algorithm_to_divide_it() {
     let text = "resources:
 - identifier_glob: fair*
   capacity: 120
@@ -62,7 +62,7 @@ fn a_child_node_is_given_capacity_with_the_algorithm_to_divide_it_by() {
 }
 
 #[test]
-fn a_release_as_the_go_client_sends_it_frees_the_capacity() {
+fn a_release_of_the_go_client_frees_the_capacity() {
     let server = Server::shared();
     let doorman = server.doorman();
     server.client("go").ask("released by go", 100.0);

@@ -53,7 +53,7 @@ fn invalid_wants_of_an_unknown_client_are_left_out_and_valid_ones_answered() {
 }
 
 #[test]
-fn beyond_the_limit_of_a_request_resources_are_served_in_turn() {
+fn resources_beyond_the_request_limit_are_served_in_turn() {
     let server = Server::with_flags(&["--max-resources-per-request", "10"]);
     let mut alice = client(&server, "alice");
     let names: Vec<String> = (0..25).map(|n| format!("resource {n}")).collect();

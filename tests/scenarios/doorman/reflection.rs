@@ -37,7 +37,7 @@ fn reflection_lists_the_services() {
 }
 
 #[test]
-fn reflection_gives_the_protocol_with_everything_that_the_original_has() {
+fn reflection_returns_a_superset_of_the_original_protocol() {
     let server = Server::shared();
     let question = MessageRequest::FileContainingSymbol("doorman.Capacity".into());
     let MessageResponse::FileDescriptorResponse(files) = reflect(server, question) else {

@@ -22,7 +22,7 @@ fn makes_room(resource: &str, holder: &mut dyn Asks, newcomer: &mut dyn Asks) {
 }
 
 #[test]
-fn a_client_that_keeps_unknown_fields_confirms_without_knowing() {
+fn a_client_that_keeps_unknown_fields_confirms_by_token() {
     let server = Server::shared();
     makes_room("reuse kept", &mut server.legacy_client("holder", UnknownFields::Kept), &mut server.client("newcomer"));
 }

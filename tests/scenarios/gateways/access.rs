@@ -30,7 +30,7 @@ fn template() -> ConfigFile {
 }
 
 #[test]
-fn over_tls_a_token_says_who_asks_and_a_denial_names_the_rule() {
+fn tokens_identify_rls_callers_and_denials_name_the_rule() {
     let authority = Authority::with_node_and_alice();
     let template = template();
     let (server, flags, alice) = with_tls(&authority, &template);

@@ -114,7 +114,7 @@ const USER_HEADER: &str = ", rate_limits: [{actions: [{request_headers: {header_
 
 #[test]
 #[cfg_attr(not(envoy), ignore = "needs LEASEWAY_TEST_ENVOY")]
-fn envoy_lets_pass_what_the_gateway_does_and_tells_callers_the_limit() {
+fn envoy_enforces_the_gateways_decisions_and_sends_limit_headers() {
     // Within a test, no permits of a daily limit come back.
     let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 5.0 / 86_400.0)]));
     let rules =

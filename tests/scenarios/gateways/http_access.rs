@@ -32,7 +32,7 @@ fn ask(gateway: &Gateway, token: Option<&str>, method: &str, path: &str, body: &
 }
 
 #[test]
-fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
+fn the_gateway_enforces_the_policy_and_denials_name_the_rule() {
     let server = Server::development();
     let tokens = TokenFiles::of(&["web-1", "ops"]);
     let policy = ConfigFile::new(POLICY);
@@ -75,7 +75,7 @@ fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
 }
 
 #[test]
-fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
+fn certificates_identify_http_callers_and_probes_need_none() {
     let authority = Authority::with_node_and_alice();
     let tls = tls::flags(&authority.issued("node"));
     let tls: Vec<&str> = tls.iter().map(String::as_str).collect();

@@ -12,7 +12,7 @@ use crate::harness::{
 
 #[test]
 #[cfg_attr(not(schemathesis), ignore = "needs LEASEWAY_TEST_SCHEMATHESIS")]
-fn the_gateway_does_what_its_document_says_and_refuses_the_rest() {
+fn the_gateway_conforms_to_its_openapi_document() {
     // Requests rarely wait with this capacity.
     let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 1e9)]));
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);

@@ -18,7 +18,7 @@ fn with_body(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_bodies_are_refused_in_words() {
+fn hostile_bodies_are_refused_with_a_reason() {
     let server = Server::development();
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let deep = "[".repeat(4000);
@@ -47,7 +47,7 @@ fn hostile_bodies_are_refused_in_words() {
 }
 
 #[test]
-fn a_body_that_is_announced_but_too_large_or_never_comes_costs_nothing() {
+fn an_oversized_or_missing_body_is_refused_early() {
     let server = Server::development();
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let announced = format!("{ACQUIRE}Content-Type: application/json\r\nContent-Length: 1000000000000\r\n\r\n");
@@ -65,7 +65,7 @@ fn a_body_that_is_announced_but_too_large_or_never_comes_costs_nothing() {
 }
 
 #[test]
-fn a_page_in_a_browser_can_ask_for_nothing() {
+fn cross_site_browser_requests_are_refused() {
     let server = Server::development();
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let acquire = "/v1/resources/mysql/acquire";

@@ -110,7 +110,7 @@ fn capacity(gateway: &Gateway) -> f64 {
 const BURST: f64 = 4.0 * CAPACITY;
 
 #[test]
-fn two_gateways_let_through_no_more_than_there_is_while_the_master_is_killed() {
+fn two_gateways_stay_within_the_capacity_while_the_master_is_killed() {
     let mut cluster = cluster();
     let servers = cluster.endpoints().join(",");
     let gateways = [Gateway::for_http(&servers, &[]), Gateway::for_http(&servers, &[])];

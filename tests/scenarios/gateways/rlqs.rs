@@ -30,7 +30,7 @@ fn held(server: &Server) -> f64 {
 }
 
 #[test]
-fn the_first_report_of_a_bucket_brings_an_assignment_and_what_is_offered_a_larger_one() {
+fn assignments_start_with_the_first_report_and_follow_the_load() {
     let server = server(100.0);
     let gateway = gateway(&server, &[]);
     let mut stream = gateway.stream(Some("envoy-1"));
@@ -52,7 +52,7 @@ fn with_most_of_it(gateway: &Gateway) -> QuotaStream {
 }
 
 #[test]
-fn a_gateway_that_stops_ends_its_streams_and_another_goes_on_with_the_leases_of_its_envoys() {
+fn another_gateway_takes_over_the_leases_of_a_stopped_one() {
     let server = server(100.0);
     let stopped = gateway(&server, &[]);
     let mut stream = with_most_of_it(&stopped);
@@ -72,7 +72,7 @@ fn a_gateway_that_stops_ends_its_streams_and_another_goes_on_with_the_leases_of_
 }
 
 #[test]
-fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
+fn a_new_bucket_keeps_its_lease_across_a_failover() {
     let template = Template { refresh: 1, ..Template::fair("shop/*", 100.0) };
     let mut peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
     let gateway = Gateway::for_quotas(&peers.endpoints(), &["--assignment-secs", "4", "--id", "gateway-1"]);
@@ -89,7 +89,7 @@ fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
 }
 
 #[test]
-fn envoys_below_different_leaves_of_a_tree_share_what_the_root_has() {
+fn envoys_at_different_leaves_share_the_roots_capacity() {
     let template = Template { refresh: 1, ..Template::fair("shop/*", 12.0) };
     let tree = Tree::start(1, 2, ConfigFile::of(&[template]));
     let start = |leaf: &Vec<String>| Gateway::for_quotas(leaf, &["--assignment-secs", "2"]);

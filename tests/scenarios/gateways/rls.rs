@@ -50,7 +50,7 @@ descriptors:
 const ANN: Entries<'static> = &[("user", "ann")];
 
 #[test]
-fn a_limit_is_kept_for_each_value_and_everything_is_told() {
+fn each_descriptor_value_has_its_own_limit_and_status_fields() {
     let server = server(FIVE);
     let gateway = gateway(&server, &rules(), &["--id", "the-gateway"]);
     let envoy = gateway.caller();
@@ -95,7 +95,7 @@ fn a_denied_request_takes_no_permits() {
 }
 
 #[test]
-fn rules_are_read_again_when_they_change_and_bad_ones_change_nothing() {
+fn changed_rules_are_reloaded_and_invalid_ones_are_ignored() {
     let server = server(FIVE);
     let rules = rules();
     let gateway = gateway(&server, &rules, &[]);
@@ -112,7 +112,7 @@ fn rules_are_read_again_when_they_change_and_bad_ones_change_nothing() {
 }
 
 #[test]
-fn without_a_cluster_the_flag_decides_what_passes() {
+fn without_a_cluster_the_flag_decides_whether_requests_pass() {
     let nowhere = ["127.0.0.1:1".to_owned()];
     for (flag, passed) in [("deny", 0), ("allow", 9)] {
         let flags = ["--without-lease", flag, "--first-wait-ms", "10"];

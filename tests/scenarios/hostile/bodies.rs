@@ -23,7 +23,7 @@ fn prefix(length: u32) -> Bytes {
 }
 
 #[test]
-fn a_message_that_is_too_long_is_refused_when_its_length_has_come() {
+fn an_oversized_message_is_refused_as_soon_as_its_length_arrives() {
     let victim = Victim::with_flags(&["--max-message-bytes", "1000"]);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
     for path in METHODS {
@@ -37,7 +37,7 @@ fn a_message_that_is_too_long_is_refused_when_its_length_has_come() {
 }
 
 #[test]
-fn a_request_that_does_not_end_ends_in_time() {
+fn an_unfinished_request_times_out() {
     let victim = Victim::with_flags(&["--request-secs", "1"]);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
     for path in METHODS {
@@ -62,7 +62,7 @@ fn a_request_that_does_not_end_ends_in_time() {
 }
 
 #[test]
-fn long_requests_that_do_not_end_take_no_more_than_one_connection_may() {
+fn unfinished_long_requests_stay_within_the_memory_of_a_connection() {
     for path in [GET_CAPACITY, "/doorman.Capacity/ReleaseCapacity"] {
         let victim = Victim::with_flags(&["--request-secs", "5"]);
         let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);

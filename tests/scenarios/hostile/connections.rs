@@ -48,7 +48,7 @@ fn an_idle_connection_is_closed_and_its_client_does_not_notice() {
 }
 
 #[test]
-fn the_listeners_of_pages_and_of_operators_have_limits_too() {
+fn the_http_and_admin_listeners_limit_connections() {
     let server = Server::with_flags(&["--max-page-connections", "8", "--admin", "127.0.0.1:0"]);
     for address in [server.http(), server.admin().parse().unwrap()] {
         let mut strangers: Vec<TcpStream> = (0..12).map(|_| connect_tcp(address, None)).collect();

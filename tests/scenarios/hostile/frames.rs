@@ -71,7 +71,7 @@ fn conversation(random: &mut fastrand::Rng, asks: &GetCapacityRequest) -> Vec<u8
 }
 
 #[test]
-fn random_frames_end_at_most_their_connection() {
+fn random_frames_close_only_their_own_connection() {
     let victim = Victim::with_flags(&[]);
     let asks = request("a stranger", vec![entry("mysql", 1.0)]);
     for seed in 0..CONNECTIONS {

@@ -39,7 +39,7 @@ impl KnownCallers {
 }
 
 #[test]
-fn an_identity_is_one_from_all_its_addresses_and_those_of_one_address_are_many() {
+fn limits_apply_per_identity_across_its_addresses() {
     let callers = KnownCallers::start(&["--max-clients", "100"]);
     let first = callers.takes("web", THIRD, 60);
     assert_eq!(first, 60);

@@ -28,7 +28,7 @@ fn refused(calls: &mut [Call]) -> Vec<Ended> {
 }
 
 #[test]
-fn a_thousand_status_pages_that_are_not_read_take_no_more_than_one_connection_may() {
+fn a_thousand_unread_status_answers_stay_within_the_memory_of_a_connection() {
     let victim = Victim::with_flags(&[]);
     fill(&victim);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 0);
@@ -48,7 +48,7 @@ fn a_thousand_status_pages_that_are_not_read_take_no_more_than_one_connection_ma
 }
 
 #[test]
-fn a_connection_that_takes_nothing_of_its_answers_is_closed() {
+fn a_connection_that_never_reads_its_answers_is_closed() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 0);
     let unread = stranger.call(GET_CAPACITY, &request("a stranger", vec![entry("r", 1.0)]));
@@ -59,7 +59,7 @@ fn a_connection_that_takes_nothing_of_its_answers_is_closed() {
 }
 
 #[test]
-fn a_page_that_is_not_read_is_given_up() {
+fn an_unread_page_is_abandoned() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     fill(&victim);
     let mut stranger = connect_tcp(victim.server.http(), Some(ELSEWHERE));

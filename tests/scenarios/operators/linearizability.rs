@@ -14,7 +14,7 @@ use crate::harness::{
 };
 
 #[test]
-fn an_assignment_that_no_quorum_has_stored_is_not_read() {
+fn an_assignment_is_not_read_before_a_quorum_stores_it() {
     let peers = Peers::start(3, template("searches", 100.0, "PRIORITY_POOL", &[("min_capacity", "1")]), &[]);
     let holder = || Some(Holder { id: "acme".into(), ..Holder::default() });
     let set = move |amount: f64| SetClientCapacityRequest {

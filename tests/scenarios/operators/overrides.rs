@@ -29,7 +29,7 @@ fn unix_ms() -> u64 {
 }
 
 #[test]
-fn an_override_survives_the_master_and_expires() {
+fn an_override_survives_a_failover_and_expires() {
     let audit = tempfile::tempdir().unwrap();
     let log = audit.path().join("audit");
     let mut peers = Peers::start(3, config(), &["--audit", log.to_str().unwrap()]);

@@ -63,7 +63,7 @@ pub(super) fn json(said: &str) -> Value {
 }
 
 #[test]
-fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignment() {
+fn a_priority_client_displaces_a_free_one_and_keeps_its_assignment_after_a_failover() {
     let mut peers = Peers::start(3, two_places(), &[]);
     let operator = peers.follower();
     let admin = peers.all().map(|peer| peers.admin(peer).to_string()).collect::<Vec<_>>().join(",");
@@ -121,7 +121,7 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
 }
 
 #[test]
-fn reported_load_moves_the_capacity_of_any_algorithm_and_is_remembered() {
+fn reported_load_adjusts_the_capacity_and_survives_a_failover() {
     let bounds = [("capacity_floor", "20"), ("capacity_ceiling", "150")];
     let mut peers = Peers::start(3, template("backends", 100.0, "FAIR_SHARE", &bounds), &[]);
     let master = peers.master();
@@ -177,7 +177,7 @@ impl Managed {
 }
 
 #[test]
-fn the_guides_own_example_of_a_pool_takes_every_command_that_it_lists() {
+fn every_command_in_the_pool_guide_works_with_its_example() {
     let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/pools.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let (_, example) = guide.split_once("```yaml\n- identifier_glob: \"rpc/*\"\n").expect("the example of a pool");

@@ -39,7 +39,7 @@ fn until(live: &mut Live, part: &str, is_so: impl Fn(&str) -> bool) -> String {
 }
 
 #[test]
-fn an_open_page_says_which_peer_is_master_now_and_shows_the_resources_once_its_own_peer_is() {
+fn an_open_page_follows_changes_of_mastership() {
     let mut peers = three();
     let first = peers.master();
     let mut others: Vec<(usize, Live)> = peers
@@ -72,7 +72,7 @@ fn an_open_page_says_which_peer_is_master_now_and_shows_the_resources_once_its_o
 }
 
 #[test]
-fn a_peer_that_is_not_master_does_not_state_numbers_that_only_the_master_knows() {
+fn a_follower_shows_no_numbers_that_only_the_master_knows() {
     let peers = three();
     let (master, follower) = (peers.master(), peers.follower());
     peers.client("ann").ask(&peers, "r", 10.0);
@@ -139,7 +139,7 @@ impl Drop for OpenPage {
 
 #[test]
 #[cfg_attr(not(chromium), ignore = "needs LEASEWAY_TEST_CHROMIUM and LEASEWAY_TEST_NODE_MODULES")]
-fn a_browser_shows_that_a_server_cannot_be_reached_and_follows_it_when_it_is_back() {
+fn an_open_page_shows_an_outage_and_recovers_after_it() {
     const LOST: &str = "document.body.classList.contains('lost') && !document.getElementById('lost').hidden && \
                         document.getElementById('lost').textContent.includes('cannot be reached') && \
                         getComputedStyle(document.querySelector('h1')).filter.includes('grayscale')";

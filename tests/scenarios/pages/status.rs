@@ -28,7 +28,7 @@ fn with_mysql() -> Server {
 }
 
 #[test]
-fn every_view_is_whole_without_a_script_and_has_nothing_inline() {
+fn every_view_works_without_scripts_and_has_nothing_inline() {
     let server = with_mysql();
     for view in VIEWS {
         let response = http::get(server.http(), view);
@@ -59,7 +59,7 @@ fn every_view_is_whole_without_a_script_and_has_nothing_inline() {
 }
 
 #[test]
-fn a_configuration_that_is_pasted_is_planned_and_changes_nothing() {
+fn a_pasted_configuration_is_planned_without_applying_it() {
     let server = with_mysql();
     let paste = |text: &str| http::post(server.http(), "/plan", "", text);
     let template = |capacity| {
@@ -90,7 +90,7 @@ fn a_configuration_that_is_pasted_is_planned_and_changes_nothing() {
 }
 
 #[test]
-fn ids_with_html_and_controls_are_text_on_every_page_and_in_every_message() {
+fn ids_with_html_and_control_characters_are_escaped_everywhere() {
     let server = Server::development();
     let (resource, client) = ("<script>alert('r')</script>\"\u{202e}\n", "<img src=x onerror=\"alert('c')\">\u{1b}[2J");
     server.client(client).ask(resource, 500.0);
@@ -157,7 +157,7 @@ impl Live {
 }
 
 #[test]
-fn a_stream_says_all_of_a_page_and_then_what_changes() {
+fn a_stream_sends_the_whole_page_and_then_changes() {
     let server = with_mysql();
     let mut live = Live::open(server.http(), "/live?view=%2Fresources");
     assert!(live.is_streaming(), "{}", live.head);
@@ -186,7 +186,7 @@ fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_fields_of_every_answer_are_those_that_are_documented() {
+fn every_answer_has_exactly_the_documented_fields() {
     let file = ConfigFile::of(&[Template::fair("*", 100.0)]);
     let server = Server::with_config(&file);
     for resource in 0..100 {

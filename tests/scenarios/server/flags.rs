@@ -7,7 +7,7 @@ use crate::harness::{
 };
 
 #[test]
-fn addresses_and_names_can_be_given_by_variables() {
+fn environment_variables_set_addresses_and_names() {
     let [listen, http] = addresses_of_its_own();
     let config = ConfigFile::of(&[Template::fair("*", 77.0)]);
     let variables = [
@@ -30,7 +30,7 @@ fn addresses_and_names_can_be_given_by_variables() {
 }
 
 #[test]
-fn clients_find_the_server_by_a_variable() {
+fn clients_find_the_server_by_an_environment_variable() {
     let address = Server::shared().grpc().to_string();
     let ask = |flags: &[&str], server: &str| {
         let arguments = [&["get", "alice", "by variable", "1"], flags].concat();
@@ -50,7 +50,7 @@ fn refused(flags: &[&str], code: i32, says: &str) {
 }
 
 #[test]
-fn flags_that_cannot_work_are_refused_before_anything_is_started() {
+fn invalid_flags_are_refused_before_anything_starts() {
     let peers = |list: &'static str| ["--data", "/nowhere/at/all", "--id", "a", "--peers", list];
     for (flags, says) in [
         (&["--log", "info,openraft=verbose"][..], "unknown log level `verbose`"),
@@ -76,7 +76,7 @@ fn flags_that_cannot_work_are_refused_before_anything_is_started() {
 }
 
 #[test]
-fn starts_that_would_go_wrong_are_refused_with_what_to_do() {
+fn impossible_starts_are_refused_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let data = data.to_str().unwrap();

@@ -16,7 +16,7 @@ use crate::harness::{
 };
 
 #[test]
-fn a_second_server_on_the_same_port_is_refused_and_the_first_goes_on() {
+fn a_second_server_on_the_same_port_is_refused() {
     let server = Server::development();
     let (grpc, http) = (server.grpc().to_string(), server.http().to_string());
     for (listen, http, taken, flag) in
@@ -32,7 +32,7 @@ fn a_second_server_on_the_same_port_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn a_health_watcher_hears_that_it_stops() {
+fn health_watchers_are_notified_of_a_shutdown() {
     let server = Server::development();
     let mut health = HealthClient::new(server.channel());
     let mut watches = ["", "doorman.Capacity"].map(|service| {
@@ -52,7 +52,7 @@ fn a_health_watcher_hears_that_it_stops() {
 }
 
 #[test]
-fn requests_under_way_when_a_server_stops_are_answered_or_cleanly_refused() {
+fn requests_during_a_shutdown_are_answered_or_refused_cleanly() {
     let server = Server::development();
     let (answered, mut some_are) = tokio::sync::watch::channel(0);
     let tasks: Vec<_> = (0..16)
@@ -130,7 +130,7 @@ impl Supervisor {
 }
 
 #[test]
-fn a_supervisor_is_told_that_the_server_is_ready_alive_and_stopping() {
+fn systemd_is_notified_of_ready_watchdog_and_stopping() {
     let supervisor = Supervisor::start();
     let server =
         Server::start(&["--listen", ANYWHERE, "--http", ANYWHERE], &[("NOTIFY_SOCKET", &supervisor.variable())]);

@@ -13,7 +13,7 @@ fn scrape(server: &Server) -> Scrape {
 }
 
 #[test]
-fn requests_errors_and_durations_are_counted_by_method_under_doormans_names() {
+fn requests_errors_and_durations_are_counted_under_doormans_metric_names() {
     let server = Server::development();
     let doorman = server.doorman();
     for _ in 0..3 {
@@ -55,7 +55,7 @@ fn requests_errors_and_durations_are_counted_by_method_under_doormans_names() {
 }
 
 #[test]
-fn resources_have_gauges_under_any_id() {
+fn resources_with_any_id_have_gauges() {
     let server = Server::development();
     let doorman = server.doorman();
     let odd = "we\"ird\\ one\nof <b>many</b> {x=\"y\"}, ü";
@@ -81,7 +81,7 @@ fn resources_have_gauges_under_any_id() {
 }
 
 #[test]
-fn peers_and_their_data_have_gauges() {
+fn peers_and_data_directories_have_gauges() {
     let mut peers = peers::shared();
     let master = peers.master();
     let page = |peer: usize| Scrape::parse(&http::get(peers.http(peer), "/metrics").body);

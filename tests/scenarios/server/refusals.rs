@@ -11,7 +11,7 @@ use crate::harness::{
 };
 
 #[test]
-fn numbers_that_are_no_amounts_are_named() {
+fn invalid_amounts_are_refused_by_field() {
     let server = Server::shared();
     let doorman = server.doorman();
     for (number, why) in [
@@ -44,7 +44,7 @@ fn numbers_that_are_no_amounts_are_named() {
 }
 
 #[test]
-fn beyond_a_limit_the_rest_is_answered_and_the_flag_is_named() {
+fn entries_beyond_a_limit_are_left_out_and_the_flag_is_named() {
     let flags = ["--max-resources-per-request", "3", "--max-bands", "2", "--max-clients-per-resource", "2"];
     let server = Server::with_flags(&flags);
     let doorman = server.doorman();
@@ -73,7 +73,7 @@ fn beyond_a_limit_the_rest_is_answered_and_the_flag_is_named() {
 }
 
 #[test]
-fn a_compressed_message_is_answered_with_the_supported_encodings() {
+fn compressed_messages_are_refused() {
     let server = Server::shared();
     let call = |encoding: &'static str| {
         let mut call = tonic::Request::new(request("alice", vec![entry("encoded", 40.0)]));
@@ -111,7 +111,7 @@ fn malformed_messages_and_bytes_that_are_not_http_harm_no_other_client() {
 }
 
 #[test]
-fn a_client_that_asks_too_soon_is_left_out_and_named_in_log_and_audit_log() {
+fn a_client_that_asks_too_soon_is_named_in_log_and_audit_log() {
     let directory = tempfile::tempdir().unwrap();
     let audit = directory.path().join("audit.jsonl");
     let server = Server::with_flags(&["--audit", audit.to_str().unwrap()]);

@@ -24,7 +24,7 @@ fn wait_for_version(server: &Server, version: u64) {
 }
 
 #[test]
-fn a_changed_file_is_read_again_with_or_without_sighup_and_leases_stay() {
+fn a_changed_file_is_reloaded_without_dropping_leases() {
     let file = ConfigFile::new(&fair(100.0));
     let server = Server::with_config(&file);
     assert_eq!(server.client("alice").ask("mysql", 40.0), 40.0);
@@ -45,7 +45,7 @@ fn a_changed_file_is_read_again_with_or_without_sighup_and_leases_stay() {
 /// The signal has to arrive in the microseconds after the server has said that it serves. Several tries make that
 /// likely.
 #[test]
-fn sighup_the_moment_a_server_serves_does_not_end_it() {
+fn sighup_right_after_the_start_does_not_end_the_server() {
     let file = ConfigFile::new(&fair(100.0));
     let arguments = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--config", file.path()];
     for _ in 0..10 {
@@ -62,7 +62,7 @@ fn sighup_the_moment_a_server_serves_does_not_end_it() {
 }
 
 #[test]
-fn a_bad_file_changes_nothing_and_is_shown_everywhere() {
+fn an_invalid_file_changes_nothing_and_is_reported() {
     let file = ConfigFile::new(&fair(100.0));
     let server = Server::with_config(&file);
     server.client("alice").ask("mysql", 40.0);

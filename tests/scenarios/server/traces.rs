@@ -22,7 +22,7 @@ fn of_trace(collector: &Collector, trace: u8) -> Vec<Span> {
 
 #[test]
 #[cfg_attr(not(otlp), ignore = "needs LEASEWAY_TEST_OTLP")]
-fn a_request_is_a_span_of_the_trace_that_its_caller_names() {
+fn a_request_becomes_a_span_of_its_callers_trace() {
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address());
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint), ("OTEL_BSP_SCHEDULE_DELAY", "50")];

@@ -60,7 +60,7 @@ fn rows(up: &Process) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn three_peers_answer_as_one_and_stop_together() {
+fn up_starts_three_peers_and_stops_them_together() {
     let three = Three::new();
     assert_eq!(three.commands().matches("--bootstrap").count(), 3, "nothing was ever promised");
     let up = three.up();
@@ -100,7 +100,7 @@ fn three_peers_answer_as_one_and_stop_together() {
 }
 
 #[test]
-fn a_server_that_was_started_by_up_does_not_outlive_it() {
+fn servers_do_not_outlive_leaseway_up() {
     let flags = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE];
     let mut tied = Process::start_reading(&flags, &[("LEASEWAY_UP_TETHER", "stdin")]);
     eventually("it serves", || tied.stdout().contains("serving gRPC").then_some(()));

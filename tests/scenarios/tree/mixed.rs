@@ -31,7 +31,7 @@ fn gets(client: &mut Client, wants: f64, expected: f64) {
 }
 
 #[test]
-fn below_a_go_parent_a_node_shares_what_it_is_given() {
+fn a_node_below_a_go_parent_divides_its_lease() {
     let parent = GoParent::start(ParentState { safe_capacity: 2.5, ..ParentState::sharing(100.0) });
     let leaf = leaf(&parent.address());
     let mut ann = client(&leaf, "ann");
@@ -57,7 +57,7 @@ fn below_a_go_parent_a_node_shares_what_it_is_given() {
 
 /// Under STATIC the lease of a Go parent is the amount for each client.
 #[test]
-fn below_a_static_go_parent_every_client_gets_as_much_as_one_may_have() {
+fn below_a_static_go_parent_the_lease_is_a_maximum_per_client() {
     let parent = GoParent::start(ParentState { kind: Kind::Static, ..ParentState::sharing(50.0) });
     let leaf = leaf(&parent.address());
     let (mut ann, mut ben, mut cid) = (client(&leaf, "ann"), client(&leaf, "ben"), client(&leaf, "cid"));
@@ -72,7 +72,7 @@ fn below_a_static_go_parent_every_client_gets_as_much_as_one_may_have() {
 }
 
 #[test]
-fn while_a_go_parent_learns_a_node_keeps_what_it_has() {
+fn a_node_keeps_its_lease_while_its_go_parent_learns() {
     let parent = GoParent::start(ParentState::sharing(100.0));
     let leaf = leaf(&parent.address());
     let mut ann = client(&leaf, "ann");
@@ -119,7 +119,7 @@ fn go_children_share_with_clients_and_with_each_other() {
 }
 
 #[test]
-fn capacity_that_a_go_child_gives_up_is_free_when_its_lease_has_ended() {
+fn capacity_given_up_by_a_go_child_is_free_when_its_lease_expires() {
     let server = Server::with_config(&ConfigFile::of(&[
         Template { lease: 3, refresh: 1, ..Template::fair("r", 120.0) },
         Template::fair("*", 1.0),

@@ -24,7 +24,7 @@ fn leaf(root: &Server, id: &str) -> Server {
 }
 
 #[test]
-fn of_two_nodes_with_one_name_one_is_served_and_both_sides_say_so() {
+fn of_two_nodes_with_one_name_the_second_is_refused_with_the_reason() {
     let (_config, root) = root();
     let (first, second) = (leaf(&root, "first"), leaf(&root, "second"));
     let (mut alice, mut bob) = (first.client("alice"), second.client("bob"));

@@ -15,7 +15,7 @@ fn ruled(template: &Template<'_>, rules: &str) -> String {
 const RULES: &str = "[{glob: 'web-*', weight: 3, min: 70}, {glob: 'batch-*', max: 10}]";
 
 #[test]
-fn a_minimum_a_weight_and_a_maximum_reach_clients_of_a_leaf() {
+fn minimum_weight_and_maximum_apply_to_clients_of_a_leaf() {
     let template = Template { refresh: 1, ..Template::fair("*", 120.0) };
     let config = ConfigFile::new(&ruled(&template, RULES));
     let root = Peers::start(1, config, &[]);

@@ -32,7 +32,7 @@ fn settle(clients: &mut [(&mut Client, f64)], resource: &str, due: &[f64]) {
 }
 
 #[test]
-fn clients_of_different_leaves_share_as_if_one_server_knew_them_all() {
+fn clients_of_different_leaves_share_as_on_one_server() {
     let root = root(120.0);
     let (x, y) = (root.child("x", 1), root.child("y", 1));
     let (mut ann, mut ben, mut cid) = (client(&x, "ann"), client(&x, "ben"), client(&y, "cid"));
@@ -52,7 +52,7 @@ fn the_first_request_of_a_new_resource_is_answered_with_a_grant() {
 }
 
 #[test]
-fn while_the_parent_is_away_leases_run_to_their_end_and_when_it_is_back_all_is_as_before() {
+fn leases_expire_during_a_parent_outage_and_recover_after_it() {
     let lease = Duration::from_secs(10);
     let template = Template { lease: lease.as_secs(), refresh: 1, ..Template::fair("*", 100.0) };
     let mut root = Peers::start(1, ConfigFile::of(&[template]), &[]);
@@ -75,7 +75,7 @@ fn while_the_parent_is_away_leases_run_to_their_end_and_when_it_is_back_all_is_a
 }
 
 #[test]
-fn a_leaf_with_its_data_goes_on_where_it_was() {
+fn a_restarted_leaf_continues_from_its_data_directory() {
     let root = root(100.0);
     let mut leaf = root.child("leaf", 1);
     let mut ann = leaf.client("ann");
@@ -97,7 +97,7 @@ fn apply(root: &Peers, text: &str) {
 }
 
 #[test]
-fn a_configuration_of_the_root_reaches_the_leaves() {
+fn the_roots_configuration_reaches_the_leaves() {
     let root = root(100.0);
     let region = root.child("region", 1);
     let leaf = region.child("leaf", 1);

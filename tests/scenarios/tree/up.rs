@@ -31,7 +31,7 @@ fn grpc(stdout: &str, peer: &str) -> String {
 }
 
 #[test]
-fn the_tree_comes_up_and_its_leaves_share_what_the_root_has() {
+fn the_example_tree_starts_and_its_leaves_share_the_roots_capacity() {
     let (file, _slot) = (file(), ServerSlot::take());
     let up = Process::start(&["up", file.path()], &[]);
     eventually("all seven have masters", || {
