@@ -39,10 +39,10 @@ impl TokenFiles {
 
     /// Makes a token with `leaseway token new`.
     pub(crate) fn add(&self, identity: &str) {
-        let said = leaseway(&["token", "new", identity, "--out", &self.of_identity(identity)]);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = leaseway(&["token", "new", identity, "--out", &self.of_identity(identity)]);
+        assert_eq!(output.code, Some(0), "{output:?}");
         let before = self.lines();
-        self.write(&format!("{before}{}", said.stdout));
+        self.write(&format!("{before}{}", output.stdout));
     }
 
     /// The file of the server.

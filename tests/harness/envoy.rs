@@ -98,9 +98,9 @@ impl Drop for Envoy {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let said = self.log();
-        if std::thread::panicking() && !said.is_empty() {
-            eprintln!("--- Envoy said ---\n{said}--- end ---");
+        let output = self.log();
+        if std::thread::panicking() && !output.is_empty() {
+            eprintln!("--- Envoy said ---\n{output}--- end ---");
         }
     }
 }

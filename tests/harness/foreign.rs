@@ -31,8 +31,8 @@ with grpc.secure_channel(address, credentials) as channel:
 
 /// Makes a call with Python's grpcio.
 pub(crate) fn call_with_python(arguments: &[&str]) -> String {
-    let said = output(Command::new(path("LEASEWAY_TEST_PYTHON")).args(["-c", PYTHON_CALL]).args(arguments));
-    said.lines().next().expect("the program reports the outcome").to_owned()
+    let output = output(Command::new(path("LEASEWAY_TEST_PYTHON")).args(["-c", PYTHON_CALL]).args(arguments));
+    output.lines().next().expect("the program reports the outcome").to_owned()
 }
 
 /// Makes calls with grpc-go. The program is in `tests/go`.

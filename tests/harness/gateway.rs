@@ -10,7 +10,7 @@ use super::{
     config::ConfigFile,
     http::{self, Connection, Response},
     peers::channel,
-    process::{Process, Said},
+    process::{Output, Process},
     quotas::{self, QuotaStream},
     rls::RlsCaller,
     server::ANYWHERE,
@@ -53,8 +53,8 @@ impl Gateway {
     fn serving(&self, what: &str) -> SocketAddr {
         eventually("the gateway says where it serves", || {
             assert!(self.process.ended().is_none(), "the gateway ended at once: {}", self.log());
-            let said = self.process.stdout();
-            let line = said.split_inclusive('\n').find_map(|line| {
+            let output = self.process.stdout();
+            let line = output.split_inclusive('\n').find_map(|line| {
                 line.strip_suffix('\n')?.strip_prefix("serving ")?.strip_prefix(what)?.strip_prefix(" on ")
             })?;
             line.parse().ok()
@@ -90,12 +90,12 @@ impl Gateway {
         self.process.signal(signal);
     }
 
-    pub(crate) fn finish(self) -> Said {
+    pub(crate) fn finish(self) -> Output {
         self.process.finish()
     }
 
     /// Sends SIGTERM and waits for the end.
-    pub(crate) fn stop(self) -> Said {
+    pub(crate) fn stop(self) -> Output {
         self.signal(Signal::TERM);
         self.finish()
     }

@@ -19,7 +19,7 @@ use super::{
     config::{ConfigFile, Template},
     doorman::{Doorman, one_of_ours},
     http,
-    process::{Process, Said, Variables, leaseway},
+    process::{Output, Process, Variables, leaseway},
     raw::Raw,
     server::free_addresses,
     slots::ServerSlot,
@@ -232,7 +232,7 @@ impl Peers {
     }
 
     /// Sends SIGTERM and waits for the end.
-    pub(crate) fn stop(&mut self, peer: usize) -> Said {
+    pub(crate) fn stop(&mut self, peer: usize) -> Output {
         self.signal(peer, Signal::TERM);
         self.members[peer].process.take().expect("it runs").finish()
     }
@@ -308,8 +308,8 @@ impl Peers {
         eventually("there is a master", || {
             let mut running = self.running().filter(|peer| !those.contains(peer));
             running.find(|peer| {
-                let said = self.doorman(*peer).try_discovery();
-                said.is_ok_and(|said| said.is_master == Some(true))
+                let output = self.doorman(*peer).try_discovery();
+                output.is_ok_and(|output| output.is_master == Some(true))
             })
         })
     }
@@ -321,24 +321,24 @@ impl Peers {
     }
 
     /// Runs an operator's command at this peer.
-    pub(crate) fn operate(&self, peer: usize, arguments: &[&str]) -> Said {
+    pub(crate) fn operate(&self, peer: usize, arguments: &[&str]) -> Output {
         leaseway(&[arguments, &["--admin", &self.members[peer].admin.to_string()]].concat())
     }
 
     /// Like [`operate`](Self::operate), with retries while mastership moves.
     pub(crate) fn operated(&self, peer: usize, arguments: &[&str]) -> String {
         eventually("the command succeeds", || {
-            let said = self.operate(peer, arguments);
-            (said.code == Some(0)).then_some(said.stdout)
+            let output = self.operate(peer, arguments);
+            (output.code == Some(0)).then_some(output.stdout)
         })
     }
 
     /// The output of `leaseway status --json` of this peer.
     pub(crate) fn status(&self, peer: usize, arguments: &[&str]) -> Value {
         let server = self.grpc(peer).to_string();
-        let said = leaseway(&[&["status", "--json", "--here", "--server", &server], arguments].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
-        serde_json::from_str(&said.stdout).unwrap()
+        let output = leaseway(&[&["status", "--json", "--here", "--server", &server], arguments].concat());
+        assert_eq!(output.code, Some(0), "{output:?}");
+        serde_json::from_str(&output.stdout).unwrap()
     }
 
     pub(crate) fn client(&self, id: &str) -> Caller {

@@ -20,7 +20,7 @@ use super::{
     doorman::{Asks as _, Client, Doorman},
     http,
     legacy_client::{LegacyClient, UnknownFields},
-    process::{Process, Said, Variables, leaseway},
+    process::{Output, Process, Variables, leaseway},
     raw::Raw,
     slots::ServerSlot,
     wait::{block_on, eventually},
@@ -108,8 +108,8 @@ impl Server {
     /// The admin address, if the server was started with `--admin`.
     pub(crate) fn admin(&self) -> String {
         eventually("the server says where operators are served", || {
-            let said = self.said();
-            let (_, after) = said.split_once("admin on ")?;
+            let output = self.stdout();
+            let (_, after) = output.split_once("admin on ")?;
             let (address, _) = after.split_once([';', '\n'])?;
             Some(address.to_owned())
         })
@@ -119,14 +119,14 @@ impl Server {
     pub(crate) fn gateway(&self, protocol: &str) -> SocketAddr {
         let line = format!("\nserving {protocol} on ");
         eventually("it says where its gateway serves", || {
-            let said = self.said();
-            let (_, after) = said.split_once(&line)?;
+            let output = self.stdout();
+            let (_, after) = output.split_once(&line)?;
             after.split_once('\n').map(|(address, _)| address.parse().unwrap())
         })
     }
 
     /// Its standard output so far.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         self.process.stdout()
     }
 
@@ -143,12 +143,12 @@ impl Server {
     }
 
     /// Sends SIGTERM and waits for the end.
-    pub(crate) fn stop(self) -> Said {
+    pub(crate) fn stop(self) -> Output {
         self.signal(Signal::TERM);
         self.finish()
     }
 
-    pub(crate) fn finish(self) -> Said {
+    pub(crate) fn finish(self) -> Output {
         self.process.finish()
     }
 
@@ -188,15 +188,15 @@ impl Server {
     }
 
     /// Runs a command with `--server`.
-    pub(crate) fn cli(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn cli(&self, arguments: &[&str]) -> Output {
         leaseway(&[arguments, &["--server", &self.grpc.to_string()]].concat())
     }
 
     /// The output of `leaseway status --json`.
     pub(crate) fn status(&self, arguments: &[&str]) -> Value {
-        let said = self.cli(&[&["status", "--json"], arguments].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
-        serde_json::from_str(&said.stdout).unwrap()
+        let output = self.cli(&[&["status", "--json"], arguments].concat());
+        assert_eq!(output.code, Some(0), "{output:?}");
+        serde_json::from_str(&output.stdout).unwrap()
     }
 
     /// Fails unless the status is 200.

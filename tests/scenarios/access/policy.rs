@@ -12,7 +12,7 @@ use crate::harness::{
     doorman::{Doorman, assert_problem, assert_refused, entry, node_request, request},
     http,
     peers::{Peers, channel},
-    process::{Said, leaseway},
+    process::{Output, leaseway},
     prometheus::Scrape,
     server::Server,
     tls,
@@ -65,7 +65,7 @@ impl Cluster {
         }
     }
 
-    fn operate(&self, identity: &str, arguments: &[&str]) -> Said {
+    fn operate(&self, identity: &str, arguments: &[&str]) -> Output {
         let file = self.tokens.of_identity(identity);
         self.peers.operate(self.master, &[arguments, &["--admin-token-file", &file]].concat())
     }
@@ -190,9 +190,9 @@ fn every_peer_enforces_the_policy() {
         let PolicyCall::Ask { resource, client, priority } = call else { continue };
         let priority = (*priority).clamp(-32_768, 32_767).to_string();
         let asked = ["access", "test", identity, resource, "--client", client, "--priority", &priority];
-        let said = cluster.operate("ops", &asked);
+        let output = cluster.operate("ops", &asked);
         let expected = if *denial == ALLOWED { (Some(0), "allowed: ") } else { (Some(77), "denied: ") };
-        assert!(said.code == expected.0 && said.stdout.starts_with(expected.1), "row {row}: {said:?}");
+        assert!(output.code == expected.0 && output.stdout.starts_with(expected.1), "row {row}: {output:?}");
     }
 }
 
@@ -226,18 +226,18 @@ fn operators_may_run_the_commands_that_rules_allow() {
         ("web-1", vec!["pool", "show", "db/1"], false),
         ("ops", vec!["config", "apply", file.path()], true),
     ] {
-        let said = cluster.operate(identity, &arguments);
+        let output = cluster.operate(identity, &arguments);
         let expected = if allowed { 0 } else { 77 };
-        assert_eq!(said.code, Some(expected), "{identity} {arguments:?}: {said:?}");
-        assert!(allowed || said.stderr.contains("may not"), "{said:?}");
+        assert_eq!(output.code, Some(expected), "{identity} {arguments:?}: {output:?}");
+        assert!(allowed || output.stderr.contains("may not"), "{output:?}");
     }
     // There is no such pool, but it is not a denial.
     for arguments in [&["pool", "set", "web-1", "db/1", "5"][..], &["pool", "load", "db/1", "5"]] {
-        let said = cluster.operate("ops", arguments);
-        assert!(said.code != Some(0) && said.code != Some(77), "{said:?}");
+        let output = cluster.operate("ops", arguments);
+        assert!(output.code != Some(0) && output.code != Some(77), "{output:?}");
     }
-    let said = cluster.peers.operate(cluster.master, &["config", "show"]);
-    assert!(said.code == Some(77) && said.stderr.contains("`anonymous` may not"), "{said:?}");
+    let output = cluster.peers.operate(cluster.master, &["config", "show"]);
+    assert!(output.code == Some(77) && output.stderr.contains("`anonymous` may not"), "{output:?}");
 }
 
 #[test]
@@ -336,8 +336,8 @@ fn a_child_node_authenticates_at_its_parent_with_a_token() {
         unknown.log().contains("`anonymous` may not be lent `db/1`").then_some(())
     });
     let serve = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--parent", "10.0.0.1:1"];
-    let said = leaseway(&[&serve[..], &["--parent-token-file", &token]].concat());
-    assert!(said.code == Some(78) && said.stderr.contains("without TLS"), "{said:?}");
+    let output = leaseway(&[&serve[..], &["--parent-token-file", &token]].concat());
+    assert!(output.code == Some(78) && output.stderr.contains("without TLS"), "{output:?}");
 }
 
 #[test]

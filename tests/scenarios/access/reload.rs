@@ -125,16 +125,16 @@ fn a_leaf_has_its_own_policy_and_its_parent_lends_only_to_it() {
         leaseway(&[arguments, &ops].concat())
     };
     let both = ConfigFile::new(&format!("access:\n{OPS}- {{name: web, who: 'web-*', may: ask}}\n"));
-    let said = operate(&["config", "apply", both.path()]);
-    assert!(said.code == Some(0) && said.stdout.contains("access rule `web`: who web-1 → web-*"), "{said:?}");
+    let output = operate(&["config", "apply", both.path()]);
+    assert!(output.code == Some(0) && output.stdout.contains("access rule `web`: who web-1 → web-*"), "{output:?}");
     eventually("it is in force", || (asks(&second, "web-2") == Ok(1.0)).then_some(()));
     assert!(operate(&["config", "show"]).stdout.contains("web-*"));
     let templates = ConfigFile::new(&with_rules(""));
-    let said = operate(&["config", "apply", templates.path()]);
-    assert!(said.code != Some(0) && said.stderr.contains("takes its templates from the parent"), "{said:?}");
+    let output = operate(&["config", "apply", templates.path()]);
+    assert!(output.code != Some(0) && output.stderr.contains("takes its templates from the parent"), "{output:?}");
 
-    let said = leaseway(&["serve", "--parent", &parent, "--node", "leaf", "--config", templates.path()]);
-    assert!(said.code == Some(78) && said.stderr.contains("takes its templates from the parent"), "{said:?}");
+    let output = leaseway(&["serve", "--parent", &parent, "--node", "leaf", "--config", templates.path()]);
+    assert!(output.code == Some(78) && output.stderr.contains("takes its templates from the parent"), "{output:?}");
 }
 
 /// An issuer of JWTs with one key.

@@ -72,10 +72,10 @@ fn every_listener_requires_a_valid_certificate_of_the_ca() {
                 assert!(error.contains(client_says), "{listener}: {error}");
                 // At most one line a second is logged, so another error may have taken its place.
                 let log = server.log();
-                let said = log
+                let output = log
                     .lines()
                     .any(|line| line.contains(server_says) && line.contains(&format!("listener=\"{listener}\"")));
-                said.then_some(())
+                output.then_some(())
             });
         }
     }
@@ -200,8 +200,8 @@ fn peers_authenticate_each_other_by_certificates() {
 }
 
 fn peer_address(server: &Server) -> SocketAddr {
-    let said = server.said();
-    let (_, after) = said.split_once("peer ").expect("it has peers");
+    let output = server.stdout();
+    let (_, after) = output.split_once("peer ").expect("it has peers");
     let (_, after) = after.split_once(" on ").expect("it says where");
     after.split_once(',').expect("it says more").0.parse().unwrap()
 }

@@ -6,7 +6,7 @@ use leaseway_client::{Basis, Client, ClientTls, Credentials, Files, Resource};
 
 use crate::harness::{
     authority::Authority,
-    process::{Process, Said, leaseway, leaseway_reading},
+    process::{Output, Process, leaseway, leaseway_reading},
     server::Server,
     tls::{flags, text},
     wait::{block_on, eventually, runtime},
@@ -26,16 +26,16 @@ fn mutual(authority: &Authority, more: &[&str]) -> Server {
     Server::with_flags(&[&words(&flags(&authority.issued("node")))[..], more].concat())
 }
 
-fn get(server: &str, flags: &[&str]) -> Said {
+fn get(server: &str, flags: &[&str]) -> Output {
     leaseway(&[&["get", "alice", "mysql", "40", "--server", server], flags].concat())
 }
 
-fn granted(said: &Said) {
-    assert!(said.code == Some(0) && said.stdout.contains("alice may use 40 of `mysql`"), "{said:?}");
+fn granted(output: &Output) {
+    assert!(output.code == Some(0) && output.stdout.contains("alice may use 40 of `mysql`"), "{output:?}");
 }
 
-fn refused(said: &Said, code: i32, says: &str) {
-    assert!(said.code == Some(code) && said.stderr.contains(says), "expected {code}, {says}: {said:?}");
+fn refused(output: &Output, code: i32, says: &str) {
+    assert!(output.code == Some(code) && output.stderr.contains(says), "expected {code}, {says}: {output:?}");
 }
 
 #[test]

@@ -33,8 +33,8 @@ fn python_grpcio_gets_a_lease_over_tls_and_mutual_tls() {
         let arguments = [&[&address[..], "/doorman.Capacity/GetCapacity", &request, &ca], own].concat();
         foreign::call_with_python(&arguments)
     };
-    let granted = |said: &str| {
-        let answer = said.strip_prefix("ok ").unwrap_or_else(|| panic!("{said}"));
+    let granted = |output: &str| {
+        let answer = output.strip_prefix("ok ").unwrap_or_else(|| panic!("{output}"));
         let answer = GetCapacityResponse::decode(&bytes(answer)[..]).unwrap();
         assert_eq!(answer.response[0].gets.unwrap().capacity, Some(40.0));
     };
@@ -74,8 +74,8 @@ fn go_grpc_gets_a_lease_or_a_clear_error_over_tls_and_mutual_tls() {
     ] {
         let flags: Vec<&str> = flags.into_iter().map(String::as_str).collect();
         eventually("both say why", || {
-            let said = ask(&mutual, &flags);
-            assert!(said.contains(go_says), "{said}");
+            let output = ask(&mutual, &flags);
+            assert!(output.contains(go_says), "{output}");
             mutual.log().contains(server_says).then_some(())
         });
     }

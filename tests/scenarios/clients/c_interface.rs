@@ -9,8 +9,8 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 #[track_caller]
 fn holds(program: &mut Command, server: &Server) {
     let output = program.arg(server.grpc().to_string()).output().unwrap();
-    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said == "all of it holds\n", "{said}{complaint}");
+    let (printed, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && printed == "all of it holds\n", "{printed}{complaint}");
 }
 
 fn compile(directory: &Path, library: &Path) -> Command {

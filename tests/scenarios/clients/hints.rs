@@ -36,6 +36,6 @@ fn hints_alone_move_capacity_and_streams_end_with_the_server() {
     let ended = std::iter::repeat_with(|| hints_alice.next()).find(Result::is_err).unwrap();
     assert_refused(ended, Code::Unavailable, &["shutting down"]);
     // The connections of the streams are still open. The server does not wait for them.
-    let said = server.finish();
-    assert!(said.code == Some(0) && !said.stderr.contains("panicked"), "{said:?}");
+    let output = server.finish();
+    assert!(output.code == Some(0) && !output.stderr.contains("panicked"), "{output:?}");
 }

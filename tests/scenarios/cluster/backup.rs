@@ -36,7 +36,7 @@ fn facts(peers: &Peers) -> [Value; 3] {
     [kept.take(), overrides, assigned]
 }
 
-fn restore(file: &Path, data: &Path) -> crate::harness::process::Said {
+fn restore(file: &Path, data: &Path) -> crate::harness::process::Output {
     leaseway(&["restore", file.to_str().unwrap(), "--data", data.to_str().unwrap()])
 }
 
@@ -56,8 +56,8 @@ fn a_restored_cluster_has_the_same_state_and_grants_no_held_capacity() {
     peers.operated(peers.follower(), &["pool", "set", "acme", "searches", "15"]);
     let (mut alice, mut carol, mut bob) = (peers.client("alice"), peers.client("carol"), peers.client("bob"));
     let before = facts(&peers);
-    let said = peers.operated(peers.follower(), &["backup", file.to_str().unwrap()]);
-    assert!(said.contains("version 2 of the configuration, 1 override, 1 assignment"), "{said}");
+    let output = peers.operated(peers.follower(), &["backup", file.to_str().unwrap()]);
+    assert!(output.contains("version 2 of the configuration, 1 override, 1 assignment"), "{output}");
     let again = peers.operate(peers.follower(), &["backup", file.to_str().unwrap()]);
     assert!(again.code == Some(1) && again.stderr.contains("--force"), "{again:?}");
     assert_eq!(fs::metadata(&file).unwrap().len() as usize, fs::read(&file).unwrap().len());
@@ -69,13 +69,13 @@ fn a_restored_cluster_has_the_same_state_and_grants_no_held_capacity() {
     for peer in peers.all() {
         peers.kill(peer);
     }
-    let said = restore(&file, &peers.data(0));
-    assert!(said.code == Some(2) && said.stderr.contains("is not empty"), "{said:?}");
+    let output = restore(&file, &peers.data(0));
+    assert!(output.code == Some(2) && output.stderr.contains("is not empty"), "{output:?}");
     for peer in peers.all() {
         fs::remove_dir_all(peers.data(peer)).unwrap();
-        let said = restore(&file, &peers.data(peer));
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.stdout.contains("leaseway serve --data "), "{said:?}");
+        let output = restore(&file, &peers.data(peer));
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert!(output.stdout.contains("leaseway serve --data "), "{output:?}");
         peers.run(peer, &[]);
     }
     peers.master();

@@ -6,7 +6,7 @@ use crate::harness::{
     config::{ConfigFile, Template},
     http,
     peers::{Peers, granted},
-    process::{Said, leaseway},
+    process::{Output, leaseway},
     wait::eventually,
 };
 
@@ -35,10 +35,10 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn assert_refused(said: &Said, words: &[&str]) {
-    assert_ne!(said.code, Some(0), "{said:?}");
+fn assert_refused(output: &Output, words: &[&str]) {
+    assert_ne!(output.code, Some(0), "{output:?}");
     for word in words {
-        assert!(said.stderr.contains(word), "`{word}` is not in: {}", said.stderr);
+        assert!(output.stderr.contains(word), "`{word}` is not in: {}", output.stderr);
     }
 }
 
@@ -78,9 +78,9 @@ fn an_outdated_data_directory_is_reported_by_log_page_and_check() {
     let endpoints = peers.endpoints().join(",");
     let check = || leaseway(&["check", "--server", &endpoints]);
     eventually("check says so, and what to do", || {
-        let said = check();
-        let told = said.stdout.contains(&what) && said.stdout.contains("empty its data directory");
-        (said.code == Some(4) && told).then_some(())
+        let output = check();
+        let told = output.stdout.contains(&what) && output.stdout.contains("empty its data directory");
+        (output.code == Some(4) && told).then_some(())
     });
     // Follow the advice.
     peers.kill(victim);

@@ -33,9 +33,9 @@ fn found(peers: &mut Peers) {
 /// The error of a start that is refused.
 #[track_caller]
 fn refused(peers: &Peers, peer: usize, others: &[usize], flags: &[&str]) -> String {
-    let said = peers.launch(peer, others, &[], flags).finish();
-    assert_eq!(said.code, Some(78), "{said:?}");
-    said.stderr
+    let output = peers.launch(peer, others, &[], flags).finish();
+    assert_eq!(output.code, Some(78), "{output:?}");
+    output.stderr
 }
 
 fn client(peers: &Peers, id: &str, at: usize) -> Client {
@@ -96,10 +96,10 @@ fn a_lone_servers_directory_is_refused_in_a_larger_cluster() {
     peers.kill(C);
     let data = peers.data(C);
     for flags in [&[][..], &["--bootstrap"]] {
-        let said = refused(&peers, C, &ABC, flags);
+        let output = refused(&peers, C, &ABC, flags);
         let alone = format!("--peers {}", peers.named(C, &[C]));
         for part in [data.to_str().unwrap(), "only c", "a, b", "empty", &alone, "leaseway peers add"] {
-            assert!(said.contains(part), "`{part}` is not in: {said}");
+            assert!(output.contains(part), "`{part}` is not in: {output}");
         }
     }
     // It can go on as a lone server, with or without `--peers`.
@@ -118,9 +118,9 @@ fn a_peers_directory_is_refused_alone_or_in_another_cluster() {
     found(&mut peers);
     ABC.iter().for_each(|peer| peers.kill(*peer));
     for (others, parts) in [(&[][..], ["a, b, c", "without --peers"]), (&[0, 3, 4], ["d, e", "empty"])] {
-        let said = refused(&peers, 0, others, &[]);
+        let output = refused(&peers, 0, others, &[]);
         for part in [&parts[..], &["--peers a="]].concat() {
-            assert!(said.contains(part), "`{part}` is not in: {said}");
+            assert!(output.contains(part), "`{part}` is not in: {output}");
         }
     }
 }
@@ -152,10 +152,10 @@ fn a_lone_server_grows_to_three_peers_without_losing_promises() {
     let mut alice = client(&peers, "alice", 0);
     assert_eq!(alice.ask("r", 40.0), 40.0);
     // Other peers cannot reach it yet. The error says what to change.
-    let said = peers.operate(0, &["peers", "add", "b", &peers.peer_address(1)]);
-    assert_ne!(said.code, Some(0), "{said:?}");
+    let output = peers.operate(0, &["peers", "add", "b", &peers.peer_address(1)]);
+    assert_ne!(output.code, Some(0), "{output:?}");
     for part in ["--id a", "--peers a=HOST:PORT", "same --data"] {
-        assert!(said.stderr.contains(part), "`{part}` is not in: {said:?}");
+        assert!(output.stderr.contains(part), "`{part}` is not in: {output:?}");
     }
     peers.kill(0);
     peers.run_naming(0, &[0], &[]);

@@ -62,8 +62,8 @@ fn a_rolling_restart_of_all_peers_loses_no_request() {
     let mut alice = peers.client("alice");
     for peer in peers.all() {
         alice.ask(&peers, "rolling", 40.0);
-        let said = peers.stop(peer);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = peers.stop(peer);
+        assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(alice.ask(&peers, "rolling", 40.0), 40.0);
         peers.run(peer, &[]);
     }
@@ -98,8 +98,8 @@ fn a_peer_is_not_removed_if_no_majority_would_remain() {
     eventually("the master misses it", || {
         peers.operate(master, &["peers", "list"]).stdout.contains("unreachable").then_some(())
     });
-    let said = peers.operate(master, &["peers", "remove", ["a", "b", "c"][others[1]]]);
-    assert!(said.code != Some(0) && said.stderr.contains("only 1 of the remaining peers answer"), "{said:?}");
+    let output = peers.operate(master, &["peers", "remove", ["a", "b", "c"][others[1]]]);
+    assert!(output.code != Some(0) && output.stderr.contains("only 1 of the remaining peers answer"), "{output:?}");
     assert_eq!(peers.client("alice").ask(&peers, "not removed", 40.0), 40.0, "it goes on");
 }
 
@@ -150,8 +150,8 @@ fn a_data_directory_is_locked_to_one_peer_and_one_process() {
             let at = command.iter().position(|word| word == flag).expect("the command has this flag");
             command[at + 1] = (*value).to_owned();
         }
-        let said = leaseway(&command.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(said.code != Some(0) && said.stderr.contains(says), "{said:?}");
+        let output = leaseway(&command.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(output.code != Some(0) && output.stderr.contains(says), "{output:?}");
     };
     refused(&["--listen", "--http", "--admin", "--peer-listen"].map(|flag| (flag, ANYWHERE)), "in use");
     peers.kill(follower);

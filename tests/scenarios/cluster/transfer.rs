@@ -21,9 +21,9 @@ fn leases_survive_a_transfer_to_the_named_master() {
     let (before, next) = (peers.master(), peers.follower());
     let asked = peers.all().find(|peer| ![before, next].contains(peer)).unwrap();
 
-    let said = peers.operate(asked, &["transfer", NAMES[next], "-o", "json"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    let output = peers.operate(asked, &["transfer", NAMES[next], "-o", "json"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(answer["master"], NAMES[next], "{answer}");
     assert_eq!(answer["master_grpc_address"], peers.grpc(next).to_string(), "{answer}");
     assert!(answer["took_ms"].as_u64().is_some(), "{answer}");
@@ -39,8 +39,8 @@ fn leases_survive_a_transfer_to_the_named_master() {
     assert!(line.contains(&format!(r#""to":"{}""#, NAMES[next])) && line.contains(r#""outcome":"done""#), "{line}");
 
     let refused = |peers: &Peers, to: &str, why: &str| {
-        let said = peers.operate(asked, &["transfer", to]);
-        assert!(said.code != Some(0) && said.stderr.contains(why), "{said:?}");
+        let output = peers.operate(asked, &["transfer", to]);
+        assert!(output.code != Some(0) && output.stderr.contains(why), "{output:?}");
         assert_eq!(peers.master(), next);
     };
     refused(&peers, NAMES[next], "is the master already");

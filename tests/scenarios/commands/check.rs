@@ -11,7 +11,7 @@ use crate::harness::{
     config::{ConfigFile, Template},
     foreign,
     peers::Peers,
-    process::{Said, leaseway},
+    process::{Output, leaseway},
     wait::eventually,
 };
 
@@ -23,13 +23,13 @@ fn fair(capacity: f64) -> ConfigFile {
     ConfigFile::of(&[Template { refresh: 1, ..Template::fair("*", capacity) }])
 }
 
-fn check(servers: &str, flags: &[&str]) -> Said {
+fn check(servers: &str, flags: &[&str]) -> Output {
     leaseway(&[&["check", "--server", servers], flags].concat())
 }
 
 /// The verdicts as `GRADE ABOUT: FOUND`.
-fn verdicts(said: &Said) -> Vec<String> {
-    let read: Value = serde_json::from_str(&said.stdout).unwrap();
+fn verdicts(output: &Output) -> Vec<String> {
+    let read: Value = serde_json::from_str(&output.stdout).unwrap();
     let text = |verdict: &Value, field: &str| verdict[field].as_str().unwrap().to_owned();
     let line = |verdict: &Value| {
         assert!(verdict["grade"] == "ok" || !text(verdict, "next").is_empty(), "what to do is said: {verdict}");
@@ -44,8 +44,8 @@ fn finds(servers: &str, code: i32, expected: &[(&str, &str)]) {
     let mut last = None;
     let found = catch_unwind(AssertUnwindSafe(|| {
         eventually(&format!("{code}, {expected:?}"), || {
-            let said = last.insert(check(servers, &["--json"]));
-            let lines = if said.code == Some(code) { verdicts(said) } else { return None };
+            let output = last.insert(check(servers, &["--json"]));
+            let lines = if output.code == Some(code) { verdicts(output) } else { return None };
             let is_said = |(start, part): &(&str, &str)| lines.iter().any(|l| l.starts_with(start) && l.contains(part));
             expected.iter().all(is_said).then_some(())
         });

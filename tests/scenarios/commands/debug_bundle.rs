@@ -29,9 +29,9 @@ fn the_bundle_contains_the_state_of_every_server_and_no_secrets() {
 
     let servers = peers.endpoints().join(",");
     let arguments = ["debug", "bundle", &file, "--server", &servers, "--admin-token-file", &token, "--log", &log];
-    let said = leaseway(&[&arguments[..], &["-o", "json"]].concat());
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let told: Value = serde_json::from_str(&said.stdout).unwrap();
+    let output = leaseway(&[&arguments[..], &["-o", "json"]].concat());
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let told: Value = serde_json::from_str(&output.stdout).unwrap();
     let missing = told["missing"].as_array().unwrap();
     assert!(missing.len() == 1 && missing[0].as_str().unwrap().contains(&dead_name(&peers, dead)), "{told}");
     let mut bytes = Vec::new();

@@ -75,8 +75,8 @@ struct Level {
 }
 
 fn levels(server: &str, resource: &str, client: &str) -> Vec<Level> {
-    let said = leaseway(&["explain", client, resource, "--json", "--timeout", "2", "--server", server]);
-    let read: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let output = leaseway(&["explain", client, resource, "--json", "--timeout", "2", "--server", server]);
+    let read: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let texts = |value: &Value| value.as_array().unwrap().iter().map(text).collect::<Vec<_>>();
     let told = |level: &Value| Level {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::harness::{
     config::ConfigFile,
     peers::Peers,
-    process::{Process, Said, leaseway},
+    process::{Output, Process, leaseway},
     wait::eventually,
 };
 
@@ -35,10 +35,10 @@ struct Printed(Fields);
 impl Printed {
     /// Records the fields of each line, which is an object or a list of objects.
     #[track_caller]
-    fn note(&mut self, command: &str, said: &Said) -> Vec<Value> {
-        let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{command}: {error}: {said:?}"));
-        let lines: Vec<Value> = said.stdout.lines().map(read).collect();
-        assert!(!lines.is_empty(), "{command}: {said:?}");
+    fn note(&mut self, command: &str, output: &Output) -> Vec<Value> {
+        let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{command}: {error}: {output:?}"));
+        let lines: Vec<Value> = output.stdout.lines().map(read).collect();
+        assert!(!lines.is_empty(), "{command}: {output:?}");
         let fields = self.0.entry(command.to_owned()).or_default();
         lines.iter().for_each(|line| collect("", line, fields));
         lines
@@ -48,9 +48,9 @@ impl Printed {
     #[track_caller]
     fn run(&mut self, command: &str, arguments: &[&str]) -> Value {
         let words: Vec<&str> = command.split(' ').collect();
-        let said = leaseway(&[&words, arguments, &["-o", "json"]].concat());
-        assert!(said.code == Some(0) || ["access test", "check"].contains(&command), "{command}: {said:?}");
-        self.note(command, &said).remove(0)
+        let output = leaseway(&[&words, arguments, &["-o", "json"]].concat());
+        assert!(output.code == Some(0) || ["access test", "check"].contains(&command), "{command}: {output:?}");
+        self.note(command, &output).remove(0)
     }
 
     /// Runs a command with `--server`.
@@ -229,8 +229,8 @@ fn of_members(printed: &mut Printed, peers: &mut Peers) {
     printed.operate(peers, "peers remove", &[name]);
     eventually("it says that it is ineligible", || {
         let status = peers.status(removed, &[]);
-        let said = leaseway(&["status", "--here", "-o", "json", "--server", &peers.grpc(removed).to_string()]);
-        printed.note("status", &said);
+        let output = leaseway(&["status", "--here", "-o", "json", "--server", &peers.grpc(removed).to_string()]);
+        printed.note("status", &output);
         (status["ineligible"]["reason"] == "removed").then_some(())
     });
     peers.kill(removed);
@@ -238,7 +238,7 @@ fn of_members(printed: &mut Printed, peers: &mut Peers) {
     peers.run(removed, &[]);
     let admin = peers.admin(master).to_string();
     eventually("it is let in", || {
-        let said = leaseway(&["peers", "add", name, &address, "-o", "json", "--admin", &admin]);
-        (said.code == Some(0)).then(|| printed.note("peers add", &said))
+        let output = leaseway(&["peers", "add", name, &address, "-o", "json", "--admin", &admin]);
+        (output.code == Some(0)).then(|| printed.note("peers add", &output))
     });
 }

@@ -59,8 +59,8 @@ impl Fleet {
 
 /// A field of each holder of `r` at the root, from `leaseway status`.
 fn holders(root: &Peers, field: &str) -> BTreeMap<String, f64> {
-    let said = leaseway(&["status", "r", "--all", "--json", "--server", &root.endpoints().join(",")]);
-    let status: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let output = leaseway(&["status", "r", "--all", "--json", "--server", &root.endpoints().join(",")]);
+    let status: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
     holders.iter().map(|one| (one["id"].as_str().unwrap().to_owned(), one[field].as_f64().unwrap())).collect()
 }
@@ -143,7 +143,7 @@ fn a_plan_lists_losing_clients_and_leases_that_must_expire() {
         root.client(id).ask(&root, "r", wants);
     }
     let lower = file(&template("*", 60.0, "FAIR_SHARE", ""));
-    let said = root.operated(0, &["config", "plan", lower.path()]);
+    let output = root.operated(0, &["config", "plan", lower.path()]);
     for part in [
         "*: capacity 100 → 60",
         "r         100 → 60  100 → 60        2        40 (2)            40",
@@ -151,7 +151,7 @@ fn a_plan_lists_losing_clients_and_leases_that_must_expire() {
         "70    60       60        30",
         "1 of 1 resources would change; 0 clients would gain, 2 clients would lose",
     ] {
-        assert!(said.contains(part), "`{part}` is not in\n{said}");
+        assert!(output.contains(part), "`{part}` is not in\n{output}");
     }
     let same = root.operated(0, &["config", "plan", file(&template("*", 100.0, "FAIR_SHARE", "")).path()]);
     assert_eq!(same, "no difference\nnone of 1 resources would change\n");

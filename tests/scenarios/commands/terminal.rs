@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::harness::{
     doorman::Asks as _,
-    process::{Said, leaseway, leaseway_reading},
+    process::{Output, leaseway, leaseway_reading},
     server::{ANYWHERE, Server},
 };
 
@@ -22,9 +22,9 @@ fn assert_harmless(text: &str) {
 }
 
 #[track_caller]
-fn shown(said: &Said, code: i32, seen: &[&str]) {
-    assert_eq!(said.code, Some(code), "{said:?}");
-    let text = format!("{}{}", said.stdout, said.stderr);
+fn shown(output: &Output, code: i32, seen: &[&str]) {
+    assert_eq!(output.code, Some(code), "{output:?}");
+    let text = format!("{}{}", output.stdout, output.stderr);
     assert_harmless(&text);
     for part in seen {
         assert!(text.contains(part), "`{part}` is not in {text}");
@@ -44,11 +44,11 @@ fn a_hostile_id_is_escaped_in_all_terminal_output() {
     assert_eq!(json["resources"][0]["resource"], RESOURCE, "JSON has the id unchanged");
     // The shell reads one command a line, so these ids have no line breaks.
     let [client, resource] = [CLIENT, RESOURCE].map(|id| id.replace(['\r', '\n'], ""));
-    let said = leaseway_reading(
+    let output = leaseway_reading(
         &["shell", "--server", &server.grpc().to_string()],
         &format!("get '{client}' '{resource}' 1\nshow\nmaster\n"),
     );
-    shown(&said, 0, &["\\u001b[2J2026", "forged\\u202e", "sql\\u009b31m"]);
+    shown(&output, 0, &["\\u001b[2J2026", "forged\\u202e", "sql\\u009b31m"]);
     let page = server.page("/resources");
     assert_harmless(&page);
     assert!(page.contains(SEEN[1]), "{page}");
@@ -87,17 +87,17 @@ fn errors_about_a_wrong_port_name_the_right_one() {
         (&admin, &["get", "a", "b", "1"], "is the --admin port of a server, for operators; clients use --listen, 5100"),
         (&admin, &["status"], "is the --admin port"),
     ] {
-        let said = leaseway(&[command, &["--server", at]].concat());
-        assert!(said.code == Some(69) && said.stderr.contains(says), "{command:?}: {said:?}");
-        assert!(said.stderr.contains(at.as_str()), "{said:?}");
+        let output = leaseway(&[command, &["--server", at]].concat());
+        assert!(output.code == Some(69) && output.stderr.contains(says), "{command:?}: {output:?}");
+        assert!(output.stderr.contains(at.as_str()), "{output:?}");
     }
     for (at, says) in [
         (&http, "answers HTTP, not gRPC: this is the --http port of a server; operators use --admin, 5160"),
         (&grpc, "is the --listen port of a server, for clients; operators use --admin, 5160"),
     ] {
         for command in [&["peers", "list"][..], &["config", "show"], &["pool", "show", "x"]] {
-            let said = leaseway(&[command, &["--admin", at]].concat());
-            assert!(said.code == Some(69) && said.stderr.contains(says), "{command:?}: {said:?}");
+            let output = leaseway(&[command, &["--admin", at]].concat());
+            assert!(output.code == Some(69) && output.stderr.contains(says), "{command:?}: {output:?}");
         }
     }
 }

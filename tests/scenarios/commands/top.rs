@@ -43,6 +43,6 @@ fn top_sorts_by_contention_follows_the_master_and_restores_the_terminal() {
     assert!(!top.is_as_before());
     top.press("\u{3}");
     assert_eq!(top.ended().code(), Some(0));
-    eventually("the screen of before", || top.said().contains("\u{1b}[?1049l").then_some(()));
+    eventually("the screen of before", || top.output().contains("\u{1b}[?1049l").then_some(()));
     assert!(top.is_as_before());
 }

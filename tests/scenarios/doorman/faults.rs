@@ -120,12 +120,12 @@ fn assert_refused(text: &str, place: &str, why: &str) {
     let file = ConfigFile::new(text);
     let check = leaseway(&["config", "check", file.path()]);
     let serve = leaseway(&["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", file.path()]);
-    for said in [check, serve] {
-        assert_eq!(said.code, Some(78), "{said:?}");
+    for output in [check, serve] {
+        assert_eq!(output.code, Some(78), "{output:?}");
         let expected = format!("{}:{place}: ", file.path());
-        let line = said.stderr.lines().find(|line| line.contains(&expected));
-        assert!(line.is_some_and(|line| line.contains(why)), "{expected}…{why}… is not in {}", said.stderr);
-        assert!(!said.stdout.contains("serving"), "{said:?}");
+        let line = output.stderr.lines().find(|line| line.contains(&expected));
+        assert!(line.is_some_and(|line| line.contains(why)), "{expected}…{why}… is not in {}", output.stderr);
+        assert!(!output.stdout.contains("serving"), "{output:?}");
     }
 }
 

@@ -195,8 +195,8 @@ fn a_stopping_gateway_answers_waiting_requests_and_releases_its_leases() {
     gateway.signal(Signal::TERM);
     let told = waits.join().unwrap();
     assert!(matches!(told.status, 429 | 503), "{told:?}");
-    let said = gateway.finish();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = gateway.finish();
+    assert_eq!(output.code, Some(0), "{output:?}");
     let status = server.status(&["mysql"]);
     assert_eq!(status["resources"][0]["held"].as_f64(), Some(0.0), "{status}");
 }

@@ -27,8 +27,8 @@ fn the_gateway_conforms_to_its_openapi_document() {
         .args(["--generation-codec", "ascii", "--suppress-health-check", "all", "--request-timeout", "90"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&asked.stdout);
-    assert!(asked.status.success(), "{said}");
-    assert!(said.contains("Tested: 8"), "all of it was tested: {said}");
+    let output = String::from_utf8_lossy(&asked.stdout);
+    assert!(asked.status.success(), "{output}");
+    assert!(output.contains("Tested: 8"), "all of it was tested: {output}");
     gateway.assert_alive();
 }

@@ -6,7 +6,7 @@ use crate::harness::{gateway::Gateway, http::Response, server::Server};
 
 const ACQUIRE: &str = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: localhost\r\n";
 
-fn said(gateway: &Gateway, bytes: &[u8]) -> Option<Response> {
+fn send(gateway: &Gateway, bytes: &[u8]) -> Option<Response> {
     let mut connection = gateway.connect();
     connection.send(bytes);
     connection.receive()
@@ -39,7 +39,7 @@ fn hostile_bodies_are_refused_with_a_reason() {
         (b"{\"\\u001b[2J\": 1}", 400, "unknown_field"),
         (&[b' '; 5000], 413, "too_large"),
     ] {
-        let told = said(&gateway, &with_body(body)).expect("an answer");
+        let told = send(&gateway, &with_body(body)).expect("an answer");
         assert_eq!((told.status, told.problem().0), (status, reason.to_owned()), "{told:?}");
         assert!(told.body.len() < 1000 && !told.body.contains('\u{1b}'), "{told:?}");
     }
@@ -51,7 +51,7 @@ fn an_oversized_or_missing_body_is_refused_early() {
     let server = Server::development();
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let announced = format!("{ACQUIRE}Content-Type: application/json\r\nContent-Length: 1000000000000\r\n\r\n");
-    let told = said(&gateway, announced.as_bytes()).expect("an answer before it has come");
+    let told = send(&gateway, announced.as_bytes()).expect("an answer before it has come");
     assert_eq!((told.status, told.problem().0), (413, "too_large".to_owned()));
     let chunked = format!("{ACQUIRE}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     let endless = [chunked.as_bytes(), &b"400\r\n"[..], &[b' '; 0x400], b"\r\n"].concat();

@@ -56,8 +56,8 @@ fn another_gateway_takes_over_the_leases_of_a_stopped_one() {
     let server = server(100.0);
     let stopped = gateway(&server, &[]);
     let mut stream = with_most_of_it(&stopped);
-    let said = stopped.stop();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = stopped.stop();
+    assert_eq!(output.code, Some(0), "{output:?}");
     let ended = loop {
         if let Err(status) = stream.next() {
             break status;

@@ -37,10 +37,10 @@ fn an_override_survives_a_failover_and_expires() {
     assert_eq!(alice.ask(&peers, "db1", 1000.0), 100.0);
 
     let set = ["capacity", "db*", "50%", "--for", "15s", "--why", "a replica is down"];
-    let said = peers.operated(peers.follower(), &set);
+    let output = peers.operated(peers.follower(), &set);
     let expected_end = unix_ms() + 15_000;
-    assert!(said.contains("db* has 50% until 2"), "{said}");
-    assert!(said.contains("db1            100        50\n"), "{said}");
+    assert!(output.contains("db* has 50% until 2"), "{output}");
+    assert!(output.contains("db1            100        50\n"), "{output}");
     let one = &listed(&peers, peers.follower())["overrides"][0];
     assert_eq!((&one["pattern"], &one["factor"]), (&"db*".into(), &0.5.into()), "{one}");
     assert_eq!((&one["by"], &one["why"]), (&"anonymous".into(), &"a replica is down".into()), "{one}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::{
     config::ConfigFile,
     peers::Peers,
-    process::{Process, Said, leaseway},
+    process::{Output, Process, leaseway},
     server::{ANYWHERE, Server},
     wait::{eventually, runtime},
 };
@@ -58,8 +58,8 @@ pub(super) fn gets(rate: &Rate, capacity: f64) {
     eventually("the capacity is as it should be", || (rate.resource().capacity().get() == capacity).then_some(()));
 }
 
-pub(super) fn json(said: &str) -> Value {
-    serde_json::from_str(said).unwrap()
+pub(super) fn json(output: &str) -> Value {
+    serde_json::from_str(output).unwrap()
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn reported_load_adjusts_the_capacity_and_survives_a_failover() {
     let alice = client(&peers.endpoints(), "alice");
     let alice = rate(&alice, "backends", 1000.0);
     gets(&alice, 100.0);
-    let said = peers.operated(master, &["pool", "load", "backends", "80%"]);
-    assert_eq!(said, "backends has 80 now; what is reported counts from 20 to 150\n");
+    let output = peers.operated(master, &["pool", "load", "backends", "80%"]);
+    assert_eq!(output, "backends has 80 now; what is reported counts from 20 to 150\n");
     gets(&alice, 80.0);
     peers.operated(master, &["pool", "load", "backends", "5"]);
     gets(&alice, 20.0);
@@ -165,14 +165,14 @@ impl Managed {
         Managed { _server: server, admin }
     }
 
-    fn pool(&self, arguments: &[&str]) -> Said {
+    fn pool(&self, arguments: &[&str]) -> Output {
         leaseway(&[&["pool"], arguments, &["--admin", &self.admin]].concat())
     }
 
     fn done(&self, arguments: &[&str]) -> String {
-        let said = self.pool(arguments);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        said.stdout
+        let output = self.pool(arguments);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        output.stdout
     }
 }
 

@@ -89,8 +89,8 @@ fn a_follower_shows_no_numbers_that_only_the_master_knows() {
             assert!(!page.contains(stated), "{view} states `{stated}`: {page}");
         }
     }
-    let said = leaseway_status(&peers, follower);
-    assert!(said.contains("only the master knows"), "{said}");
+    let output = leaseway_status(&peers, follower);
+    assert!(output.contains("only the master knows"), "{output}");
 }
 
 fn leaseway_status(peers: &Peers, peer: usize) -> String {

@@ -168,8 +168,8 @@ fn a_stream_sends_the_whole_page_and_then_changes() {
     assert_eq!(change["rows"]["count"], 2, "{change}");
     assert!(change["rows"]["rows"]["1"].as_str().unwrap().contains("postgres"), "{change}");
     // The open stream does not delay the end of the server.
-    let said = server.stop();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = server.stop();
+    assert_eq!(output.code, Some(0), "{output:?}");
 }
 
 /// Collects the paths of all fields, with `[]` for elements of lists.
@@ -241,7 +241,7 @@ fn pages_have_no_accessibility_violations() {
         .env("NODE_PATH", foreign::path("LEASEWAY_TEST_NODE_MODULES"))
         .output()
         .expect("node runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.matches(": no violations").count(), 4 * VIEWS.len(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(printed.matches(": no violations").count(), 4 * VIEWS.len(), "{printed}");
 }

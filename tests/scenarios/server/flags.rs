@@ -44,9 +44,9 @@ fn clients_find_the_server_by_an_environment_variable() {
 /// A start that must be refused with this code and message.
 #[track_caller]
 fn refused(flags: &[&str], code: i32, says: &str) {
-    let said = leaseway(&[&["serve"], flags].concat());
-    assert!(said.code == Some(code) && said.stdout.is_empty(), "{flags:?}: {said:?}");
-    assert!(said.stderr.contains(says), "`{says}` is not in {}", said.stderr);
+    let output = leaseway(&[&["serve"], flags].concat());
+    assert!(output.code == Some(code) && output.stdout.is_empty(), "{flags:?}: {output:?}");
+    assert!(output.stderr.contains(says), "`{says}` is not in {}", output.stderr);
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn impossible_starts_are_refused_with_a_remedy() {
         (&["--parent", "127.0.0.1:1", "--id", "b", "--peers", &named], "--node NAME"),
     ] {
         let own = if flags[0] == "--admin" { &own[..2] } else { &own };
-        let said = leaseway(&[&["serve", "--listen", &listen, "--http", ANYWHERE], own, flags].concat());
-        assert!(said.code != Some(0) && said.stderr.contains(says), "{flags:?}: {said:?}");
+        let output = leaseway(&[&["serve", "--listen", &listen, "--http", ANYWHERE], own, flags].concat());
+        assert!(output.code != Some(0) && output.stderr.contains(says), "{flags:?}: {output:?}");
     }
-    let said = leaseway(&["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--peers", &named]);
-    assert!(said.code != Some(0) && said.stderr.contains("--data"), "{said:?}");
+    let output = leaseway(&["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--peers", &named]);
+    assert!(output.code != Some(0) && output.stderr.contains("--data"), "{output:?}");
 }

@@ -22,10 +22,10 @@ fn a_second_server_on_the_same_port_is_refused() {
     for (listen, http, taken, flag) in
         [(grpc.as_str(), ANYWHERE, &grpc, "--listen"), (ANYWHERE, http.as_str(), &http, "--http")]
     {
-        let said = leaseway(&["serve", "--listen", listen, "--http", http]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+        let output = leaseway(&["serve", "--listen", listen, "--http", http]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
         for part in [format!("cannot listen on {taken}").as_str(), "another server is running there", flag] {
-            assert!(said.stderr.contains(part), "`{part}` is not in {}", said.stderr);
+            assert!(output.stderr.contains(part), "`{part}` is not in {}", output.stderr);
         }
     }
     server.assert_alive();
@@ -76,9 +76,9 @@ fn requests_during_a_shutdown_are_answered_or_refused_cleanly() {
         let status = block_on(task).unwrap();
         assert!(is_clean_refusal(&status), "{status:?}");
     }
-    let said = server.finish();
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(!said.stderr.contains("panicked"), "{said:?}");
+    let output = server.finish();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(!output.stderr.contains("panicked"), "{output:?}");
 }
 
 /// Refused by the server or for lack of a connection. If the server closes the connection (GOAWAY, NO_ERROR) just as a
@@ -111,21 +111,21 @@ impl Supervisor {
     /// Waits for this notification.
     fn hear(&self, word: &str) {
         self.socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        let mut said = [0; 256];
+        let mut output = [0; 256];
         eventually(&format!("the supervisor hears {word}"), || {
-            let length = self.socket.recv(&mut said).ok()?;
-            (said[..length].trim_ascii() == word.as_bytes()).then_some(())
+            let length = self.socket.recv(&mut output).ok()?;
+            (output[..length].trim_ascii() == word.as_bytes()).then_some(())
         });
     }
 
     /// Discards earlier notifications, and returns whether no other arrives within this time.
     fn is_silent(&self, time: Duration) -> bool {
         self.socket.set_nonblocking(true).unwrap();
-        let mut said = [0; 256];
-        while self.socket.recv(&mut said).is_ok() {}
+        let mut output = [0; 256];
+        while self.socket.recv(&mut output).is_ok() {}
         self.socket.set_nonblocking(false).unwrap();
         self.socket.set_read_timeout(Some(time)).unwrap();
-        self.socket.recv(&mut said).is_err()
+        self.socket.recv(&mut output).is_err()
     }
 }
 

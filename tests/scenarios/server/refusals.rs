@@ -66,9 +66,9 @@ fn entries_beyond_a_limit_are_left_out_and_the_flag_is_named() {
     for (resource, why) in
         [("full", "--max-clients-per-resource"), (&*"i".repeat(257), "resource[0].resource_id: is 257 bytes")]
     {
-        let said = get("bob", resource);
-        assert_eq!(said.code, Some(1), "{}", said.stderr);
-        assert!(said.stderr.contains("gave no lease") && said.stderr.contains(why), "{}", said.stderr);
+        let output = get("bob", resource);
+        assert_eq!(output.code, Some(1), "{}", output.stderr);
+        assert!(output.stderr.contains("gave no lease") && output.stderr.contains(why), "{}", output.stderr);
     }
 }
 

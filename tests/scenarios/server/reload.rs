@@ -71,8 +71,8 @@ fn an_invalid_file_changes_nothing_and_is_reported() {
     file.rewrite("resources:\n- identifier_glob: a<b\n  capacity: lots\n");
     let mistake = format!("{}:3:13: ", file.path());
     let status = eventually("the refusal is shown", || {
-        let said = server.cli(&["status"]);
-        said.stdout.contains("the newest configuration was refused").then_some(said.stdout)
+        let output = server.cli(&["status"]);
+        output.stdout.contains("the newest configuration was refused").then_some(output.stdout)
     });
     assert!(status.contains(&mistake) && status.contains("version 1"), "{status}");
     let metrics = Scrape::parse(&server.page("/metrics"));

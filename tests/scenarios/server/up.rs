@@ -71,24 +71,24 @@ fn up_starts_three_peers_and_stops_them_together() {
     for row in &rows {
         // The other peers may learn of the master a moment later.
         eventually(&format!("a grant through {}", row[0]), || {
-            let said = leaseway(&["get", &row[0], "mysql", "20", "--server", &row[1]]);
-            said.stdout.contains("may use 20 of `mysql`").then_some(())
+            let output = leaseway(&["get", &row[0], "mysql", "20", "--server", &row[1]]);
+            output.stdout.contains("may use 20 of `mysql`").then_some(())
         });
-        let said = leaseway(&["peers", "list", "--json", "--admin", &row[3]]);
-        let list: serde_json::Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+        let output = leaseway(&["peers", "list", "--json", "--admin", &row[3]]);
+        let list: serde_json::Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
         assert_eq!(list["peers"].as_array().unwrap().len(), 3, "{list}");
     }
     assert_eq!(three.commands().matches("--bootstrap").count(), 0, "there was a master");
-    let (said, admin) = (up.stdout(), &rows[0][3]);
-    let master = said.lines().find_map(|line| line.strip_suffix(" is the master")).expect("there is one");
+    let (output, admin) = (up.stdout(), &rows[0][3]);
+    let master = output.lines().find_map(|line| line.strip_suffix(" is the master")).expect("there is one");
     let next = ["a", "b"].into_iter().find(|peer| *peer != master).expect("one of two");
     let transferred = leaseway(&["transfer", next, "--admin", admin]);
     assert_eq!(transferred.code, Some(0), "{transferred:?}");
     eventually("the new master is named", || up.stdout().contains(&format!("{next} is the master now")).then_some(()));
     assert_eq!(up.stderr(), "", "no warnings");
     up.signal(Signal::TERM);
-    let said = up.finish();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = up.finish();
+    assert_eq!(output.code, Some(0), "{output:?}");
     for address in &three.peer_addresses {
         TcpListener::bind(address).unwrap_or_else(|error| panic!("{address} is still served: {error}"));
     }

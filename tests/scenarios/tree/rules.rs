@@ -28,6 +28,6 @@ fn minimum_weight_and_maximum_apply_to_clients_of_a_leaf() {
         // The other two share the rest.
         (own == 20.0 && below == [70.0, 10.0, 20.0]).then_some(())
     });
-    let said = leaseway(&["explain", "web-1", "r", "--server", &leaf.endpoints().join(",")]);
-    assert!(said.stdout.contains("web-*: weight 3, at least 70"), "{}", said.stdout);
+    let output = leaseway(&["explain", "web-1", "r", "--server", &leaf.endpoints().join(",")]);
+    assert!(output.stdout.contains("web-*: weight 3, at least 70"), "{}", output.stdout);
 }

@@ -39,17 +39,17 @@ fn the_example_tree_starts_and_its_leaves_share_the_roots_capacity() {
         assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
         (up.stdout().lines().filter(|line| line.ends_with(" is the master")).count() == 7).then_some(())
     });
-    let said = up.stdout();
+    let output = up.stdout();
     let master = |node: &str| {
         let named = |line: &str| line.starts_with(&format!("{node}/")) && line.ends_with(" is the master");
-        said.lines().position(named).unwrap_or_else(|| panic!("{node} has no master: {said}"))
+        output.lines().position(named).unwrap_or_else(|| panic!("{node} has no master: {output}"))
     };
     for (parent, child) in [("root", "east"), ("root", "west"), ("east", "east-1"), ("west", "west-2")] {
-        assert!(master(parent) < master(child), "{child} waits for {parent}: {said}");
+        assert!(master(parent) < master(child), "{child} waits for {parent}: {output}");
     }
 
     let ask = |client: &str, leaf: &str, wants: &str| {
-        let got = leaseway(&["get", client, "mysql", wants, "--server", &grpc(&said, leaf)]);
+        let got = leaseway(&["get", client, "mysql", wants, "--server", &grpc(&output, leaf)]);
         assert_eq!(got.code, Some(0), "{got:?}");
         got.stdout
     };
@@ -62,12 +62,12 @@ fn the_example_tree_starts_and_its_leaves_share_the_roots_capacity() {
         ("west-2/a", Some("west/a"), &["bob"]),
     ];
     for (peer, parent, holders) in places {
-        let status = leaseway(&["status", "mysql", "--json", "--server", &grpc(&said, peer)]);
+        let status = leaseway(&["status", "mysql", "--json", "--server", &grpc(&output, peer)]);
         let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap_or_else(|_| panic!("{status:?}"));
         let source = status["config"]["source"].as_str().unwrap();
         match parent {
             None => assert!(!source.contains("parent"), "{peer}: {status}"),
-            Some(parent) => assert!(source.contains("parent") && source.contains(&grpc(&said, parent)), "{status}"),
+            Some(parent) => assert!(source.contains("parent") && source.contains(&grpc(&output, parent)), "{status}"),
         }
         let holder = status["resources"][0]["holder"].as_array().unwrap();
         let mut found: Vec<_> = holder.iter().map(|holder| holder["id"].as_str().unwrap()).collect();
@@ -76,6 +76,6 @@ fn the_example_tree_starts_and_its_leaves_share_the_roots_capacity() {
     }
 
     up.signal(Signal::TERM);
-    let said = up.finish();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = up.finish();
+    assert_eq!(output.code, Some(0), "{output:?}");
 }
