@@ -30,7 +30,7 @@ use super::{
 pub(crate) const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 pub(crate) struct Peers {
-    /// None: the node has a parent.
+    /// None if the node has a parent.
     config: Option<ConfigFile>,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
@@ -127,7 +127,7 @@ impl Peers {
         peers
     }
 
-    /// Starts no process.
+    /// Sets up directories and links without starting a process.
     pub(crate) fn found(
         number: usize,
         config: Option<ConfigFile>,
@@ -152,7 +152,7 @@ impl Peers {
     }
 
     pub(crate) fn config(&self) -> &ConfigFile {
-        self.config.as_ref().expect("it has no parent")
+        self.config.as_ref().expect("the node has no parent")
     }
 
     pub(crate) fn data(&self, peer: usize) -> PathBuf {
@@ -216,7 +216,7 @@ impl Peers {
     fn serves(&mut self, peer: usize, process: Process) {
         eventually("the peer serves", || {
             let ended = process.ended();
-            assert!(ended.is_none(), "peer {} ended at once: {}", NAMES[peer], process.stderr());
+            assert!(ended.is_none(), "peer {} exited during startup: {}", NAMES[peer], process.stderr());
             process.stdout().contains("admin on").then_some(())
         });
         self.members[peer].process = Some(process);
@@ -228,13 +228,13 @@ impl Peers {
 
     pub(crate) fn kill(&mut self, peer: usize) {
         self.signal(peer, Signal::KILL);
-        self.members[peer].process.take().expect("it runs").finish();
+        self.members[peer].process.take().expect("the peer runs").finish();
     }
 
     /// Sends SIGTERM and waits for the end.
     pub(crate) fn stop(&mut self, peer: usize) -> Output {
         self.signal(peer, Signal::TERM);
-        self.members[peer].process.take().expect("it runs").finish()
+        self.members[peer].process.take().expect("the peer runs").finish()
     }
 
     pub(crate) fn log(&self, peer: usize) -> String {
@@ -242,7 +242,7 @@ impl Peers {
     }
 
     pub(crate) fn process(&self, peer: usize) -> &Process {
-        self.members[peer].process.as_ref().expect("it runs")
+        self.members[peer].process.as_ref().expect("the peer runs")
     }
 
     /// Cuts all links between this peer and the others.
@@ -263,7 +263,7 @@ impl Peers {
         &self.members[peer].doorman
     }
 
-    /// For clients of another protocol.
+    /// A client of the 2016 protocol.
     pub(crate) fn raw(&self, peer: usize) -> Raw {
         Raw::over(channel(self.grpc(peer)))
     }
@@ -317,7 +317,7 @@ impl Peers {
     /// A running peer that is not the master.
     pub(crate) fn follower(&self) -> usize {
         let master = self.master();
-        self.running().find(|peer| *peer != master).expect("one of several")
+        self.running().find(|peer| *peer != master).expect("another peer runs")
     }
 
     /// Runs an operator's command at this peer.
@@ -359,7 +359,7 @@ impl Caller {
             peers.running().find_map(|peer| granted(self.try_ask(peers.doorman(peer), resource, wants)))
         });
         self.has = Some(lease);
-        lease.capacity.expect("every lease says how much")
+        lease.capacity.expect("every lease has a capacity")
     }
 
     /// The end of its lease, in seconds since the epoch.

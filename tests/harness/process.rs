@@ -9,7 +9,7 @@ use super::{binary, wait::eventually};
 /// Additional environment variables.
 pub(crate) type Variables<'a> = &'a [(&'a str, &'a str)];
 
-/// Where `leaseway up` stores the addresses of its peers.
+/// The directory in which `leaseway up` stores the addresses of its peers.
 const RUN_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
 
 pub(crate) struct Process(leaseway_process::Process);
@@ -56,14 +56,14 @@ impl Process {
         Process::run(Start::new(path).reading(), arguments, &[])
     }
 
-    /// With a pipe as standard input.
+    /// Like [`start`](Self::start), with a pipe as its standard input.
     pub(crate) fn start_reading(arguments: &[&str], variables: Variables<'_>) -> Process {
         Process::run(Start::new(binary::path()).reading(), arguments, variables)
     }
 
     fn run(start: Start, arguments: &[&str], variables: Variables<'_>) -> Process {
         let kept = || leaseway_process::Output::Kept(tempfile::tempfile().unwrap());
-        // The developer's environment must not affect tests.
+        // Removes variables of the developer's environment.
         let start = start.without("LEASEWAY_", None).variables([("LEASEWAY_RUN_DIR", RUN_DIR)]);
         let start = start.arguments(arguments).variables(variables.iter().copied());
         Process(start.output(kept(), kept()).start().unwrap())
@@ -104,7 +104,7 @@ impl Drop for Process {
         self.signal(Signal::KILL);
         let output = self.stderr();
         if thread::panicking() && !output.is_empty() {
-            eprintln!("--- the process said ---\n{output}--- end ---");
+            eprintln!("--- standard error of the process ---\n{output}--- end ---");
         }
     }
 }

@@ -84,7 +84,7 @@ impl Terminal {
     }
 
     pub(crate) fn ended(&mut self) -> ExitStatus {
-        eventually("it ends", || self.child.try_wait().unwrap())
+        eventually("the process ends", || self.child.try_wait().unwrap())
     }
 }
 
