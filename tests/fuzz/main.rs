@@ -2,7 +2,7 @@
 //! properties that the `fuzzing` modules of the crates check.
 //!
 //! `cargo test -p leaseway-tests --test fuzz` tries 20,000 inputs per decoder, or `BOLERO_RANDOM_ITERATIONS`.
-//! `cargo bolero test --sanitizer NONE -p leaseway-tests NAME` runs libFuzzer. Inputs in `__fuzz__` are always included.
+//! `cargo bolero test --sanitizer NONE -p leaseway-tests NAME` runs libFuzzer. Inputs in `__fuzz__` are always tried.
 
 mod seeds;
 

@@ -24,8 +24,8 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts an RLS gateway with rules in the format of envoyproxy/ratelimit. First requests wait up to 20 s for a lease
-    /// unless `flags` change that.
+    /// Starts an RLS gateway with rules in the format of envoyproxy/ratelimit. Unless `flags` change that, first requests
+    /// wait up to 20 s for a lease.
     pub(crate) fn for_requests(servers: &[String], rules: &ConfigFile, flags: &[&str]) -> Gateway {
         let patient = ["--first-wait-ms", "20000"];
         let patient = if flags.contains(&"--first-wait-ms") { &[][..] } else { &patient };

@@ -111,7 +111,7 @@ impl LegacyClient {
         self.leases.get(resource).map(|lease| number(lease, "capacity"))
     }
 
-    /// Asks for all of these resources in one request, and returns how many the answer contains. The others keep their leases.
+    /// Asks for all of these resources in one request, and returns how many are answered. The others keep their leases.
     pub(crate) fn refresh(&mut self, wants: &[(&str, f64)]) -> Result<usize, Status> {
         let entries = wants.iter().map(|(resource, wants)| entry(resource, *wants, self.leases.get(*resource)));
         let answer = get(&self.raw, &self.id, entries.collect())?;

@@ -1,4 +1,4 @@
-//! Short runs of `leaseway-bench chaos`: no promise is broken, and an auditor that assumes too little capacity notices.
+//! Short runs of `leaseway-bench chaos`. Also checks that the auditor works: it must fail if told too small a capacity.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ fn text(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
 }
 
-/// Processes that name files in this directory.
+/// Processes whose command line names files in this directory.
 fn processes_naming(directory: &Path) -> Vec<String> {
     let command_lines = fs::read_dir("/proc").into_iter().flatten().flatten();
     let command_lines = command_lines.filter_map(|process| fs::read_to_string(process.path().join("cmdline")).ok());
@@ -64,7 +64,7 @@ fn an_auditor_that_assumes_too_little_capacity_fails_the_run() {
     assert!(log.contains("requests too many of `asked/route="), "{log}");
 }
 
-/// In a network namespace.
+/// Runs in a network namespace.
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs LEASEWAY_TEST_NAMESPACES")]
 fn no_promise_is_broken_when_packets_are_lost_and_reordered() {

@@ -1,4 +1,4 @@
-//! Access policies on a running cluster that the tests share: each row of a table is tried on every peer.
+//! Access policies on a running cluster that the tests share. Each row of a table is tried on every peer.
 
 use std::sync::OnceLock;
 
@@ -21,7 +21,7 @@ use crate::harness::{
 
 const IDENTITIES: [&str; 8] = ["web-1", "web-2", "db-1", "region-1", "reader", "auditor", "ops", "stranger"];
 
-/// Allows what the harness asks for to find the master.
+/// The rule for the harness's own requests, by which it finds the master.
 pub(crate) const PROBE: &str = "- {name: probe, who: anonymous, may: ask, resources: probe, clients: probe}\n";
 
 const RULES: &str = "\
@@ -83,7 +83,7 @@ enum PolicyCall {
 }
 
 impl PolicyCall {
-    /// Fails if the policy denies it. The answer itself does not matter.
+    /// Fails if the policy denies the call. Ignores the answer.
     fn make(&self, caller: &Doorman) -> Result<(), Status> {
         match *self {
             PolicyCall::Ask { resource, client, priority } => {
@@ -124,7 +124,7 @@ const fn lend(resource: &'static str, node: &'static str, priority: i64) -> Poli
 
 const ALLOWED: &str = "";
 
-/// Identity, call, and a part of the denial.
+/// Identity, call, and a part of the denial's text.
 const TABLE: [(&str, PolicyCall, &str); 39] = [
     ("web-1", ask("db/1", "web-1", 0), ALLOWED),
     ("web-1", ask("cache", "web-1", 0), ALLOWED),
@@ -231,7 +231,7 @@ fn operators_may_run_the_commands_that_rules_allow() {
         assert_eq!(output.code, Some(expected), "{identity} {arguments:?}: {output:?}");
         assert!(allowed || output.stderr.contains("may not"), "{output:?}");
     }
-    // There is no such pool, but it is not a denial.
+    // These fail because there is no such pool, and not with a denial.
     for arguments in [&["pool", "set", "web-1", "db/1", "5"][..], &["pool", "load", "db/1", "5"]] {
         let output = cluster.operate("ops", arguments);
         assert!(output.code != Some(0) && output.code != Some(77), "{output:?}");
@@ -298,7 +298,7 @@ fn an_applied_policy_reaches_all_peers_and_closes_denied_streams() {
     let peers = Peers::start(3, ConfigFile::new(&open), &["--tokens", &tokens.server()]);
     let master = peers.master();
     let stranger = Doorman::with_token(channel(peers.grpc(master)), &tokens.token("stranger"));
-    stranger.ask("web-1", "db/1", 100.0, None).unwrap().expect("everything is allowed");
+    stranger.ask("web-1", "db/1", 100.0, None).unwrap().expect("without a policy everything is allowed");
     let mut hints = stranger.watch("web-1").unwrap();
     let next = |hints: &mut tonic::Streaming<_>| block_on(hints.message());
     assert!(next(&mut hints).unwrap().is_some());
@@ -311,11 +311,11 @@ fn an_applied_policy_reaches_all_peers_and_closes_denied_streams() {
     assert_refused(stranger.ask("web-1", "db/1", 0.0, None), Code::PermissionDenied, &["`stranger`"]);
     for peer in peers.all() {
         let stranger = Doorman::with_token(channel(peers.grpc(peer)), &tokens.token("stranger"));
-        eventually("each peer has it", || {
+        eventually("each peer enforces the policy", || {
             stranger.try_discovery().is_err_and(|status| status.code() == Code::PermissionDenied).then_some(())
         });
     }
-    // The open stream ends although there is no hint to send.
+    // The open stream is closed, although there is no hint to send.
     assert_refused(next(&mut hints), Code::PermissionDenied, &["as client `web-1`"]);
 }
 
@@ -331,7 +331,7 @@ fn a_child_node_authenticates_at_its_parent_with_a_token() {
         let answer = known.doorman().get(request("alice", vec![entry("db/1", 7.0)])).ok()?;
         (answer.response.first()?.gets.as_ref()?.capacity == Some(7.0)).then_some(())
     });
-    eventually("the log says why the parent lends nothing", || {
+    eventually("the log has the reason of the denial", || {
         unknown.doorman().get(request("alice", vec![entry("db/1", 7.0)])).ok();
         unknown.log().contains("`anonymous` may not be lent `db/1`").then_some(())
     });
@@ -350,7 +350,7 @@ fn rules_match_certificate_identities_and_a_token_takes_precedence() {
     let config = ConfigFile::new(&config_text(rules));
     let files = tls::flags(&issue("server", &["127.0.0.1"]));
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    // With TLS and a policy it may listen on all addresses.
+    // With TLS and a policy the server may listen on all addresses.
     let flags = ["--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--config", config.path()];
     let server = Server::start(&[&flags[..], &["--tokens", &tokens.server()], &files].concat(), &[]);
     assert!(!server.log().contains("--insecure"), "{}", server.log());

@@ -32,12 +32,12 @@ fn with_rules(rules: &str) -> String {
 }
 
 fn asks(caller: &Doorman, name: &str) -> Result<f64, Code> {
-    // A node without a lease of its parent leaves the entry out of its answer.
+    // Without a lease from its parent a node leaves the entry out of its answer.
     let lease = caller.ask(name, "db", 1.0, None).map_err(|status| status.code())?;
     Ok(lease.map_or(0.0, |lease| capacity(Some(lease))))
 }
 
-/// Stops the load when dropped, also if the test fails.
+/// Stops the load when dropped, even if the test fails.
 struct EndLoad<'a>(&'a AtomicBool);
 
 impl Drop for EndLoad<'_> {
@@ -70,7 +70,7 @@ fn policy_and_tokens_reload_under_load_without_failing_allowed_calls() {
             server.signal(Signal::HUP);
             eventually("the policy is in force", || (asks(&second, "web-2") == expected).then_some(()));
         }
-        // A bad file of tokens changes nothing.
+        // An invalid file of tokens changes nothing.
         let before = tokens.lines();
         tokens.write("web-1 sha256:0123\n");
         server.signal(Signal::HUP);
@@ -85,7 +85,7 @@ fn policy_and_tokens_reload_under_load_without_failing_allowed_calls() {
         let again = caller("web-2");
         eventually("a new token is accepted without a signal", || (asks(&again, "web-2") == Ok(1.0)).then_some(()));
         drop(end);
-        load.join().expect("every allowed call has succeeded");
+        load.join().expect("every allowed call succeeded");
     });
     assert!(answered.load(Ordering::Relaxed) > 0);
 }
@@ -110,7 +110,7 @@ fn a_leaf_has_its_own_policy_and_its_parent_lends_only_to_it() {
     let leaf = Server::with_flags(&[flags.concat(), vec!["--bootstrap"]].concat());
     let caller = |identity: &str| Doorman::with_token(leaf.channel(), &tokens.token(identity));
     let (first, second) = (caller("web-1"), caller("web-2"));
-    eventually("the leaf has something to give", || (asks(&first, "web-1") == Ok(1.0)).then_some(()));
+    eventually("the leaf has a lease", || (asks(&first, "web-1") == Ok(1.0)).then_some(()));
     assert_eq!(asks(&second, "web-2"), Err(Code::PermissionDenied));
 
     // The parent lends to this node only.
@@ -127,7 +127,7 @@ fn a_leaf_has_its_own_policy_and_its_parent_lends_only_to_it() {
     let both = ConfigFile::new(&format!("access:\n{OPS}- {{name: web, who: 'web-*', may: ask}}\n"));
     let output = operate(&["config", "apply", both.path()]);
     assert!(output.code == Some(0) && output.stdout.contains("access rule `web`: who web-1 → web-*"), "{output:?}");
-    eventually("it is in force", || (asks(&second, "web-2") == Ok(1.0)).then_some(()));
+    eventually("the policy is in force", || (asks(&second, "web-2") == Ok(1.0)).then_some(()));
     assert!(operate(&["config", "show"]).stdout.contains("web-*"));
     let templates = ConfigFile::new(&with_rules(""));
     let output = operate(&["config", "apply", templates.path()]);
@@ -182,7 +182,7 @@ fn a_jwt_is_accepted_only_while_valid_and_signed_by_a_known_key() {
     std::fs::write(&path, next.jwks()).unwrap();
     server.signal(Signal::HUP);
     eventually("the new key is accepted", || (asks(&stranger, "web-1") == Ok(1.0)).then_some(()));
-    assert_eq!(asks(&web, "web-1"), Err(Code::Unauthenticated), "and the old one is not");
+    assert_eq!(asks(&web, "web-1"), Err(Code::Unauthenticated), "the old key is refused");
 }
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -220,6 +220,6 @@ fn the_audit_log_records_changes_and_denials_with_identities() {
     assert!(denied["outcome"].as_str().unwrap().contains("may not") && denied["call"].is_string(), "{denied}");
     let text = std::fs::read_to_string(&audit).unwrap();
     for identity in ["ops", "web-1"] {
-        assert!(!text.contains(&tokens.token(identity)), "no secret is in it");
+        assert!(!text.contains(&tokens.token(identity)), "the log contains no tokens");
     }
 }

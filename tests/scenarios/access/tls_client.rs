@@ -80,7 +80,7 @@ fn client_tls(files: Files) -> ClientTls {
 }
 
 fn has_lease(resource: &Resource) {
-    eventually("it has a lease", || (resource.usable().basis == Basis::Lease).then_some(()));
+    eventually("the client has a lease", || (resource.usable().basis == Basis::Lease).then_some(()));
 }
 
 fn says(client: &Client, words: &str) {

@@ -1,4 +1,4 @@
-//! Clients over TLS that share no code with ours: Python and Go.
+//! TLS clients with other TLS stacks: Python's grpcio and grpc-go.
 
 use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, ResourceRequest};
 use prost::Message as _;
@@ -73,7 +73,7 @@ fn go_grpc_gets_a_lease_or_a_clear_error_over_tls_and_mutual_tls() {
         ),
     ] {
         let flags: Vec<&str> = flags.into_iter().map(String::as_str).collect();
-        eventually("both say why", || {
+        eventually("client and server report the reason", || {
             let output = ask(&mutual, &flags);
             assert!(output.contains(go_says), "{output}");
             mutual.log().contains(server_says).then_some(())

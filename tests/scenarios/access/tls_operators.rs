@@ -45,7 +45,7 @@ fn every_operator_command_works_over_mutual_tls() {
         &["pool", "show", "r"],
     ] {
         let output = run(Some("ops"), words, ["--admin", &admin]);
-        // A refusal by the node is an answer over TLS, too.
+        // Also succeeds if the node refuses the command, because that is an answer over TLS.
         assert!(![None, Some(2), Some(69)].contains(&output.code), "{words:?}: {output:?}");
     }
     for words in [&["check"][..], &["status"], &["debug", "bundle", &bundle]] {

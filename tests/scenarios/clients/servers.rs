@@ -1,4 +1,4 @@
-//! The client library and servers that hang, die or are replaced.
+//! The client library while servers hang, die or are replaced.
 
 use std::{
     net::TcpListener,
@@ -27,13 +27,13 @@ fn client(endpoints: &[String]) -> Client {
 
 #[track_caller]
 fn has_lease(resource: &Resource, capacity: f64) {
-    eventually("it has the lease", || {
+    eventually("the client has the lease", || {
         let usable = resource.usable();
         (usable.basis == Basis::Lease && usable.capacity.get() == capacity).then_some(())
     });
 }
 
-/// The kernel accepts connections to the listener; nothing answers.
+/// The kernel accepts connections to the listener, but nothing answers.
 #[test]
 fn a_client_leaves_a_hanging_server_for_another() {
     let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -57,7 +57,7 @@ fn a_silently_dead_connection_is_replaced() {
         }
         resource.set_wants(20.0).unwrap();
         has_lease(&resource, 20.0);
-        assert!(link.connections() >= 2, "the lease came over a new connection");
+        assert!(link.connections() >= 2, "the lease arrives over a new connection");
     }
 }
 
@@ -69,7 +69,7 @@ fn a_client_configured_with_one_peer_discovers_the_others() {
         let client = client(&[peers.grpc(given).to_string()]);
         let resource = client.resource(id).wants(10.0).open().unwrap();
         has_lease(&resource, 10.0);
-        eventually("it learns of the others", || (client.health().endpoints.len() == 3).then_some(()));
+        eventually("the client discovers the other peers", || (client.health().endpoints.len() == 3).then_some(()));
         assert_eq!(client.health().endpoints[0], peers.grpc(given).to_string(), "the given endpoint comes first");
         peers.kill(given);
         resource.set_wants(20.0).unwrap();
@@ -82,7 +82,7 @@ fn a_client_configured_with_one_peer_discovers_the_others() {
 fn error_at(port: &str) -> String {
     let client = client(&[port.to_owned()]);
     let _resource = client.resource("r").wants(10.0).open().unwrap();
-    let not_ready = eventually("it has tried", || {
+    let not_ready = eventually("a request fails", || {
         let not_ready = block_on(client.ready(Duration::from_millis(200))).unwrap_err();
         (client.health().failures > 0).then_some(not_ready)
     });
@@ -106,7 +106,7 @@ fn errors_about_a_wrong_port_name_the_right_one() {
     }
 }
 
-/// A server is killed, stays away for longer than leases last, and comes back.
+/// A server is killed, is down for longer than a lease, and returns.
 #[test]
 fn the_three_modes_during_and_after_a_server_outage() {
     let text = config::text(&[Template { lease: 3, refresh: 1, ..Template::fair("*", 90.0) }])
@@ -138,12 +138,12 @@ fn the_three_modes_during_and_after_a_server_outage() {
     server.finish();
     show("the server is killed");
     for ((_, resource), (mode, _, after)) in watched.iter().zip(modes) {
-        eventually("the lease ends", || (resource.usable().basis == Basis::Fallback).then_some(()));
+        eventually("the lease expires", || (resource.usable().basis == Basis::Fallback).then_some(()));
         assert_eq!(resource.capacity().get(), after, "{mode}");
     }
-    // The last refresh was little more than a second before.
+    // At the kill, the leases of 3 s were a little more than a second old at most.
     assert!(killed.elapsed() >= Duration::from_millis(1_500), "{:?}", killed.elapsed());
-    show("the leases have ended");
+    show("the leases have expired");
     let _server = start();
     show("the server is back");
     eventually("all have leases again", || {

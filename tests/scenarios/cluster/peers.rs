@@ -33,7 +33,7 @@ fn a_configuration_applied_through_any_peer_reaches_all_and_survives_failover() 
     let applied = peers.operated(peers.follower(), &["config", "apply", second.path()]);
     assert!(applied.contains("capacity 100 → 50") && applied.contains("version 2 is in force"), "{applied}");
     for peer in peers.all() {
-        eventually("every peer serves it", || {
+        eventually("every peer has the new configuration", || {
             let shown = peers.operated(peer, &["config", "show"]);
             (shown == text(&[Template::fair("*", 50.0)])).then_some(())
         });
@@ -44,7 +44,7 @@ fn a_configuration_applied_through_any_peer_reaches_all_and_survives_failover() 
     assert!(history.contains(peers.config().path()) && history.contains(second.path()), "{history}");
     let rolled_back = peers.operated(peers.follower(), &["config", "rollback", "1"]);
     assert!(rolled_back.contains("version 3 is in force"), "{rolled_back}");
-    eventually("it is as it was", || (alice.ask(&peers, "r", 1000.0) == 100.0).then_some(()));
+    eventually("the first capacity is in force", || (alice.ask(&peers, "r", 1000.0) == 100.0).then_some(()));
 }
 
 #[test]
@@ -79,14 +79,14 @@ fn a_wiped_peer_rejoins_under_a_new_identity_and_votes_once_caught_up() {
     peers.kill(wiped);
     std::fs::remove_dir_all(peers.data(wiped)).unwrap();
     peers.run(wiped, &[]);
-    eventually("it has a vote again", || {
+    eventually("the peer votes again", || {
         let logs = peers.all().map(|peer| peers.log(peer));
         logs.into_iter().any(|log| log.contains("a peer has joined")).then_some(())
     });
-    // Now it is one of the remaining two, and knows what was promised.
+    // The new master is elected with its vote, and knows the promises.
     peers.kill(peers.master());
     let bob = peers.client("bob").ask(&peers, "r", 1000.0);
-    assert!(bob > 0.0 && bob <= 60.0, "{bob} of what alice has left");
+    assert!(bob > 0.0 && bob <= 60.0, "bob got {bob}, and alice left 60");
 }
 
 #[test]
@@ -95,12 +95,12 @@ fn a_peer_is_not_removed_if_no_majority_would_remain() {
     let master = peers.master();
     let others: Vec<_> = peers.all().filter(|peer| *peer != master).collect();
     peers.kill(others[0]);
-    eventually("the master misses it", || {
+    eventually("the master reports the peer as unreachable", || {
         peers.operate(master, &["peers", "list"]).stdout.contains("unreachable").then_some(())
     });
     let output = peers.operate(master, &["peers", "remove", ["a", "b", "c"][others[1]]]);
     assert!(output.code != Some(0) && output.stderr.contains("only 1 of the remaining peers answer"), "{output:?}");
-    assert_eq!(peers.client("alice").ask(&peers, "not removed", 40.0), 40.0, "it goes on");
+    assert_eq!(peers.client("alice").ask(&peers, "not removed", 40.0), 40.0, "the master still grants leases");
 }
 
 #[test]
@@ -115,10 +115,12 @@ fn peers_that_lost_all_disks_answer_only_after_a_new_bootstrap() {
         peers.run(peer, &[]);
     }
     for peer in peers.all() {
-        eventually("it says what to do", || peers.log(peer).contains("tell all of them to bootstrap").then_some(()));
+        eventually("the log says what to do", || {
+            peers.log(peer).contains("tell all of them to bootstrap").then_some(())
+        });
         assert_eq!(peers.doorman(peer).discovery().is_master, Some(false));
         let answer = peers.client("alice").try_ask(peers.doorman(peer), "r", 40.0).unwrap();
-        assert_eq!(answer.response, [], "what was promised is unknown");
+        assert_eq!(answer.response, [], "no peer grants while promises are unknown");
     }
     for peer in peers.all() {
         peers.stop(peer);
@@ -134,7 +136,9 @@ fn a_first_start_logs_which_peer_is_missing() {
         peers.run(peer, &["--bootstrap"]);
     }
     for peer in [0, 1] {
-        eventually("it names the one", || peers.log(peer).contains("still waiting for c (").then_some(()));
+        eventually("the log names the missing peer", || {
+            peers.log(peer).contains("still waiting for c (").then_some(())
+        });
     }
     peers.run(2, &["--bootstrap"]);
     assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
@@ -177,8 +181,8 @@ fn requests_succeed_while_masters_shut_down_in_turn() {
             let master = peers.master();
             peers.stop(master);
             peers.run(master, &[]);
-            // Like an operator, it waits for the peer to be ready.
-            eventually("it is ready", || (http::get(peers.http(master), "/readyz").status == 200).then_some(()));
+            // Waits until the peer is ready, as an operator would.
+            eventually("the peer is ready", || (http::get(peers.http(master), "/readyz").status == 200).then_some(()));
         }
         stop.store(true, Ordering::Relaxed);
         asking.join().unwrap()

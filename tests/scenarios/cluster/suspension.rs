@@ -1,4 +1,4 @@
-//! Suspended machines: their processes do not notice the time that passes.
+//! Suspended machines: the clocks of their processes stop, too.
 
 use crate::harness::{
     config::{ConfigFile, Template},
@@ -18,10 +18,10 @@ fn a_suspended_master_decides_nothing_when_it_wakes() {
     let (mut alice, bob) = (peers.client("alice"), peers.client("bob"));
     assert_eq!(alice.ask(&peers, "r", 90.0), 90.0);
     let suspended = suspension.suspend(peers.process(master));
-    // It cannot hear from the others. It has only its clocks.
+    // Without messages from the others, the master can rely on its clocks only.
     peers.cut(master);
     let successor = peers.master_but(&[master]);
-    eventually("alice's lease has ended", || {
+    eventually("alice's lease has expired", || {
         let got = granted(bob.try_ask(peers.doorman(successor), "r", 90.0)).map(|lease| lease.capacity());
         (got == Some(90.0)).then_some(())
     });
@@ -29,7 +29,7 @@ fn a_suspended_master_decides_nothing_when_it_wakes() {
     // By the master's clock alice's lease is still valid, and her request needs no further promise.
     for _ in 0..50 {
         let answer = alice.try_ask(peers.doorman(master), "r", 90.0);
-        assert_eq!(granted(answer), None, "bob has it");
+        assert_eq!(granted(answer), None, "bob holds the capacity");
     }
     peers.heal(master);
 }
@@ -47,7 +47,7 @@ fn a_suspended_child_node_grants_nothing_from_an_expired_lease() {
     let (mut alice, mut bob) = (leaf.client("alice"), root.client("bob"));
     assert_eq!(alice.ask("r", 100.0), 100.0);
     let suspended = suspension.suspend(leaf.process());
-    eventually("the lease of the leaf has ended", || (bob.ask("r", 100.0) == 100.0).then_some(()));
+    eventually("the lease of the leaf has expired", || (bob.ask("r", 100.0) == 100.0).then_some(()));
     suspended.wake();
-    assert_eq!(alice.ask("r", 100.0), 0.0, "bob has it");
+    assert_eq!(alice.ask("r", 100.0), 0.0, "bob holds the capacity");
 }

@@ -28,14 +28,17 @@ fn leases_survive_a_transfer_to_the_named_master() {
     assert_eq!(answer["master_grpc_address"], peers.grpc(next).to_string(), "{answer}");
     assert!(answer["took_ms"].as_u64().is_some(), "{answer}");
     assert_eq!(peers.master(), next);
-    assert_eq!(bob.ask(&peers, "mysql", 100.0), 0.0, "all of it is promised");
+    assert_eq!(bob.ask(&peers, "mysql", 100.0), 0.0, "the whole capacity is promised");
     assert_eq!(alice.ask(&peers, "mysql", 50.0), 50.0);
-    eventually("what alice has given back", || {
+    eventually("bob gets the capacity that alice gave up", || {
         alice.ask(&peers, "mysql", 50.0);
         (bob.ask(&peers, "mysql", 100.0) == 50.0).then_some(())
     });
     let lines = std::fs::read_to_string(&log).unwrap();
-    let line = lines.lines().find(|line| line.contains(r#""what":"mastership_transferred""#)).expect("it is audited");
+    let line = lines
+        .lines()
+        .find(|line| line.contains(r#""what":"mastership_transferred""#))
+        .expect("the transfer is in the audit log");
     assert!(line.contains(&format!(r#""to":"{}""#, NAMES[next])) && line.contains(r#""outcome":"done""#), "{line}");
 
     let refused = |peers: &Peers, to: &str, why: &str| {

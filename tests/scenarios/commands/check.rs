@@ -1,4 +1,4 @@
-//! `leaseway check` finds problems of real clusters. Unit tests of the server cover each finding.
+//! `leaseway check` finds problems of real clusters. Unit tests of the server cover each kind of problem.
 
 use std::{
     fs,
@@ -32,13 +32,13 @@ fn verdicts(output: &Output) -> Vec<String> {
     let read: Value = serde_json::from_str(&output.stdout).unwrap();
     let text = |verdict: &Value, field: &str| verdict[field].as_str().unwrap().to_owned();
     let line = |verdict: &Value| {
-        assert!(verdict["grade"] == "ok" || !text(verdict, "next").is_empty(), "what to do is said: {verdict}");
+        assert!(verdict["grade"] == "ok" || !text(verdict, "next").is_empty(), "every problem has a remedy: {verdict}");
         format!("{} {}: {}", text(verdict, "grade"), text(verdict, "about"), text(verdict, "found"))
     };
     read["verdicts"].as_array().unwrap().iter().map(line).collect()
 }
 
-/// Waits for this exit code with these verdicts, each given by its start and a part of it.
+/// Waits for this exit code with these verdicts. Each is given as prefix and substring.
 #[track_caller]
 fn finds(servers: &str, code: i32, expected: &[(&str, &str)]) {
     let mut last = None;
@@ -50,7 +50,7 @@ fn finds(servers: &str, code: i32, expected: &[(&str, &str)]) {
             expected.iter().all(is_said).then_some(())
         });
     }));
-    assert!(found.is_ok(), "expected {code}, {expected:?}, and found {last:?}");
+    assert!(found.is_ok(), "expected {code}, {expected:?}; got {last:?}");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn check_finds_a_slow_disk_and_its_peer() {
     finds(&at, WELL, &[("ok peers", "3 of 3 take part")]);
     // The delay outlasts the test.
     fs::write(&slow, "120000").unwrap();
-    // This needs a promise that must be stored.
+    // A new lease needs a promise, so the peer must write.
     peers.client("ann").ask(&peers, "r", 1.0);
     let waits = format!("{name} runs, but the master does not hear from it");
     finds(&at, WARNED, &[("warn peers", &waits), ("warn disks", &format!("the disk of {name} is slow: it took"))]);

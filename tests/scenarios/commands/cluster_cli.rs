@@ -57,7 +57,10 @@ fn concurrent_changes_of_the_configuration_are_not_overwritten() {
     for command in ["apply", "diff", "plan"] {
         let output = peers.operate(0, &["config", command, wrong.path()]);
         assert_eq!(output.code, Some(78), "{output:?}");
-        assert!(output.stderr.contains(":2:34: ") && output.stderr.contains(":3:21: "), "both mistakes: {output:?}");
+        assert!(
+            output.stderr.contains(":2:34: ") && output.stderr.contains(":3:21: "),
+            "both mistakes are reported: {output:?}"
+        );
     }
 }
 

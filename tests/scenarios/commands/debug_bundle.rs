@@ -1,4 +1,4 @@
-//! `leaseway debug bundle`: its contents, and that it has no secrets.
+//! `leaseway debug bundle`: its contents, and the absence of secrets.
 
 use std::{fs, io::Read as _};
 
@@ -38,7 +38,7 @@ fn the_bundle_contains_the_state_of_every_server_and_no_secrets() {
     flate2::read::GzDecoder::new(fs::File::open(&file).unwrap()).read_to_end(&mut bytes).unwrap();
     let text = String::from_utf8_lossy(&bytes);
     for secret in SECRETS {
-        assert!(!text.contains(secret), "{secret} is told");
+        assert!(!text.contains(secret), "the bundle contains {secret}");
     }
     for part in [
         "leaseway-debug/contents.txt",
@@ -51,7 +51,7 @@ fn the_bundle_contains_the_state_of_every_server_and_no_secrets() {
     ] {
         assert!(text.contains(part) || text.contains(&part.replace(": \"e", ":\"e")), "`{part}` is missing");
     }
-    assert!(!text.contains("the oldest line"), "only the last lines of a log are there");
+    assert!(!text.contains("the oldest line"), "the bundle has only the last lines of a log");
     let status =
         told["files"].as_array().unwrap().iter().filter(|name| name.as_str().unwrap().ends_with("status.json"));
     assert_eq!(status.count(), 2, "{told}");
