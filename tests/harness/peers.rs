@@ -308,8 +308,8 @@ impl Peers {
         eventually("there is a master", || {
             let mut running = self.running().filter(|peer| !those.contains(peer));
             running.find(|peer| {
-                let output = self.doorman(*peer).try_discovery();
-                output.is_ok_and(|output| output.is_master == Some(true))
+                let answer = self.doorman(*peer).try_discovery();
+                answer.is_ok_and(|answer| answer.is_master == Some(true))
             })
         })
     }

@@ -72,10 +72,10 @@ fn every_listener_requires_a_valid_certificate_of_the_ca() {
                 assert!(error.contains(client_says), "{listener}: {error}");
                 // The server logs at most one such line per second, so it may have logged another error instead.
                 let log = server.log();
-                let output = log
+                let is_logged = log
                     .lines()
                     .any(|line| line.contains(server_says) && line.contains(&format!("listener=\"{listener}\"")));
-                output.then_some(())
+                is_logged.then_some(())
             });
         }
     }

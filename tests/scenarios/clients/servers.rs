@@ -100,9 +100,9 @@ fn errors_about_a_wrong_port_name_the_right_one() {
     );
     assert_eq!(error_at(&http), expected);
     for port in [peers.admin(0).to_string(), peers.peer_address(0)] {
-        let output = error_at(&port);
+        let error = error_at(&port);
         let expected = format!("{port} has no service doorman.Capacity: this looks like the --admin port");
-        assert!(output.contains(&expected), "{output}");
+        assert!(error.contains(&expected), "{error}");
     }
 }
 

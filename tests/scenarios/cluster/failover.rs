@@ -19,9 +19,9 @@ fn followers_redirect_every_request_to_the_master() {
     for peer in peers.all().filter(|peer| *peer != master) {
         let expected = Some(peers.grpc(master).to_string());
         let named = eventually("the follower knows the master", || {
-            let output = peers.doorman(peer).discovery();
-            assert_eq!(output.is_master, Some(false));
-            output.mastership.and_then(|mastership| mastership.master_address)
+            let answer = peers.doorman(peer).discovery();
+            assert_eq!(answer.is_master, Some(false));
+            answer.mastership.and_then(|mastership| mastership.master_address)
         });
         assert_eq!(Some(named), expected);
         let got = peers.doorman(peer).get(request("alice", vec![entry("r", 1.0)])).unwrap();

@@ -96,10 +96,10 @@ fn a_lone_servers_directory_is_refused_in_a_larger_cluster() {
     peers.kill(C);
     let data = peers.data(C);
     for flags in [&[][..], &["--bootstrap"]] {
-        let output = refused(&peers, C, &ABC, flags);
+        let error = refused(&peers, C, &ABC, flags);
         let alone = format!("--peers {}", peers.named(C, &[C]));
         for part in [data.to_str().unwrap(), "only c", "a, b", "empty", &alone, "leaseway peers add"] {
-            assert!(output.contains(part), "`{part}` is not in: {output}");
+            assert!(error.contains(part), "`{part}` is not in: {error}");
         }
     }
     // The directory still works for a lone server, with or without `--peers`.
@@ -118,9 +118,9 @@ fn a_peers_directory_is_refused_alone_or_in_another_cluster() {
     found(&mut peers);
     ABC.iter().for_each(|peer| peers.kill(*peer));
     for (others, parts) in [(&[][..], ["a, b, c", "without --peers"]), (&[0, 3, 4], ["d, e", "empty"])] {
-        let output = refused(&peers, 0, others, &[]);
+        let error = refused(&peers, 0, others, &[]);
         for part in [&parts[..], &["--peers a="]].concat() {
-            assert!(output.contains(part), "`{part}` is not in: {output}");
+            assert!(error.contains(part), "`{part}` is not in: {error}");
         }
     }
 }

@@ -47,7 +47,7 @@ fn errors_about_an_unreachable_server_name_it_and_a_remedy() {
         }
         assert!(
             !output.stderr.contains("leaseway serve"),
-            "a second server would give away what peers promised: {output:?}"
+            "the remedy must not be a second server, which would not know the promises: {output:?}"
         );
     }
 }
@@ -58,7 +58,10 @@ fn the_guide_quotes_the_quickstart_exactly() {
     let guide = fs::read_to_string(root.join("docs/guide/rust.md")).unwrap();
     let example = fs::read_to_string(root.join("src/client/examples/quickstart.rs")).unwrap();
     let (_, code) = example.split_once("use leaseway_client").unwrap();
-    assert!(guide.contains(&format!("```rust\nuse leaseway_client{code}```")), "the guide shows another quickstart");
+    assert!(
+        guide.contains(&format!("```rust\nuse leaseway_client{code}```")),
+        "docs/guide/rust.md differs from the quickstart"
+    );
 }
 
 const TWO_MISTAKES: &str = "resources:
@@ -72,7 +75,7 @@ const TWO_MISTAKES: &str = "resources:
 #[test]
 fn a_bad_configuration_is_refused_before_ports_are_opened() {
     let file = ConfigFile::new(TWO_MISTAKES);
-    // The port is taken: a server that tried to open it would complain.
+    // The port is taken, so a server that opened it first would report that instead.
     let taken = std::net::TcpListener::bind(ANYWHERE).unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = leaseway(&["serve", "--listen", &address, "--http", ANYWHERE, "--config", file.path()]);

@@ -11,7 +11,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Fields by command. A field of an object is `a.b`, one of the objects in a list `a[].b`.
+/// Fields by command. `a.b` is a field of the object `a`; `a[].b` of the objects in the list `a`.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
 const TEMPLATES: &str = "
@@ -119,7 +119,10 @@ fn the_json_of_every_command_has_exactly_the_documented_fields() {
         let documented = &documented[&command];
         let unknown: Vec<_> = fields.difference(documented).collect();
         let missing: Vec<_> = documented.difference(&fields).collect();
-        assert!(unknown.is_empty() && missing.is_empty(), "{command}: only printed {unknown:?}, only told {missing:?}");
+        assert!(
+            unknown.is_empty() && missing.is_empty(),
+            "{command}: only printed {unknown:?}, only documented {missing:?}"
+        );
     }
 }
 
@@ -176,7 +179,7 @@ fn of_pools(printed: &mut Printed, peers: &Peers) {
     let admin = peers.admin(peers.master()).to_string();
     let events = ["pool", "watch", "searches", "--events", "2", "--json", "--admin", &admin];
     let watch = Process::start(&events, &[]);
-    eventually("it watches", || watch.stdout().contains("begin").then_some(()));
+    eventually("the watch begins", || watch.stdout().contains("begin").then_some(()));
     for capacity in ["50%", "10", "10"] {
         printed.operate(peers, "pool set", &["acme", "searches", capacity]);
         printed.operate(peers, "pool get", &["acme", "searches"]);
@@ -195,7 +198,7 @@ fn of_pools(printed: &mut Printed, peers: &Peers) {
 
 fn of_a_tree(printed: &mut Printed, root: &Peers) {
     let leaf = root.child("east", 1);
-    eventually("the loan comes with terms", || {
+    eventually("the parent's lease has terms", || {
         for client in ["alice", "bob"] {
             leaseway(&["get", client, "mysql", "90", "--server", &leaf.endpoints()[0]]);
         }
@@ -227,7 +230,7 @@ fn of_members(printed: &mut Printed, peers: &mut Peers) {
     let listed = list["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == name).unwrap();
     let address = listed["peer_address"].as_str().unwrap().to_owned();
     printed.operate(peers, "peers remove", &[name]);
-    eventually("it says that it is ineligible", || {
+    eventually("the removed peer reports that it is ineligible", || {
         let status = peers.status(removed, &[]);
         let output = leaseway(&["status", "--here", "-o", "json", "--server", &peers.grpc(removed).to_string()]);
         printed.note("status", &output);
@@ -237,7 +240,7 @@ fn of_members(printed: &mut Printed, peers: &mut Peers) {
     fs::remove_dir_all(peers.data(removed)).unwrap();
     peers.run(removed, &[]);
     let admin = peers.admin(master).to_string();
-    eventually("it is let in", || {
+    eventually("the peer is added", || {
         let output = leaseway(&["peers", "add", name, &address, "-o", "json", "--admin", &admin]);
         (output.code == Some(0)).then(|| printed.note("peers add", &output))
     });

@@ -53,7 +53,7 @@ impl Fleet {
 
     fn usable(&self, id: &str) -> f64 {
         let member = self.members.iter().find(|(client, _)| client.id() == id);
-        member.expect("it has joined").1.capacity().get()
+        member.expect("a member of the fleet").1.capacity().get()
     }
 }
 
@@ -80,7 +80,7 @@ fn predicted(root: &Peers, file: &ConfigFile) -> BTreeMap<String, f64> {
         assert!(close(before.unwrap(), change["due_before"].as_f64().unwrap()), "{change}");
     }
     if let Some(after) = foreseen["due_after"].as_f64() {
-        assert!(close(due.values().sum(), after), "the sum is that of all holders: {foreseen}");
+        assert!(close(due.values().sum(), after), "`due_after` is the sum over all holders: {foreseen}");
     }
     due
 }
@@ -109,12 +109,12 @@ fn clients_of_a_tree_get_the_planned_capacity() {
         template("*", 250.0, "FAIR_SHARE", ", priority: strict, reserve: 0.5"),
         template("r", 220.0, "FAIR_SHARE", "") + &template("*", 1.0, "FAIR_SHARE", ""),
         template("*", 1.0, "NO_ALGORITHM", ""),
-        // The last, because no forecast of another mode is exact once the leaf has reported weights.
+        // Last, because forecasts of other modes are inexact once the leaf has reported weights.
         template("*", 250.0, "FAIR_SHARE", ", priority: weighted"),
     ];
     for change in &changes {
         let file = file(change);
-        eventually("the root knows of all that is wanted", || {
+        eventually("the root knows the wants of all clients", || {
             let clients: f64 = holders(&root, "subclients").values().sum();
             (clients == 10.0 && close(holders(&root, "wants").values().sum(), all)).then_some(())
         });
@@ -122,7 +122,7 @@ fn clients_of_a_tree_get_the_planned_capacity() {
         root.operated(root.master(), &["config", "apply", file.path()]);
         let mut last = BTreeMap::new();
         let reached = catch_unwind(AssertUnwindSafe(|| {
-            eventually("each has what was planned", || {
+            eventually("each client has the planned capacity", || {
                 thread::sleep(Duration::from_millis(50));
                 last = holders(&root, "granted");
                 let same = predicted.iter().all(|(id, due)| last.get(id).is_some_and(|has| close(*has, *due)));

@@ -9,7 +9,7 @@ fn shell(server: &Server, commands: &str) -> Output {
     leaseway_reading(&["shell", "--server", &server.grpc().to_string()], commands)
 }
 
-/// The output without the lines that say when leases end.
+/// The output without the remaining times of leases.
 fn without_ends(output: &Output) -> String {
     let is_end = |line: &&str| line.starts_with("ends in: ") && line.ends_with(" s");
     output.stdout.lines().filter(|line| !is_end(line)).map(|line| format!("{line}\n")).collect()

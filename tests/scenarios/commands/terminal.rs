@@ -8,7 +8,7 @@ use crate::harness::{
     server::{ANYWHERE, Server},
 };
 
-/// Clears a screen, begins a line of the log, reverses the text after it, and is invisible.
+/// Ids that clear the screen, forge a log line, reverse the text direction and contain invisible characters.
 const CLIENT: &str = "\u{1b}[2J\n2026-01-01T00:00:00Z ERROR forged\u{202e}";
 const RESOURCE: &str = "my\r\nsql\u{9b}31m\u{200b}";
 
@@ -18,7 +18,7 @@ const SEEN: [&str; 2] = ["\\u001b[2J\\n2026-01-01T00:00:00Z ERROR forged\\u202e"
 fn assert_harmless(text: &str) {
     let harmful = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202e}' | '\u{200b}');
     assert!(!text.contains(harmful), "{text:?}");
-    assert!(!text.lines().any(|line| line.starts_with("2026-01-01")), "a line is forged: {text:?}");
+    assert!(!text.lines().any(|line| line.starts_with("2026-01-01")), "a line was forged: {text:?}");
 }
 
 #[track_caller]
@@ -42,7 +42,7 @@ fn a_hostile_id_is_escaped_in_all_terminal_output() {
     shown(&json, 0, &SEEN);
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["resources"][0]["resource"], RESOURCE, "JSON has the id unchanged");
-    // The shell reads one command a line, so these ids have no line breaks.
+    // The shell reads one command per line, so these ids have no line breaks.
     let [client, resource] = [CLIENT, RESOURCE].map(|id| id.replace(['\r', '\n'], ""));
     let output = leaseway_reading(
         &["shell", "--server", &server.grpc().to_string()],
@@ -55,7 +55,7 @@ fn a_hostile_id_is_escaped_in_all_terminal_output() {
     shown(&server.cli(&["release", CLIENT, RESOURCE]), 0, &SEEN);
 }
 
-/// With a configuration that does not match the resource, which the log mentions.
+/// No template matches the resource, so the server logs its id.
 #[test]
 fn a_hostile_id_forges_no_log_line() {
     let config = crate::harness::config::ConfigFile::of(&[crate::harness::config::Template::fair("other", 100.0)]);

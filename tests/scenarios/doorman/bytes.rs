@@ -30,7 +30,7 @@ fn a_hand_written_request_is_understood() {
     let lease = inner(&response, "gets");
     assert_eq!(number(&lease, "capacity"), 40.0);
     assert_eq!(field(&lease, "refresh_interval").as_i64(), Some(5));
-    assert!(!answer.has_field_by_name("mastership"), "it is the master");
+    assert!(!answer.has_field_by_name("mastership"), "the server is the master");
 }
 
 #[test]

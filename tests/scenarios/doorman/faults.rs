@@ -51,7 +51,11 @@ fn doorman_fault_2_a_release_during_a_decision_kills_the_server() {
     });
     for resource in 0..3 {
         let status = &server.status(&[&format!("fault 2 {resource}")])["resources"][0];
-        assert_eq!((&status["held"], &status["wants"]), (&0.0.into(), &0.0.into()), "everything is released: {status}");
+        assert_eq!(
+            (&status["held"], &status["wants"]),
+            (&0.0.into(), &0.0.into()),
+            "all leases are released: {status}"
+        );
     }
     server.assert_alive();
 }
@@ -65,7 +69,7 @@ fn doorman_fault_4_nan_poisons_a_resource_for_ever() {
         let answer = server.doorman().get(request("mallory", vec![entry("mysql", number)]));
         assert_left_out(answer, "bad_value", &["resource[0].wants"]);
     }
-    // For a child without bands Doorman divided zero by zero.
+    // Doorman divided zero by zero for a child without bands.
     let answer = server.doorman().get_server(node_request("mallory", "mysql", &[])).unwrap();
     assert_eq!(capacity(answer.response[0].gets), 0.0);
 
@@ -112,10 +116,10 @@ fn doorman_grows_without_bound_by_invented_clients() {
     ask("1", "b").unwrap();
     assert_left_out(ask("2", "b"), "too_many_clients", &["--max-clients"]);
     doorman.release("1", &["a"]).unwrap();
-    ask("2", "b").expect("there is room again");
+    ask("2", "b").expect("a slot is free again");
 }
 
-/// `leaseway config check` and `leaseway serve` refuse the text at this place for this reason.
+/// Asserts that `leaseway config check` and `leaseway serve` refuse the text, and name `place` and `why`.
 fn assert_refused(text: &str, place: &str, why: &str) {
     let file = ConfigFile::new(text);
     let check = leaseway(&["config", "check", file.path()]);

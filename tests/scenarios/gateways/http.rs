@@ -42,7 +42,7 @@ fn a_lease_is_granted_renewed_and_released_under_the_clients_name() {
     let keep = json!({ "client": "alice", "resource": "db/main", "wants": 70, "token": lease["token"] });
     let kept = gateway.ask("PUT", "/v1/leases", &keep);
     assert_eq!((kept.status, kept.json()["capacity"].as_f64()), (200, Some(70.0)), "{kept:?}");
-    assert_ne!(kept.json()["token"], lease["token"], "it is another lease");
+    assert_ne!(kept.json()["token"], lease["token"], "the renewed lease has a new token");
 
     let token = kept.json()["token"].as_str().unwrap().to_owned();
     let released =
@@ -97,7 +97,7 @@ fn a_reservation_settles_once_and_expires() {
 
     let late = reserve(1.0);
     let standing = || gateway.ask("GET", "/v1/resources/tokens", &Value::Null).json()["reservations"].as_u64();
-    eventually("it ends by itself", || (standing() == Some(0)).then_some(()));
+    eventually("the reservation expires", || (standing() == Some(0)).then_some(()));
     assert_eq!(gateway.ask("POST", &late, &json!({ "used": 4 })).status, 404);
     for nonsense in ["x", "00000000000000000000000000000000", "%FF"] {
         let told = gateway.ask("POST", &format!("/v1/reservations/{nonsense}/settle"), &json!({ "used": 1 }));
@@ -186,8 +186,8 @@ fn a_stopping_gateway_answers_waiting_requests_and_releases_its_leases() {
     let waits = thread::spawn(move || {
         waiting.request("POST", "/v1/resources/mysql/acquire", &json!({ "permits": 250, "wait": 60 }))
     });
-    // Permits are refused to others only while a request waits.
-    eventually("it stands in line", || {
+    // A request waits if one permit is left and is yet refused to another caller.
+    eventually("the request waits", || {
         let standing = gateway.ask("GET", "/v1/resources/mysql", &Value::Null).json();
         let is_there = standing["remaining"].as_f64().unwrap() >= 1.0;
         (is_there && gateway.acquire("mysql", 1, 0.0).status == 429).then_some(())

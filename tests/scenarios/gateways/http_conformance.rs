@@ -13,7 +13,7 @@ use crate::harness::{
 #[test]
 #[cfg_attr(not(schemathesis), ignore = "needs LEASEWAY_TEST_SCHEMATHESIS")]
 fn the_gateway_conforms_to_its_openapi_document() {
-    // Requests rarely wait with this capacity.
+    // With this capacity requests rarely wait.
     let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 1e9)]));
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let directory = tempfile::tempdir().unwrap();
@@ -29,6 +29,6 @@ fn the_gateway_conforms_to_its_openapi_document() {
         .unwrap();
     let output = String::from_utf8_lossy(&asked.stdout);
     assert!(asked.status.success(), "{output}");
-    assert!(output.contains("Tested: 8"), "all of it was tested: {output}");
+    assert!(output.contains("Tested: 8"), "every operation was tested: {output}");
     gateway.assert_alive();
 }

@@ -1,4 +1,4 @@
-//! Hostile input at the HTTP gateway: it answers with an error or hangs up, and goes on.
+//! Hostile input at the HTTP gateway: it answers with an error or closes the connection, and keeps serving.
 
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ fn an_oversized_or_missing_body_is_refused_early() {
     let server = Server::development();
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let announced = format!("{ACQUIRE}Content-Type: application/json\r\nContent-Length: 1000000000000\r\n\r\n");
-    let told = send(&gateway, announced.as_bytes()).expect("an answer before it has come");
+    let told = send(&gateway, announced.as_bytes()).expect("an answer before the body arrives");
     assert_eq!((told.status, told.problem().0), (413, "too_large".to_owned()));
     let chunked = format!("{ACQUIRE}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     let endless = [chunked.as_bytes(), &b"400\r\n"[..], &[b' '; 0x400], b"\r\n"].concat();

@@ -12,7 +12,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Leases outlast the test, so free capacity was released.
+/// Leases outlast the test, so capacity becomes free by a release only.
 fn server(capacity: f64) -> Server {
     Server::with_config(&ConfigFile::of(&[Template::fair("shop/*", capacity)]))
 }
@@ -35,7 +35,7 @@ fn assignments_start_with_the_first_report_and_follow_the_load() {
     let gateway = gateway(&server, &[]);
     let mut stream = gateway.stream(Some("envoy-1"));
     stream.report("shop", "cart", 0, 0, 1);
-    assert_eq!(stream.assigned("cart"), (10.0, 2), "nothing is known of it yet");
+    assert_eq!(stream.assigned("cart"), (10.0, 2), "the first assignment, before any usage is known");
     stream.report("shop", "cart", 5, 50, 200);
     let (rate, _) = std::iter::repeat_with(|| stream.assigned("cart")).find(|(rate, _)| *rate != 10.0).unwrap();
     assert!(rate > 10.0 && rate <= 100.0, "{rate}");
@@ -47,7 +47,7 @@ fn with_most_of_it(gateway: &Gateway) -> QuotaStream {
     let mut stream = gateway.stream(Some("envoy-1"));
     stream.report("shop", "cart", 0, 0, 1);
     stream.report("shop", "cart", 5, 425, 0);
-    eventually("it is assigned what it wants", || (stream.assigned("cart").0 > 80.0).then_some(()));
+    eventually("the Envoy is assigned more than 80", || (stream.assigned("cart").0 > 80.0).then_some(()));
     stream
 }
 
@@ -64,7 +64,7 @@ fn another_gateway_takes_over_the_leases_of_a_stopped_one() {
         }
     };
     assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
-    assert!(held(&server) > 80.0, "they are still the Envoy's");
+    assert!(held(&server) > 80.0, "the leases of the Envoy are kept");
     let other = Gateway::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", "gateway-2"]);
     let mut stream = other.stream(Some("envoy-1"));
     stream.report("shop", "cart", 5, 425, 0);
@@ -79,7 +79,7 @@ fn a_new_bucket_keeps_its_lease_across_a_failover() {
     let stream = with_most_of_it(&gateway);
     peers.kill(peers.master());
     let master = peers.master();
-    eventually("the next master has heard of it", || {
+    eventually("the next master knows the lease", || {
         stream.report("shop", "cart", 5, 425, 0);
         std::thread::sleep(std::time::Duration::from_millis(200));
         let status = peers.status(master, &[]);
@@ -99,7 +99,7 @@ fn envoys_at_different_leaves_share_the_roots_capacity() {
         stream.report("shop", "cart", 0, 0, 1);
     }
     let mut told = [0.0; 2];
-    eventually("each has its half", || {
+    eventually("each Envoy has half", || {
         for (stream, told) in streams.iter_mut().zip(&mut told) {
             *told = stream.assigned("cart").0;
         }

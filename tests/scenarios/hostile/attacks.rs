@@ -23,6 +23,6 @@ fn attacks_harm_no_well_behaved_client() {
     let report: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(report["attacks"].as_array().map(Vec::len), Some(attacks.len()), "{report}");
     for attack in report["attacks"].as_array().unwrap() {
-        assert!(attack["pairs"][0]["sent"]["acts"].as_u64().unwrap() > 0, "the attack takes place: {attack}");
+        assert!(attack["pairs"][0]["sent"]["acts"].as_u64().unwrap() > 0, "the attack ran: {attack}");
     }
 }

@@ -11,7 +11,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Leases that are shorter than the test.
+/// Leases shorter than the test.
 fn config() -> ConfigFile {
     ConfigFile::of(&[Template { lease: 3, refresh: 1, learning: 0, ..Template::fair("*", 100.0) }])
 }
@@ -46,7 +46,7 @@ fn an_override_survives_a_failover_and_expires() {
     assert_eq!((&one["by"], &one["why"]), (&"anonymous".into(), &"a replica is down".into()), "{one}");
     let until = one["until_unix_ms"].as_u64().unwrap();
     assert!(until.abs_diff(expected_end) < 5_000, "{one}");
-    eventually("alice is cut", || (alice.ask(&peers, "db1", 1000.0) == 50.0).then_some(()));
+    eventually("alice gets a smaller lease", || (alice.ask(&peers, "db1", 1000.0) == 50.0).then_some(()));
 
     let master = peers.master();
     for (path, says) in [
@@ -67,11 +67,11 @@ fn an_override_survives_a_failover_and_expires() {
 
     peers.kill(master);
     let next = peers.master();
-    eventually("the next master knows the override, unless it has ended", || {
+    eventually("the next master knows the override, unless it has expired", || {
         (alice.ask(&peers, "db1", 1000.0) == 50.0 || unix_ms() >= until).then_some(())
     });
-    eventually("it is over", || (alice.ask(&peers, "db1", 1000.0) == 100.0).then_some(()));
-    assert!(unix_ms() >= until, "it ended too early");
+    eventually("the override has expired", || (alice.ask(&peers, "db1", 1000.0) == 100.0).then_some(()));
+    assert!(unix_ms() >= until, "the override expired too early");
     assert_eq!(capacity(&peers, next, "db1"), Some(100.0));
     assert_eq!(listed(&peers, next)["overrides"].as_array().map(Vec::len), Some(0));
 }

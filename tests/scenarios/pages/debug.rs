@@ -1,4 +1,4 @@
-//! Pages for people and probes, and the addresses that Doorman has.
+//! Doorman's paths redirect to the pages, and pages escape ids.
 
 use crate::harness::{doorman::Asks as _, http, server::Server};
 

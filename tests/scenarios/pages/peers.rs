@@ -1,4 +1,4 @@
-//! The status page of a peer that is not the master, during an election, and of a server that is unreachable.
+//! The status page of a follower, during an election, and while its server is unreachable.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -61,11 +61,11 @@ fn an_open_page_follows_changes_of_mastership() {
     let (last, mut of_last) = others.remove(0);
     let notice = until(&mut of_last, "notice", |notice| notice.contains(&link(&peers, second)));
     assert!(!notice.contains(&link(&peers, first)), "{notice}");
-    // Without a majority there is no master. The last peer must not name the dead one.
+    // Without a majority there is no master. The last peer must not name the dead master.
     peers.kill(second);
     let notice = until(&mut of_last, "notice", |notice| !notice.contains("The master is"));
     assert!(notice.contains("does not know the resources") && !notice.contains("href"), "{notice}");
-    eventually("the verdict is no longer green", || {
+    eventually("the page shows a bad verdict", || {
         let page = http::get(peers.http(last), "/").body;
         page.contains("class=\"verdict bad\"").then_some(())
     });
@@ -131,7 +131,7 @@ impl OpenPage {
 
 impl Drop for OpenPage {
     fn drop(&mut self) {
-        // It closes its browser at the end of its input. If killed, it would leave the browser behind.
+        // The script closes the browser at the end of its input. A kill would leave the browser running.
         drop(self.ask.take());
         let _ = self.process.wait();
     }
@@ -153,7 +153,7 @@ fn an_open_page_shows_an_outage_and_recovers_after_it() {
     peers.operated(master, &["transfer", NAMES[follower]]);
     peers.client("ann").ask(&peers, "r", 10.0);
     page.until("document.querySelector('#rows') && document.querySelector('#rows').innerText.includes('ann')");
-    // A stopped process keeps its connections open.
+    // A stopped process keeps its connections open, but answers nothing.
     peers.signal(follower, Signal::STOP);
     page.until(LOST);
     peers.signal(follower, Signal::CONT);

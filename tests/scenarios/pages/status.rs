@@ -86,7 +86,7 @@ fn a_pasted_configuration_is_planned_without_applying_it() {
     let foreign = http::post(server.http(), "/plan", "Sec-Fetch-Site: cross-site\r\n", &template(50));
     assert_eq!(foreign.status, 403, "{foreign:?}");
     let config = |status: &str| serde_json::from_str::<Value>(status).unwrap()["config_version"].clone();
-    assert_eq!(config(&version), config(&server.page("/api/v1/status")), "nothing is put in force");
+    assert_eq!(config(&version), config(&server.page("/api/v1/status")), "the pasted configuration is not applied");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_stream_sends_the_whole_page_and_then_changes() {
     let change = live.next();
     assert_eq!(change["rows"]["count"], 2, "{change}");
     assert!(change["rows"]["rows"]["1"].as_str().unwrap().contains("postgres"), "{change}");
-    // The open stream does not delay the end of the server.
+    // An open stream does not delay the shutdown.
     let output = server.stop();
     assert_eq!(output.code, Some(0), "{output:?}");
 }
@@ -207,7 +207,7 @@ fn every_answer_has_exactly_the_documented_fields() {
             "explain" => "?resource=r1&holder=alice",
             _ => "",
         };
-        let answer = eventually("it has some of everything", || {
+        let answer = eventually("the history has a sample", || {
             let answer: Value = serde_json::from_str(&server.page(&format!("/api/v1/{path}{query}"))).unwrap();
             (path != "history" || answer["samples"][0].is_object()).then_some(answer)
         });
@@ -221,13 +221,13 @@ fn every_answer_has_exactly_the_documented_fields() {
             above.is_none_or(|above| answered.iter().any(|known| known.starts_with(&above)))
         };
         let missing: Vec<_> = documented.difference(&answered).filter(is_seen).collect();
-        assert!(missing.is_empty(), "/api/v1/{path}: documented, and not answered: {missing:?}");
+        assert!(missing.is_empty(), "/api/v1/{path}: documented, but missing: {missing:?}");
         looked_at += 1;
     }
     assert_eq!(looked_at, 8);
 }
 
-/// axe-core in a real browser, light and dark, wide and narrow.
+/// Runs axe-core in a real browser: light and dark, wide and narrow.
 #[test]
 #[cfg_attr(not(chromium), ignore = "needs LEASEWAY_TEST_CHROMIUM and LEASEWAY_TEST_NODE_MODULES")]
 fn pages_have_no_accessibility_violations() {

@@ -1,4 +1,4 @@
-//! Environment variables of flags, and command lines that are refused before anything is started.
+//! Environment variables of flags, and invalid command lines.
 
 use crate::harness::{
     config::{ConfigFile, Template},
@@ -37,11 +37,11 @@ fn clients_find_the_server_by_an_environment_variable() {
         Process::start(&arguments, &[("LEASEWAY_SERVER", server), ("LEASEWAY_TIMEOUT", "10")]).finish()
     };
     assert_eq!(ask(&[], &address).code, Some(0));
-    assert_eq!(ask(&["--server", &address], "127.0.0.1:1").code, Some(0), "the flag wins");
+    assert_eq!(ask(&["--server", &address], "127.0.0.1:1").code, Some(0), "the flag overrides the variable");
     assert_eq!(ask(&[], "127.0.0.1:1").code, Some(69));
 }
 
-/// A start that must be refused with this code and message.
+/// Asserts that the server refuses these flags with this exit code and message.
 #[track_caller]
 fn refused(flags: &[&str], code: i32, says: &str) {
     let output = leaseway(&[&["serve"], flags].concat());
@@ -80,7 +80,7 @@ fn impossible_starts_are_refused_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let data = data.to_str().unwrap();
-    let [peer, other, listen] = free_addresses(3)[..] else { unreachable!("three were requested") };
+    let [peer, other, listen] = free_addresses(3)[..] else { unreachable!("three addresses were requested") };
     let (named, listen) = (format!("a={peer},b={other}"), listen.to_string());
     let templates = ConfigFile::of(&[Template::fair("*", 100.0)]);
     let own = ["--data", data, "--admin", ANYWHERE];

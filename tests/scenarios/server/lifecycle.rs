@@ -81,8 +81,8 @@ fn requests_during_a_shutdown_are_answered_or_refused_cleanly() {
     assert!(!output.stderr.contains("panicked"), "{output:?}");
 }
 
-/// Refused by the server or for lack of a connection. If the server closes the connection (GOAWAY, NO_ERROR) just as a
-/// request is sent, the client library reports an internal error.
+/// Whether the server refused the request, or there was no connection. If the server closes the connection (GOAWAY with
+/// NO_ERROR) while the client sends a request, the client library reports an internal error.
 fn is_clean_refusal(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::Unknown | Code::Cancelled => true,
@@ -108,24 +108,24 @@ impl Supervisor {
         self.path.path().join("notify").to_str().unwrap().to_owned()
     }
 
-    /// Waits for this notification.
+    /// Waits for a notification.
     fn hear(&self, word: &str) {
         self.socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        let mut output = [0; 256];
-        eventually(&format!("the supervisor hears {word}"), || {
-            let length = self.socket.recv(&mut output).ok()?;
-            (output[..length].trim_ascii() == word.as_bytes()).then_some(())
+        let mut buffer = [0; 256];
+        eventually(&format!("the supervisor receives {word}"), || {
+            let length = self.socket.recv(&mut buffer).ok()?;
+            (buffer[..length].trim_ascii() == word.as_bytes()).then_some(())
         });
     }
 
-    /// Discards earlier notifications, and returns whether no other arrives within this time.
+    /// Discards pending notifications. Returns whether no other arrives within this time.
     fn is_silent(&self, time: Duration) -> bool {
         self.socket.set_nonblocking(true).unwrap();
-        let mut output = [0; 256];
-        while self.socket.recv(&mut output).is_ok() {}
+        let mut buffer = [0; 256];
+        while self.socket.recv(&mut buffer).is_ok() {}
         self.socket.set_nonblocking(false).unwrap();
         self.socket.set_read_timeout(Some(time)).unwrap();
-        self.socket.recv(&mut output).is_err()
+        self.socket.recv(&mut buffer).is_err()
     }
 }
 
@@ -137,9 +137,9 @@ fn systemd_is_notified_of_ready_watchdog_and_stopping() {
     supervisor.hear("READY=1");
     supervisor.hear("WATCHDOG=1");
     server.signal(Signal::STOP);
-    // Notifications may be sent until the signal takes effect.
+    // The server may send notifications until the signal takes effect.
     thread::sleep(Duration::from_millis(200));
-    assert!(supervisor.is_silent(Duration::from_secs(3)), "a server that stands still says that it is alive");
+    assert!(supervisor.is_silent(Duration::from_secs(3)), "a stopped server sends no watchdog notifications");
     server.signal(Signal::CONT);
     supervisor.hear("WATCHDOG=1");
     server.signal(Signal::TERM);

@@ -1,4 +1,4 @@
-//! Invalid requests are refused with the right code and the field by name, and harm no other client.
+//! Invalid requests are refused with the right code, name the invalid field, and harm no other client.
 
 use leaseway_proto::doorman::{Lease, ResourceRequest};
 use tonic::Code;
@@ -117,18 +117,18 @@ fn a_client_that_asks_too_soon_is_named_in_log_and_audit_log() {
     let server = Server::with_flags(&["--audit", audit.to_str().unwrap()]);
     let mut hasty = server.client("hasty");
     hasty.ask("mysql", 40.0);
-    assert!(hasty.try_ask("mysql", 40.0).unwrap().is_none(), "nothing has changed since");
+    assert!(hasty.try_ask("mysql", 40.0).unwrap().is_none(), "the second request is too soon");
     let entries = ["mysql", "other"].map(|resource| {
         let has = (resource == "mysql").then(|| hasty.lease(resource));
         ResourceRequest { has, ..entry(resource, 40.0) }
     });
     let answer = server.doorman().get(request("hasty", entries.into())).unwrap();
     assert_eq!(answer.response.iter().map(|response| response.resource_id()).collect::<Vec<_>>(), ["other"]);
-    eventually("the log names it", || {
+    eventually("the log names the client", || {
         let log = server.log();
         log.lines().any(|line| line.contains("hasty") && line.contains("too_soon")).then_some(())
     });
-    let line = eventually("the audit log names it", || {
+    let line = eventually("the audit log names the client", || {
         let text = std::fs::read_to_string(&audit).unwrap();
         text.lines().find(|line| line.contains("asked_too_soon")).map(str::to_owned)
     });

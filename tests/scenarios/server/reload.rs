@@ -39,11 +39,10 @@ fn a_changed_file_is_reloaded_without_dropping_leases() {
         });
     }
     assert_eq!(server.status(&["mysql"])["resources"][0]["granted"], 40.0);
-    assert_eq!(server.client("bob").ask("mysql", 1000.0), 30.0, "seventy minus forty");
+    assert_eq!(server.client("bob").ask("mysql", 1000.0), 30.0, "70 less alice's 40");
 }
 
-/// The signal has to arrive in the microseconds after the server has said that it serves. Several tries make that
-/// likely.
+/// The signal has to arrive within microseconds after the server reports that it serves. Repetition makes that likely.
 #[test]
 fn sighup_right_after_the_start_does_not_end_the_server() {
     let file = ConfigFile::new(&fair(100.0));
@@ -52,12 +51,12 @@ fn sighup_right_after_the_start_does_not_end_the_server() {
         let process = Process::start(&arguments, &[]);
         let deadline = Instant::now() + PATIENCE;
         while !process.stdout().contains("serving") {
-            assert!(process.ended().is_none() && Instant::now() < deadline, "it does not serve");
+            assert!(process.ended().is_none() && Instant::now() < deadline, "the server does not start");
             thread::yield_now();
         }
         process.signal(Signal::HUP);
         process.signal(Signal::TERM);
-        assert_eq!(process.finish().code, Some(0), "only the second signal stops it");
+        assert_eq!(process.finish().code, Some(0), "SIGTERM stops the server, not SIGHUP");
     }
 }
 
@@ -70,7 +69,7 @@ fn an_invalid_file_changes_nothing_and_is_reported() {
 
     file.rewrite("resources:\n- identifier_glob: a<b\n  capacity: lots\n");
     let mistake = format!("{}:3:13: ", file.path());
-    let status = eventually("the refusal is shown", || {
+    let status = eventually("status shows the refusal", || {
         let output = server.cli(&["status"]);
         output.stdout.contains("the newest configuration was refused").then_some(output.stdout)
     });
@@ -80,7 +79,7 @@ fn an_invalid_file_changes_nothing_and_is_reported() {
     assert_eq!(metrics.find("leaseway_config_reloads_total", "outcome", "rejected"), Some(1.0));
     assert!(server.page("/").contains(&mistake));
     assert!(server.log().contains(&mistake), "{}", server.log());
-    assert_eq!(server.client("bob").ask("mysql", 1000.0), 60.0, "the old one is in force");
+    assert_eq!(server.client("bob").ask("mysql", 1000.0), 60.0, "the old configuration is in force");
 
     file.replace(&fair(50.0));
     wait_for_version(&server, 2);

@@ -1,4 +1,4 @@
-//! `leaseway up cluster/tree.yaml` starts everything in order.
+//! `leaseway up cluster/tree.yaml` starts each node after its parent.
 
 use rustix::process::Signal;
 
@@ -10,7 +10,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// `cluster/tree.yaml` with other addresses.
+/// `cluster/tree.yaml` with free ports.
 fn file() -> ConfigFile {
     let tree = include_str!("../../../cluster/tree.yaml");
     let mut parts = tree.split("127.0.0.1:");
@@ -34,9 +34,9 @@ fn grpc(stdout: &str, peer: &str) -> String {
 fn the_example_tree_starts_and_its_leaves_share_the_roots_capacity() {
     let (file, _slot) = (file(), ServerSlot::take());
     let up = Process::start(&["up", file.path()], &[]);
-    eventually("all seven have masters", || {
+    eventually("all seven nodes have a master", || {
         let ended = up.ended();
-        assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
+        assert!(ended.is_none(), "`up` ended: {}\n{}", up.stdout(), up.stderr());
         (up.stdout().lines().filter(|line| line.ends_with(" is the master")).count() == 7).then_some(())
     });
     let output = up.stdout();
@@ -54,7 +54,10 @@ fn the_example_tree_starts_and_its_leaves_share_the_roots_capacity() {
         got.stdout
     };
     assert!(ask("alice", "east-1/a", "40").contains("may use 40 of `mysql`"));
-    assert!(ask("bob", "west-2/a", "80").contains("may use 60 of `mysql`"), "the rest, from another region");
+    assert!(
+        ask("bob", "west-2/a", "80").contains("may use 60 of `mysql`"),
+        "the rest of the capacity, in another region"
+    );
 
     let places = [
         ("root/a", None, ["east", "west"].as_slice()),
