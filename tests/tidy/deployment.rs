@@ -1,4 +1,4 @@
-//! Files in `cluster/` name only variables, metrics and sections that exist.
+//! Variables, metrics and links in `cluster/` must exist.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -16,7 +16,7 @@ fn words(text: &str, prefix: &str, is_of_word: impl Fn(char) -> bool) -> BTreeSe
     words.map(str::to_owned).collect()
 }
 
-/// Words in `cluster/` that a page does not have.
+/// Words in `cluster/` that are missing in the page and not `known`.
 fn unknown(page: &str, words: impl Fn(&str) -> BTreeSet<String>, known: impl Fn(&str) -> bool) -> Vec<String> {
     let documented = words(&read(page));
     let named = deployment().into_iter().flat_map(|(path, text)| {
@@ -24,7 +24,7 @@ fn unknown(page: &str, words: impl Fn(&str) -> BTreeSet<String>, known: impl Fn(
         words.map(move |word| (word, short(&path))).collect::<Vec<_>>()
     });
     let named: Vec<(String, String)> = named.collect();
-    assert!(named.len() > 10, "hardly anything is named: {named:?}");
+    assert!(named.len() > 10, "too few words were found: {named:?}");
     let unknown = named.into_iter().filter(|(word, _)| !documented.contains(word) && !known(word));
     unknown.map(|(word, path)| format!("{path}: {word} is not in {page}")).collect()
 }
@@ -36,7 +36,7 @@ fn deployment_files_use_variables_of_flags() {
     // Variables of client commands and of the compose file.
     let others = ["LEASEWAY_TLS_SERVER_NAME", "LEASEWAY_PEER_SECRET"];
     let unknown = unknown("docs/reference/flags.md", variables, |name| others.contains(&name));
-    complain("variables that no flag has", &unknown);
+    complain("variables without a flag", &unknown);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn deployment_files_use_documented_metrics() {
     let page = read("docs/reference/metrics.md");
     let is_part_of_histogram = |name: &str| name.strip_suffix("_bucket").is_some_and(|name| page.contains(name));
     let unknown = unknown("docs/reference/metrics.md", metrics, is_part_of_histogram);
-    complain("metrics that there are not", &unknown);
+    complain("undocumented metrics", &unknown);
 }
 
 #[test]
@@ -62,5 +62,5 @@ fn alert_runbook_links_lead_to_sections_that_exist() {
         read(page).lines().filter_map(|line| line.strip_prefix("## ")).any(|line| anchor(line) == section).then_some(())
     };
     let dead: Vec<String> = links.into_iter().filter(|link| is_there(link).is_none()).map(str::to_owned).collect();
-    complain("links of alerts that lead nowhere", &dead);
+    complain("broken links of alerts", &dead);
 }
