@@ -165,7 +165,7 @@ impl Peers {
         named.collect::<Vec<_>>().join(",")
     }
 
-    /// The command line of a peer that names these peers. It is a lone server if it names none.
+    /// The command line of a peer with `others` in `--peers`. Without others it is a lone server.
     pub(crate) fn command(&self, peer: usize, others: &[usize]) -> Vec<String> {
         let Member { grpc, http, admin, peer: listen, .. } = &self.members[peer];
         let mut values = vec![

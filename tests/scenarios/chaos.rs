@@ -1,4 +1,4 @@
-//! Short runs of `leaseway-bench chaos`. Also checks that the auditor works: it must fail if told too small a capacity.
+//! Short runs of `leaseway-bench chaos`. Also checks the auditor: it must fail if it assumes too small a capacity.
 
 use std::{
     fs,

@@ -12,7 +12,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Leases outlast the test, so capacity becomes free by a release only.
+/// Leases outlast the test, so that only a release frees capacity.
 fn server(capacity: f64) -> Server {
     Server::with_config(&ConfigFile::of(&[Template::fair("shop/*", capacity)]))
 }
