@@ -119,7 +119,7 @@ pub enum Fault {
 }
 
 /// Each fault with its name on the command line and the rule that it leaves out. Rules with a number are those of
-/// src/core/lease-protocol.md, which [`crate::lease`] summarizes.
+/// docs/internals/lease-protocol.md, which [`crate::lease`] summarizes.
 const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::KeepsWhatIsHeld, "keeps-what-is-held", "3"),
     (Fault::LearningConfirms, "learning-confirms", "8"),
