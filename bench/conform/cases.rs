@@ -9,12 +9,9 @@ use std::{pin::Pin, time::Instant};
 use tokio::time::{Duration, sleep};
 
 use super::{
-    driver::Driver,
+    driver::{Driver, Outcome},
     server::{Received, Script, ScriptedServer},
 };
-
-/// Failures are told in words.
-pub(super) type Outcome = Result<(), String>;
 
 /// The time limit of what has to happen sooner or later.
 const DEADLINE: Duration = Duration::from_secs(40);

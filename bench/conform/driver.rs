@@ -8,7 +8,8 @@ use tokio::{
     time::{Duration, timeout},
 };
 
-use super::cases::Outcome;
+/// Failures are told in words.
+pub(super) type Outcome = Result<(), String>;
 
 /// The time limit of an answer, beyond the time that the command itself takes. Programs of some languages start slowly.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);

@@ -258,7 +258,8 @@ pub(super) async fn without_a_lease_nothing_is_released(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(Script::Silent, 100.0, "safe").await?;
     eventually("a request", async || Ok((!server.received().is_empty()).then_some(()))).await?;
     client.order(&format!("close {RESOURCE}")).await?;
-    sleep(Duration::from_secs(2)).await;
+    // Longer than the timeout of the request in flight.
+    sleep(Duration::from_secs(6)).await;
     let released = server.released();
     check(released.is_empty(), || format!("{released:?} may free a lease that is granted later"))
 }
