@@ -17,7 +17,7 @@ use crate::{
     node::{ConfigInForce, NotMaster, Status},
 };
 
-/// Maximum number of rows of a page, because reading holders keeps the resource busy.
+/// Maximum number of rows of a page. Bounded, because a resource answers no requests while its holders are read.
 const MAX_ROWS: usize = 1000;
 
 fn page(title: &str, body: &Markup) -> Html<String> {
@@ -42,7 +42,7 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
         table {
             tr { th { "server" } td { (escaped(&pages.info.id)) } }
             tr { th { "version" } td { (env!("CARGO_PKG_VERSION")) } }
-            tr { th { "up for" } td { (pages.node.clock.at().0 / 1000) " s" } }
+            tr { th { "uptime" } td { (pages.node.clock.at().0 / 1000) " s" } }
             tr { th { "mastership" } td { (mastership(&pages)) } }
             @if let Some(ineligible) = pages.node.ineligible() {
                 tr { th { "ineligible" } td.bad { (ineligible) } }
@@ -59,7 +59,7 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
             @if let Some(why) = &config.rejected {
                 tr {
                     th { "refused" }
-                    td.bad { "The newest configuration was refused, the one before is in force: " pre { (escaped_lines(why)) } }
+                    td.bad { "The newest configuration was refused; the previous one is in force: " pre { (escaped_lines(why)) } }
                 }
             }
         }
@@ -80,7 +80,7 @@ fn uplink_rows(pages: &Pages) -> Markup {
     };
     html! {
         tr { th { "parent's master" } td { (escaped(&uplink.master)) } }
-        tr { th { "uplink began" } td { (ago(uplink.since)) } }
+        tr { th { "uplink started" } td { (ago(uplink.since)) } }
         tr { th { "parent answered" } td { @match uplink.answered { Some(at) => (ago(at)), None => span.bad { "never" } } } }
         tr { th { "failures in a row" } td { (uplink.failures) } }
         @if let Some(error) = &uplink.last_error {
@@ -89,7 +89,7 @@ fn uplink_rows(pages: &Pages) -> Markup {
     }
 }
 
-/// In Doorman's words where possible.
+/// Uses Doorman's wording where possible.
 fn mastership(pages: &Pages) -> String {
     let here = &pages.info.advertise;
     match (pages.node.check(), pages.health.stored.is_some()) {
@@ -176,7 +176,7 @@ fn resource_table(statuses: &[Status]) -> Markup {
                     td {
                         @match &status.template {
                             Some(glob) => (escaped(glob)),
-                            None => span.bad { "none: honoured as asked" },
+                            None => span.bad { "none: every request is granted" },
                         }
                     }
                 }
@@ -190,9 +190,9 @@ fn supply_table(status: &Status) -> Markup {
     html! {
         @if let Some(supply) = &status.report.supply {
             table {
-                (headings(&["Lent", "For another", "Told outstanding", "Edition", "Terms"]))
+                (headings(&["Lease", "Expires in", "Outstanding", "Version", "Terms"]))
                 tr {
-                    td.n { @if supply.version == 0 { "awaited" } @else { (status.report.settings.capacity) } }
+                    td.n { @if supply.version == 0 { "none yet" } @else { (status.report.settings.capacity) } }
                     td.n { (supply.remaining.0 / 1000) " s" }
                     td.n { @if let Some(outstanding) = supply.outstanding { (outstanding) } }
                     td.n { (supply.version) }
@@ -205,18 +205,18 @@ fn supply_table(status: &Status) -> Markup {
 
 fn terms_text(terms: &Terms) -> String {
     match terms {
-        Terms::Wants => "all clients get what they want".into(),
-        Terms::Each(most) => format!("{most} for each client"),
+        Terms::Wants => "every client gets its wants".into(),
+        Terms::Each(most) => format!("{most} per client"),
         Terms::Level(level) => format!("level {level} per client"),
         Terms::Share { equal, top_up } => format!("equal share {equal}, top-up {top_up}"),
-        Terms::Minimums(level) => format!("minimums alone, up to {level} per client"),
+        Terms::Minimums(level) => format!("minimums only, at most {level} per client"),
     }
 }
 
 fn pool_table(pool: &PoolReport) -> Markup {
     html! {
         table {
-            (headings(&["Total", "Base", "Most", "Connected", "Priority", "Assigned", "Used", "Overloads", "Waiting", "Revoking"]))
+            (headings(&["Total", "Base", "Maximum", "Connected", "Priority", "Assigned", "Used", "Overloads", "Waiting", "Revoking"]))
             tr {
                 td.n { (pool.total) }
                 td.n { (pool.base) }
