@@ -77,7 +77,7 @@ fn a_configuration_that_is_pasted_is_planned_and_changes_nothing() {
     }
     let refused = paste("text=resources: [{identifier_glob: <b>, capacity: -1}]");
     assert!(
-        refused.body.contains("It would be refused.") && refused.body.contains("must not be negative"),
+        refused.body.contains("would be refused.") && refused.body.contains("must not be negative"),
         "{refused:?}"
     );
     assert!(!refused.body.contains("<b>"), "{refused:?}");
