@@ -80,7 +80,7 @@ pub(crate) struct Pages {
     pub(crate) snapshots: Snapshots,
 }
 
-/// State shared by pages, so that many pages cost little more than one.
+/// Snapshots shared by all pages, so that many open pages cost little more than one.
 #[derive(Clone)]
 pub(crate) struct Snapshots {
     pub(crate) resources: Arc<ResourceCache>,
@@ -104,7 +104,7 @@ pub(super) enum Showing {
 }
 
 impl Showing {
-    /// Parses a path and its query. Errors are sentences.
+    /// Parses a path and its query. Errors are messages for the page.
     pub(super) fn of(path: &str, query: &str) -> Result<Showing, String> {
         Ok(match path {
             "/" => Showing::Overview,
@@ -112,7 +112,7 @@ impl Showing {
             "/resource" => Showing::Resource(parsed(query)?),
             "/why" => Showing::Why(parsed(query)?),
             "/changes" => Showing::Changes(parsed(query)?),
-            _ => return Err("there is no such page".to_owned()),
+            _ => return Err("no such page".to_owned()),
         })
     }
 
@@ -207,7 +207,7 @@ impl Parts {
         self
     }
 
-    /// A page with one sentence.
+    /// A page that consists of a title and one sentence.
     pub(super) fn sentence(status: StatusCode, title: &str, sentence: &str) -> Parts {
         let frame = html! { h1 { (escaped(title)) } p { (escaped(sentence)) } };
         Parts { status, ..Parts::default() }.framed(frame)
@@ -246,7 +246,7 @@ async fn show(State(pages): State<Pages>, uri: Uri, RawQuery(query): RawQuery) -
             let parts = showing.parts(&pages).await;
             page(&pages, &showing.title(), Some((uri.path(), &query)), &parts)
         }
-        Err(why) => page(&pages, "Not a page", None, &Parts::sentence(StatusCode::BAD_REQUEST, "Not a page", &why)),
+        Err(why) => page(&pages, "Bad request", None, &Parts::sentence(StatusCode::BAD_REQUEST, "Bad request", &why)),
     }
 }
 
@@ -285,7 +285,7 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
     (parts.status, Html(body.into_string())).into_response()
 }
 
-/// Headers of all responses. Cacheable pages set their own `Cache-Control`.
+/// Headers of all responses. Assets set their own `Cache-Control`.
 const HEADERS: [(HeaderName, HeaderValue); 5] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -335,7 +335,7 @@ fn notice(master: &MasterSeen) -> Markup {
         @match master {
             MasterSeen::Here => {}
             MasterSeen::At(MasterView { grpc, http }) => p.notice {
-                "This peer is not the master: it does not know the resources. The master is "
+                "This peer is not the master, and does not know the resources. The master is "
                 @if http.is_empty() {
                     strong { (escaped(grpc)) } "."
                 } @else {
@@ -343,11 +343,11 @@ fn notice(master: &MasterSeen) -> Markup {
                 }
             }
             MasterSeen::Silent(Some(ago)) => p.notice.warn {
-                "This peer is not the master, and has not heard from the last one for " (text::ago(*ago))
-                ": it does not know the resources, nor which peer is master now."
+                "This peer is not the master, and has not heard from the last known master for " (text::ago(*ago))
+                ": it knows neither the resources nor the present master."
             }
             MasterSeen::Silent(None) | MasterSeen::Unknown => p.notice.warn {
-                "This peer is not the master, and knows of none: it does not know the resources."
+                "This peer is not the master and knows no master, so it does not know the resources."
             }
         }
     }

@@ -77,7 +77,7 @@ fn a_pasted_configuration_is_planned_without_applying_it() {
     }
     let refused = paste("text=resources: [{identifier_glob: <b>, capacity: -1}]");
     assert!(
-        refused.body.contains("It would be refused.") && refused.body.contains("must not be negative"),
+        refused.body.contains("would be refused.") && refused.body.contains("must not be negative"),
         "{refused:?}"
     );
     assert!(!refused.body.contains("<b>"), "{refused:?}");

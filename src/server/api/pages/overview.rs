@@ -1,4 +1,4 @@
-//! The overview: verdict, findings, the worst resources, peers, tree and limits.
+//! The overview page: verdict, findings, the most contended resources, peers, tree and limits.
 
 use leaseway_core::types::{escaped, escaped_lines};
 use leaseway_proto::status::LimitUse;
@@ -37,7 +37,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     parts.put("tree", &tree(&view));
     parts.put("limits", &limits(&view.limits));
     let frame = html! {
-        h1.unseen { "Is it fine?" }
+        h1.unseen { "Overview" }
         (Parts::place("verdict"))
         (Parts::place("findings"))
         (Parts::place("figures"))
@@ -91,7 +91,7 @@ fn figures(view: &NodeView) -> Markup {
             @if let Some(clients) = view.clients { div { dt { "Clients" } dd { (text::count(clients)) } } }
             div { dt { "Configuration" } dd { a href="/changes?kind=configuration" { "version " (view.config_version) } } }
             @if let Some(left) = view.certificate_ends_secs {
-                div { dt { "Certificate ends in" } dd { (text::length(left.max(0) as u64 / 3600 * 3_600_000)) } }
+                div { dt { "Certificate expires in" } dd { (text::length(left.max(0) as u64 / 3600 * 3_600_000)) } }
             }
             @if let Some(free) = view.free_bytes {
                 div { dt { "Disk free" } dd { (text::number((free >> 20) as f64 / 1024.0)) " GiB" } }
@@ -116,7 +116,7 @@ fn overrides(overrides: &[OverrideRow]) -> Markup {
         @if !overrides.is_empty() {
             section {
                 h2 { "Overrides" }
-                (table("Overrides", &[Text("Resources"), Number("Set to"), Number("Ends in"), Text("By"), Text("Why")], &rows))
+                (table("Overrides", &[Text("Resources"), Number("Set to"), Number("Expires in"), Text("By"), Text("Why")], &rows))
             }
         }
     }
@@ -160,11 +160,11 @@ fn worst(rows: &[ResourceRow], which: Worst) -> Markup {
     found.sort_by(|one, other| key(other).total_cmp(&key(one)));
     found.truncate(MAX_WORST);
     let (none, link) = match which {
-        Worst::Over => ("Nothing is held beyond a capacity.", "/resources?sort=over"),
-        Worst::Contended => ("No resource is wanted beyond its capacity.", "/resources?sort=pressure"),
+        Worst::Over => ("No resource is over its capacity.", "/resources?sort=over"),
+        Worst::Contended => ("No resource is contended: wants are within every capacity.", "/resources?sort=pressure"),
     };
     let columns = match which {
-        Worst::Over => ["Held", "Beyond"],
+        Worst::Over => ["Held", "Excess"],
         Worst::Contended => ["Wants", "Wants / capacity"],
     };
     let columns = [Text("Resource"), Number("Capacity"), Number(columns[0]), Number(columns[1])];
@@ -194,10 +194,10 @@ fn link_to(resource: &str) -> Markup {
 }
 
 fn peers(peers: &[PeerRow]) -> Markup {
-    let columns = [Text("Peer"), Text("Role"), Number("Lag"), Number("Heard"), Text("Clients' address")];
+    let columns = [Text("Peer"), Text("Role"), Number("Lag"), Number("Last contact"), Text("Clients' address")];
     let rows = html! { tbody { @for peer in peers { (peer_row(peer)) } } };
     html! {
-        @if peers.is_empty() { p.none { "This server has no peers: nothing is kept over a restart." } } @else {
+        @if peers.is_empty() { p.none { "This server has no data directory: its state is lost at a restart." } } @else {
             (table("Table", &columns, &rows))
         }
     }
@@ -231,11 +231,11 @@ fn tree(view: &NodeView) -> Markup {
     html! {
         @match &view.parent {
             Some(parent) => (parent_line(parent, view.is_master)),
-            None => p { "This node is a root: the configuration says how much there is." },
+            None => p { "This node is a root: the configuration sets the capacities." },
         }
         @if !view.is_master {
-            p.none { "Child nodes ask the master, if there are any." }
-        } @else if view.children.is_empty() { p.none { "No child node has asked in the last quarter of an hour." } } @else {
+            p.none { "Not known here: only the master knows the child nodes." }
+        } @else if view.children.is_empty() { p.none { "No child node has asked in the last 15 minutes." } } @else {
             (children(&view.children))
         }
     }
@@ -247,7 +247,7 @@ fn parent_line(parent: &ParentRow, is_master: bool) -> Markup {
             "Child " strong { (escaped(&parent.node)) } " of " (escaped(&parent.addresses.join(", "))) ". "
             @if let Some(page) = &parent.http { a href={ "//" (page) "/" } { "The parent's page" } ". " }
             @match parent.answered_ms {
-                _ if !is_master => "The master of this node asks there.",
+                _ if !is_master => "The master of this node asks the parent.",
                 Some(ago) => { "It answered " (text::ago(ago)) " ago, for " (text::count(parent.resources)) " resources." },
                 None => span.bad { "It has not answered yet." },
             }
@@ -279,5 +279,5 @@ fn limits(limits: &[LimitUse]) -> Markup {
             }
         } }
     };
-    table("Table", &[Text("What"), Number("Used"), Number("Limit"), Number("Part"), Text("Flag")], &rows)
+    table("Table", &[Text("Limit on"), Number("Used"), Number("Maximum"), Number("Part"), Text("Flag")], &rows)
 }

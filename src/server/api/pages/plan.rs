@@ -1,4 +1,4 @@
-//! The effects of a configuration that is pasted into a form. Nothing is stored.
+//! A dry run of a configuration that is pasted into a form. Nothing is stored.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) const PASTED_BYTES: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The name of the file in messages.
 const SOURCE: &str = "pasted";
-/// Maximum number of resources shown, and of holders of each.
+/// Maximum number of resources shown, and maximum number of holders shown of each.
 const MAX_RESOURCES: usize = 20;
 const MAX_HOLDERS: usize = 5;
 
@@ -43,14 +43,14 @@ pub(super) async fn form(State(pages): State<Pages>) -> Response {
 pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body: Body) -> Response {
     let refuse = |status, why: &str| show(&pages, status, "", &html! { p.notice { (why) } });
     if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
-        return refuse(StatusCode::FORBIDDEN, "Another site has sent this form: paste the configuration here.");
+        return refuse(StatusCode::FORBIDDEN, "This form was sent from another site: paste the configuration here.");
     }
-    let too_large = "That is more than 1 MiB, or did not come within 10 s: use `leaseway config plan FILE`.";
+    let too_large = "The configuration is larger than 1 MiB, or did not arrive within 10 s: use `leaseway config plan FILE`.";
     let Ok(Ok(bytes)) = timeout(TIMEOUT, to_bytes(body, PASTED_BYTES)).await else {
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large);
     };
     let Ok(body) = std::str::from_utf8(&bytes) else {
-        return refuse(StatusCode::BAD_REQUEST, "That is not UTF-8: paste the text of a configuration.");
+        return refuse(StatusCode::BAD_REQUEST, "The text is not UTF-8: paste the text of a configuration.");
     };
     // A text/plain form sends its field verbatim.
     let pasted = body.strip_prefix("text=").unwrap_or(body).trim_end();
@@ -64,10 +64,10 @@ pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body:
     let message = match plan::plan(&pages.node, &request, |_| true).await {
         Ok(plan) => planned(&plan),
         Err(Unplanned::NotMaster(_)) => {
-            html! { p.notice { "Only the master knows what clients want: ask its page." } }
+            html! { p.notice { "Only the master knows the demand of clients: use its page." } }
         }
         Err(Unplanned::HasParent(addresses)) => html! {
-            p.notice { "The templates are those of the parent at " (escaped(&addresses.join(", "))) ": ask its page." }
+            p.notice { "This node takes its templates from the parent at " (escaped(&addresses.join(", "))) ": use its page." }
         },
     };
     show(&pages, StatusCode::OK, pasted, &message)
@@ -81,7 +81,7 @@ fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Re
             label for="text" { "A configuration" }
             textarea #text name="text" rows="16" required spellcheck="false" aria-describedby="nothing" { (pasted) }
             button { "Plan" }
-            span #nothing { " Nothing is changed: it is compared with the one in force, for the clients that are there." }
+            span #nothing { " A dry run: compares it with the configuration in force for the current clients, and changes nothing." }
         }
     };
     page(pages, "What if", Some(("/plan", "")), &Parts { status, ..Parts::default() }.framed(frame))
@@ -90,7 +90,7 @@ fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Re
 fn planned(plan: &Plan) -> Markup {
     if !plan.mistakes.is_empty() {
         return html! {
-            p.verdict.bad role="status" { "It would be refused." }
+            p.verdict.bad role="status" { "The configuration would be refused." }
             pre { code { (escaped_lines(&plan.mistakes.join("\n"))) } }
         };
     }
@@ -105,7 +105,7 @@ fn planned(plan: &Plan) -> Markup {
             (text::count(changed)) " of " (text::count(of)) " resources would change; "
             (text::count(gain)) " clients would gain, " (text::count(lose)) " would lose."
         }
-        p { "Compared with version " (plan.in_force) ", which is in force." }
+        p { "Compared with version " (plan.in_force) ", the one in force." }
         @if !plan.warnings.is_empty() { pre { code { (escaped_lines(&plan.warnings.join("\n"))) } } }
         @if changed > 0 { (resources(plan)) }
         @for resource in plan.resources.iter().take(MAX_RESOURCES) { (one(resource)) }
@@ -116,7 +116,7 @@ fn planned(plan: &Plan) -> Markup {
 }
 
 fn resources(plan: &Plan) -> Markup {
-    let numbers = ["Capacity", "Then", "Due", "Then", "Clients", "Gain", "Lose", "To end first"].map(Number);
+    let numbers = ["Capacity", "New", "Due", "New", "Clients", "Gain", "Lose", "To expire first"].map(Number);
     let columns: Vec<_> = std::iter::once(Text("Resource")).chain(numbers).collect();
     let rows = html! {
         tbody { @for resource in plan.resources.iter().take(MAX_RESOURCES) { tr {
@@ -139,7 +139,7 @@ fn figures(foreseen: &ForecastReport, algorithm: (AlgorithmKind, AlgorithmKind))
         td.n { (text(algorithm.0, capacity.0)) }
         td.n { (text(algorithm.1, capacity.1)) }
         td.n { (text::number(due.0.get())) }
-        td.n { @match due.1 { Some(then) => (text::number(then.get())), None => "not foreseen" } }
+        td.n { @match due.1 { Some(then) => (text::number(then.get())), None => "unknown" } }
         td.n { (text::count(foreseen.subclients)) }
         td.n { (text::number(foreseen.gains.amount.get())) }
         td.n { (text::number(foreseen.losses.amount.get())) }
@@ -170,7 +170,7 @@ fn one(resource: &ResourcePlan) -> Markup {
 
 fn holders(foreseen: &ForecastReport) -> Markup {
     let more = (foreseen.gains.holders + foreseen.losses.holders).saturating_sub(foreseen.changes.len());
-    let columns = [Text("Holder"), Number("Wants"), Number("Held"), Number("Due now"), Number("Due then")];
+    let columns = [Text("Holder"), Number("Wants"), Number("Held"), Number("Due"), Number("New due")];
     let rows = html! { tbody { @for change in &foreseen.changes { (holder(change)) } } };
     html! {
         @if !foreseen.changes.is_empty() { (table("Holders whose due would change", &columns, &rows)) }

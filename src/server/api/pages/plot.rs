@@ -18,12 +18,12 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 24.0;
-/// The maximum of the axis, as a multiple of capacity and held: wants can be far larger.
+/// Upper bound of the axis, as a multiple of the largest value other than wants, which can be far larger.
 const MAX_RATIO: f64 = 3.0;
-/// Intervals between grid lines.
+/// Number of intervals between grid lines.
 const STEPS: u32 = 4;
 
-/// CSS class, name, and value. Series that cover others come first.
+/// CSS class, name, and value. Series are drawn in this order, so later ones cover earlier ones.
 type Series = (&'static str, &'static str, fn(&Sample) -> f64);
 const SERIES: [Series; 4] = [
     ("wants", "Wants", |sample| sample.wants),
@@ -37,8 +37,8 @@ pub(super) fn plot(samples: &[Sample], kept: usize) -> Markup {
     let Some(last) = samples.last() else {
         return html! {
             p.none {
-                "There is no history of it yet: the " (text::count(kept)) " resources under the most pressure have a sample each "
-                (SAMPLE_EVERY.as_secs()) " s while this peer is master (" code { "--history-resources" } ")."
+                "No history yet: while this peer is master, it samples the " (text::count(kept))
+                " resources under the most pressure every " (SAMPLE_EVERY.as_secs()) " s (" code { "--history-resources" } ")."
             }
         };
     };
@@ -60,7 +60,7 @@ pub(super) fn plot(samples: &[Sample], kept: usize) -> Markup {
                         }
                     }
                 }
-                @if scale.is_cut { p.caption { "Wants go beyond the axis: up to " (text::number(scale.beyond)) "." } }
+                @if scale.is_cut { p.caption { "Wants exceed the axis: up to " (text::number(scale.beyond)) "." } }
             }
         }
     }
@@ -71,7 +71,7 @@ struct Scale {
     end: SystemTime,
     most: f64,
     is_cut: bool,
-    /// The largest value.
+    /// The largest value, which may exceed `most`, the maximum of the axis.
     beyond: f64,
 }
 
@@ -96,7 +96,7 @@ impl Scale {
     }
 }
 
-/// The next value whose quarters have few digits.
+/// Rounds up to a value whose quarters have few digits, for the labels of the grid lines.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;

@@ -16,7 +16,7 @@ use crate::{
 /// Samples per resource: 15 minutes.
 pub(crate) const SAMPLES: usize = 180;
 
-/// A sample takes 48 bytes.
+/// Rings of samples, by resource. A sample takes 48 bytes.
 #[derive(Debug)]
 pub(crate) struct History {
     /// Maximum number of resources with samples.
@@ -33,8 +33,8 @@ impl History {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds samples. Resources without a sample in the whole length are forgotten; beyond the maximum number, so are those
-    /// with the oldest last sample.
+    /// Adds samples. Removes resources whose last sample is older than a ring covers, and beyond the maximum number those
+    /// whose last sample is the oldest.
     fn take(&self, now: SystemTime, samples: &[(Arc<str>, Sample)]) {
         let mut rings = self.rings();
         let length = SAMPLE_EVERY * SAMPLES as u32;
