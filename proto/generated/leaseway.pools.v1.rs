@@ -4,11 +4,11 @@
 pub struct Holder {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
-    /// A child node, by its `server_id`.
+    /// Whether it is a child node, with its `server_id` as id.
     #[prost(bool, tag = "2")]
     pub is_server: bool,
 }
-/// What is assigned.
+/// An assigned capacity.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Assigned {
     #[prost(oneof = "assigned::Amount", tags = "1, 2")]
@@ -18,10 +18,10 @@ pub struct Assigned {
 pub mod assigned {
     #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
     pub enum Amount {
-        /// So much. In SetClientCapacity 0 takes the assignment away.
+        /// An amount. In SetClientCapacity, 0 removes the assignment.
         #[prost(double, tag = "1")]
         Capacity(f64),
-        /// This part of the total: more than 0, at most 1.
+        /// A fraction of the total: more than 0, at most 1.
         #[prost(double, tag = "2")]
         Share(f64),
     }
@@ -37,67 +37,67 @@ pub struct GetPoolResponse {
     pub resource_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub totals: ::core::option::Option<Totals>,
-    /// The least useful capacity: a client has nothing or at least this much.
+    /// Minimum useful capacity: a client gets at least this much, or nothing.
     #[prost(double, tag = "3")]
     pub min_capacity: f64,
-    /// What a free client gets.
+    /// The capacity of a free client.
     #[prost(double, tag = "4")]
     pub free_capacity: f64,
-    /// What can be served at once: `totals.total` is as much, or more if it is overbooked.
+    /// Capacity that can be served at the same time. `totals.total` is larger if the pool is overbooked.
     #[prost(double, tag = "5")]
     pub base_capacity: f64,
-    /// The most that the total may be.
+    /// Maximum of the total.
     #[prost(double, tag = "6")]
     pub max_capacity: f64,
-    /// All that is assigned, connected or not: it may be more than the total.
+    /// Sum of all assignments, connected or not. May exceed the total.
     #[prost(double, tag = "7")]
     pub priority_assigned: f64,
-    /// What is counted as used: what clients have, times the part of the time in which they were using it.
+    /// Capacity that counts as used: that of each client, times the fraction of time in which it was in use.
     #[prost(double, tag = "8")]
     pub recharging: f64,
-    /// How often more was used than could be served, and whether it is now.
+    /// Number of overloads (more was used than can be served), and whether there is one now.
     #[prost(uint64, tag = "9")]
     pub overloads: u64,
     #[prost(bool, tag = "10")]
     pub overloaded: bool,
-    /// It is learning, and no client is cut off.
+    /// Learning mode: no client is cut off.
     #[prost(bool, tag = "11")]
     pub learning: bool,
-    /// How many wait, and how many will lose what they have when they next ask.
+    /// Number of clients that wait, and of those that will lose their capacity with their next request.
     #[prost(uint64, tag = "12")]
     pub free_waiting: u64,
     #[prost(uint64, tag = "13")]
     pub priority_waiting: u64,
     #[prost(uint64, tag = "14")]
     pub revoking: u64,
-    /// Balances of free clients that are away.
+    /// Number of remembered balances of disconnected free clients.
     #[prost(uint64, tag = "15")]
     pub remembered: u64,
-    /// What ReportLoad has made of the capacity; absent: it is as the template says.
+    /// Capacity set by ReportLoad. Unset: that of the template.
     #[prost(double, optional, tag = "16")]
     pub reported_load: ::core::option::Option<f64>,
-    /// Milliseconds for which that counts still; absent: until the next report.
+    /// Remaining milliseconds of that report. Unset: until the next one.
     #[prost(uint64, optional, tag = "19")]
     pub reported_load_ms: ::core::option::Option<u64>,
     #[prost(enumeration = "Memory", tag = "17")]
     pub memory: i32,
-    /// Streams of events of this pool.
+    /// Number of open event streams.
     #[prost(uint64, tag = "18")]
     pub subscribers: u64,
 }
 /// The totals of a pool; part of every event.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Totals {
-    /// What may be connected.
+    /// The total that clients may hold.
     #[prost(double, tag = "1")]
     pub total: f64,
-    /// What connected clients have.
+    /// Capacity held by connected clients.
     #[prost(double, tag = "2")]
     pub connected: f64,
-    /// The part of it that priority clients have.
+    /// The part of it held by priority clients.
     #[prost(double, tag = "3")]
     pub priority_connected: f64,
-    /// Milliseconds until priority clients are cut off, because they have more than the total. Absent: they have not.
+    /// Milliseconds until priority clients are cut off because they hold more than the total. Unset: they do not.
     #[prost(uint64, optional, tag = "4")]
     pub underrun_ms: ::core::option::Option<u64>,
 }
@@ -112,7 +112,7 @@ pub struct SetClientCapacityRequest {
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct SetClientCapacityResponse {
-    /// Absent: nothing was.
+    /// The former assignment. Unset if there was none.
     #[prost(message, optional, tag = "1")]
     pub before: ::core::option::Option<Assigned>,
     #[prost(enumeration = "Memory", tag = "2")]
@@ -127,10 +127,10 @@ pub struct GetClientCapacityRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetClientCapacityResponse {
-    /// Absent: nothing is, it is a free client.
+    /// Unset for a free client.
     #[prost(message, optional, tag = "1")]
     pub assigned: ::core::option::Option<Assigned>,
-    /// Its standing: connected, or waiting. Absent: it has no lease and does not wait for one.
+    /// Its state. Unset if it neither has a lease nor waits for one.
     #[prost(message, optional, tag = "2")]
     pub client: ::core::option::Option<Client>,
 }
@@ -140,10 +140,10 @@ pub struct ListClientsRequest {
     pub resource_id: ::prost::alloc::string::String,
     #[prost(enumeration = "Filter", tag = "2")]
     pub filter: i32,
-    /// At most so many; 0 means 100.
+    /// Maximum number of clients; 0 means 100.
     #[prost(uint32, tag = "3")]
     pub page_size: u32,
-    /// Where to go on: `next_page_token` of the page before.
+    /// `next_page_token` of the previous page.
     #[prost(string, tag = "4")]
     pub page_token: ::prost::alloc::string::String,
 }
@@ -161,18 +161,18 @@ pub struct Client {
     pub holder: ::core::option::Option<Holder>,
     #[prost(enumeration = "Standing", tag = "2")]
     pub standing: i32,
-    /// What it has, and what it should have.
+    /// Its capacity, and its due.
     #[prost(double, tag = "3")]
     pub capacity: f64,
     #[prost(double, tag = "4")]
     pub due: f64,
-    /// Absent: nothing is.
+    /// Unset if there is no assignment.
     #[prost(message, optional, tag = "5")]
     pub assigned: ::core::option::Option<Assigned>,
-    /// Of a free client: what it was served lately. The smallest comes first.
+    /// Recent use of a free client. The smallest balance is served first.
     #[prost(double, tag = "6")]
     pub balance: f64,
-    /// Capacity times seconds since it connected, and what it says it has used since then.
+    /// Capacity times seconds since it connected, and its reported use since then.
     #[prost(double, tag = "7")]
     pub time_cost: f64,
     #[prost(double, tag = "8")]
@@ -188,7 +188,7 @@ pub struct SubscribeRequest {
     /// Only UNDERRUN and RELIEVED.
     #[prost(bool, tag = "3")]
     pub underrun_only: bool,
-    /// Only these; empty: all. BEGIN and GAP come in any case.
+    /// Kinds of events. Empty: all. BEGIN and GAP are always sent.
     #[prost(enumeration = "EventKind", repeated, tag = "4")]
     pub kind: ::prost::alloc::vec::Vec<i32>,
 }
@@ -196,7 +196,7 @@ pub struct SubscribeRequest {
 pub struct PoolEvent {
     #[prost(enumeration = "EventKind", tag = "1")]
     pub kind: i32,
-    /// Rises by one with each event of one incarnation of the pool; one that is filtered out leaves a hole.
+    /// Number of the event in this incarnation of the pool. Filtered events leave gaps in the numbers.
     #[prost(uint64, tag = "2")]
     pub seq: u64,
     /// Milliseconds since the epoch, by the clock of the master.
@@ -204,14 +204,14 @@ pub struct PoolEvent {
     pub at_unix_ms: i64,
     #[prost(message, optional, tag = "4")]
     pub totals: ::core::option::Option<Totals>,
-    /// Absent: it is about the pool.
+    /// Unset for events of the whole pool.
     #[prost(message, optional, tag = "5")]
     pub client: ::core::option::Option<EventClient>,
-    /// Why, for people.
+    /// The reason, for people.
     #[prost(string, tag = "6")]
     pub cause: ::prost::alloc::string::String,
 }
-/// The client of an event, as it is after it.
+/// The client of an event, after the event.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EventClient {
     #[prost(message, optional, tag = "1")]
@@ -232,7 +232,7 @@ pub struct SetAlarmRequest {
     pub resource_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub holder: ::core::option::Option<Holder>,
-    /// Absent: the mark is taken away.
+    /// Unset: remove the mark.
     #[prost(double, optional, tag = "3")]
     pub mark: ::core::option::Option<f64>,
 }
@@ -242,33 +242,33 @@ pub struct SetAlarmResponse {}
 pub struct ReportLoadRequest {
     #[prost(string, tag = "1")]
     pub resource_id: ::prost::alloc::string::String,
-    /// For how long that counts; then the capacity is what the template says again. Absent: until the next report. What
-    /// counts for a time only is forgotten with the master; the rest is remembered.
+    /// Validity of the report. Afterwards the capacity returns to that of the template. Unset: until the next report. A
+    /// new master knows only reports without an end.
     #[prost(uint64, optional, tag = "4")]
     pub valid_ms: ::core::option::Option<u64>,
-    /// Neither: the capacity is what the template says again.
+    /// Unset: return to the capacity of the template.
     #[prost(oneof = "report_load_request::Load", tags = "2, 3")]
     pub load: ::core::option::Option<report_load_request::Load>,
 }
 /// Nested message and enum types in `ReportLoadRequest`.
 pub mod report_load_request {
-    /// Neither: the capacity is what the template says again.
+    /// Unset: return to the capacity of the template.
     #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
     pub enum Load {
-        /// So much.
+        /// An amount.
         #[prost(double, tag = "2")]
         Capacity(f64),
-        /// This part of what the template says.
+        /// A fraction of the template's capacity.
         #[prost(double, tag = "3")]
         Factor(f64),
     }
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct ReportLoadResponse {
-    /// What the capacity is now.
+    /// The capacity in force.
     #[prost(double, tag = "1")]
     pub capacity: f64,
-    /// What may be reported.
+    /// The bounds of reports.
     #[prost(double, tag = "2")]
     pub floor: f64,
     #[prost(double, tag = "3")]
@@ -276,14 +276,14 @@ pub struct ReportLoadResponse {
     #[prost(enumeration = "Memory", tag = "4")]
     pub memory: i32,
 }
-/// For how long what was changed is remembered.
+/// How durable a change is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Memory {
     Unspecified = 0,
-    /// A quorum of peers keeps it.
+    /// Stored by a quorum of peers.
     Quorum = 1,
-    /// It is forgotten when this process ends: the server was started without a data directory.
+    /// Lost when the process ends, because the server has no data directory.
     Process = 2,
 }
 impl Memory {
@@ -311,13 +311,13 @@ impl Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Filter {
-    /// All that are known: clients that have a lease, or wait for one.
+    /// All clients that have a lease or wait for one.
     Known = 0,
-    /// Those that have capacity.
+    /// Clients with capacity.
     Connected = 1,
-    /// Those with an assignment, connected or not.
+    /// Clients with an assignment, connected or not.
     Assigned = 2,
-    /// Both.
+    /// Clients with capacity and an assignment.
     PriorityConnected = 3,
 }
 impl Filter {
@@ -348,13 +348,13 @@ impl Filter {
 #[repr(i32)]
 pub enum Standing {
     Unspecified = 0,
-    /// It has nothing.
+    /// Has no capacity.
     Waiting = 1,
-    /// A free client: it has `min_capacity`.
+    /// A free client, with `min_capacity`.
     Free = 2,
-    /// It has what is assigned to it.
+    /// Has its assignment.
     Priority = 3,
-    /// It has something, and will lose it when it next asks.
+    /// Will lose its capacity with its next request.
     Revoking = 4,
 }
 impl Standing {
@@ -387,26 +387,26 @@ impl Standing {
 #[repr(i32)]
 pub enum EventKind {
     Unspecified = 0,
-    /// The stream has begun: from here on nothing is missing.
+    /// Start of the stream. Events are complete from here on, up to a GAP.
     Begin = 1,
-    /// A client has capacity and had none.
+    /// A client got capacity.
     ConnectedNow = 2,
-    /// A client has none any more.
+    /// A client lost its capacity.
     Disconnected = 3,
-    /// A client's capacity has changed, or it has cost so much more.
+    /// A client's capacity changed, or its cost grew by `usage_update_units`.
     Update = 4,
-    /// The total has moved by more than a thousandth.
+    /// The total changed by more than a thousandth.
     Total = 5,
-    /// Priority clients have more than the total. Until `totals.underrun_ms` have passed assignments may be lowered; then
-    /// the least important lose theirs.
+    /// Priority clients hold more than the total. After `totals.underrun_ms` those with the lowest priority lose their
+    /// capacity, unless assignments were lowered.
     Underrun = 6,
-    /// The underrun is over.
+    /// The underrun has ended.
     Relieved = 7,
-    /// A client without an assignment has more than a free one may have: an assignment may be missing.
+    /// A client without an assignment has more than a free client may have. An assignment may be missing.
     Downgraded = 8,
-    /// A client has cost more than the mark that was set for it.
+    /// A client's cost exceeded its mark.
     Alarm = 9,
-    /// Events are missing before this one: the subscriber was too slow. `totals` are the present ones.
+    /// Events before this one were dropped because the subscriber was too slow. `totals` are current.
     Gap = 10,
 }
 impl EventKind {
@@ -527,7 +527,7 @@ pub mod pools_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// A pool at a glance.
+        /// Summarises a pool.
         pub async fn get_pool(
             &mut self,
             request: impl tonic::IntoRequest<super::GetPoolRequest>,
@@ -552,9 +552,9 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "GetPool"));
             self.inner.unary(req, path, codec).await
         }
-        /// Assigns capacity to a client or a child node, or takes the assignment away. It is in force at once.
-        /// INVALID_ARGUMENT: it is less than `min_capacity`, or no part of the total. ABORTED: the client is connected, and
-        /// with this priority clients would have more than the total.
+        /// Assigns capacity to a client or a child node, or removes the assignment, with immediate effect. INVALID_ARGUMENT:
+        /// less than `min_capacity`, or not a valid fraction. ABORTED: the client is connected, and priority clients would have
+        /// more than the total.
         pub async fn set_client_capacity(
             &mut self,
             request: impl tonic::IntoRequest<super::SetClientCapacityRequest>,
@@ -579,7 +579,7 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "SetClientCapacity"));
             self.inner.unary(req, path, codec).await
         }
-        /// A client's assignment and standing.
+        /// Returns a client's assignment and state.
         pub async fn get_client_capacity(
             &mut self,
             request: impl tonic::IntoRequest<super::GetClientCapacityRequest>,
@@ -604,7 +604,7 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "GetClientCapacity"));
             self.inner.unary(req, path, codec).await
         }
-        /// Clients and child nodes, a page at a time.
+        /// Lists clients and child nodes, page by page.
         pub async fn list_clients(
             &mut self,
             request: impl tonic::IntoRequest<super::ListClientsRequest>,
@@ -629,8 +629,8 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "ListClients"));
             self.inner.unary(req, path, codec).await
         }
-        /// The events of a pool, from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server stops
-        /// to be the master; the next master has another stream.
+        /// Streams the events of a pool from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server
+        /// loses mastership; subscribe again at the new master.
         pub async fn subscribe(
             &mut self,
             request: impl tonic::IntoRequest<super::SubscribeRequest>,
@@ -655,7 +655,7 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "Subscribe"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// An ALARM comes once when what a client has cost since it connected passes a mark. Marks are gone with the master.
+        /// Sets a mark: an ALARM is sent once when a client's cost since it connected exceeds it. A new master has no marks.
         pub async fn set_alarm(
             &mut self,
             request: impl tonic::IntoRequest<super::SetAlarmRequest>,
@@ -680,9 +680,9 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "SetAlarm"));
             self.inner.unary(req, path, codec).await
         }
-        /// How much the protected resource can serve now. The capacity follows it, within `capacity_floor` and
-        /// `capacity_ceiling` of the template: for every algorithm, not for pools alone. ABORTED: the template has no such
-        /// bounds, or a parent lends the capacity.
+        /// Reports how much the protected resource can serve. The capacity follows within `capacity_floor` and
+        /// `capacity_ceiling` of the template, for every algorithm. ABORTED: the template has no such bounds, or the capacity
+        /// comes from a parent.
         pub async fn report_load(
             &mut self,
             request: impl tonic::IntoRequest<super::ReportLoadRequest>,
@@ -722,14 +722,14 @@ pub mod pools_server {
     /// Generated trait containing gRPC methods that should be implemented for use with PoolsServer.
     #[async_trait]
     pub trait Pools: std::marker::Send + std::marker::Sync + 'static {
-        /// A pool at a glance.
+        /// Summarises a pool.
         async fn get_pool(
             &self,
             request: tonic::Request<super::GetPoolRequest>,
         ) -> std::result::Result<tonic::Response<super::GetPoolResponse>, tonic::Status>;
-        /// Assigns capacity to a client or a child node, or takes the assignment away. It is in force at once.
-        /// INVALID_ARGUMENT: it is less than `min_capacity`, or no part of the total. ABORTED: the client is connected, and
-        /// with this priority clients would have more than the total.
+        /// Assigns capacity to a client or a child node, or removes the assignment, with immediate effect. INVALID_ARGUMENT:
+        /// less than `min_capacity`, or not a valid fraction. ABORTED: the client is connected, and priority clients would have
+        /// more than the total.
         async fn set_client_capacity(
             &self,
             request: tonic::Request<super::SetClientCapacityRequest>,
@@ -737,7 +737,7 @@ pub mod pools_server {
             tonic::Response<super::SetClientCapacityResponse>,
             tonic::Status,
         >;
-        /// A client's assignment and standing.
+        /// Returns a client's assignment and state.
         async fn get_client_capacity(
             &self,
             request: tonic::Request<super::GetClientCapacityRequest>,
@@ -745,7 +745,7 @@ pub mod pools_server {
             tonic::Response<super::GetClientCapacityResponse>,
             tonic::Status,
         >;
-        /// Clients and child nodes, a page at a time.
+        /// Lists clients and child nodes, page by page.
         async fn list_clients(
             &self,
             request: tonic::Request<super::ListClientsRequest>,
@@ -759,13 +759,13 @@ pub mod pools_server {
             >
             + std::marker::Send
             + 'static;
-        /// The events of a pool, from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server stops
-        /// to be the master; the next master has another stream.
+        /// Streams the events of a pool from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server
+        /// loses mastership; subscribe again at the new master.
         async fn subscribe(
             &self,
             request: tonic::Request<super::SubscribeRequest>,
         ) -> std::result::Result<tonic::Response<Self::SubscribeStream>, tonic::Status>;
-        /// An ALARM comes once when what a client has cost since it connected passes a mark. Marks are gone with the master.
+        /// Sets a mark: an ALARM is sent once when a client's cost since it connected exceeds it. A new master has no marks.
         async fn set_alarm(
             &self,
             request: tonic::Request<super::SetAlarmRequest>,
@@ -773,9 +773,9 @@ pub mod pools_server {
             tonic::Response<super::SetAlarmResponse>,
             tonic::Status,
         >;
-        /// How much the protected resource can serve now. The capacity follows it, within `capacity_floor` and
-        /// `capacity_ceiling` of the template: for every algorithm, not for pools alone. ABORTED: the template has no such
-        /// bounds, or a parent lends the capacity.
+        /// Reports how much the protected resource can serve. The capacity follows within `capacity_floor` and
+        /// `capacity_ceiling` of the template, for every algorithm. ABORTED: the template has no such bounds, or the capacity
+        /// comes from a parent.
         async fn report_load(
             &self,
             request: tonic::Request<super::ReportLoadRequest>,
