@@ -441,8 +441,8 @@ pub mod node_client {
     use tonic::codegen::http::Uri;
     /// Any peer answers reads. Changes need the master: another peer answers FAILED_PRECONDITION, and its metadata
     /// `leaseway-master` has the admin address of the master, if known. UNAVAILABLE: there is no master, or it lost
-    /// mastership during the call, and the change may or may not have been made. UNIMPLEMENTED: the server has no data directory.
-    /// UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or wrong.
+    /// mastership during the call, and the change may or may not have been made. UNIMPLEMENTED: the server has no data
+    /// directory. UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or wrong.
     #[derive(Debug, Clone)]
     pub struct NodeClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -893,8 +893,8 @@ pub mod node_server {
     }
     /// Any peer answers reads. Changes need the master: another peer answers FAILED_PRECONDITION, and its metadata
     /// `leaseway-master` has the admin address of the master, if known. UNAVAILABLE: there is no master, or it lost
-    /// mastership during the call, and the change may or may not have been made. UNIMPLEMENTED: the server has no data directory.
-    /// UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or wrong.
+    /// mastership during the call, and the change may or may not have been made. UNIMPLEMENTED: the server has no data
+    /// directory. UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or wrong.
     #[derive(Debug)]
     pub struct NodeServer<T> {
         inner: Arc<T>,

@@ -553,8 +553,8 @@ pub mod pools_client {
             self.inner.unary(req, path, codec).await
         }
         /// Assigns capacity to a client or a child node, or removes the assignment, with immediate effect. INVALID_ARGUMENT:
-        /// less than `min_capacity`, or not a valid fraction. ABORTED: the client is connected, and priority clients would have
-        /// more than the total.
+        /// less than `min_capacity`, or not a valid fraction. ABORTED: the client is connected, and priority clients would
+        /// have more than the total.
         pub async fn set_client_capacity(
             &mut self,
             request: impl tonic::IntoRequest<super::SetClientCapacityRequest>,
@@ -629,8 +629,8 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "ListClients"));
             self.inner.unary(req, path, codec).await
         }
-        /// Streams the events of a pool from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server
-        /// loses mastership; subscribe again at the new master.
+        /// Streams the events of a pool from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the
+        /// server loses mastership; subscribe again at the new master.
         pub async fn subscribe(
             &mut self,
             request: impl tonic::IntoRequest<super::SubscribeRequest>,
@@ -728,8 +728,8 @@ pub mod pools_server {
             request: tonic::Request<super::GetPoolRequest>,
         ) -> std::result::Result<tonic::Response<super::GetPoolResponse>, tonic::Status>;
         /// Assigns capacity to a client or a child node, or removes the assignment, with immediate effect. INVALID_ARGUMENT:
-        /// less than `min_capacity`, or not a valid fraction. ABORTED: the client is connected, and priority clients would have
-        /// more than the total.
+        /// less than `min_capacity`, or not a valid fraction. ABORTED: the client is connected, and priority clients would
+        /// have more than the total.
         async fn set_client_capacity(
             &self,
             request: tonic::Request<super::SetClientCapacityRequest>,
@@ -759,8 +759,8 @@ pub mod pools_server {
             >
             + std::marker::Send
             + 'static;
-        /// Streams the events of a pool from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server
-        /// loses mastership; subscribe again at the new master.
+        /// Streams the events of a pool from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the
+        /// server loses mastership; subscribe again at the new master.
         async fn subscribe(
             &self,
             request: tonic::Request<super::SubscribeRequest>,
