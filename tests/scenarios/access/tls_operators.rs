@@ -51,7 +51,7 @@ fn every_command_of_operators_takes_an_https_address_and_a_certificate() {
     for words in [&["check"][..], &["status"], &["debug", "bundle", &bundle]] {
         let said = run(Some("ops"), words, ["--server", &server]);
         assert!([Some(0), Some(3), Some(4)].contains(&said.code), "{words:?}: {said:?}");
-        assert!(!said.stdout.contains("they are not known"), "{said:?}");
+        assert!(!said.stdout.contains("the peers are unknown"), "{said:?}");
     }
     let add = ["peers", "add", "b", "127.0.0.1:1"];
     for (identity, code, says) in [(Some("reader"), 77, "`reader` may not"), (None, 69, "--tls-cert and --tls-key")] {
