@@ -177,7 +177,7 @@ fn a_jwt_names_its_holder_as_long_as_it_is_valid_and_its_key_is_known() {
     let expired = caller(&issuer.token("web-1", -600)).ask("web-1", "db", 1.0, None);
     assert_refused(expired, Code::Unauthenticated, &["it has expired"]);
     let stranger = caller(&next.token("web-1", 600));
-    assert_refused(stranger.ask("web-1", "db", 1.0, None), Code::Unauthenticated, &["its signature is wrong"]);
+    assert_refused(stranger.ask("web-1", "db", 1.0, None), Code::Unauthenticated, &["its signature is invalid"]);
 
     std::fs::write(&path, next.jwks()).unwrap();
     server.signal(Signal::HUP);
