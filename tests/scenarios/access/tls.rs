@@ -222,6 +222,6 @@ fn a_server_with_tls_tells_clients_without_tls() {
     assert!(error.contains("does not speak TLS on this port: use http:// without TLS"), "{error}");
     eventually("the server says why", || {
         error_of(&plain, &ours.trust());
-        plain.log().contains("it speaks TLS, which needs --tls-cert and --tls-key here").then_some(())
+        plain.log().contains("it speaks TLS, but this server has no --tls-cert and --tls-key").then_some(())
     });
 }

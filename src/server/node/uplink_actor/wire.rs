@@ -76,7 +76,7 @@ pub(super) fn release_capacity(
 /// The valid part of an answer.
 #[derive(Debug, Default)]
 pub(super) struct ParentAnswer {
-    /// The leases, each with what is wrong with its settings.
+    /// The leases, each with the errors in its settings.
     pub(super) granted: Vec<(Granted, Complaint)>,
     /// The names of resources with invalid answers.
     pub(super) malformed: Vec<String>,
@@ -86,7 +86,7 @@ pub(super) struct ParentAnswer {
     pub(super) page: Option<String>,
 }
 
-/// `sent` is when the request was sent, since 1970.
+/// Decodes the valid part of an answer. `sent` is when the request was sent, since 1970.
 pub(super) fn parsed(
     answer: Vec<wire::ServerCapacityResourceResponse>,
     problems: &[wire::Problem],
