@@ -13,7 +13,8 @@ const MAX_RULES: usize = 1000;
 /// Maximum number of patterns in a list of a rule.
 const MAX_PATTERNS: usize = 100;
 
-const WHO: &str = "an identity or a pattern (in quotes), or a list of them; `anonymous` is a caller without an identity";
+const WHO: &str =
+    "an identity or a pattern (in quotes), or a list of them; `anonymous` is a caller without an identity";
 const MAY: &str = "an action like `ask`, or a list of actions";
 const PATTERNS: &str = "an id or a pattern (in quotes), or a list of them";
 const PRIORITY: &str = "a whole number from -32768 to 32767";
@@ -161,7 +162,10 @@ fn check_rules(rules: &[Placed], found: &mut Findings) {
         let before = &rules[..place];
         if let Some(other) = before.iter().find(|other| other.rule.name == rule.name) {
             let (name, line) = (&rule.name, other.at.line);
-            found.error(*at, format!("duplicate rule name `{name}`, already used on line {line}: denials name the nearest rule"));
+            found.error(
+                *at,
+                format!("duplicate rule name `{name}`, already used on line {line}: denials name the nearest rule"),
+            );
         } else if let Some(other) = before.iter().find(|other| is_covered(rule, &other.rule)) {
             let name = &other.rule.name;
             found.warn(*at, format!("has no effect: rule `{name}` allows all of it"));

@@ -205,9 +205,10 @@ fn is_right(opening: DetectedProtocol, service: Service) -> bool {
 /// The answer to a client with another protocol, and the log text.
 fn mismatch(opening: DetectedProtocol, has_tls: bool) -> (&'static str, &'static str) {
     match opening {
-        DetectedProtocol::Tls => {
-            ("this server does not speak TLS: use http://", "it speaks TLS, but this server has no --tls-cert and --tls-key")
-        }
+        DetectedProtocol::Tls => (
+            "this server does not speak TLS: use http://",
+            "it speaks TLS, but this server has no --tls-cert and --tls-key",
+        ),
         _ if has_tls => ("this server speaks TLS: use https:// or --tls-ca FILE", "it does not speak TLS"),
         _ => ("this is a gRPC port: pages are served at the address of --http", "it does not speak gRPC"),
     }

@@ -32,7 +32,7 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a connection may take to close after [`Ending::Soon`].
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of invalid tokens of a connection. One is forgotten each [`POLL_INTERVAL`].
+/// Maximum number of recent invalid tokens of a connection. The count falls by one in each [`POLL_INTERVAL`].
 const MAX_REFUSED: u32 = 20;
 /// Accounts are swept with every tenth check.
 const POLLS_PER_SWEEP: u32 = 10;

@@ -51,7 +51,7 @@ pub(super) async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::R
     Ok(read == *PREFACE)
 }
 
-/// Tells the client what is expected, and closes the connection.
+/// Sends an error text in the protocol of the client, and closes the connection.
 pub(super) async fn refuse(mut stream: TcpStream, opening: DetectedProtocol, why: &str) {
     let answer = match opening {
         DetectedProtocol::Http1 => {

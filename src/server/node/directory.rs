@@ -1,4 +1,4 @@
-//! The role of this peer, and the resources that are alive. Every request looks them up.
+//! The role of this peer, and its active resources. Every request looks them up.
 
 use std::{
     collections::HashMap,

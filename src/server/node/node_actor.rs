@@ -84,7 +84,7 @@ pub(crate) struct NodeStart {
     pub(crate) clock: Clock,
     /// The threads of the resources.
     pub(crate) arbiters: Vec<ArbiterHandle>,
-    /// Makes hash collisions unpredictable.
+    /// The random seed of hash tables, so that clients cannot cause hash collisions on purpose.
     pub(crate) seed: u64,
     /// `None` for a server without peers, which stores nothing.
     pub(crate) membership: Option<Membership>,

@@ -7,7 +7,7 @@
 //! request of a resource.
 //!
 //! Actor and task belong to one term of the master. If either fails, the node restarts both without leases (rule 7):
-//! the resources keep theirs until they expire, and the parent is told what the resources report.
+//! the resources keep theirs until they expire, and the new uplink reports their demand to the parent.
 
 mod parent_client;
 mod settings;

@@ -155,7 +155,9 @@ fn pool_event_text(event: &PoolEvent) -> Option<String> {
             Some(format!("underrun: priority clients have {has}, the total is {total}"))
         }
         PoolEventKind::Relieved => Some(format!("the underrun is over: the total is {total}")),
-        PoolEventKind::Downgraded => Some(format!("{client} has no assignment, and more capacity than a client without one may have")),
+        PoolEventKind::Downgraded => {
+            Some(format!("{client} has no assignment, and more capacity than a client without one may have"))
+        }
         PoolEventKind::Alarm => Some(format!("the cost of {client} has exceeded its alarm threshold")),
         PoolEventKind::Connected
         | PoolEventKind::Disconnected

@@ -48,10 +48,7 @@ fn describe() {
     for why in HintReason::ALL {
         counter!("leaseway_hints_total", "reason" => why.name()).absolute(0);
     }
-    describe_counter!(
-        "leaseway_entry_problems_total",
-        "Request entries with a problem, by reason."
-    );
+    describe_counter!("leaseway_entry_problems_total", "Request entries with a problem, by reason.");
     for (_, reason) in Reason::NAMES {
         counter!("leaseway_entry_problems_total", "reason" => reason).absolute(0);
     }
@@ -59,10 +56,7 @@ fn describe() {
     for why in Closed::NAMES {
         counter!("leaseway_connections_closed_total", "reason" => why).absolute(0);
     }
-    describe_counter!(
-        "leaseway_openings_failed_total",
-        "Failed handshakes and protocol mismatches, by listener."
-    );
+    describe_counter!("leaseway_openings_failed_total", "Failed handshakes and protocol mismatches, by listener.");
     for service in Service::ALL {
         counter!("leaseway_openings_failed_total", "listener" => service.name()).absolute(0);
     }
@@ -170,7 +164,10 @@ const COUNTERS: [(&str, &str); 21] = [
     ("leaseway_requests_too_soon_total", "Requests ignored because they came before min_request_interval."),
     ("leaseway_requests_stale_total", "Requests dropped because their holder has already confirmed a newer lease."),
     ("leaseway_holders_refused_total", "Requests refused because of the limit of holders."),
-    ("leaseway_holder_shares_refused_total", "Requests refused because their principal has used up its share of all holders."),
+    (
+        "leaseway_holder_shares_refused_total",
+        "Requests refused because their principal has used up its share of all holders.",
+    ),
     ("leaseway_learning_excess_total", "Claims in learning mode that exceeded the remaining capacity."),
     ("leaseway_unaccounted_leases_total", "Requests with a lease that is unknown to this server."),
     ("leaseway_resources_unmatched_total", "Resources created without a matching template."),

@@ -88,5 +88,9 @@ fn a_disk_that_is_slow_and_the_peer_that_waits_for_it_are_found() {
     // This needs a promise that must be stored.
     peers.client("ann").ask(&peers, "r", 1.0);
     let waits = format!("{name} runs, but the master does not hear from it");
-    finds(&at, WARNED, &[("warn peers", &waits), ("warn disks", &format!("the disk of {name} is slow: the slowest flush"))]);
+    finds(
+        &at,
+        WARNED,
+        &[("warn peers", &waits), ("warn disks", &format!("the disk of {name} is slow: the slowest flush"))],
+    );
 }

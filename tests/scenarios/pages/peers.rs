@@ -84,7 +84,8 @@ fn a_peer_that_is_not_master_does_not_state_numbers_that_only_the_master_knows()
     for view in ["/", "/resources", "/resource?resource=r", "/why?resource=r&holder=ann"] {
         let page = http::get(peers.http(follower), view).body;
         assert!(page.contains("only the master knows"), "{view}: {page}");
-        for stated in ["No resources yet", "No resource is over", "No resource is contended", "No such resource", ">0</a>"]
+        for stated in
+            ["No resources yet", "No resource is over", "No resource is contended", "No such resource", ">0</a>"]
         {
             assert!(!page.contains(stated), "{view} states `{stated}`: {page}");
         }

@@ -76,10 +76,7 @@ fn a_configuration_that_is_pasted_is_planned_and_changes_nothing() {
         assert!(planned.body.contains(part), "`{part}` is not in {}", planned.body);
     }
     let refused = paste("text=resources: [{identifier_glob: <b>, capacity: -1}]");
-    assert!(
-        refused.body.contains("would be refused.") && refused.body.contains("must not be negative"),
-        "{refused:?}"
-    );
+    assert!(refused.body.contains("would be refused.") && refused.body.contains("must not be negative"), "{refused:?}");
     assert!(!refused.body.contains("<b>"), "{refused:?}");
     let too_large = paste(&format!("text=#{}", " ".repeat(1 << 20)));
     assert_eq!(too_large.status, 413, "{too_large:?}");

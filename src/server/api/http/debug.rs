@@ -17,7 +17,7 @@ use crate::{
     node::{ConfigInForce, NotMaster, Status},
 };
 
-/// Maximum number of rows of a page. Bounded, because a resource answers no requests while its holders are read.
+/// Maximum number of rows of a page. A resource answers no requests while its holders are read.
 const MAX_ROWS: usize = 1000;
 
 fn page(title: &str, body: &Markup) -> Html<String> {

@@ -94,10 +94,8 @@ fn axis(all: &[Change], kind: Option<ChangeKind>, now: SystemTime) -> Markup {
     let span = span.unwrap_or(longest);
     let x = |ago: Duration| LEFT + (WIDTH - LEFT - 10.0) * (1.0 - ago.as_secs_f64() / span.as_secs_f64());
     let height = LANE * lanes.len() as f64;
-    let label = format!(
-        "Changes of the last {} by kind; the table below lists them.",
-        text::length(span.as_millis() as u64)
-    );
+    let label =
+        format!("Changes of the last {} by kind; the table below lists them.", text::length(span.as_millis() as u64));
     html! {
         div.scroll tabindex="0" role="group" aria-label="Time axis" {
             svg.axis viewBox={ "0 0 " (WIDTH) " " (height + 24.0) } role="img" aria-label=(label) {

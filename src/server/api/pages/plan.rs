@@ -45,7 +45,8 @@ pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body:
     if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
         return refuse(StatusCode::FORBIDDEN, "This form was sent from another site: paste the configuration here.");
     }
-    let too_large = "The configuration is larger than 1 MiB, or did not arrive within 10 s: use `leaseway config plan FILE`.";
+    let too_large =
+        "The configuration is larger than 1 MiB, or did not arrive within 10 s: use `leaseway config plan FILE`.";
     let Ok(Ok(bytes)) = timeout(TIMEOUT, to_bytes(body, PASTED_BYTES)).await else {
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large);
     };

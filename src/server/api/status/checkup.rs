@@ -265,8 +265,7 @@ fn parent(node: &NodeObservation) -> Vec<Outcome> {
         return fine("only the master asks the parent");
     }
     let at = uplink.parent.join(", ");
-    let next =
-        "check that the parent is up and reachable from this node; its leases remain valid until they expire";
+    let next = "check that the parent is up and reachable from this node; its leases remain valid until they expire";
     let Uplink { failures, answered_ms, last_error, .. } = uplink;
     match answered_ms {
         _ if uplink.master.is_empty() => vec![warn(format!("no master of this node asks {at}"), next)],
@@ -311,7 +310,9 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
             let text = format!("no master, no leases are granted: {up} of {all} peers answer");
             let next = match 2 * up > all {
                 true => "a majority is up: check that the peers reach each other at their peer addresses",
-                false => "there is no quorum: start peers until a majority is up; if their data is lost, see the runbook",
+                false => {
+                    "there is no quorum: start peers until a majority is up; if their data is lost, see the runbook"
+                }
             };
             vec![bad(text, next)]
         }
@@ -521,7 +522,8 @@ fn clocks(node: &NodeObservation) -> Vec<Outcome> {
         (_, true) => fine("not visible to this caller"),
         (true, _) => fine(format!("{} agree with this machine's clock", all.len())),
         _ => {
-            let next = "synchronize them by NTP: Doorman's clients and certificates depend on them, other leases do not";
+            let next =
+                "synchronize them by NTP: Doorman's clients and certificates depend on them, other leases do not";
             vec![warn(wrong.join(", "), next)]
         }
     }
@@ -579,8 +581,7 @@ fn limits(node: &NodeObservation) -> Vec<Outcome> {
             found.push(warn(text, next));
         }
         for limit in hard.into_iter().filter(|limit| nearly(limit.used, limit.most)) {
-            let text =
-                format!("{server} has {} of {} {} ({})", limit.used, limit.most, limit.what, limit.flag);
+            let text = format!("{server} has {} of {} {} ({})", limit.used, limit.most, limit.what, limit.flag);
             found.push(match limit.used >= limit.most {
                 true => bad(text, "raise the limit, or find out who uses so much; see docs/reference/limits.md"),
                 false => warn(text, "raise the limit, or find out who uses so much; see docs/reference/limits.md"),

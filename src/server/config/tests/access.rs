@@ -159,10 +159,7 @@ fn rules_and_keys_without_effect_are_warnings() {
         assert_eq!(warnings(rules), [expected], "{rules}");
     }
     let anonymous = warnings("- {who: anonymous, may: ask}");
-    assert!(
-        anonymous[0].starts_with("3:9: anonymous callers have no identity for `{identity}`"),
-        "{anonymous:?}"
-    );
+    assert!(anonymous[0].starts_with("3:9: anonymous callers have no identity for `{identity}`"), "{anonymous:?}");
     assert_eq!(warnings("- {who: anonymous, may: ask, clients: guest}"), [""; 0]);
     let loaded = parse("f", "access: [{who: a, may: read}]").expect("valid");
     let warning = loaded.warnings[0].to_string();

@@ -66,7 +66,10 @@ impl NodeActor {
             // Probably applied by a newer version of the server.
             Err(error) if self.shared.config().rejected.is_none() => {
                 let version = newest.version;
-                tracing::error!(version, "this version of Leaseway cannot read the stored configuration, the previous one stays in force:\n{error}");
+                tracing::error!(
+                    version,
+                    "this version of Leaseway cannot read the stored configuration, the previous one stays in force:\n{error}"
+                );
                 self.reject(error.to_string());
             }
             Err(_) => {}

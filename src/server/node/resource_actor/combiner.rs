@@ -278,7 +278,7 @@ impl Combiner {
         Ok(())
     }
 
-    /// Handles messages, then runs pending requests, on the resource's task. Returns whether the actor goes on.
+    /// Handles messages, then runs pending requests, on the resource's task. Returns whether the actor continues.
     pub(super) fn wake(&self) -> bool {
         let mut state = self.state.lock().expect(CAUGHT);
         let messages = std::mem::take(&mut self.pending().messages);
@@ -422,7 +422,7 @@ mod tests {
         drop(held);
         assert!(!combiner.wake());
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
-        assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "refused at once");
+        assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "refused immediately");
         assert_eq!(combiner.send(Box::new(|_, _| {})), Err(SendError::Gone));
     }
 

@@ -34,7 +34,7 @@ pub(super) struct RequestQueue {
     share: PrincipalShare,
 }
 
-/// A place in the half in which principals have shares, until it is dropped.
+/// A place in the half of the queue in which each principal is limited to its share. Dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct SharedPlace {
     queue: Arc<RequestQueue>,

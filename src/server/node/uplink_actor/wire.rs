@@ -17,7 +17,7 @@ use leaseway_uplink::{Aggregate, Granted};
 
 use super::settings::{Complaint, instructed};
 
-/// A request for the demand of the holders below.
+/// A request to the parent that reports the demand of this node's holders.
 pub(super) fn get_server_capacity(
     node: &str,
     instance: NodeInstance,
@@ -59,7 +59,7 @@ fn band(claim: &Claim) -> wire::PriorityBandAggregate {
     }
 }
 
-/// A request that gives back leases.
+/// A request to the parent that releases leases.
 pub(super) fn release_capacity(
     node: &str,
     instance: NodeInstance,

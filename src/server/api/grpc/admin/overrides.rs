@@ -104,7 +104,9 @@ impl AdminService {
         let capacity = match capacity {
             Capacity::Amount(amount) => Load::Capacity(convert::amount(amount, || "amount".into())?),
             Capacity::Factor(factor) if factor.is_finite() && factor >= 0.0 => Load::Factor(factor),
-            Capacity::Factor(factor) => return Err(expected("factor", &factor.to_string(), "a finite number that is not negative")),
+            Capacity::Factor(factor) => {
+                return Err(expected("factor", &factor.to_string(), "a finite number that is not negative"));
+            }
         };
         let length = match request.end {
             None => return Err(expected("end", "missing", "a duration or an end time")),

@@ -124,7 +124,7 @@ pub(super) type Hints = Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>
 
 /// A stream of frames, produced on demand.
 pub(crate) struct StreamAnswer {
-    /// None after the end.
+    /// `None` after the end of the stream.
     source: Option<Source>,
     first: Option<Frame<ChargedBytes>>,
     /// The charge of the request, which lasts as long as its answer.

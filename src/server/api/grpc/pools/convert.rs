@@ -38,9 +38,10 @@ pub(in crate::api::grpc) fn assigned(assigned: Option<wire::Assigned>) -> Result
             Ok(Some(Assigned::Capacity(capacity)))
         }
         Portion::Share(share) if share > 0.0 && share <= 1.0 => Ok(Some(Assigned::Share(share))),
-        Portion::Share(share) => {
-            Err(invalid("assigned.share", format!("is {share}, expected a fraction of the total, more than 0 and at most 1")))
-        }
+        Portion::Share(share) => Err(invalid(
+            "assigned.share",
+            format!("is {share}, expected a fraction of the total, more than 0 and at most 1"),
+        )),
     }
 }
 

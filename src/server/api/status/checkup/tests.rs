@@ -186,8 +186,12 @@ fn faults_of_hosts_are_found() {
         let all = found(|node| health(node).certificate_ends_unix = Some(1_000_000 + left));
         assert_eq!(all.first().map(|(grade, ..)| *grade), expected, "{all:?}");
     }
-    finds(Warn, "disks", "only 1 MiB are free for the data directory of b", |node| health(node).free_bytes = Some(1 << 20));
-    finds(Warn, "disks", "the disk of b is slow: the slowest flush of the last minute took 101 ms", |node| health(node).slowest_flush_ms = Some(101));
+    finds(Warn, "disks", "only 1 MiB are free for the data directory of b", |node| {
+        health(node).free_bytes = Some(1 << 20)
+    });
+    finds(Warn, "disks", "the disk of b is slow: the slowest flush of the last minute took 101 ms", |node| {
+        health(node).slowest_flush_ms = Some(101)
+    });
     assert_eq!(found(|node| health(node).slowest_flush_ms = Some(100)), []);
     finds(Bad, "disks", "b cannot store", |node| health(node).data_error = "EIO".into());
     let limit =
