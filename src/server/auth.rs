@@ -1,8 +1,8 @@
 //! Authentication and authorization.
 //!
-//! A call is decided in two steps. The [`CallerCache`] of a connection authenticates the caller: by a bearer token, else
-//! by the certificate, else the caller is anonymous. It caches the [`Subject`] until the token, the policy or the token
-//! files change. The second step checks each action of the call against the permissions of the subject.
+//! A call is decided in two steps. The [`CallerCache`] of a connection authenticates the caller: by a bearer token,
+//! else by the certificate, else the caller is anonymous. It caches the [`Subject`] until the token, the policy or the
+//! token files change. The second step checks each action of the call against the permissions of the subject.
 //!
 //! Without a policy both steps are skipped, at the cost of one atomic load ([`Authorizer::is_open`]).
 

@@ -18,9 +18,9 @@
 //! keys, unknown parameters, negative capacities. So are mistakes that crash it: a missing capacity, an unknown kind.
 //!
 //! # Why not a deserializer
-//! A deserializer stops at the first mistake, and loses positions. Here all mistakes are reported together with line and
-//! column, including conflicts between templates. So the text is parsed into a tree with positions ([`yaml`]), from which
-//! typed readers take values. After a mistake they continue with a substitute value.
+//! A deserializer stops at the first mistake, and loses positions. Here all mistakes are reported together with line
+//! and column, including conflicts between templates. So the text is parsed into a tree with positions ([`yaml`]), from
+//! which typed readers take values. After a mistake they continue with a substitute value.
 
 mod access;
 mod algorithm;

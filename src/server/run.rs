@@ -124,8 +124,8 @@ pub struct Server {
     traces: Option<crate::observe::traces::Traces>,
 }
 
-/// Configuration, credentials and bound listeners, prepared before the first actor starts, so that a server that fails to
-/// start never answers a client.
+/// Configuration, credentials and bound listeners, prepared before the first actor starts, so that a server that fails
+/// to start never answers a client.
 struct Prepared {
     info: ServerInfo,
     addresses: Addresses,

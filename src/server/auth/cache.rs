@@ -1,9 +1,9 @@
 //! A cache of decisions, so that a request costs one lookup per entry.
 //!
-//! A slot is one number: part of the hash of a question, and the highest allowed priority. A new decision overwrites the
-//! slot. There is no lock, and the table never grows. The hash has a random key per process, so a caller cannot search
-//! for two questions that collide in all bits. The version of the policy is part of the question, so no decision outlives
-//! its policy.
+//! A slot is one number: part of the hash of a question, and the highest allowed priority. A new decision overwrites
+//! the slot. There is no lock, and the table never grows. The hash has a random key per process, so a caller cannot
+//! search for two questions that collide in all bits. The version of the policy is part of the question, so no decision
+//! outlives its policy.
 
 use std::{
     hash::{BuildHasher as _, RandomState},

@@ -133,8 +133,8 @@ impl CallerCache {
         RefusedToken { header: header.clone(), version, until, why: Arc::clone(why) }
     }
 
-    /// Returns the account of an identity, and charges the connection to it from now on. If the identity has used up its
-    /// share of connections, this connection is closed soon.
+    /// Returns the account of an identity, and charges the connection to it from now on. If the identity has used up
+    /// its share of connections, this connection is closed soon.
     fn account(&self, identity: &Identity) -> Option<Arc<Account>> {
         let (Identity::Named(name), Some(caller)) = (identity, &self.caller) else { return None };
         let account = self.authorizer.accounts().of_identity(name);
@@ -280,7 +280,8 @@ impl Admitted {
         Err(self.caller_cache.authorizer.deny(subject, call, &why))
     }
 
-    /// Waits until the decision must be repeated: the policy or the tokens have changed, or the credentials have expired.
+    /// Waits until the decision must be repeated: the policy or the tokens have changed, or the credentials have
+    /// expired.
     pub(crate) async fn until_outdated(&self) {
         let subject = self.subject();
         let version = subject.map_or(0, |subject| subject.version);
@@ -330,7 +331,8 @@ impl Authorizer {
         if self.is_closed() { format!("{why}; access is {CLOSED}") } else { why }
     }
 
-    /// Removes requests that are not allowed, and calls `said` with the reason for each. Denies the call if none is left.
+    /// Removes requests that are not allowed, and calls `said` with the reason for each. Denies the call if none is
+    /// left.
     pub(crate) fn retain<T>(
         &self,
         subject: &Subject,

@@ -129,7 +129,8 @@ fn texts<'n>(field: &Field<'n, '_>, expected: &str, found: &mut Findings) -> Vec
     items.filter_map(|item| item.text(expected, found).map(|text| (item.at(), text))).collect()
 }
 
-/// Warns about keys that do not apply to the actions of a rule, and about a placeholder in a rule for anonymous callers.
+/// Warns about keys that do not apply to the actions of a rule, and about a placeholder in a rule for anonymous
+/// callers.
 fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
     let (may, is_of_holders) = (rule.may, rule.may.iter().any(Action::is_of_holders));
     let relevant = [

@@ -94,8 +94,8 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Collects mistakes and warnings while a file is parsed. Readers continue after a mistake with a substitute; their results
-/// are used only if [`Findings::finish`] succeeds.
+/// Collects mistakes and warnings while a file is parsed. Readers continue after a mistake with a substitute; their
+/// results are used only if [`Findings::finish`] succeeds.
 pub struct Findings {
     file: Arc<str>,
     errors: Vec<Diagnostic>,

@@ -1,9 +1,9 @@
-//! YAML with positions, for all of Leaseway's YAML files (`leaseway up` has one): parsing reports every mistake of a file,
-//! each with line and column. The caller walks the tree with typed readers ([`Field`]).
+//! YAML with positions, for all of Leaseway's YAML files (`leaseway up` has one): parsing reports every mistake of a
+//! file, each with line and column. The caller walks the tree with typed readers ([`Field`]).
 //!
-//! The tree is built from the parser's events. The tree of a YAML library loses duplicate keys and quotes, and copies the
-//! target of an alias each time, so that nine short lines can become gigabytes. Here aliases share their target, and the
-//! depth and the number of values are bounded.
+//! The tree is built from the parser's events. The tree of a YAML library loses duplicate keys and quotes, and copies
+//! the target of an alias each time, so that nine short lines can become gigabytes. Here aliases share their target,
+//! and the depth and the number of values are bounded.
 
 use std::{borrow::Cow, collections::HashMap, ops::RangeInclusive, rc::Rc, slice};
 
@@ -39,8 +39,8 @@ pub struct Document<'b, T> {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Parses a file in memory. `file` and `what` are the names of the file and its root in messages; `empty` is the message
-/// for an empty file. The result of `walk` is used only if there are no mistakes.
+/// Parses a file in memory. `file` and `what` are the names of the file and its root in messages; `empty` is the
+/// message for an empty file. The result of `walk` is used only if there are no mistakes.
 pub fn read<'b, T>(
     file: &str,
     bytes: &'b [u8],

@@ -1,8 +1,8 @@
 //! Accounts of principals: how much of each shared resource a principal uses.
 //!
-//! An identity that was proven is one principal, with all its addresses. Callers without an identity are distinguished by
-//! address: an IPv4 address or an IPv6 /64 is one principal, because a machine with one address of a /64 has all of them.
-//! State that requests create is charged until it is removed, even after the connection is closed.
+//! An identity that was proven is one principal, with all its addresses. Callers without an identity are distinguished
+//! by address: an IPv4 address or an IPv6 /64 is one principal, because a machine with one address of a /64 has all of
+//! them. State that requests create is charged until it is removed, even after the connection is closed.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

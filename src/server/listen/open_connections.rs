@@ -115,8 +115,8 @@ impl OpenConnection {
         Principal(self.principal.load(Ordering::Relaxed))
     }
 
-    /// Charges the connection to an identity, unless one is charged already. Returns `false` if the identity has used up
-    /// its share.
+    /// Charges the connection to an identity, unless one is charged already. Returns `false` if the identity has used
+    /// up its share.
     pub(crate) fn count_to(&self, account: &Arc<Account>) -> bool {
         if self.is_known.load(Ordering::Relaxed) {
             return true;
@@ -127,7 +127,8 @@ impl OpenConnection {
             return true;
         }
         let (before, identity) = (self.principal(), account.principal());
-        // It has a place already. If all are taken, it has displaced another connection.
+        // The connection keeps its place. If all places are taken, the share alone would refuse the identity, so it is
+        // enough that another principal has more connections.
         let is_full = table.taken.in_all() >= listener.limits.most;
         let may_have = table.may_have(identity, table.taken.in_all() - 1, &listener.limits);
         if !(may_have || is_full && table.has_fewer(identity)) {
@@ -154,8 +155,8 @@ impl OpenConnection {
         self.account.may_prove()
     }
 
-    /// Counts an invalid token. Checking signatures is expensive, so a connection with many invalid tokens is closed, and
-    /// the tokens of an address with many are not checked for a while.
+    /// Counts an invalid token. Checking signatures is expensive, so a connection with many invalid tokens is closed,
+    /// and the tokens of an address with many are not checked for a while.
     #[cold]
     pub(crate) fn refused_token(&self) {
         self.account.refused_token();

@@ -1,11 +1,11 @@
 //! Stores what operators set for resources: assignments in pools, and the load of protected resources.
 //!
-//! These settings outlive the resources, which are retired and created again. With peers they are stored in the Raft log;
-//! otherwise they last as long as the process, which is reported to the operator. The notes of pools, which only
+//! These settings outlive the resources, which are retired and created again. With peers they are stored in the Raft
+//! log; otherwise they last as long as the process, which is reported to the operator. The notes of pools, which only
 //! peers store, are read here as well.
 //!
-//! The resource validates a setting before it is stored. Load reports with an expiry are not stored, because they expire
-//! before a new master would need them.
+//! The resource validates a setting before it is stored. Load reports with an expiry are not stored, because they
+//! expire before a new master would need them.
 
 use std::{
     collections::{BTreeMap, HashMap},

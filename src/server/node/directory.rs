@@ -15,7 +15,7 @@ use super::{addresses::PeerEndpoints, request_error::NotMaster, resource_actor::
 pub(super) enum Role {
     /// May decide while its master lease is valid. A server without peers has no lease and may always decide.
     Master(Option<MasterLease>),
-    /// The master, if it is known.
+    /// This peer is not the master. The master, if it is known.
     Elsewhere(Option<PeerEndpoints>),
 }
 

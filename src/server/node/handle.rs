@@ -206,8 +206,8 @@ impl NodeHandle {
         asked.await.transpose().map_err(|LostMastership| self.lost_mastership())
     }
 
-    /// Runs `work` on a resource, and creates the resource if needed. If its incarnation fails, `work` runs again on the
-    /// next one.
+    /// Runs `work` on a resource, and creates the resource if needed. If its incarnation fails, `work` runs again on
+    /// the next one.
     pub(crate) async fn operate<T: Send + 'static>(
         &self,
         id: &Arc<str>,
@@ -351,7 +351,7 @@ impl NodeHandle {
         let _ = self.tell(HandOver).await;
     }
 
-    /// Watches hints for a holder until the result is dropped.
+    /// Collects hints for a holder until the result is dropped.
     pub(crate) fn watch(
         &self,
         kind: HolderKind,
@@ -396,8 +396,8 @@ impl NodeHandle {
         Arc::clone(&self.planning).acquire_owned().await.ok()
     }
 
-    /// Shortly after the start, waits until a master is first known; later, returns immediately. Returns whether one is or
-    /// was known, so that another attempt is worthwhile.
+    /// Shortly after the start, waits until a master is first known; later, returns immediately. Returns whether one is
+    /// or was known, so that another attempt is worthwhile.
     pub(crate) async fn until_first_master(&self) -> bool {
         self.startup_gate.wait().await
     }

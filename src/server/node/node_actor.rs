@@ -115,7 +115,8 @@ impl NodeShared {
     pub(super) fn new(start: &NodeStart) -> NodeShared {
         let NodeStart { repository, access, source, authorizer, limits, clock, membership, parent, accounts, .. } =
             start;
-        // With peers and no parent, the first version in force is the one that the peers store; none is in force before.
+        // With peers and no parent, the first version in force is the one that the peers store; none is in force
+        // before.
         let version = u64::from(membership.is_none() || parent.is_some());
         let (repository, access, source) = (repository.clone(), access.clone(), source.clone());
         authorizer.set_policy(access.clone());

@@ -374,8 +374,9 @@ impl ResourceActor {
         actor
     }
 
-    /// Adds to each request the principal that new records are charged to, and the address in a pool that keeps balances
-    /// of non-priority clients by address. Child nodes have no balances, because their capacity is for their clients.
+    /// Adds to each request the principal that new records are charged to, and the address in a pool that keeps
+    /// balances of non-priority clients by address. Child nodes have no balances, because their capacity is for their
+    /// clients.
     fn note_origins(&self, scratch: &mut RoundScratch) {
         let by_address = self.engine.is_pool() && self.engine.resource().settings().pool.free_key == FreeKey::PeerIp;
         let shares_bind = self.environment.shares_bind();

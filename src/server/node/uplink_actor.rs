@@ -1,10 +1,10 @@
 //! The actor of the uplink, which keeps the leases of the parent while this peer is master.
 //!
-//! [`UplinkActor`] owns the [engine](UplinkEngine) and does nothing else. A task outside, the [`parent_client`], handles
-//! time, the network and the resources. It is run by the same request driver as clients, sends the actor its inputs, and
-//! carries out the effects. So the actor has no timers, never waits, and is not delayed by a slow parent. Notices of
-//! resources come through a [list](super::resource_actor::uplink_notices), because a full mailbox must not lose the first
-//! request of a resource.
+//! [`UplinkActor`] owns the [engine](UplinkEngine) and does nothing else. A task outside, the [`parent_client`],
+//! handles time, the network and the resources. It is run by the same request driver as clients, sends the actor its
+//! inputs, and carries out the effects. So the actor has no timers, never waits, and is not delayed by a slow parent.
+//! Notices of resources come through a [list](super::resource_actor::uplink_notices), because a full mailbox must not
+//! lose the first request of a resource.
 //!
 //! Actor and task belong to one term of the master. If either fails, the node restarts both without leases (rule 7):
 //! the resources keep theirs until they expire, and the new uplink reports their demand to the parent.

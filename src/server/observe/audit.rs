@@ -1,7 +1,7 @@
 //! The audit log: changes and denials, as lines of JSON in a file or on standard output.
 //!
-//! Lines go through a bounded queue to a writer thread. If the queue is full or writing fails, lines are lost, and the next
-//! one is preceded by their number. The rate of denials, which anyone can cause, is limited.
+//! Lines go through a bounded queue to a writer thread. If the queue is full or writing fails, lines are lost, and the
+//! next one is preceded by their number. The rate of denials, which anyone can cause, is limited.
 
 use std::{
     fs::{File, OpenOptions},

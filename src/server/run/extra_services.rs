@@ -75,8 +75,8 @@ pub struct ExtraServices {
 }
 
 impl ExtraServices {
-    /// Reads the policy, credentials and certificates. Refuses `listeners` that are exposed without protection; they are
-    /// bound later.
+    /// Reads the policy, credentials and certificates. Refuses `listeners` that are exposed without protection; they
+    /// are bound later.
     pub fn open(options: ExtraServicesOptions, listeners: &[ListenOption]) -> Result<ExtraServices, ServeError> {
         let ExtraServicesOptions { config, access, tls, limits } = options;
         let files = CredentialFiles { tokens: access.tokens.clone(), jwt: access.jwt.clone(), operator: None };
@@ -107,8 +107,8 @@ impl ExtraServices {
         ExtraServices { guard, listeners, owns_policy: false, stop: watch::Sender::new(false) }
     }
 
-    /// Serves HTTP and returns the bound address. Requests carry an [`HttpCaller`]. /healthz and /readyz never require a
-    /// certificate. `body_bytes` are charged for the body of each request; the routes must enforce this limit.
+    /// Serves HTTP and returns the bound address. Requests carry an [`HttpCaller`]. /healthz and /readyz never require
+    /// a certificate. `body_bytes` are charged for the body of each request; the routes must enforce this limit.
     pub async fn serve_http(
         &self,
         listen: ListenOption,
@@ -130,8 +130,8 @@ impl ExtraServices {
         Ok(address)
     }
 
-    /// Serves gRPC and returns the bound address. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which extra methods
-    /// receive. Anyone may call the health service.
+    /// Serves gRPC and returns the bound address. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which extra
+    /// methods receive. Anyone may call the health service.
     pub async fn serve_grpc(
         &self,
         listen: ListenOption,

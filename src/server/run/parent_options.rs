@@ -14,8 +14,8 @@ use crate::{
 /// The parent whose capacity this node divides.
 #[derive(Debug, Clone)]
 pub struct ParentOptions {
-    /// Peers of the parent, as `host:port`. The prefix `https://` means TLS and `http://` plain text. The default is TLS
-    /// if there is a CA.
+    /// Peers of the parent, as `host:port`. The prefix `https://` means TLS and `http://` plain text. The default is
+    /// TLS if there is a CA.
     pub addresses: Vec<String>,
     /// The file with the token that authenticates this node.
     pub token: Option<PathBuf>,

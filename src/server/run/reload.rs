@@ -22,7 +22,8 @@ use crate::{
 
 /// Watches files and SIGHUP.
 pub(crate) struct Reload {
-    /// The configuration file. `None` without one; SIGHUP is handled anyway, because it would otherwise end the process.
+    /// The configuration file. `None` without one; SIGHUP is handled anyway, because it would otherwise end the
+    /// process.
     config: Option<WatchedFiles>,
     credentials: WatchedFiles,
     hangup: Signal,

@@ -65,8 +65,8 @@ impl CoopBudget {
         self.read = 0;
     }
 
-    /// Whether the budget is used up. If it is, the caller must return `Pending`; the task is woken after other ready tasks
-    /// have run and the thread has polled for I/O.
+    /// Whether the budget is used up. If it is, the caller must return `Pending`; the task is woken after other ready
+    /// tasks have run and the thread has polled for I/O.
     pub(crate) fn is_over(&mut self, task: &mut Context<'_>) -> bool {
         if self.read < BYTES {
             return false;

@@ -98,8 +98,8 @@ impl NodeActor {
     }
 
     /// A master that stores no promises records this in Raft before its first lease, and renews the record before it
-    /// expires. Otherwise a successor would take the stored promises for complete. With `wins`, this peer becomes master
-    /// when the record is committed.
+    /// expires. Otherwise a successor would take the stored promises for complete. With `wins`, this peer becomes
+    /// master when the record is committed.
     pub(super) fn warn_successors(&mut self, master_lease: &MasterLease, wins: bool, ctx: &mut Context<Self>) {
         let Some(membership) = &self.shared.membership else { return };
         let longest = longest_lease(&self.shared.config().repository).max(self.shared.uplink_status.longest());

@@ -162,8 +162,8 @@ fn of_core((pattern, kept): &Kept, unix_ms: u64, at: Millis) -> Override {
     }
 }
 
-/// The commands that remove expired promises of inactive resources, old or worthless notes of pools, and the record of a
-/// learning period that is over.
+/// The commands that remove expired promises of inactive resources, old or worthless notes of pools, and the record of
+/// a learning period that is over.
 fn expired(raft: &RaftHandle, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Command> {
     let ended: Vec<(Arc<str>, Option<Epoch>)> = raft.read(|state| {
         let named = state.promised().filter_map(|resource| Some((resource, state.promises(resource)?)));

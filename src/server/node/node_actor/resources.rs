@@ -233,8 +233,8 @@ impl NodeActor {
         (Some(inherited), Some(membership.raft.clone()))
     }
 
-    /// Epochs increase monotonically, over restarts as well, because they count milliseconds since 1970. If the clock was
-    /// set back, the stored promises raise them. Each has room for four million tokens.
+    /// Epochs increase monotonically, over restarts as well, because they count milliseconds since 1970. If the clock
+    /// was set back, the stored promises raise them. Each has room for four million tokens.
     fn next_epoch(&mut self, before: Option<Epoch>) -> Epoch {
         let now = self.shared.clock.unix_ms().saturating_mul(Inherited::EPOCHS_APART);
         let before = before.map_or(0, |epoch| epoch.0).max(self.last_epoch);
@@ -253,8 +253,8 @@ fn placeholder() -> Settings {
     Settings::new(AlgorithmKind::FairShare, Amount::ZERO)
 }
 
-/// Called on the thread on which an incarnation ended, which must not block. If the mailbox is full, the node notices the
-/// end when the resource is next needed.
+/// Called on the thread on which an incarnation ended, which must not block. If the mailbox is full, the node notices
+/// the end when the resource is next needed.
 fn notify_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
     if let Err(SendError::Full(Ended { id, .. })) = node.try_send(Ended { id, generation }) {
         tracing::warn!(resource = %id, "mailbox of the node actor full: it will notice the end of this resource later");

@@ -49,8 +49,8 @@ pub(crate) struct ResourceHandle(pub(super) Arc<Incarnation>);
 
 pub(super) struct Incarnation {
     pub(super) combiner: Arc<Combiner>,
-    /// Wakes the resource's task when it is dropped. Dropped after the combiner, so that the task finds the combiner gone
-    /// and ends.
+    /// Wakes the resource's task when it is dropped. Dropped after the combiner, so that the task finds the combiner
+    /// gone and ends.
     pub(super) _end_task: DropGuard,
     pub(super) generation: u64,
     pub(super) queue: Arc<RequestQueue>,

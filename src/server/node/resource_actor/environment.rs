@@ -69,7 +69,8 @@ impl HoldersShare {
         }
     }
 
-    /// Sets the number of holders of this resource. Most rounds do not change it, and then do not write the shared number.
+    /// Sets the number of holders of this resource. Most rounds do not change it, and then do not write the shared
+    /// number.
     pub(super) fn set(&mut self, own: usize) {
         match own.cmp(&self.own) {
             cmp::Ordering::Equal => return,

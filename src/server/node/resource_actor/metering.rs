@@ -21,8 +21,8 @@ impl Metering {
         Metering { counters: Counters::default(), overloads: 0, meters: ResourceMeters::new() }
     }
 
-    /// Adds the increase of the counters since the last report to the metrics. Called with ticks and status reports, but
-    /// not with rounds, because threads contend for the metrics.
+    /// Adds the increase of the counters since the last report to the metrics. Called with ticks and status reports,
+    /// but not with rounds, because threads contend for the metrics.
     pub(super) fn report(&mut self, id: &Arc<str>, resource: &Resource) {
         let now = resource.counters();
         let before = std::mem::replace(&mut self.counters, now);

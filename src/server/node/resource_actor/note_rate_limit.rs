@@ -15,7 +15,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) struct NoteRateLimiter(mpsc::UnboundedSender<Arc<AtomicBool>>);
 
 impl NoteRateLimiter {
-    /// Starts the task of the limiter. Its queue is bounded by the number of pools, which have one pending request each.
+    /// Starts the task of the limiter. Its queue is bounded by the number of pools, which have one pending request
+    /// each.
     pub(crate) fn start() -> NoteRateLimiter {
         let (queue, mut requests) = mpsc::unbounded_channel::<Arc<AtomicBool>>();
         actix_rt::spawn(async move {

@@ -1,8 +1,8 @@
 //! Bounds on the unanswered requests of one resource, in total and per principal.
 //!
-//! Half of the places are open to all principals, and one counter is enough for them. In the other half, which fills only
-//! when a resource cannot keep up, each principal has at most its share. So no principal can fill the queue, and requests
-//! pay for the accounting by principal only when the queue is long.
+//! Half of the places are open to all principals, and one counter is enough for them. In the other half, which fills
+//! only when a resource cannot keep up, each principal has at most its share. So no principal can fill the queue, and
+//! requests pay for the accounting by principal only when the queue is long.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,

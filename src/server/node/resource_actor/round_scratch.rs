@@ -25,8 +25,8 @@ thread_local! {
 }
 
 impl RoundScratch {
-    /// Lends the buffers of this thread to `work`. Returns whether the actor continues. If `work` panics, the buffers and
-    /// the requests in them are dropped.
+    /// Lends the buffers of this thread to `work`. Returns whether the actor continues. If `work` panics, the buffers
+    /// and the requests in them are dropped.
     pub(super) fn lend(work: impl FnOnce(&mut RoundScratch)) -> bool {
         let mut scratch = SPARE.take().unwrap_or_default();
         work(&mut scratch);

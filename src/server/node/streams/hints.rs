@@ -1,7 +1,7 @@
 //! Streams of hints, each with its pending resources.
 //!
-//! Resources hint holders; streams send the hints. Between them is one [`Watcher`] for each watched holder. It has a list
-//! of the resources that the holder should ask for, each once. Beyond [`MAX_PENDING`] the list is replaced by
+//! Resources hint holders; streams send the hints. Between them is one [`Watcher`] for each watched holder. It has a
+//! list of the resources that the holder should ask for, each once. Beyond [`MAX_PENDING`] the list is replaced by
 //! "everything". So a slow stream costs a few hundred bytes and never delays a resource.
 //!
 //! Resources learn which holders are watched without a lookup per request, because few holders are ever hinted:
@@ -182,8 +182,8 @@ impl Watchers {
         self.started.load(Ordering::Acquire)
     }
 
-    /// The holders whose streams have started since position `seen` of the log, which is advanced. Some of these streams
-    /// may have ended again.
+    /// The holders whose streams have started since position `seen` of the log, which is advanced. Some of these
+    /// streams may have ended again.
     pub(crate) fn started_since(&self, seen: &mut u64) -> Vec<(HolderKind, Arc<str>)> {
         if *seen == self.started() {
             return Vec::new();

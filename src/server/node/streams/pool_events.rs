@@ -4,8 +4,8 @@
 //! events are replaced by one gap event with the present totals ([`PoolEventKind::Gap`]): a pool never waits for a
 //! subscriber.
 //!
-//! Subscriptions belong to the name of a resource rather than to its actor: they may begin before the first request, and
-//! survive the end of the actor. They end when another peer becomes master.
+//! Subscriptions belong to the name of a resource rather than to its actor: they may begin before the first request,
+//! and survive the end of the actor. They end when another peer becomes master.
 
 use std::{
     collections::{HashMap, VecDeque},

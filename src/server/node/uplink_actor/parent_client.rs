@@ -163,8 +163,8 @@ impl ParentClient {
         Instant::now() + Duration::from_millis(at.since(self.context.clock.at()).0.max(1))
     }
 
-    /// Delivers supplies. A supply that a resource does not accept has no effect: the next summary of the resource names
-    /// the previous one, and the parent is asked again.
+    /// Delivers supplies. A supply that a resource does not accept has no effect: the next summary of the resource
+    /// names the previous one, and the parent is asked again.
     fn deliver(&mut self, supplies: Vec<NewSupply>) {
         for NewSupply { id, supply, settings } in supplies {
             metrics::supplied();
@@ -175,8 +175,8 @@ impl ParentClient {
         }
     }
 
-    /// The summaries of the resources that answer in time. After a loss of mastership none answers, because another peer
-    /// may then ask in this node's name.
+    /// The summaries of the resources that answer in time. After a loss of mastership none answers, because another
+    /// peer may then ask in this node's name.
     async fn summarize(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, DemandSummary)> {
         let ask = |id: Arc<str>| async move {
             let summary = self.context.directory.get(&id)?.ask(Summarize).ok()?;

@@ -1,5 +1,5 @@
-//! Reads the settings of a resource from a parent's answer. A parent cannot be refused: invalid settings are ignored and
-//! logged.
+//! Reads the settings of a resource from a parent's answer. Invalid settings are ignored and logged; the rest of the
+//! answer remains valid.
 
 use leaseway_core::{
     policy::{
