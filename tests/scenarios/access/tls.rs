@@ -222,6 +222,6 @@ fn plaintext_clients_of_a_tls_server_get_a_clear_error() {
     assert!(error.contains("does not speak TLS on this port: use http:// without TLS"), "{error}");
     eventually("the server logs the reason", || {
         error_of(&plain, &ours.trust());
-        plain.log().contains("it speaks TLS, which needs --tls-cert and --tls-key here").then_some(())
+        plain.log().contains("it speaks TLS, but this server has no --tls-cert and --tls-key").then_some(())
     });
 }

@@ -265,7 +265,7 @@ fn the_file_of_a_child_has_only_access() {
     assert!(attempt().expect("it is fine").contains(&format!("--node leaf --config {}", file.display())));
     fs::write(&file, config::DEVELOPMENT).expect("written");
     let wrong = attempt().expect_err("it has templates").to_string();
-    assert!(wrong.contains("leave out `resources` here"), "{wrong}");
+    assert!(wrong.contains("omit `resources` here"), "{wrong}");
 }
 
 #[test]

@@ -33,8 +33,8 @@ impl History {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds samples. Removes resources whose last sample is older than a ring covers, and beyond the maximum number those
-    /// whose last sample is the oldest.
+    /// Adds samples. Removes resources whose last sample is older than a ring covers, and beyond the maximum number
+    /// those whose last sample is the oldest.
     fn take(&self, now: SystemTime, samples: &[(Arc<str>, Sample)]) {
         let mut rings = self.rings();
         let length = SAMPLE_EVERY * SAMPLES as u32;
