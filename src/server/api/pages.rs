@@ -2,6 +2,7 @@
 //! a page consists of [`Parts`], and changed parts are sent to the browser ([`live`]).
 
 mod changes;
+mod cluster;
 pub(crate) mod live;
 mod overview;
 mod plan;

@@ -6,12 +6,15 @@ use maud::{Markup, html};
 
 use super::{
     Column::{Number, Text},
-    Parts, table,
+    Parts,
+    cluster::{self, Cluster},
+    table,
 };
 use crate::api::{
     pages::{
         Pages, text,
         view::{
+            self,
             node::{self, ChildRow, NodeView, ParentRow, PeerRow},
             resources::{OverrideRow, ResourceRow},
         },
@@ -26,6 +29,10 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     let view = node::node(pages).await;
     let rows = pages.snapshots.resources.get(pages).await;
     let mut parts = Parts::default();
+    let drawn = &view.children[..view.children.len().min(cluster::MAX_CHILDREN)];
+    let children = view::children::children(pages, drawn, &rows.rows).await;
+    let most_used = cluster::most_used(&rows.rows).filter(|_| view.is_master);
+    parts.put("cluster", &cluster::picture(&Cluster { view: &view, most_used, children: &children }));
     parts.put("verdict", &verdict(&view));
     parts.put("findings", &findings(&view.findings));
     parts.put("figures", &figures(&view));
@@ -41,6 +48,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
         (Parts::place("verdict"))
         (Parts::place("findings"))
         (Parts::place("figures"))
+        section { h2 { "Cluster" } (Parts::place("cluster")) }
         (Parts::place("overrides"))
         div.columns {
             section { h2 { "Most contended" } (Parts::place("contended")) }

@@ -15,7 +15,20 @@ pub(crate) fn number(value: f64) -> String {
     let part = part.trim_end_matches('0');
     let sign = if whole.starts_with('-') { "−" } else { "" };
     let whole = grouped(whole.trim_start_matches('-'));
+    // A negative number that rounds to zero has no sign.
+    let sign = if whole == "0" && part.is_empty() { "" } else { sign };
     if part.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") }
+}
+
+/// A part of a whole, as a percentage.
+pub(crate) fn percent(part: f64) -> String {
+    match 100.0 * part {
+        all if all > 0.0 && all < 1.0 => "less than 1 %".to_owned(),
+        all if all > 9_999.0 => "more than 9,999 %".to_owned(),
+        // Only a full bar is 100 %.
+        all if (99.0..100.0).contains(&all) => "99 %".to_owned(),
+        all => format!("{} %", count(all.round())),
+    }
 }
 
 /// With thousands separators.
@@ -89,6 +102,8 @@ mod tests {
             (1_000_000.0, "1,000,000"),
             (-1500.0, "−1,500"),
             (-0.5, "−0.5"),
+            (-0.0, "0"),
+            (-0.000_01, "0"),
             (1e15, "1,000,000,000,000,000"),
         ] {
             assert_eq!(number(value), text, "{value}");
