@@ -433,6 +433,7 @@ fn serve_http(
     let limits = &guard.limits;
     let history = Arc::new(History::new(limits.history_resources));
     let surveyor = Arc::new(Surveyor::new(limits));
+    let raft = health.stored.as_ref().map(|(raft, _)| raft.clone());
     let pages = Pages {
         node: node.clone(),
         info: info.clone(),
@@ -445,7 +446,7 @@ fn serve_http(
         live: Arc::new(LivePages::new(limits.live_pages, stopped.clone())),
         snapshots: Snapshots::default(),
     };
-    spawn(history.keep(node.clone(), surveyor));
+    spawn(history.keep(node.clone(), surveyor, raft));
     let patience = Duration::from_secs(limits.request_secs);
     let serving = http::Serving {
         pages: http::router(pages),

@@ -119,7 +119,13 @@ fn parent_cell_is_bad(view: &NodeView) -> bool {
 fn peers(view: &NodeView) -> Vec<Cell> {
     if view.peers.is_empty() {
         let name = format!("{} (this server)", escaped(&view.server));
-        return vec![Cell { health: Health::Fine, name, label: "master, without peers".to_owned(), is_master: true, ..Cell::default() }];
+        return vec![Cell {
+            health: Health::Fine,
+            name,
+            label: "master, without peers".to_owned(),
+            is_master: true,
+            ..Cell::default()
+        }];
     }
     view.peers.iter().map(|peer| peer_cell(peer, view)).collect()
 }
@@ -217,7 +223,12 @@ mod tests {
             is_master: true,
             resources: Some(1),
             peers: vec![peer("a", "master"), peer("b", "follower"), peer("c", "unreachable")],
-            parent: Some(ParentRow { node: "eu".into(), addresses: vec!["p:5100".into()], answered_ms: Some(1), ..ParentRow::default() }),
+            parent: Some(ParentRow {
+                node: "eu".into(),
+                addresses: vec!["p:5100".into()],
+                answered_ms: Some(1),
+                ..ParentRow::default()
+            }),
             children: (0..children).map(child).collect(),
             ..NodeView::default()
         }
@@ -233,9 +244,17 @@ mod tests {
     fn the_picture_has_the_parent_the_peers_and_the_children_with_their_use() {
         let picture = drawn(&view(2));
         for part in [
-            "Node eu", "Parent at p:5100", "lends 100 units of mysql", "a (this peer)", "unreachable", "href=\"//b:5150/\"",
-            "mysql: 60 of 100 units held (60 %)", "mysql: 40 of 100 units held (40 %)", "holds nothing",
-            "viewBox=\"0 0 880 ", "viewBox=\"0 0 328 ",
+            "Node eu",
+            "Parent at p:5100",
+            "lends 100 units of mysql",
+            "a (this peer)",
+            "unreachable",
+            "href=\"//b:5150/\"",
+            "mysql: 60 of 100 units held (60 %)",
+            "mysql: 40 of 100 units held (40 %)",
+            "holds nothing",
+            "viewBox=\"0 0 880 ",
+            "viewBox=\"0 0 328 ",
         ] {
             assert!(picture.contains(part), "`{part}` is not in {picture}");
         }
@@ -246,7 +265,9 @@ mod tests {
     #[test]
     fn a_state_is_a_shape_and_a_label_and_not_only_a_colour() {
         let picture = drawn(&view(0));
-        for (shape, label) in [("glyph fine master", ">master<"), ("glyph fine", ">follower<"), ("glyph bad", ">unreachable<")] {
+        for (shape, label) in
+            [("glyph fine master", ">master<"), ("glyph fine", ">follower<"), ("glyph bad", ">unreachable<")]
+        {
             assert!(picture.contains(shape) && picture.contains(label), "{shape}, {label}: {picture}");
         }
     }
@@ -269,7 +290,12 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_not_master_says_what_it_does_not_know() {
-        let view = NodeView { is_master: false, parent: None, peers: vec![peer("a", "follower"), peer("b", "follower"), peer("c", "master")], ..view(0) };
+        let view = NodeView {
+            is_master: false,
+            parent: None,
+            peers: vec![peer("a", "follower"), peer("b", "follower"), peer("c", "master")],
+            ..view(0)
+        };
         let picture = picture(&Cluster { view: &view, most_used: None, children: &[] }).into_string();
         assert!(picture.contains("Only the master knows") && picture.contains("glyph unknown"), "{picture}");
     }

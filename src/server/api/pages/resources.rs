@@ -1,10 +1,15 @@
 //! The list of resources, and the page of one resource with its history and holders.
 
+use std::{cmp::Reverse, time::SystemTime};
+
 use axum::http::StatusCode;
-use leaseway_core::types::escaped;
+use leaseway_core::types::{Glob, escaped};
 use maud::{Markup, html};
 
-use super::{Parts, plot};
+use super::{
+    Parts,
+    plot::{self, Plot},
+};
 use crate::{
     api::pages::{
         Pages, text,
@@ -16,7 +21,7 @@ use crate::{
             },
         },
     },
-    observe::changes::ChangeKind,
+    observe::changes::{Change, ChangeKind},
 };
 
 const RESOURCE_COLUMNS: [(ResourceSort, &str); 7] = [
@@ -121,7 +126,7 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     let page = view::holders(pages, query).await.unwrap_or_default();
     let mut parts = Parts::default();
     parts.put("figures", &figures(&detail));
-    parts.put("plot", &plot::plot(&pages.history.of(&query.resource), pages.history.most()));
+    parts.put("plot", &plot(pages, query));
     parts.put("more", &more(&detail));
     parts.put("changes", &changes(pages, &query.resource));
     parts.put("count", &html! { (holder_count(&page, &detail)) });
@@ -130,7 +135,11 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     let frame = html! {
         h1 { (escaped(&query.resource)) }
         (Parts::place("figures"))
-        section { h2 { "The last 15 minutes" } (Parts::place("plot")) }
+        section {
+            h2 { "The last " (query.span.in_words()) }
+            (plot::spans(query.span, |span| holders_link(&HolderQuery { span, ..query.clone() }, query.sort, query.page.max(1))))
+            (Parts::place("plot"))
+        }
         (Parts::place("more"))
         (Parts::place("changes"))
         section {
@@ -138,6 +147,7 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
             form.search action="/resource" role="search" {
                 input type="hidden" name="resource" value=(query.resource);
                 input type="hidden" name="sort" value=(query.sort.name());
+                input type="hidden" name="span" value=(query.span.name());
                 label for="search" { "Part of the id" }
                 input #search name="search" type="search" value=(escaped(&query.search)) maxlength="256";
                 button { "Search" }
@@ -161,6 +171,27 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     parts.framed(frame)
 }
 
+fn plot(pages: &Pages, query: &HolderQuery) -> Markup {
+    let (span, now) = (query.span, SystemTime::now());
+    let (points, events) = (pages.history.of(&query.resource, span, now), events(pages, &query.resource));
+    Plot { span, points: &points, events: &events, now, kept: pages.history.most() }.draw()
+}
+
+/// The changes that took effect and may show on a plot, the newest first.
+fn events(pages: &Pages, resource: &str) -> Vec<Change> {
+    let all = pages.node.authorizer().audit().changes();
+    let kinds = [ChangeKind::Configuration, ChangeKind::Election, ChangeKind::Override];
+    let mut events: Vec<Change> = kinds.into_iter().flat_map(|kind| all.list(Some(kind))).collect();
+    events.retain(|event| event.took_effect() && (event.kind != ChangeKind::Override || concerns(event, resource)));
+    events.sort_by_key(|event| Reverse(event.at));
+    events
+}
+
+/// Whether a change names the resource, or a pattern that matches it.
+fn concerns(change: &Change, resource: &str) -> bool {
+    change.resource == resource || Glob::new(&change.resource).is_ok_and(|glob| glob.matches(resource))
+}
+
 fn not_known(pages: &Pages, query: &HolderQuery) -> Parts {
     let sentence = match MasterSeen::of(pages) {
         MasterSeen::Here => "There is no such resource. The first request for one creates it.",
@@ -176,7 +207,8 @@ fn sorted(is_sorted: bool, is_ascending: bool) -> Option<&'static str> {
 
 fn holders_link(query: &HolderQuery, sort: HolderSort, page: usize) -> String {
     let (resource, search) = (text::encoded(&query.resource), text::encoded(&query.search));
-    format!("/resource?resource={resource}&search={search}&sort={}&page={page}", sort.name())
+    let span = query.span.name();
+    format!("/resource?resource={resource}&search={search}&sort={}&page={page}&span={span}", sort.name())
 }
 
 /// Links to other pages, if there are any.
@@ -264,7 +296,7 @@ fn changes(pages: &Pages, resource: &str) -> Markup {
     let all = pages.node.authorizer().audit().changes();
     let kinds = [ChangeKind::Override, ChangeKind::Pool, ChangeKind::Operator];
     let list: Vec<_> = kinds.into_iter().flat_map(|kind| all.list(Some(kind))).collect();
-    let list: Vec<_> = list.into_iter().filter(|change| change.resource == resource).take(5).collect();
+    let list: Vec<_> = list.into_iter().filter(|change| concerns(change, resource)).take(5).collect();
     html! {
         @if !list.is_empty() {
             section {

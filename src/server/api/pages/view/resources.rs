@@ -17,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::{api::pages::Pages, node::Status};
+use crate::{
+    api::{pages::Pages, status::history::Span},
+    node::Status,
+};
 
 /// Maximum number of rows of a page.
 pub(crate) const PAGE_ROWS: usize = 1000;
@@ -375,6 +378,8 @@ pub(crate) struct HolderQuery {
     pub(crate) sort: HolderSort,
     /// Starts at 1.
     pub(crate) page: usize,
+    /// The length of the plot.
+    pub(crate) span: Span,
 }
 
 /// A page of holders.
