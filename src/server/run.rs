@@ -218,6 +218,7 @@ impl Prepared {
             repository: self.first.loaded.repository.clone(),
             access: self.first.loaded.access.clone(),
             source: self.first.source.clone(),
+            text: self.first.loaded.text.as_str().into(),
             authorizer: Arc::clone(&self.guard.authorizer),
             limits: Arc::clone(&self.guard.limits),
             clock: self.clock,

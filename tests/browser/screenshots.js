@@ -86,7 +86,7 @@ const take = async (browser, url, file, scheme, width) => {
   for (let second = 0; second < Number(seconds); second += 2) {
     ask(second);
     if (second === 20) {
-      const override = ["capacity", "set", "mysql", "70", "--for", "30s", "--why", "replica is down", "--server", address(1, 60)];
+      const override = ["capacity", "mysql", "70", "--for", "30s", "--why", "replica is down", "--admin", address(1, 60)];
       const said = spawnSync(`${directory}/leaseway`, override);
       if (said.status !== 0) console.error(String(said.stderr));
     }

@@ -161,12 +161,11 @@ fn used(cluster: &Cluster<'_>) -> Cell {
         _ if !view.is_master => "Only the master knows the resources.".to_owned(),
         (_, 0) => "No resource yet.".to_owned(),
         (None, _) => "No resource has a capacity to divide.".to_owned(),
-        (Some(most), 1) => format!("{}: {}", escaped(&most.resource), most.sentence()),
-        (Some(most), _) => {
-            format!("{} resources, most used: {}, {}", text::count(resources), escaped(&most.resource), most.sentence())
-        }
+        (Some(most), 1) => format!("Resource {}:", escaped(&most.resource)),
+        (Some(most), _) => format!("{} resources, most used {}:", text::count(resources), escaped(&most.resource)),
     };
-    Cell { label, part: cluster.most_used.as_ref().map(Use::part), ..Cell::default() }
+    let detail = cluster.most_used.as_ref().map(Use::sentence).unwrap_or_default();
+    Cell { label, detail, part: cluster.most_used.as_ref().map(Use::part), ..Cell::default() }
 }
 
 fn children(cluster: &Cluster<'_>) -> Vec<Cell> {
@@ -187,7 +186,7 @@ fn child_cell(child: &ChildRow, used: Option<&ChildUse>) -> Cell {
     let most = used.and_then(|used| used.most.as_ref());
     let label = match most {
         _ if is_silent => format!("silent for {}", text::length(child.asked_ms / 60_000 * 60_000)),
-        Some(most) => format!("{}: {}", escaped(&most.resource), most.sentence()),
+        Some(most) => escaped(&most.resource).into_owned(),
         None if child.resources == 0 => "asks for nothing".to_owned(),
         None => "holds nothing".to_owned(),
     };
@@ -195,6 +194,7 @@ fn child_cell(child: &ChildRow, used: Option<&ChildUse>) -> Cell {
         health: if is_silent { Health::Warn } else { Health::Fine },
         name: escaped(&child.node).into_owned(),
         label,
+        detail: most.map(Use::sentence).unwrap_or_default(),
         part: most.map(Use::part),
         ..Cell::default()
     }
@@ -250,8 +250,9 @@ mod tests {
             "a (this peer)",
             "unreachable",
             "href=\"//b:5150/\"",
-            "mysql: 60 of 100 units held (60 %)",
-            "mysql: 40 of 100 units held (40 %)",
+            "Resource mysql:",
+            "60 of 100 units held (60 %)",
+            "40 of 100 units held (40 %)",
             "holds nothing",
             "viewBox=\"0 0 880 ",
             "viewBox=\"0 0 328 ",

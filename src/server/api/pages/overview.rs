@@ -44,7 +44,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     parts.put("tree", &tree(&view));
     parts.put("limits", &limits(&view.limits));
     let frame = html! {
-        h1.unseen { "Is it fine?" }
+        h1.unseen { "Overview" }
         (Parts::place("verdict"))
         (Parts::place("findings"))
         (Parts::place("figures"))
@@ -58,7 +58,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
             section { h2 { "Peers" } (Parts::place("peers")) }
             section { h2 { "Tree" } (Parts::place("tree")) }
         }
-        section { h2 { "Limits" } (Parts::place("limits")) }
+        section { h2 { "Limits of this server" } (Parts::place("limits")) }
     };
     parts.framed(frame)
 }
@@ -124,7 +124,7 @@ fn overrides(overrides: &[OverrideRow]) -> Markup {
         @if !overrides.is_empty() {
             section {
                 h2 { "Overrides" }
-                (table("Overrides", &[Text("Resources"), Number("Set to"), Number("Ends in"), Text("By"), Text("Why")], &rows))
+                (table("Overrides", &[Text("Resources"), Number("Capacity, units"), Number("Ends in"), Text("By"), Text("Why")], &rows))
             }
         }
     }
@@ -167,15 +167,17 @@ fn worst(rows: &[ResourceRow], which: Worst) -> Markup {
     let all = found.len();
     found.sort_by(|one, other| key(other).total_cmp(&key(one)));
     found.truncate(MAX_WORST);
-    let (none, link) = match which {
-        Worst::Over => ("Nothing is held beyond a capacity.", "/resources?sort=over"),
-        Worst::Contended => ("No resource is wanted beyond its capacity.", "/resources?sort=pressure"),
+    let (title, none, link) = match which {
+        Worst::Over => ("Over capacity", "No more is held of any resource than its capacity.", "/resources?sort=over"),
+        Worst::Contended => {
+            ("Most contended", "No resource is wanted beyond its capacity.", "/resources?sort=pressure")
+        }
     };
     let columns = match which {
-        Worst::Over => ["Held", "Beyond"],
-        Worst::Contended => ["Wants", "Wants / capacity"],
+        Worst::Over => ["Held, units", "Beyond, units"],
+        Worst::Contended => ["Wants, units", "Wants ÷ capacity"],
     };
-    let columns = [Text("Resource"), Number("Capacity"), Number(columns[0]), Number(columns[1])];
+    let columns = [Text("Resource"), Number("Capacity, units"), Number(columns[0]), Number(columns[1])];
     let rows = html! {
         tbody { @for row in &found { tr {
             th.id scope="row" { (link_to(&row.resource)) }
@@ -191,7 +193,7 @@ fn worst(rows: &[ResourceRow], which: Worst) -> Markup {
     };
     html! {
         @if found.is_empty() { p.none { (none) } } @else {
-            (table("Table", &columns, &rows))
+            (table(title, &columns, &rows))
             @if all > found.len() { p.more { a href=(link) { "All " (text::count(all)) } } }
         }
     }
@@ -202,11 +204,12 @@ fn link_to(resource: &str) -> Markup {
 }
 
 fn peers(peers: &[PeerRow]) -> Markup {
-    let columns = [Text("Peer"), Text("Role"), Number("Lag"), Number("Heard"), Text("Clients' address")];
+    let columns =
+        [Text("Peer"), Text("Role"), Number("Lag, entries"), Number("Last contact"), Text("Address for clients")];
     let rows = html! { tbody { @for peer in peers { (peer_row(peer)) } } };
     html! {
         @if peers.is_empty() { p.none { "This server has no peers: nothing is kept over a restart." } } @else {
-            (table("Table", &columns, &rows))
+            (table("Peers", &columns, &rows))
         }
     }
 }
@@ -271,7 +274,7 @@ fn children(children: &[ChildRow]) -> Markup {
             td.n { (text::ago(child.asked_ms)) " ago" }
         } } }
     };
-    table("Table", &[Text("Child node"), Number("Resources"), Number("Asked")], &rows)
+    table("Child nodes", &[Text("Child node"), Number("Resources"), Number("Last request")], &rows)
 }
 
 fn limits(limits: &[LimitUse]) -> Markup {
@@ -287,5 +290,5 @@ fn limits(limits: &[LimitUse]) -> Markup {
             }
         } }
     };
-    table("Table", &[Text("What"), Number("Used"), Number("Limit"), Number("Part"), Text("Flag")], &rows)
+    table("Limits", &[Text("Number of"), Number("Used"), Number("Limit"), Number("Part used"), Text("Flag")], &rows)
 }

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     api::pages::{Pages, text},
+    node::Parent,
     node::plan::{self, Plan, PlanRequest, ResourcePlan, Unplanned},
 };
 
@@ -36,7 +37,18 @@ const MAX_RESOURCES: usize = 20;
 const MAX_HOLDERS: usize = 5;
 
 pub(super) async fn form(State(pages): State<Pages>) -> Response {
-    show(&pages, StatusCode::OK, "", &html! {})
+    let config = pages.node.config();
+    let message = html! {
+        @if config.text.len() > PASTED_BYTES {
+            p.notice { "The configuration in force is longer than 1 MiB: use " code { "leaseway config plan FILE" } "." }
+        } @else if let Some(parent) = pages.node.parent() {
+            p.notice { "The templates are those of the parent at " (escaped(&addresses(parent))) ": use its page." }
+        } @else if !config.text.is_empty() {
+            p { "This is version " (config.version) ", which is in force. Change it to see who would gain and lose." }
+        }
+    };
+    let text = if config.text.len() > PASTED_BYTES { "" } else { &*config.text };
+    show(&pages, StatusCode::OK, text, &message)
 }
 
 /// The plan for a pasted configuration, and the form.
@@ -64,13 +76,17 @@ pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body:
     let message = match plan::plan(&pages.node, &request, |_| true).await {
         Ok(plan) => planned(&plan),
         Err(Unplanned::NotMaster(_)) => {
-            html! { p.notice { "Only the master knows what clients want: ask its page." } }
+            html! { p.notice { "Only the master knows what clients want: use its page." } }
         }
         Err(Unplanned::HasParent(addresses)) => html! {
-            p.notice { "The templates are those of the parent at " (escaped(&addresses.join(", "))) ": ask its page." }
+            p.notice { "The templates are those of the parent at " (escaped(&addresses.join(", "))) ": use its page." }
         },
     };
     show(&pages, StatusCode::OK, pasted, &message)
+}
+
+fn addresses(parent: &Parent) -> String {
+    parent.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Response {
@@ -78,10 +94,11 @@ fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Re
         h1 { "What if?" }
         (message)
         form.paste method="post" action="/plan" enctype="text/plain" {
-            label for="text" { "A configuration" }
-            textarea #text name="text" rows="16" required spellcheck="false" aria-describedby="nothing" { (pasted) }
+            label for="text" { "Configuration" }
+            // A parser drops a line break at the beginning.
+            textarea #text name="text" rows="16" required spellcheck="false" aria-describedby="nothing" { "\n" (pasted) }
             button { "Plan" }
-            span #nothing { " Nothing is changed: it is compared with the one in force, for the clients that are there." }
+            span #nothing { " Nothing is changed. The text is compared with the configuration in force, for the present clients." }
         }
     };
     page(pages, "What if", Some(("/plan", "")), &Parts { status, ..Parts::default() }.framed(frame))
@@ -116,7 +133,17 @@ fn planned(plan: &Plan) -> Markup {
 }
 
 fn resources(plan: &Plan) -> Markup {
-    let numbers = ["Capacity", "Then", "Due", "Then", "Clients", "Gain", "Lose", "To end first"].map(Number);
+    let numbers = [
+        "Capacity now, units",
+        "Capacity then",
+        "Due now, units",
+        "Due then",
+        "Clients",
+        "Gains, units",
+        "Losses, units",
+        "Leases to end first, units",
+    ]
+    .map(Number);
     let columns: Vec<_> = std::iter::once(Text("Resource")).chain(numbers).collect();
     let rows = html! {
         tbody { @for resource in plan.resources.iter().take(MAX_RESOURCES) { tr {
@@ -170,7 +197,13 @@ fn one(resource: &ResourcePlan) -> Markup {
 
 fn holders(foreseen: &ForecastReport) -> Markup {
     let more = (foreseen.gains.holders + foreseen.losses.holders).saturating_sub(foreseen.changes.len());
-    let columns = [Text("Holder"), Number("Wants"), Number("Held"), Number("Due now"), Number("Due then")];
+    let columns = [
+        Text("Holder"),
+        Number("Wants, units"),
+        Number("Held, units"),
+        Number("Due now, units"),
+        Number("Due then, units"),
+    ];
     let rows = html! { tbody { @for change in &foreseen.changes { (holder(change)) } } };
     html! {
         @if !foreseen.changes.is_empty() { (table("Holders whose due would change", &columns, &rows)) }

@@ -19,8 +19,9 @@ use crate::{
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 254.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 12.0;
+const LEFT: f64 = 6.0;
+/// Room for the labels, which are beside the newest values: a phone shows this end.
+const RIGHT: f64 = 74.0;
 /// Room for the unit.
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 24.0;
@@ -242,11 +243,11 @@ fn axes(scale: &Scale) -> Markup {
             @let value = scale.most * f64::from(step) / f64::from(STEPS);
             @let y = format!("{:.1}", scale.y(value));
             line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y) y2=(y) {}
-            text x=(LEFT - 8.0) y=(format!("{:.1}", scale.y(value) + 4.0)) text-anchor="end" {
+            text x=(WIDTH - RIGHT + 8.0) y=(format!("{:.1}", scale.y(value) + 4.0)) {
                 (text::number(value))
             }
         }
-        text x=(LEFT - 8.0) y="10" text-anchor="end" { "units" }
+        text x=(WIDTH - RIGHT + 8.0) y="12" { "units" }
         @for (label, part) in ago {
             @let x = scale.x(scale.end - scale.span.length().mul_f64(*part));
             text x=(format!("{x:.1}")) y=(HEIGHT - 6.0) text-anchor=(if *part == 1.0 { "start" } else { "middle" }) { (label) }

@@ -7,8 +7,10 @@ use leaseway_core::types::{Glob, escaped};
 use maud::{Markup, html};
 
 use super::{
+    Column::{Number, Text},
     Parts,
     plot::{self, Plot},
+    table,
 };
 use crate::{
     api::pages::{
@@ -17,7 +19,7 @@ use crate::{
             node::MasterSeen,
             resources::{
                 self as view, HolderPage, HolderQuery, HolderRow, HolderSort, PAGE_ROWS, ResourceDetail, ResourceQuery,
-                ResourceRow, ResourceSort,
+                ResourceRow, ResourceSort, TopHolders,
             },
         },
     },
@@ -26,11 +28,11 @@ use crate::{
 
 const RESOURCE_COLUMNS: [(ResourceSort, &str); 7] = [
     (ResourceSort::Resource, "Resource"),
-    (ResourceSort::Capacity, "Capacity"),
-    (ResourceSort::Wants, "Wants"),
-    (ResourceSort::Granted, "Granted"),
-    (ResourceSort::Held, "Held"),
-    (ResourceSort::Pressure, "Wants / capacity"),
+    (ResourceSort::Capacity, "Capacity, units"),
+    (ResourceSort::Wants, "Wants, units"),
+    (ResourceSort::Granted, "Granted, units"),
+    (ResourceSort::Held, "Held, units"),
+    (ResourceSort::Pressure, "Wants ÷ capacity"),
     (ResourceSort::Clients, "Clients"),
 ];
 
@@ -113,10 +115,10 @@ fn resource_row(row: &ResourceRow) -> Markup {
 
 const HOLDER_COLUMNS: [(HolderSort, &str); 7] = [
     (HolderSort::Holder, "Holder"),
-    (HolderSort::Wants, "Wants"),
-    (HolderSort::Due, "Due"),
-    (HolderSort::Has, "Has"),
-    (HolderSort::Held, "Held"),
+    (HolderSort::Wants, "Wants, units"),
+    (HolderSort::Due, "Due, units"),
+    (HolderSort::Has, "Has, units"),
+    (HolderSort::Held, "Held, units"),
     (HolderSort::Priority, "Priority"),
     (HolderSort::Clients, "Clients"),
 ];
@@ -127,19 +129,21 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     let mut parts = Parts::default();
     parts.put("figures", &figures(&detail));
     parts.put("plot", &plot(pages, query));
+    parts.put("top", &top(&page.top, &detail));
     parts.put("more", &more(&detail));
     parts.put("changes", &changes(pages, &query.resource));
     parts.put("count", &html! { (holder_count(&page, &detail)) });
     parts.put("paging", &paging(page.pages, query.page.max(1), |page| holders_link(query, query.sort, page)));
     parts.put_rows("rows", page.rows.iter().map(|holder| holder_row(holder, &query.resource)));
     let frame = html! {
-        h1 { (escaped(&query.resource)) }
+        h1 { "Resource " (escaped(&query.resource)) }
         (Parts::place("figures"))
         section {
             h2 { "The last " (query.span.in_words()) }
             (plot::spans(query.span, |span| holders_link(&HolderQuery { span, ..query.clone() }, query.sort, query.page.max(1))))
             (Parts::place("plot"))
         }
+        (Parts::place("top"))
         (Parts::place("more"))
         (Parts::place("changes"))
         section {
@@ -192,6 +196,56 @@ fn concerns(change: &Change, resource: &str) -> bool {
     change.resource == resource || Glob::new(&change.resource).is_ok_and(|glob| glob.matches(resource))
 }
 
+/// The largest holders, and those that lack the most.
+fn top(top: &TopHolders, detail: &ResourceDetail) -> Markup {
+    let resource = &detail.row.resource;
+    let held = html! {
+        tbody { @for holder in &top.held { tr {
+            (holder_heading(holder, resource))
+            td.n { (text::number(holder.held)) }
+            td.n { @if detail.row.capacity > 0.0 && detail.row.is_divided { (text::percent(holder.held / detail.row.capacity)) } @else { "–" } }
+        } } }
+    };
+    let lacking = html! {
+        tbody { @for holder in &top.lacking { tr {
+            (holder_heading(holder, resource))
+            td.n { (text::number(holder.wants)) }
+            td.n { (text::number(holder.has)) }
+            td.n.short { (text::number(holder.lacks())) }
+        } } }
+    };
+    html! {
+        @if !top.held.is_empty() {
+            div.columns {
+                section {
+                    h2 { "Top consumers" }
+                    (table("Top consumers", &[Text("Holder"), Number("Held, units"), Number("Of the capacity")], &held))
+                }
+                section {
+                    h2 { "Most unmet demand" }
+                    @if top.lacking.is_empty() { p.none { "Every holder has what it wants." } } @else {
+                        (table(
+                            "Most unmet demand",
+                            &[Text("Holder"), Number("Wants, units"), Number("Has, units"), Number("Lacks, units")],
+                            &lacking,
+                        ))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn holder_heading(holder: &HolderRow, resource: &str) -> Markup {
+    html! { th.id scope="row" { a href=(why_link(holder, resource)) { (escaped(&holder.holder)) } } }
+}
+
+fn why_link(holder: &HolderRow, resource: &str) -> String {
+    let kind = if holder.kind == "node" { "node" } else { "client" };
+    let (resource, holder) = (text::encoded(resource), text::encoded(&holder.holder));
+    format!("/why?resource={resource}&holder={holder}&kind={kind}")
+}
+
 fn not_known(pages: &Pages, query: &HolderQuery) -> Parts {
     let sentence = match MasterSeen::of(pages) {
         MasterSeen::Here => "There is no such resource. The first request for one creates it.",
@@ -238,18 +292,19 @@ fn figures(detail: &ResourceDetail) -> Markup {
     let (row, settings) = (&detail.row, &detail.status.report.settings);
     html! {
         dl.figures {
-            div { dt { "Capacity" } dd { @if row.is_divided { (text::number(row.capacity)) } @else { "not divided" } } }
-            div { dt { "Wants" } dd { (text::number(row.wants)) } }
-            div { dt { "Granted" } dd { (text::number(row.granted)) } }
-            div { dt { "Held" } dd.bad[row.over() > row.capacity * 1e-9] { (text::number(row.held)) } }
-            @if row.is_divided { div { dt { "Free" } dd { (text::number(detail.free())) } } }
+            div { dt { "Capacity" } dd { @if row.is_divided { (text::units(row.capacity)) } @else { "not divided" } } }
+            div { dt { "Wants" } dd { (text::units(row.wants)) } }
+            div { dt { "Granted" } dd { (text::units(row.granted)) } }
+            div { dt { "Held" } dd.bad[row.over() > row.capacity * 1e-9] { (text::units(row.held)) } }
+            @if row.is_divided { div { dt { "Free" } dd { (text::units(detail.free())) } } }
             div { dt { "Clients" } dd { (text::count(row.clients)) } }
             @if row.gateways > 0 {
-                div { dt { "Gateways" } dd { (text::count(row.gateways)) ", holding " (text::number(row.held_by_gateways)) } }
+                div { dt { "Gateways" } dd { (text::count(row.gateways)) ", holding " (text::units(row.held_by_gateways)) } }
             }
             div { dt { "Algorithm" } dd { (row.algorithm) } }
             div { dt { "Template" } dd { @match &row.template { Some(glob) => code { (escaped(glob)) }, None => span.warn { "none: honoured as asked" } } } }
-            div { dt { "Lease, refresh" } dd { (text::length(settings.lease.0)) ", " (text::length(settings.refresh.0)) } }
+            div { dt { "Lease length" } dd { (text::length(settings.lease.0)) } }
+            div { dt { "Refresh interval" } dd { (text::length(settings.refresh.0)) } }
             @if row.learning_ms > 0 { div { dt { "Learning" } dd.warn { (text::ago(row.learning_ms)) " more" } } }
         }
     }
@@ -267,22 +322,22 @@ fn more(detail: &ResourceDetail) -> Markup {
                     (_, 0) => span.bad { "What the parent lent has ended." },
                     (_, left) => { "Lent by the parent for another " (text::ago(left)) "." },
                 }
-                @if let Some(outstanding) = supply.outstanding { " It was told that " (text::number(outstanding.get())) " is outstanding." }
+                @if let Some(outstanding) = supply.outstanding { " It was told that holders have " (text::units(outstanding.get())) "." }
                 @for terms in detail.terms() { " It divides " (terms) "." }
             }
         }
         @if let Some(promises) = &status.promises {
             p {
-                "Promised " (text::number(promises.total.get())) " in all: what the next master would hold back."
+                "Promised to holders: " (text::units(promises.total.get())) ". After a failover the next master holds back as much."
                 @if promises.unclaimed.get() > 0.0 {
-                    " Earlier masters promised " (text::number(promises.unclaimed.get())) " that no holder has named yet; it ends in "
+                    " Of these, earlier masters promised " (text::units(promises.unclaimed.get())) " that no holder has claimed yet; they end in "
                     (text::ago(promises.unclaimed_until.since(status.at).0)) " at most."
                 }
             }
         }
         @if let Some(pool) = &status.pool {
             p {
-                "Pool: " (text::number(pool.connected.get())) " of " (text::number(pool.total.get())) " connected, "
+                "Pool: " (text::number(pool.connected.get())) " of " (text::units(pool.total.get())) " connected, "
                 (text::number(pool.priority_connected.get())) " of it by priority clients; assigned "
                 (text::number(pool.priority_assigned.get())) ", used " (text::number(pool.used.get())) ", waiting "
                 (text::count(pool.free_waiting + pool.priority_waiting)) ", overloads " (text::count(pool.overloads)) "."
@@ -300,7 +355,7 @@ fn changes(pages: &Pages, resource: &str) -> Markup {
     html! {
         @if !list.is_empty() {
             section {
-                h2 { "Changes" }
+                h2 { "Latest changes" }
                 ul.plain { @for change in &list {
                     li { time datetime=(text::moment(change.at)) { (text::clock(change.at)) } " " (escaped(&change.what)) }
                 } }
@@ -310,12 +365,7 @@ fn changes(pages: &Pages, resource: &str) -> Markup {
 }
 
 fn holder_row(holder: &HolderRow, resource: &str) -> Markup {
-    let why = format!(
-        "/why?resource={}&holder={}&kind={}",
-        text::encoded(resource),
-        text::encoded(&holder.holder),
-        if holder.kind == "node" { "node" } else { "client" }
-    );
+    let why = why_link(holder, resource);
     html! {
         th.id scope="row" { (escaped(&holder.holder)) @if holder.kind != "client" { " " span.tag { (holder.kind) } } }
         td.n { (text::number(holder.wants)) }
@@ -325,6 +375,6 @@ fn holder_row(holder: &HolderRow, resource: &str) -> Markup {
         td.n { (holder.priority) }
         td.n { (text::count(holder.clients)) }
         td.n { @if holder.remaining_ms == 0 { "ended" } @else { (text::ago(holder.remaining_ms.div_ceil(5_000) * 5_000)) } }
-        td { a href=(why) aria-label={ "Why " (escaped(&holder.holder)) " has that" } { "why" } }
+        td { a href=(why) aria-label={ "Why " (escaped(&holder.holder)) " has its lease" } { "why" } }
     }
 }

@@ -20,6 +20,13 @@ pub(crate) fn number(value: f64) -> String {
     if part.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") }
 }
 
+/// An amount of a resource.
+pub(crate) fn units(value: f64) -> String {
+    let number = number(value);
+    let unit = if number == "1" { "unit" } else { "units" };
+    format!("{number} {unit}")
+}
+
 /// A part of a whole, as a percentage.
 pub(crate) fn percent(part: f64) -> String {
     match 100.0 * part {
@@ -108,6 +115,22 @@ mod tests {
         ] {
             assert_eq!(number(value), text, "{value}");
         }
+    }
+
+    #[test]
+    fn parts_are_formatted_and_only_a_full_one_is_100_percent() {
+        for (part, text) in [
+            (0.0, "0 %"),
+            (0.001, "less than 1 %"),
+            (0.456, "46 %"),
+            (0.999, "99 %"),
+            (1.0, "100 %"),
+            (1.5, "150 %"),
+            (f64::MAX, "more than 9,999 %"),
+        ] {
+            assert_eq!(percent(part), text, "{part}");
+        }
+        assert_eq!([units(1.0), units(-0.000_001), units(2.5)], ["1 unit", "0 units", "2.5 units"]);
     }
 
     #[test]

@@ -13,9 +13,9 @@ use crate::api::pages::{
 pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     if query.resource.is_empty() || query.holder.is_empty() {
         let frame = html! {
-            h1 { "Why does it have that?" }
+            h1 { "Why does a holder have its lease?" }
             (form(query))
-            p.none { "A holder is a client, or a child node. The ids are those that they ask under." }
+            p.none { "A holder is a client or a child node. Give the id with which it asks." }
         };
         return Parts::default().framed(frame);
     }
@@ -29,20 +29,20 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     );
     parts.put("parent", &explained.parent.as_ref().map(|parent| above(parent, &query.resource)).unwrap_or_default());
     let frame = html! {
-        h1 { "Why " (escaped(&query.holder)) " has that" }
-        p.of { "of " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
+        h1 { "Why " (escaped(&query.holder)) " has its lease" }
+        p.of { "Resource " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
         (Parts::place("figures"))
         (Parts::place("bar"))
         (Parts::place("sentences"))
         (Parts::place("parent"))
-        section { h2 { "Another" } (form(query)) }
+        section { h2 { "Another holder" } (form(query)) }
     };
     parts.framed(frame)
 }
 
 fn not_known(pages: &Pages, query: &WhyQuery) -> Parts {
     let frame = html! {
-        h1 { "Why does it have that?" }
+        h1 { "Why does a holder have its lease?" }
         @if MasterSeen::of(pages) != MasterSeen::Here {
             p { "Not known here: only the master knows who holds " strong { (escaped(&query.resource)) } "." }
         } @else { p { "There is no holder " strong { (escaped(&query.holder)) } " of " strong { (escaped(&query.resource)) } " here. A holder is known from its first request until its lease has ended." } }
@@ -68,10 +68,10 @@ fn figures(explained: &Explained) -> Markup {
     let blocks: Vec<_> = explanation.blocks.iter().map(leaseway_core::resource::report::explain::Block::name).collect();
     html! {
         dl.figures {
-            div { dt { "Wants" } dd { (text::number(holder.wants)) } }
-            div { dt { "Due" } dd { (text::number(holder.due)) } }
-            div { dt { "Has" } dd { (text::number(holder.has)) } }
-            div { dt { "Held" } dd { (text::number(holder.held)) } }
+            div { dt { "Wants" } dd { (text::units(holder.wants)) } }
+            div { dt { "Due" } dd { (text::units(holder.due)) } }
+            div { dt { "Has" } dd { (text::units(holder.has)) } }
+            div { dt { "Held" } dd { (text::units(holder.held)) } }
             div { dt { "Rule" } dd { (explanation.rule.name()) } }
             @if !blocks.is_empty() { div { dt { "Waits for" } dd { (blocks.join(", ")) } } }
             @if let Some(asks) = explained.asks_ms() { div { dt { "Asks again in" } dd { (text::ago(asks)) } } }
@@ -91,7 +91,7 @@ fn bar(explained: &Explained) -> Markup {
     let others = part(capacity - free.max(0.0) - explained.holder.held);
     let free = 100.0 - own - others;
     let caption =
-        format!("Of {}: this holder {own:.1} %, others {others:.1} %, free {free:.1} %.", text::number(capacity));
+        format!("Of {}: this holder {own:.1} %, others {others:.1} %, free {free:.1} %.", text::units(capacity));
     html! {
         svg.bar viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label=(caption) {
             rect.free x="0" y="0" width="1000" height="24" {}
@@ -112,10 +112,10 @@ fn above(parent: &ParentRow, resource: &str) -> Markup {
     );
     html! {
         section {
-            h2 { "One level up" }
+            h2 { "At the parent" }
             p {
-                "What there is here was lent by the parent at " (escaped(&parent.addresses.join(", "))) ", where this node is "
-                strong { (escaped(&parent.node)) } ". That is explained there:"
+                "The parent at " (escaped(&parent.addresses.join(", "))) " lends the capacity of this node, which is "
+                strong { (escaped(&parent.node)) } " there. This command explains its lease:"
             }
             pre { code { (escaped(&command)) } }
         }

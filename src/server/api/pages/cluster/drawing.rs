@@ -5,11 +5,14 @@ use maud::{Markup, Render, html};
 const PADDING: f64 = 12.0;
 const GAP: f64 = 10.0;
 const CELL_HEIGHT: f64 = 46.0;
-/// With a bar.
-const TALL_CELL_HEIGHT: f64 = 58.0;
+/// With a second label and a bar.
+const TALL_CELL_HEIGHT: f64 = 72.0;
+const LINE_HEIGHT: f64 = 15.0;
+/// The indentation of boxes that hang on a rail.
+const RAIL: f64 = 20.0;
 const LINK_HEIGHT: f64 = 40.0;
-const MIN_CELL_WIDTH: f64 = 150.0;
-const MAX_CELL_WIDTH: f64 = 280.0;
+const MIN_CELL_WIDTH: f64 = 190.0;
+const MAX_CELL_WIDTH: f64 = 300.0;
 const BAR_HEIGHT: f64 = 6.0;
 /// The average width of a letter in names, which are bold, and in labels. Names that are too wide are cut.
 const NAME_LETTER: f64 = 7.4;
@@ -42,6 +45,8 @@ pub(super) struct Cell {
     pub(super) health: Health,
     pub(super) name: String,
     pub(super) label: String,
+    /// A second label.
+    pub(super) detail: String,
     /// The host and port of its page.
     pub(super) href: Option<String>,
     /// Drawn as a star.
@@ -99,8 +104,9 @@ impl Canvas {
 
     /// A link from the last box to the next.
     pub(super) fn link(&mut self, link: &Link) {
-        let (x, top) = (self.width / 2.0, self.height);
-        let room = self.width / 2.0 - PADDING;
+        let (left, top) = (Columns::of(1, 0.0, self.width).left, self.height);
+        let x = left + 2.0 * PADDING;
+        let room = self.width - x - 2.0 * PADDING;
         self.pieces.push(html! {
             (line(x, top, x, top + LINK_HEIGHT, link.is_cut))
             @if link.is_cut { (cross(x, top + LINK_HEIGHT / 2.0)) }
@@ -116,7 +122,8 @@ impl Canvas {
         let rows = peers.len().div_ceil(columns.number);
         let peers_top = top + 32.0;
         let peers_bottom = peers_top + rows as f64 * (CELL_HEIGHT + GAP);
-        let height = peers_bottom + 32.0 - top;
+        let lines = if used.detail.is_empty() { 0.0 } else { LINE_HEIGHT };
+        let height = peers_bottom + 32.0 + lines - top;
         self.pieces.push(html! {
             rect.node x="0.5" y=(at(top)) width=(at(self.width - 1.0)) height=(at(height)) rx="6" {}
             (name(title, PADDING, top + 21.0, inner))
@@ -125,22 +132,31 @@ impl Canvas {
                 (boxed(peer, columns.x(place), y, columns.cell, CELL_HEIGHT))
             }
             (label(&used.label, PADDING, peers_bottom + 8.0, inner))
-            @if let Some(part) = used.part { (bar(part, PADDING, peers_bottom + 15.0, inner)) }
+            (label(&used.detail, PADDING, peers_bottom + 8.0 + LINE_HEIGHT, inner))
+            @if let Some(part) = used.part { (bar(part, PADDING, peers_bottom + 15.0 + lines, inner)) }
         });
         self.height = top + height;
     }
 
-    /// Boxes below the node, with a link to each of the first row. Later rows hang on the same links.
+    /// Boxes below the node. A row hangs on a link each; several rows hang on a rail for each column.
     pub(super) fn children(&mut self, cells: &[Cell]) {
         let columns = Columns::of(cells.len(), 0.0, self.width);
         let (top, first) = (self.height, self.height + LINK_HEIGHT);
+        let has_rails = cells.len() > columns.number;
+        let indented = if has_rails { RAIL } else { 0.0 };
         let y = |place: usize| first + (place / columns.number) as f64 * (TALL_CELL_HEIGHT + GAP);
+        let middle = |place: usize| y(place) + CELL_HEIGHT / 2.0;
         self.pieces.push(html! {
             @for (place, cell) in cells.iter().enumerate() {
-                @let x = columns.x(place) + columns.cell / 2.0;
-                @let from = if place < columns.number { top } else { y(place) - GAP };
-                (line(x, from, x, y(place), cell.health == Health::Bad))
-                (boxed(cell, columns.x(place), y(place), columns.cell, TALL_CELL_HEIGHT))
+                @let left = columns.x(place);
+                @if has_rails {
+                    @let from = if place < columns.number { top } else { middle(place - columns.number) };
+                    (line(left + 6.0, from, left + 6.0, middle(place), false))
+                    (line(left + 6.0, middle(place), left + RAIL, middle(place), false))
+                } @else {
+                    (line(left + columns.cell / 2.0, top, left + columns.cell / 2.0, first, false))
+                }
+                (boxed(cell, left + indented, y(place), columns.cell - indented, TALL_CELL_HEIGHT))
             }
         });
         self.height = y(cells.len() - 1) + TALL_CELL_HEIGHT;
@@ -176,6 +192,7 @@ fn boxed(cell: &Cell, x: f64, y: f64, width: f64, height: f64) -> Markup {
         (Glyph { cell, x: x + 17.0, y: y + CELL_HEIGHT / 2.0 })
         (name(&cell.name, x + 31.0, y + 19.0, room))
         (label(&cell.label, x + 31.0, y + 36.0, room))
+        (label(&cell.detail, x + 31.0, y + 36.0 + LINE_HEIGHT, room))
         @if let Some(part) = cell.part { (bar(part, x + 12.0, y + height - 13.0, width - 24.0)) }
     };
     html! {
@@ -242,7 +259,7 @@ mod tests {
 
     #[test]
     fn boxes_share_rows_and_never_leave_the_canvas() {
-        for (cells, width, columns) in [(1, 328.0, 1), (3, 328.0, 2), (3, 304.0, 1), (3, 880.0, 3), (12, 880.0, 5)] {
+        for (cells, width, columns) in [(1, 328.0, 1), (3, 328.0, 1), (3, 304.0, 1), (3, 880.0, 3), (12, 880.0, 4)] {
             let found = Columns::of(cells, 0.0, width);
             assert_eq!(found.number, columns, "{cells} in {width}");
             let end = found.x(found.number - 1) + found.cell;
