@@ -40,8 +40,9 @@ const get = (client, resource, wants, server) =>
 // The demand rises and falls, so that plots show something.
 const ask = (second) => {
   const wave = (period, low, high) => Math.round(low + ((high - low) * (1 + Math.sin((2 * Math.PI * second) / period))) / 2);
-  get("checkout", "mysql", wave(90, 10, 60), address(2));
-  get("reports", "mysql", wave(50, 30, 90), address(2));
+  get("checkout", "mysql", wave(90, 10, 60), address(1));
+  get("reports", "mysql", wave(50, 30, 90), address(1));
+  get("billing", "mysql", 25, address(2));
   get("search", "mysql", 20, address(3));
   get("crawler", "mysql", wave(70, 5, 25), address(4));
   get("chatbot", "gpt-4o/tokens", wave(60, 1000, 4500), address(3));
@@ -98,7 +99,7 @@ const take = async (browser, url, file, scheme, width) => {
   for (const [name, path] of Object.entries(views(process.env.SPAN || "15m")))
     for (const scheme of ["light", "dark"])
       for (const [kind, width] of [["", 1280], ["-phone", 360]])
-        await take(browser, `http://${server}${path}`, `${out}/page-${name}-${scheme}${kind}.png`, scheme, width);
+        await take(browser, `http://${name === "overview" ? server : address(1, 50)}${path}`, `${out}/page-${name}-${scheme}${kind}.png`, scheme, width);
   await browser.close();
   process.exit();
 })();

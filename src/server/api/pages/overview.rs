@@ -204,8 +204,7 @@ fn link_to(resource: &str) -> Markup {
 }
 
 fn peers(peers: &[PeerRow]) -> Markup {
-    let columns =
-        [Text("Peer"), Text("Role"), Number("Lag, entries"), Number("Last contact"), Text("Address for clients")];
+    let columns = [Text("Peer"), Text("Role"), Number("Lag, entries"), Number("Last contact"), Text("Address")];
     let rows = html! { tbody { @for peer in peers { (peer_row(peer)) } } };
     html! {
         @if peers.is_empty() { p.none { "This server has no peers: nothing is kept over a restart." } } @else {

@@ -89,7 +89,7 @@ impl Plot<'_> {
         html! {
             @if self.span != Span::Minutes15 {
                 p.caption {
-                    "Lines are means of " (text::length(self.span.slot().as_millis() as u64)) ", bands reach from the minimum to the maximum."
+                    "Lines are means of " (self.span.slot_in_words()) ", bands reach from the minimum to the maximum."
                 }
             }
             @if scale.is_cut { p.caption { "Wants go beyond the axis: up to " (text::number(scale.beyond)) " units." } }
@@ -202,6 +202,11 @@ fn band(plot: &Plot<'_>, scale: &Scale, series: usize) -> String {
     let mut path = String::new();
     for run in plot.runs() {
         let place = |point: &Point, of: &Series| (scale.x(plot.middle(point)), scale.y(of.0[series]));
+        if let [only] = run {
+            let ((x, top), (_, bottom)) = (place(only, &only.max), place(only, &only.min));
+            path.push_str(&format!("M{:.1} {top:.1}h4V{bottom:.1}h-4Z", x - 2.0));
+            continue;
+        }
         let there = run.iter().map(|point| place(point, &point.max));
         let back = run.iter().rev().map(|point| place(point, &point.min));
         for (number, (x, y)) in there.chain(back).enumerate() {
@@ -224,7 +229,7 @@ fn event_line(event: &Change, scale: &Scale) -> Markup {
 /// The time of day, with the date if the plot is longer than a day.
 fn when(at: SystemTime, span: Span) -> String {
     match span {
-        Span::Days7 => text::moment(at).get(5..16).unwrap_or_default().replace('T', " "),
+        Span::Days7 => text::moment(at).get(..16).unwrap_or_default().replace('T', " "),
         Span::Minutes15 | Span::Hours6 => text::clock(at),
     }
 }

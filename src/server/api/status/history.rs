@@ -66,6 +66,10 @@ impl Span {
         ["15 minutes", "6 hours", "7 days"][self as usize]
     }
 
+    pub(crate) fn slot_in_words(self) -> &'static str {
+        ["5 seconds", "5 minutes", "2 hours"][self as usize]
+    }
+
     /// The length of a slot.
     pub(crate) fn slot(self) -> Duration {
         Duration::from_secs(self.slot_secs())
