@@ -399,15 +399,18 @@ impl HolderRow {
     }
 }
 
-/// Adds those holders to a list of the largest by a key, leaving out zeros.
+/// Adds those holders to a sorted list of the largest by a key, leaving out zeros.
 fn keep_largest(list: &mut Vec<HolderReport>, holders: &[HolderReport], key: fn(&HolderReport) -> f64) {
-    list.extend(holders.iter().filter(|holder| key(holder) > 0.0).cloned());
-    let order = |one: &HolderReport, other: &HolderReport| key(other).total_cmp(&key(one)).then(one.id.cmp(&other.id));
-    if list.len() > TOP {
-        list.select_nth_unstable_by(TOP, order);
-        list.truncate(TOP);
+    let is_before = |one: &HolderReport, other: &HolderReport| {
+        key(other).total_cmp(&key(one)).then_with(|| one.id.cmp(&other.id)) == Ordering::Less
+    };
+    for holder in holders.iter().filter(|holder| key(holder) > 0.0) {
+        let place = list.partition_point(|listed| is_before(listed, holder));
+        if place < TOP {
+            list.insert(place, holder.clone());
+            list.truncate(TOP);
+        }
     }
-    list.sort_unstable_by(order);
 }
 
 /// A page of holders.

@@ -58,12 +58,12 @@ impl Follower {
         if self.asked.is_some_and(|asked| asked.elapsed() < INTERVAL) {
             return;
         }
-        self.asked = Some(Instant::now());
         let mut request = HistoryRequest { since_unix: self.since, after: String::new() };
         let mut began = None;
         // A peer that has become master has newer samples of its own.
         while node.check().is_err() {
             let Some(page) = ask(raft, &request).await else { return };
+            self.asked = Some(Instant::now());
             history.fill(&page, unix_secs(SystemTime::now()));
             let began = *began.get_or_insert(page.now_unix);
             let last = page.resource.last().map(|last| last.resource.clone());
@@ -159,8 +159,31 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::api::status::survey::{SAMPLE_EVERY, Sample};
+
+    proptest! {
+        #[test]
+        fn any_page_is_harmless(
+            slot_secs in prop::sample::select(vec![0_u32, 5, 300, 7_200]),
+            slot in prop::collection::vec(prop_oneof![any::<u64>(), 0..2_000_000_000_u64], 0..300),
+            value in prop::collection::vec(any::<f32>(), 0..1_000),
+            last_unix: u64,
+        ) {
+            let follower = History::new(1);
+            let span = vec![Slots { slot_secs, slot, value }];
+            let resource = vec![ResourceHistory { resource: "r".into(), last_unix, span }];
+            follower.fill(&HistoryPage { now_unix: last_unix, resource, more: true }, 1_800_000_000);
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+            let points = Span::ALL.map(|span| follower.of("r", span, now)).concat();
+            prop_assert!(points.iter().all(|point| point.mean.0.iter().all(|value| value.is_finite() && *value >= 0.0)));
+            let sample = Sample { at: now, capacity: 1.0, wants: 1.0, granted: 1.0, held: 1.0 };
+            follower.take(now, &[("r".into(), sample)]);
+            prop_assert_eq!(follower.of("r", Span::Minutes15, now).len(), 1);
+        }
+    }
 
     fn filled(resources: usize, samples: u32) -> (History, SystemTime) {
         let (history, begin) = (History::new(resources), SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
