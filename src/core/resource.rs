@@ -102,7 +102,7 @@ struct LastRound {
     sub_round: u32,
     /// New holders of the last round.
     newcomers: Vec<u32>,
-    /// Answers that the parent may raise, in ascending order.
+    /// The indices of the answers that the parent may raise, in ascending order.
     short: Vec<usize>,
     /// In a pool: holders whose leases have expired, and whether their records were removed.
     lapsed: Vec<(u32, bool)>,
@@ -215,8 +215,8 @@ impl Resource {
         self.book.ledger().places()
     }
 
-    /// Changes of the places of each principal since the last call. When this incarnation is dropped, the caller
-    /// subtracts their sum.
+    /// Takes the changes in the number of places of each principal since the last call. When this incarnation is
+    /// dropped, the caller subtracts their sum.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.book.drain_slot_deltas()
     }
@@ -320,14 +320,14 @@ impl Resource {
         self.pool_removes(slot, Cause::Released);
     }
 
-    /// As `forget`, but the record stays until `until`.
+    /// Like `forget`, but the record stays until `until`.
     fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
         let (claims, watch) = self.book.detach(slot);
         self.forget(slot, &claims, watch);
         self.book.bury(slot, now, until);
     }
 
-    /// Without knowledge of earlier leases, assumes that earlier masters lent the whole capacity until then.
+    /// Assumes that earlier masters lent the whole capacity until `until`, because their leases are unknown.
     fn assume_lent(&mut self, until: Millis) {
         if !self.is_bounded() {
             return;
@@ -357,7 +357,7 @@ impl Resource {
         }
     }
 
-    /// Ends the remaining inherited leases if their time has come.
+    /// Removes parts of the inherited leases that have ended, and all inherited leases after the last end.
     fn end_inherited(&mut self, now: Millis) {
         self.end_parts(now);
         let Some((slot, wants)) = self.book.end_inherited(now, self.settings.lease) else { return };
@@ -414,7 +414,7 @@ pub struct Outcome {
     pub hints: Vec<Hint>,
     /// Whether watched holders were visited.
     pub visited: bool,
-    /// When watched holders must be visited next: at once (`now`) or later; absent: after the next change.
+    /// When to visit watched holders next. `Some(now)`: immediately. `None`: not before the next change.
     pub next_visit: Option<Millis>,
 }
 
@@ -481,7 +481,7 @@ impl Resource {
         self.last_round.newcomers.iter().filter_map(unwatched).map(|holder| (holder.kind, &holder.id))
     }
 
-    /// When the next call of [`hints`](Self::hints) is due: at once (`now`) or later; absent: after the next change.
+    /// When to call [`hints`](Self::hints) next. `Some(now)`: immediately. `None`: not before the next change.
     pub(crate) fn next_hints(&self, now: Millis) -> Option<Millis> {
         if self.is_learning(now) {
             return Some(self.book.learning_until()).filter(|_| !self.watch_list.is_empty());

@@ -7,7 +7,7 @@
 //! The number of resources is bounded, in total and by a share for each caller. Requests beyond the share are
 //! answered as if there were no lease.
 
-mod caller_shares;
+pub(crate) mod caller_shares;
 mod entry;
 mod shards;
 

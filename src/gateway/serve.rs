@@ -177,20 +177,20 @@ const ACTIONS: [&str; 3] = ["assign", "deny", "abandon"];
 const RELOADS: [&str; 2] = ["applied", "rejected"];
 
 const GAUGES: [(&str, &str); 4] = [
-    ("leaseway_gateway_resources", "Resources that are open at this gateway."),
-    ("leaseway_rlqs_streams", "Streams of Envoys that report."),
-    ("leaseway_rlqs_envoys", "Envoys that are served, with those that have gone and may go by what they were told."),
-    ("leaseway_rlqs_buckets", "Buckets of all Envoys."),
+    ("leaseway_gateway_resources", "Open resources of this gateway."),
+    ("leaseway_rlqs_streams", "Open RLQS streams."),
+    ("leaseway_rlqs_envoys", "Envoys, including disconnected ones whose quota is still valid."),
+    ("leaseway_rlqs_buckets", "RLQS buckets of all Envoys."),
 ];
 
 /// Counters without labels.
 const COUNTERS: [(&str, &str); 6] = [
-    ("leaseway_rlqs_reports_total", "Reports of Envoys."),
-    ("leaseway_rlqs_buckets_refused_total", "Reports of buckets that get no quota: of too many, or not permitted."),
-    ("leaseway_rls_unknown_domains_total", "Requests of a domain that no file has; they pass."),
-    ("leaseway_gateway_resources_opened_total", "Resources that were opened because a request named them."),
-    ("leaseway_gateway_resources_given_back_total", "Resources that were released because no request used them."),
-    ("leaseway_gateway_resources_refused_total", "Resources that were not opened because there are too many."),
+    ("leaseway_rlqs_reports_total", "RLQS usage reports from Envoys."),
+    ("leaseway_rlqs_buckets_refused_total", "Reported buckets that get no quota because of a limit or the policy."),
+    ("leaseway_rls_unknown_domains_total", "RLS requests for a domain without rules; they are allowed."),
+    ("leaseway_gateway_resources_opened_total", "Resources opened for requests."),
+    ("leaseway_gateway_resources_given_back_total", "Resources released because they were unused."),
+    ("leaseway_gateway_resources_refused_total", "Resources not opened because of the limit."),
 ];
 
 /// The buckets of Doorman. Only the client library has histograms.
@@ -220,10 +220,10 @@ pub fn install_metrics() -> PrometheusHandle {
 const OF_CLIENT: [(&str, &str); 6] = [
     ("doorman_client_requests", "Requests to the cluster, by method and server."),
     ("doorman_client_request_errors", "Requests to the cluster that failed, by method and server."),
-    ("leaseway_client_redirects_total", "Times a server was asked that was not the master."),
-    ("leaseway_client_left_out_total", "Resources that an answer of the cluster left out: it has no room for them."),
-    ("leaseway_client_leases_ended_total", "Leases that ended unrenewed."),
-    ("leaseway_client_hints_total", "Hints of the cluster that asking now would change something."),
+    ("leaseway_client_redirects_total", "Requests redirected to the master."),
+    ("leaseway_client_left_out_total", "Resources left out of an answer because the cluster has no room for them."),
+    ("leaseway_client_leases_ended_total", "Leases that expired without renewal."),
+    ("leaseway_client_hints_total", "Hints received to refresh early."),
 ];
 
 /// Describes all metrics, and starts counters at zero.
@@ -231,7 +231,7 @@ fn describe_metrics() {
     for (name, help) in OF_CLIENT {
         describe_counter!(name, help);
     }
-    describe_histogram!("doorman_client_request_durations", Unit::Seconds, "Time to an answer of the cluster.");
+    describe_histogram!("doorman_client_request_durations", Unit::Seconds, "Time until the cluster answers a request.");
     for (name, help) in GAUGES {
         describe_gauge!(name, help);
     }
@@ -239,14 +239,14 @@ fn describe_metrics() {
         describe_counter!(name, help);
         counter!(name).absolute(0);
     }
-    describe_counter!("leaseway_rlqs_actions_total", "What Envoys were told, by kind.");
+    describe_counter!("leaseway_rlqs_actions_total", "RLQS actions sent to Envoys, by kind.");
     for kind in ACTIONS {
         counter!("leaseway_rlqs_actions_total", "kind" => kind).absolute(0);
     }
-    describe_counter!("leaseway_rls_reloads_total", "Attempts to read rules again, by outcome.");
+    describe_counter!("leaseway_rls_reloads_total", "Attempts to reload the rules, by outcome.");
     for outcome in RELOADS {
         counter!("leaseway_rls_reloads_total", "outcome" => outcome).absolute(0);
     }
-    describe_counter!("leaseway_rls_requests_total", "Requests of Envoy, by domain and result.");
-    describe_counter!("leaseway_rls_decisions_total", "Descriptors that fell under a limit, by rule and result.");
+    describe_counter!("leaseway_rls_requests_total", "RLS requests, by domain and result.");
+    describe_counter!("leaseway_rls_decisions_total", "Descriptors matched by a rule, by rule and result.");
 }

@@ -18,7 +18,7 @@ use self::{
     vote::Ballot,
 };
 use crate::{
-    log::{Membership, PeerId, Raft, acknowledged::Acknowledged, disk::FailureLatch, store::LogStore},
+    log::{Membership, PeerId, Raft, acknowledged::Acknowledged, disk_thread::FailureLatch, store::LogStore},
     settings::Settings,
     transport::{handshake::Handshake, history::HistoryAnswer, liveness::Liveness},
 };

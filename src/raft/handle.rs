@@ -24,7 +24,7 @@ use crate::{
     },
     log::{
         command::{Command, ProposeError},
-        disk::Failure,
+        disk_thread::Failure,
     },
     membership::{
         ineligible::Ineligible,

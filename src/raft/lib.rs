@@ -129,7 +129,7 @@ pub use handle::{RaftHandle, open::StartError, peer::StateOrigin, start};
 pub use log::{
     StoreError,
     command::{Command, Configuration, KeptOverride, Listening, ProposeError},
-    disk::Failure,
+    disk_thread::Failure,
 };
 pub use membership::{
     ineligible::Ineligible,

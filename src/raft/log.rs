@@ -14,7 +14,7 @@
 //! openraft calls [`store::LogStore`]. It keeps the log in memory ([`memory`]) and hands every change to one thread
 //! ([`disk`]), which appends it to a segment file ([`segments`]) and flushes.
 //!
-//! A record counts once it is flushed. A failed write or flush ends consensus on this peer ([`disk::Failure`]). It is
+//! A record counts once it is flushed. A failed write or flush ends consensus on this peer ([`disk_thread::Failure`]). It is
 //! not retried, because what it left on the disk is unknown. On start, a record that a crash tore off at the end of the
 //! log is dropped, because it was never acknowledged. If it was, the [`high_water_mark`] shows that. A directory with
 //! any other damage is refused.
@@ -23,10 +23,10 @@ pub(crate) mod acknowledged;
 pub(crate) mod codec;
 pub(crate) mod command;
 pub(crate) mod directory;
-pub(crate) mod disk;
+pub(crate) mod disk_thread;
 pub(crate) mod high_water_mark;
 pub(crate) mod memory;
-pub(crate) mod segments;
+pub(crate) mod segment_files;
 pub(crate) mod snapshots;
 pub(crate) mod store;
 

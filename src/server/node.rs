@@ -17,11 +17,11 @@
 pub(crate) mod addresses;
 pub(crate) mod assignment_store;
 mod config_in_force;
-mod directory;
 mod handle;
 mod node_actor;
 mod request_error;
 mod resource_actor;
+mod resource_directory;
 pub(crate) mod streams;
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,9 @@
 use super::{config::ConfigFile, peers::Peers};
 
 pub(crate) struct Tree {
-    pub(crate) root: Peers,
-    pub(crate) region: Peers,
-    /// Each has one peer.
+    _root: Peers,
+    _region: Peers,
+    /// Nodes of one peer each.
     pub(crate) leaves: Vec<Peers>,
 }
 
@@ -15,10 +15,10 @@ impl Tree {
         let root = Peers::start(peers, config, &[]);
         let region = root.child("region", peers);
         let leaves = (0..leaves).map(|n| region.child(&format!("leaf-{n}"), 1)).collect();
-        Tree { root, region, leaves }
+        Tree { _root: root, _region: region, leaves }
     }
 
-    /// The addresses of each leaf.
+    /// The address for clients of each leaf.
     pub(crate) fn endpoints(&self) -> Vec<Vec<String>> {
         self.leaves.iter().map(Peers::endpoints).collect()
     }

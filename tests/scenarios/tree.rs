@@ -1,6 +1,5 @@
 //! Trees of nodes.
 
-mod failover;
 mod mixed;
 mod names;
 mod rules;

@@ -28,7 +28,7 @@ pub(crate) struct Serve {
     /// gRPC listen address: the Doorman protocol, status, push hints, health checks, reflection
     #[arg(long, default_value = "127.0.0.1:5100", value_name = "ADDRESS", value_parser = listen_address)]
     listen: SocketAddr,
-    /// HTTP listen address: the web page at /, JSON under /api/v1, /metrics, /healthz, /readyz, /debug
+    /// HTTP listen address: the web page at /, JSON under /api/v1, /metrics, /healthz, /readyz
     #[arg(long, default_value = "127.0.0.1:5150", value_name = "ADDRESS", value_parser = listen_address)]
     http: SocketAddr,
     /// Configuration file (YAML, Doorman-compatible). `leaseway config example` prints one

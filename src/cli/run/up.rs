@@ -4,10 +4,10 @@
 //! several machines. `up` does not restart processes that end. It is made for experiments, such as watching peers fail;
 //! in production an init system restarts them.
 
+mod banner;
+mod bootstrap_marker;
 mod data;
 mod file;
-mod founding;
-mod introduction;
 mod master;
 mod options;
 mod plan;

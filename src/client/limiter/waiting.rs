@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 mod gauge;
-mod queue;
+mod linked_list;
 mod rate;
 mod semaphore;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{
     types::{Amount, HolderKind, Millis, Sum},
 };
 
-/// A resource at a glance.
+/// The state of a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceReport {
     pub settings: Settings,
@@ -52,7 +52,7 @@ pub struct HolderReport {
     pub end: Millis,
 }
 
-/// The state of a resource at a glance.
+/// Reports the state of a resource.
 pub fn resource_report(resource: &Resource, now: Millis) -> ResourceReport {
     let learning = if resource.is_learning(now) { resource.book.learning_until().since(now) } else { Millis(0) };
     let supply = resource.supply_report(now);

@@ -20,38 +20,35 @@ use super::{
     permits,
     problem::{Problem, ProblemKind},
 };
+use crate::lease_table::caller_shares::{CallerShares, SharePermit};
 
 /// Random, so that no caller can guess the name of another's reservation.
 type Name = u128;
 
 /// Reservations that are not settled.
 pub(super) struct Reservations<P = Reservation> {
-    most: usize,
+    max: usize,
+    /// Counts pending and unsettled reservations.
+    shares: CallerShares,
     table: Mutex<ReservationTable<P>>,
 }
 
 struct ReservationTable<P> {
     by_name: HashMap<Name, Reserved<P>>,
     by_end: BTreeSet<(Instant, Name)>,
-    by_principal: HashMap<Principal, usize>,
     by_resource: HashMap<String, usize>,
 }
 
 struct Reserved<P> {
     resource: String,
-    principal: Principal,
     ends: Instant,
     permits: P,
+    _share: SharePermit,
 }
 
 impl<P> Default for ReservationTable<P> {
     fn default() -> ReservationTable<P> {
-        ReservationTable {
-            by_name: HashMap::new(),
-            by_end: BTreeSet::new(),
-            by_principal: HashMap::new(),
-            by_resource: HashMap::new(),
-        }
+        ReservationTable { by_name: HashMap::new(), by_end: BTreeSet::new(), by_resource: HashMap::new() }
     }
 }
 
@@ -59,8 +56,12 @@ impl<P> ReservationTable<P> {
     fn remove(&mut self, name: Name) -> Option<Reserved<P>> {
         let reserved = self.by_name.remove(&name)?;
         self.by_end.remove(&(reserved.ends, name));
-        one_less(&mut self.by_principal, &reserved.principal);
-        one_less(&mut self.by_resource, &reserved.resource);
+        if let Some(count) = self.by_resource.get_mut(&reserved.resource) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_resource.remove(&reserved.resource);
+            }
+        }
         Some(reserved)
     }
 
@@ -74,18 +75,9 @@ impl<P> ReservationTable<P> {
     }
 }
 
-fn one_less<K: std::hash::Hash + Eq + Clone>(counts: &mut HashMap<K, usize>, key: &K) {
-    if let Some(count) = counts.get_mut(key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(key);
-        }
-    }
-}
-
 impl<P> Reservations<P> {
-    pub(super) fn new(most: usize) -> Reservations<P> {
-        Reservations { most, table: Mutex::default() }
+    pub(super) fn new(max: usize) -> Reservations<P> {
+        Reservations { max, shares: CallerShares::new(max, PrincipalShare::default()), table: Mutex::default() }
     }
 
     fn table(&self) -> MutexGuard<'_, ReservationTable<P>> {
@@ -105,25 +97,21 @@ impl<P> Reservations<P> {
         self.table().by_resource.get(resource).copied().unwrap_or_default()
     }
 
-    /// Refuses a caller that has its share of the table.
-    fn check_room(&self, principal: Principal) -> Result<(), Problem> {
-        let mut table = self.table();
-        table.remove_expired(Instant::now());
-        let own = table.by_principal.get(&principal).copied().unwrap_or_default();
-        if PrincipalShare::default().allows(own, 1, table.by_name.len(), self.most) {
-            return Ok(());
-        }
-        let why = format!(
-            "too many unsettled reservations (--max-reservations {}, shared among addresses): settle some first",
-            self.most
-        );
-        Err(Problem::new(ProblemKind::NoRoom, why).in_word("too_many_reservations").retry_after(Duration::from_secs(1)))
+    /// Admits a reservation, unless the caller has its share of the table. It counts while it waits for permits, too.
+    fn admit(&self, principal: Principal) -> Result<SharePermit, Problem> {
+        self.remove_expired();
+        self.shares.admit(principal).map_err(|_| {
+            let why = format!(
+                "too many unsettled reservations (--max-reservations {}, shared among addresses): settle some first",
+                self.max
+            );
+            Problem::new(ProblemKind::NoRoom, why).in_word("too_many_reservations").retry_after(Duration::from_secs(1))
+        })
     }
 
     fn add(&self, name: Name, reserved: Reserved<P>) {
         let mut table = self.table();
         table.by_end.insert((reserved.ends, name));
-        *table.by_principal.entry(reserved.principal).or_default() += 1;
         *table.by_resource.entry(reserved.resource.clone()).or_default() += 1;
         table.by_name.insert(name, reserved);
     }
@@ -148,7 +136,7 @@ pub(super) async fn reserve(
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
     permits::check(caller, resource)?;
-    gateway.reservations.check_room(caller.principal())?;
+    let share = gateway.reservations.admit(caller.principal())?;
     let entry = permits::open(gateway, caller, resource, fields).await?;
     let permits = permits::reserve(gateway, &entry, fields).await?;
     let mut bytes = [0; 16];
@@ -157,15 +145,9 @@ pub(super) async fn reserve(
     let name = Name::from_le_bytes(bytes);
     let lasts = Duration::from_secs_f64(fields.number("expires_in"));
     let reserved = permits.reserved();
-    gateway.reservations.add(
-        name,
-        Reserved {
-            resource: resource.to_owned(),
-            principal: caller.principal(),
-            ends: Instant::now() + lasts,
-            permits,
-        },
-    );
+    gateway
+        .reservations
+        .add(name, Reserved { resource: resource.to_owned(), ends: Instant::now() + lasts, permits, _share: share });
     let quota = permits::quota(&entry);
     let json = json!({
         "reservation": format!("{name:032x}"),
@@ -211,16 +193,18 @@ pub(super) fn settle(
 mod tests {
     use super::*;
 
-    fn reserved(reservations: &Reservations<()>, name: Name, principal: u32, lasts: Duration) {
-        let (resource, principal) = (format!("r{principal}"), Principal(principal));
-        reservations.add(name, Reserved { resource, principal, ends: Instant::now() + lasts, permits: () });
+    fn reserve(reservations: &Reservations<()>, name: Name, principal: u32, lasts: Duration) -> Result<(), Problem> {
+        let share = reservations.admit(Principal(principal))?;
+        let (resource, ends) = (format!("r{principal}"), Instant::now() + lasts);
+        reservations.add(name, Reserved { resource, ends, permits: (), _share: share });
+        Ok(())
     }
 
     #[tokio::test(start_paused = true)]
     async fn unsettled_reservations_expire() {
         let reservations = Reservations::new(10);
         for (name, secs) in [(1, 3), (2, 1), (3, 2)] {
-            reserved(&reservations, name, 1, Duration::from_secs(secs));
+            assert!(reserve(&reservations, name, 1, Duration::from_secs(secs)).is_ok());
         }
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(reservations.take(3).is_none(), "it has expired");
@@ -228,7 +212,8 @@ mod tests {
         assert!(reservations.take(1).is_some());
         assert!(reservations.take(1).is_none(), "it is settled");
         let table = reservations.table();
-        assert!(table.by_end.is_empty() && table.by_principal.is_empty() && table.by_resource.is_empty());
+        assert!(table.by_end.is_empty() && table.by_resource.is_empty());
+        assert_eq!(reservations.shares.used(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -236,15 +221,23 @@ mod tests {
         let reservations = Reservations::new(8);
         let mut name = 0;
         let mut add = |principal: u32| {
-            reservations.check_room(Principal(principal))?;
             name += 1;
-            reserved(&reservations, name, principal, Duration::from_secs(10));
-            Ok::<_, Problem>(())
+            reserve(&reservations, name, principal, Duration::from_secs(10))
         };
         assert_eq!((0..20).filter(|_| add(1).is_ok()).count(), 7);
         assert!(add(2).is_ok());
         assert!(add(3).is_err_and(|problem| problem.kind == ProblemKind::NoRoom));
         tokio::time::advance(Duration::from_secs(10)).await;
         assert!(add(3).is_ok(), "the earlier ones have expired");
+    }
+
+    #[tokio::test]
+    async fn reservations_that_wait_for_permits_count() {
+        let reservations = Reservations::<()>::new(8);
+        let waiting: Vec<SharePermit> = (0..20).filter_map(|_| reservations.admit(Principal(1)).ok()).collect();
+        assert_eq!((waiting.len(), reservations.count()), (7, 0));
+        assert!(reservations.admit(Principal(2)).is_ok());
+        drop(waiting);
+        assert!(reservations.admit(Principal(1)).is_ok());
     }
 }

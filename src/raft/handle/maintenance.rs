@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use crate::{
     election::{PeerContext, master_lease::Mastership},
     handle::proposals::{self, WeakProposals},
-    log::{Raft, disk::FailureLatch, high_water_mark::Flusher, store::LogStore},
+    log::{Raft, disk_thread::FailureLatch, high_water_mark::Flusher, store::LogStore},
     metrics,
     settings::Settings,
     state::{

@@ -28,7 +28,7 @@ use crate::{
     },
     log::{
         Member, PeerId, Raft,
-        disk::{FailureLatch, FlushTimes},
+        disk_thread::{FailureLatch, FlushTimes},
     },
     membership::{
         bootstrap::{self, Bootstrap, BootstrapOutcome},

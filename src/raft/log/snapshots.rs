@@ -11,7 +11,7 @@ use crate::{
         LogId, SnapshotMeta, StorageError, StoreError,
         codec::{self, Kind},
         directory::{self, Directory},
-        disk::{Failure, FailureLatch},
+        disk_thread::{Failure, FailureLatch},
     },
     metrics,
 };

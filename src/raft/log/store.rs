@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::log::{
     Entry, LogId, PeerId, StorageError, Types, Vote, codec,
-    disk::{Disk, Done, Failure, Job},
+    disk_thread::{Disk, Done, Failure, Job},
     memory::Log,
     snapshots::Snapshots,
 };

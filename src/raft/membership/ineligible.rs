@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::log::disk::Failure;
+use crate::log::disk_thread::Failure;
 
 /// The reason why a peer cannot decide or count for a majority until an operator acts.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use crate::{
         Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote,
         codec::{self, Kind},
         memory::{Log, SegmentStart},
-        segments,
+        segment_files,
     },
     state::{State, StoredState},
 };
@@ -24,7 +24,7 @@ const NOW: Millis = Millis(1_000_000);
 pub fn segment(bytes: &[u8]) {
     for last in [false, true] {
         let mut log = Log::default();
-        if segments::replay(1, Path::new("fuzz"), bytes, last, &mut log).is_ok() && log.is_whole().is_ok() {
+        if segment_files::replay(1, Path::new("fuzz"), bytes, last, &mut log).is_ok() && log.is_whole().is_ok() {
             read_back(&log);
         }
     }

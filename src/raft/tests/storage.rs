@@ -5,5 +5,5 @@ mod format;
 mod full_disk;
 mod high_water_mark;
 mod restored_copies;
-mod segments;
+mod segment_files;
 mod snapshots;

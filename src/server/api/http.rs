@@ -1,14 +1,13 @@
-//! HTTP: pages and JSON for people and their tools, metrics for Prometheus, health checks, and debug pages at Doorman's
-//! paths.
+//! HTTP: pages and JSON for people and their tools, metrics for Prometheus, and health checks. Doorman's paths redirect to
+//! the pages.
 
-mod debug;
 mod json;
 mod metrics;
 mod serving;
 
 use axum::{
     Extension, Router,
-    extract::State,
+    extract::{RawQuery, State},
     http::{HeaderMap, StatusCode, header},
     middleware,
     response::IntoResponse,
@@ -27,8 +26,7 @@ pub(crate) fn router(pages: Pages) -> Router {
     let requires_certificates = pages.health.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
     let router = Router::new()
         .route("/metrics", get(metrics::render))
-        .route("/debug/status", get(debug::status))
-        .route("/debug/resources", get(debug::resources))
+        .route("/debug/resources", get(moved_to_resource))
         .merge(pages::routes())
         .merge(live::routes())
         .merge(json::routes())
@@ -36,7 +34,7 @@ pub(crate) fn router(pages: Pages) -> Router {
         // Probes are not authenticated.
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
+        .fallback(|| async { moved("/".to_owned()) })
         .layer(middleware::from_fn(serving::compress))
         .layer(middleware::map_response(pages::with_headers))
         .layer(middleware::from_fn_with_state(requires_certificates, certified));
@@ -45,10 +43,19 @@ pub(crate) fn router(pages: Pages) -> Router {
     router.with_state(pages)
 }
 
+fn moved(to: String) -> impl IntoResponse {
+    (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, to)])
+}
+
+/// Doorman's page of all resources, or of the one in the query.
+async fn moved_to_resource(RawQuery(query): RawQuery) -> impl IntoResponse {
+    moved(query.map_or("/resources".to_owned(), |query| format!("/resource?{query}")))
+}
+
 /// The liveness probe: whether the node actor answers, and this peer is eligible.
 async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
     match (pages.node.ping().await, pages.node.ineligible()) {
-        (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "the node is gone\n".to_owned()),
+        (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "the node actor has ended\n".to_owned()),
         (Ok(()), Some(ineligible)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{ineligible}\n")),
         (Ok(()), None) => (StatusCode::OK, "ok\n".to_owned()),
     }
@@ -84,7 +91,7 @@ async fn readyz(
         (false, false) => "not ready: this peer has not heard from the master yet\n".to_owned(),
         (true, true) => format!("ready: the master is {master}\n"),
         (true, false) => {
-            format!("not ready: others say that the master is {master}; this peer has not heard from it yet\n")
+            format!("not ready: the master is {master} according to other peers; this peer has not heard from it yet\n")
         }
     };
     (status, text)

@@ -81,7 +81,7 @@ pub(crate) struct Pages {
     pub(crate) snapshots: Snapshots,
 }
 
-/// State shared by pages, so that many pages cost little more than one.
+/// Snapshots shared by all pages, so that many open pages cost little more than one.
 #[derive(Clone)]
 pub(crate) struct Snapshots {
     pub(crate) resources: Arc<ResourceCache>,
@@ -105,7 +105,7 @@ pub(super) enum Showing {
 }
 
 impl Showing {
-    /// Parses a path and its query. Errors are sentences.
+    /// Parses a path and its query. Errors are messages for the page.
     pub(super) fn of(path: &str, query: &str) -> Result<Showing, String> {
         Ok(match path {
             "/" => Showing::Overview,
@@ -214,7 +214,7 @@ impl Parts {
         self
     }
 
-    /// A page with one sentence.
+    /// A page that consists of a title and one sentence.
     pub(super) fn sentence(status: StatusCode, title: &str, sentence: &str) -> Parts {
         let frame = html! { h1 { (escaped(title)) } p { (escaped(sentence)) } };
         Parts { status, ..Parts::default() }.framed(frame)
@@ -253,7 +253,7 @@ async fn show(State(pages): State<Pages>, uri: Uri, RawQuery(query): RawQuery) -
             let parts = showing.parts(&pages).await;
             page(&pages, &showing.title(), Some((uri.path(), &query)), &parts)
         }
-        Err(why) => page(&pages, "Not a page", None, &Parts::sentence(StatusCode::BAD_REQUEST, "Not a page", &why)),
+        Err(why) => page(&pages, "Bad request", None, &Parts::sentence(StatusCode::BAD_REQUEST, "Bad request", &why)),
     }
 }
 
@@ -292,7 +292,7 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
     (parts.status, Html(body.into_string())).into_response()
 }
 
-/// Headers of all responses. Cacheable pages set their own `Cache-Control`.
+/// Headers of all responses. Assets set their own `Cache-Control`.
 const HEADERS: [(HeaderName, HeaderValue); 5] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -342,7 +342,7 @@ fn notice(master: &MasterSeen) -> Markup {
         @match master {
             MasterSeen::Here => {}
             MasterSeen::At(MasterView { grpc, http }) => p.notice {
-                "This peer is not the master: it does not know the resources. The master is "
+                "This peer is not the master, and does not know the resources. The master is "
                 @if http.is_empty() {
                     strong { (escaped(grpc)) } "."
                 } @else {
@@ -350,11 +350,11 @@ fn notice(master: &MasterSeen) -> Markup {
                 }
             }
             MasterSeen::Silent(Some(ago)) => p.notice.warn {
-                "This peer is not the master, and has not heard from the last one for " (text::ago(*ago))
-                ": it does not know the resources, nor which peer is master now."
+                "This peer is not the master, and has not heard from the last known master for " (text::ago(*ago))
+                ": it knows neither the resources nor the present master."
             }
             MasterSeen::Silent(None) | MasterSeen::Unknown => p.notice.warn {
-                "This peer is not the master, and knows of none: it does not know the resources."
+                "This peer is not the master and knows no master, so it does not know the resources."
             }
         }
     }
@@ -367,7 +367,6 @@ fn foot(pages: &Pages) -> Markup {
             span { "as of " (text::clock(std::time::SystemTime::now())) " UTC" }
             @if !pages.node.authorizer().in_words().is_empty() { span { "access " (pages.node.authorizer().in_words()) } }
             a href="/metrics" { "Metrics" }
-            a href="/debug/status" { "Plain pages" }
             a href="/api/v1/status" { "JSON" }
         }
     }
@@ -379,9 +378,8 @@ struct Asset {
     text: &'static str,
 }
 
-const ASSETS: [Asset; 4] = [
+const ASSETS: [Asset; 3] = [
     Asset { name: "page.css", kind: "text/css; charset=utf-8", text: include_str!("pages/assets/page.css") },
-    Asset { name: "debug.css", kind: "text/css; charset=utf-8", text: include_str!("pages/assets/debug.css") },
     Asset { name: "page.js", kind: "text/javascript; charset=utf-8", text: include_str!("pages/assets/page.js") },
     Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("pages/assets/icon.svg") },
 ];

@@ -21,10 +21,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use self::{child_nodes::ChildNodes, startup_gate::StartupGate};
 use super::{
     config_in_force::ConfigInForce,
-    directory::Role,
     node_actor::{Configure, FollowRaft, HandOver, NodeActor, NodeShared, NodeStart, Open, Ping, Reject, Tick},
     request_error::{NotMaster, RequestError},
     resource_actor::{Full, Operate, PendingAnswer, ResourceHandle, SendError, YieldOnce},
+    resource_directory::Role,
     uplink_actor::{Parent, UplinkReport},
 };
 use crate::{

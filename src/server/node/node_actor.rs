@@ -1,6 +1,6 @@
 //! The actor of this process as a peer of its node: its role, the directory of resources, and the configuration in
 //! force. It supervises the resources and the uplink. Requests for resources that are alive do not pass through it: the
-//! [directory](super::directory) is shared with the handles.
+//! [directory](super::resource_directory) is shared with the handles.
 
 mod mastership;
 mod raft_state;
@@ -26,9 +26,9 @@ use tokio::sync::watch;
 
 use super::{
     config_in_force::ConfigInForce,
-    directory::{Directory, Role},
     request_error::RequestError,
     resource_actor::{self, ResourceHandle, note_rate_limit::NoteRateLimiter, uplink_notices::UplinkNotices},
+    resource_directory::{Directory, Role},
     uplink_actor::{self, Parent, UplinkContext, UplinkStatus, UplinkTask},
 };
 use crate::{

@@ -27,7 +27,7 @@ use leaseway_tls::ClientTls;
 use leaseway_uplink::{UplinkEffects, UplinkEngine, UplinkInput};
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::{directory::Directory, resource_actor::uplink_notices::UplinkNotices};
+use super::{resource_actor::uplink_notices::UplinkNotices, resource_directory::Directory};
 use crate::runtime::clock::Clock;
 
 /// The capacity of the mailbox. Only the asker sends, one message after the other.

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::founding;
+use super::bootstrap_marker;
 use super::plan::{NodePlan, Plan};
 use leaseway_server::Backup;
 
@@ -36,7 +36,7 @@ fn prepare_node(node: &NodePlan, fresh: bool) -> Result<(), CliError> {
     at(&node.directory, fs::create_dir_all(&node.directory))?;
     write(&node.directory.join(MARKER), MARKER_TEXT)?;
     if let Some(flag) = &node.first {
-        at(&node.directory, founding::begin(&node.directory, flag))?;
+        at(&node.directory, bootstrap_marker::begin(&node.directory, flag))?;
     }
     match &node.inline {
         Some((path, text)) => write(path, text),
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(up(data, Some("a"), false), peers(&[("a", true)]));
         assert_eq!(up(data, Some("b"), false), peers(&[("b", true)]), "the first peer waits for it");
         assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "the first start failed");
-        founding::end(&root);
+        bootstrap_marker::end(&root);
         assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]));
         fs::remove_dir_all(root.join("b")).expect("wiped");
         assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]), "it must learn from the other");
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(commands(Some("90")), "--take-over=90");
         assert_eq!(commands(None), "--take-over=90", "the flag is not repeated");
         assert_eq!(commands(Some("longest")), "--take-over=longest");
-        founding::end(&data.join("root"));
+        bootstrap_marker::end(&data.join("root"));
         assert!(!commands(None).starts_with("--take-over"), "there was a master");
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let temporary = tempfile::tempdir().expect("a directory");
         let (data, root) = (temporary.path(), temporary.path().join("root"));
         up(data, None, false).expect("the first start");
-        founding::end(&root);
+        bootstrap_marker::end(&root);
         fs::write(data.join("mine"), "kept").expect("written");
         fs::write(root.join("b").join("more"), "gone").expect("written");
         assert_eq!(up(data, Some("b"), true), peers(&[("b", false)]), "the other remembers");

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use leaseway_server::config;
 
+use super::bootstrap_marker;
 use super::file::{Configuration, Node, NodeSet, Peer};
-use super::founding;
 use crate::error::CliError;
 use crate::output::shell_quoted;
 use crate::run::serve::TakeOverFlag;
@@ -87,8 +87,8 @@ pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -
             let deleted = fresh && started.contains(&peer);
             !deleted && directory.join(&peer.name).exists()
         });
-        let is_first = !remembered || founding::is_on(&directory);
-        let before = founding::flag(&directory).filter(|_| remembered && take_over.is_none());
+        let is_first = !remembered || bootstrap_marker::is_on(&directory);
+        let before = bootstrap_marker::flag(&directory).filter(|_| remembered && take_over.is_none());
         let first = is_first.then(|| before.unwrap_or_else(|| first_flag(node, take_over)));
         let peers = started.into_iter().map(|peer| PeerPlan {
             label: label(node, peer),

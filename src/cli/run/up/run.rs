@@ -8,10 +8,10 @@ use leaseway_server::StopSignals;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::introduction::running;
+use super::banner::running;
 use super::plan::{PeerPlan, Plan};
 use super::process::{Event, Served, Speaker};
-use super::{founding, introduction, master, process};
+use super::{banner, bootstrap_marker, master, process};
 use crate::Outcome;
 use crate::connect::run_file;
 use crate::connect::run_file::{RunFileGuard, Running};
@@ -66,7 +66,7 @@ async fn supervise(
         states: Vec::new(),
         processes: Vec::new(),
         has_master: vec![false; plan.nodes.len()],
-        is_introduced: false,
+        has_banner: false,
         write,
         run_file: None,
         stop: None,
@@ -125,7 +125,7 @@ struct Set<'p> {
     processes: Vec<Option<Process>>,
     /// Whether each node has been seen with a master.
     has_master: Vec<bool>,
-    is_introduced: bool,
+    has_banner: bool,
     write: WriteRunFile,
     /// Kept until this process ends.
     run_file: Option<RunFileGuard>,
@@ -180,7 +180,7 @@ impl Set<'_> {
             Event::Master { .. } if self.stop.is_some() => Ok(()),
             Event::Master { node, label } if self.has_master[node] => print(format_args!("{label} is the master now")),
             Event::Master { node, label } => {
-                founding::end(&self.plan.nodes[node].directory);
+                bootstrap_marker::end(&self.plan.nodes[node].directory);
                 print(format_args!("{label} is the master"))?;
                 self.has_master[node] = true;
                 self.start()
@@ -188,14 +188,14 @@ impl Set<'_> {
         }
     }
 
-    /// After the last peer of all, prints the introduction; after the last of a node, looks for the node's master.
+    /// After the last peer of all, prints the banner; after the last of a node, looks for the node's master.
     fn ready(&mut self, peer: usize, at: Served) -> Outcome {
         self.states[peer] = State::Ready(at);
         let serve = |states: &[State]| !states.iter().any(|state| matches!(state, State::Waiting | State::Starting));
-        if self.stop.is_none() && !self.is_introduced && serve(&self.states) {
-            self.is_introduced = true;
+        if self.stop.is_none() && !self.has_banner && serve(&self.states) {
+            self.has_banner = true;
             let served: Vec<_> = self.states.iter().map(State::served).collect();
-            print(introduction::text(self.plan, &served))?;
+            print(banner::text(self.plan, &served))?;
             self.run_file = (self.write)(&running(self.plan, &served)).unwrap_or_else(|error| {
                 note(format_args!(
                     "cannot write down where the peers serve: {error}. Commands need --server and --admin"

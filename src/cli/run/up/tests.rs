@@ -208,7 +208,7 @@ fn peers_of_the_example_tree_start_with_the_addresses_in_its_guide() {
     let tree = include_str!("../../../../cluster/tree.yaml");
     let script = script(tree, Some("west-2/a")).expect("a good file");
     assert!(script.contains("--parent '127.0.0.1:5300,127.0.0.1:5301,127.0.0.1:5302' --node west-2 "), "{script}");
-    // cluster/README.md uses this address.
+    // docs/guide/regions.md uses this address.
     assert!(script.contains("--listen 127.0.0.1:5403 "), "{script}");
 }
 

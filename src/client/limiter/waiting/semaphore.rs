@@ -28,7 +28,7 @@ use tokio::{
 use crate::{
     limiter::{
         Closed, Meter, Nanos, Promise, TryError,
-        waiting::queue::{Key, Queue},
+        waiting::linked_list::{Key, LinkedList},
     },
     session::Capacity,
 };
@@ -52,7 +52,7 @@ pub(super) struct Semaphore<M> {
 #[derive(Debug)]
 pub(super) struct SemaphoreState<M> {
     pub(super) meter: M,
-    queue: Queue<Waiter>,
+    queue: LinkedList<Waiter>,
     /// The sum of permits that queued waiters want.
     pub(super) waiting: u64,
     /// Permits requested so far.
@@ -112,7 +112,7 @@ impl<M: Meter> Semaphore<M> {
     pub(super) fn new(meter: M, on_pressure: Option<Arc<Notify>>) -> Semaphore<M> {
         let state = SemaphoreState {
             meter,
-            queue: Queue::new(),
+            queue: LinkedList::new(),
             waiting: 0,
             arrived: 0,
             arrived_freely: 0,

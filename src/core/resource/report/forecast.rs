@@ -1,10 +1,10 @@
-//! What holders would be due under other settings, computed with the allocation and the sums of a resource over copies
-//! of its records.
+//! Forecasts the dues of holders under other settings, with the allocation and the sums of a resource over copies of
+//! its records.
 //!
 //! The copies are taken a page at a time, so that a resource with many holders stays responsive; the rest does not need
-//! the resource. What the records do not contain is not foreseen: wants that were rounded to whole units, a priority
-//! beyond the current `max_priority`, and what a pool admits. A child node under `priority: weighted` reports weights as
-//! numbers of clients, so the forecast of another mode counts its clients by their weights.
+//! the resource. The forecast cannot include what the records do not contain: wants that were rounded to whole units, a
+//! priority beyond the current `max_priority`, and which clients a pool admits. A child node under `priority: weighted`
+//! reports weights as numbers of clients, so the forecast of another mode counts its clients by their weights.
 
 use std::sync::Arc;
 
@@ -54,13 +54,14 @@ pub struct ForecastReport {
     pub losses: ChangeTotals,
     /// The amount held beyond the new capacity. No holder gets more before this has ended.
     pub over: Sum,
-    /// The amount that holders have beyond their new dues. Others get it when it was confirmed away or has ended.
+    /// The amount that holders have beyond their new dues. Others get it when it ends, or when smaller leases are
+    /// confirmed.
     pub beyond: Sum,
-    /// Inherited leases that nobody has claimed. Others get them when they were claimed or have ended.
+    /// Inherited leases that nobody has claimed. They count until they are claimed or have ended.
     pub unnamed: Sum,
-    /// When both have ended at the latest, from now; zero if there is nothing.
+    /// The time until all of these have ended at the latest; zero if there are none.
     pub until: Millis,
-    /// The rest of learning mode.
+    /// Time left in learning mode.
     pub learning: Millis,
     /// Holders whose due changes, the most changed first.
     pub changes: Vec<DueChange>,
@@ -156,7 +157,7 @@ impl Forecast {
         self.due_before.push((slot, due));
     }
 
-    /// What becomes of the resource, with up to `most` of the holders whose due changes.
+    /// Finishes the forecast. The report names up to `most` holders whose due changes.
     pub fn finish(mut self, most: usize) -> ForecastReport {
         self.resource.deal_units(self.at);
         let (resource, now) = (&self.resource, self.at);
@@ -210,7 +211,7 @@ impl Forecast {
             foreseen.unnamed = resource.book.unclaimed().into();
             until = until.max(resource.book.inherited_until());
         }
-        // Ends are noticed with this delay.
+        // The ledger notices an end with this delay.
         foreseen.until = until.map_or(Millis(0), |until| until.plus(Millis(BUCKET_MS)).since(now));
         foreseen.due.1 = Some(all);
         let by = |(_, before, after): &(u32, Amount, Amount)| (after.get() - before.get()).abs();
@@ -234,19 +235,17 @@ impl Forecast {
 }
 
 impl ForecastReport {
-    /// What has to end before dues are what they will be, and what is not foreseen.
+    /// Sentences about what delays the new dues, and about what is not foreseen.
     pub fn sentences(&self) -> Vec<String> {
         let said = |sum: Sum| (sum > Sum::ZERO).then(|| readable(sum.get()));
         let end = self.until.0.div_ceil(1000);
         let mut all = Vec::new();
         if self.due.1.is_none() {
-            all.push("a pool decides as requests come: what each client would be due is not foreseen".to_owned());
+            all.push("a pool decides as requests arrive, so the due of each client is not foreseen".to_owned());
         }
-        all.extend(
-            said(self.over).map(|over| {
-                format!("{over} more is held than there would be: until that has ended no client gets more")
-            }),
-        );
+        all.extend(said(self.over).map(|over| {
+            format!("{over} more is held than the new capacity: until that has ended, no client gets more")
+        }));
         all.extend(said(self.beyond).map(|beyond| {
             format!(
                 "{beyond} is held by clients that would be due less: others get it as those confirm, in {end} s at the \
@@ -255,13 +254,13 @@ impl ForecastReport {
         }));
         all.extend(said(self.unnamed).map(|unnamed| {
             format!(
-                "{unnamed} of what earlier masters promised has not been named by its holders yet: they get it back as \
-                 they ask, and others what is left of it, in {end} s at the latest"
+                "{unnamed} of what earlier masters promised is not claimed by its holders yet: they get it back as they \
+                 ask, and others get the rest, in {end} s at the latest"
             )
         }));
         if self.learning.0 > 0 {
             let left = self.learning.0.div_ceil(1000);
-            all.push(format!("its master still learns for {left} s: it divides after that"));
+            all.push(format!("its master is in learning mode for {left} s, and divides after that"));
         }
         all
     }

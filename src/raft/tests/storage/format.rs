@@ -18,7 +18,7 @@ use crate::{
         codec::{self, FORMAT, FrameResult, Kind},
         command::{Command, KeptOverride, Listening},
         memory::{Record, SegmentStart},
-        segments,
+        segment_files,
         snapshots::StoredSnapshot,
     },
     state::{State, StoredState},
@@ -145,10 +145,10 @@ fn written(commands: &[Command]) -> Vec<u8> {
     let mut bytes = Vec::new();
     codec::write_frame(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
     for entry in entries(commands) {
-        segments::write(&mut bytes, &Record::Entry(entry));
+        segment_files::write(&mut bytes, &Record::Entry(entry));
     }
-    segments::write(&mut bytes, &Record::Truncate(2));
-    segments::write(&mut bytes, &Record::Purge(log_id(1)));
+    segment_files::write(&mut bytes, &Record::Truncate(2));
+    segment_files::write(&mut bytes, &Record::Purge(log_id(1)));
     codec::write_frame(&mut bytes, Kind::Identity, &codec::encode(&IDENTITY));
     codec::write_frame(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
     let mut known = State::default();

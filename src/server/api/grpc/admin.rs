@@ -54,7 +54,7 @@ use crate::{
     observe::metrics::CallKind,
 };
 
-/// Bytes of a message besides the text of a configuration.
+/// Maximum size of the other fields of a message that contains a configuration, in bytes.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
 const BACKUP_PART_BYTES: usize = 256 << 10;
 
@@ -158,12 +158,11 @@ impl AdminService {
         self.node.authorizer().record(admitted.event(what, outcome, details));
     }
 
-    /// Fails if the parent has the templates.
+    /// Fails on a node with a parent, which takes its templates from the parent.
     fn has_configurations(&self) -> Result<(), Status> {
         let Some(parent) = self.node.parent() else { return Ok(()) };
         let addresses = parent.addresses.join(", ");
-        let why =
-            format!("{TEMPLATES}, and that is at {addresses}: what is in force is changed at the root of the tree");
+        let why = format!("{TEMPLATES} ({addresses}): change the configuration at the root of the tree");
         let mut status = Status::failed_precondition(why);
         if let Ok(addresses) = addresses.parse::<MetadataValue<Ascii>>() {
             status.metadata_mut().insert(PARENT_METADATA, addresses);
@@ -232,7 +231,7 @@ impl AdminService {
         Ok(ApplyConfigResponse { version, mistakes: Vec::new(), warnings })
     }
 
-    /// A backup contains the policy, and all resources.
+    /// Requires permission to read everything, because a backup contains the policy and all resources.
     fn may_back_up(&self, request: &Request<GetBackupRequest>) -> Result<Admitted, Status> {
         let admitted = admitted(request, self.node.authorizer());
         admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
@@ -268,7 +267,7 @@ impl AdminService {
             Err(Unplanned::HasParent(_)) => Err(self
                 .has_configurations()
                 .err()
-                .unwrap_or_else(|| Status::failed_precondition("the parent of this node decides"))),
+                .unwrap_or_else(|| Status::failed_precondition("the parent of this node sets the capacities"))),
         }
     }
 
@@ -298,7 +297,7 @@ fn header(configuration: &Configuration) -> ConfigHeader {
 fn not_changed(error: &ChangeError) -> Status {
     match error {
         ChangeError::NotMaster { .. } => Status::unavailable(error.to_string()),
-        // The mistake is in the options of this server.
+        // The operator must first restart this server with other options.
         ChangeError::Lone { .. } => Status::not_found(error.to_string()),
         _ => Status::aborted(error.to_string()),
     }

@@ -51,7 +51,7 @@ pub(crate) struct PoolService {
 }
 
 impl PoolService {
-    /// Streams end when `stopped` is true.
+    /// Open streams end when `stopped` becomes true.
     pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PoolService {
         PoolService { node, stopped, changing: Arc::default() }
     }
@@ -171,8 +171,8 @@ impl PoolService {
         let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
         let holder = (kind, Arc::clone(&id));
         let member = self.manage_pool(&resource, move |core, _| core.pool_member(kind, &id)).await?;
-        // From the store, because the pool has an assignment before a majority of peers has stored it. The mastership is checked
-        // last, because another peer may not have the latest.
+        // Read from the store, because the pool has an assignment before a majority of peers has stored it. The
+        // mastership is checked last, because a peer that is not the master may lack the latest changes.
         let assigned = self.node.assignment_store().assigned(&resource, &holder);
         self.master_lease()?;
         let client = member.as_ref().map(convert::client);
@@ -252,7 +252,7 @@ impl PoolService {
     }
 }
 
-/// The permissions of which either allows to read a pool.
+/// The permissions to read a pool. Either is sufficient.
 fn reads(resource: &str) -> [AccessRequest<'_>; 2] {
     [Action::Read, Action::Pools].map(|action| AccessRequest::on(action, resource))
 }

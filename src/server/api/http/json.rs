@@ -50,7 +50,7 @@ impl IntoResponse for ApiError {
 impl From<QueryRejection> for ApiError {
     fn from(rejection: QueryRejection) -> ApiError {
         let why = rejection.body_text();
-        ApiError(StatusCode::BAD_REQUEST, format!("{why}; docs/reference/api.md says what may be asked for"))
+        ApiError(StatusCode::BAD_REQUEST, format!("{why}; docs/reference/api.md lists the parameters"))
     }
 }
 
@@ -62,13 +62,13 @@ fn answer(value: Value) -> JsonAnswer {
 }
 
 fn not_known(what: &str) -> ApiError {
-    let why = format!("{what} is not known at this peer; the master knows all resources that were asked for");
+    let why = format!("this peer does not know {what}; ask the master, which knows all active resources");
     ApiError(StatusCode::NOT_FOUND, why)
 }
 
 async fn unknown() -> ApiError {
-    let known = "status, peers, resources, resource, holders, history, explain and changes";
-    ApiError(StatusCode::NOT_FOUND, format!("there is no such path; below /api/v1 there are {known}"))
+    let known = "status, peers, resources, resource, holders, history, explain, changes";
+    ApiError(StatusCode::NOT_FOUND, format!("no such path; expected one of {known} below /api/v1"))
 }
 
 async fn status(State(pages): State<Pages>) -> JsonAnswer {
@@ -148,7 +148,7 @@ fn series(series: &Series) -> Value {
 async fn explain(State(pages): State<Pages>, parameters: Parameters<WhyQuery>) -> JsonAnswer {
     let Query(query) = parameters?;
     if !["", "client", "node"].contains(&query.kind.as_str()) {
-        return Err(ApiError(StatusCode::BAD_REQUEST, "kind: must be `client` or `node`".to_owned()));
+        return Err(ApiError(StatusCode::BAD_REQUEST, "kind: unknown kind; expected `client` or `node`".to_owned()));
     }
     let explained = node::explain(&pages, &query).await.ok_or_else(|| not_known("this holder of this resource"))?;
     answer(explained.to_json(&query.resource))
@@ -166,7 +166,7 @@ async fn changes(State(pages): State<Pages>, parameters: Parameters<ChangesParam
     let which = ChangeKind::named(&kind);
     if which.is_none() && !kind.is_empty() {
         let known = ChangeKind::ALL.map(ChangeKind::name).join(", ");
-        return Err(ApiError(StatusCode::BAD_REQUEST, format!("kind: there is none of that name, but {known}")));
+        return Err(ApiError(StatusCode::BAD_REQUEST, format!("kind: unknown kind; expected one of {known}")));
     }
     let all: Vec<Value> = pages.node.authorizer().audit().changes().list(which).iter().map(change).collect();
     answer(json!({ "changes": all }))

@@ -1,4 +1,4 @@
-//! The overview: verdict, findings, the worst resources, peers, tree and limits.
+//! The overview page: verdict, findings, the most contended resources, peers, tree and limits.
 
 use leaseway_core::types::{escaped, escaped_lines};
 use leaseway_proto::status::LimitUse;
@@ -99,7 +99,7 @@ fn figures(view: &NodeView) -> Markup {
             @if let Some(clients) = view.clients { div { dt { "Clients" } dd { (text::count(clients)) } } }
             div { dt { "Configuration" } dd { a href="/changes?kind=configuration" { "version " (view.config_version) } } }
             @if let Some(left) = view.certificate_ends_secs {
-                div { dt { "Certificate ends in" } dd { (text::length(left.max(0) as u64 / 3600 * 3_600_000)) } }
+                div { dt { "Certificate expires in" } dd { (text::length(left.max(0) as u64 / 3600 * 3_600_000)) } }
             }
             @if let Some(free) = view.free_bytes {
                 div { dt { "Disk free" } dd { (text::number((free >> 20) as f64 / 1024.0)) " GiB" } }
@@ -124,7 +124,7 @@ fn overrides(overrides: &[OverrideRow]) -> Markup {
         @if !overrides.is_empty() {
             section {
                 h2 { "Overrides" }
-                (table("Overrides", &[Text("Resources"), Number("Capacity, units"), Number("Ends in"), Text("By"), Text("Why")], &rows))
+                (table("Overrides", &[Text("Resources"), Number("Capacity, units"), Number("Expires in"), Text("By"), Text("Why")], &rows))
             }
         }
     }
@@ -168,13 +168,13 @@ fn worst(rows: &[ResourceRow], which: Worst) -> Markup {
     found.sort_by(|one, other| key(other).total_cmp(&key(one)));
     found.truncate(MAX_WORST);
     let (title, none, link) = match which {
-        Worst::Over => ("Over capacity", "No more is held of any resource than its capacity.", "/resources?sort=over"),
+        Worst::Over => ("Over capacity", "No resource is over its capacity.", "/resources?sort=over"),
         Worst::Contended => {
-            ("Most contended", "No resource is wanted beyond its capacity.", "/resources?sort=pressure")
+            ("Most contended", "No resource is contended: wants are within every capacity.", "/resources?sort=pressure")
         }
     };
     let columns = match which {
-        Worst::Over => ["Held, units", "Beyond, units"],
+        Worst::Over => ["Held, units", "Excess, units"],
         Worst::Contended => ["Wants, units", "Wants ÷ capacity"],
     };
     let columns = [Text("Resource"), Number("Capacity, units"), Number(columns[0]), Number(columns[1])];
@@ -207,7 +207,7 @@ fn peers(peers: &[PeerRow]) -> Markup {
     let columns = [Text("Peer"), Text("Role"), Number("Lag, entries"), Number("Last contact"), Text("Address")];
     let rows = html! { tbody { @for peer in peers { (peer_row(peer)) } } };
     html! {
-        @if peers.is_empty() { p.none { "This server has no peers: nothing is kept over a restart." } } @else {
+        @if peers.is_empty() { p.none { "This server has no data directory: its state is lost at a restart." } } @else {
             (table("Peers", &columns, &rows))
         }
     }
@@ -241,11 +241,11 @@ fn tree(view: &NodeView) -> Markup {
     html! {
         @match &view.parent {
             Some(parent) => (parent_line(parent, view.is_master)),
-            None => p { "This node is a root: the configuration says how much there is." },
+            None => p { "This node is a root: the configuration sets the capacities." },
         }
         @if !view.is_master {
-            p.none { "Child nodes ask the master, if there are any." }
-        } @else if view.children.is_empty() { p.none { "No child node has asked in the last quarter of an hour." } } @else {
+            p.none { "Not known here: only the master knows the child nodes." }
+        } @else if view.children.is_empty() { p.none { "No child node has asked in the last 15 minutes." } } @else {
             (children(&view.children))
         }
     }
@@ -257,7 +257,7 @@ fn parent_line(parent: &ParentRow, is_master: bool) -> Markup {
             "Child " strong { (escaped(&parent.node)) } " of " (escaped(&parent.addresses.join(", "))) ". "
             @if let Some(page) = &parent.http { a href={ "//" (page) "/" } { "The parent's page" } ". " }
             @match parent.answered_ms {
-                _ if !is_master => "The master of this node asks there.",
+                _ if !is_master => "The master of this node asks the parent.",
                 Some(ago) => { "It answered " (text::ago(ago)) " ago, for " (text::count(parent.resources)) " resources." },
                 None => span.bad { "It has not answered yet." },
             }
@@ -289,5 +289,5 @@ fn limits(limits: &[LimitUse]) -> Markup {
             }
         } }
     };
-    table("Limits", &[Text("Number of"), Number("Used"), Number("Limit"), Number("Part used"), Text("Flag")], &rows)
+    table("Limits", &[Text("Limit on"), Number("Used"), Number("Maximum"), Number("Part used"), Text("Flag")], &rows)
 }

@@ -1,4 +1,4 @@
-//! The effects of a configuration that is pasted into a form. Nothing is stored.
+//! A dry run of a configuration that is pasted into a form. Nothing is stored.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) const PASTED_BYTES: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The name of the file in messages.
 const SOURCE: &str = "pasted";
-/// Maximum number of resources shown, and of holders of each.
+/// Maximum number of resources shown, and maximum number of holders shown of each.
 const MAX_RESOURCES: usize = 20;
 const MAX_HOLDERS: usize = 5;
 
@@ -42,7 +42,7 @@ pub(super) async fn form(State(pages): State<Pages>) -> Response {
         @if config.text.len() > PASTED_BYTES {
             p.notice { "The configuration in force is longer than 1 MiB: use " code { "leaseway config plan FILE" } "." }
         } @else if let Some(parent) = pages.node.parent() {
-            p.notice { "The templates are those of the parent at " (escaped(&addresses(parent))) ": use its page." }
+            p.notice { "This node takes its templates from the parent at " (escaped(&addresses(parent))) ": use its page." }
         } @else if !config.text.is_empty() {
             p { "This is version " (config.version) ", which is in force. Change it to see who would gain and lose." }
         }
@@ -55,14 +55,15 @@ pub(super) async fn form(State(pages): State<Pages>) -> Response {
 pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body: Body) -> Response {
     let refuse = |status, why: &str| show(&pages, status, "", &html! { p.notice { (why) } });
     if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
-        return refuse(StatusCode::FORBIDDEN, "Another site has sent this form: paste the configuration here.");
+        return refuse(StatusCode::FORBIDDEN, "This form was sent from another site: paste the configuration here.");
     }
-    let too_large = "That is more than 1 MiB, or did not come within 10 s: use `leaseway config plan FILE`.";
+    let too_large =
+        "The configuration is larger than 1 MiB, or did not arrive within 10 s: use `leaseway config plan FILE`.";
     let Ok(Ok(bytes)) = timeout(TIMEOUT, to_bytes(body, PASTED_BYTES)).await else {
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large);
     };
     let Ok(body) = std::str::from_utf8(&bytes) else {
-        return refuse(StatusCode::BAD_REQUEST, "That is not UTF-8: paste the text of a configuration.");
+        return refuse(StatusCode::BAD_REQUEST, "The text is not UTF-8: paste the text of a configuration.");
     };
     // A text/plain form sends its field verbatim.
     let pasted = body.strip_prefix("text=").unwrap_or(body).trim_end();
@@ -76,10 +77,10 @@ pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body:
     let message = match plan::plan(&pages.node, &request, |_| true).await {
         Ok(plan) => planned(&plan),
         Err(Unplanned::NotMaster(_)) => {
-            html! { p.notice { "Only the master knows what clients want: use its page." } }
+            html! { p.notice { "Only the master knows the demand of clients: use its page." } }
         }
         Err(Unplanned::HasParent(addresses)) => html! {
-            p.notice { "The templates are those of the parent at " (escaped(&addresses.join(", "))) ": use its page." }
+            p.notice { "This node takes its templates from the parent at " (escaped(&addresses.join(", "))) ": use its page." }
         },
     };
     show(&pages, StatusCode::OK, pasted, &message)
@@ -98,7 +99,7 @@ fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Re
             // A parser drops a line break at the beginning.
             textarea #text name="text" rows="16" required spellcheck="false" aria-describedby="nothing" { "\n" (pasted) }
             button { "Plan" }
-            span #nothing { " Nothing is changed. The text is compared with the configuration in force, for the present clients." }
+            span #nothing { " A dry run: compares it with the configuration in force for the current clients, and changes nothing." }
         }
     };
     page(pages, "What if", Some(("/plan", "")), &Parts { status, ..Parts::default() }.framed(frame))
@@ -107,7 +108,7 @@ fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Re
 fn planned(plan: &Plan) -> Markup {
     if !plan.mistakes.is_empty() {
         return html! {
-            p.verdict.bad role="status" { "It would be refused." }
+            p.verdict.bad role="status" { "The configuration would be refused." }
             pre { code { (escaped_lines(&plan.mistakes.join("\n"))) } }
         };
     }
@@ -122,7 +123,7 @@ fn planned(plan: &Plan) -> Markup {
             (text::count(changed)) " of " (text::count(of)) " resources would change; "
             (text::count(gain)) " clients would gain, " (text::count(lose)) " would lose."
         }
-        p { "Compared with version " (plan.in_force) ", which is in force." }
+        p { "Compared with version " (plan.in_force) ", the one in force." }
         @if !plan.warnings.is_empty() { pre { code { (escaped_lines(&plan.warnings.join("\n"))) } } }
         @if changed > 0 { (resources(plan)) }
         @for resource in plan.resources.iter().take(MAX_RESOURCES) { (one(resource)) }
@@ -134,14 +135,14 @@ fn planned(plan: &Plan) -> Markup {
 
 fn resources(plan: &Plan) -> Markup {
     let numbers = [
-        "Capacity now, units",
-        "Capacity then",
-        "Due now, units",
-        "Due then",
+        "Capacity, units",
+        "New capacity",
+        "Due, units",
+        "New due",
         "Clients",
         "Gains, units",
         "Losses, units",
-        "Leases to end first, units",
+        "To expire first, units",
     ]
     .map(Number);
     let columns: Vec<_> = std::iter::once(Text("Resource")).chain(numbers).collect();
@@ -166,7 +167,7 @@ fn figures(foreseen: &ForecastReport, algorithm: (AlgorithmKind, AlgorithmKind))
         td.n { (text(algorithm.0, capacity.0)) }
         td.n { (text(algorithm.1, capacity.1)) }
         td.n { (text::number(due.0.get())) }
-        td.n { @match due.1 { Some(then) => (text::number(then.get())), None => "not foreseen" } }
+        td.n { @match due.1 { Some(then) => (text::number(then.get())), None => "unknown" } }
         td.n { (text::count(foreseen.subclients)) }
         td.n { (text::number(foreseen.gains.amount.get())) }
         td.n { (text::number(foreseen.losses.amount.get())) }
@@ -197,13 +198,8 @@ fn one(resource: &ResourcePlan) -> Markup {
 
 fn holders(foreseen: &ForecastReport) -> Markup {
     let more = (foreseen.gains.holders + foreseen.losses.holders).saturating_sub(foreseen.changes.len());
-    let columns = [
-        Text("Holder"),
-        Number("Wants, units"),
-        Number("Held, units"),
-        Number("Due now, units"),
-        Number("Due then, units"),
-    ];
+    let columns =
+        [Text("Holder"), Number("Wants, units"), Number("Held, units"), Number("Due, units"), Number("New due, units")];
     let rows = html! { tbody { @for change in &foreseen.changes { (holder(change)) } } };
     html! {
         @if !foreseen.changes.is_empty() { (table("Holders whose due would change", &columns, &rows)) }

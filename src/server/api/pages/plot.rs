@@ -25,16 +25,16 @@ const RIGHT: f64 = 74.0;
 /// Room for the unit.
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 24.0;
-/// The maximum of the axis, as a multiple of capacity and held: wants can be far larger.
+/// Upper bound of the axis, as a multiple of the largest value other than wants, which can be far larger.
 const MAX_RATIO: f64 = 3.0;
-/// Intervals between grid lines.
+/// Number of intervals between grid lines.
 const STEPS: u32 = 4;
 /// Maximum number of lines for changes, the newest first.
 const MAX_EVENTS: usize = 40;
 /// Missing samples that make a gap. A missing bucket always does.
 const MISSING_SAMPLES: u32 = 3;
 
-/// CSS class, name, and place in [`Series`]. Series that cover others come first.
+/// CSS class, name, and place in [`Series`]. Series are drawn in this order, so later ones cover earlier ones.
 const SERIES: [(&str, &str, usize); 4] =
     [("wants", "Wants", 1), ("held", "Held", 3), ("granted", "Granted", 2), ("capacity", "Capacity", 0)];
 
@@ -73,9 +73,8 @@ impl Plot<'_> {
     fn none(&self) -> Markup {
         html! {
             p.none {
-                "There is no history of it in the last " (self.span.in_words()) ". The " (text::count(self.kept))
-                " resources under the most pressure have a sample each " (SAMPLE_EVERY.as_secs()) " s ("
-                code { "--history-resources" } ")."
+                "No history in the last " (self.span.in_words()) ": the master samples the " (text::count(self.kept))
+                " resources under the most pressure every " (SAMPLE_EVERY.as_secs()) " s (" code { "--history-resources" } ")."
             }
         }
     }
@@ -92,7 +91,7 @@ impl Plot<'_> {
                     "Lines are means of " (self.span.slot_in_words()) ", bands reach from the minimum to the maximum."
                 }
             }
-            @if scale.is_cut { p.caption { "Wants go beyond the axis: up to " (text::number(scale.beyond)) " units." } }
+            @if scale.is_cut { p.caption { "Wants exceed the axis: up to " (text::number(scale.beyond)) " units." } }
             @let events: Vec<_> = self.shown_events(scale).collect();
             @if !events.is_empty() {
                 ul.events {
@@ -137,7 +136,7 @@ struct Scale {
     end: SystemTime,
     most: f64,
     is_cut: bool,
-    /// The largest value.
+    /// The largest value, which may exceed `most`, the maximum of the axis.
     beyond: f64,
 }
 
@@ -169,7 +168,7 @@ impl Scale {
     }
 }
 
-/// The next value whose quarters have few digits.
+/// Rounds up to a value whose quarters have few digits, for the labels of the grid lines.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;
@@ -336,7 +335,7 @@ mod tests {
             let none = [Point { at: at(span, 69), min: zero, mean: zero, max: zero }];
             let page = plot(span, &none, &[]).draw().into_string();
             assert!(page.contains("<svg") && !page.contains("NaN") && !page.contains("inf"), "{page}");
-            assert!(plot(span, &[], &[]).draw().into_string().contains("The 7 resources under the most pressure"));
+            assert!(plot(span, &[], &[]).draw().into_string().contains("the 7 resources under the most pressure"));
         }
     }
 

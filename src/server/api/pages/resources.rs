@@ -78,7 +78,7 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
 
 fn resource_count(matching: usize, all: usize) -> String {
     match all {
-        0 => "No resource is known: the first request for one creates it.".to_owned(),
+        0 => "No resources yet: the first request for one creates it.".to_owned(),
         1 if matching == 1 => "1 resource.".to_owned(),
         _ if matching == all => format!("{} resources.", text::count(all)),
         _ => format!("{} of {} resources.", text::count(matching), text::count(all)),
@@ -248,7 +248,7 @@ fn why_link(holder: &HolderRow, resource: &str) -> String {
 
 fn not_known(pages: &Pages, query: &HolderQuery) -> Parts {
     let sentence = match MasterSeen::of(pages) {
-        MasterSeen::Here => "There is no such resource. The first request for one creates it.",
+        MasterSeen::Here => "No such resource. The first request for it creates it.",
         _ => "Not known here: only the master knows the resources.",
     };
     Parts::sentence(StatusCode::NOT_FOUND, &query.resource, sentence)
@@ -265,7 +265,7 @@ fn holders_link(query: &HolderQuery, sort: HolderSort, page: usize) -> String {
     format!("/resource?resource={resource}&search={search}&sort={}&page={page}&span={span}", sort.name())
 }
 
-/// Links to other pages, if there are any.
+/// Links to the other pages. Empty if there is only one page.
 fn paging(pages: usize, page: usize, href: impl Fn(usize) -> String) -> Markup {
     html! {
         @if pages > 1 {
@@ -280,8 +280,8 @@ fn paging(pages: usize, page: usize, href: impl Fn(usize) -> String) -> Markup {
 
 fn holder_count(page: &HolderPage, detail: &ResourceDetail) -> String {
     match (page.matching, detail.row.holders) {
-        (_, 0) => "No client holds anything of it.".to_owned(),
-        (0, _) => "No holder has that in its id.".to_owned(),
+        (_, 0) => "It has no holders.".to_owned(),
+        (0, _) => "No holder id contains this text.".to_owned(),
         (1, 1) => "1 holder.".to_owned(),
         (matching, all) if matching >= all => format!("{} holders.", text::count(matching)),
         (matching, all) => format!("{} of {} holders.", text::count(matching), text::count(all)),
@@ -302,7 +302,7 @@ fn figures(detail: &ResourceDetail) -> Markup {
                 div { dt { "Gateways" } dd { (text::count(row.gateways)) ", holding " (text::units(row.held_by_gateways)) } }
             }
             div { dt { "Algorithm" } dd { (row.algorithm) } }
-            div { dt { "Template" } dd { @match &row.template { Some(glob) => code { (escaped(glob)) }, None => span.warn { "none: honoured as asked" } } } }
+            div { dt { "Template" } dd { @match &row.template { Some(glob) => code { (escaped(glob)) }, None => span.warn { "none: every request is granted" } } } }
             div { dt { "Lease length" } dd { (text::length(settings.lease.0)) } }
             div { dt { "Refresh interval" } dd { (text::length(settings.refresh.0)) } }
             @if row.learning_ms > 0 { div { dt { "Learning" } dd.warn { (text::ago(row.learning_ms)) " more" } } }
@@ -310,7 +310,7 @@ fn figures(detail: &ResourceDetail) -> Markup {
     }
 }
 
-/// Properties that only some resources have.
+/// Properties that only some resources have: override, parent's lease, promises, pool.
 fn more(detail: &ResourceDetail) -> Markup {
     let status = &detail.status;
     html! {
@@ -318,19 +318,19 @@ fn more(detail: &ResourceDetail) -> Markup {
         @if let Some(supply) = &status.report.supply {
             p {
                 @match (supply.version, supply.remaining.0) {
-                    (0, _) => "The parent has lent nothing yet.",
-                    (_, 0) => span.bad { "What the parent lent has ended." },
-                    (_, left) => { "Lent by the parent for another " (text::ago(left)) "." },
+                    (0, _) => "The parent has granted no lease yet.",
+                    (_, 0) => span.bad { "The parent's lease has expired." },
+                    (_, left) => { "The parent's lease expires in " (text::ago(left)) "." },
                 }
-                @if let Some(outstanding) = supply.outstanding { " It was told that holders have " (text::units(outstanding.get())) "." }
-                @for terms in detail.terms() { " It divides " (terms) "." }
+                @if let Some(outstanding) = supply.outstanding { " Reported to the parent as outstanding: " (text::units(outstanding.get())) "." }
+                @for terms in detail.terms() { " The parent divides " (terms) "." }
             }
         }
         @if let Some(promises) = &status.promises {
             p {
-                "Promised to holders: " (text::units(promises.total.get())) ". After a failover the next master holds back as much."
+                "Promised in total: " (text::units(promises.total.get())) ", which the next master would reserve."
                 @if promises.unclaimed.get() > 0.0 {
-                    " Of these, earlier masters promised " (text::units(promises.unclaimed.get())) " that no holder has claimed yet; they end in "
+                    " Promised by earlier masters and not yet claimed: " (text::units(promises.unclaimed.get())) ", which expires in "
                     (text::ago(promises.unclaimed_until.since(status.at).0)) " at most."
                 }
             }
@@ -374,7 +374,7 @@ fn holder_row(holder: &HolderRow, resource: &str) -> Markup {
         td.n { (text::number(holder.held)) }
         td.n { (holder.priority) }
         td.n { (text::count(holder.clients)) }
-        td.n { @if holder.remaining_ms == 0 { "ended" } @else { (text::ago(holder.remaining_ms.div_ceil(5_000) * 5_000)) } }
-        td { a href=(why) aria-label={ "Why " (escaped(&holder.holder)) " has its lease" } { "why" } }
+        td.n { @if holder.remaining_ms == 0 { "expired" } @else { (text::ago(holder.remaining_ms.div_ceil(5_000) * 5_000)) } }
+        td { a href=(why) aria-label={ "Why " (escaped(&holder.holder)) " has this capacity" } { "why" } }
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn length(ms: u64) -> String {
     }
 }
 
-/// A duration that changes while it is shown: whole seconds.
+/// A duration that changes while it is shown, in whole seconds.
 pub(crate) fn ago(ms: u64) -> String {
     match ms {
         0..1000 => "less than 1 s".to_owned(),

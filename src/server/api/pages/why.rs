@@ -1,4 +1,4 @@
-//! Why a holder has what it has.
+//! The page that explains why a holder has its present capacity.
 
 use axum::http::StatusCode;
 use leaseway_core::types::escaped;
@@ -13,9 +13,9 @@ use crate::api::pages::{
 pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     if query.resource.is_empty() || query.holder.is_empty() {
         let frame = html! {
-            h1 { "Why does a holder have its lease?" }
+            h1 { "Explain a lease" }
             (form(query))
-            p.none { "A holder is a client or a child node. Give the id with which it asks." }
+            p.none { "A holder is a client or a child node. Enter the ids of the resource and of the holder, as in its requests." }
         };
         return Parts::default().framed(frame);
     }
@@ -29,7 +29,7 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     );
     parts.put("parent", &explained.parent.as_ref().map(|parent| above(parent, &query.resource)).unwrap_or_default());
     let frame = html! {
-        h1 { "Why " (escaped(&query.holder)) " has its lease" }
+        h1 { "Why " (escaped(&query.holder)) " has this capacity" }
         p.of { "Resource " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
         (Parts::place("figures"))
         (Parts::place("bar"))
@@ -42,10 +42,10 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
 
 fn not_known(pages: &Pages, query: &WhyQuery) -> Parts {
     let frame = html! {
-        h1 { "Why does a holder have its lease?" }
+        h1 { "Explain a lease" }
         @if MasterSeen::of(pages) != MasterSeen::Here {
             p { "Not known here: only the master knows who holds " strong { (escaped(&query.resource)) } "." }
-        } @else { p { "There is no holder " strong { (escaped(&query.holder)) } " of " strong { (escaped(&query.resource)) } " here. A holder is known from its first request until its lease has ended." } }
+        } @else { p { "There is no holder " strong { (escaped(&query.holder)) } " of " strong { (escaped(&query.resource)) } " here. A holder is known from its first request until its lease expires." } }
         (form(query))
     };
     Parts { status: StatusCode::NOT_FOUND, ..Parts::default() }.framed(frame)
@@ -80,7 +80,7 @@ fn figures(explained: &Explained) -> Markup {
     }
 }
 
-/// The parts of the capacity held by this holder, held by others, and free.
+/// A bar with the fractions of the capacity held by this holder, held by others, and free.
 fn bar(explained: &Explained) -> Markup {
     let (capacity, free) = (explained.explanation.capacity.get(), explained.explanation.free.get());
     if capacity <= 0.0 {
@@ -102,7 +102,7 @@ fn bar(explained: &Explained) -> Markup {
     }
 }
 
-/// Where to explain the capacity of this node.
+/// The command that explains this node's own lease at the parent.
 fn above(parent: &ParentRow, resource: &str) -> Markup {
     let command = format!(
         "leaseway explain {} {} --node --server {}",
@@ -114,8 +114,8 @@ fn above(parent: &ParentRow, resource: &str) -> Markup {
         section {
             h2 { "At the parent" }
             p {
-                "The parent at " (escaped(&parent.addresses.join(", "))) " lends the capacity of this node, which is "
-                strong { (escaped(&parent.node)) } " there. This command explains its lease:"
+                "The capacity here is a lease of the parent at " (escaped(&parent.addresses.join(", "))) ", where this node is "
+                strong { (escaped(&parent.node)) } ". To explain that lease:"
             }
             pre { code { (escaped(&command)) } }
         }

@@ -181,7 +181,7 @@ fn patterns() {
             "a[]",
             "is `a[]`: a character class needs characters or ranges like `a-z`; write `\\-` or `\\]` for these characters themselves",
         ),
-        ("a\\", "is `a\\`: `\\` at the end takes nothing literally; write `\\\\` for a backslash"),
+        ("a\\", "is `a\\`: `\\` at the end escapes nothing; write `\\\\` for a backslash"),
     ] {
         let templates = format!("- identifier_glob: {pattern}\n  capacity: 1");
         assert_eq!(mistakes(&templates), [format!("2:20: `identifier_glob` {expected}")], "{pattern}");

@@ -7,7 +7,7 @@ use leaseway_core::types::{ClusterTime, Millis};
 use leaseway_raft::{Command, Listening, MasterLease, Mastership, RaftHandle};
 
 use super::{Elected, FollowRaft, Handover, NodeActor};
-use crate::{config::initial_config::longest_lease, node::directory::Role, observe::changes::ChangeKind};
+use crate::{config::initial_config::longest_lease, node::resource_directory::Role, observe::changes::ChangeKind};
 
 /// How often a peer checks the Raft state, which another peer may have changed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

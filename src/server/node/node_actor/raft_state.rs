@@ -16,7 +16,7 @@ use leaseway_raft::{Command, KeptOverride, Listening, MasterLease, Mastership, R
 use super::NodeActor;
 use crate::{
     config,
-    node::{config_in_force::ConfigInForce, directory::Directory},
+    node::{config_in_force::ConfigInForce, resource_directory::Directory},
     observe::changes::{Change, ChangeKind},
 };
 

@@ -17,9 +17,9 @@ use super::{Ended, Handover, Membership, NodeActor};
 use crate::{
     listen::accounts::{RequestOrigin, ResourcePlace},
     node::{
-        directory::Role,
         request_error::{NotMaster, RequestError},
         resource_actor::{self, HoldersShare, ResourceEnvironment, ResourceHandle, note_rate_limit::NotePermit},
+        resource_directory::Role,
     },
     observe::metrics,
     runtime::drop_guard::DropGuard,

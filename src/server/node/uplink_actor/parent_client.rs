@@ -110,7 +110,7 @@ impl Asker for ParentClient {
                 (ParentOutcome::Answered, Some(ParentReply::Granted(self.answered(server, parsed))))
             }
             Outcome::Replied(Reply::Redirect(master)) => {
-                tracing::debug!(%server, ?master, "the parent's master is another");
+                tracing::debug!(%server, ?master, "the parent redirects to another master");
                 if master.is_none() {
                     self.failed(format!("{server}: is not the master and knows none"));
                 }
@@ -191,11 +191,11 @@ impl ParentClient {
         let now = self.context.clock.at();
         let before = self.context.status.read().and_then(|report| report.answered);
         if before.is_none() {
-            tracing::info!(%server, node = %self.context.parent.node, "the parent has answered");
+            tracing::info!(%server, node = %self.context.parent.node, "connected to the parent");
         }
         self.context.status.write(|report| (report.answered, report.page) = (Some(now), parsed.page));
         if !parsed.malformed.is_empty() {
-            self.failed(format!("{server}: answered nonsense for {}", parsed.malformed.join(", ")));
+            self.failed(format!("{server}: malformed answer for {}", parsed.malformed.join(", ")));
         }
         if let Some(taken) = parsed.name_taken {
             self.name_taken(format!("{server}: {taken}"));
@@ -211,7 +211,7 @@ impl ParentClient {
     /// Another node has this node's name, so the parent refuses some resources. Logged once.
     fn name_taken(&mut self, error: String) {
         if self.context.status.read().and_then(|report| report.last_error).as_ref() != Some(&error) {
-            tracing::warn!(parent = %error, "the parent refuses this node some resources");
+            tracing::warn!(parent = %error, "another node uses this node's name: the parent refuses some resources");
             self.context.status.write(|report| report.last_error = Some(error));
         }
     }
@@ -229,10 +229,10 @@ impl ParentClient {
             metrics::parent_misunderstood();
             tracing::error!(
                 resource = %id, %complaint,
-                "cannot be run as the parent says: each holder gets what it wants, within this node's lease"
+                "cannot apply the parent's settings: each holder is granted its wants, up to this node's lease"
             );
         } else {
-            tracing::warn!(resource = %id, %complaint, "what the parent says is not all understood here");
+            tracing::warn!(resource = %id, %complaint, "ignoring invalid or unknown settings from the parent");
         }
         self.complaints.insert(Arc::clone(id), complaint);
     }
@@ -241,7 +241,7 @@ impl ParentClient {
         let before = self.failures;
         self.failures += 1;
         if worth_logging(before, self.failures) {
-            tracing::warn!(parent = %error, "the parent could not be asked");
+            tracing::warn!(parent = %error, "request to the parent failed");
         }
         self.context.status.write(|report| report.last_error = Some(error));
     }

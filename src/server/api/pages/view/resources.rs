@@ -24,9 +24,9 @@ use crate::{
 
 /// Maximum number of rows of a page.
 pub(crate) const PAGE_ROWS: usize = 1000;
-/// The minimum age of the cache of resources.
+/// The cache of resources is read again after this time at the earliest.
 const MIN_AGE: Duration = Duration::from_secs(1);
-/// Its minimum age as a multiple of the duration of the last read, so that reads take at most a twentieth of a thread.
+/// The same as a multiple of the duration of the last read, so that reads take at most a twentieth of a thread.
 const REST: u32 = 20;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -46,7 +46,7 @@ pub(crate) struct ResourceRow {
     /// Number of gateways among the holders, and their part of `held`.
     pub(crate) gateways: u64,
     pub(crate) held_by_gateways: f64,
-    /// 0 after learning.
+    /// Time left in learning mode; 0 if it is over.
     pub(crate) learning_ms: u64,
     /// Version and remaining time of the parent's lease. None at a root.
     #[serde(skip)]
@@ -89,7 +89,7 @@ impl ResourceRow {
         }
     }
 
-    /// The excess of `held` over the capacity.
+    /// The amount by which `held` exceeds the capacity.
     pub(crate) fn over(&self) -> f64 {
         if self.is_divided { (self.held - self.capacity).max(0.0) } else { 0.0 }
     }
@@ -121,7 +121,7 @@ struct CachedRows {
 }
 
 impl ResourceCache {
-    /// The resources as of one second ago at most, or longer if reading them takes long.
+    /// The resources, at most [`MIN_AGE`] old, or [`REST`] times the duration of a read if that is longer.
     pub(crate) async fn get(&self, pages: &Pages) -> Arc<ResourceRows> {
         let mut last = self.0.lock().await;
         if let Some(cached) = last.as_ref().filter(|cached| cached.at.elapsed() < MIN_AGE.max(cached.took * REST)) {
@@ -219,7 +219,7 @@ pub(crate) struct ResourceDetail {
     pub(crate) status: Status,
 }
 
-/// A resource; none if it is unknown here.
+/// The details of a resource. `None` if it is unknown here.
 pub(crate) async fn resource(pages: &Pages, id: &str) -> Option<ResourceDetail> {
     let status = pages.node.resource_status(id, 0, 0).await?;
     Some(ResourceDetail { row: ResourceRow::of(&status), status })
@@ -230,7 +230,7 @@ impl ResourceDetail {
         self.row.capacity - self.row.held
     }
 
-    /// The rules by which the parent divides its capacity.
+    /// The rules by which the parent divides the capacity, one for each priority.
     pub(crate) fn terms(&self) -> Vec<String> {
         let supply = self.status.report.supply.iter();
         supply.flat_map(|supply| &supply.terms).map(|(priority, terms)| terms_text(*priority, terms)).collect()
@@ -275,10 +275,10 @@ impl ResourceDetail {
 
 fn terms_text(priority: i16, terms: &Terms) -> String {
     let by = match terms {
-        Terms::Wants => "all that is wanted".to_owned(),
+        Terms::Wants => "all wants".to_owned(),
         Terms::Each(most) => format!("{most} for each client"),
         Terms::Level(level) => format!("at most {} for each client", readable(*level)),
-        Terms::Minimums(level) => format!("minimums alone, at most {} for each client", readable(*level)),
+        Terms::Minimums(level) => format!("minimums only, at most {} for each client", readable(*level)),
         Terms::Share { equal, top_up } => {
             format!("{} for each client and {} % of what is wanted beyond", readable(*equal), readable(top_up * 100.0))
         }
@@ -286,7 +286,7 @@ fn terms_text(priority: i16, terms: &Terms) -> String {
     format!("priority {priority}: {by}")
 }
 
-/// Holders read at a time, which takes a resource one or two milliseconds.
+/// Maximum number of holders read at a time, which takes a resource one or two milliseconds.
 const MAX_EXAMINED: usize = 10_000;
 /// Maximum number of holders reachable by paging; others can be searched for.
 const REACHABLE: usize = 100_000;
@@ -302,7 +302,7 @@ pub(crate) struct HolderRow {
     pub(crate) due: f64,
     pub(crate) has: f64,
     pub(crate) held: f64,
-    /// 0 if the lease has expired.
+    /// Time left of the lease; 0 if it has expired.
     pub(crate) remaining_ms: u64,
 }
 
@@ -341,7 +341,7 @@ pub(crate) enum HolderSort {
     Held,
     Clients,
     Priority,
-    /// The part of its due that it lacks.
+    /// By the amount that is missing to the due.
     Short,
 }
 
@@ -363,7 +363,7 @@ impl HolderSort {
         }
     }
 
-    /// Numbers descending, ids ascending.
+    /// Orders by key, descending, and then by id, ascending.
     fn order(self, one: &HolderReport, other: &HolderReport) -> Ordering {
         self.key(other).total_cmp(&self.key(one)).then_with(|| one.id.cmp(&other.id))
     }
@@ -424,7 +424,7 @@ pub(crate) struct HolderPage {
     pub(crate) pages: usize,
 }
 
-/// The first rows, by the order of the query, of the holders examined so far.
+/// The first rows of the holders examined so far, in the order of the query.
 struct Selection<'a> {
     query: &'a HolderQuery,
     from: usize,
@@ -480,7 +480,7 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// A page of holders; none if the resource is unknown here. Holders are read in chunks, and only the rows needed are kept.
+/// A page of holders. `None` if the resource is unknown here. Reads holders in chunks, and keeps only the rows needed.
 pub(crate) async fn holders(pages: &Pages, query: &HolderQuery) -> Option<HolderPage> {
     let _permit = pages.snapshots.holder_reads.acquire().await;
     let mut selection = Selection::new(query);

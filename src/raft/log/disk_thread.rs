@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     log::{
         Entry, LogId, StoreError, Types, Vote, codec::Kind, directory::Directory, high_water_mark::HighWaterMark,
-        memory::Record, segments::Segments,
+        memory::Record, segment_files::Segments,
     },
     metrics,
 };

@@ -18,10 +18,10 @@ use crate::{
     log::{
         Entry, LogId, Payload, StoreError,
         directory::Directory,
-        disk::{Disk, FailureLatch},
+        disk_thread::{Disk, FailureLatch},
         high_water_mark::HighWaterMark,
         memory::{Log, Record},
-        segments::Segments,
+        segment_files::Segments,
         snapshots::Snapshots,
         store::LogStore,
     },

@@ -18,15 +18,15 @@ struct Node<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Queue<T> {
+pub(super) struct LinkedList<T> {
     entries: Slab<Node<T>>,
     front: Option<Key>,
     back: Option<Key>,
 }
 
-impl<T> Queue<T> {
-    pub(super) fn new() -> Queue<T> {
-        Queue { entries: Slab::new(), front: None, back: None }
+impl<T> LinkedList<T> {
+    pub(super) fn new() -> LinkedList<T> {
+        LinkedList { entries: Slab::new(), front: None, back: None }
     }
 
     pub(super) fn front(&self) -> Option<Key> {
@@ -84,7 +84,7 @@ mod tests {
 
         #[test]
         fn entries_can_leave_in_any_order(steps in proptest::collection::vec((0..3u8, any::<usize>()), 0..200)) {
-            let mut queue = Queue::new();
+            let mut queue = LinkedList::new();
             let mut oracle = VecDeque::new(); // of keys and values
             let mut unlinked = Vec::new(); // values not removed yet
             for (n, (step, pick)) in steps.into_iter().enumerate() {
