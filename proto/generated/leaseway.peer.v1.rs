@@ -102,6 +102,50 @@ pub struct MasterInfo {
     #[prost(enumeration = "MemberStatus", tag = "3")]
     pub caller: i32,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HistoryRequest {
+    /// Slots that ended before are left out. Seconds since the epoch.
+    #[prost(uint64, tag = "1")]
+    pub since_unix: u64,
+    /// The resources after this one, in the order of their ids; empty for the first.
+    #[prost(string, tag = "2")]
+    pub after: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HistoryPage {
+    /// The clock of the sender. Seconds since the epoch.
+    #[prost(uint64, tag = "1")]
+    pub now_unix: u64,
+    /// In the order of their ids.
+    #[prost(message, repeated, tag = "2")]
+    pub resource: ::prost::alloc::vec::Vec<ResourceHistory>,
+    /// Ask again, after the last resource.
+    #[prost(bool, tag = "3")]
+    pub more: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ResourceHistory {
+    #[prost(string, tag = "1")]
+    pub resource: ::prost::alloc::string::String,
+    /// The last sample. Seconds since the epoch.
+    #[prost(uint64, tag = "2")]
+    pub last_unix: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub span: ::prost::alloc::vec::Vec<Slots>,
+}
+/// Slots of one length.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Slots {
+    #[prost(uint32, tag = "1")]
+    pub slot_secs: u32,
+    /// Seconds since the epoch, divided by the length of a slot.
+    #[prost(uint64, repeated, tag = "2")]
+    pub slot: ::prost::alloc::vec::Vec<u64>,
+    /// For each slot: capacity, wants, granted and held. For slots of buckets, these are the minimums, and the means and
+    /// the maximums follow.
+    #[prost(float, repeated, tag = "3")]
+    pub value: ::prost::alloc::vec::Vec<f32>,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum MemberStatus {
@@ -372,6 +416,29 @@ pub mod peers_client {
                 .insert(GrpcMethod::new("leaseway.peer.v1.Peers", "Stand"));
             self.inner.unary(req, path, codec).await
         }
+        /// What the pages of the master plot, so that the plots survive it. Reads memory only, and is no part of consensus. The
+        /// payloads are a HistoryRequest and a HistoryPage.
+        pub async fn history(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PeerRequest>,
+        ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.peer.v1.Peers/History",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.peer.v1.Peers", "History"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -420,6 +487,12 @@ pub mod peers_server {
         ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
         /// A leaving master asks the peer to start an election now.
         async fn stand(
+            &self,
+            request: tonic::Request<super::PeerRequest>,
+        ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
+        /// What the pages of the master plot, so that the plots survive it. Reads memory only, and is no part of consensus. The
+        /// payloads are a HistoryRequest and a HistoryPage.
+        async fn history(
             &self,
             request: tonic::Request<super::PeerRequest>,
         ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
@@ -786,6 +859,49 @@ pub mod peers_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StandSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.peer.v1.Peers/History" => {
+                    #[allow(non_camel_case_types)]
+                    struct HistorySvc<T: Peers>(pub Arc<T>);
+                    impl<T: Peers> tonic::server::UnaryService<super::PeerRequest>
+                    for HistorySvc<T> {
+                        type Response = super::PeerResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PeerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Peers>::history(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = HistorySvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

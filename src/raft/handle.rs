@@ -213,6 +213,19 @@ impl RaftHandle {
         self.0.flushes.slowest(Instant::now())
     }
 
+    /// Answers other peers that [ask for the history](Self::ask_history) of this one. The answer must be shorter than a
+    /// megabyte.
+    pub fn answer_history(&self, answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) {
+        self.0.context.history.set(answer);
+    }
+
+    /// Asks the master for the history of its resources. None if this peer is the master, or does not reach it.
+    pub async fn ask_history(&self, request: Vec<u8>) -> Option<Vec<u8>> {
+        let members = self.0.members.get().cloned()?;
+        let asked = self.0.runtime.spawn(async move { members.ask_history(request).await });
+        asked.await.ok().flatten()
+    }
+
     /// Stops cleanly. A master transfers mastership first. Nothing is in flight when this returns.
     pub async fn shutdown(&self) {
         let (done, has_left) = oneshot::channel();

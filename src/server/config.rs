@@ -156,6 +156,12 @@ impl Loaded {
         Loaded { repository: Repository::default(), access: None, templates_at: None, text, warnings }
     }
 
+    /// Without a text, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(repository: Repository) -> Loaded {
+        Loaded { repository, ..Loaded::empty() }
+    }
+
     pub fn has_templates(&self) -> bool {
         self.templates_at.is_some()
     }

@@ -218,6 +218,7 @@ impl Prepared {
             repository: self.first.loaded.repository.clone(),
             access: self.first.loaded.access.clone(),
             source: self.first.source.clone(),
+            text: self.first.loaded.text.as_str().into(),
             authorizer: Arc::clone(&self.guard.authorizer),
             limits: Arc::clone(&self.guard.limits),
             clock: self.clock,
@@ -433,6 +434,7 @@ fn serve_http(
     let limits = &guard.limits;
     let history = Arc::new(History::new(limits.history_resources));
     let surveyor = Arc::new(Surveyor::new(limits));
+    let raft = health.stored.as_ref().map(|(raft, _)| raft.clone());
     let pages = Pages {
         node: node.clone(),
         info: info.clone(),
@@ -445,7 +447,7 @@ fn serve_http(
         live: Arc::new(LivePages::new(limits.live_pages, stopped.clone())),
         snapshots: Snapshots::default(),
     };
-    spawn(history.keep(node.clone(), surveyor));
+    spawn(history.keep(node.clone(), surveyor, raft));
     let patience = Duration::from_secs(limits.request_secs);
     let serving = http::Serving {
         pages: http::router(pages),

@@ -32,7 +32,7 @@ const look = async (page, url, scheme, width) => {
   let failed = false;
   for (const url of process.argv.slice(2))
     for (const scheme of ["light", "dark"])
-      for (const width of [1280, 400]) {
+      for (const width of [1280, 360]) {
         const page = await browser.newPage();
         const wrong = await look(page, url, scheme, width);
         console.log(`${url} ${scheme} ${width}: ${wrong.join("; ") || "no violations"}`);

@@ -138,7 +138,7 @@ fn limits_with_flags_are_documented_with_their_defaults() {
 }
 
 /// Limits without a flag: name and value of the constant, and text on the page.
-const FIXED: [(&str, &str, &str); 47] = [
+const FIXED: [(&str, &str, &str); 52] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
     ("PASTED_BYTES", "1 << 20", "| fixed | 1 MiB, within 10 s |"),
     ("MAX_OVERRIDES", "100", "| fixed | 100; 1 s to 7 days; 500 |"),
@@ -165,7 +165,12 @@ const FIXED: [(&str, &str, &str); 47] = [
     ("MAX_CHANGE_TEXT", "400", "of one: 3 MB at the most | fixed | 256; 400 |"),
     ("CHILDREN", "1000", "| child nodes that the page shows | fixed | 1,000 |"),
     ("REACHABLE", "100_000", "| holders that can be reached page by page | fixed | 100,000 |"),
-    ("SAMPLES", "180", "180 samples of 48 bytes"),
+    ("SAMPLES", "180", "180 samples of 16 bytes"),
+    ("SHORT_BUCKETS", "72", "6 hours in 72 buckets"),
+    ("LONG_BUCKETS", "84", "7 days in 84 buckets of 24 bytes"),
+    ("PAGE_BYTES", "128 << 10", "13 KB more | fixed | 128 KiB, each 50 ms |"),
+    ("MAX_EVENTS", "40", "in the picture of the cluster | fixed | 40; 12 |"),
+    ("MAX_CHILDREN", "12", "in the picture of the cluster | fixed | 40; 12 |"),
     ("MAX_PAGE_ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
     ("MAX_BATCH_BYTES", "256 << 10", "| bytes of several proposals in one entry of the log | fixed | 256 KiB;"),
     ("MAX_PROPOSAL_BYTES", "4 << 20", "a proposal is at most 4 MiB"),

@@ -86,6 +86,12 @@ pub fn holder_reports(
     (page, None)
 }
 
+/// What a holder may be using; `None` if it is unknown.
+pub fn held_by(resource: &Resource, now: Millis, kind: HolderKind, id: &str) -> Option<Amount> {
+    let ledger = resource.book.ledger();
+    ledger.find(kind, id).map(|slot| ledger.holder(slot).leases.held(now))
+}
+
 fn holder_report(resource: &Resource, slot: u32, now: Millis, terms: &mut KnownTerms) -> HolderReport {
     let holder = resource.book.ledger().holder(slot);
     HolderReport {

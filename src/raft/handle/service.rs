@@ -15,6 +15,7 @@
 //! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later term: see [`StandRequest`] and `membership/transfer.rs` |
 //! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than the committed entries is ignored | chunks with a gap before them are refused ([`ReceivedSnapshot`]) |
 //! | `Join` | a master may admit a dead peer as a learner, which delays other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
+//! | `History` | none but its answer | it reads memory, and nothing depends on the answer but plots |
 //! | `Hello` | the sender counts as alive for two leases | liveness only decides whom a master chooses or refuses to replace; both are asked again before anything depends on it |
 //!
 //! A proposal is not a message: only a master proposes, and an entry that follows a later `BeginTerm` in the log is
@@ -180,6 +181,14 @@ impl Peers for PeersService {
         let still = move |state: &RaftState| request.is_current(state, &log);
         let started = start_election(&raft, &self.context.ballot, still).await;
         self.authenticator.answer(proof.as_ref(), &started, None)
+    }
+
+    async fn history(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let (_, Authenticated { payload, proof, .. }) = self.consensus(Method::History, request).await?;
+        let request: Vec<u8> = decode(&payload)?;
+        let answer = self.context.history.to(request).await;
+        let answer = answer.ok_or_else(|| Status::unavailable("it is still starting"))?;
+        self.authenticator.answer(proof.as_ref(), &answer, None)
     }
 }
 

@@ -237,6 +237,15 @@ impl Members {
         self.client.call_within::<_, ()>(ANSWER_TIMEOUT, address, peer, Method::Hello, &()).await.is_ok()
     }
 
+    /// Asks the master for the history of its resources. None if this peer is the master, or does not reach it.
+    pub(crate) async fn ask_history(&self, request: Vec<u8>) -> Option<Vec<u8>> {
+        let master = self.raft.metrics().borrow().current_leader.filter(|master| *master != self.context.id())?;
+        let member = self.members().remove(&master)?;
+        let peer = (member.name.as_str(), self.context.settings.address_of_member(&member));
+        let asked = self.client.call_within(ANSWER_TIMEOUT, peer, master, Method::History, &request).await;
+        asked.ok().map(|(_, answer)| answer)
+    }
+
     /// Removes the learners among these that are still members.
     async fn remove_nodes(&self, lease: &MasterLease, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let left: BTreeSet<_> = self.members().into_keys().filter(|peer| peers.contains(peer)).collect();

@@ -261,6 +261,7 @@ fn start_node(
         access: None,
         authorizer: Arc::new(Authorizer::open()),
         source: "test".into(),
+        text: "".into(),
         limits: Arc::new(Limits::default()),
         clock: crate::runtime::clock::Clock::start(),
         arbiters: threads.handles(),

@@ -2,6 +2,7 @@
 //! updates: a page consists of [`Parts`], and changed parts are sent to the browser ([`live`]).
 
 mod changes;
+mod cluster;
 pub(crate) mod live;
 mod overview;
 mod plan;
@@ -108,11 +109,11 @@ impl Showing {
     pub(super) fn of(path: &str, query: &str) -> Result<Showing, String> {
         Ok(match path {
             "/" => Showing::Overview,
-            "/resources" => Showing::Resources(parsed(query)?),
-            "/resource" => Showing::Resource(parsed(query)?),
-            "/why" => Showing::Why(parsed(query)?),
-            "/changes" => Showing::Changes(parsed(query)?),
-            _ => return Err("no such page".to_owned()),
+            "/resources" => Showing::Resources(parsed(query, RESOURCES_TAKES)?),
+            "/resource" => Showing::Resource(parsed(query, RESOURCE_TAKES)?),
+            "/why" => Showing::Why(parsed(query, "resource, holder, kind (client or node)")?),
+            "/changes" => Showing::Changes(parsed(query, "kind")?),
+            _ => return Err("There is no such page.".to_owned()),
         })
     }
 
@@ -141,10 +142,16 @@ impl Showing {
     }
 }
 
-fn parsed<T: DeserializeOwned>(query: &str) -> Result<T, String> {
-    let uri = format!("/?{query}").parse::<Uri>().map_err(|error| error.to_string())?;
-    let Query(parsed) = Query::try_from_uri(&uri).map_err(|rejection| rejection.body_text())?;
-    Ok(parsed)
+/// What the addresses of pages may have.
+const RESOURCES_TAKES: &str =
+    "search, sort (resource, capacity, wants, granted, held, clients, pressure or over), page (a number)";
+const RESOURCE_TAKES: &str = "resource, search, sort (holder, wants, due, has, held, clients, priority or short), page \
+                              (a number), span (15m, 6h or 7d)";
+
+fn parsed<T: DeserializeOwned>(query: &str, takes: &str) -> Result<T, String> {
+    let uri = format!("/?{query}").parse::<Uri>().ok();
+    let parsed = uri.and_then(|uri| Query::try_from_uri(&uri).ok());
+    parsed.map(|Query(parsed)| parsed).ok_or_else(|| format!("After `?`, the address of this page may have: {takes}."))
 }
 
 /// The parts of a page that may change, by the ids of their elements.
@@ -416,7 +423,8 @@ mod tests {
         let one = Showing::of("/resource", "resource=a%20b&page=2");
         assert_eq!(one, Showing::of("/resource", "page=2&resource=a+b"));
         assert!(Showing::of("/resource", "page=two").is_err());
-        assert!(Showing::of("/resources", "sort=size").expect_err("no such").contains("unknown variant"));
+        assert!(Showing::of("/resources", "sort=size").expect_err("no such").contains("sort (resource, capacity"));
+        assert!(Showing::of("/resource", "span=8d").expect_err("no such").contains("15m, 6h or 7d"));
         assert!(Showing::of("/debug", "").is_err());
     }
 }

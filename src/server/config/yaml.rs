@@ -426,24 +426,31 @@ fn position(marker: &Marker) -> Position {
 }
 
 /// Hints for messages of the parser.
-const HINTS: [(&str, &str); 8] = [
+const HINTS: [(&str, &str); 12] = [
     ("alias", ALIAS),
     ("unknown anchor", ALIAS),
     ("tabs disallowed", TABS),
     ("a tab", TABS),
     ("tab cannot", TABS),
-    ("mapping values are not allowed", "check the indentation; text that contains `: ` needs quotes"),
+    (
+        "mapping values are not allowed",
+        "`: ` is not allowed here: check the indentation; text that contains it needs quotes",
+    ),
     ("unexpected character", "text that begins with this character needs quotes"),
-    ("recursion limit", "a configuration has only a few levels"),
+    ("recursion limit", "nested too deeply: a configuration has only a few levels"),
+    ("flow sequence", "expected `,` or `]`: is a `[` not closed?"),
+    ("flow mapping", "expected `,` or `}`: is a `{` not closed?"),
+    ("quoted scalar", "a quotation mark is not closed"),
+    ("expected node content", "a value is missing"),
 ];
 const TABS: &str = "indent with spaces, not with tabs";
 const ALIAS: &str = "a value that begins with `*` is a YAML alias: put patterns in quotes, like \"*\"";
 
-/// The parser's message, with a hint if there is one.
+/// A plain message, or the parser's if there is none.
 fn syntax_error(error: &ScanError) -> String {
     let info = error.info();
     let hint = HINTS.iter().find(|(what, _)| info.contains(what));
-    hint.map_or_else(|| format!("not YAML: {info}"), |(_, hint)| format!("not YAML: {info} ({hint})"))
+    format!("not YAML: {}", hint.map_or(info, |(_, hint)| hint))
 }
 
 /// An open collection; `anchor` is 0 if it has none.

@@ -11,7 +11,7 @@ use actix::{Addr, Handler, Message};
 use futures_util::future::join_all;
 use leaseway_core::engine::LostMastership;
 use leaseway_core::{
-    policy::{access::Policy, settings::Settings, template::Repository},
+    policy::settings::Settings,
     resource::{Answer, Request, Resource},
     types::{HolderKind, Millis, Principal},
 };
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     auth::Authorizer,
-    config::limits::Limits,
+    config::{Loaded, limits::Limits},
     listen::accounts::RequestOrigin,
     node::{
         assignment_store::AssignmentStore,
@@ -324,10 +324,12 @@ impl NodeHandle {
     }
 
     /// Puts another configuration in force. Leases stay.
-    pub(crate) async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
+    pub(crate) async fn configure(&self, loaded: Loaded) -> Result<(), Gone> {
+        let Loaded { repository, access, text, .. } = loaded;
         let version = self.config().version + 1;
-        let source = self.config().source.clone();
-        self.tell(Configure(ConfigInForce { repository, access, version, source, ..ConfigInForce::default() })).await
+        let (source, text) = (self.config().source.clone(), text.into());
+        let config = ConfigInForce { repository, access, version, source, text, ..ConfigInForce::default() };
+        self.tell(Configure(config)).await
     }
 
     /// Applies the Raft state now rather than with the next poll.

@@ -79,6 +79,7 @@ pub(crate) struct NodeStart {
     pub(crate) access: Option<Arc<Policy>>,
     /// The origin of the configuration.
     pub(crate) source: String,
+    pub(crate) text: Arc<str>,
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) clock: Clock,
@@ -113,14 +114,15 @@ pub(super) struct NodeShared {
 
 impl NodeShared {
     pub(super) fn new(start: &NodeStart) -> NodeShared {
-        let NodeStart { repository, access, source, authorizer, limits, clock, membership, parent, accounts, .. } =
-            start;
+        let NodeStart {
+            repository, access, source, text, authorizer, limits, clock, membership, parent, accounts, ..
+        } = start;
         // With peers and no parent, the first version in force is the one that the peers store; none is in force
         // before.
         let version = u64::from(membership.is_none() || parent.is_some());
-        let (repository, access, source) = (repository.clone(), access.clone(), source.clone());
+        let (repository, access, source, text) = (repository.clone(), access.clone(), source.clone(), Arc::clone(text));
         authorizer.set_policy(access.clone());
-        let first = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
+        let first = ConfigInForce { repository, access, version, source, text, ..ConfigInForce::default() };
         NodeShared {
             directory: Directory::new(if membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) }),
             config: watch::Sender::new(Arc::new(first)),

@@ -63,6 +63,7 @@ fn with_member<F: Future<Output = ()>>(
                 access: None,
                 authorizer: Arc::new(Authorizer::open()),
                 source: "test".into(),
+                text: "".into(),
                 limits: Arc::new(limits),
                 clock,
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
@@ -366,7 +367,7 @@ fn a_new_configuration_hints_watchers_immediately() {
         let mut template = config::development().repository.find(&r).expect("everything matches").clone();
         template.settings.capacity = Amount::clamped(500.0);
         let glob = Glob::new(&template.identifier_glob).expect("it was one before");
-        node.configure(Repository::new(vec![(template, glob)]), None).await.expect("the node is there");
+        node.configure(config::Loaded::of(Repository::new(vec![(template, glob)]))).await.expect("the node is there");
         assert_eq!(told(&watch).await.resources, [r]);
     });
 }

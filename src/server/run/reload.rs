@@ -141,7 +141,7 @@ async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: b
             metrics::config_reloaded("applied");
             tracing::info!(%file, "configuration reloaded; leases are kept");
             node.authorizer().record(Event::of_server("config_reloaded", "done".into(), json!({ "source": file })));
-            node.configure(loaded.repository, loaded.access).await
+            node.configure(loaded).await
         }
         Err(error) => {
             metrics::config_reloaded("rejected");

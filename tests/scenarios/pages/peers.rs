@@ -20,7 +20,7 @@ use crate::harness::{
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-fn three() -> Peers {
+pub(super) fn three() -> Peers {
     Peers::start(3, ConfigFile::of(&[Template::fair("*", 100.0)]), &[])
 }
 

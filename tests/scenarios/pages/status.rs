@@ -17,8 +17,16 @@ use crate::harness::{
     wait::{PATIENCE, eventually},
 };
 
-const VIEWS: [&str; 7] =
-    ["/", "/resources", "/resource?resource=mysql", "/why", "/why?resource=mysql&holder=alice", "/changes", "/plan"];
+const VIEWS: [&str; 8] = [
+    "/",
+    "/resources",
+    "/resource?resource=mysql",
+    "/resource?resource=mysql&span=7d",
+    "/why",
+    "/why?resource=mysql&holder=alice",
+    "/changes",
+    "/plan",
+];
 
 fn with_mysql() -> Server {
     let server = Server::development();
@@ -49,6 +57,13 @@ fn every_view_works_without_scripts_and_has_nothing_inline() {
     }
     assert!(server.page("/").contains("Healthy"));
     assert!(server.page("/resource?resource=mysql").contains(">bob<"));
+    assert!(server.page("/").contains("Resource mysql:") && server.page("/").contains("100 of 100 units held (100 %)"));
+    let resource = server.page("/resource?resource=mysql");
+    assert!(resource.contains("0 units") && !resource.contains("−0"), "{resource}");
+    let form = server.page("/plan");
+    assert!(form.contains("This is version 1, which is in force") && form.contains("identifier_glob"), "{form}");
+    let unknown = http::get(server.http(), "/resource?resource=mysql&span=1y").body;
+    assert!(unknown.contains("15m, 6h or 7d") && !unknown.contains("deserialize"), "{unknown}");
     assert!(server.page("/why?resource=mysql&holder=bob").contains("bob wants 1000, is due 60"));
     assert!(server.page("/changes").contains("version 1 in force") || server.page("/changes").contains("Nothing has"));
     for (path, status) in

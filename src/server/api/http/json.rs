@@ -1,5 +1,7 @@
 //! `/api/v1`: the data of the pages as JSON. The fields are documented in docs/reference/api.md.
 
+use std::time::SystemTime;
+
 use axum::{
     Json, Router,
     extract::{Query, State, rejection::QueryRejection},
@@ -19,7 +21,7 @@ use crate::{
                 resources::{self as view, HolderQuery, PAGE_ROWS, ResourceQuery},
             },
         },
-        status::survey::{SAMPLE_EVERY, Sample},
+        status::history::{Point, Series, Span},
     },
     observe::changes::{Change, ChangeKind},
 };
@@ -115,17 +117,32 @@ async fn holders(State(pages): State<Pages>, parameters: Parameters<HolderQuery>
     }))
 }
 
-async fn history(State(pages): State<Pages>, parameters: Parameters<OneResource>) -> JsonAnswer {
-    let Query(OneResource { resource }) = parameters?;
-    let samples: Vec<Value> = pages.history.of(&resource).iter().map(sample).collect();
-    answer(json!({ "resource": resource, "every_ms": SAMPLE_EVERY.as_millis() as u64, "samples": samples }))
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryParameters {
+    resource: String,
+    #[serde(default)]
+    span: Span,
 }
 
-fn sample(sample: &Sample) -> Value {
-    let at = humantime::format_rfc3339_seconds(sample.at).to_string();
-    json!({
-        "at": at, "capacity": sample.capacity, "wants": sample.wants, "granted": sample.granted, "held": sample.held,
-    })
+async fn history(State(pages): State<Pages>, parameters: Parameters<HistoryParameters>) -> JsonAnswer {
+    let Query(HistoryParameters { resource, span }) = parameters?;
+    let samples: Vec<Value> = pages.history.of(&resource, span, SystemTime::now()).iter().map(sample).collect();
+    let every_ms = span.slot().as_millis() as u64;
+    answer(json!({ "resource": resource, "span": span, "every_ms": every_ms, "samples": samples }))
+}
+
+fn sample(point: &Point) -> Value {
+    let mut value = series(&point.mean);
+    value["at"] = humantime::format_rfc3339_seconds(point.at).to_string().into();
+    value["min"] = series(&point.min);
+    value["max"] = series(&point.max);
+    value
+}
+
+fn series(series: &Series) -> Value {
+    let [capacity, wants, granted, held] = series.0;
+    json!({ "capacity": capacity, "wants": wants, "granted": granted, "held": held })
 }
 
 async fn explain(State(pages): State<Pages>, parameters: Parameters<WhyQuery>) -> JsonAnswer {

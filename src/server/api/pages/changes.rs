@@ -58,8 +58,9 @@ pub(super) fn parts(pages: &Pages, query: &ChangesQuery) -> Parts {
 fn count(all: &[Change]) -> String {
     match all.len() {
         0 => "Nothing has changed since this server started.".to_owned(),
+        1 => "1 change since this server started.".to_owned(),
         number => format!(
-            "{} changes that this server has seen since it started, the newest 256 of each kind; the audit log has all.",
+            "{} changes since this server started. The newest 256 of each kind are kept; the audit log has all.",
             text::count(number)
         ),
     }

@@ -6,12 +6,15 @@ use maud::{Markup, html};
 
 use super::{
     Column::{Number, Text},
-    Parts, table,
+    Parts,
+    cluster::{self, Cluster},
+    table,
 };
 use crate::api::{
     pages::{
         Pages, text,
         view::{
+            self,
             node::{self, ChildRow, NodeView, ParentRow, PeerRow},
             resources::{OverrideRow, ResourceRow},
         },
@@ -26,6 +29,10 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     let view = node::node(pages).await;
     let rows = pages.snapshots.resources.get(pages).await;
     let mut parts = Parts::default();
+    let drawn = &view.children[..view.children.len().min(cluster::MAX_CHILDREN)];
+    let children = view::children::children(pages, drawn, &rows.rows).await;
+    let most_used = cluster::most_used(&rows.rows).filter(|_| view.is_master);
+    parts.put("cluster", &cluster::picture(&Cluster { view: &view, most_used, children: &children }));
     parts.put("verdict", &verdict(&view));
     parts.put("findings", &findings(&view.findings));
     parts.put("figures", &figures(&view));
@@ -41,6 +48,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
         (Parts::place("verdict"))
         (Parts::place("findings"))
         (Parts::place("figures"))
+        section { h2 { "Cluster" } (Parts::place("cluster")) }
         (Parts::place("overrides"))
         div.columns {
             section { h2 { "Most contended" } (Parts::place("contended")) }
@@ -50,7 +58,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
             section { h2 { "Peers" } (Parts::place("peers")) }
             section { h2 { "Tree" } (Parts::place("tree")) }
         }
-        section { h2 { "Limits" } (Parts::place("limits")) }
+        section { h2 { "Limits of this server" } (Parts::place("limits")) }
     };
     parts.framed(frame)
 }
@@ -116,7 +124,7 @@ fn overrides(overrides: &[OverrideRow]) -> Markup {
         @if !overrides.is_empty() {
             section {
                 h2 { "Overrides" }
-                (table("Overrides", &[Text("Resources"), Number("Set to"), Number("Expires in"), Text("By"), Text("Why")], &rows))
+                (table("Overrides", &[Text("Resources"), Number("Capacity, units"), Number("Expires in"), Text("By"), Text("Why")], &rows))
             }
         }
     }
@@ -159,15 +167,17 @@ fn worst(rows: &[ResourceRow], which: Worst) -> Markup {
     let all = found.len();
     found.sort_by(|one, other| key(other).total_cmp(&key(one)));
     found.truncate(MAX_WORST);
-    let (none, link) = match which {
-        Worst::Over => ("No resource is over its capacity.", "/resources?sort=over"),
-        Worst::Contended => ("No resource is contended: wants are within every capacity.", "/resources?sort=pressure"),
+    let (title, none, link) = match which {
+        Worst::Over => ("Over capacity", "No resource is over its capacity.", "/resources?sort=over"),
+        Worst::Contended => {
+            ("Most contended", "No resource is contended: wants are within every capacity.", "/resources?sort=pressure")
+        }
     };
     let columns = match which {
-        Worst::Over => ["Held", "Excess"],
-        Worst::Contended => ["Wants", "Wants / capacity"],
+        Worst::Over => ["Held, units", "Excess, units"],
+        Worst::Contended => ["Wants, units", "Wants ÷ capacity"],
     };
-    let columns = [Text("Resource"), Number("Capacity"), Number(columns[0]), Number(columns[1])];
+    let columns = [Text("Resource"), Number("Capacity, units"), Number(columns[0]), Number(columns[1])];
     let rows = html! {
         tbody { @for row in &found { tr {
             th.id scope="row" { (link_to(&row.resource)) }
@@ -183,7 +193,7 @@ fn worst(rows: &[ResourceRow], which: Worst) -> Markup {
     };
     html! {
         @if found.is_empty() { p.none { (none) } } @else {
-            (table("Table", &columns, &rows))
+            (table(title, &columns, &rows))
             @if all > found.len() { p.more { a href=(link) { "All " (text::count(all)) } } }
         }
     }
@@ -194,11 +204,11 @@ fn link_to(resource: &str) -> Markup {
 }
 
 fn peers(peers: &[PeerRow]) -> Markup {
-    let columns = [Text("Peer"), Text("Role"), Number("Lag"), Number("Last contact"), Text("Clients' address")];
+    let columns = [Text("Peer"), Text("Role"), Number("Lag, entries"), Number("Last contact"), Text("Address")];
     let rows = html! { tbody { @for peer in peers { (peer_row(peer)) } } };
     html! {
         @if peers.is_empty() { p.none { "This server has no data directory: its state is lost at a restart." } } @else {
-            (table("Table", &columns, &rows))
+            (table("Peers", &columns, &rows))
         }
     }
 }
@@ -263,7 +273,7 @@ fn children(children: &[ChildRow]) -> Markup {
             td.n { (text::ago(child.asked_ms)) " ago" }
         } } }
     };
-    table("Table", &[Text("Child node"), Number("Resources"), Number("Asked")], &rows)
+    table("Child nodes", &[Text("Child node"), Number("Resources"), Number("Last request")], &rows)
 }
 
 fn limits(limits: &[LimitUse]) -> Markup {
@@ -279,5 +289,5 @@ fn limits(limits: &[LimitUse]) -> Markup {
             }
         } }
     };
-    table("Table", &[Text("Limit on"), Number("Used"), Number("Maximum"), Number("Part"), Text("Flag")], &rows)
+    table("Limits", &[Text("Limit on"), Number("Used"), Number("Maximum"), Number("Part used"), Text("Flag")], &rows)
 }

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     api::pages::{Pages, text},
+    node::Parent,
     node::plan::{self, Plan, PlanRequest, ResourcePlan, Unplanned},
 };
 
@@ -36,7 +37,18 @@ const MAX_RESOURCES: usize = 20;
 const MAX_HOLDERS: usize = 5;
 
 pub(super) async fn form(State(pages): State<Pages>) -> Response {
-    show(&pages, StatusCode::OK, "", &html! {})
+    let config = pages.node.config();
+    let message = html! {
+        @if config.text.len() > PASTED_BYTES {
+            p.notice { "The configuration in force is longer than 1 MiB: use " code { "leaseway config plan FILE" } "." }
+        } @else if let Some(parent) = pages.node.parent() {
+            p.notice { "This node takes its templates from the parent at " (escaped(&addresses(parent))) ": use its page." }
+        } @else if !config.text.is_empty() {
+            p { "This is version " (config.version) ", which is in force. Change it to see who would gain and lose." }
+        }
+    };
+    let text = if config.text.len() > PASTED_BYTES { "" } else { &*config.text };
+    show(&pages, StatusCode::OK, text, &message)
 }
 
 /// The plan for a pasted configuration, and the form.
@@ -74,13 +86,18 @@ pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body:
     show(&pages, StatusCode::OK, pasted, &message)
 }
 
+fn addresses(parent: &Parent) -> String {
+    parent.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Response {
     let frame = html! {
         h1 { "What if?" }
         (message)
         form.paste method="post" action="/plan" enctype="text/plain" {
-            label for="text" { "A configuration" }
-            textarea #text name="text" rows="16" required spellcheck="false" aria-describedby="nothing" { (pasted) }
+            label for="text" { "Configuration" }
+            // A parser drops a line break at the beginning.
+            textarea #text name="text" rows="16" required spellcheck="false" aria-describedby="nothing" { "\n" (pasted) }
             button { "Plan" }
             span #nothing { " A dry run: compares it with the configuration in force for the current clients, and changes nothing." }
         }
@@ -117,7 +134,17 @@ fn planned(plan: &Plan) -> Markup {
 }
 
 fn resources(plan: &Plan) -> Markup {
-    let numbers = ["Capacity", "New", "Due", "New", "Clients", "Gain", "Lose", "To expire first"].map(Number);
+    let numbers = [
+        "Capacity, units",
+        "New capacity",
+        "Due, units",
+        "New due",
+        "Clients",
+        "Gains, units",
+        "Losses, units",
+        "To expire first, units",
+    ]
+    .map(Number);
     let columns: Vec<_> = std::iter::once(Text("Resource")).chain(numbers).collect();
     let rows = html! {
         tbody { @for resource in plan.resources.iter().take(MAX_RESOURCES) { tr {
@@ -171,7 +198,8 @@ fn one(resource: &ResourcePlan) -> Markup {
 
 fn holders(foreseen: &ForecastReport) -> Markup {
     let more = (foreseen.gains.holders + foreseen.losses.holders).saturating_sub(foreseen.changes.len());
-    let columns = [Text("Holder"), Number("Wants"), Number("Held"), Number("Due"), Number("New due")];
+    let columns =
+        [Text("Holder"), Number("Wants, units"), Number("Held, units"), Number("Due, units"), Number("New due, units")];
     let rows = html! { tbody { @for change in &foreseen.changes { (holder(change)) } } };
     html! {
         @if !foreseen.changes.is_empty() { (table("Holders whose due would change", &columns, &rows)) }

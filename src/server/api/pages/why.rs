@@ -30,12 +30,12 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     parts.put("parent", &explained.parent.as_ref().map(|parent| above(parent, &query.resource)).unwrap_or_default());
     let frame = html! {
         h1 { "Why " (escaped(&query.holder)) " has this capacity" }
-        p.of { "of " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
+        p.of { "Resource " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
         (Parts::place("figures"))
         (Parts::place("bar"))
         (Parts::place("sentences"))
         (Parts::place("parent"))
-        section { h2 { "Another" } (form(query)) }
+        section { h2 { "Another holder" } (form(query)) }
     };
     parts.framed(frame)
 }
@@ -68,10 +68,10 @@ fn figures(explained: &Explained) -> Markup {
     let blocks: Vec<_> = explanation.blocks.iter().map(leaseway_core::resource::report::explain::Block::name).collect();
     html! {
         dl.figures {
-            div { dt { "Wants" } dd { (text::number(holder.wants)) } }
-            div { dt { "Due" } dd { (text::number(holder.due)) } }
-            div { dt { "Has" } dd { (text::number(holder.has)) } }
-            div { dt { "Held" } dd { (text::number(holder.held)) } }
+            div { dt { "Wants" } dd { (text::units(holder.wants)) } }
+            div { dt { "Due" } dd { (text::units(holder.due)) } }
+            div { dt { "Has" } dd { (text::units(holder.has)) } }
+            div { dt { "Held" } dd { (text::units(holder.held)) } }
             div { dt { "Rule" } dd { (explanation.rule.name()) } }
             @if !blocks.is_empty() { div { dt { "Waits for" } dd { (blocks.join(", ")) } } }
             @if let Some(asks) = explained.asks_ms() { div { dt { "Asks again in" } dd { (text::ago(asks)) } } }
@@ -91,7 +91,7 @@ fn bar(explained: &Explained) -> Markup {
     let others = part(capacity - free.max(0.0) - explained.holder.held);
     let free = 100.0 - own - others;
     let caption =
-        format!("Of {}: this holder {own:.1} %, others {others:.1} %, free {free:.1} %.", text::number(capacity));
+        format!("Of {}: this holder {own:.1} %, others {others:.1} %, free {free:.1} %.", text::units(capacity));
     html! {
         svg.bar viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label=(caption) {
             rect.free x="0" y="0" width="1000" height="24" {}
@@ -112,7 +112,7 @@ fn above(parent: &ParentRow, resource: &str) -> Markup {
     );
     html! {
         section {
-            h2 { "One level up" }
+            h2 { "At the parent" }
             p {
                 "The capacity here is a lease of the parent at " (escaped(&parent.addresses.join(", "))) ", where this node is "
                 strong { (escaped(&parent.node)) } ". To explain that lease:"

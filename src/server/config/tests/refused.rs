@@ -31,34 +31,22 @@ fn files_without_templates() {
 
 #[test]
 fn syntax_errors() {
-    let alias = "(a value that begins with `*` is a YAML alias: put patterns in quotes, like \"*\")";
+    let alias = "a value that begins with `*` is a YAML alias: put patterns in quotes, like \"*\"";
     for (text, message) in [
-        (
-            "resources:\n- identifier_glob: *\n",
-            format!("2:20: not YAML: while scanning an anchor or alias, did not find expected alphabetic or numeric character {alias}"),
-        ),
-        (
-            "resources:\n- identifier_glob: *foo\n",
-            format!("2:20: not YAML: while parsing node, found unknown anchor {alias}"),
-        ),
-        (
-            "resources:\n\t- a\n",
-            "2:2: not YAML: tabs disallowed within this context (block indentation) (indent with spaces, not with tabs)".into(),
-        ),
+        ("resources:\n- identifier_glob: *\n", format!("2:20: not YAML: {alias}")),
+        ("resources:\n- identifier_glob: *foo\n", format!("2:20: not YAML: {alias}")),
+        ("resources:\n\t- a\n", "2:2: not YAML: indent with spaces, not with tabs".into()),
         (
             "resources:\r\n- description: a: b\r\n",
-            "2:17: not YAML: mapping values are not allowed in this context (check the indentation; text that contains `: ` needs quotes)"
+            "2:17: not YAML: `: ` is not allowed here: check the indentation; text that contains it needs quotes"
                 .into(),
         ),
         (
             "resources:\n- description: @home\n",
-            "2:16: not YAML: unexpected character: `@' (text that begins with this character needs quotes)".into(),
+            "2:16: not YAML: text that begins with this character needs quotes".into(),
         ),
-        ("resources: [1", "1:14: not YAML: while parsing a flow sequence, expected ',' or ']'".into()),
-        (
-            "\u{feff}resources: 'a",
-            "1:12: not YAML: while scanning a quoted scalar, found unexpected end of stream".into(),
-        ),
+        ("resources: [1", "1:14: not YAML: expected `,` or `]`: is a `[` not closed?".into()),
+        ("\u{feff}resources: 'a", "1:12: not YAML: a quotation mark is not closed".into()),
         (
             "resources: []\n---\nresources: []\n",
             "2:1: a second YAML document begins here: a configuration is one document, remove the `---`".into(),

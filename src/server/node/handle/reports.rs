@@ -8,11 +8,12 @@ use leaseway_core::{
     resource::{
         Resource,
         report::{
+            self,
             explain::{Explanation, explain},
             forecast::{Forecast, ForecastReport, copy_holders},
         },
     },
-    types::{Glob, HolderKind, Millis},
+    types::{Amount, Glob, HolderKind, Millis},
 };
 use tokio::task::spawn_blocking;
 
@@ -77,6 +78,15 @@ impl NodeHandle {
     /// Explains the lease of a holder. `None` if the holder is unknown.
     pub(crate) async fn explain(&self, id: &str, kind: HolderKind, holder: String) -> Option<Explanation> {
         self.read_resource(id, move |resource, now| explain(resource, now, kind, &holder)).await?
+    }
+
+    /// What each of these child nodes holds of a resource. `None` if the resource is not alive, or too busy.
+    pub(crate) async fn held_by_nodes(&self, id: &str, nodes: Arc<[String]>) -> Option<Vec<f64>> {
+        let look = move |resource: &Resource, now| {
+            let held = |node: &String| report::held_by(resource, now, HolderKind::Node, node).map_or(0.0, Amount::get);
+            nodes.iter().map(held).collect()
+        };
+        self.read_resource(id, look).await
     }
 
     /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the last id if there are

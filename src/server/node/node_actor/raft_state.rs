@@ -60,7 +60,8 @@ impl NodeActor {
                 if self.notices.is_some() && loaded.access.is_none() {
                     source.clone_from(&self.shared.config().source);
                 }
-                let config = ConfigInForce { repository, access: loaded.access, version, source, ..Default::default() };
+                let (access, text) = (loaded.access, newest.text);
+                let config = ConfigInForce { repository, access, version, source, text, ..Default::default() };
                 self.put_in_force(config);
             }
             // Probably applied by a newer version of the server.

@@ -58,6 +58,7 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
                 access: None,
                 authorizer: Arc::new(Authorizer::open()),
                 source: "the parent".into(),
+                text: "".into(),
                 limits: Arc::new(limits),
                 clock: Clock::start(),
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),

@@ -17,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::{api::pages::Pages, node::Status};
+use crate::{
+    api::{pages::Pages, status::history::Span},
+    node::Status,
+};
 
 /// Maximum number of rows of a page.
 pub(crate) const PAGE_ROWS: usize = 1000;
@@ -375,11 +378,45 @@ pub(crate) struct HolderQuery {
     pub(crate) sort: HolderSort,
     /// Starts at 1.
     pub(crate) page: usize,
+    /// The length of the plot.
+    pub(crate) span: Span,
+}
+
+/// Number of holders in each list of [`TopHolders`].
+const TOP: usize = 5;
+
+/// The holders that hold the most, and those that lack the most of what they want. Sorted, the largest first.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct TopHolders {
+    pub(crate) held: Vec<HolderRow>,
+    pub(crate) lacking: Vec<HolderRow>,
+}
+
+impl HolderRow {
+    /// What it wants beyond its lease.
+    pub(crate) fn lacks(&self) -> f64 {
+        (self.wants - self.has).max(0.0)
+    }
+}
+
+/// Adds those holders to a sorted list of the largest by a key, leaving out zeros.
+fn keep_largest(list: &mut Vec<HolderReport>, holders: &[HolderReport], key: fn(&HolderReport) -> f64) {
+    let is_before = |one: &HolderReport, other: &HolderReport| {
+        key(other).total_cmp(&key(one)).then_with(|| one.id.cmp(&other.id)) == Ordering::Less
+    };
+    for holder in holders.iter().filter(|holder| key(holder) > 0.0) {
+        let place = list.partition_point(|listed| is_before(listed, holder));
+        if place < TOP {
+            list.insert(place, holder.clone());
+            list.truncate(TOP);
+        }
+    }
 }
 
 /// A page of holders.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct HolderPage {
+    pub(crate) top: TopHolders,
     pub(crate) rows: Vec<HolderRow>,
     /// Number of matching holders.
     pub(crate) matching: usize,
@@ -393,12 +430,14 @@ struct Selection<'a> {
     from: usize,
     best: Vec<HolderReport>,
     matching: usize,
+    top_held: Vec<HolderReport>,
+    top_lacking: Vec<HolderReport>,
 }
 
 impl<'a> Selection<'a> {
     fn new(query: &'a HolderQuery) -> Selection<'a> {
         let from = query.page.saturating_sub(1).saturating_mul(PAGE_ROWS);
-        Selection { query, from, best: Vec::new(), matching: 0 }
+        Selection { query, from, best: Vec::new(), matching: 0, top_held: Vec::new(), top_lacking: Vec::new() }
     }
 
     fn needed(&self) -> usize {
@@ -406,6 +445,13 @@ impl<'a> Selection<'a> {
     }
 
     fn examine(&mut self, holders: Vec<HolderReport>) {
+        keep_largest(&mut self.top_held, &holders, |holder| holder.held.get());
+        // Up to rounding.
+        let lacks = |holder: &HolderReport| {
+            let (wants, has) = (holder.wants.get(), holder.granted.get());
+            if wants > has * (1.0 + 1e-9) { wants - has } else { 0.0 }
+        };
+        keep_largest(&mut self.top_lacking, &holders, lacks);
         let before = self.best.len();
         self.best.extend(holders.into_iter().filter(|holder| holder.id.contains(&self.query.search)));
         self.matching += self.best.len() - before;
@@ -427,7 +473,10 @@ impl<'a> Selection<'a> {
         let sort = self.query.sort;
         self.best.sort_unstable_by(|one, other| sort.order(one, other));
         let rows = self.best.iter().skip(self.from).map(|holder| HolderRow::of(holder, at)).collect();
-        HolderPage { rows, matching: self.matching, pages: self.matching.min(REACHABLE).div_ceil(PAGE_ROWS) }
+        let row = |holder: &HolderReport| HolderRow::of(holder, at);
+        let held = self.top_held.iter().map(row).collect();
+        let top = TopHolders { held, lacking: self.top_lacking.iter().map(row).collect() };
+        HolderPage { top, rows, matching: self.matching, pages: self.matching.min(REACHABLE).div_ceil(PAGE_ROWS) }
     }
 }
 
@@ -540,6 +589,15 @@ mod tests {
         assert_eq!((found.rows[0].holder.as_str(), found.matching), ("client-000012", 113));
         let beyond = page(&HolderQuery { page: usize::MAX, ..HolderQuery::default() }, 3000);
         assert_eq!((beyond.rows.len(), beyond.matching), (0, 3000));
+    }
+
+    #[test]
+    fn the_top_holders_are_those_of_all_chunks_whatever_is_searched() {
+        let found = page(&HolderQuery { search: "nobody".into(), ..HolderQuery::default() }, 30_011);
+        let wants: Vec<f64> = found.top.lacking.iter().map(|row| row.wants).collect();
+        assert_eq!(wants, [30_010.0, 30_009.0, 30_008.0, 30_007.0, 30_006.0]);
+        assert_eq!((found.top.held.len(), found.top.lacking[0].lacks()), (TOP, 30_000.0));
+        assert_eq!(page(&HolderQuery::default(), 0).top, TopHolders::default());
     }
 
     #[test]
