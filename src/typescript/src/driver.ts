@@ -202,6 +202,11 @@ export class Driver {
     return resource;
   }
 
+  /** Adds a handle of an open resource: permits in use keep its lease. */
+  retain(resource: OpenResource): void {
+    resource.handles += 1;
+  }
+
   /** Removes a handle. With the last one the lease is released. */
   closeHandle(resource: OpenResource): void {
     resource.handles -= 1;
