@@ -160,7 +160,7 @@ def test_handles_of_a_resource_share_lease_and_queue(client):
     one, other = client.rate("searches", wants=30), client.rate("searches")
     eventually(lambda: other.capacity == 30)
     assert one.client is client
-    with pytest.raises(leaseway.OpenError, match="is open already, as a rate"):
+    with pytest.raises(leaseway.OpenError, match="is already open as a rate"):
         client.gauge("searches")
     del one, other
     client.gauge("searches")
