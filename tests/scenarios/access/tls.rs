@@ -93,14 +93,14 @@ fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_
     }
     eventually("the server says why", || {
         show(&ours.trust(), b"h2").ask(grpc, HTTP2).expect_err("it is refused");
-        server.log().contains("it has shown no certificate").then_some(())
+        server.log().contains("it presented no certificate").then_some(())
     });
 
     // Errors of our own client.
     let error = error_of(&server, &ours.trust());
-    assert!(error.contains("asks for a certificate, and this client has none"), "{error}");
+    assert!(error.contains("requires a client certificate"), "{error}");
     let error = error_of(&server, &Files { ca: ours.trust().ca, ..bad[0].0.clone() });
-    assert!(error.contains("does not trust the CA that has issued this client's certificate"), "{error}");
+    assert!(error.contains("does not trust the CA of this client's certificate"), "{error}");
     let metrics = show(&good, b"http/1.1").page(http, "/metrics").expect("it gets in").1;
     assert!(metrics.contains("leaseway_tls_certificate_expires_seconds"), "{metrics}");
 }
@@ -125,8 +125,8 @@ fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words()
     let trusting = Files { ca: ours.trust().ca, ..stranger };
     let of_stranger = Files { ca: other.trust().ca, ..files };
     let bare = format!("https://{address}");
-    let not_trusted = ("does not trust the CA that has issued this client's", "not issued by the CA");
-    let not_shown = ("this client has none", "has shown no certificate");
+    let not_trusted = ("does not trust the CA of this client's", "not issued by the CA");
+    let not_shown = ("requires a client certificate", "presented no certificate");
     for (child, asks, (child_says, parent_says)) in [
         (child(&address, &trusting), Some(&of_stranger), not_trusted),
         (server(&ours.trust(), &["--parent", &bare]), None, not_shown),
@@ -187,7 +187,7 @@ fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
     assert!(Stranger::new(&web, b"h2").ask(at, HTTP2).is_ok(), "the handshake is fine");
     for (shown, client_says, peer_says) in [
         (&stranger, "UnknownCA", "not issued by the CA of --tls-ca"),
-        (&ours.trust(), "CertificateRequired", "has shown no certificate"),
+        (&ours.trust(), "CertificateRequired", "presented no certificate"),
         (&ours.issue("past", &hosts, Valid::Past), "CertificateExpired", "has expired"),
         (&ours.issue("future", &hosts, Valid::Future), "CertificateExpired", "is not valid before"),
     ] {
