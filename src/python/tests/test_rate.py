@@ -96,7 +96,7 @@ def test_costs_known_afterwards(client):
         assert reservation.reserved == 50
         reservation.settle(10)
     assert 39 <= tokens.available <= 41 or tokens.available <= 50, "40 permits were returned"
-    with pytest.raises(RuntimeError, match="settled already"):
+    with pytest.raises(RuntimeError, match="already settled"):
         reservation.settle(1)
     tokens.charge(200)
     assert 100 < tokens.debt <= 160
