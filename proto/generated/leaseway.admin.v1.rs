@@ -52,10 +52,10 @@ pub struct ConfigHeader {
     pub version: u64,
     #[prost(string, tag = "2")]
     pub source: ::prost::alloc::string::String,
-    /// Seconds since the epoch, by the clock of the master that applied it.
+    /// Seconds since the Unix epoch, by the clock of the master that applied it.
     #[prost(int64, tag = "3")]
     pub applied_at_unix: i64,
-    /// The server id of that master.
+    /// Server id of that master.
     #[prost(string, tag = "4")]
     pub applied_by: ::prost::alloc::string::String,
 }
@@ -101,6 +101,7 @@ pub struct ResourcePlan {
     /// The template that applies, and the one that would. Empty if none matches.
     #[prost(string, tag = "2")]
     pub template_before: ::prost::alloc::string::String,
+    /// The matching template under the planned configuration. Empty if none matches.
     #[prost(string, tag = "3")]
     pub template_after: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
@@ -133,6 +134,7 @@ pub struct Foreseen {
     /// Number of holders, and of the clients behind them.
     #[prost(uint64, tag = "3")]
     pub holders: u64,
+    /// Number of clients that the holders represent.
     #[prost(uint64, tag = "4")]
     pub subclients: u64,
     #[prost(double, tag = "5")]
@@ -142,14 +144,19 @@ pub struct Foreseen {
     /// Sum of all dues. `due_after` is unset if it depends on future requests, as in a pool.
     #[prost(double, tag = "7")]
     pub due_before: f64,
+    /// Total due of all holders afterwards. Unset for pools, which decide when requests arrive.
     #[prost(double, optional, tag = "8")]
     pub due_after: ::core::option::Option<f64>,
+    /// Number of holders whose due would rise.
     #[prost(uint64, tag = "9")]
     pub gaining: u64,
+    /// Total by which those dues would rise.
     #[prost(double, tag = "10")]
     pub gained: f64,
+    /// Number of holders whose due would fall.
     #[prost(uint64, tag = "11")]
     pub losing: u64,
+    /// Total by which those dues would fall.
     #[prost(double, tag = "12")]
     pub lost: f64,
     /// Amount held above the new capacity.
@@ -159,6 +166,7 @@ pub struct Foreseen {
     /// their leases have expired.
     #[prost(double, tag = "14")]
     pub beyond: f64,
+    /// Milliseconds until `beyond` and `unnamed` have expired at the latest.
     #[prost(uint64, tag = "15")]
     pub until_ms: u64,
     /// Remaining time of learning mode.
@@ -198,7 +206,7 @@ pub struct ListPeersResponse {
     /// Created when the node was bootstrapped.
     #[prost(string, tag = "1")]
     pub cluster_id: ::prost::alloc::string::String,
-    /// The peer that answers.
+    /// Name of the answering peer.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
     /// The name of the master. Empty if the answering peer knows none.
@@ -227,6 +235,8 @@ pub struct PeerReport {
     /// positions; other peers know only their own.
     #[prost(uint64, tag = "5")]
     pub term: u64,
+    /// Index of the newest log entry that this peer is known to have. The master knows it for all peers, other peers only
+    /// for themselves.
     #[prost(uint64, optional, tag = "6")]
     pub log_position: ::core::option::Option<u64>,
     /// Number of log entries that it lags behind the answering peer.
@@ -243,7 +253,7 @@ pub struct PeerReport {
 pub struct AddPeerRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// HOST:PORT of its peer listener.
+    /// HOST:PORT of the peer listener.
     #[prost(string, tag = "2")]
     pub address: ::prost::alloc::string::String,
 }
@@ -310,6 +320,7 @@ pub mod set_override_request {
     /// The new capacity. Unset: clear the override.
     #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
     pub enum Capacity {
+        /// Absolute capacity.
         #[prost(double, tag = "2")]
         Amount(f64),
         /// A fraction of the template's capacity: 0.5 is half.
@@ -319,9 +330,10 @@ pub mod set_override_request {
     /// When it expires.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum End {
+        /// Length in milliseconds.
         #[prost(uint64, tag = "4")]
         LengthMs(u64),
-        /// Seconds since the epoch.
+        /// Seconds since the Unix epoch.
         #[prost(int64, tag = "5")]
         UntilUnix(i64),
     }
@@ -337,6 +349,7 @@ pub struct SetOverrideResponse {
     /// Up to twenty active resources that it applies to, and their total number.
     #[prost(message, repeated, tag = "3")]
     pub resource: ::prost::alloc::vec::Vec<OverriddenResource>,
+    /// Number of all active resources that match the pattern.
     #[prost(uint64, tag = "4")]
     pub resources: u64,
 }
@@ -346,14 +359,16 @@ pub struct Override {
     pub pattern: ::prost::alloc::string::String,
     #[prost(bool, tag = "4")]
     pub above: bool,
-    /// By the clock of the master that set it, in milliseconds since the epoch.
+    /// Start, in milliseconds since the Unix epoch, by the clock of the master that set it.
     #[prost(uint64, tag = "5")]
     pub from_unix_ms: u64,
+    /// End, in milliseconds since the Unix epoch, by the clock of the master that set it.
     #[prost(uint64, tag = "6")]
     pub until_unix_ms: u64,
-    /// By the clock of the peer that answers.
+    /// Remaining milliseconds, by the clock of the answering peer.
     #[prost(uint64, tag = "7")]
     pub remaining_ms: u64,
+    /// Principal that set it.
     #[prost(string, tag = "8")]
     pub by: ::prost::alloc::string::String,
     #[prost(string, tag = "9")]

@@ -3,9 +3,10 @@
 pub struct ExplainRequest {
     #[prost(string, tag = "1")]
     pub resource_id: ::prost::alloc::string::String,
-    /// A client, or a child node.
+    /// Id of a client or child node.
     #[prost(string, tag = "2")]
     pub holder_id: ::prost::alloc::string::String,
+    /// The holder is a child node.
     #[prost(bool, tag = "3")]
     pub is_server: bool,
 }
@@ -44,6 +45,7 @@ pub struct ExplainResponse {
     /// root.
     #[prost(string, tag = "11")]
     pub node: ::prost::alloc::string::String,
+    /// Addresses of the parent. Empty at a root.
     #[prost(string, repeated, tag = "12")]
     pub parent: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// The override in force. Unset if there is none.
@@ -77,6 +79,7 @@ pub struct GetStatusResponse {
     /// The source and the version of the configuration in force. Versions count from 1.
     #[prost(string, tag = "6")]
     pub config_source: ::prost::alloc::string::String,
+    /// Version of the configuration. It starts at 1 and is incremented with each change.
     #[prost(uint64, tag = "7")]
     pub config_version: u64,
     /// Why the last reload was rejected. Empty if it succeeded.
@@ -140,6 +143,7 @@ pub struct Health {
 /// The use of a limit.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LimitUse {
+    /// What the limit counts, such as `connections`.
     #[prost(string, tag = "1")]
     pub what: ::prost::alloc::string::String,
     /// The flag that sets it.
@@ -147,23 +151,24 @@ pub struct LimitUse {
     pub flag: ::prost::alloc::string::String,
     #[prost(uint64, tag = "3")]
     pub used: u64,
+    /// The limit.
     #[prost(uint64, tag = "4")]
     pub most: u64,
     /// Nothing is refused beyond it; some items are just not shown.
     #[prost(bool, tag = "5")]
     pub soft: bool,
 }
-/// A problem that an operator has to solve.
+/// Why a peer neither votes nor serves. An operator has to solve this.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ineligible {
-    /// failed, removed, replaced or other_cluster.
+    /// One of failed, removed, replaced and other_cluster.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
     /// A description.
     #[prost(string, tag = "2")]
     pub why: ::prost::alloc::string::String,
 }
-/// The state of a node's uplink to its parent.
+/// The state of a node's connection to its parent.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Uplink {
     /// The node's name at its parent.
@@ -200,11 +205,13 @@ pub struct Resource {
     pub algorithm: ::prost::alloc::string::String,
     #[prost(double, tag = "3")]
     pub capacity: f64,
-    /// Sums over all holders.
+    /// Total wants of all holders.
     #[prost(double, tag = "4")]
     pub wants: f64,
+    /// Total capacity held by all holders.
     #[prost(double, tag = "5")]
     pub held: f64,
+    /// Total of the newest leases of all holders.
     #[prost(double, tag = "6")]
     pub granted: f64,
     #[prost(uint64, tag = "7")]
@@ -237,6 +244,7 @@ pub struct Resource {
     /// Number of holders that are gateways, and their part of `held`.
     #[prost(uint64, tag = "17")]
     pub gateways: u64,
+    /// The part of `held` that gateways hold.
     #[prost(double, tag = "18")]
     pub held_by_gateways: f64,
 }
@@ -255,8 +263,10 @@ pub struct Overridden {
     /// Time until it expires.
     #[prost(uint64, tag = "4")]
     pub remaining_ms: u64,
+    /// Principal that set it.
     #[prost(string, tag = "5")]
     pub by: ::prost::alloc::string::String,
+    /// Reason given by the operator.
     #[prost(string, tag = "6")]
     pub why: ::prost::alloc::string::String,
 }
@@ -279,7 +289,7 @@ pub struct Promises {
     #[prost(uint64, tag = "5")]
     pub under_way: u64,
 }
-/// A node's own lease of a resource.
+/// The node's own lease of a resource.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Supply {
     /// Number of the lease since this peer became master; 0 before the first.
@@ -306,6 +316,7 @@ pub struct Terms {
     /// PROPORTIONAL_SHARE: each client gets this amount, and the fraction `top_up` of what it wants beyond it.
     #[prost(double, optional, tag = "3")]
     pub equal_share: ::core::option::Option<f64>,
+    /// PROPORTIONAL_SHARE: fraction of the wants beyond `equal_share` that is granted.
     #[prost(double, optional, tag = "4")]
     pub top_up: ::core::option::Option<f64>,
     /// STATIC: the maximum of each client.
@@ -321,8 +332,10 @@ pub struct Pool {
     /// The total; the capacity that clients hold, and the part of it that priority clients hold.
     #[prost(double, tag = "1")]
     pub total: f64,
+    /// Capacity held by connected clients.
     #[prost(double, tag = "2")]
     pub connected: f64,
+    /// The part of `connected` that priority clients hold.
     #[prost(double, tag = "3")]
     pub priority_connected: f64,
     /// The sum of all assignments, held or not.
@@ -356,6 +369,7 @@ pub struct Holder {
     pub granted: f64,
     #[prost(double, tag = "8")]
     pub held: f64,
+    /// Milliseconds until its newest lease expires.
     #[prost(uint64, tag = "9")]
     pub remaining_ms: u64,
     /// A client that limits other clients with its lease.
@@ -442,7 +456,7 @@ pub mod status_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The node and its resources, a page at a time.
+        /// Returns the state of the node and its resources, in pages.
         pub async fn get_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
@@ -507,7 +521,7 @@ pub mod status_server {
     /// Generated trait containing gRPC methods that should be implemented for use with StatusServer.
     #[async_trait]
     pub trait Status: std::marker::Send + std::marker::Sync + 'static {
-        /// The node and its resources, a page at a time.
+        /// Returns the state of the node and its resources, in pages.
         async fn get_status(
             &self,
             request: tonic::Request<super::GetStatusRequest>,

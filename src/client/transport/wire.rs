@@ -31,13 +31,14 @@ pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wi
             interval_ms: i64::try_from(usage.interval.0).ok(),
         }),
     });
-    // See the rule of the session for late answers.
+    // The session drops late answers: see *Late answers* in its module documentation.
     let drops_late = Some(true);
     let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
     wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_gateway }
 }
 
-/// The wire has the amount in use *beyond* the echoed lease. The maximum amount stands for everything held.
+/// The amount in use *beyond* the echoed lease, as on the wire. The maximum stands for all capacity that the server
+/// holds for the client.
 fn outstanding_beyond_lease(outstanding: f64, has: Option<&Lease>) -> Option<f64> {
     let within = has.map_or(0.0, |lease| lease.capacity.get());
     let beyond = if outstanding < Amount::MAX.get() { outstanding - within } else { Amount::MAX.get() };
@@ -143,7 +144,7 @@ pub fn released<A>(response: wire::ReleaseCapacityResponse, answer: A) -> Reply<
     redirect(response.mastership).map_or(Reply::Master(answer), Reply::Redirect)
 }
 
-/// The error of a request of which everything was refused, because it is invalid or a limit was reached.
+/// The error of a request whose entries were all refused because they are invalid or a limit was reached.
 fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
     let problem = problems.iter().find(|problem| !is_transient(problem.reason()))?;
     let message = problem.message();
