@@ -94,7 +94,7 @@ pub enum NotOpened {
 }
 
 impl LeaseTable {
-    /// Also starts its background task. Must be called within a tokio runtime.
+    /// Starts the background task, too. Must be called within a tokio runtime.
     pub fn start(options: LeaseTableOptions) -> Result<Arc<LeaseTable>, BuildError> {
         let servers = options.servers.iter().cloned();
         let mut builder = Client::builder().endpoints(servers).transport(&options.transport).gateway();
@@ -131,7 +131,7 @@ impl LeaseTable {
         self.table.select(|_| true)
     }
 
-    /// Finds an open resource, for use.
+    /// Finds an open resource, and counts that as use.
     pub fn find(&self, id: &str) -> Option<Arc<LeaseEntry>> {
         let entry = self.table.find(id)?;
         entry.note_use(self.sweeps.load(Ordering::Relaxed));
@@ -143,7 +143,7 @@ impl LeaseTable {
         self.table.find(id)
     }
 
-    /// Finds or opens a resource. If it is opened, it counts to the share of `caller`.
+    /// Finds or opens a resource. A newly opened one counts toward the share of `caller`.
     pub fn open(&self, id: &str, window: Window, caller: Principal) -> Result<Arc<LeaseEntry>, NotOpened> {
         if let Some(entry) = self.find(id) {
             return Ok(entry);
@@ -157,7 +157,7 @@ impl LeaseTable {
         let now = self.sweeps.load(Ordering::Relaxed);
         let entry = LeaseEntry::new(rate, window, self.options.first_wait, now, permit).charged(is_charged);
         counter!("leaseway_gateway_resources_opened_total").increment(1);
-        // If another request was faster, this handle is dropped, and the lease stays.
+        // If a concurrent request has inserted an entry, this handle is dropped. The other one keeps the lease.
         Ok(self.table.insert(Arc::new(entry)))
     }
 
@@ -196,7 +196,7 @@ impl LeaseTable {
     pub async fn close(&self) {
         self.table.clear();
         if timeout(CLOSE_TIMEOUT, self.client.close()).await.is_err() {
-            tracing::warn!("cannot release all leases; the others end by themselves");
+            tracing::warn!("could not release all leases in time; the others will expire");
         }
     }
 
@@ -210,7 +210,7 @@ impl LeaseTable {
     fn sweep(&self) {
         let now = self.sweeps.fetch_add(1, Ordering::Relaxed) + 1;
         let idle = u32::try_from(self.options.idle.as_secs().max(1)).unwrap_or(u32::MAX);
-        // A long window protects a resource only while there is enough room.
+        // If the table is nearly full, idle resources are released even within a long window.
         let is_tight = self.resources() > self.options.most_resources / 8 * 7;
         for entry in self.table.select(|entry| entry.has_fallen(now)) {
             entry.estimate_wants();

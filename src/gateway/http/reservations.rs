@@ -24,7 +24,7 @@ use super::{
 /// Random, so that no caller can guess the name of another's reservation.
 type Name = u128;
 
-/// Reservations that are not settled.
+/// Unsettled reservations.
 pub(super) struct Reservations<P = Reservation> {
     most: usize,
     table: Mutex<ReservationTable<P>>,
@@ -68,7 +68,7 @@ impl<P> ReservationTable<P> {
         while let Some((ends, name)) = self.by_end.first().copied()
             && ends <= now
         {
-            // Dropping it keeps the permits that it took.
+            // The permits of a dropped reservation stay taken.
             self.remove(name);
         }
     }
@@ -105,7 +105,7 @@ impl<P> Reservations<P> {
         self.table().by_resource.get(resource).copied().unwrap_or_default()
     }
 
-    /// Refuses a caller that has its share of the table.
+    /// Fails if the caller already has its share of the table.
     fn check_room(&self, principal: Principal) -> Result<(), Problem> {
         let mut table = self.table();
         table.remove_expired(Instant::now());
@@ -153,7 +153,7 @@ pub(super) async fn reserve(
     let permits = permits::reserve(gateway, &entry, fields).await?;
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
-        .map_err(|_| Problem::new(ProblemKind::NoRoom, "the system has no randomness to name a reservation by"))?;
+        .map_err(|_| Problem::new(ProblemKind::NoRoom, "the system provides no random bytes for the name of the reservation"))?;
     let name = Name::from_le_bytes(bytes);
     let lasts = Duration::from_secs_f64(fields.number("expires_in"));
     let reserved = permits.reserved();

@@ -13,9 +13,9 @@
 //! - A newly connected Envoy may have assignments of another gateway, which this gateway does not know. For the length of
 //!   an assignment the gateway therefore reports everything that the cluster holds for the Envoy as in use, so that the
 //!   cluster gives none of it to others. A bucket that the Envoy has just created is exempt ([`Usage::is_first`]).
-//! - An Envoy opens a stream only with a regular report. So it stays with this gateway for [`STAY_AFTER_REPORT`] after each regular
-//!   report. The gateway asks for leases in the Envoy's name only during that time, and ignores leases that arrive later
-//!   ([`stay_after_report`]).
+//! - An Envoy opens a stream only with a regular report. So it stays with this gateway for [`STAY_AFTER_REPORT`] after each
+//!   regular report. The gateway requests leases in the Envoy's name only during that time, and ignores leases that arrive
+//!   later ([`stay_after_report`]).
 //! - Each stream begins without a lease. So every assignment on it comes from a lease that is newer than those that
 //!   earlier gateways have named.
 

@@ -18,7 +18,7 @@ fn a_first_get_on_a_server_without_a_configuration_is_answered_and_shown_by_stat
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
     assert_eq!(
         said.stdout,
-        "alice may use 40 of `mysql` (wanted 40) for 60 s; ask again in 5 s; if the server is gone by then: 100\n"
+        "alice may use 40 of `mysql` (wanted 40) for 60 s; refresh in 5 s; fallback without a server: 100\n"
     );
     assert!(server.log().contains("development server"), "{}", server.log());
 
