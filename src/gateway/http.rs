@@ -157,10 +157,7 @@ fn counter_of(operation: Operation, code: StatusCode) -> Counter {
 impl RequestCounters {
     /// Creates a counter for each status in the table of operations, so that all start at zero.
     fn new() -> RequestCounters {
-        describe_counter!(
-            "leaseway_gateway_http_requests_total",
-            "HTTP requests, by operation and status code."
-        );
+        describe_counter!("leaseway_gateway_http_requests_total", "HTTP requests, by operation and status code.");
         describe_gauge!("leaseway_gateway_reservations", "Unsettled permit reservations.");
         let mut counters = HashMap::new();
         for operation in Operation::ALL {

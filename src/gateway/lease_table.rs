@@ -1,7 +1,7 @@
 //! The open resources of a gateway, with their leases and limiters.
 //!
-//! A gateway is one client of the cluster. It holds one lease of each resource, and a limiter in this process decides. A
-//! resource is opened by the first request for it, and released after a time without requests. Only the first request
+//! A gateway is one client of the cluster. It holds one lease of each resource, and a limiter in this process decides.
+//! A resource is opened by the first request for it, and released after a time without requests. Only the first request
 //! for a resource waits for the cluster, and only for a short time.
 //!
 //! The number of resources is bounded, in total and by a share for each caller. Requests beyond the share are

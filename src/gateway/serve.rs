@@ -40,7 +40,8 @@ pub struct RlsOptions {
 }
 
 impl RlsOptions {
-    /// Reads the rules from files or directories, and reloads them when they change. Must be called within a tokio runtime.
+    /// Reads the rules from files or directories, and reloads them when they change. Must be called within a tokio
+    /// runtime.
     pub fn read(listen: ListenOption, rules: &[PathBuf]) -> Result<RlsOptions, RulesError> {
         let watched = current::watch(rules.to_owned());
         let loaded = file::load(rules)?;

@@ -1,4 +1,5 @@
-//! Lease tokens for callers. A token has all fields by which the cluster recognises a lease, so the gateway keeps no state.
+//! Lease tokens for callers. A token has all fields by which the cluster recognises a lease, so the gateway keeps no
+//! state.
 
 use std::fmt;
 

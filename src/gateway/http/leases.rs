@@ -1,5 +1,5 @@
-//! Leases that belong to callers. The gateway forwards requests to the cluster under the caller's client id, and keeps no
-//! state.
+//! Leases that belong to callers. The gateway forwards requests to the cluster under the caller's client id, and keeps
+//! no state.
 
 use std::time::Duration;
 
@@ -91,8 +91,8 @@ fn lease(client: &str, resource: &str, answer: &GetCapacityResponse) -> Result<V
     }))
 }
 
-/// The problem if the answer has neither the resource nor a reason. Servers of the original protocol give no reason; they
-/// leave a resource out only if it was requested too soon.
+/// The problem if the answer has neither the resource nor a reason. Servers of the original protocol give no reason;
+/// they leave a resource out only if it was requested too soon.
 fn unsaid() -> Problem {
     let why = "the client asked for this resource a moment ago and keeps its current lease";
     Problem::new(ProblemKind::TooSoon, why).retry_after(Duration::from_secs(1))

@@ -58,15 +58,15 @@ const PRIORITY: Field = Field::optional(
     "Priority of the client; the resource's template decides whether it counts.",
 )
 .or(0.0);
-const PERMITS: Field =
-    Field::optional("permits", FieldKind::Whole { least: 1, most: MAX_PERMITS }, "Number of permits; all of them or none are taken.")
-        .or(1.0);
-const WAIT: Field = Field::optional(
-    "wait",
-    FieldKind::Seconds { least: 0.0, most: MAX_WAIT },
-    "Maximum wait in seconds; FIFO.",
+const PERMITS: Field = Field::optional(
+    "permits",
+    FieldKind::Whole { least: 1, most: MAX_PERMITS },
+    "Number of permits; all of them or none are taken.",
 )
-.or(0.0);
+.or(1.0);
+const WAIT: Field =
+    Field::optional("wait", FieldKind::Seconds { least: 0.0, most: MAX_WAIT }, "Maximum wait in seconds; FIFO.")
+        .or(0.0);
 
 const GET_LEASE: &[Field] = &[CLIENT, RESOURCE, WANTS, PRIORITY];
 const KEEP_LEASE: &[Field] = &[
@@ -74,11 +74,7 @@ const KEEP_LEASE: &[Field] = &[
     RESOURCE,
     WANTS,
     PRIORITY,
-    Field::required(
-        "token",
-        FieldKind::LeaseToken,
-        "The `token` of the client's newest lease.",
-    ),
+    Field::required("token", FieldKind::LeaseToken, "The `token` of the client's newest lease."),
 ];
 const RELEASE_LEASE: &[Field] = &[
     CLIENT,
@@ -150,7 +146,11 @@ const SETTLED: &[Member] = &[
 const STANDING: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
     member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
-    member("basis", MemberKind::Text, "Source of the capacity: `lease`, `fallback` (the lease has ended) or `unknown` (no lease yet)."),
+    member(
+        "basis",
+        MemberKind::Text,
+        "Source of the capacity: `lease`, `fallback` (the lease has ended) or `unknown` (no lease yet).",
+    ),
     member("lease_expires_in", MemberKind::NumberOrNull, "Seconds until the lease ends; null: no lease."),
     member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
     member("debt", MemberKind::Number, "Debt in permits. Requests are denied until it is repaid."),

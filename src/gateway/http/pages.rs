@@ -94,7 +94,8 @@ fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response
     }
 }
 
-/// A gateway is ready even if the cluster is unreachable. It then decides by `--without-lease`, like all other gateways.
+/// A gateway is ready even if the cluster is unreachable. It then decides by `--without-lease`, like all other
+/// gateways.
 async fn readyz(State(pages): State<Pages>) -> String {
     let health = pages.lease_table.client().health();
     match health.failures {

@@ -165,8 +165,8 @@ fn patience_of(fields: &Fields) -> Duration {
     Duration::from_secs_f64(fields.number_if_known("wait").unwrap_or_default())
 }
 
-/// Waits for permits. The share grows when callers wait. If it does not grow enough soon, the request is refused early, so
-/// that it does not block the queue in vain.
+/// Waits for permits. The share grows when callers wait. If it does not grow enough soon, the request is refused early,
+/// so that it does not block the queue in vain.
 async fn wait_for_permits<T>(
     gateway: &HttpGateway,
     entry: &Arc<LeaseEntry>,
@@ -183,8 +183,8 @@ async fn wait_for_permits<T>(
     taken.ok_or_else(|| over_limit(entry, permits))?.map_err(|Closed| closing())
 }
 
-/// `None` if there are not enough permits in time. The request then gives up its place in the queue and the permits saved
-/// for it.
+/// `None` if there are not enough permits in time. The request then gives up its place in the queue and the permits
+/// saved for it.
 async fn wait_in_queue<T>(
     gateway: &HttpGateway,
     entry: &LeaseEntry,

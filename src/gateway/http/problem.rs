@@ -1,5 +1,5 @@
-//! Errors as `application/problem+json` (RFC 9457), with a `reason` for programs, a `detail` for people, and the name of
-//! the field that is wrong.
+//! Errors as `application/problem+json` (RFC 9457), with a `reason` for programs, a `detail` for people, and the name
+//! of the field that is wrong.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Permits that are taken by one request and settled by a later one. A reservation that is not settled in time expires, and
-//! all of its permits count as used.
+//! Permits that are taken by one request and settled by a later one. A reservation that is not settled in time expires,
+//! and all of its permits count as used.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -152,8 +152,9 @@ pub(super) async fn reserve(
     let entry = permits::open(gateway, caller, resource, fields).await?;
     let permits = permits::reserve(gateway, &entry, fields).await?;
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|_| Problem::new(ProblemKind::NoRoom, "the system provides no random bytes for the name of the reservation"))?;
+    getrandom::fill(&mut bytes).map_err(|_| {
+        Problem::new(ProblemKind::NoRoom, "the system provides no random bytes for the name of the reservation")
+    })?;
     let name = Name::from_le_bytes(bytes);
     let lasts = Duration::from_secs_f64(fields.number("expires_in"));
     let reserved = permits.reserved();

@@ -147,8 +147,8 @@ impl LeaseEntry {
         self.rate.resource().reestimate_wants();
     }
 
-    /// Whether fewer requests arrive than before, so that the wants must be estimated again. False if the resource has been
-    /// silent for more than [`SILENT`] sweeps: then the estimate is already low.
+    /// Whether fewer requests arrive than before, so that the wants must be estimated again. False if the resource has
+    /// been silent for more than [`SILENT`] sweeps: then the estimate is already low.
     pub(super) fn has_fallen(&self, now: u32) -> bool {
         let is_known = now.wrapping_sub(self.used.load(Ordering::Relaxed)) > SILENT;
         let seen = || self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).have_fallen(self.rate.arrived());

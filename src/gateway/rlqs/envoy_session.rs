@@ -30,8 +30,8 @@ use crate::{
 
 pub(super) const STOPS: &str = "this gateway is stopping; use another one";
 
-/// The sending half of a stream. It buffers a single message, because the duration of an assignment counts from the time
-/// when the message is made.
+/// The sending half of a stream. It buffers a single message, because the duration of an assignment counts from the
+/// time when the message is made.
 pub(super) type Sink = mpsc::Sender<Result<RateLimitQuotaResponse, Status>>;
 
 pub(super) enum Command {
@@ -233,10 +233,10 @@ async fn has_room(blocked: Option<Sink>) -> Option<()> {
     }
 }
 
-/// Envoy 1.40 fills its token buckets evenly, at `tokens_per_fill / fill_interval`, and truncates the interval and the time
-/// to live to whole seconds. It recognises a changed bucket by `max_tokens`, `tokens_per_fill` and the *nanoseconds* of
-/// the interval, but not by its seconds. Therefore an interval of n seconds also gets n nanoseconds, which make intervals
-/// differ and are truncated. An Envoy that does not truncate them admits a billionth less.
+/// Envoy 1.40 fills its token buckets evenly, at `tokens_per_fill / fill_interval`, and truncates the interval and the
+/// time to live to whole seconds. It recognises a changed bucket by `max_tokens`, `tokens_per_fill` and the
+/// *nanoseconds* of the interval, but not by its seconds. Therefore an interval of n seconds also gets n nanoseconds,
+/// which make intervals differ and are truncated. An Envoy that does not truncate them admits a billionth less.
 fn strategy(quota: Quota) -> RateLimitStrategy {
     let strategy = match quota {
         Quota::Nothing => Strategy::BlanketRule(BlanketRule::DenyAll.into()),

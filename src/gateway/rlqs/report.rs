@@ -43,8 +43,8 @@ pub const MAX_BYTES: usize = 1024;
 /// The maximum elapsed time in seconds. Only Envoys that were suspended report more.
 const LONGEST_SECS: i64 = 3600;
 
-/// Reads a usage, or an entry of a map of usages. The first field of an entry is a number, that of a usage a message, so
-/// neither can be read as the other.
+/// Reads a usage, or an entry of a map of usages. The first field of an entry is a number, that of a usage a message,
+/// so neither can be read as the other.
 fn decode(at: usize, bytes: &[u8]) -> Result<BucketQuotaUsage, BadReport> {
     BucketQuotaUsage::decode(bytes).or_else(|_| {
         let entry = BucketQuotaUsageEntry::decode(bytes);

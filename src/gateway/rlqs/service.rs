@@ -102,8 +102,8 @@ impl RlqsService {
         Routes::new(RateLimitQuotaServiceServer::new(self.clone()))
     }
 
-    /// Ends all streams. Leases of named Envoys are kept for another gateway, or for this one after a restart. Leases of
-    /// unnamed Envoys are released when their assignments have expired.
+    /// Ends all streams. Leases of named Envoys are kept for another gateway, or for this one after a restart. Leases
+    /// of unnamed Envoys are released when their assignments have expired.
     pub async fn drain(&self) {
         let registry = &self.0;
         registry.stop.send_replace(true);
@@ -146,7 +146,8 @@ impl RateLimitQuotaService for RlqsService {
 fn name(metadata: &MetadataMap) -> Result<Option<Arc<str>>, Status> {
     let Some(name) = metadata.get(NAME) else { return Ok(None) };
     let name = name.to_str().ok().filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
-    let bad = || Status::invalid_argument(format!("{NAME} must be a name of 1 to {MAX_NAME_BYTES} printable characters"));
+    let bad =
+        || Status::invalid_argument(format!("{NAME} must be a name of 1 to {MAX_NAME_BYTES} printable characters"));
     name.map(Arc::from).map(Some).ok_or_else(bad)
 }
 

@@ -1,5 +1,5 @@
-//! The rules in force, and how they are reloaded. A request takes no lock: each thread caches the rules, and compares one
-//! version number that rarely changes.
+//! The rules in force, and how they are reloaded. A request takes no lock: each thread caches the rules, and compares
+//! one version number that rarely changes.
 
 use std::{
     cell::RefCell,

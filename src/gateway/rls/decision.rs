@@ -1,7 +1,7 @@
 //! Decides whether a request passes, by the rules and the leases of the gateway. No function here waits.
 //!
-//! A request passes if all of its descriptors allow it. All of them are checked before permits are taken from any, so that a
-//! request that one limit refuses takes nothing from the others.
+//! A request passes if all of its descriptors allow it. All of them are checked before permits are taken from any, so
+//! that a request that one limit refuses takes nothing from the others.
 
 use std::{cell::RefCell, sync::Arc};
 

@@ -1,7 +1,7 @@
 //! Reads the files of envoyproxy/ratelimit: YAML with one domain each.
 //!
-//! Keys that envoyproxy/ratelimit ignores cause warnings with file and line. Files that it refuses are refused, and so is a
-//! limit without a number, which it reads as 0.
+//! Keys that envoyproxy/ratelimit ignores cause warnings with file and line. Files that it refuses are refused, and so
+//! is a limit without a number, which it reads as 0.
 
 use std::{
     io,

@@ -1,9 +1,9 @@
 //! Finds the rule for a descriptor.
 //!
-//! The rules of a domain form a tree, as in the files. The entries of a descriptor are matched from the root down. At each
-//! level the most specific rule applies: that of key and value, else the first whose value has a `*` and matches, else
-//! that of the key alone. A limit applies to descriptors that end at its level. A descriptor with more or fewer entries
-//! has no limit.
+//! The rules of a domain form a tree, as in the files. The entries of a descriptor are matched from the root down. At
+//! each level the most specific rule applies: that of key and value, else the first whose value has a `*` and matches,
+//! else that of the key alone. A limit applies to descriptors that end at its level. A descriptor with more or fewer
+//! entries has no limit.
 
 use std::{
     collections::HashMap,

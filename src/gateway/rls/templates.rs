@@ -26,7 +26,8 @@ enum Openness {
     Everything,
 }
 
-/// The safe capacity is the capacity divided by this number: with up to that many holders the sum stays within the limit.
+/// The safe capacity is the capacity divided by this number: with up to that many holders the sum stays within the
+/// limit.
 const SAFE_PARTS: f64 = 10.0;
 
 pub fn resources(rules: &Rules) -> String {

@@ -1,7 +1,7 @@
 //! Estimates the wants of a bucket from the reports of its Envoy.
 //!
-//! A rise applies immediately. A fall applies by half with each report, and fully once two reports agree. A slower estimate
-//! would waste capacity, because other holders get the freed part only after the assignment has expired.
+//! A rise applies immediately. A fall applies by half with each report, and fully once two reports agree. A slower
+//! estimate would waste capacity, because other holders get the freed part only after the assignment has expired.
 
 use std::ops::RangeInclusive;
 

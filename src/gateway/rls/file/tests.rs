@@ -13,10 +13,7 @@ fn errors_have_the_position_and_what_was_expected() {
         ("domain: d\nextra: 1", "f.yaml:2:1: unknown key `extra`"),
         ("domain: d\ndescriptors: 1", "f.yaml:2:14: `descriptors` is `1`, expected a list of descriptors"),
         ("domain: d\ndescriptors: [{value: x}]", "f.yaml:2:15: a descriptor needs a `key`"),
-        (
-            "domain: d\ndescriptors: [{key: a}, {key: a}]",
-            "f.yaml:2:25: duplicate descriptor `d.a` in this list",
-        ),
+        ("domain: d\ndescriptors: [{key: a}, {key: a}]", "f.yaml:2:25: duplicate descriptor `d.a` in this list"),
         ("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day}}]", "a limit needs `requests_per_unit`"),
         ("domain: d\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1}}]", "a limit needs a `unit`"),
         (
