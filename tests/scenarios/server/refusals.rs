@@ -68,7 +68,7 @@ fn beyond_a_limit_the_rest_is_answered_and_the_flag_is_named() {
     {
         let said = get("bob", resource);
         assert_eq!(said.code, Some(1), "{}", said.stderr);
-        assert!(said.stderr.contains("gave no lease") && said.stderr.contains(why), "{}", said.stderr);
+        assert!(said.stderr.contains("no lease for") && said.stderr.contains(why), "{}", said.stderr);
     }
 }
 
