@@ -307,11 +307,9 @@ impl fmt::Display for AddressSource {
             AddressSource::Variable(port) => {
                 write!(f, "The address is from {}; {} overrides it", port.variable(), port.flag())
             }
-            AddressSource::Up { process, file } => write!(
-                f,
-                "The addresses are those of `leaseway up` (process {process}), read from {}",
-                file.display()
-            ),
+            AddressSource::Up { process, file } => {
+                write!(f, "The addresses are those of `leaseway up` (process {process}), read from {}", file.display())
+            }
             AddressSource::Default { port, ended: Some(process) } => write!(
                 f,
                 "This is the default address. `leaseway up` (process {process}) served there and was killed; run it again \

@@ -1,4 +1,5 @@
-//! Identifies the service at an address if it is not the expected one, because the ports of a server are easily confused.
+//! Identifies the service at an address if it is not the expected one, because the ports of a server are easily
+//! confused.
 
 use std::time::Duration;
 

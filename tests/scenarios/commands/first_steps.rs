@@ -90,7 +90,7 @@ fn the_example_is_a_configuration_to_start_from() {
     assert_eq!(said.code, Some(0));
     let file = ConfigFile::new(&said.stdout);
     let checked = leaseway(&["config", "check", file.path()]);
-    assert!(checked.code == Some(0) && checked.stdout.contains(&format!("{} is fine", file.path())), "{checked:?}");
+    assert!(checked.code == Some(0) && checked.stdout.contains(&format!("{} is valid", file.path())), "{checked:?}");
     let server = Server::with_config(&file);
     assert_eq!(server.client("alice").ask("mysql", 1000.0), 100.0);
     assert_eq!(server.status(&[])["config"]["source"], file.path());
@@ -142,10 +142,10 @@ fn three_commands_make_certificates_and_say_which_file_goes_where() {
     let [ca, ca_key] = ["ca.pem", "ca.key"].map(|file| directory.join(file).display().to_string());
     assert!(init.contains(&ca) && init.contains(&ca_key) && init.contains("--tls-ca"), "{init}");
     let node = certs(&["issue", "node", "--host", "A.internal,127.0.0.1"]);
-    assert!(node.contains("the certificate of `a.internal`, a server"), "{node}");
+    assert!(node.contains("certificate of `a.internal`, a server"), "{node}");
     assert!(node.contains(&format!("leaseway serve --tls-cert {}", directory.join("node.pem").display())), "{node}");
     let alice = certs(&["issue", "alice"]);
-    assert!(alice.contains("the certificate of `alice`, a client") && alice.contains("leaseway get alice"), "{alice}");
+    assert!(alice.contains("certificate of `alice`, a client") && alice.contains("leaseway get alice"), "{alice}");
     let mode = |file: &str| fs::metadata(directory.join(file)).unwrap().permissions().mode();
     assert_eq!((mode("node.key") & 0o777, mode("node.pem") & 0o077), (0o600, 0o044));
     let shown = leaseway(&["certs", "show", directory.to_str().unwrap()]).stdout;

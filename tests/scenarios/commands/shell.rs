@@ -33,8 +33,7 @@ fn a_failed_command_is_named_by_its_line_and_the_rest_is_done() {
     let commands = "gte alice fails 40\nrelease carol x\nget alice fails -1\nget alice fails 40\nshow\nwatch fails\n";
     let said = shell(Server::shared(), commands);
     assert_eq!(said.code, Some(1));
-    for part in ["line 1: unknown command `gte`", "line 2: carol has not requested `x`", "line 3: a capacity of -1"]
-    {
+    for part in ["line 1: unknown command `gte`", "line 2: carol has not requested `x`", "line 3: a capacity of -1"] {
         assert!(said.stderr.contains(part), "`{part}` is not in {}", said.stderr);
     }
     assert!(said.stdout.contains("capacity: 40") && said.stdout.contains("AFTER"), "{said:?}");

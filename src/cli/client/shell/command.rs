@@ -84,8 +84,7 @@ const RELEASE: Usage = Usage {
     arguments: &[Argument::Client, Argument::Resource],
     summary: "release the lease of a `get`",
 };
-const SHOW: Usage =
-    Usage { name: "show", arguments: &[], summary: "list all requests of this shell and their leases" };
+const SHOW: Usage = Usage { name: "show", arguments: &[], summary: "list all requests of this shell and their leases" };
 const MASTER: Usage = Usage { name: "master", arguments: &[], summary: "show the server of each client" };
 const WATCH: Usage = Usage {
     name: "watch",
