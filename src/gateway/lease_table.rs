@@ -51,7 +51,8 @@ pub struct LeaseTableOptions {
     /// Maximum time that the first request for a resource waits for a lease.
     pub first_wait: Duration,
     pub without_lease: WithoutLease,
-    /// Resources whose callers report what they have used. It is charged even if it exceeds what is available.
+    /// Resources whose callers report their usage afterwards. All of it is charged, even if it exceeds the available
+    /// permits.
     pub charged: Vec<Glob>,
 }
 
@@ -94,7 +95,7 @@ pub enum NotOpened {
 }
 
 impl LeaseTable {
-    /// Starts the background task, too. Must be called within a tokio runtime.
+    /// Creates the client, and starts the task that releases idle resources. Must be called within a tokio runtime.
     pub fn start(options: LeaseTableOptions) -> Result<Arc<LeaseTable>, BuildError> {
         let servers = options.servers.iter().cloned();
         let mut builder = Client::builder().endpoints(servers).transport(&options.transport).gateway();

@@ -279,7 +279,7 @@ impl<Id: Clone> BucketState<Id> {
             let until = now.plus(Millis::from_secs(secs.into()));
             if quota != Quota::Nothing {
                 self.live.add(now, quota.rate(), until.plus(TRANSIT));
-                // If a smaller lease has just arrived, the next request confirms that one.
+                // Read again, because the next request confirms the newest lease, which may just have become smaller.
                 lease = self.hold(now, resource, leases)?;
             }
             if quota == Quota::Nothing || (lease.capacity >= quota.rate() && lease.end >= until.plus(TRANSIT)) {
