@@ -290,7 +290,8 @@ pub enum Memory {
     Unspecified = 0,
     /// Stored by a quorum of peers.
     Quorum = 1,
-    /// Lost when the process ends, because the server has no data directory.
+    /// Kept in memory and lost with the process: the server has no data directory, or the change is temporary
+    /// (`valid_ms`).
     Process = 2,
 }
 impl Memory {
@@ -411,7 +412,7 @@ pub enum EventKind {
     Relieved = 7,
     /// A client without an assignment has more than a free client may have. An assignment may be missing.
     Downgraded = 8,
-    /// A client's cost exceeded its mark.
+    /// A client's cost has reached its mark.
     Alarm = 9,
     /// Events before this one were dropped because the subscriber was too slow. `totals` are current.
     Gap = 10,
@@ -662,7 +663,7 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "Subscribe"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Sets a mark: an ALARM is sent once when a client's cost since it connected exceeds it. A new master has no marks.
+        /// Sets a mark: an ALARM is sent once when a client's cost since it connected reaches it. A new master has no marks.
         pub async fn set_alarm(
             &mut self,
             request: impl tonic::IntoRequest<super::SetAlarmRequest>,
@@ -772,7 +773,7 @@ pub mod pools_server {
             &self,
             request: tonic::Request<super::SubscribeRequest>,
         ) -> std::result::Result<tonic::Response<Self::SubscribeStream>, tonic::Status>;
-        /// Sets a mark: an ALARM is sent once when a client's cost since it connected exceeds it. A new master has no marks.
+        /// Sets a mark: an ALARM is sent once when a client's cost since it connected reaches it. A new master has no marks.
         async fn set_alarm(
             &self,
             request: tonic::Request<super::SetAlarmRequest>,

@@ -151,7 +151,7 @@ pub struct LimitUse {
     pub flag: ::prost::alloc::string::String,
     #[prost(uint64, tag = "3")]
     pub used: u64,
-    /// The limit.
+    /// The maximum of `used`.
     #[prost(uint64, tag = "4")]
     pub most: u64,
     /// Nothing is refused beyond it; some items are just not shown.

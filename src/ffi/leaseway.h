@@ -157,8 +157,8 @@ int32_t leaseway_rate_wait(const leaseway_rate *rate, uint32_t n, double timeout
 // Charges n permits that were already used. Missing permits become debt, which is paid before any caller is admitted.
 int32_t leaseway_rate_charge(const leaseway_rate *rate, uint64_t n, leaseway_error *error);
 
-// Returns the n permits taken last, because they were not used. Restores only as many as would be available now if
-// they had never been taken.
+// Returns the n permits taken last, because they were not used. Then the rate has the credit that it would have if
+// they had never been taken, so a late refund may restore nothing.
 int32_t leaseway_rate_refund(const leaseway_rate *rate, uint64_t n, leaseway_error *error);
 
 // Sets the capacity to ask for, in permits per second.
@@ -171,8 +171,8 @@ int32_t leaseway_rate_reserve(const leaseway_rate *rate,
                               leaseway_reservation **reservation,
                               leaseway_error *error);
 
-// Ends a reservation after the use of `used` permits. Unused permits are returned, but no more than would be available
-// now if they had never been taken. Usage beyond the reservation becomes debt. Frees the handle, also on failure.
+// Ends a reservation: `used` permits were used. Returns the unused ones, up to the credit that the rate would have if
+// they had never been taken. Usage beyond the reservation becomes debt. Frees the handle, also on failure.
 int32_t leaseway_reservation_settle(leaseway_reservation *reservation, uint64_t used, leaseway_error *error);
 
 // Frees a reservation without settling it: all its permits count as used. NULL and handles of another process are

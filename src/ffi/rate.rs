@@ -87,8 +87,8 @@ pub unsafe extern "C" fn leaseway_rate_charge(rate: *const RateHandle, n: u64, e
     unsafe { with(rate, "rate", error, |rate| Ok(rate.charge(n)?)) }
 }
 
-/// Returns the n permits taken last, because they were not used. Restores only as many as would be available now if
-/// they had never been taken.
+/// Returns the n permits taken last, because they were not used. Then the rate has the credit that it would have if
+/// they had never been taken, so a late refund may restore nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_refund(rate: *const RateHandle, n: u64, error: *mut Error) -> i32 {
     let refund = |rate: &Rate| {
@@ -120,8 +120,8 @@ pub unsafe extern "C" fn leaseway_rate_reserve(
     unsafe { with_new(rate, "rate", reservation, "reservation", error, reserve) }
 }
 
-/// Ends a reservation after the use of `used` permits. Unused permits are returned, but no more than would be available
-/// now if they had never been taken. Usage beyond the reservation becomes debt. Frees the handle, also on failure.
+/// Ends a reservation: `used` permits were used. Returns the unused ones, up to the credit that the rate would have if
+/// they had never been taken. Usage beyond the reservation becomes debt. Frees the handle, also on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_reservation_settle(
     reservation: *mut ReservationHandle,

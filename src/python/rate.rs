@@ -103,8 +103,8 @@ impl NativeRate {
         Ok(self.0.limiter()?.charge(units("n", n)?).map_err(ClientError::from)?)
     }
 
-    /// Returns the n permits taken last, because they were not used. Restores only as many as would be available now if
-    /// they had never been taken.
+    /// Returns the n permits taken last, because they were not used. Then the rate has the credit that it would have if
+    /// they had never been taken, so a late refund may restore nothing.
     fn refund(&self, n: i64) -> PyResult<()> {
         self.0.limiter()?.refund(units("n", n)?);
         Ok(())
@@ -207,8 +207,8 @@ impl Drop for UndeliveredReservation {
 
 #[pymethods]
 impl Reservation {
-    /// Ends the reservation after the use of `used` permits. Unused permits are returned, but no more than would be
-    /// available now if they had never been taken. Usage beyond the reservation becomes debt. Can be called once.
+    /// Ends the reservation: `used` permits were used. Returns the unused ones, up to the credit that the rate would
+    /// have if they had never been taken. Usage beyond the reservation becomes debt. Can be called once.
     fn settle(&self, used: i64) -> PyResult<()> {
         let used = units("used", used)?;
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -137,8 +137,8 @@ impl Credentials {
         self.current().own.as_ref().map(|own| own.until)
     }
 
-    /// Reads the files if they have changed since they were last read and are stable: a file that has changed since the
-    /// last check may still be being written. A server calls this every second.
+    /// Reads the files again once two consecutive checks see the same change; before that, a file may still be being
+    /// written. A server calls this every second.
     pub fn check(&self) -> Reload {
         let mut seen = self.seen();
         let now = stamps(&self.0.files);

@@ -58,9 +58,9 @@ impl Reservation {
         self.reserved.reserved()
     }
 
-    /// Ends the reservation after the use of `used` permits. Unused permits are returned, but no more than would be
-    /// available now if they had never been taken: see [`RateLimiter::reserve`]. Usage beyond the reservation is
-    /// [charged](Rate::charge).
+    /// Ends the reservation: `used` permits were used. Returns the unused ones, up to the credit that the rate would
+    /// have if they had never been taken: see [`RateLimiter::reserve`]. [Charges](Rate::charge) usage beyond the
+    /// reservation.
     pub fn settle(self, used: u64) -> Result<(), DebtExceeded> {
         count_uncharged(&self.rate, self.reserved.settle(used))
     }
@@ -108,7 +108,7 @@ impl Rate {
     }
 
     /// Charges `n` permits that were already used. Missing permits become debt. The lease pays the debt before any
-    /// other caller is admitted. Debt raises estimated wants. It is dropped with the last handle.
+    /// other caller is admitted. Debt raises estimated wants. Closing the last handle drops the debt.
     ///
     /// # Errors
     ///
@@ -117,8 +117,8 @@ impl Rate {
         count_uncharged(&self.resource, self.limiter.charge(n))
     }
 
-    /// Returns the `n` permits taken last, because they were not used. Restores only as many as would be available now
-    /// if they had never been taken, which may be none. See [`RateLimiter::refund`].
+    /// Returns the `n` permits taken last, because they were not used. Then the rate has the credit that it would have
+    /// if they had never been taken, so a late refund may restore nothing. See [`RateLimiter::refund`].
     pub fn refund(&self, n: u64) {
         self.limiter.refund(n);
     }

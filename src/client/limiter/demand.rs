@@ -151,8 +151,9 @@ struct QueueTrend {
 }
 
 impl QueueTrend {
-    /// The additional capacity that callers may want if as many came as were served since the last update. It grows
-    /// with the fraction of time in which callers waited. `None` while nobody was served.
+    /// The additional capacity to want while the queue does not shrink, which grows with the fraction of time in which
+    /// callers waited; 0 if the queue has shrunk. `None` if nobody was served since the last update, or too little time
+    /// has passed.
     fn update(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
         let (span, served) = (now.since(self.at), sample.count.saturating_sub(sample.waiting));
         if span < MIN_OBSERVATION || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {

@@ -26,7 +26,7 @@ const INITIAL_PERIOD: Millis = Millis(5_000);
 /// Minimum wants, in permits per window, so that the next callers find permits.
 const SPARE_PERMITS: f64 = 10.0;
 
-/// Upper bound of the minimum wants, as a fraction of the limit, because other clients cannot use it meanwhile.
+/// Upper bound of the minimum wants, as a fraction of the limit: other clients cannot use this capacity.
 const MAX_SPARE_FRACTION: f64 = 0.02;
 
 /// Lower bound of the minimum wants. A limiter without any lease has no permit for the next caller; with a lease,

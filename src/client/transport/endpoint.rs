@@ -63,7 +63,7 @@ pub fn read_with(endpoint: &str, default_port: u16) -> Result<Endpoint, BadEndpo
     Ok(Endpoint { address, scheme })
 }
 
-/// As [`read`], but rejects `https://`, for addresses that do not select TLS.
+/// As [`read`], but rejects `https://`, for callers that select TLS by other means.
 pub fn parse(endpoint: &str) -> Result<String, BadEndpoint> {
     parse_with(endpoint, DEFAULT_PORT)
 }

@@ -64,8 +64,8 @@ pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCa
     wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, ..Default::default() }
 }
 
-/// The leases of an answer, and the resources of malformed ones. `sent` is when the request was sent, as time since the
-/// epoch.
+/// Returns the leases of an answer, and the ids of the resources whose lease is malformed. `sent` is when the request
+/// was sent, since the Unix epoch.
 pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
     let mut malformed = Vec::new();
     let given = answer.into_iter().filter_map(|response| {
@@ -112,7 +112,7 @@ fn pool(state: &wire::PoolState) -> PoolState {
     }
 }
 
-/// A lease of an answer; `None` if it is malformed. `sent` is when the request was sent, as time since the epoch.
+/// A lease of an answer; `None` if it is malformed. `sent` is when the request was sent, since the Unix epoch.
 pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<Given> {
     let capacity = lease.capacity.filter(|capacity| capacity.is_finite())?;
     let (expiry_time, refresh_interval) = (lease.expiry_time?, lease.refresh_interval?);

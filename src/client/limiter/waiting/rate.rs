@@ -258,8 +258,8 @@ impl RateReservation {
         self.promise.n
     }
 
-    /// Ends the reservation after the use of `used` permits. Unused permits are returned, but no more than would be
-    /// available now if they had never been taken. Usage beyond the reservation is [charged](RateLimiter::charge).
+    /// Ends the reservation: `used` permits were used. Returns the unused ones, up to the credit that the limiter would
+    /// have if they had never been taken. [Charges](RateLimiter::charge) usage beyond the reservation.
     pub fn settle(mut self, used: u64) -> Result<(), DebtExceeded> {
         self.settled = true;
         self.limiter.settle(self.promise, used)
