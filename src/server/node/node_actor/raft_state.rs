@@ -120,7 +120,7 @@ impl NodeActor {
             (pattern, format!("`{pattern}` is set to {set_to} by {}: {}", kept.by, kept.why))
         });
         let over = self.kept_overrides.iter().filter(is_over);
-        let over = over.map(|(pattern, _)| (pattern, format!("what was set for `{pattern}` is over")));
+        let over = over.map(|(pattern, _)| (pattern, format!("the override of `{pattern}` has ended")));
         for (pattern, what) in set.chain(over) {
             let resource = pattern.to_string();
             let change = Change { resource, ..Change::new(ChangeKind::Override, what) };
