@@ -86,6 +86,7 @@ const take = async (browser, url, file, scheme, width) => {
   writeFileSync(`${scratch}/tree.yaml`, tree);
   const up = spawn(leaseway, ["up", "tree.yaml", "--data", "data"], { stdio: "ignore", cwd: scratch });
   process.on("exit", () => up.kill("SIGTERM"));
+  for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
   await master();
   let second = 0;
   setInterval(() => ask((second += 2)), 2000);
