@@ -5,9 +5,11 @@
 "use strict";
 const { spawn, spawnSync } = require("child_process");
 const { writeFileSync, mkdtempSync, mkdirSync } = require("fs");
+const { resolve } = require("path");
 const puppeteer = require("puppeteer-core");
 
 const [directory, out, seconds = "60"] = process.argv.slice(2);
+const leaseway = resolve(directory, "leaseway");
 const host = "127.86.0.1";
 const address = (number, peer = 0) => `${host}:${5000 + 100 * number + peer}`;
 const endpoints = (number, peer) => {
@@ -24,6 +26,7 @@ nodes:
     peers: ${peers(1, ["a"])}
   europe:
     parent: root
+    options: {timing: several-sites}
     peers: ${peers(2, ["a", "b", "c"])}
   paris:
     parent: europe
@@ -36,7 +39,7 @@ nodes:
 const sleep = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 const scratch = mkdtempSync("/tmp/leaseway-screenshots-");
 const get = (client, resource, wants, server) =>
-  spawn(`${directory}/leaseway`, ["get", client, resource, String(wants), "--server", server], { stdio: "ignore" });
+  spawn(leaseway, ["get", client, resource, String(wants), "--server", server], { stdio: "ignore" });
 // The demand rises and falls, so that plots show something.
 const ask = (second) => {
   const wave = (period, low, high) => Math.round(low + ((high - low) * (1 + Math.sin((2 * Math.PI * second) / period))) / 2);
@@ -81,18 +84,17 @@ const take = async (browser, url, file, scheme, width) => {
 (async () => {
   mkdirSync(out, { recursive: true });
   writeFileSync(`${scratch}/tree.yaml`, tree);
-  const up = spawn(`${directory}/leaseway`, ["up", `${scratch}/tree.yaml`, "--data", `${scratch}/data`], { stdio: "ignore" });
+  const up = spawn(leaseway, ["up", "tree.yaml", "--data", "data"], { stdio: "ignore", cwd: scratch });
   process.on("exit", () => up.kill("SIGTERM"));
+  for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
   await master();
-  for (let second = 0; second < Number(seconds); second += 2) {
-    ask(second);
-    if (second === 20) {
-      const override = ["capacity", "mysql", "70", "--for", "30s", "--why", "replica is down", "--admin", address(1, 60)];
-      const said = spawnSync(`${directory}/leaseway`, override);
-      if (said.status !== 0) console.error(String(said.stderr));
-    }
-    await sleep(2);
-  }
+  let second = 0;
+  setInterval(() => ask((second += 2)), 2000);
+  await sleep(Number(seconds) / 2);
+  const override = ["capacity", "mysql", "70", "--for", "90s", "--why", "a replica is down", "--admin", address(1, 60)];
+  const said = spawnSync(leaseway, override);
+  if (said.status !== 0) console.error(String(said.stderr));
+  await sleep(Number(seconds) / 2);
   const server = await master();
   const args = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"];
   const browser = await puppeteer.launch({ executablePath: process.env.CHROMIUM, args });

@@ -11,7 +11,7 @@ use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     num::NonZeroU64,
     sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use actix::{Actor, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, ResponseFuture};
@@ -245,7 +245,7 @@ impl Handler<Configure> for NodeActor {
     type Result = ();
 
     fn handle(&mut self, Configure(config): Configure, _: &mut Context<Self>) {
-        self.put_in_force(config);
+        self.put_in_force(config, SystemTime::now());
     }
 }
 
@@ -402,10 +402,12 @@ impl NodeActor {
         self.shared.authorizer.audit().changes().tell(Change { outcome, ..Change::new(kind, what) });
     }
 
-    fn put_in_force(&mut self, config: ConfigInForce) {
+    /// `since`: when it was applied, which may be before this peer started.
+    fn put_in_force(&mut self, config: ConfigInForce, since: SystemTime) {
         if config.rejected.is_none() {
             let what = format!("version {} in force, from {}", config.version, config.source);
-            self.record(ChangeKind::Configuration, what, String::new());
+            let change = Change { at: since, ..Change::new(ChangeKind::Configuration, what) };
+            self.shared.authorizer.audit().changes().tell(change);
         }
         self.shared.authorizer.set_policy(config.access.clone());
         self.publish(config);
@@ -421,7 +423,8 @@ impl NodeActor {
         let config = self.shared.config();
         let what = format!("refused; version {} stays in force", config.version);
         self.record(ChangeKind::Configuration, what, why.clone());
-        self.put_in_force(ConfigInForce { rejected: Some(why), ..ConfigInForce::clone(&config) });
+        let config = ConfigInForce { rejected: Some(why), ..ConfigInForce::clone(&config) };
+        self.put_in_force(config, SystemTime::now());
     }
 
     /// Sends a tick to all resources. One with too many pending messages misses this tick and gets the next one.

@@ -68,7 +68,8 @@ fn title(view: &NodeView) -> String {
 
 fn description(view: &NodeView) -> String {
     let above = if view.parent.is_some() { "Its parent is above it" } else { "It is the root of the tree" };
-    let below = match view.children.len() {
+    let below = match children_known(view).len() {
+        _ if !view.is_master => "only the master knows the child nodes".to_owned(),
         0 => "no child node is below it".to_owned(),
         1 => "1 child node is below it".to_owned(),
         number => format!("{} child nodes are below it", text::count(number)),
@@ -169,7 +170,7 @@ fn used(cluster: &Cluster<'_>) -> Cell {
 }
 
 fn children(cluster: &Cluster<'_>) -> Vec<Cell> {
-    let all = &cluster.view.children;
+    let all = children_known(cluster.view);
     let is_cut = all.len() > MAX_CHILDREN;
     let drawn = if is_cut { MAX_CHILDREN - 1 } else { all.len() };
     let of = |child: &ChildRow| cluster.children.iter().find(|one| one.node == child.node);
@@ -179,6 +180,11 @@ fn children(cluster: &Cluster<'_>) -> Vec<Cell> {
         cells.push(Cell { health: Health::Unknown, name, label: "see the table below".to_owned(), ..Cell::default() });
     }
     cells
+}
+
+/// A former master remembers the child nodes that asked it, but they ask another peer now.
+fn children_known(view: &NodeView) -> &[ChildRow] {
+    if view.is_master { &view.children } else { &[] }
 }
 
 fn child_cell(child: &ChildRow, used: Option<&ChildUse>) -> Cell {
@@ -295,9 +301,14 @@ mod tests {
             is_master: false,
             parent: None,
             peers: vec![peer("a", "follower"), peer("b", "follower"), peer("c", "master")],
-            ..view(0)
+            ..view(2)
         };
         let picture = picture(&Cluster { view: &view, most_used: None, children: &[] }).into_string();
-        assert!(picture.contains("Only the master knows") && picture.contains("glyph unknown"), "{picture}");
+        assert!(
+            picture.contains("Only the master knows")
+                && !picture.contains("east-0")
+                && picture.contains("glyph unknown"),
+            "{picture}"
+        );
     }
 }

@@ -1,6 +1,9 @@
 //! Applies the configuration and overrides of the Raft state, and removes expired entries from it.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use actix::Context;
 use leaseway_core::{
@@ -62,7 +65,8 @@ impl NodeActor {
                 }
                 let (access, text) = (loaded.access, newest.text);
                 let config = ConfigInForce { repository, access, version, source, text, ..Default::default() };
-                self.put_in_force(config);
+                let since = UNIX_EPOCH + Duration::from_secs(newest.at_unix.max(0) as u64);
+                self.put_in_force(config, since.min(SystemTime::now()));
             }
             // Probably applied by a newer version of the server.
             Err(error) if self.shared.config().rejected.is_none() => {
@@ -117,16 +121,21 @@ impl NodeActor {
     /// Records new and expired overrides for the pages.
     fn record_overrides(&self, in_force: &[Kept]) {
         let is_over = |(pattern, _): &&Kept| in_force.iter().all(|(other, _)| other != pattern);
+        let now = SystemTime::now();
+        let at = |unix_ms: u64| (UNIX_EPOCH + Duration::from_millis(unix_ms)).min(now);
+        // A peer that starts finds overrides that were set before.
         let set = in_force.iter().filter(|one| !self.kept_overrides.contains(one)).map(|one| {
             let set_to = of_core(one, 0, Millis(0)).set_to();
             let (pattern, kept) = one;
-            (pattern, format!("`{pattern}` is set to {set_to} by {}: {}", kept.by, kept.why))
+            (pattern, at(kept.from_unix_ms), format!("`{pattern}` is set to {set_to} by {}: {}", kept.by, kept.why))
         });
         let over = self.kept_overrides.iter().filter(is_over);
-        let over = over.map(|(pattern, _)| (pattern, format!("override of `{pattern}` expired or cleared")));
-        for (pattern, what) in set.chain(over) {
+        let over = over.map(|(pattern, kept)| {
+            (pattern, at(kept.until_unix_ms), format!("override of `{pattern}` expired or cleared"))
+        });
+        for (pattern, at, what) in set.chain(over) {
             let resource = pattern.to_string();
-            let change = Change { resource, ..Change::new(ChangeKind::Override, what) };
+            let change = Change { at, resource, ..Change::new(ChangeKind::Override, what) };
             self.shared.authorizer.audit().changes().tell(change);
         }
     }
