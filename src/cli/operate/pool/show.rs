@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_reported_load_is_shown_with_its_remaining_time() {
-        assert!(!as_text(&pool()).contains("reported") && as_json(&pool())["reported_load"].is_null());
+        assert!(!as_text(&pool()).contains("reported load") && as_json(&pool())["reported_load"].is_null());
         let reported = GetPoolResponse { reported_load: Some(60.0), ..pool() };
         let until_next = "the protected resource can serve 60; valid until the next report";
         assert!(as_text(&reported).contains(until_next), "{}", as_text(&reported));
