@@ -115,7 +115,9 @@ fn when_all_disks_are_lost_no_peer_answers_until_told_that_nothing_is_promised()
         peers.run(peer, &[]);
     }
     for peer in peers.all() {
-        eventually("it says what to do", || peers.log(peer).contains("tell all of them to bootstrap").then_some(()));
+        eventually("it says what to do", || {
+            peers.log(peer).contains("restart every peer with --bootstrap").then_some(())
+        });
         assert_eq!(peers.doorman(peer).discovery().is_master, Some(false));
         let answer = peers.client("alice").try_ask(peers.doorman(peer), "r", 40.0).unwrap();
         assert_eq!(answer.response, [], "what was promised is unknown");
