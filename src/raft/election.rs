@@ -56,7 +56,7 @@ impl PeerContext {
     }
 }
 
-/// The master according to other peers, for a peer that gets no heartbeats from it.
+/// The master that other peers have named. Used while this peer gets no heartbeats from a master.
 #[derive(Debug, Default)]
 pub(crate) struct DiscoveredMaster {
     named: Mutex<Option<PeerAddress>>,

@@ -246,7 +246,7 @@ async fn without_a_majority_no_peer_starts_an_election() {
     for name in &cluster.names {
         assert_eq!(elections(&cluster, name), before, "{name} has started an election");
     }
-    // A restarted peer knows no vote lease, and reaches no majority either.
+    // A restarted peer has no vote lease to wait for, but reaches no majority either.
     cluster.kill(&one);
     cluster.start(&one).await;
     tokio::time::sleep(long()).await;

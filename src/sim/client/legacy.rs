@@ -37,7 +37,7 @@ impl LegacyClient {
         }
     }
 
-    /// A change is sent with the next refresh.
+    /// Changes the wants. The client sends them with the next refresh.
     pub(crate) fn want(&mut self, now: Millis, wants: Wants) {
         if self.wants.replace(wants).is_none() {
             self.due = now;
@@ -93,7 +93,8 @@ impl LegacyClient {
             return;
         };
         let capacity = Capacity::of(wire.capacity);
-        // Never later than the server counts, even if the answer was written long after the request.
+        // Do not use the lease for longer than the server counts it, even if the server wrote the answer long after the
+        // request.
         let end = end.min(now.max(sent).plus(length));
         self.lease = Some(Lease { capacity, end, refresh, token, wire });
         self.due = now.plus(refresh);
@@ -109,7 +110,7 @@ impl LegacyClient {
         }
     }
 
-    /// When request `number` was sent, if its answer still counts.
+    /// The time at which request `number` was sent. `None` if its answer no longer counts.
     fn awaited(&self, number: u64, now: Millis) -> Option<Millis> {
         self.under_way
             .filter(|(awaited, sent)| *awaited == number && !self.has_failed(*sent, now))

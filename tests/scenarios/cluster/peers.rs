@@ -116,7 +116,7 @@ fn peers_that_lost_all_disks_answer_only_after_a_new_bootstrap() {
     }
     for peer in peers.all() {
         eventually("the log says what to do", || {
-            peers.log(peer).contains("tell all of them to bootstrap").then_some(())
+            peers.log(peer).contains("restart every peer with --bootstrap").then_some(())
         });
         assert_eq!(peers.doorman(peer).discovery().is_master, Some(false));
         let answer = peers.client("alice").try_ask(peers.doorman(peer), "r", 40.0).unwrap();
