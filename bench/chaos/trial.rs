@@ -152,7 +152,7 @@ impl<'a> Trial<'a> {
             return Err(Error::Usage(format!("before any fault: {complaint}; the first peer logged last:\n{last}")));
         }
         if let Some(rule) = &self.args.plant
-            && !log.contains("a rule is left out")
+            && !log.contains("planted fault: this server breaks a safety rule")
         {
             return Err(Error::Usage(format!(
                 "--plant {rule}: the server cannot leave rules out; build one that can, and name it with --server:\n  \

@@ -416,8 +416,8 @@ pub mod peers_client {
                 .insert(GrpcMethod::new("leaseway.peer.v1.Peers", "Stand"));
             self.inner.unary(req, path, codec).await
         }
-        /// What the pages of the master plot, so that the plots survive it. Reads memory only, and is no part of consensus. The
-        /// payloads are a HistoryRequest and a HistoryPage.
+        /// What the pages of the master plot, so that the plots survive it. Reads memory only, and is no part of consensus.
+        /// The payloads are a HistoryRequest and a HistoryPage.
         pub async fn history(
             &mut self,
             request: impl tonic::IntoRequest<super::PeerRequest>,
@@ -490,8 +490,8 @@ pub mod peers_server {
             &self,
             request: tonic::Request<super::PeerRequest>,
         ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
-        /// What the pages of the master plot, so that the plots survive it. Reads memory only, and is no part of consensus. The
-        /// payloads are a HistoryRequest and a HistoryPage.
+        /// What the pages of the master plot, so that the plots survive it. Reads memory only, and is no part of consensus.
+        /// The payloads are a HistoryRequest and a HistoryPage.
         async fn history(
             &self,
             request: tonic::Request<super::PeerRequest>,

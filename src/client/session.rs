@@ -81,8 +81,9 @@
 //!
 //! The numbers are those of docs/internals/lease-protocol.md.
 //!
-//! - **One request in flight** (rules 6 and E9). Only the answer to the latest request counts, and releases are requests,
-//!   too. A lease starts when its request was *sent*, so the client never uses it for longer than the server counts it.
+//! - **One request in flight** (rules 6 and E9). Only the answer to the latest request counts, and releases are
+//!   requests, too. A lease starts when its request was *sent*, so the client never uses it for longer than the server
+//!   counts it.
 //! - **Late answers** (rule 6). A request names the lease that the client has. If that lease expires before the answer
 //!   arrives, the answer is dropped and the resource is asked for again at once, because a new master may have given
 //!   part of that lease to others. Requests announce this with `drops_late`. An expired lease is named as such (`had`)
@@ -144,7 +145,7 @@ pub struct Session<D> {
     rng: fastrand::Rng,
     route: Route,
     entries: BTreeMap<Arc<str>, ResourceState<D>>,
-    /// Resources whose usable capacity may differ from what was reported, apart from those whose leases have expired.
+    /// Resources whose usable capacity may differ from the last report. Expired leases are found separately.
     unreported: BTreeSet<Arc<str>>,
     /// The earliest due time and the earliest expiry of a live lease. Cached, because a session may have a hundred
     /// thousand resources.
@@ -155,7 +156,7 @@ pub struct Session<D> {
     in_flight: Option<InFlight>,
     number: u64,
     failures: u32,
-    /// The last request was a release and failed: resources that are due go before the next release.
+    /// The last request was a release and failed: due resources are asked for before the next release.
     release_failed: bool,
     /// End of the back-off.
     pause_until: Millis,
@@ -279,7 +280,7 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// As [`hint`](Self::hint), for all resources.
+    /// Like [`hint`](Self::hint), for all resources.
     pub fn hint_all(&mut self, now: Millis) {
         let soon = self.earliest_request(now);
         for entry in self.entries.values_mut() {
@@ -378,7 +379,8 @@ impl<D: Demand> Session<D> {
         true
     }
 
-    /// Reports that the server is not the master, and which server is, if it knows. Returns whether that still counts.
+    /// Reports a redirect: the server is not the master. `master` is the address of the master, if the server knows it.
+    /// Returns whether the reply still counts.
     pub fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) -> bool {
         let Some(in_flight) = self.take_in_flight(number) else { return false };
         if master.is_some_and(|master| self.route.redirected(master)) {
@@ -391,7 +393,7 @@ impl<D: Demand> Session<D> {
         true
     }
 
-    /// Reports that request `number` has failed. Returns whether that still counts.
+    /// Reports that request `number` has failed. Returns whether the failure still counts.
     pub fn failed(&mut self, now: Millis, number: u64) -> bool {
         let Some(in_flight) = self.take_in_flight(number) else { return false };
         self.request_failed(now, &in_flight, self.pace.backoff_max);
@@ -547,8 +549,8 @@ impl<D: Demand> Session<D> {
             return;
         };
         if entry.named_until.is_some_and(|end| end <= now) && !planted::is(Fault::AnswerAfterEnd) {
-            // A new master may have counted the named lease as live although its capacity belongs to another client by
-            // now. The next request names the lease as expired, so its answer counts whenever it arrives.
+            // A new master may have counted the named lease as live although its capacity already belongs to another
+            // client. The next request names the lease as expired, so its answer counts whenever it arrives.
             entry.schedule(soon);
             if is_wanted {
                 self.first_due.insert(entry.due);

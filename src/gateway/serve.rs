@@ -27,9 +27,9 @@ pub struct Options {
     pub lease_table: LeaseTableOptions,
     pub rls: Option<RlsOptions>,
     pub rlqs: Option<RlqsOptions>,
-    /// Its listener serves metrics and health, too.
+    /// This listener also serves metrics and health checks.
     pub http: Option<HttpOptions>,
-    /// A listener for metrics and health only.
+    /// A listener for metrics and health checks only.
     pub metrics: Option<ListenOption>,
 }
 
@@ -40,7 +40,8 @@ pub struct RlsOptions {
 }
 
 impl RlsOptions {
-    /// Reads the rules from files or directories, and reloads them when they change. Must be called within a tokio runtime.
+    /// Reads the rules from files or directories, and reloads them when they change. Must be called within a tokio
+    /// runtime.
     pub fn read(listen: ListenOption, rules: &[PathBuf]) -> Result<RlsOptions, RulesError> {
         let watched = current::watch(rules.to_owned());
         let loaded = file::load(rules)?;
@@ -69,9 +70,9 @@ pub struct Addresses {
     pub metrics: Option<SocketAddr>,
 }
 
-/// How long pending requests may take when a gateway stops.
+/// The time that pending requests get to finish when the gateway stops.
 const DRAIN: Duration = Duration::from_secs(5);
-/// The services of the gRPC health protocol: the gateway as a whole, and each protocol.
+/// Service names in the gRPC health protocol. The empty name stands for the gateway as a whole.
 const HEALTH: [&str; 3] =
     ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];
 
@@ -86,7 +87,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts all listeners, or none. `prometheus` is the recorder of the process. Must be called within a tokio runtime.
+    /// Starts all listeners, or none. `prometheus` renders the metrics of the process. Must be called within a tokio
+    /// runtime.
     pub async fn start(
         options: Options,
         services: ExtraServices,
@@ -161,7 +163,7 @@ pub enum GatewayError {
 }
 
 impl GatewayError {
-    /// Whether the options are wrong.
+    /// Whether the options or their files are at fault, so that a retry cannot help.
     pub fn is_configuration(&self) -> bool {
         match self {
             GatewayError::Rules(_) | GatewayError::Client(_) => true,
@@ -170,10 +172,10 @@ impl GatewayError {
     }
 }
 
-/// The kinds of messages to Envoys.
+/// Values of the label `kind` of `leaseway_rlqs_actions_total`.
 const ACTIONS: [&str; 3] = ["assign", "deny", "abandon"];
 
-/// The outcomes of a reload of rules.
+/// Values of the label `outcome` of `leaseway_rls_reloads_total`.
 const RELOADS: [&str; 2] = ["applied", "rejected"];
 
 const GAUGES: [(&str, &str); 4] = [
@@ -193,7 +195,7 @@ const COUNTERS: [(&str, &str); 6] = [
     ("leaseway_gateway_resources_refused_total", "Resources not opened because of the limit."),
 ];
 
-/// The buckets of Doorman. Only the client library has histograms.
+/// Histogram buckets in seconds, the same as Doorman's. Only the client library has histograms.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// How often histograms are drained, so that they do not grow without scrapes.
@@ -201,10 +203,10 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Installs a recorder for this process, which renders `/metrics`. Must be called within a tokio runtime.
 pub fn install_metrics() -> PrometheusHandle {
-    let builder = PrometheusBuilder::new().set_buckets(&SECONDS).expect("there are some");
+    let builder = PrometheusBuilder::new().set_buckets(&SECONDS).expect("there is at least one bucket");
     let recorder = builder.build_recorder();
     let handle = recorder.handle();
-    // A second gateway in one process counts in the recorder of the first.
+    // Fails for a second gateway in this process, which uses the recorder of the first.
     let _ = metrics::set_global_recorder(recorder);
     let upkeep = handle.clone();
     tokio::spawn(async move {

@@ -40,7 +40,7 @@ pub enum Notice {
 pub enum ParentReply {
     /// The parent's master has answered.
     Granted(Vec<Granted>),
-    /// The server is not the master. The address of the master, if it knows it.
+    /// The server is not the master. Contains the address of the master, if the server knows it.
     Redirected(Option<String>),
     Failed,
 }
@@ -60,8 +60,8 @@ pub struct Granted {
 pub struct UplinkEffects {
     /// Deliver these to the resources before summarizing any of them.
     pub supplies: Vec<NewSupply>,
-    /// A request is due: run again with the summaries of these resources ([`UplinkInput::Summaries`]). The list is empty
-    /// if the request only releases leases.
+    /// A request is due: run again with the summaries of these resources ([`UplinkInput::Summaries`]). The list is
+    /// empty if the request only releases leases.
     pub summarize: Option<Vec<Arc<str>>>,
     pub send: Option<Outgoing<Aggregate>>,
     /// The number of the pending request.

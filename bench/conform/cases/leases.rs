@@ -119,7 +119,7 @@ pub(super) async fn a_smaller_lease_counts_and_is_confirmed_at_once(kit: Kit) ->
     let begin = Instant::now();
     let (server, mut client) = kit.rate(grant(Grant::of(40.0)), 100.0, "safe").await?;
     usable(&mut client, 40.0, "lease").await?;
-    server.grant(Grant::of(10.0).refresh(LONG));
+    server.grant(Grant::of(10.0).refresh(LONG).length(900));
     usable(&mut client, 10.0, "lease").await?;
     let confirmed = request_since(&server, begin, "a request that echoes the smaller lease", |received| {
         received.entry(RESOURCE).and_then(|entry| entry.has).is_some_and(|has| has.capacity() == 10.0)
@@ -130,7 +130,8 @@ pub(super) async fn a_smaller_lease_counts_and_is_confirmed_at_once(kit: Kit) ->
 pub(super) async fn an_answer_that_arrives_after_the_expiry_is_dropped(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(grant(Grant::of(40.0).length(3).safe(7.0)), 100.0, "safe").await?;
     usable(&mut client, 40.0, "lease").await?;
-    server.play(Script::Late(Duration::from_secs(4), Grant::of(90.0).safe(7.0)));
+    // Less than the timeout of requests, and more than what is left of the lease at the refresh.
+    server.play(Script::Late(Duration::from_millis(2_600), Grant::of(90.0).safe(7.0)));
     let since = Instant::now();
     let late = request_since(&server, since, "a request that is answered late", |received| {
         received.entry(RESOURCE).is_some_and(|entry| entry.has.is_some())
@@ -185,13 +186,18 @@ pub(super) async fn an_entry_that_is_left_out_keeps_its_lease(kit: Kit) -> Outco
 }
 
 pub(super) async fn one_request_is_in_flight(kit: Kit) -> Outcome {
-    let (server, mut client) = kit.rate(Script::Late(Duration::from_secs(2), Grant::of(40.0)), 100.0, "safe").await?;
+    let pause = Duration::from_secs(2);
+    let (server, mut client) = kit.rate(Script::Late(pause, Grant::of(40.0)), 100.0, "safe").await?;
     for wants in [200, 300, 400, 50] {
         client.order(&format!("wants {RESOURCE} {wants}")).await?;
         sleep(Duration::from_millis(300)).await;
     }
     usable(&mut client, 40.0, "lease").await?;
-    check(server.max_in_flight() == 1, || format!("{} requests at the same time", server.max_in_flight()))
+    check(server.max_in_flight() == 1, || format!("{} requests at the same time", server.max_in_flight()))?;
+    // Nor is a request cancelled in favour of another.
+    let second = eventually("a second request", async || Ok(server.received().get(1).cloned())).await?;
+    let apart = second.at - server.received()[0].at;
+    check(apart >= pause, || format!("the second request follows after {apart:?}, before the answer to the first"))
 }
 
 pub(super) async fn resources_are_asked_for_together(kit: Kit) -> Outcome {

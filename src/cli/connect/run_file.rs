@@ -195,7 +195,7 @@ mod tests {
         fs::write(&stale, text).expect("written");
         let (addresses, origin) = found(directory.path(), Port::Clients);
         assert_eq!(addresses, "127.0.0.1:5100");
-        assert!(origin.to_string().contains("process 7, served there and was killed"), "{origin}");
+        assert!(origin.to_string().contains("(process 7) served there and was killed"), "{origin}");
         let _written = write_into(directory.path(), &running(8, &[("root", true, &[9])])).expect("written");
         assert!(!stale.exists(), "the next one cleans up");
     }

@@ -1,4 +1,4 @@
-//! `leaseway explain`: why a client has what it has.
+//! `leaseway explain`: why a client has its current lease.
 
 use clap::Args;
 use leaseway_core::types::escaped;
@@ -67,7 +67,7 @@ impl Explain {
             }
             if level.answer.holder.is_none() {
                 print(format_args!(
-                    "{} is not known there: it has not asked, or its lease has ended.",
+                    "{} holds no lease there: it has sent no request, or its lease has expired.",
                     escaped(&level.holder)
                 ))?;
             }

@@ -87,7 +87,6 @@ impl Driver {
             }
             ["close", name] => drop(self.opened.remove(name)),
             ["exit"] => {
-                self.opened.clear();
                 if let Some(client) = self.client.take() {
                     client.close().await;
                 }

@@ -39,7 +39,7 @@ pub(crate) struct ClientAsker {
     reported_usage: BTreeMap<Arc<str>, Usage>,
     /// Whether pressure at a limiter requires a step.
     watches_pressure: bool,
-    /// When it was last logged that the server left resources out.
+    /// When left-out resources were last logged.
     left_out_logged: Option<Instant>,
 }
 
@@ -231,7 +231,7 @@ async fn release(channel: Result<Channel, Status>, request: ReleaseCapacityReque
     Ok(wire::released(answer, Leases::default()))
 }
 
-/// Asks every new master for the peers of its node, and again now and then.
+/// Asks each new master for the peers of its node, and repeats this every [`REDISCOVERY_INTERVAL`].
 #[derive(Default)]
 struct Discovery {
     /// The server that was asked, and when.

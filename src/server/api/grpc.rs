@@ -1,8 +1,8 @@
 //! gRPC on the arbiter threads, behind one listener.
 //!
 //! Each arbiter is a current-thread runtime, on which a connection is served and its requests are decided. One listener
-//! accepts all connections and distributes them ([`distribute`](crate::listen::distribute)): with SO_REUSEPORT, a second
-//! server could silently bind the same port. hyper reads the requests, and [`dispatch`] dispatches them.
+//! accepts all connections and distributes them ([`distribute`](crate::listen::distribute)): with SO_REUSEPORT, a
+//! second server could silently bind the same port. hyper reads the requests, and [`dispatch`] dispatches them.
 
 pub(crate) mod admin;
 mod capacity;

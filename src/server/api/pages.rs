@@ -1,5 +1,5 @@
-//! The pages at `/`. The server renders them completely, so they work without a script. The script applies live updates:
-//! a page consists of [`Parts`], and changed parts are sent to the browser ([`live`]).
+//! The pages at `/`. The server renders them completely, so they work without a script. The script applies live
+//! updates: a page consists of [`Parts`], and changed parts are sent to the browser ([`live`]).
 
 mod changes;
 mod cluster;
@@ -161,8 +161,8 @@ pub(super) struct Parts {
     pub(super) whole: BTreeMap<&'static str, String>,
     /// The rows of tables.
     pub(super) rows: BTreeMap<&'static str, Vec<String>>,
-    /// The page around the parts, with a [`MARK`] in place of each. When it changes, open pages reload, for example after
-    /// a change of master.
+    /// The page around the parts, with a [`MARK`] in place of each. When it changes, open pages reload, for example
+    /// after a change of master.
     frame: String,
     status: StatusCode,
 }

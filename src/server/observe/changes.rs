@@ -29,7 +29,7 @@ pub(crate) enum ChangeKind {
     /// A change of master.
     Election,
     Override,
-    /// An event of a pool that its manager should know.
+    /// An event that the manager of a pool should know about.
     Pool,
     /// Other changes by operators.
     Operator,
@@ -165,7 +165,7 @@ impl Changes {
         ring.push_back(change);
     }
 
-    /// Adds the events of a pool that its manager should know.
+    /// Adds the events that the manager of a pool should know about.
     pub(crate) fn record_pool_events(&self, resource: &str, events: &[PoolEvent]) {
         for event in events {
             let Some(what) = pool_event_text(event) else { continue };
@@ -182,7 +182,7 @@ impl Changes {
     }
 }
 
-/// The text for an event; none for routine events.
+/// The text for an event. `None` for routine events.
 fn pool_event_text(event: &PoolEvent) -> Option<String> {
     let client = event.client.as_ref().map(|client| client.id.to_string()).unwrap_or_default();
     let total = readable(event.total.get());
@@ -192,8 +192,10 @@ fn pool_event_text(event: &PoolEvent) -> Option<String> {
             Some(format!("underrun: priority clients have {has}, the total is {total}"))
         }
         PoolEventKind::Relieved => Some(format!("the underrun is over: the total is {total}")),
-        PoolEventKind::Downgraded => Some(format!("{client} has more than a free client may, and no assignment")),
-        PoolEventKind::Alarm => Some(format!("{client} has cost more than the mark that was set for it")),
+        PoolEventKind::Downgraded => {
+            Some(format!("{client} has no assignment, and more capacity than a client without one may have"))
+        }
+        PoolEventKind::Alarm => Some(format!("the cost of {client} has exceeded its alarm threshold")),
         PoolEventKind::Connected
         | PoolEventKind::Disconnected
         | PoolEventKind::Update
@@ -217,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_denials_displaces_no_election_and_is_bounded() {
+    fn a_flood_of_denials_is_bounded_and_displaces_no_other_kind() {
         let changes = Changes::default();
         changes.tell(Change::new(ChangeKind::Election, "b is master"));
         for number in 0..10 * MAX_CHANGES_PER_KIND {

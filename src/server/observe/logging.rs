@@ -8,7 +8,7 @@ use std::{
 /// Minimum interval between lines of a throttle.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether a count has passed a power of two, so that a million events produce twenty lines.
+/// Whether a count has reached a power of two since `before`, so that a million events produce twenty lines.
 pub(crate) fn worth_logging(before: u64, now: u64) -> bool {
     now.checked_ilog2() != before.checked_ilog2()
 }
@@ -28,7 +28,7 @@ impl Throttle {
         Throttle(Mutex::new(Throttled { last: None, unsaid: 0 }))
     }
 
-    /// Whether a line may be logged now, and the number of lines left out since the last.
+    /// `Some` if a line may be logged now, with the number of lines suppressed since the last one.
     pub(crate) fn turn(&self) -> Option<u64> {
         self.turn_at(Instant::now())
     }

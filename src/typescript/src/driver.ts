@@ -181,7 +181,7 @@ export class Driver {
       const { kind } = known.limiter;
       if (kind !== settings.kind) {
         throw new OpenError(
-          `resource \`${id}\` is open already, as a ${kind}; the same resource cannot be a ${settings.kind} as well`,
+          `resource \`${id}\` is already open as a ${kind}: it cannot also be opened as a ${settings.kind}`,
         );
       }
       known.handles += 1;
@@ -200,6 +200,11 @@ export class Driver {
     this.session.reportAgain(id);
     this.scheduleStep();
     return resource;
+  }
+
+  /** Adds a handle of an open resource: permits in use keep its lease. */
+  retain(resource: OpenResource): void {
+    resource.handles += 1;
   }
 
   /** Removes a handle. With the last one the lease is released. */
@@ -582,7 +587,7 @@ export class Driver {
     if (before.basis === "lease" && usable.basis === "fallback") {
       this.counters.leasesEnded += 1;
       const { capacity } = usable;
-      this.settings.log("warn", `${resource.id}: the lease has ended and could not be renewed; usable: ${capacity}`);
+      this.settings.log("warn", `${resource.id}: the lease expired without a refresh; usable: ${capacity}`);
     }
   }
 
@@ -599,7 +604,7 @@ export class Driver {
       return `\`${id}\` may use its lease of ${usable.capacity} for another ${left} s, then mode ${mode} decides`;
     });
     const more = this.opened.size - described.length;
-    if (more > 0) described.push(`${more} resources more`);
+    if (more > 0) described.push(`${more} more resources`);
     return described.length === 0 ? "nothing is wanted" : described.join(", ");
   }
 

@@ -62,7 +62,7 @@ export function overTls(endpoints: readonly Endpoint[], wanted: boolean): boolea
   const plain = endpoints.find((endpoint) => endpoint.tls === false);
   const secured = endpoints.find((endpoint) => endpoint.tls === true);
   if (plain !== undefined && secured !== undefined) {
-    const why = `it does not use TLS but https://${secured.address} does: all servers of a node have to`;
+    const why = `it does not use TLS, but https://${secured.address} does: use https:// for all servers`;
     bad(`http://${plain.address}`, why);
   }
   if (plain !== undefined && wanted) {

@@ -1,3 +1,4 @@
+import { ClosedError } from "./errors.js";
 import type { PermitCount } from "./limiter/count.js";
 import type { Line, WaitOptions } from "./limiter/line.js";
 import { checkCount, Resource } from "./resource.js";
@@ -14,19 +15,31 @@ export interface AcquireOptions extends WaitOptions {
  *
  * At most as many whole permits are in use as the capacity allows. When the capacity is cut, permits in use stay valid:
  * no new ones are granted until enough were returned, and meanwhile the client reports what is still in use, so that the
- * server gives it to nobody else.
+ * server gives it to nobody else. The lease is kept while permits are in use, also after `close`.
  */
 export class Gauge extends Resource {
   /** Waits for permits. */
   async acquire(options?: AcquireOptions): Promise<Permit> {
     const n = checkCount(options?.n ?? 1);
-    await this.line.wait(n, options);
-    return new Permit(this.line, n);
+    if (this.isClosed) throw new ClosedError();
+    await this.line.wait(n, options, () => this.driver.retain(this.opened));
+    return this.permit(n);
   }
 
   /** Takes `n` permits (default 1) if they are free now, else returns `undefined`. */
   tryAcquire(n = 1): Permit | undefined {
-    return this.line.tryTake(checkCount(n)) === undefined ? new Permit(this.line, n) : undefined;
+    checkCount(n);
+    if (this.isClosed || this.line.tryTake(n) !== undefined) return undefined;
+    this.driver.retain(this.opened);
+    return this.permit(n);
+  }
+
+  private permit(n: number): Permit {
+    const { line, driver, opened } = this;
+    return new Permit(n, () => {
+      line.change((count) => count.giveBack(n));
+      driver.closeHandle(opened);
+    });
   }
 
   /** Waits for permits, calls `work`, and returns the permits when it has ended. */
@@ -57,15 +70,15 @@ export class Permit {
 
   /** @internal */
   constructor(
-    private readonly line: Line<PermitCount>,
     readonly n: number,
+    private readonly giveBack: () => void,
   ) {}
 
   /** Returns the permits. Idempotent. */
   release(): void {
     if (this.released) return;
     this.released = true;
-    this.line.change((count) => count.giveBack(this.n));
+    this.giveBack();
   }
 
   [Symbol.dispose](): void {

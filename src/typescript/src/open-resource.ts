@@ -181,7 +181,8 @@ export class OpenResource {
   apply(usable: Usable, end: number, expired: () => void): void {
     this.usable = usable;
     const { limiter } = this;
-    limiter.line.expireAt(end, expired);
+    // While it changes, the old expiry must not call its owner.
+    limiter.line.expireAt(Number.POSITIVE_INFINITY, () => {});
     if (limiter.kind === "rate") {
       limiter.line.change((bucket, now) => bucket.set(now, usable.capacity, this.bufferMs()));
     } else {
@@ -189,6 +190,7 @@ export class OpenResource {
         count.capacity = usable.capacity;
       });
     }
+    limiter.line.expireAt(end, expired);
     for (const watcher of [...this.watchers]) watcher();
   }
 

@@ -9,7 +9,8 @@ const MAX_WANTS = 1e15;
 
 /** A handle of a resource. The lease is released when the last handle is closed, or with the client. */
 export abstract class Resource {
-  private isClosed = false;
+  /** @internal */
+  protected isClosed = false;
 
   /** @internal */
   constructor(
@@ -83,7 +84,10 @@ export abstract class Resource {
     this.driver.demandChanged(this.opened);
   }
 
-  /** Closes this handle. With the last handle of the resource its lease is released. Idempotent. */
+  /**
+   * Closes this handle. With the last handle of the resource its lease is released; permits of a gauge that are in use
+   * count as handles. Idempotent.
+   */
   close(): void {
     if (this.isClosed) return;
     this.isClosed = true;

@@ -147,6 +147,26 @@ describe("a line", () => {
     assert.equal(line.tryTake(1)?.reason, "not-now");
   });
 
+  it("a gauge admits nobody by an expired capacity when permits come back late", async () => {
+    const time = new VirtualTime();
+    const line = new Line(new PermitCount(), time);
+    const capacity = (permits: number) =>
+      line.change((count) => {
+        count.capacity = permits;
+      });
+    capacity(1);
+    await line.wait(1);
+    let served = false;
+    void line.wait(1).then(() => {
+      served = true;
+    });
+    line.expireAt(1_000, () => capacity(0));
+    await time.advance(2_000);
+    line.change((count) => count.giveBack(1));
+    await time.advance(1);
+    assert.ok(!served, "the capacity has expired");
+  });
+
   it("a gauge admits when permits come back, not after a cut", async () => {
     const time = new VirtualTime();
     const line = new Line(new PermitCount(), time);

@@ -305,7 +305,7 @@ fn an_applied_policy_reaches_all_peers_and_closes_denied_streams() {
 
     let file = ConfigFile::new(&format!("{open}access:\n{PROBE}{RULES}"));
     let shown = peers.operated(master, &["config", "diff", file.path()]);
-    assert!(shown.contains("access: what no rule allows allowed → denied"), "{shown}");
+    assert!(shown.contains("access: default allowed → denied"), "{shown}");
     assert!(shown.contains("access rule `web`: new, with who web-*, may ask"), "{shown}");
     peers.operated(master, &["config", "apply", file.path()]);
     assert_refused(stranger.ask("web-1", "db/1", 0.0, None), Code::PermissionDenied, &["`stranger`"]);

@@ -177,7 +177,7 @@ fn a_jwt_is_accepted_only_while_valid_and_signed_by_a_known_key() {
     let expired = caller(&issuer.token("web-1", -600)).ask("web-1", "db", 1.0, None);
     assert_refused(expired, Code::Unauthenticated, &["it has expired"]);
     let stranger = caller(&next.token("web-1", 600));
-    assert_refused(stranger.ask("web-1", "db", 1.0, None), Code::Unauthenticated, &["its signature is wrong"]);
+    assert_refused(stranger.ask("web-1", "db", 1.0, None), Code::Unauthenticated, &["its signature is invalid"]);
 
     std::fs::write(&path, next.jwks()).unwrap();
     server.signal(Signal::HUP);

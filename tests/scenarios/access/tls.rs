@@ -98,7 +98,7 @@ fn every_listener_requires_a_valid_certificate_of_the_ca() {
 
     // Errors of our own client.
     let error = error_of(&server, &ours.trust());
-    assert!(error.contains("asks for a certificate, and this client has none"), "{error}");
+    assert!(error.contains("requires a client certificate"), "{error}");
     let error = error_of(&server, &Files { ca: ours.trust().ca, ..bad[0].0.clone() });
     assert!(error.contains("does not trust the CA that has issued this client's certificate"), "{error}");
     let metrics = show(&good, b"http/1.1").page(http, "/metrics").expect("the certificate is accepted").1;
@@ -125,8 +125,8 @@ fn child_and_parent_authenticate_each_other_by_certificates() {
     let trusting = Files { ca: ours.trust().ca, ..stranger };
     let of_stranger = Files { ca: other.trust().ca, ..files };
     let bare = format!("https://{address}");
-    let not_trusted = ("does not trust the CA that has issued this client's", "not issued by the CA");
-    let not_shown = ("this client has none", "has shown no certificate");
+    let not_trusted = ("does not trust the CA of this client's", "not issued by the CA");
+    let not_shown = ("requires a client certificate", "presented no certificate");
     for (child, asks, (child_says, parent_says)) in [
         (child(&address, &trusting), Some(&of_stranger), not_trusted),
         (server(&ours.trust(), &["--parent", &bare]), None, not_shown),
@@ -187,7 +187,7 @@ fn peers_authenticate_each_other_by_certificates() {
     assert!(Stranger::new(&web, b"h2").ask(at, HTTP2).is_ok(), "the handshake succeeds");
     for (shown, client_says, peer_says) in [
         (&stranger, "UnknownCA", "not issued by the CA of --tls-ca"),
-        (&ours.trust(), "CertificateRequired", "has shown no certificate"),
+        (&ours.trust(), "CertificateRequired", "presented no certificate"),
         (&ours.issue("past", &hosts, Valid::Past), "CertificateExpired", "has expired"),
         (&ours.issue("future", &hosts, Valid::Future), "CertificateExpired", "is not valid before"),
     ] {
@@ -222,6 +222,6 @@ fn plaintext_clients_of_a_tls_server_get_a_clear_error() {
     assert!(error.contains("does not speak TLS on this port: use http:// without TLS"), "{error}");
     eventually("the server logs the reason", || {
         error_of(&plain, &ours.trust());
-        plain.log().contains("it speaks TLS, which needs --tls-cert and --tls-key here").then_some(())
+        plain.log().contains("it speaks TLS, but this server has no --tls-cert and --tls-key").then_some(())
     });
 }

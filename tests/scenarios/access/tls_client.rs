@@ -101,7 +101,7 @@ fn the_client_library_works_over_tls_and_reports_tls_errors() {
 
     let without = build(endpoint().tls(&client_tls(authority.trust())));
     let _waiting = without.resource("r").wants(1.0).open().unwrap();
-    says(&without, "asks for a certificate");
+    says(&without, "requires a client certificate");
     let other = build(endpoint().tls(&client_tls(Authority::with_node_and_alice().issued("alice"))));
     let _waiting = other.resource("r").wants(1.0).open().unwrap();
     says(&other, "not issued by a CA that is trusted here");

@@ -88,5 +88,9 @@ fn check_finds_a_slow_disk_and_its_peer() {
     // A new lease needs a promise, so the peer must write.
     peers.client("ann").ask(&peers, "r", 1.0);
     let waits = format!("{name} runs, but the master does not hear from it");
-    finds(&at, WARNED, &[("warn peers", &waits), ("warn disks", &format!("the disk of {name} is slow: it took"))]);
+    finds(
+        &at,
+        WARNED,
+        &[("warn peers", &waits), ("warn disks", &format!("the disk of {name} is slow: the slowest flush"))],
+    );
 }

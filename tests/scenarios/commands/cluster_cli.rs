@@ -32,7 +32,7 @@ fn a_configuration_is_applied_and_rolled_back() {
     let applied = peers.operated(0, &["config", "apply", second.path()]);
     assert!(applied.starts_with(difference) && applied.ends_with("version 2 is in force\n"), "{applied}");
     let again = peers.operated(0, &["config", "apply", second.path()]);
-    assert_eq!(again, "version 2 is this text already; nothing has changed\n");
+    assert_eq!(again, "version 2 already has this text; nothing has changed\n");
     let back = peers.operated(0, &["config", "rollback", "1"]);
     assert_eq!(back, "*: capacity 400 → 500\nversion 3 is in force\n");
     assert_eq!(peers.operated(0, &["config", "diff", first.path(), "--exit-code"]), "no difference\n");

@@ -18,7 +18,7 @@ fn get_and_status_work_without_a_configuration() {
     assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     assert_eq!(
         output.stdout,
-        "alice may use 40 of `mysql` (wanted 40) for 60 s; ask again in 5 s; if the server is gone by then: 100\n"
+        "alice may use 40 of `mysql` (wanted 40) for 60 s; refresh in 5 s; fallback without a server: 100\n"
     );
     assert!(server.log().contains("development server"), "{}", server.log());
 
@@ -93,7 +93,7 @@ fn the_example_configuration_is_valid_and_serves() {
     assert_eq!(output.code, Some(0));
     let file = ConfigFile::new(&output.stdout);
     let checked = leaseway(&["config", "check", file.path()]);
-    assert!(checked.code == Some(0) && checked.stdout.contains(&format!("{} is fine", file.path())), "{checked:?}");
+    assert!(checked.code == Some(0) && checked.stdout.contains(&format!("{} is valid", file.path())), "{checked:?}");
     let server = Server::with_config(&file);
     assert_eq!(server.client("alice").ask("mysql", 1000.0), 100.0);
     assert_eq!(server.status(&[])["config"]["source"], file.path());
@@ -145,10 +145,10 @@ fn certs_creates_working_certificates_and_says_how_to_use_them() {
     let [ca, ca_key] = ["ca.pem", "ca.key"].map(|file| directory.join(file).display().to_string());
     assert!(init.contains(&ca) && init.contains(&ca_key) && init.contains("--tls-ca"), "{init}");
     let node = certs(&["issue", "node", "--host", "A.internal,127.0.0.1"]);
-    assert!(node.contains("the certificate of `a.internal`, a server"), "{node}");
+    assert!(node.contains("certificate of `a.internal`, a server"), "{node}");
     assert!(node.contains(&format!("leaseway serve --tls-cert {}", directory.join("node.pem").display())), "{node}");
     let alice = certs(&["issue", "alice"]);
-    assert!(alice.contains("the certificate of `alice`, a client") && alice.contains("leaseway get alice"), "{alice}");
+    assert!(alice.contains("certificate of `alice`, a client") && alice.contains("leaseway get alice"), "{alice}");
     let mode = |file: &str| fs::metadata(directory.join(file)).unwrap().permissions().mode();
     assert_eq!((mode("node.key") & 0o777, mode("node.pem") & 0o077), (0o600, 0o044));
     let shown = leaseway(&["certs", "show", directory.to_str().unwrap()]).stdout;

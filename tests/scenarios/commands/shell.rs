@@ -33,8 +33,7 @@ fn a_failed_shell_command_names_its_line_and_the_rest_runs() {
     let commands = "gte alice fails 40\nrelease carol x\nget alice fails -1\nget alice fails 40\nshow\nwatch fails\n";
     let output = shell(Server::shared(), commands);
     assert_eq!(output.code, Some(1));
-    for part in ["line 1: there is no command `gte`", "line 2: carol has not asked for `x`", "line 3: a capacity of -1"]
-    {
+    for part in ["line 1: unknown command `gte`", "line 2: carol has not requested `x`", "line 3: a capacity of -1"] {
         assert!(output.stderr.contains(part), "`{part}` is not in {}", output.stderr);
     }
     assert!(output.stdout.contains("capacity: 40") && output.stdout.contains("AFTER"), "{output:?}");

@@ -68,7 +68,7 @@ fn a_priority_client_displaces_a_free_one_and_keeps_its_assignment_after_a_failo
     let operator = peers.follower();
     let admin = peers.all().map(|peer| peers.admin(peer).to_string()).collect::<Vec<_>>().join(",");
     let watch = Process::start(&["pool", "watch", "searches", "--admin", &admin], &[]);
-    let begun = || watch.stdout().matches("from here on nothing is missing").count();
+    let begun = || watch.stdout().matches("no event after this is missing").count();
     eventually("the watch is connected to a master", || (begun() > 0).then_some(()));
     // The watch misses events during a change of master, which also happens without a kill on a busy machine.
     let seen = |what: &str, before: usize| {
@@ -129,7 +129,7 @@ fn reported_load_adjusts_the_capacity_and_survives_a_failover() {
     let alice = rate(&alice, "backends", 1000.0);
     gets(&alice, 100.0);
     let output = peers.operated(master, &["pool", "load", "backends", "80%"]);
-    assert_eq!(output, "backends has 80 now; what is reported counts from 20 to 150\n");
+    assert_eq!(output, "backends has 80 now; reports are limited to 20 to 150\n");
     gets(&alice, 80.0);
     peers.operated(master, &["pool", "load", "backends", "5"]);
     gets(&alice, 20.0);
@@ -190,7 +190,7 @@ fn every_command_in_the_pool_guide_works_with_its_example() {
     let managed = Managed::start(&config, &[]);
     let pool = |arguments: &[&str]| managed.done(arguments);
     for _ in 0..2 {
-        assert_eq!(pool(&["load", "rpc/x", "80"]), "rpc/x has 80 now; what is reported counts from 20 to 100\n");
+        assert_eq!(pool(&["load", "rpc/x", "80"]), "rpc/x has 80 now; reports are limited to 20 to 100\n");
     }
     assert!(pool(&["load", "rpc/x", "0"]).starts_with("rpc/x has 20 now"));
     assert!(pool(&["load", "rpc/x", "none"]).starts_with("rpc/x has 100 now"));

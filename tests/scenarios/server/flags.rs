@@ -56,7 +56,7 @@ fn invalid_flags_are_refused_before_anything_starts() {
         (&["--log", "info,openraft=verbose"][..], "unknown log level `verbose`"),
         (&["--clock-rate", "nan"], "expected a number from 0.01 to 100"),
         (&["--clock-offset-ms", "-9223372036854775808"], "a hundred years"),
-        (&["--advertise", "0.0.0.0:5100"], "every address"),
+        (&["--advertise", "0.0.0.0:5100"], "wildcard address"),
         (&["--threads", "5000"], "5000 is not in 1..=1024"),
         (&["--max-resources", "0"], "0 is not in"),
         (&["--max-message-bytes", "99999999999999"], "is not in 64..="),

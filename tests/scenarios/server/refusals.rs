@@ -68,7 +68,7 @@ fn entries_beyond_a_limit_are_left_out_and_the_flag_is_named() {
     {
         let output = get("bob", resource);
         assert_eq!(output.code, Some(1), "{}", output.stderr);
-        assert!(output.stderr.contains("gave no lease") && output.stderr.contains(why), "{}", output.stderr);
+        assert!(output.stderr.contains("no lease for") && output.stderr.contains(why), "{}", output.stderr);
     }
 }
 

@@ -21,7 +21,7 @@ type Column<T> = (&'static str, u16, fn(&T) -> String);
 /// The minimum width of ids.
 const ID_WIDTH: u16 = 16;
 
-/// By importance.
+/// The most important columns first.
 const OF_RESOURCES: [Column<Resource>; 7] = [
     ("PRESSURE", 8, |resource| percent(pressure(resource))),
     ("WANTS", 11, |resource| short(resource.wants)),
@@ -54,7 +54,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
                 &mut state,
             );
         }
-        (Some(_), None) => frame.render_widget(Paragraph::new("its clients are being asked for, or it is gone"), body),
+        (Some(_), None) => frame.render_widget(Paragraph::new("asking for its clients; or the resource is gone"), body),
         (None, _) if view.resources().is_empty() && view.seen.is_some() => {
             frame.render_widget(Paragraph::new("no resources yet: the first request for one creates it"), body);
         }
@@ -68,7 +68,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
 
 fn heading(view: &View) -> Vec<Line<'static>> {
     let Some(seen) = &view.seen else {
-        let what = view.error.as_deref().map_or("the cluster is being asked".to_owned(), |error| escaped(error).into());
+        let what = view.error.as_deref().map_or("asking the cluster".to_owned(), |error| escaped(error).into());
         return vec![Line::from(what)];
     };
     let mut lines = vec![verdict(seen)];
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn the_verdict_is_first_and_ids_are_escaped() {
         let mut view = View::default();
-        assert_eq!(drawn(&mut view, 80, 8)[0], "the cluster is being asked");
+        assert_eq!(drawn(&mut view, 80, 8)[0], "asking the cluster");
         view.learn(Ok(seen()));
         let lines = drawn(&mut view, 110, 8);
         assert_eq!(lines[0], "WARN  peers: c is down (and 1 more: leaseway check)");

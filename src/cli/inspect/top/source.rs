@@ -64,7 +64,7 @@ impl Source {
         self.updates.try_recv()
     }
 
-    /// Queries at once, including this resource.
+    /// Queries immediately, including this resource.
     pub(super) fn look_at(&self, resource: Option<&str>) {
         *self.wanted.resource.lock().unwrap_or_else(PoisonError::into_inner) = resource.map(str::to_owned);
         self.wanted.changed.notify_one();

@@ -77,7 +77,7 @@ pub(super) async fn ask(
         holders,
     };
     // Planning may take seconds, so one attempt gets the whole time limit.
-    let progress = progress("dividing what clients want");
+    let progress = progress("computing the plan");
     let plan = target.ask_once(async |mut client| client.plan_config(request.clone()).await).await;
     drop(progress);
     let plan = plan?;
@@ -96,7 +96,7 @@ pub(super) fn print_plan(plan: &PlanConfigResponse, shown: PlanRows) -> Outcome 
     }
     let rows = plan.resource.iter().take(shown.rows as usize);
     print("")?;
-    let heading = ["RESOURCE", "CAPACITY", "DUE", "CLIENTS", "GAIN", "LOSE", "TO END FIRST"];
+    let heading = ["RESOURCE", "CAPACITY", "DUE", "CLIENTS", "GAIN", "LOSE", "TO EXPIRE FIRST"];
     print(table(&heading, rows.clone().map(row)))?;
     for resource in rows {
         print_resource(resource)?;
@@ -135,7 +135,7 @@ fn row(plan: &ResourcePlan) -> Vec<String> {
             &capacity(&plan.algorithm_before, foreseen.capacity_before),
             &capacity(&plan.algorithm_after, foreseen.capacity_after),
         ),
-        foreseen.due_after.map_or_else(|| "not foreseen".to_owned(), |after| change(foreseen.due_before, after)),
+        foreseen.due_after.map_or_else(|| "unknown".to_owned(), |after| change(foreseen.due_before, after)),
         foreseen.subclients.to_string(),
         moved(foreseen.gaining, foreseen.gained),
         moved(foreseen.losing, foreseen.lost),
@@ -177,7 +177,7 @@ fn holder_row(holder: &DueChange) -> Vec<String> {
     std::iter::once(format!("  {}{node}", holder.id)).chain(numbers).collect()
 }
 
-/// The changes of the template and its settings.
+/// Describes the changes of the template and its settings.
 fn otherwise(plan: &ResourcePlan) -> String {
     let name =
         |template: &String| if template.is_empty() { "no template".to_owned() } else { format!("template {template}") };

@@ -1,5 +1,5 @@
-//! The admin service: configuration, membership, overrides and backups. It has its own listener, because clients must not
-//! reach it.
+//! The admin service: configuration, membership, overrides and backups. It has its own listener, because clients must
+//! not reach it.
 //!
 //! Only the master makes changes. Other peers answer with its admin address (`leaseway-master`).
 

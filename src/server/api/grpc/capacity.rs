@@ -235,9 +235,9 @@ fn mastership(why: &NotMaster) -> Mastership {
     Mastership { master_address: why.master.as_ref().map(|master| master.grpc.clone()) }
 }
 
-/// The grants, in the order of the requests. A resource that did not answer is left out and reported as a problem. If no
-/// resource answered and one of the causes is temporary, the request fails, so that callers retry. Permanent causes do
-/// not fail it, because Doorman's clients repeat a failed request until it succeeds.
+/// The grants, in the order of the requests. A resource that did not answer is left out and reported as a problem. If
+/// no resource answered and one of the causes is temporary, the request fails, so that callers retry. Permanent causes
+/// do not fail it, because Doorman's clients repeat a failed request until it succeeds.
 async fn granted<T>(
     requests: Vec<ForResource>,
     answers: Vec<Result<Answer, RequestError>>,

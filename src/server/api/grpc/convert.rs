@@ -154,8 +154,8 @@ impl EntryReader<'_> {
         self.problems.check(Reason::BadValue, self.client, self.resource, read)
     }
 
-    /// Reads both parts of a holder's report about its leases. If either is invalid, the entry confirms no lease, but is
-    /// still answered with a new one.
+    /// Reads both parts of a holder's report about its leases. If either is invalid, the entry confirms no lease, but
+    /// is still answered with a new one.
     #[inline]
     fn known<T>(
         &mut self,
@@ -302,8 +302,8 @@ fn claims(at: usize, list: &str, bands: Vec<wire::PriorityBandAggregate>, limits
     bands.into_iter().enumerate().map(|(n, band)| claim(band, |name| field(n, name))).collect()
 }
 
-/// Whether an entry is a placeholder: Doorman's child nodes without clients ask for zero of the resource `*`. It must not
-/// create a resource, so it is left out of the answer; the child asks again later.
+/// Whether an entry is a placeholder: Doorman's child nodes without clients ask for zero of the resource `*`. It must
+/// not create a resource, so it is left out of the answer; the child asks again later.
 pub(crate) fn asks_for_nothing((resource, request): &ForResource) -> bool {
     let nothing = |ask: &Ask| ask.has.is_none() && ask.claims.iter().all(|claim| claim.wants == Amount::ZERO);
     resource == "*"

@@ -1,10 +1,10 @@
-//! Dispatch of gRPC requests: GetCapacity, Watch and [extra methods](extra_method) are answered here, all other methods go
-//! to tonic's router.
+//! Dispatch of gRPC requests: GetCapacity, Watch and [extra methods](extra_method) are answered here, all other methods
+//! go to tonic's router.
 //!
-//! Most requests are GetCapacity. tonic's overhead for one (layers of cloned and boxed services, a router, two streams of
-//! messages) costs more than its decision, so this method is read from hyper's request and answered directly
-//! ([`request_body`]). Watch bypasses tonic because tonic's streams need more memory ([`response`]). Special cases, such
-//! as compression, are left to tonic.
+//! Most requests are GetCapacity. tonic's overhead for one (layers of cloned and boxed services, a router, two streams
+//! of messages) costs more than its decision, so this method is read from hyper's request and answered directly
+//! ([`request_body`]). Watch bypasses tonic because tonic's streams need more memory ([`response`]). Special cases,
+//! such as compression, are left to tonic.
 
 pub(super) mod extra_method;
 pub(super) mod request_body;

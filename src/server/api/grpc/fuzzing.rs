@@ -1,4 +1,5 @@
-//! Fuzz targets: requests of clients and operators, and configuration files. Each function panics if parsing breaks a rule.
+//! Fuzz targets: requests of clients and operators, and configuration files. Each function panics if parsing breaks a
+//! rule.
 
 use std::pin::pin;
 

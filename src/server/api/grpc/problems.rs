@@ -1,9 +1,9 @@
 //! Invalid requests, and problems of single entries in a request that is answered.
 //!
-//! A request is refused as a whole only if its client id, a required field or the message itself is invalid. Doorman's Go
-//! client repeats a failed request unchanged until it succeeds, so an entry that can never be answered must not block the
-//! others. Such an entry is left out of the answer, or answered from what is known about its holder, and the answer
-//! carries a `Problem`.
+//! A request is refused as a whole only if its client id, a required field or the message itself is invalid. Doorman's
+//! Go client repeats a failed request unchanged until it succeeds, so an entry that can never be answered must not
+//! block the others. Such an entry is left out of the answer, or answered from what is known about its holder, and the
+//! answer carries a `Problem`.
 
 use leaseway_core::types::escaped;
 use leaseway_proto::doorman::Problem;

@@ -1,7 +1,8 @@
 //! The push service: a stream of hints for each watching holder.
 //!
-//! Pending hints are kept in [`watchers`](crate::node::streams::hints). A stream takes them at most once per [`MIN_INTERVAL`], and
-//! not while its connection is slow. Streams have no tasks: they are polled by their connection, and dropped with it.
+//! Pending hints are kept in [`watchers`](crate::node::streams::hints). A stream takes them at most once per
+//! [`MIN_INTERVAL`], and not while its connection is slow. Streams have no tasks: they are polled by their connection,
+//! and dropped with it.
 
 use std::time::Duration;
 

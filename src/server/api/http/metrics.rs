@@ -35,8 +35,8 @@ const CHUNK: usize = 32;
 /// Maximum length of a label, in bytes.
 const MAX_LABEL: usize = 128;
 
-/// Thousands of series take a while to render, so scrapes are rendered in the background, one at a time, and use at most
-/// half of the time of a thread.
+/// Thousands of series take a while to render, so scrapes are rendered in the background, one at a time, and use at
+/// most half of the time of a thread.
 pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
     let turn = Arc::clone(&pages.scrapes).acquire_owned().await;
     let began = Instant::now();

@@ -69,8 +69,8 @@ pub(crate) struct Serving {
     pub(crate) names: Option<HostNames>,
 }
 
-/// Serves until `stop`; pending requests are still answered. The headers of a request must arrive within `timeout` of the
-/// end of the previous one, so idle connections are closed.
+/// Serves until `stop`; pending requests are still answered. The headers of a request must arrive within `timeout` of
+/// the end of the previous one, so idle connections are closed.
 pub(crate) async fn serve(listener: Listener, serving: Serving, timeout: Duration, stop: watch::Receiver<bool>) {
     let mut http = auto::Builder::new(TokioExecutor::new());
     let mut http1 = http.http1();
@@ -312,9 +312,9 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     any
 }
 
-/// The host names that a plain HTTP listener answers to, as protection from DNS rebinding: a page from anywhere can make a
-/// browser send requests here under the page's own name, and read the answers. The attacker cannot choose the `Host`
-/// header, which has the name of the page. Over TLS, the certificate gives the same protection.
+/// The host names that a plain HTTP listener answers to, as protection from DNS rebinding: a page from anywhere can
+/// make a browser send requests here under the page's own name, and read the answers. The attacker cannot choose the
+/// `Host` header, which has the name of the page. Over TLS, the certificate gives the same protection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostNames(Vec<String>);
 

@@ -22,7 +22,7 @@ use crate::api::{
     status::checkup::{Check, Severity},
 };
 
-/// Rows in each table of resources.
+/// Maximum number of rows in each table of resources.
 const MAX_WORST: usize = 8;
 
 pub(super) async fn parts(pages: &Pages) -> Parts {

@@ -233,8 +233,8 @@ impl Survey {
         self.began + SAMPLE_EVERY.max(self.took * REST)
     }
 
-    /// Whether it can be reused: until [`next`](Self::next) if the number of resources is unchanged, else only for [`REST`]
-    /// times the duration of the pass.
+    /// Whether it can be reused: until [`next`](Self::next) if the number of resources is unchanged, else only for
+    /// [`REST`] times the duration of the pass.
     fn is_fresh(&self, resources: usize, now: Instant) -> bool {
         let known = self.metrics.samples.len() + self.metrics.rest.resources;
         now < self.next() && (known == resources || now < self.began + self.took * REST)

@@ -1,4 +1,4 @@
-//! Plans a configuration: which resources it would change, and what their holders would gain and lose by their present
+//! Plans a configuration: which resources it would change, and what their holders would gain and lose at their present
 //! demand.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{
     node::{ConfigInForce, NodeHandle, NotMaster},
 };
 
-/// Number of resources that are divided at the same time. Their holders are copied.
+/// Number of resources that are divided concurrently. Bounds the memory, because their holders are copied.
 const TOGETHER: usize = 4;
 /// Approximate maximum size of a plan. Further resources are only counted.
 const MAX_BYTES: usize = 3 << 20;
@@ -39,7 +39,7 @@ pub(crate) struct PlanRequest {
 pub(crate) struct Plan {
     /// The version in force.
     pub(crate) in_force: u64,
-    /// The errors in the text. If there are any, the rest is empty.
+    /// The errors in the text. If there are any, the other fields are empty.
     pub(crate) mistakes: Vec<String>,
     /// Valid settings that are probably mistakes.
     pub(crate) warnings: Vec<String>,
@@ -68,7 +68,7 @@ pub(crate) struct ResourcePlan {
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unplanned {
-    /// The master knows the demand.
+    /// This peer is not the master, which alone knows the demand.
     NotMaster(NotMaster),
     /// The templates come from the parent at these addresses.
     HasParent(Vec<String>),
@@ -121,7 +121,7 @@ pub(crate) async fn plan(
 /// The plan of a resource, and its settings if they change.
 type PlanDraft = (ResourcePlan, Option<Settings>);
 
-/// Finds the resources that would change, which takes long for many patterns and resources.
+/// The resources that would change. Takes long for many patterns and resources.
 fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<PlanDraft> {
     let after = &after.repository;
     let draft = |id: &Arc<str>| {
@@ -147,7 +147,7 @@ async fn foresee(node: &NodeHandle, (mut plan, settings): PlanDraft, most: usize
 }
 
 impl Plan {
-    /// Adds what fits: all resources before any holder.
+    /// Adds what fits into [`MAX_BYTES`]: first the resources, then their holders.
     fn fill(&mut self, mut planned: Vec<ResourcePlan>) {
         planned
             .sort_by(|one, other| other.part_moved().total_cmp(&one.part_moved()).then_with(|| one.id.cmp(&other.id)));
@@ -167,7 +167,7 @@ impl Plan {
 struct ByteBudget(usize);
 
 impl ByteBudget {
-    /// Takes bytes. If they do not fit, nothing is left.
+    /// Takes bytes. Returns `false` if they do not fit; then no bytes are left, so later ones do not fit either.
     fn take(&mut self, bytes: usize) -> bool {
         let left = self.0.checked_sub(bytes);
         self.0 = left.unwrap_or(0);

@@ -23,11 +23,11 @@ use crate::{
     runtime::coop::{ENTRIES, pause},
 };
 
-/// Number of holders copied at once: less than a millisecond of the resource's time.
+/// Number of holders copied at a time, which takes a resource less than a millisecond.
 const COPIED: usize = 1000;
 
 impl NodeHandle {
-    /// Runs `look` on a resource. `None` if it is not alive, is too busy, or this peer may not decide.
+    /// Runs `look` on a resource. `None` if it is not active, is too busy, or this peer may not decide.
     async fn read_resource<T: Send + 'static>(
         &self,
         id: &str,
@@ -37,8 +37,8 @@ impl NodeHandle {
         self.shared.directory.get(id)?.ask(Operate(look)).ok()?.await.ok()?
     }
 
-    /// What the holders of a resource would be due under other settings, with up to `most` of them. Holders are copied in
-    /// pages and divided on another thread, so that requests are answered meanwhile.
+    /// What the holders of a resource would be due under other settings, with up to `most` of them. Holders are copied
+    /// in pages and divided on another thread, so that requests are answered meanwhile.
     pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<ForecastReport> {
         let mut forecast =
             self.read_resource(id, move |resource, now| Forecast::begin(resource, now, settings)).await??;
@@ -52,17 +52,17 @@ impl NodeHandle {
         spawn_blocking(move || forecast.finish(most)).await.ok()
     }
 
-    /// The ids of the resources that are alive.
+    /// The ids of the active resources.
     pub(crate) fn living(&self) -> Vec<Arc<str>> {
         self.shared.directory.ids_after("")
     }
 
-    /// The number of resources that are alive and shown.
+    /// The number of active resources that `is_shown` selects.
     pub(crate) fn resources_shown(&self, is_shown: impl Fn(&str) -> bool) -> usize {
         self.living().iter().filter(|id| is_shown(id)).count()
     }
 
-    /// The sorted ids of the resources that are alive and match a pattern.
+    /// The sorted ids of the active resources that match a pattern.
     pub(crate) fn ids_matching(&self, pattern: &str) -> Vec<Arc<str>> {
         let glob = Glob::new(pattern).ok();
         let mut ids = self.living();
@@ -95,7 +95,7 @@ impl NodeHandle {
         self.statuses_of(after, limit, |_| true).await
     }
 
-    /// As [`statuses`](Self::statuses), for resources that are shown.
+    /// Like [`statuses`](Self::statuses), for the resources that `is_shown` selects.
     pub(crate) async fn statuses_of(
         &self,
         after: &str,
@@ -112,7 +112,7 @@ impl NodeHandle {
         (statuses, next)
     }
 
-    /// The states of those resources that are alive.
+    /// The states of those of these resources that are active.
     pub(crate) async fn statuses_named(&self, ids: &[Arc<str>]) -> Vec<Status> {
         let mut statuses = Vec::with_capacity(ids.len());
         self.visit_each(ids, |status| statuses.push(status)).await;

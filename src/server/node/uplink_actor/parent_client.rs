@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// How long a summary may take. A slower resource is left out of the request.
+/// Timeout for the summary of a resource. A slower resource is left out of the request.
 const SUMMARY_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) struct ParentClient {
@@ -37,9 +37,9 @@ pub(super) struct ParentClient {
     actor: Addr<UplinkActor>,
     /// Inputs for the next run, other than notices.
     happened: Vec<UplinkInput>,
-    /// Resources to ask for: those older than the uplink, and those that did not take their supply.
+    /// Resources to ask the parent for: those older than the uplink, and those that did not accept their supply.
     asking: Vec<Arc<str>>,
-    /// The last complaint about each resource. Each is logged once.
+    /// The last complaint about the settings of each resource, because each complaint is logged once.
     complaints: HashMap<Arc<str>, String>,
     /// Failures since the parent last answered.
     failures: u64,
@@ -47,7 +47,7 @@ pub(super) struct ParentClient {
 
 /// Creates an uplink without leases. Its driver ends when the actor ends.
 pub(super) fn driver(context: UplinkContext) -> Driver<ParentClient> {
-    // Earlier notices are covered by the directory.
+    // Earlier notices are not needed, because `asking` starts with all active resources.
     drop(context.notices.take());
     let asking = context.directory.ids_after("");
     let since = context.clock.at();
@@ -153,18 +153,18 @@ impl ParentClient {
         inputs
     }
 
-    /// `None` if the actor has panicked.
+    /// Runs the actor. `None` if it has panicked.
     async fn run(&self, inputs: Vec<UplinkInput>) -> Option<UplinkEffects> {
         self.actor.send(Run { now: self.context.clock.at(), inputs }).await.ok()
     }
 
-    /// A step that changes nothing must not be followed by another at once.
+    /// The instant of a wake-up, at least one millisecond from now, so that steps without effect do not spin.
     fn instant(&self, at: Millis) -> Instant {
         Instant::now() + Duration::from_millis(at.since(self.context.clock.at()).0.max(1))
     }
 
-    /// Delivers supplies. If a resource does not take one, it is as if it had never arrived: the next summary of the
-    /// resource names the previous one.
+    /// Delivers supplies. A supply that a resource does not accept has no effect: the next summary of the resource
+    /// names the previous one, and the parent is asked again.
     fn deliver(&mut self, supplies: Vec<NewSupply>) {
         for NewSupply { id, supply, settings } in supplies {
             metrics::supplied();
@@ -175,8 +175,8 @@ impl ParentClient {
         }
     }
 
-    /// The summaries of resources that answer in time. When mastership is lost none does, because another peer may ask
-    /// in this node's name.
+    /// The summaries of the resources that answer in time. After a loss of mastership none answers, because another
+    /// peer may then ask in this node's name.
     async fn summarize(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, DemandSummary)> {
         let ask = |id: Arc<str>| async move {
             let summary = self.context.directory.get(&id)?.ask(Summarize).ok()?;

@@ -1,7 +1,7 @@
 //! Counts, errors and durations of requests for capacity, by method.
 //!
-//! Each thread has its own stripe of counters, and a scrape adds them up. The registry's shared counters and histograms,
-//! which keep each value until the next scrape, would take a few per cent of the time of a request.
+//! Each thread has its own stripe of counters, and a scrape adds them up. The registry's shared counters and
+//! histograms, which keep each value until the next scrape, would take a few per cent of the time of a request.
 
 use std::{
     cell::Cell,

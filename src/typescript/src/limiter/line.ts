@@ -115,16 +115,23 @@ export class Line<M extends Meter> {
     return { reason: "not-now", retryAfterMs: this.meter.readyIn(now, this.wanted + n) };
   }
 
-  /** Waits for `n` permits at once. */
-  wait(n: number, options?: WaitOptions): Promise<void> {
+  /** Waits for `n` permits at once. `admitted` is called at the moment when they are taken. */
+  wait(n: number, options?: WaitOptions, admitted: () => void = noop): Promise<void> {
     const signal = options?.signal;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const now = this.now();
     if (this.closed) return Promise.reject(new ClosedError());
     this.arrive(now, n);
-    if (this.takeUnqueued(now, n)) return Promise.resolve();
-    return new Promise((resolve, reject) => {
+    if (this.takeUnqueued(now, n)) {
+      admitted();
+      return Promise.resolve();
+    }
+    return new Promise((resolved, reject) => {
       const before = this.pending(now);
+      const resolve = () => {
+        admitted();
+        resolved();
+      };
       const waiter: Waiter = { n, resolve, reject, before: this.tail, after: undefined, cleanUp: undefined };
       if (options !== undefined) this.watch(waiter, options);
       if (this.tail === undefined) this.head = waiter;
@@ -145,7 +152,7 @@ export class Line<M extends Meter> {
   change<R>(change: (meter: M, now: number) => R): R {
     const now = this.time.now();
     const result = change(this.meter, now);
-    this.admit(now);
+    this.admitIfValid(now);
     return result;
   }
 
@@ -271,8 +278,14 @@ export class Line<M extends Meter> {
     waiter.reject(reason);
     if (wasHead) {
       this.meter.stopSaving(now);
-      this.admit(now);
+      this.admitIfValid(now);
     }
+  }
+
+  /** Admits nobody by a capacity that has expired: its owner is told, and sets another. */
+  private admitIfValid(now: number): void {
+    if (now < this.validUntil) this.admit(now);
+    else this.now();
   }
 
   private unlink(waiter: Waiter, now: number): void {

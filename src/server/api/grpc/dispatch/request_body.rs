@@ -1,9 +1,9 @@
 //! Reading of unary requests, bypassing tonic.
 //!
-//! tonic treats every call as two streams of messages: each gets a buffer of 8 KiB and is polled until its end. GetCapacity
-//! is called far more often than all other methods, so its message is decoded directly from the frame that it arrived in.
-//! The body must arrive within a time limit ([`RequestBody`]), and its memory is charged to the connection before it is
-//! decoded.
+//! tonic treats every call as two streams of messages: each gets a buffer of 8 KiB and is polled until its end.
+//! GetCapacity is called far more often than all other methods, so its message is decoded directly from the frame that
+//! it arrived in. The body must arrive within a time limit ([`RequestBody`]), and its memory is charged to the
+//! connection before it is decoded.
 
 use std::{
     future::poll_fn,

@@ -124,7 +124,7 @@ pub(super) type Hints = Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>
 
 /// A stream of frames, produced on demand.
 pub(crate) struct StreamAnswer {
-    /// None after the end.
+    /// `None` after the end of the stream.
     source: Option<Source>,
     first: Option<Frame<ChargedBytes>>,
     /// The charge of the request, which lasts as long as its answer.
@@ -132,8 +132,8 @@ pub(crate) struct StreamAnswer {
 }
 
 enum Source {
-    /// Bypasses tonic, which keeps a buffer of 8 KiB per stream: there are many streams of hints, and most are idle. Each
-    /// hint is encoded into a buffer of its own size.
+    /// Bypasses tonic, which keeps a buffer of 8 KiB per stream: there are many streams of hints, and most are idle.
+    /// Each hint is encoded into a buffer of its own size.
     Hints(Hints),
     Tonic(tonic::body::Body),
 }
@@ -152,8 +152,9 @@ impl Source {
 }
 
 impl StreamAnswer {
-    /// Wraps tonic's answer. tonic encodes on demand, and until then keeps the decoded answer, whose size is unknown. So
-    /// the first frame, which is usually the whole message, is requested immediately. Fails if it exceeds the budget.
+    /// Wraps tonic's answer. tonic encodes on demand, and until then keeps the decoded answer, whose size is unknown.
+    /// So the first frame, which is usually the whole message, is requested immediately. Fails if it exceeds the
+    /// budget.
     pub(super) async fn begin(body: tonic::body::Body, request: Charge) -> Result<StreamAnswer, Status> {
         let mut source = Source::Tonic(body);
         let first = poll_fn(|task| Poll::Ready(source.poll(task))).await;

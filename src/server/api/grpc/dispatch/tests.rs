@@ -1,5 +1,5 @@
-//! The dispatcher and tonic receive the same bytes, and give the same answers. The fuzz target `capacity` compares their parsing
-//! of random bodies.
+//! The dispatcher and tonic receive the same bytes, and give the same answers. The fuzz target `capacity` compares
+//! their parsing of random bodies.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ use crate::{
 const MAX_BYTES: usize = 1000;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Repeated requests are answered.
+/// A configuration in which clients may repeat requests immediately.
 const NO_MIN_INTERVAL: &str = "
 resources:
 - identifier_glob: '*'

@@ -24,7 +24,7 @@ use crate::{
 
 /// Maximum number of rows of a page.
 pub(crate) const PAGE_ROWS: usize = 1000;
-/// The cache of resources is read again after this time at the earliest.
+/// Minimum time between two reads of all resources.
 const MIN_AGE: Duration = Duration::from_secs(1);
 /// The same as a multiple of the duration of the last read, so that reads take at most a twentieth of a thread.
 const REST: u32 = 20;

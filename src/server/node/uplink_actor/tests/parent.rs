@@ -33,7 +33,7 @@ pub(super) struct Says {
     pub(super) refresh: i64,
     pub(super) algorithm: wire::Algorithm,
     pub(super) terms: Vec<wire::Terms>,
-    /// The master to redirect to. Empty if it is unknown.
+    /// The master to redirect to, if this is not the master. Empty if the master is unknown.
     pub(super) elsewhere: Option<String>,
     pub(super) silent: bool,
 }
@@ -109,14 +109,14 @@ impl Fake {
 #[tonic::async_trait]
 impl capacity_server::Capacity for Fake {
     async fn discovery(&self, _: tonic::Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        Err(Status::unimplemented("nodes do not ask"))
+        Err(Status::unimplemented("not called by nodes"))
     }
 
     async fn get_capacity(
         &self,
         _: tonic::Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        Err(Status::unimplemented("only nodes ask"))
+        Err(Status::unimplemented("called by nodes only"))
     }
 
     async fn get_server_capacity(
