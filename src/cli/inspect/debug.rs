@@ -89,7 +89,7 @@ impl Bundle {
             archive.hide(fs::read_to_string(file).unwrap_or_default().trim().to_owned());
         }
         let looked = check::look(&self.target, self.admin_token_file.as_ref()).await?;
-        archive.add_json("check.json", "`leaseway check -o json`", &check::as_json(&looked.verdicts));
+        archive.add_json("check.json", "`leaseway check -o json`", &check::as_json(&looked.checks));
         match &looked.peers {
             Some(list) => archive.add_json("peers.json", "`leaseway peers list -o json`", &peers::as_json(list)),
             None => archive.note("peers.json", "the server has no peers, or does not list them for this caller"),

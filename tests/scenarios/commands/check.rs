@@ -27,25 +27,28 @@ fn check(servers: &str, flags: &[&str]) -> Output {
     leaseway(&[&["check", "--server", servers], flags].concat())
 }
 
-/// The verdicts as `GRADE ABOUT: FOUND`.
-fn verdicts(output: &Output) -> Vec<String> {
+/// The checks as `SEVERITY SUBJECT: MESSAGE`.
+fn checks(output: &Output) -> Vec<String> {
     let read: Value = serde_json::from_str(&output.stdout).unwrap();
     let text = |verdict: &Value, field: &str| verdict[field].as_str().unwrap().to_owned();
     let line = |verdict: &Value| {
-        assert!(verdict["grade"] == "ok" || !text(verdict, "next").is_empty(), "every problem has a remedy: {verdict}");
-        format!("{} {}: {}", text(verdict, "grade"), text(verdict, "about"), text(verdict, "found"))
+        assert!(
+            verdict["severity"] == "ok" || !text(verdict, "remedy").is_empty(),
+            "every problem has a remedy: {verdict}"
+        );
+        format!("{} {}: {}", text(verdict, "severity"), text(verdict, "subject"), text(verdict, "message"))
     };
-    read["verdicts"].as_array().unwrap().iter().map(line).collect()
+    read["checks"].as_array().unwrap().iter().map(line).collect()
 }
 
-/// Waits for this exit code with these verdicts. Each is given as prefix and substring.
+/// Waits for this exit code with these checks. Each is given as prefix and substring.
 #[track_caller]
 fn finds(servers: &str, code: i32, expected: &[(&str, &str)]) {
     let mut last = None;
     let found = catch_unwind(AssertUnwindSafe(|| {
         eventually(&format!("{code}, {expected:?}"), || {
             let output = last.insert(check(servers, &["--json"]));
-            let lines = if output.code == Some(code) { verdicts(output) } else { return None };
+            let lines = if output.code == Some(code) { checks(output) } else { return None };
             let is_said = |(start, part): &(&str, &str)| lines.iter().any(|l| l.starts_with(start) && l.contains(part));
             expected.iter().all(is_said).then_some(())
         });

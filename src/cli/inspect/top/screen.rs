@@ -93,20 +93,20 @@ fn verdict(seen: &Snapshot) -> Line<'static> {
         (Some(finding), 0) => escaped(finding).into_owned(),
         (Some(finding), more) => format!("{} (and {more} more: leaseway check)", escaped(finding)),
     };
-    let grade = match seen.grade {
+    let severity = match seen.severity {
         Severity::Ok => "OK",
         Severity::Warn => "WARN",
         Severity::Bad => "BAD",
     };
-    Line::styled(format!("{grade}  {what}"), colour(seen.grade).add_modifier(Modifier::BOLD))
+    Line::styled(format!("{severity}  {what}"), colour(seen.severity).add_modifier(Modifier::BOLD))
 }
 
 /// No colour if NO_COLOR is set.
-fn colour(grade: Severity) -> Style {
+fn colour(severity: Severity) -> Style {
     if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
         return Style::new();
     }
-    Style::new().fg(match grade {
+    Style::new().fg(match severity {
         Severity::Ok => Color::Green,
         Severity::Warn => Color::Yellow,
         Severity::Bad => Color::Red,
@@ -201,7 +201,7 @@ mod tests {
         };
         Snapshot {
             at: Instant::now(),
-            grade: Severity::Warn,
+            severity: Severity::Warn,
             findings: vec!["peers: c is down".into(), "disks: \u{1b}[2J".into()],
             master: Some("a at 127.0.0.1:5100".into()),
             configuration: "limits.yaml, version 3".into(),

@@ -73,13 +73,13 @@ async fn unknown() -> ApiError {
 
 async fn status(State(pages): State<Pages>) -> JsonAnswer {
     let view = node::node(&pages).await;
-    let (grade, verdict) = node::verdict(&view);
+    let (severity, summary) = node::verdict(&view);
     let mut value = json!(view);
     for part in ["peers", "parent", "children"] {
         value.as_object_mut().map(|fields| fields.remove(part));
     }
-    value["verdict"] = verdict.into();
-    value["grade"] = json!(grade);
+    value["summary"] = summary.into();
+    value["severity"] = json!(severity);
     answer(value)
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     let most_used = cluster::most_used(&rows.rows).filter(|_| view.is_master);
     parts.put("cluster", &cluster::picture(&Cluster { view: &view, most_used, children: &children }));
     parts.put("verdict", &verdict(&view));
-    parts.put("findings", &findings(&view.findings));
+    parts.put("findings", &problems(&view.checks));
     parts.put("figures", &figures(&view));
     parts.put("overrides", &overrides(&view.overrides));
     let worst = |which| if view.is_master { worst(&rows.rows, which) } else { not_known() };
@@ -64,21 +64,21 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
 }
 
 fn verdict(view: &NodeView) -> Markup {
-    let (grade, text) = node::verdict(view);
-    let class = if grade == Severity::Ok { "fine" } else { grade.name() };
+    let (severity, text) = node::verdict(view);
+    let class = if severity == Severity::Ok { "fine" } else { severity.name() };
     html! { p.verdict.(class) role="status" { (text) } }
 }
 
-fn findings(findings: &[Check]) -> Markup {
+fn problems(checks: &[Check]) -> Markup {
     html! {
-        @if !findings.is_empty() {
+        @if !checks.is_empty() {
             ul.findings {
-                @for finding in findings {
-                    li.(finding.grade.name()) {
-                        span.grade { @if finding.grade == Severity::Bad { "fault" } @else { "warning" } }
+                @for check in checks {
+                    li.(check.severity.name()) {
+                        span.severity { @if check.severity == Severity::Bad { "fault" } @else { "warning" } }
                         div {
-                            p { strong { (finding.about) } ": " (escaped_lines(&finding.found)) }
-                            p.advice { (finding.next) }
+                            p { strong { (check.subject) } ": " (escaped_lines(&check.message)) }
+                            p.advice { (check.remedy) }
                         }
                     }
                 }
@@ -225,7 +225,7 @@ fn peer_row(peer: &PeerRow) -> Markup {
             td.warn[peer.role == "unreachable"] { (peer.role) }
             td.n { @if let Some(lag) = peer.lag { (text::count(lag)) } @else { "–" } }
             td.n {
-                @match peer.heard_ms {
+                @match peer.last_contact_ms {
                     _ if peer.is_here => "–",
                     Some(ago) if ago < 1000 => "now",
                     Some(ago) => { (text::ago(ago)) " ago" },

@@ -55,7 +55,7 @@ impl Severity {
     }
 
     pub fn worst(checks: &[Check]) -> Severity {
-        checks.iter().map(|check| check.grade).max().unwrap_or_default()
+        checks.iter().map(|check| check.severity).max().unwrap_or_default()
     }
 }
 
@@ -134,13 +134,13 @@ impl NodeObservation {
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    pub grade: Severity,
+    pub severity: Severity,
     pub node: String,
     /// The subject.
-    pub about: &'static str,
-    pub found: String,
+    pub subject: &'static str,
+    pub message: String,
     /// Advice. Empty if all is well.
-    pub next: &'static str,
+    pub remedy: &'static str,
 }
 
 /// Severity, finding and advice. Each check of a node has at least one.
@@ -173,8 +173,8 @@ pub(crate) fn check_self(status: GetStatusResponse, peers: PeersObservation) -> 
     let address = if status.is_master { status.master_address.clone() } else { String::new() };
     let here = ServerObservation { address, answer: Ok(status), clock_ms: None };
     let mut found = check_node(&NodeObservation { name: String::new(), servers: vec![here], peers }, unix);
-    found.retain(|check| check.grade > Severity::Ok);
-    found.sort_by_key(|check| std::cmp::Reverse(check.grade));
+    found.retain(|check| check.severity > Severity::Ok);
+    found.sort_by_key(|check| std::cmp::Reverse(check.severity));
     found
 }
 
@@ -197,12 +197,13 @@ fn check_node(node: &NodeObservation, unix: i64) -> Vec<Check> {
         ("disks", disks(node)),
         ("limits", limits(node)),
     ];
-    checks.into_iter().flat_map(|(about, found)| named(node, about, found)).collect()
+    checks.into_iter().flat_map(|(subject, outcomes)| named(node, subject, outcomes)).collect()
 }
 
-fn named(node: &NodeObservation, about: &'static str, found: Vec<Outcome>) -> Vec<Check> {
-    let check = |Outcome(grade, found, next)| Check { grade, node: node.name.clone(), about, found, next };
-    found.into_iter().map(check).collect()
+fn named(node: &NodeObservation, subject: &'static str, outcomes: Vec<Outcome>) -> Vec<Check> {
+    let check =
+        |Outcome(severity, message, remedy)| Check { severity, node: node.name.clone(), subject, message, remedy };
+    outcomes.into_iter().map(check).collect()
 }
 
 fn unanswered(server: &ServerObservation) -> String {

@@ -42,7 +42,7 @@ pub(crate) struct NodeView {
     pub(crate) holders: Option<usize>,
     pub(crate) clients: Option<u64>,
     /// The worst first.
-    pub(crate) findings: Vec<Check>,
+    pub(crate) checks: Vec<Check>,
     #[serde(serialize_with = "serialize_limits")]
     pub(crate) limits: Vec<LimitUse>,
     pub(crate) overrides: Vec<OverrideRow>,
@@ -105,7 +105,7 @@ pub(crate) struct PeerRow {
     /// Number of log entries that the peer lacks, if known.
     pub(crate) lag: Option<u64>,
     /// Time since the last contact. None for this peer, and before the first contact.
-    pub(crate) heard_ms: Option<u64>,
+    pub(crate) last_contact_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -164,7 +164,7 @@ pub(crate) async fn node(pages: &Pages) -> NodeView {
         certificate_ends_secs: health.certificate_ends_unix.map(|ends| ends - (health.unix_ms / 1000) as i64),
         free_bytes: health.free_bytes,
         data_failed: Some(health.data_error.clone()).filter(|error| !error.is_empty()),
-        findings: check_self(own_observation(pages, &master, health, &limits, rows), observed_peers(pages, is_master)),
+        checks: check_self(own_observation(pages, &master, health, &limits, rows), observed_peers(pages, is_master)),
         master: if let MasterSeen::At(master) = master { Some(master) } else { None },
         limits,
     }
@@ -172,7 +172,7 @@ pub(crate) async fn node(pages: &Pages) -> NodeView {
 
 /// The overall severity, and a text for the top of the page.
 pub(crate) fn verdict(view: &NodeView) -> (Severity, &'static str) {
-    let worst = Severity::worst(&view.findings);
+    let worst = Severity::worst(&view.checks);
     let text = match worst {
         Severity::Bad => "Unhealthy: clients may not get their share.",
         Severity::Warn => "Works, but needs attention",
@@ -250,7 +250,7 @@ fn peers(pages: &Pages, is_master: bool) -> Vec<PeerRow> {
             grpc: addresses.grpc,
             http: addresses.http,
             lag: peer.lag,
-            heard_ms: peer.last_contact.map(|ago| ago.0),
+            last_contact_ms: peer.last_contact.map(|ago| ago.0),
         }
     };
     raft.peers().into_iter().map(row).collect()
