@@ -206,18 +206,18 @@ export class Client {
   stats(): Stats {
     const resources: Record<string, ResourceStats> = {};
     for (const opened of this.driver.opened.values()) {
-      const { line, kind } = opened.limiter;
-      const now = line.now();
+      const { semaphore, kind } = opened.limiter;
+      const now = semaphore.now();
       resources[opened.id] = {
         kind,
         capacity: opened.usable.capacity,
         basis: opened.usable.basis,
         wants: opened.wanted,
-        arrived: line.arrived,
-        taken: line.meter.taken,
-        waiting: line.waiting,
-        inUse: line.meter.inUse,
-        debt: line.meter.owed(now),
+        arrived: semaphore.arrived,
+        taken: semaphore.meter.taken,
+        waiting: semaphore.waiting,
+        inUse: semaphore.meter.inUse,
+        debt: semaphore.meter.owed(now),
       };
     }
     return { ...this.driver.counters, resources };

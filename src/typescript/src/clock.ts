@@ -1,6 +1,6 @@
 import { uptime } from "node:os";
 
-import type { Time } from "./limiter/line.js";
+import type { Time } from "./limiter/semaphore.js";
 
 /** Two clocks that are read one after the other differ by less than this. */
 const TOLERANCE_MS = 100;

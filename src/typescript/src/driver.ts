@@ -502,7 +502,7 @@ export class Driver {
   /** A renewed lease of the same capacity is no change of capacity, but it ends later. */
   private extend(now: number, id: string): void {
     const lease = this.session.lease(now, id);
-    if (lease !== undefined) this.opened.get(id)?.limiter.line.expireAt(lease.end, () => this.step());
+    if (lease !== undefined) this.opened.get(id)?.limiter.semaphore.expireAt(lease.end, () => this.step());
   }
 
   private applyPools(now: number, answer: GetCapacityResponse): void {

@@ -1,5 +1,5 @@
 import type { PermitCount } from "./limiter/count.js";
-import type { Line, WaitOptions } from "./limiter/line.js";
+import type { Semaphore, WaitOptions } from "./limiter/semaphore.js";
 import { checkCount, Resource } from "./resource.js";
 
 /** Options of a gauge's `acquire`. */
@@ -20,13 +20,13 @@ export class Gauge extends Resource {
   /** Waits for permits. */
   async acquire(options?: AcquireOptions): Promise<Permit> {
     const n = checkCount(options?.n ?? 1);
-    await this.line.wait(n, options);
-    return new Permit(this.line, n);
+    await this.semaphore.acquire(n, options);
+    return new Permit(this.semaphore, n);
   }
 
   /** Takes `n` permits (default 1) if they are free now, else returns `undefined`. */
   tryAcquire(n = 1): Permit | undefined {
-    return this.line.tryTake(checkCount(n)) === undefined ? new Permit(this.line, n) : undefined;
+    return this.semaphore.tryAcquire(checkCount(n)) === undefined ? new Permit(this.semaphore, n) : undefined;
   }
 
   /** Waits for permits, calls `work`, and returns the permits when it has ended. */
@@ -41,13 +41,13 @@ export class Gauge extends Resource {
 
   /** Permits in use. */
   get inUse(): number {
-    return this.line.meter.inUse;
+    return this.semaphore.meter.inUse;
   }
 
-  private get line(): Line<PermitCount> {
+  private get semaphore(): Semaphore<PermitCount> {
     const { limiter } = this.opened;
     if (limiter.kind !== "gauge") throw new TypeError(`resource \`${this.id}\` is not a gauge`);
-    return limiter.line;
+    return limiter.semaphore;
   }
 }
 
@@ -57,7 +57,7 @@ export class Permit {
 
   /** @internal */
   constructor(
-    private readonly line: Line<PermitCount>,
+    private readonly semaphore: Semaphore<PermitCount>,
     readonly n: number,
   ) {}
 
@@ -65,7 +65,7 @@ export class Permit {
   release(): void {
     if (this.released) return;
     this.released = true;
-    this.line.change((count) => count.giveBack(this.n));
+    this.semaphore.change((count) => count.giveBack(this.n));
   }
 
   [Symbol.dispose](): void {

@@ -36,7 +36,7 @@ export abstract class Resource {
 
   /** The capacity that may be used now, and where it comes from. */
   get usable(): Usable {
-    this.opened.limiter.line.now();
+    this.opened.limiter.semaphore.now();
     return this.opened.usable;
   }
 
@@ -48,7 +48,7 @@ export abstract class Resource {
 
   /** Permits that are waited for. */
   get waiting(): number {
-    return this.opened.limiter.line.waiting;
+    return this.opened.limiter.semaphore.waiting;
   }
 
   /** The state of this client in the pool, if the resource is one (PRIORITY_POOL) and the server has answered. */

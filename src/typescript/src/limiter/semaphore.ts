@@ -1,7 +1,7 @@
 import { ClosedError, TimeoutError } from "../errors.js";
 import type { Meter } from "./meter.js";
 
-/** The clock and the timers of a line; tests replace them by virtual time. */
+/** The clock and the timers of a semaphore; tests replace them by virtual time. */
 export interface Time {
   /** Milliseconds since some origin, with fractions. */
   now(): number;
@@ -17,8 +17,8 @@ export interface WaitOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-/** Events of a line that its owner wants to know. */
-export interface LineEvents {
+/** Events of a semaphore that its owner wants to know. */
+export interface SemaphoreEvents {
   /** A caller has to wait or debt arose; again each time the number of pending permits has doubled since. */
   pressure?(): void;
   /** Callers begin or cease to wait. */
@@ -43,19 +43,19 @@ export type Refusal =
   | { readonly reason: "too-many"; readonly burst: number }
   | { readonly reason: "closed" };
 
-/** The longest timer; at its end the head of the line looks again. */
+/** The longest timer; at its end the head of the queue looks again. */
 const MAX_SLEEP_MS = 3_600_000;
 
-/** If the head of the line is this late, the next caller admits it. */
+/** If the head of the queue is this late, the next caller admits it. */
 const OVERDUE_MS = 10;
 
 const noop = () => {};
 
 /**
- * A fair waiting line over a meter. Callers are served first come, first served, and no caller overtakes a waiting one,
+ * A fair semaphore over a meter. Callers are served first come, first served, and no caller overtakes a waiting one,
  * so a caller that needs many permits is not starved by callers that need few.
  */
-export class Line<M extends Meter> {
+export class Semaphore<M extends Meter> {
   private head: Waiter | undefined;
   private tail: Waiter | undefined;
   /** The sum of permits that callers wait for. */
@@ -64,14 +64,14 @@ export class Line<M extends Meter> {
   private freeArrivals = 0;
   /** Permits returned unused so far. */
   refunded = 0;
-  /** When the head of the line can be admitted, if that depends on time alone. */
+  /** When the head of the queue can be admitted, if that depends on time alone. */
   private due: number | undefined;
   private timerAt: number | undefined;
   private cancelTimer: () => void = noop;
   /** The number of pending permits at the last pressure event. */
   private pressureAt = 0;
   private peak = 0;
-  /** Total time with callers waiting, up to the moment when the line was last empty. */
+  /** Total time with callers waiting, up to the moment when the queue was last empty. */
   private queuedMs = 0;
   private queuedSince: number | undefined;
   private closed = false;
@@ -82,7 +82,7 @@ export class Line<M extends Meter> {
   constructor(
     readonly meter: M,
     private readonly time: Time,
-    private readonly events: LineEvents = {},
+    private readonly events: SemaphoreEvents = {},
   ) {}
 
   /**
@@ -105,7 +105,7 @@ export class Line<M extends Meter> {
   }
 
   /** Takes `n` permits if they are available and no caller waits, else says why not. Refused permits count as arrived. */
-  tryTake(n: number): Refusal | undefined {
+  tryAcquire(n: number): Refusal | undefined {
     const now = this.now();
     if (this.closed) return { reason: "closed" };
     const burst = this.meter.maxAtOnce();
@@ -116,7 +116,7 @@ export class Line<M extends Meter> {
   }
 
   /** Waits for `n` permits at once. */
-  wait(n: number, options?: WaitOptions): Promise<void> {
+  acquire(n: number, options?: WaitOptions): Promise<void> {
     const signal = options?.signal;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const now = this.now();
@@ -235,7 +235,7 @@ export class Line<M extends Meter> {
     this.events.pressure?.();
   }
 
-  /** Admits callers from the head of the line while the meter allows it, and sets the timer for the next. */
+  /** Admits callers from the head of the queue while the meter allows it, and sets the timer for the next. */
   private admit(now: number): void {
     while (this.head !== undefined) {
       const waiter = this.head;
