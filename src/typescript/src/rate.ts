@@ -17,11 +17,6 @@ export class Rate extends Resource {
     return this.semaphore.acquire(checkCount(n), options);
   }
 
-  /** The same as `acquire`, under the name that the Rust and Python clients have for it. */
-  wait(n = 1, options?: WaitOptions): Promise<void> {
-    return this.acquire(n, options);
-  }
-
   /** Takes `n` permits (default 1) if they are available now and no caller waits. Returns whether it did. */
   tryAcquire(n = 1): boolean {
     return this.refuse(n) === undefined;
