@@ -7,7 +7,7 @@ import type { status } from "@grpc/grpc-js";
 
 import type { KeepAlive, SystemClock } from "./clock.js";
 import { messageOf } from "./credentials.js";
-import { parseEndpoint } from "./endpoint.js";
+import { parseAddress } from "./endpoint.js";
 import { ClosedError, NotReadyError, OpenError } from "./errors.js";
 import { Hints } from "./hints.js";
 import type { Usage } from "./limiter/usage.js";
@@ -37,6 +37,8 @@ const REDISCOVERY_INTERVAL = 300_000;
 const LEFT_OUT_LOG_INTERVAL = 60_000;
 /** Maximum number of resources named in a log line. */
 const MAX_NAMED = 5;
+/** Maximum length of a server's text in a log line. */
+const MAX_QUOTED = 100;
 
 const INTERNAL: status.INTERNAL = 13;
 
@@ -362,17 +364,15 @@ export class Driver {
   }
 
   private send({ number, target, body }: Outgoing): void {
-    let connection: Connection;
     try {
-      connection = this.connectionTo(target);
+      const connection = this.connectionTo(target);
+      const cancel =
+        "asks" in body ? this.ask(number, connection, body.asks) : this.release(number, connection, body.releases);
+      this.sent = { number, server: target, connection, cancel };
     } catch (error) {
       this.sent = { number, server: target, connection: undefined, cancel: () => {} };
       queueMicrotask(() => this.requestEnded(number, { code: INTERNAL, message: messageOf(error) }));
-      return;
     }
-    const cancel =
-      "asks" in body ? this.ask(number, connection, body.asks) : this.release(number, connection, body.releases);
-    this.sent = { number, server: target, connection, cancel };
   }
 
   private ask(number: number, connection: Connection, asks: readonly Ask[]): () => void {
@@ -453,19 +453,21 @@ export class Driver {
     if (message !== undefined) this.settings.log("warn", message);
   }
 
-  private redirected(number: number, master: string | undefined): void {
+  /** The server is not the master. `named` is the master as far as it knows. */
+  private redirected(number: number, named: string | undefined): void {
     const sent = this.takeSent(number);
     if (sent === undefined) return;
     this.counters.requests += 1;
     this.counters.redirects += 1;
     const { server } = sent;
-    this.lastError =
-      master === undefined
-        ? `${server}: not the master, and knows of none`
-        : `${server}: not the master; the master is ${master}`;
-    this.settings.log("debug", this.lastError);
+    const master = named === undefined ? undefined : parseAddress(named);
+    let why = `${server}: not the master; the master is ${master}`;
+    if (named === undefined) why = `${server}: not the master, and knows of none`;
+    else if (master === undefined) why = `${server}: not the master, and names an invalid master: ${quoted(named)}`;
+    this.lastError = why;
+    this.settings.log("debug", why);
     if (master === undefined) {
-      const message = this.outage.failed(this.clock.now(), server, this.lastError, () => this.describeFallback());
+      const message = this.outage.failed(this.clock.now(), server, why, () => this.describeFallback());
       if (message !== undefined) this.settings.log("warn", message);
     }
     this.session.redirected(this.clock.nowMs(), number, master);
@@ -537,14 +539,7 @@ export class Driver {
     if (discovered?.connection === connection && now - discovered.at < REDISCOVERY_INTERVAL) return;
     this.discovered = { connection, at: now };
     connection.call(DISCOVERY, {}, (answer) => {
-      const peers = (answer?.endpoint ?? []).flatMap((peer) => {
-        try {
-          const { address, tls } = parseEndpoint(peer);
-          return tls === true ? [] : [address];
-        } catch {
-          return [];
-        }
-      });
+      const peers = (answer?.endpoint ?? []).flatMap((peer) => parseAddress(peer) ?? []);
       if (peers.length > 0) this.session.learn(peers);
     });
   }
@@ -653,4 +648,9 @@ export class Driver {
     }
     return [...due].flatMap((id) => this.opened.get(id) ?? []);
   }
+}
+
+/** Text of a server as it is logged: escaped, and not too long. */
+function quoted(text: string): string {
+  return JSON.stringify(text.slice(0, MAX_QUOTED));
 }

@@ -36,6 +36,19 @@ export function parseEndpoint(endpoint: string): Endpoint {
   return { address: `${host}:${number}`, tls: name === undefined ? undefined : name === "https" };
 }
 
+/**
+ * Parses the address of a server that another server has named. `undefined` if it is malformed, or selects TLS, because
+ * only the options of the client do that.
+ */
+export function parseAddress(text: string): string | undefined {
+  try {
+    const { address, tls } = parseEndpoint(text);
+    return tls === true ? undefined : address;
+  } catch {
+    return undefined;
+  }
+}
+
 function split(endpoint: string, address: string): [string, string | undefined] {
   if (isIPv6(address)) return [`[${address}]`, undefined];
   const bracketed = /^\[([^\]]*)\](?::(.*))?$/s.exec(address);
