@@ -204,10 +204,31 @@ export class Driver {
     return resource;
   }
 
-  /** Removes a handle. With the last one the lease is released. */
+  /** Removes a handle. With the last one the lease is released, or once no permit is in use. */
   closeHandle(resource: OpenResource): void {
     resource.handles -= 1;
-    if (resource.handles > 0 || this.opened.get(resource.id) !== resource) return;
+    if (resource.handles > 0 || !this.isOpen(resource)) return;
+    resource.limiter.semaphore.refuseWaiters();
+    this.closeUnused(resource);
+  }
+
+  /** Whether the resource has its lease, or will get one. */
+  isOpen(resource: OpenResource): boolean {
+    return this.opened.get(resource.id) === resource;
+  }
+
+  /** Keeps the resource open until `letGo`. */
+  hold(resource: OpenResource): void {
+    resource.holds += 1;
+  }
+
+  letGo(resource: OpenResource): void {
+    resource.holds -= 1;
+    this.closeUnused(resource);
+  }
+
+  private closeUnused(resource: OpenResource): void {
+    if (resource.handles > 0 || resource.holds > 0 || !this.isOpen(resource)) return;
     this.opened.delete(resource.id);
     // Close the limiter before releasing the lease.
     this.closeResource(resource);
@@ -223,7 +244,7 @@ export class Driver {
 
   /** Updates the demand for a resource. It is sent at once if it has changed enough. */
   demandChanged(resource: OpenResource): void {
-    if (this.opened.get(resource.id) !== resource) return;
+    if (!this.isOpen(resource)) return;
     this.want(this.clock.nowMs(), resource);
     this.scheduleStep();
   }
@@ -251,8 +272,7 @@ export class Driver {
     const resources = only === undefined ? [...this.opened.values()] : [only];
     const isLeased = (resource: OpenResource) => resource.usable.basis === "lease";
     // Resources that were closed meanwhile do not count.
-    const missing = () =>
-      resources.filter((one) => !isLeased(one) && (this.closing || this.opened.get(one.id) === one));
+    const missing = () => resources.filter((one) => !isLeased(one) && (this.closing || this.isOpen(one)));
     const { keepAlive } = this.settings;
     keepAlive.hold();
     const stops: (() => void)[] = [];

@@ -20,13 +20,20 @@ export class Gauge extends Resource {
   /** Waits for permits. */
   async acquire(options?: AcquireOptions): Promise<Permit> {
     const n = checkCount(options?.n ?? 1);
-    await this.semaphore.acquire(n, options);
-    return new Permit(this.semaphore, n);
+    const { semaphore } = this;
+    await this.holdWhile(
+      () => semaphore.acquire(n, options),
+      () => giveBack(semaphore, n),
+    );
+    return this.permit(n);
   }
 
   /** Takes `n` permits (default 1) if they are free now, else returns `undefined`. */
   tryAcquire(n = 1): Permit | undefined {
-    return this.semaphore.tryAcquire(checkCount(n)) === undefined ? new Permit(this.semaphore, n) : undefined;
+    const count = checkCount(n);
+    if (this.closed || this.semaphore.tryAcquire(count) !== undefined) return undefined;
+    this.driver.hold(this.opened);
+    return this.permit(count);
   }
 
   /** Waits for permits, calls `work`, and returns the permits when it has ended. */
@@ -44,6 +51,15 @@ export class Gauge extends Resource {
     return this.semaphore.meter.inUse;
   }
 
+  private permit(n: number): Permit {
+    const { driver, opened, semaphore } = this;
+    return new Permit(n, () => {
+      giveBack(semaphore, n);
+      // The last permit of a closed gauge releases its lease.
+      driver.letGo(opened);
+    });
+  }
+
   private get semaphore(): Semaphore<PermitCount> {
     const { limiter } = this.opened;
     if (limiter.kind !== "gauge") throw new TypeError(`resource \`${this.id}\` is not a gauge`);
@@ -51,21 +67,30 @@ export class Gauge extends Resource {
   }
 }
 
-/** Permits in use. `release` returns them; so does `await using`. */
+function giveBack(semaphore: Semaphore<PermitCount>, n: number): void {
+  semaphore.change((count) => count.giveBack(n));
+}
+
+/**
+ * Permits in use. `release` returns them; so does `await using`. The lease of the gauge is not released while permits are
+ * in use, unless the client is closed.
+ */
 export class Permit {
-  private released = false;
+  private giveBack: (() => void) | undefined;
 
   /** @internal */
   constructor(
-    private readonly semaphore: Semaphore<PermitCount>,
     readonly n: number,
-  ) {}
+    giveBack: () => void,
+  ) {
+    this.giveBack = giveBack;
+  }
 
   /** Returns the permits. Idempotent. */
   release(): void {
-    if (this.released) return;
-    this.released = true;
-    this.semaphore.change((count) => count.giveBack(this.n));
+    const { giveBack } = this;
+    this.giveBack = undefined;
+    giveBack?.();
   }
 
   [Symbol.dispose](): void {

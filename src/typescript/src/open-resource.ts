@@ -38,6 +38,8 @@ export class OpenResource {
   effectivePriority: number;
   /** The number of open handles. */
   handles = 0;
+  /** The number of permits, reservations and waiting callers, which keep the resource open without a handle. */
+  holds = 0;
   usable: Usable = { capacity: 0, basis: "unknown" };
   /** The wants in the last estimate. */
   wanted = 0;

@@ -1,4 +1,4 @@
-import { DebtExceededError } from "./errors.js";
+import { ClosedError, DebtExceededError } from "./errors.js";
 import type { Bucket, Standing } from "./limiter/bucket.js";
 import type { Semaphore, Refusal, WaitOptions } from "./limiter/semaphore.js";
 import type { Promised } from "./limiter/meter.js";
@@ -14,7 +14,8 @@ import { checkCount, Resource } from "./resource.js";
 export class Rate extends Resource {
   /** Waits for `n` permits at once (default 1). Meanwhile no caller behind this one is admitted. */
   acquire(n = 1, options?: WaitOptions): Promise<void> {
-    return this.semaphore.acquire(checkCount(n), options);
+    const count = checkCount(n);
+    return this.closed ? Promise.reject(new ClosedError()) : this.semaphore.acquire(count, options);
   }
 
   /** Takes `n` permits (default 1) if they are available now and no caller waits. Returns whether it did. */
@@ -24,18 +25,22 @@ export class Rate extends Resource {
 
   /** As `tryAcquire`. Returns why the permits are not available, or `undefined` if they were taken. */
   refuse(n = 1): Refusal | undefined {
-    return this.semaphore.tryAcquire(checkCount(n));
+    const count = checkCount(n);
+    return this.closed ? { reason: "closed" } : this.semaphore.tryAcquire(count);
   }
 
   /** Waits for `n` permits, for work whose cost is known only at its end. */
   async reserve(n: number, options?: WaitOptions): Promise<Reservation> {
-    await this.acquire(n, options);
-    return this.reservation(n);
+    const nothing = () => {};
+    await this.holdWhile(() => this.acquire(n, options), nothing);
+    return new Reservation(this, this.semaphore.meter.promise(n));
   }
 
   /** Reserves `n` permits if they are available now, else returns `undefined`. */
   tryReserve(n: number): Reservation | undefined {
-    return this.tryAcquire(n) ? this.reservation(n) : undefined;
+    if (!this.tryAcquire(n)) return undefined;
+    this.driver.hold(this.opened);
+    return new Reservation(this, this.semaphore.meter.promise(n));
   }
 
   /** Waits for `n` permits (default 1), then calls `work`. */
@@ -98,11 +103,11 @@ export class Rate extends Resource {
     const kept = Math.min(used, promised.n);
     if (kept < promised.n) this.semaphore.refunded += promised.n - kept;
     this.semaphore.change((bucket, now) => bucket.usePart(now, promised, kept));
-    if (used > kept) this.charge(used - kept);
-  }
-
-  private reservation(n: number): Reservation {
-    return new Reservation(this, this.semaphore.meter.promise(n));
+    try {
+      if (used > kept) this.charge(used - kept);
+    } finally {
+      this.driver.letGo(this.opened);
+    }
   }
 
   private get semaphore(): Semaphore<Bucket> {
@@ -113,7 +118,8 @@ export class Rate extends Resource {
 }
 
 /**
- * Permits of a rate for work whose cost is known only at its end. If it is never settled, all of them count as used.
+ * Permits of a rate for work whose cost is known only at its end. It has to be settled: it keeps its rate open, and until
+ * then all of its permits count as used.
  */
 export class Reservation {
   private settled = false;

@@ -1,5 +1,5 @@
 import type { Driver } from "./driver.js";
-import { OpenError } from "./errors.js";
+import { ClosedError, OpenError } from "./errors.js";
 import type { PoolState } from "./limiter/usage.js";
 import type { OpenResource } from "./open-resource.js";
 import type { Basis, Usable } from "./session.js";
@@ -7,9 +7,13 @@ import type { Basis, Usable } from "./session.js";
 /** The bound of servers. */
 const MAX_WANTS = 1e15;
 
-/** A handle of a resource. The lease is released when the last handle is closed, or with the client. */
+/**
+ * A handle of a resource. The lease is released when the last handle is closed, or with the client. Permits in use and
+ * reservations count as handles.
+ */
 export abstract class Resource {
-  private isClosed = false;
+  /** @internal */
+  protected closed = false;
 
   /** @internal */
   constructor(
@@ -83,11 +87,34 @@ export abstract class Resource {
     this.driver.demandChanged(this.opened);
   }
 
-  /** Closes this handle. With the last handle of the resource its lease is released. Idempotent. */
+  /**
+   * Closes this handle. With the last handle of the resource waiting callers get `ClosedError`, and its lease is
+   * released, or once its last permit is. Idempotent.
+   */
   close(): void {
-    if (this.isClosed) return;
-    this.isClosed = true;
+    if (this.closed) return;
+    this.closed = true;
     this.driver.closeHandle(this.opened);
+  }
+
+  /**
+   * Takes permits with `take`, and then holds the resource open until the caller calls `driver.letGo`. The resource is
+   * held while the caller waits, because it may be closed after the permits were granted and before the caller runs.
+   *
+   * @internal
+   */
+  protected async holdWhile(take: () => Promise<void>, giveBack: () => void): Promise<void> {
+    if (this.closed) throw new ClosedError();
+    this.driver.hold(this.opened);
+    try {
+      await take();
+      if (this.driver.isOpen(this.opened)) return;
+      giveBack();
+      throw new ClosedError();
+    } catch (error) {
+      this.driver.letGo(this.opened);
+      throw error;
+    }
   }
 }
 

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 
-import { Client } from "../src/index.js";
+import { Client, ClosedError } from "../src/index.js";
 import { Fake } from "./fake.js";
-import { eventually } from "./server.js";
+import { eventually, sleep } from "./server.js";
 
 describe("a redirect", () => {
   const redirect = (masterAddress: string) => () => ({ response: [], mastership: { masterAddress }, problem: [] });
@@ -54,6 +54,79 @@ describe("a redirect", () => {
     await client.rate("r", { wants: 1 }).ready();
     await eventually(() => client.health().endpoints.length > 1, "peers");
     assert.deepEqual(client.health().endpoints, [server.address, "good:1"]);
+    await client.close();
+  });
+});
+
+describe("a closed handle", () => {
+  it("keeps the lease of a gauge while its permits are in use", async (test) => {
+    const server = await Fake.start(test);
+    const client = new Client(server.address);
+    const jobs = client.gauge("jobs", { wants: 10 });
+    const [first, second] = [await jobs.acquire(), jobs.tryAcquire(9)];
+    const waiting = assert.rejects(jobs.acquire(), ClosedError);
+    jobs.close();
+    await waiting;
+    first.release();
+    await sleep(50);
+    assert.deepEqual(server.released, []);
+    assert.equal(jobs.capacity, 10);
+    assert.equal(jobs.tryAcquire(), undefined, "a closed handle gets no permits");
+    await assert.rejects(jobs.acquire(), ClosedError);
+    second?.release();
+    await eventually(() => server.released.length === 1, "the release");
+    first.release();
+    await client.close();
+  });
+
+  it("a gauge that is opened again counts permits that are still in use", async (test) => {
+    const server = await Fake.start(test);
+    const client = new Client(server.address);
+    const before = client.gauge("jobs", { wants: 10 });
+    const permit = await before.acquire({ n: 7 });
+    before.close();
+    const jobs = client.gauge("jobs");
+    assert.equal(jobs.inUse, 7);
+    assert.equal(jobs.tryAcquire(4), undefined);
+    permit.release();
+    jobs.tryAcquire(10)?.release();
+    await sleep(50);
+    assert.deepEqual(server.released, []);
+    await client.close();
+    assert.deepEqual(server.released, ["jobs"]);
+  });
+
+  it("keeps the lease of a permit that its caller has not seen yet", async (test) => {
+    const server = await Fake.start(test);
+    const client = new Client(server.address);
+    const jobs = client.gauge("jobs", { wants: 10 });
+    await jobs.ready();
+    const granted = jobs.acquire();
+    jobs.close();
+    const permit = await granted;
+    await sleep(50);
+    assert.deepEqual(server.released, []);
+    permit.release();
+    await eventually(() => server.released.length === 1, "the release");
+    const others = client.gauge("jobs", { wants: 10 });
+    await others.ready();
+    const late = others.acquire();
+    const closed = client.close();
+    await assert.rejects(late, ClosedError, "the lease is released with the client");
+    await closed;
+    assert.equal(others.inUse, 0);
+  });
+
+  it("keeps the lease of a rate until its reservations are settled", async (test) => {
+    const server = await Fake.start(test);
+    const client = new Client(server.address);
+    const tokens = client.rate("tokens", { wants: 10, windowMs: 60_000 });
+    const reservation = await tokens.reserve(1);
+    tokens.close();
+    await sleep(50);
+    assert.deepEqual(server.released, []);
+    reservation.settle(0);
+    await eventually(() => server.released.length === 1, "the release");
     await client.close();
   });
 });

@@ -167,6 +167,15 @@ export class Semaphore<M extends Meter> {
     const now = this.time.now();
     this.closed = true;
     this.validUntil = Number.POSITIVE_INFINITY;
+    this.refuse(now);
+  }
+
+  /** Waiting callers get `ClosedError`. */
+  refuseWaiters(): void {
+    this.refuse(this.time.now());
+  }
+
+  private refuse(now: number): void {
     while (this.head !== undefined) {
       const waiter = this.head;
       this.unlink(waiter, now);
