@@ -162,6 +162,8 @@ export class Driver {
   private leftOutLogged: number | undefined;
   private cancelTimer: () => void = () => {};
   private stepScheduled = false;
+  /** A step is in progress: what happens meanwhile is part of it. */
+  private stepping = false;
   private readonly watchers = new Set<() => void>();
 
   constructor(private readonly settings: DriverSettings) {
@@ -311,10 +313,9 @@ export class Driver {
   }
 
   health(): Health {
-    const now = this.clock.now();
     const debts: Record<string, number> = {};
     for (const resource of this.opened.values()) {
-      const debt = resource.debt(now);
+      const debt = resource.debt();
       if (debt > 0) debts[resource.id] = debt;
     }
     return {
@@ -338,7 +339,16 @@ export class Driver {
   }
 
   private step(): void {
-    if (this.done) return;
+    if (this.done || this.stepping) return;
+    this.stepping = true;
+    try {
+      this.takeStep();
+    } finally {
+      this.stepping = false;
+    }
+  }
+
+  private takeStep(): void {
     this.clock.checkSuspended();
     const now = this.clock.nowMs();
     for (const resource of this.takeDueEstimates(now)) this.want(now, resource);
@@ -351,6 +361,13 @@ export class Driver {
       return;
     }
     this.arm();
+  }
+
+  /** A limiter has noticed that its lease has expired, possibly before the driver did. */
+  private leaseExpired(resource: OpenResource, at: number): void {
+    const usable = this.session.usable(at, resource.id);
+    resource.expire(at, usable?.capacity ?? 0);
+    this.step();
   }
 
   /** Leases that cannot be released now expire. */
@@ -524,7 +541,9 @@ export class Driver {
   /** A renewed lease of the same capacity is no change of capacity, but it ends later. */
   private extend(now: number, id: string): void {
     const lease = this.session.lease(now, id);
-    if (lease !== undefined) this.opened.get(id)?.limiter.semaphore.expireAt(lease.end, () => this.step());
+    const resource = this.opened.get(id);
+    if (lease === undefined || resource === undefined) return;
+    resource.limiter.semaphore.expireAt(lease.end, (at) => this.leaseExpired(resource, at));
   }
 
   private applyPools(now: number, answer: GetCapacityResponse): void {
@@ -590,7 +609,7 @@ export class Driver {
     const leaseRises = leased(usable) > leased(before);
     if (leaseRises) this.recordLease(resource.id, leased(usable));
     const end = this.session.lease(now, resource.id)?.end ?? Number.POSITIVE_INFINITY;
-    resource.apply(usable, end, () => this.step());
+    resource.apply(usable, end, (at) => this.leaseExpired(resource, at));
     if (!leaseRises) this.recordLease(resource.id, leased(usable));
     // With more capacity, more may be wanted.
     if (usable.capacity > before.capacity && resource.isUnderPressure(now)) this.notePressure();

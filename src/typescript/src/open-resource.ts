@@ -96,6 +96,8 @@ export class OpenResource {
   /** The demand now. */
   wants(now: number): Wants {
     const { limiter } = this;
+    // Notice an expiry before the meter is read, because reading computes credit.
+    limiter.semaphore.now();
     // Read the peak once, because reading resets it, and both wants and usage depend on it.
     const peak = limiter.kind === "gauge" ? limiter.semaphore.takePeak() : 0;
     const outstanding = limiter.kind === "gauge" ? limiter.semaphore.meter.outstanding() : 0;
@@ -175,23 +177,31 @@ export class OpenResource {
   }
 
   /** Debt in permits. */
-  debt(now: number): number {
-    return this.limiter.semaphore.meter.owed(now);
+  debt(): number {
+    const { semaphore } = this.limiter;
+    return semaphore.meter.owed(semaphore.now());
   }
 
-  /** Applies a capacity that is valid until `end`; `expired` is called before anything is admitted at that time. */
-  apply(usable: Usable, end: number, expired: () => void): void {
+  /** Applies a capacity that is valid until `end`; `expired` gets that time before anything is admitted later. */
+  apply(usable: Usable, end: number, expired: (at: number) => void): void {
+    const { semaphore } = this.limiter;
+    // Time before now counts at the old capacity, until its expiry.
+    semaphore.now();
     this.usable = usable;
-    const { limiter } = this;
-    limiter.semaphore.expireAt(end, expired);
-    if (limiter.kind === "rate") {
-      limiter.semaphore.change((bucket, now) => bucket.set(now, usable.capacity, this.bufferMs()));
-    } else {
-      limiter.semaphore.change((count) => {
-        count.capacity = usable.capacity;
-      });
-    }
+    semaphore.expireAt(end, expired);
+    semaphore.change((_, now) => this.setCapacity(now, usable.capacity, this.bufferMs()));
     for (const watcher of [...this.watchers]) watcher();
+  }
+
+  /** The capacity has expired at `at`: from then on `capacity` applies. */
+  expire(at: number, capacity: number): void {
+    this.setCapacity(at, capacity, undefined);
+  }
+
+  private setCapacity(at: number, capacity: number, bufferMs: number | undefined): void {
+    const { limiter } = this;
+    if (limiter.kind === "rate") limiter.semaphore.meter.set(at, capacity, bufferMs);
+    else limiter.semaphore.meter.capacity = capacity;
   }
 
   /** Calls `watcher` when the usable capacity has changed. Returns what stops that. */

@@ -130,3 +130,42 @@ describe("a closed handle", () => {
     await client.close();
   });
 });
+
+describe("a lease that has expired unnoticed", () => {
+  /** Keeps the event loop busy. */
+  const block = (ms: number) => {
+    const end = performance.now() + ms;
+    while (performance.now() < end);
+  };
+
+  it("admits nobody when a permit is released", async (test) => {
+    const server = await Fake.start(test);
+    Object.assign(server, { capacity: 1, lengthMs: 1_000 });
+    const client = new Client(server.address);
+    const jobs = client.gauge("jobs", { wants: 1 });
+    const permit = await jobs.acquire();
+    let basis = "";
+    const next = jobs.acquire().then((permit) => {
+      basis = jobs.basis;
+      return permit;
+    });
+    block(1_100);
+    permit.release();
+    (await next).release();
+    assert.equal(basis, "lease", "admitted by the next lease");
+    await client.close();
+  });
+
+  it("saves up nothing after its expiry", async (test) => {
+    const server = await Fake.start(test);
+    Object.assign(server, { capacity: 1_000, lengthMs: 1_000, safe: 1 });
+    const client = new Client({ servers: server.address, refreshMinMs: 60_000 });
+    const searches = client.rate("searches", { wants: 1_000, windowMs: 3_600_000 });
+    await searches.ready();
+    block(2_000);
+    const { available } = searches.standing;
+    assert.equal(searches.basis, "fallback");
+    assert.ok(available <= 1_010, `${available}`);
+    await client.close();
+  });
+});

@@ -143,9 +143,53 @@ describe("a semaphore", () => {
 
   it("tells its owner that a capacity has expired before it admits", () => {
     const { time, semaphore } = rate(10, { permits: 100 });
-    semaphore.expireAt(1_000, () => semaphore.change((bucket, now) => bucket.set(now, 0)));
+    semaphore.expireAt(1_000, (at) => semaphore.meter.set(at, 0));
     void time.advance(1_000);
     assert.equal(semaphore.tryAcquire(1)?.reason, "not-now");
+  });
+
+  it("admits nobody when permits come back or a caller leaves after the expiry", async () => {
+    const time = new VirtualTime();
+    const semaphore = new Semaphore(new PermitCount(), time);
+    semaphore.change((count) => {
+      count.capacity = 2;
+    });
+    await semaphore.acquire(1);
+    let admitted = 0;
+    const gone = new AbortController();
+    const aborted = assert.rejects(semaphore.acquire(2, { signal: gone.signal }));
+    void semaphore.acquire(1).then(() => {
+      admitted += 1;
+    });
+    semaphore.expireAt(1_000, () => {
+      semaphore.meter.capacity = 0;
+    });
+    await time.advance(2_000);
+    gone.abort();
+    await aborted;
+    semaphore.change((count) => count.giveBack(1));
+    await time.advance(3_000);
+    assert.equal(admitted, 0);
+  });
+
+  it("a caller that the fallback admits cannot leave any more", async () => {
+    const { time, semaphore } = rate(0);
+    const gone = new AbortController();
+    const first = semaphore.acquire(1, { signal: gone.signal });
+    semaphore.expireAt(1_000, () => semaphore.change((bucket, now) => bucket.set(now, Number.POSITIVE_INFINITY)));
+    await time.advance(2_000);
+    gone.abort();
+    await first;
+    assert.equal(semaphore.waiting, 0);
+    assert.equal(semaphore.meter.taken, 1);
+  });
+
+  it("credit grows at the capacity of a lease until its expiry only", async () => {
+    const { time, semaphore } = rate(10, { windowMs: 60_000 });
+    semaphore.expireAt(1_000, (at) => semaphore.meter.set(at, 1));
+    await time.advance(10_000);
+    semaphore.change((bucket, now) => bucket.set(now, 1));
+    assert.equal(semaphore.meter.available(semaphore.now()), 10 + 9);
   });
 
   it("a gauge admits when permits come back, not after a cut", async () => {

@@ -29,6 +29,7 @@ interface Waiter {
   readonly n: number;
   readonly resolve: () => void;
   readonly reject: (reason: unknown) => void;
+  isQueued: boolean;
   before: Waiter | undefined;
   after: Waiter | undefined;
   /** Removes the listener of the signal and the timer. */
@@ -75,9 +76,9 @@ export class Semaphore<M extends Meter> {
   private queuedMs = 0;
   private queuedSince: number | undefined;
   private closed = false;
-  /** The time at which the capacity is valid no more, and what to do then. */
-  private validUntil = Number.POSITIVE_INFINITY;
-  private onInvalid: () => void = noop;
+  /** When the capacity expires, and what to do then. */
+  private expiresAt = Number.POSITIVE_INFINITY;
+  private onExpiry: (at: number) => void = noop;
 
   constructor(
     readonly meter: M,
@@ -86,22 +87,23 @@ export class Semaphore<M extends Meter> {
   ) {}
 
   /**
-   * The current time. If the capacity has expired, which its owner may not have noticed because the event loop was
-   * busy, the owner is told first.
+   * The current time. Nobody is admitted, and no credit grows, at a capacity that has expired: its owner may not have
+   * noticed because the event loop was busy or the machine was suspended, so it is told first.
    */
   now(): number {
     const now = this.time.now();
-    if (now >= this.validUntil) {
-      this.validUntil = Number.POSITIVE_INFINITY;
-      this.onInvalid();
+    if (now >= this.expiresAt) {
+      const at = this.expiresAt;
+      this.expiresAt = Number.POSITIVE_INFINITY;
+      this.onExpiry(at);
     }
     return now;
   }
 
-  /** Calls `expired` before anything is admitted at or after `at`. */
-  expireAt(at: number, expired: () => void): void {
-    this.validUntil = at;
-    this.onInvalid = expired;
+  /** Sets when the capacity expires. `expired` gets that time, and has to change the meter as of then. */
+  expireAt(at: number, expired: (at: number) => void): void {
+    this.expiresAt = at;
+    this.onExpiry = expired;
   }
 
   /** Takes `n` permits if they are available and no caller waits, else says why not. Refused permits count as arrived. */
@@ -125,7 +127,15 @@ export class Semaphore<M extends Meter> {
     if (this.takeUnqueued(now, n)) return Promise.resolve();
     return new Promise((resolve, reject) => {
       const before = this.pending(now);
-      const waiter: Waiter = { n, resolve, reject, before: this.tail, after: undefined, cleanUp: undefined };
+      const waiter: Waiter = {
+        n,
+        resolve,
+        reject,
+        isQueued: true,
+        before: this.tail,
+        after: undefined,
+        cleanUp: undefined,
+      };
       if (options !== undefined) this.watch(waiter, options);
       if (this.tail === undefined) this.head = waiter;
       else this.tail.after = waiter;
@@ -143,7 +153,7 @@ export class Semaphore<M extends Meter> {
 
   /** Changes the meter, then admits the callers that it allows. */
   change<R>(change: (meter: M, now: number) => R): R {
-    const now = this.time.now();
+    const now = this.now();
     const result = change(this.meter, now);
     this.admit(now);
     return result;
@@ -166,7 +176,7 @@ export class Semaphore<M extends Meter> {
   close(): void {
     const now = this.time.now();
     this.closed = true;
-    this.validUntil = Number.POSITIVE_INFINITY;
+    this.expiresAt = Number.POSITIVE_INFINITY;
     this.refuse(now);
   }
 
@@ -274,7 +284,9 @@ export class Semaphore<M extends Meter> {
 
   /** A caller stops waiting. */
   private leave(waiter: Waiter, reason: unknown): void {
-    const now = this.time.now();
+    const now = this.now();
+    // The capacity has just expired, and the fallback was enough to admit it.
+    if (!waiter.isQueued) return;
     const wasHead = this.head === waiter;
     this.unlink(waiter, now);
     waiter.reject(reason);
@@ -286,6 +298,7 @@ export class Semaphore<M extends Meter> {
 
   private unlink(waiter: Waiter, now: number): void {
     waiter.cleanUp?.();
+    waiter.isQueued = false;
     const { before, after } = waiter;
     if (before === undefined) this.head = after;
     else before.after = after;
