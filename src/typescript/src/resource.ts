@@ -1,3 +1,4 @@
+import { guarded } from "./callback.js";
 import type { Driver } from "./driver.js";
 import { ClosedError, OpenError } from "./errors.js";
 import type { PoolState } from "./limiter/usage.js";
@@ -72,7 +73,8 @@ export abstract class Resource {
 
   /** Calls `listener` when the usable capacity has changed. Returns what stops that. */
   onChange(listener: (usable: Usable) => void): () => void {
-    return this.opened.watch(() => listener(this.opened.usable));
+    const call = guarded(listener);
+    return this.opened.watch(() => call(this.opened.usable));
   }
 
   /** Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh. */

@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 
 import { Client, ClosedError } from "../src/index.js";
 import { Fake } from "./fake.js";
-import { eventually, sleep } from "./server.js";
+import { eventually, runProgram, sleep } from "./server.js";
 
 describe("a redirect", () => {
   const redirect = (masterAddress: string) => () => ({ response: [], mastership: { masterAddress }, problem: [] });
@@ -167,5 +167,32 @@ describe("a lease that has expired unnoticed", () => {
     assert.equal(searches.basis, "fallback");
     assert.ok(available <= 1_010, `${available}`);
     await client.close();
+  });
+});
+
+describe("the code of a user", () => {
+  it("that throws does not stop the client", async (test) => {
+    const server = await Fake.start(test);
+    Object.assign(server, { refresh: 1n, lengthMs: 3_000 });
+    const { output, code } = await runProgram(`
+      import { Client } from "leaseway";
+      let thrown = 0;
+      process.on("uncaughtException", (error) => {
+        if (error.message === "of the user") thrown += 1;
+      });
+      const fail = () => {
+        throw new Error("of the user");
+      };
+      const servers = ["127.0.0.1:1", ${JSON.stringify(server.address)}];
+      const client = new Client({ servers, refreshMinMs: 100, log: fail, onLeaseChange: fail });
+      client.onChange(fail);
+      const rate = client.rate("r", { wants: 5 });
+      rate.onChange(fail);
+      await rate.ready();
+      await new Promise((resolve) => setTimeout(resolve, 3_500));
+      console.log(rate.basis, thrown >= 3);
+      await client.close();`);
+    assert.deepEqual([output, code], ["lease true\n", 0]);
+    assert.deepEqual(server.released, ["r"]);
   });
 });
