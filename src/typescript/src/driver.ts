@@ -150,6 +150,7 @@ export class Driver {
   private sent: Sent | undefined;
   /** The connection of the last request. */
   private connection: Connection | undefined;
+  private cancelDiscovery: () => void = () => {};
   /** The connection over which peers were last asked for, and when. */
   private discovered: { connection: Connection; at: number } | undefined;
   /** Usage that the last request reported, by resource. */
@@ -382,6 +383,7 @@ export class Driver {
     this.cancelTimer();
     this.hints?.stop();
     this.sent?.cancel();
+    this.cancelDiscovery();
     this.connection?.close();
     this.settings.keepAlive.close();
     this.resolveEnded();
@@ -448,6 +450,7 @@ export class Driver {
 
   private dropConnection(): void {
     this.hints?.stop();
+    this.cancelDiscovery();
     this.connection?.close();
     this.connection = undefined;
   }
@@ -576,11 +579,19 @@ export class Driver {
     const now = this.clock.now();
     const { discovered } = this;
     if (discovered?.connection === connection && now - discovered.at < REDISCOVERY_INTERVAL) return;
+    this.cancelDiscovery();
     this.discovered = { connection, at: now };
-    connection.call(DISCOVERY, {}, (answer) => {
+    // An unanswered call would keep the process running.
+    const cancelTimer = this.clock.setTimer(now + this.settings.deadlineMs, () => this.cancelDiscovery());
+    const cancelCall = connection.call(DISCOVERY, {}, (answer) => {
+      cancelTimer();
       const peers = (answer?.endpoint ?? []).flatMap((peer) => parseAddress(peer) ?? []);
       if (peers.length > 0) this.session.learn(peers);
     });
+    this.cancelDiscovery = () => {
+      cancelTimer();
+      cancelCall();
+    };
   }
 
   private hinted(resources: readonly string[] | undefined): void {

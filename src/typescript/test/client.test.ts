@@ -196,3 +196,25 @@ describe("the code of a user", () => {
     assert.deepEqual(server.released, ["r"]);
   });
 });
+
+describe("the end of a process", () => {
+  for (const [how, end] of [
+    ["closed", "await client.close();"],
+    ["open", ""],
+  ]) {
+    it(`does not wait for a server that names no peers, with a client that is ${how}`, async (test) => {
+      const server = await Fake.start(test);
+      server.peers = () => undefined;
+      const program = `
+        import { Client } from "leaseway";
+        const client = new Client({ servers: ${JSON.stringify(server.address)}, deadlineMs: 500 });
+        await client.rate("r", { wants: 5 }).ready();
+        ${end}
+        console.log("done");`;
+      const begun = performance.now();
+      assert.deepEqual(await runProgram(program), { output: "done\n", code: 0 });
+      assert.ok(performance.now() - begun < 10_000);
+      assert.deepEqual(server.released, ["r"]);
+    });
+  }
+});
