@@ -3,17 +3,17 @@
 import { SystemClock } from "../src/clock.js";
 import { Bucket } from "../src/limiter/bucket.js";
 import { PermitCount } from "../src/limiter/count.js";
-import { Line } from "../src/limiter/line.js";
+import { Semaphore } from "../src/limiter/semaphore.js";
 
 const CALLS = 1_000_000;
 const WAITERS = 50_000;
 const ROUNDS = 7;
 
-function rate(capacity: number): Line<Bucket> {
+function rate(capacity: number): Semaphore<Bucket> {
   const clock = new SystemClock();
-  const line = new Line(new Bucket({ windowMs: 3_600_000 }, clock.now(), true), clock);
-  line.change((bucket, now) => bucket.set(now, capacity));
-  return line;
+  const semaphore = new Semaphore(new Bucket({ windowMs: 3_600_000 }, clock.now(), true), clock);
+  semaphore.change((bucket, now) => bucket.set(now, capacity));
+  return semaphore;
 }
 
 async function nanoseconds(calls: number, work: () => void | Promise<void>): Promise<string> {
@@ -27,23 +27,23 @@ async function nanoseconds(calls: number, work: () => void | Promise<void>): Pro
   return `${Math.round(rounds[Math.floor(ROUNDS / 2)] ?? 0)} ns`;
 }
 
-const line = rate(1e9);
+const semaphore = rate(1e9);
 const tried = await nanoseconds(CALLS, () => {
-  for (let n = 0; n < CALLS; n += 1) line.tryTake(1);
+  for (let n = 0; n < CALLS; n += 1) semaphore.tryAcquire(1);
 });
 console.log(`rate, tryAcquire: ${tried}`);
 const awaited = await nanoseconds(CALLS, async () => {
-  for (let n = 0; n < CALLS; n += 1) await line.wait(1);
+  for (let n = 0; n < CALLS; n += 1) await semaphore.acquire(1);
 });
 console.log(`rate, await acquire: ${awaited}`);
 
-const gauge = new Line(new PermitCount(), new SystemClock());
+const gauge = new Semaphore(new PermitCount(), new SystemClock());
 gauge.change((count) => {
   count.capacity = 10;
 });
 const held = await nanoseconds(CALLS, () => {
   for (let n = 0; n < CALLS; n += 1) {
-    gauge.tryTake(1);
+    gauge.tryAcquire(1);
     gauge.change((count) => count.giveBack(1));
   }
 });
@@ -51,13 +51,13 @@ console.log(`gauge, tryAcquire and release: ${held}`);
 
 const CAPACITY = 25_000;
 const clock = new SystemClock();
-const slow = new Line(new Bucket("smooth", clock.now()), clock);
+const slow = new Semaphore(new Bucket("smooth", clock.now()), clock);
 slow.change((bucket, now) => bucket.set(now, CAPACITY));
 globalThis.gc?.();
 const before = process.memoryUsage().heapUsed;
 const begun = performance.now();
 const keep = setInterval(() => {}, 1_000);
-const waits = Array.from({ length: WAITERS }, () => slow.wait(1));
+const waits = Array.from({ length: WAITERS }, () => slow.acquire(1));
 const queued = performance.now() - begun;
 globalThis.gc?.();
 const bytes = (process.memoryUsage().heapUsed - before) / WAITERS;

@@ -1,5 +1,6 @@
 import { hostname } from "node:os";
 
+import { guarded } from "./callback.js";
 import { KeepAlive, SystemClock } from "./clock.js";
 import { type SecurityOptions, selectsTls } from "./credentials.js";
 import { type Counters, Driver, type Health, type LeaseChange, type Log } from "./driver.js";
@@ -150,8 +151,8 @@ export class Client {
       keepAlive: this.keepAlive,
       deadlineMs,
       hints: given.hints ?? true,
-      log: given.log ?? (() => {}),
-      onLeaseChange: given.onLeaseChange,
+      log: given.log === undefined ? () => {} : guarded(given.log),
+      onLeaseChange: given.onLeaseChange && guarded(given.onLeaseChange),
     });
     closeAtExit(this);
   }
@@ -206,18 +207,18 @@ export class Client {
   stats(): Stats {
     const resources: Record<string, ResourceStats> = {};
     for (const opened of this.driver.opened.values()) {
-      const { line, kind } = opened.limiter;
-      const now = line.now();
+      const { semaphore, kind } = opened.limiter;
+      const now = semaphore.now();
       resources[opened.id] = {
         kind,
         capacity: opened.usable.capacity,
         basis: opened.usable.basis,
         wants: opened.wanted,
-        arrived: line.arrived,
-        taken: line.meter.taken,
-        waiting: line.waiting,
-        inUse: line.meter.inUse,
-        debt: line.meter.owed(now),
+        arrived: semaphore.arrived,
+        taken: semaphore.meter.taken,
+        waiting: semaphore.waiting,
+        inUse: semaphore.meter.inUse,
+        debt: semaphore.meter.owed(now),
       };
     }
     return { ...this.driver.counters, resources };
@@ -225,7 +226,7 @@ export class Client {
 
   /** Calls `listener` when the usable capacity of any open resource has changed. Returns what stops that. */
   onChange(listener: () => void): () => void {
-    return this.driver.watch(listener);
+    return this.driver.watch(guarded(listener));
   }
 
   /**

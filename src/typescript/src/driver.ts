@@ -7,7 +7,7 @@ import type { status } from "@grpc/grpc-js";
 
 import type { KeepAlive, SystemClock } from "./clock.js";
 import { messageOf } from "./credentials.js";
-import { parseEndpoint } from "./endpoint.js";
+import { parseAddress } from "./endpoint.js";
 import { ClosedError, NotReadyError, OpenError } from "./errors.js";
 import { Hints } from "./hints.js";
 import type { Usage } from "./limiter/usage.js";
@@ -37,6 +37,8 @@ const REDISCOVERY_INTERVAL = 300_000;
 const LEFT_OUT_LOG_INTERVAL = 60_000;
 /** Maximum number of resources named in a log line. */
 const MAX_NAMED = 5;
+/** Maximum length of a server's text in a log line. */
+const MAX_QUOTED = 100;
 
 const INTERNAL: status.INTERNAL = 13;
 
@@ -148,6 +150,7 @@ export class Driver {
   private sent: Sent | undefined;
   /** The connection of the last request. */
   private connection: Connection | undefined;
+  private cancelDiscovery: () => void = () => {};
   /** The connection over which peers were last asked for, and when. */
   private discovered: { connection: Connection; at: number } | undefined;
   /** Usage that the last request reported, by resource. */
@@ -160,6 +163,8 @@ export class Driver {
   private leftOutLogged: number | undefined;
   private cancelTimer: () => void = () => {};
   private stepScheduled = false;
+  /** A step is in progress: what happens meanwhile is part of it. */
+  private stepping = false;
   private readonly watchers = new Set<() => void>();
 
   constructor(private readonly settings: DriverSettings) {
@@ -181,7 +186,7 @@ export class Driver {
       const { kind } = known.limiter;
       if (kind !== settings.kind) {
         throw new OpenError(
-          `resource \`${id}\` is already open as a ${kind}: it cannot also be opened as a ${settings.kind}`,
+          `resource \`${id}\` is open already, as a ${kind}; the same resource cannot be a ${settings.kind} as well`,
         );
       }
       known.handles += 1;
@@ -202,15 +207,31 @@ export class Driver {
     return resource;
   }
 
-  /** Adds a handle of an open resource: permits in use keep its lease. */
-  retain(resource: OpenResource): void {
-    resource.handles += 1;
-  }
-
-  /** Removes a handle. With the last one the lease is released. */
+  /** Removes a handle. With the last one the lease is released, or once no permit is in use. */
   closeHandle(resource: OpenResource): void {
     resource.handles -= 1;
-    if (resource.handles > 0 || this.opened.get(resource.id) !== resource) return;
+    if (resource.handles > 0 || !this.isOpen(resource)) return;
+    resource.limiter.semaphore.refuseWaiters();
+    this.closeUnused(resource);
+  }
+
+  /** Whether the resource has its lease, or will get one. */
+  isOpen(resource: OpenResource): boolean {
+    return this.opened.get(resource.id) === resource;
+  }
+
+  /** Keeps the resource open until `letGo`. */
+  hold(resource: OpenResource): void {
+    resource.holds += 1;
+  }
+
+  letGo(resource: OpenResource): void {
+    resource.holds -= 1;
+    this.closeUnused(resource);
+  }
+
+  private closeUnused(resource: OpenResource): void {
+    if (resource.handles > 0 || resource.holds > 0 || !this.isOpen(resource)) return;
     this.opened.delete(resource.id);
     // Close the limiter before releasing the lease.
     this.closeResource(resource);
@@ -226,7 +247,7 @@ export class Driver {
 
   /** Updates the demand for a resource. It is sent at once if it has changed enough. */
   demandChanged(resource: OpenResource): void {
-    if (this.opened.get(resource.id) !== resource) return;
+    if (!this.isOpen(resource)) return;
     this.want(this.clock.nowMs(), resource);
     this.scheduleStep();
   }
@@ -254,8 +275,7 @@ export class Driver {
     const resources = only === undefined ? [...this.opened.values()] : [only];
     const isLeased = (resource: OpenResource) => resource.usable.basis === "lease";
     // Resources that were closed meanwhile do not count.
-    const missing = () =>
-      resources.filter((one) => !isLeased(one) && (this.closing || this.opened.get(one.id) === one));
+    const missing = () => resources.filter((one) => !isLeased(one) && (this.closing || this.isOpen(one)));
     const { keepAlive } = this.settings;
     keepAlive.hold();
     const stops: (() => void)[] = [];
@@ -294,10 +314,9 @@ export class Driver {
   }
 
   health(): Health {
-    const now = this.clock.now();
     const debts: Record<string, number> = {};
     for (const resource of this.opened.values()) {
-      const debt = resource.debt(now);
+      const debt = resource.debt();
       if (debt > 0) debts[resource.id] = debt;
     }
     return {
@@ -321,7 +340,16 @@ export class Driver {
   }
 
   private step(): void {
-    if (this.done) return;
+    if (this.done || this.stepping) return;
+    this.stepping = true;
+    try {
+      this.takeStep();
+    } finally {
+      this.stepping = false;
+    }
+  }
+
+  private takeStep(): void {
     this.clock.checkSuspended();
     const now = this.clock.nowMs();
     for (const resource of this.takeDueEstimates(now)) this.want(now, resource);
@@ -336,6 +364,13 @@ export class Driver {
     this.arm();
   }
 
+  /** A limiter has noticed that its lease has expired, possibly before the driver did. */
+  private leaseExpired(resource: OpenResource, at: number): void {
+    const usable = this.session.usable(at, resource.id);
+    resource.expire(at, usable?.capacity ?? 0);
+    this.step();
+  }
+
   /** Leases that cannot be released now expire. */
   private isFinished(): boolean {
     if (this.abandoned) return true;
@@ -348,6 +383,7 @@ export class Driver {
     this.cancelTimer();
     this.hints?.stop();
     this.sent?.cancel();
+    this.cancelDiscovery();
     this.connection?.close();
     this.settings.keepAlive.close();
     this.resolveEnded();
@@ -367,17 +403,15 @@ export class Driver {
   }
 
   private send({ number, target, body }: Outgoing): void {
-    let connection: Connection;
     try {
-      connection = this.connectionTo(target);
+      const connection = this.connectionTo(target);
+      const cancel =
+        "asks" in body ? this.ask(number, connection, body.asks) : this.release(number, connection, body.releases);
+      this.sent = { number, server: target, connection, cancel };
     } catch (error) {
       this.sent = { number, server: target, connection: undefined, cancel: () => {} };
       queueMicrotask(() => this.requestEnded(number, { code: INTERNAL, message: messageOf(error) }));
-      return;
     }
-    const cancel =
-      "asks" in body ? this.ask(number, connection, body.asks) : this.release(number, connection, body.releases);
-    this.sent = { number, server: target, connection, cancel };
   }
 
   private ask(number: number, connection: Connection, asks: readonly Ask[]): () => void {
@@ -416,6 +450,7 @@ export class Driver {
 
   private dropConnection(): void {
     this.hints?.stop();
+    this.cancelDiscovery();
     this.connection?.close();
     this.connection = undefined;
   }
@@ -458,19 +493,21 @@ export class Driver {
     if (message !== undefined) this.settings.log("warn", message);
   }
 
-  private redirected(number: number, master: string | undefined): void {
+  /** The server is not the master. `named` is the master as far as it knows. */
+  private redirected(number: number, named: string | undefined): void {
     const sent = this.takeSent(number);
     if (sent === undefined) return;
     this.counters.requests += 1;
     this.counters.redirects += 1;
     const { server } = sent;
-    this.lastError =
-      master === undefined
-        ? `${server}: not the master, and knows of none`
-        : `${server}: not the master; the master is ${master}`;
-    this.settings.log("debug", this.lastError);
+    const master = named === undefined ? undefined : parseAddress(named);
+    let why = `${server}: not the master; the master is ${master}`;
+    if (named === undefined) why = `${server}: not the master, and knows of none`;
+    else if (master === undefined) why = `${server}: not the master, and names an invalid master: ${quoted(named)}`;
+    this.lastError = why;
+    this.settings.log("debug", why);
     if (master === undefined) {
-      const message = this.outage.failed(this.clock.now(), server, this.lastError, () => this.describeFallback());
+      const message = this.outage.failed(this.clock.now(), server, why, () => this.describeFallback());
       if (message !== undefined) this.settings.log("warn", message);
     }
     this.session.redirected(this.clock.nowMs(), number, master);
@@ -507,7 +544,9 @@ export class Driver {
   /** A renewed lease of the same capacity is no change of capacity, but it ends later. */
   private extend(now: number, id: string): void {
     const lease = this.session.lease(now, id);
-    if (lease !== undefined) this.opened.get(id)?.limiter.line.expireAt(lease.end, () => this.step());
+    const resource = this.opened.get(id);
+    if (lease === undefined || resource === undefined) return;
+    resource.limiter.semaphore.expireAt(lease.end, (at) => this.leaseExpired(resource, at));
   }
 
   private applyPools(now: number, answer: GetCapacityResponse): void {
@@ -540,18 +579,19 @@ export class Driver {
     const now = this.clock.now();
     const { discovered } = this;
     if (discovered?.connection === connection && now - discovered.at < REDISCOVERY_INTERVAL) return;
+    this.cancelDiscovery();
     this.discovered = { connection, at: now };
-    connection.call(DISCOVERY, {}, (answer) => {
-      const peers = (answer?.endpoint ?? []).flatMap((peer) => {
-        try {
-          const { address, tls } = parseEndpoint(peer);
-          return tls === true ? [] : [address];
-        } catch {
-          return [];
-        }
-      });
+    // An unanswered call would keep the process running.
+    const cancelTimer = this.clock.setTimer(now + this.settings.deadlineMs, () => this.cancelDiscovery());
+    const cancelCall = connection.call(DISCOVERY, {}, (answer) => {
+      cancelTimer();
+      const peers = (answer?.endpoint ?? []).flatMap((peer) => parseAddress(peer) ?? []);
       if (peers.length > 0) this.session.learn(peers);
     });
+    this.cancelDiscovery = () => {
+      cancelTimer();
+      cancelCall();
+    };
   }
 
   private hinted(resources: readonly string[] | undefined): void {
@@ -580,14 +620,14 @@ export class Driver {
     const leaseRises = leased(usable) > leased(before);
     if (leaseRises) this.recordLease(resource.id, leased(usable));
     const end = this.session.lease(now, resource.id)?.end ?? Number.POSITIVE_INFINITY;
-    resource.apply(usable, end, () => this.step());
+    resource.apply(usable, end, (at) => this.leaseExpired(resource, at));
     if (!leaseRises) this.recordLease(resource.id, leased(usable));
     // With more capacity, more may be wanted.
     if (usable.capacity > before.capacity && resource.isUnderPressure(now)) this.notePressure();
     if (before.basis === "lease" && usable.basis === "fallback") {
       this.counters.leasesEnded += 1;
       const { capacity } = usable;
-      this.settings.log("warn", `${resource.id}: the lease expired without a refresh; usable: ${capacity}`);
+      this.settings.log("warn", `${resource.id}: the lease has ended and could not be renewed; usable: ${capacity}`);
     }
   }
 
@@ -604,7 +644,7 @@ export class Driver {
       return `\`${id}\` may use its lease of ${usable.capacity} for another ${left} s, then mode ${mode} decides`;
     });
     const more = this.opened.size - described.length;
-    if (more > 0) described.push(`${more} more resources`);
+    if (more > 0) described.push(`${more} resources more`);
     return described.length === 0 ? "nothing is wanted" : described.join(", ");
   }
 
@@ -658,4 +698,9 @@ export class Driver {
     }
     return [...due].flatMap((id) => this.opened.get(id) ?? []);
   }
+}
+
+/** Text of a server as it is logged: escaped, and not too long. */
+function quoted(text: string): string {
+  return JSON.stringify(text.slice(0, MAX_QUOTED));
 }

@@ -36,6 +36,19 @@ export function parseEndpoint(endpoint: string): Endpoint {
   return { address: `${host}:${number}`, tls: name === undefined ? undefined : name === "https" };
 }
 
+/**
+ * Parses the address of a server that another server has named. `undefined` if it is malformed, or selects TLS, because
+ * only the options of the client do that.
+ */
+export function parseAddress(text: string): string | undefined {
+  try {
+    const { address, tls } = parseEndpoint(text);
+    return tls === true ? undefined : address;
+  } catch {
+    return undefined;
+  }
+}
+
 function split(endpoint: string, address: string): [string, string | undefined] {
   if (isIPv6(address)) return [`[${address}]`, undefined];
   const bracketed = /^\[([^\]]*)\](?::(.*))?$/s.exec(address);
@@ -62,7 +75,7 @@ export function overTls(endpoints: readonly Endpoint[], wanted: boolean): boolea
   const plain = endpoints.find((endpoint) => endpoint.tls === false);
   const secured = endpoints.find((endpoint) => endpoint.tls === true);
   if (plain !== undefined && secured !== undefined) {
-    const why = `it does not use TLS, but https://${secured.address} does: use https:// for all servers`;
+    const why = `it does not use TLS but https://${secured.address} does: all servers of a node have to`;
     bad(`http://${plain.address}`, why);
   }
   if (plain !== undefined && wanted) {

@@ -15,7 +15,7 @@ export class OpenError extends LeasewayError {
   override name = "OpenError";
 }
 
-/** The client was closed; nothing was taken. */
+/** The client or the handle was closed; nothing was taken. */
 export class ClosedError extends LeasewayError {
   override name = "ClosedError";
 

@@ -1,6 +1,5 @@
-import { ClosedError } from "./errors.js";
 import type { PermitCount } from "./limiter/count.js";
-import type { Line, WaitOptions } from "./limiter/line.js";
+import type { Semaphore, WaitOptions } from "./limiter/semaphore.js";
 import { checkCount, Resource } from "./resource.js";
 
 /** Options of a gauge's `acquire`. */
@@ -15,31 +14,26 @@ export interface AcquireOptions extends WaitOptions {
  *
  * At most as many whole permits are in use as the capacity allows. When the capacity is cut, permits in use stay valid:
  * no new ones are granted until enough were returned, and meanwhile the client reports what is still in use, so that the
- * server gives it to nobody else. The lease is kept while permits are in use, also after `close`.
+ * server gives it to nobody else.
  */
 export class Gauge extends Resource {
   /** Waits for permits. */
   async acquire(options?: AcquireOptions): Promise<Permit> {
     const n = checkCount(options?.n ?? 1);
-    if (this.isClosed) throw new ClosedError();
-    await this.line.wait(n, options, () => this.driver.retain(this.opened));
+    const { semaphore } = this;
+    await this.holdWhile(
+      () => semaphore.acquire(n, options),
+      () => giveBack(semaphore, n),
+    );
     return this.permit(n);
   }
 
   /** Takes `n` permits (default 1) if they are free now, else returns `undefined`. */
   tryAcquire(n = 1): Permit | undefined {
-    checkCount(n);
-    if (this.isClosed || this.line.tryTake(n) !== undefined) return undefined;
-    this.driver.retain(this.opened);
-    return this.permit(n);
-  }
-
-  private permit(n: number): Permit {
-    const { line, driver, opened } = this;
-    return new Permit(n, () => {
-      line.change((count) => count.giveBack(n));
-      driver.closeHandle(opened);
-    });
+    const count = checkCount(n);
+    if (this.closed || this.semaphore.tryAcquire(count) !== undefined) return undefined;
+    this.driver.hold(this.opened);
+    return this.permit(count);
   }
 
   /** Waits for permits, calls `work`, and returns the permits when it has ended. */
@@ -54,31 +48,49 @@ export class Gauge extends Resource {
 
   /** Permits in use. */
   get inUse(): number {
-    return this.line.meter.inUse;
+    return this.semaphore.meter.inUse;
   }
 
-  private get line(): Line<PermitCount> {
+  private permit(n: number): Permit {
+    const { driver, opened, semaphore } = this;
+    return new Permit(n, () => {
+      giveBack(semaphore, n);
+      // The last permit of a closed gauge releases its lease.
+      driver.letGo(opened);
+    });
+  }
+
+  private get semaphore(): Semaphore<PermitCount> {
     const { limiter } = this.opened;
     if (limiter.kind !== "gauge") throw new TypeError(`resource \`${this.id}\` is not a gauge`);
-    return limiter.line;
+    return limiter.semaphore;
   }
 }
 
-/** Permits in use. `release` returns them; so does `await using`. */
+function giveBack(semaphore: Semaphore<PermitCount>, n: number): void {
+  semaphore.change((count) => count.giveBack(n));
+}
+
+/**
+ * Permits in use. `release` returns them; so does `await using`. The lease of the gauge is not released while permits are
+ * in use, unless the client is closed.
+ */
 export class Permit {
-  private released = false;
+  private giveBack: (() => void) | undefined;
 
   /** @internal */
   constructor(
     readonly n: number,
-    private readonly giveBack: () => void,
-  ) {}
+    giveBack: () => void,
+  ) {
+    this.giveBack = giveBack;
+  }
 
   /** Returns the permits. Idempotent. */
   release(): void {
-    if (this.released) return;
-    this.released = true;
-    this.giveBack();
+    const { giveBack } = this;
+    this.giveBack = undefined;
+    giveBack?.();
   }
 
   [Symbol.dispose](): void {

@@ -36,7 +36,7 @@ export {
 } from "./errors.js";
 export { type AcquireOptions, Gauge, Permit } from "./gauge.js";
 export type { Standing } from "./limiter/bucket.js";
-export type { Refusal, WaitOptions } from "./limiter/line.js";
+export type { Refusal, WaitOptions } from "./limiter/semaphore.js";
 export type { PoolStanding, PoolState } from "./limiter/usage.js";
 export type { Window } from "./limiter/window.js";
 export {

@@ -4,7 +4,7 @@ import { InterceptingCall, type Interceptor, Metadata, status } from "@grpc/grpc
 
 import { messageOf } from "./credentials.js";
 import { Gauge, type Permit } from "./gauge.js";
-import type { WaitOptions } from "./limiter/line.js";
+import type { WaitOptions } from "./limiter/semaphore.js";
 import type { Rate } from "./rate.js";
 
 /** A limit for requests. A permit of a gauge is held until the response has arrived. */

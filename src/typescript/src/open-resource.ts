@@ -1,7 +1,7 @@
 import { type Burst, Bucket } from "./limiter/bucket.js";
 import { PermitCount } from "./limiter/count.js";
 import { Demand, type Sample } from "./limiter/demand.js";
-import { Line, type LineEvents, type Time } from "./limiter/line.js";
+import { Semaphore, type SemaphoreEvents, type Time } from "./limiter/semaphore.js";
 import { type PoolState, type Usage, type UsageCounters, UsageTracker } from "./limiter/usage.js";
 import { estimating, type Window, WindowDemand } from "./limiter/window.js";
 import type { Mode, Usable, Wants } from "./session.js";
@@ -10,8 +10,8 @@ export type Kind = "rate" | "gauge";
 
 /** What enforces the capacity. */
 export type Limiter =
-  | { readonly kind: "rate"; readonly line: Line<Bucket> }
-  | { readonly kind: "gauge"; readonly line: Line<PermitCount> };
+  | { readonly kind: "rate"; readonly semaphore: Semaphore<Bucket> }
+  | { readonly kind: "gauge"; readonly semaphore: Semaphore<PermitCount> };
 
 /** Settings of an open resource. */
 export interface OpenSettings {
@@ -38,6 +38,8 @@ export class OpenResource {
   effectivePriority: number;
   /** The number of open handles. */
   handles = 0;
+  /** The number of permits, reservations and waiting callers, which keep the resource open without a handle. */
+  holds = 0;
   usable: Usable = { capacity: 0, basis: "unknown" };
   /** The wants in the last estimate. */
   wanted = 0;
@@ -50,7 +52,7 @@ export class OpenResource {
     readonly id: string,
     settings: OpenSettings,
     time: Time,
-    events: LineEvents,
+    events: SemaphoreEvents,
   ) {
     this.mode = settings.mode;
     this.priority = settings.priority;
@@ -60,9 +62,9 @@ export class OpenResource {
       const burst = settings.window === undefined ? settings.burst : { windowMs: settings.window.lengthMs };
       const bucket = new Bucket(burst, time.now(), settings.window !== undefined);
       if (settings.maxDebt !== undefined) bucket.maxDebt = settings.maxDebt;
-      this.limiter = { kind: "rate", line: new Line(bucket, time, events) };
+      this.limiter = { kind: "rate", semaphore: new Semaphore(bucket, time, events) };
     } else {
-      this.limiter = { kind: "gauge", line: new Line(new PermitCount(), time, events) };
+      this.limiter = { kind: "gauge", semaphore: new Semaphore(new PermitCount(), time, events) };
     }
     this.source = settings.wants === undefined ? this.newEstimate() : { fixed: settings.wants };
   }
@@ -94,9 +96,11 @@ export class OpenResource {
   /** The demand now. */
   wants(now: number): Wants {
     const { limiter } = this;
+    // Notice an expiry before the meter is read, because reading computes credit.
+    limiter.semaphore.now();
     // Read the peak once, because reading resets it, and both wants and usage depend on it.
-    const peak = limiter.kind === "gauge" ? limiter.line.takePeak() : 0;
-    const outstanding = limiter.kind === "gauge" ? limiter.line.meter.outstanding() : 0;
+    const peak = limiter.kind === "gauge" ? limiter.semaphore.takePeak() : 0;
+    const outstanding = limiter.kind === "gauge" ? limiter.semaphore.meter.outstanding() : 0;
     const amount = "fixed" in this.source ? this.source.fixed : this.estimate(this.source.estimated, now, peak);
     this.wanted = amount;
     return { amount, priority: this.priority, outstanding, usage: this.usage(now, peak) };
@@ -108,20 +112,20 @@ export class OpenResource {
       demand.sample(now, { count: peak, freely: 0, refunded: 0, waiting: 0, queuedMs: 0, capacity: 0 });
       return demand.wants(now);
     }
-    const { line } = limiter;
+    const { semaphore } = limiter;
     const sample: Sample = {
-      count: line.arrived,
-      freely: line.arrivedFreely,
-      refunded: line.refunded,
-      waiting: line.pending(now),
-      queuedMs: line.queued(now),
-      capacity: line.meter.capacity,
+      count: semaphore.arrived,
+      freely: semaphore.arrivedFreely,
+      refunded: semaphore.refunded,
+      waiting: semaphore.pending(now),
+      queuedMs: semaphore.queued(now),
+      capacity: semaphore.meter.capacity,
     };
     demand.sample(now, sample);
     const estimated = demand.wants(now);
     if (window === undefined) return estimated;
-    const refused = Math.max(line.arrived - line.meter.taken - line.refunded - line.waiting, 0);
-    return window.wants(now, { estimated, refused, capacity: line.meter.capacity });
+    const refused = Math.max(semaphore.arrived - semaphore.meter.taken - semaphore.refunded - semaphore.waiting, 0);
+    return window.wants(now, { estimated, refused, capacity: semaphore.meter.capacity });
   }
 
   /** In a pool: the usage since the last report. */
@@ -130,13 +134,13 @@ export class OpenResource {
     if (tracker === undefined) return undefined;
     const counters = this.counters(now);
     if (limiter.kind === "rate") return tracker.useOfRate(counters);
-    return tracker.useOfGauge(counters, peak === 0 ? 0 : peak / limiter.line.meter.capacity);
+    return tracker.useOfGauge(counters, peak === 0 ? 0 : peak / limiter.semaphore.meter.capacity);
   }
 
   private counters(now: number): UsageCounters {
-    const { line, kind } = this.limiter;
-    const rechargingMs = kind === "rate" ? this.limiter.line.meter.rechargingMs(now) : 0;
-    return { at: now, taken: line.meter.taken, rechargingMs };
+    const { semaphore, kind } = this.limiter;
+    const rechargingMs = kind === "rate" ? this.limiter.semaphore.meter.rechargingMs(now) : 0;
+    return { at: now, taken: semaphore.meter.taken, rechargingMs };
   }
 
   /**
@@ -148,7 +152,7 @@ export class OpenResource {
     const counters = reported?.counters ?? this.counters(now);
     this.tracker = state && new UsageTracker(this.tracker, state, counters, reported?.recharging);
     if (this.limiter.kind === "rate") {
-      this.limiter.line.change((bucket, at) => bucket.set(at, bucket.capacity, this.bufferMs()));
+      this.limiter.semaphore.change((bucket, at) => bucket.set(at, bucket.capacity, this.bufferMs()));
     }
   }
 
@@ -169,29 +173,35 @@ export class OpenResource {
 
   /** Whether callers wait or there is debt, and wants are estimated. */
   isUnderPressure(now: number): boolean {
-    return this.estimatesWants && this.limiter.line.pending(now) > 0;
+    return this.estimatesWants && this.limiter.semaphore.pending(now) > 0;
   }
 
   /** Debt in permits. */
-  debt(now: number): number {
-    return this.limiter.line.meter.owed(now);
+  debt(): number {
+    const { semaphore } = this.limiter;
+    return semaphore.meter.owed(semaphore.now());
   }
 
-  /** Applies a capacity that is valid until `end`; `expired` is called before anything is admitted at that time. */
-  apply(usable: Usable, end: number, expired: () => void): void {
+  /** Applies a capacity that is valid until `end`; `expired` gets that time before anything is admitted later. */
+  apply(usable: Usable, end: number, expired: (at: number) => void): void {
+    const { semaphore } = this.limiter;
+    // Time before now counts at the old capacity, until its expiry.
+    semaphore.now();
     this.usable = usable;
-    const { limiter } = this;
-    // While it changes, the old expiry must not call its owner.
-    limiter.line.expireAt(Number.POSITIVE_INFINITY, () => {});
-    if (limiter.kind === "rate") {
-      limiter.line.change((bucket, now) => bucket.set(now, usable.capacity, this.bufferMs()));
-    } else {
-      limiter.line.change((count) => {
-        count.capacity = usable.capacity;
-      });
-    }
-    limiter.line.expireAt(end, expired);
+    semaphore.expireAt(end, expired);
+    semaphore.change((_, now) => this.setCapacity(now, usable.capacity, this.bufferMs()));
     for (const watcher of [...this.watchers]) watcher();
+  }
+
+  /** The capacity has expired at `at`: from then on `capacity` applies. */
+  expire(at: number, capacity: number): void {
+    this.setCapacity(at, capacity, undefined);
+  }
+
+  private setCapacity(at: number, capacity: number, bufferMs: number | undefined): void {
+    const { limiter } = this;
+    if (limiter.kind === "rate") limiter.semaphore.meter.set(at, capacity, bufferMs);
+    else limiter.semaphore.meter.capacity = capacity;
   }
 
   /** Calls `watcher` when the usable capacity has changed. Returns what stops that. */
@@ -202,7 +212,7 @@ export class OpenResource {
 
   /** Closes the limiter. */
   close(): void {
-    this.limiter.line.close();
+    this.limiter.semaphore.close();
     this.apply({ capacity: 0, basis: "unknown" }, Number.POSITIVE_INFINITY, () => {});
   }
 }

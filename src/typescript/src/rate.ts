@@ -1,6 +1,6 @@
-import { DebtExceededError } from "./errors.js";
+import { ClosedError, DebtExceededError } from "./errors.js";
 import type { Bucket, Standing } from "./limiter/bucket.js";
-import type { Line, Refusal, WaitOptions } from "./limiter/line.js";
+import type { Semaphore, Refusal, WaitOptions } from "./limiter/semaphore.js";
 import type { Promised } from "./limiter/meter.js";
 import type { Window } from "./limiter/window.js";
 import { checkCount, Resource } from "./resource.js";
@@ -14,7 +14,8 @@ import { checkCount, Resource } from "./resource.js";
 export class Rate extends Resource {
   /** Waits for `n` permits at once (default 1). Meanwhile no caller behind this one is admitted. */
   acquire(n = 1, options?: WaitOptions): Promise<void> {
-    return this.line.wait(checkCount(n), options);
+    const count = checkCount(n);
+    return this.closed ? Promise.reject(new ClosedError()) : this.semaphore.acquire(count, options);
   }
 
   /** Takes `n` permits (default 1) if they are available now and no caller waits. Returns whether it did. */
@@ -24,18 +25,22 @@ export class Rate extends Resource {
 
   /** As `tryAcquire`. Returns why the permits are not available, or `undefined` if they were taken. */
   refuse(n = 1): Refusal | undefined {
-    return this.line.tryTake(checkCount(n));
+    const count = checkCount(n);
+    return this.closed ? { reason: "closed" } : this.semaphore.tryAcquire(count);
   }
 
   /** Waits for `n` permits, for work whose cost is known only at its end. */
   async reserve(n: number, options?: WaitOptions): Promise<Reservation> {
-    await this.acquire(n, options);
-    return this.reservation(n);
+    const nothing = () => {};
+    await this.holdWhile(() => this.acquire(n, options), nothing);
+    return new Reservation(this, this.semaphore.meter.promise(n));
   }
 
   /** Reserves `n` permits if they are available now, else returns `undefined`. */
   tryReserve(n: number): Reservation | undefined {
-    return this.tryAcquire(n) ? this.reservation(n) : undefined;
+    if (!this.tryAcquire(n)) return undefined;
+    this.driver.hold(this.opened);
+    return new Reservation(this, this.semaphore.meter.promise(n));
   }
 
   /** Waits for `n` permits (default 1), then calls `work`. */
@@ -49,11 +54,11 @@ export class Rate extends Resource {
    * anything else passes. Throws `DebtExceededError` if the maximum debt is reached; the part up to it was charged.
    */
   charge(n: number): void {
-    const charged = this.line.charge((bucket, now) => bucket.charge(now, checkCount(n)));
+    const charged = this.semaphore.charge((bucket, now) => bucket.charge(now, checkCount(n)));
     const uncharged = n - charged;
     if (uncharged <= 0) return;
     this.driver.counters.uncharged += uncharged;
-    throw new DebtExceededError(uncharged, this.line.meter.maxDebt);
+    throw new DebtExceededError(uncharged, this.semaphore.meter.maxDebt);
   }
 
   /**
@@ -61,34 +66,34 @@ export class Rate extends Resource {
    * which may be none.
    */
   refund(n: number): void {
-    this.line.refunded += this.line.change((bucket, now) => bucket.refund(now, checkCount(n)));
+    this.semaphore.refunded += this.semaphore.change((bucket, now) => bucket.refund(now, checkCount(n)));
   }
 
   /** The current debt in permits. */
   get debt(): number {
-    return this.line.meter.owed(this.line.now());
+    return this.semaphore.meter.owed(this.semaphore.now());
   }
 
   /** Permits available without waiting; 0 while a caller waits. */
   get available(): number {
-    const now = this.line.now();
-    return this.line.waiting > 0 ? 0 : this.line.meter.available(now);
+    const now = this.semaphore.now();
+    return this.semaphore.waiting > 0 ? 0 : this.semaphore.meter.available(now);
   }
 
   /** The current state. */
   get standing(): Standing {
-    return this.line.meter.standing(this.line.now());
+    return this.semaphore.meter.standing(this.semaphore.now());
   }
 
   /** Milliseconds until `n` permits are available to a new caller; `undefined` if that is unknown. For `Retry-After`. */
   readyIn(n = 1): number | undefined {
-    const now = this.line.now();
-    return this.line.meter.readyIn(now, this.line.waiting + n);
+    const now = this.semaphore.now();
+    return this.semaphore.meter.readyIn(now, this.semaphore.waiting + n);
   }
 
   /** Changes the window of a rate that was opened with one. The whole new limit is wanted at first. */
   setWindow(window: Window): void {
-    this.line.change((bucket, now) => bucket.setBurst(now, { windowMs: window.lengthMs }));
+    this.semaphore.change((bucket, now) => bucket.setBurst(now, { windowMs: window.lengthMs }));
     this.opened.setWindow(window);
     this.driver.demandChanged(this.opened);
   }
@@ -96,24 +101,25 @@ export class Rate extends Resource {
   /** @internal */
   settle(promised: Promised, used: number): void {
     const kept = Math.min(used, promised.n);
-    if (kept < promised.n) this.line.refunded += promised.n - kept;
-    this.line.change((bucket, now) => bucket.usePart(now, promised, kept));
-    if (used > kept) this.charge(used - kept);
+    if (kept < promised.n) this.semaphore.refunded += promised.n - kept;
+    this.semaphore.change((bucket, now) => bucket.usePart(now, promised, kept));
+    try {
+      if (used > kept) this.charge(used - kept);
+    } finally {
+      this.driver.letGo(this.opened);
+    }
   }
 
-  private reservation(n: number): Reservation {
-    return new Reservation(this, this.line.meter.promise(n));
-  }
-
-  private get line(): Line<Bucket> {
+  private get semaphore(): Semaphore<Bucket> {
     const { limiter } = this.opened;
     if (limiter.kind !== "rate") throw new TypeError(`resource \`${this.id}\` is not a rate`);
-    return limiter.line;
+    return limiter.semaphore;
   }
 }
 
 /**
- * Permits of a rate for work whose cost is known only at its end. If it is never settled, all of them count as used.
+ * Permits of a rate for work whose cost is known only at its end. It has to be settled: it keeps its rate open, and until
+ * then all of its permits count as used.
  */
 export class Reservation {
   private settled = false;

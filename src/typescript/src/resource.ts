@@ -1,5 +1,6 @@
+import { guarded } from "./callback.js";
 import type { Driver } from "./driver.js";
-import { OpenError } from "./errors.js";
+import { ClosedError, OpenError } from "./errors.js";
 import type { PoolState } from "./limiter/usage.js";
 import type { OpenResource } from "./open-resource.js";
 import type { Basis, Usable } from "./session.js";
@@ -7,10 +8,13 @@ import type { Basis, Usable } from "./session.js";
 /** The bound of servers. */
 const MAX_WANTS = 1e15;
 
-/** A handle of a resource. The lease is released when the last handle is closed, or with the client. */
+/**
+ * A handle of a resource. The lease is released when the last handle is closed, or with the client. Permits in use and
+ * reservations count as handles.
+ */
 export abstract class Resource {
   /** @internal */
-  protected isClosed = false;
+  protected closed = false;
 
   /** @internal */
   constructor(
@@ -37,7 +41,7 @@ export abstract class Resource {
 
   /** The capacity that may be used now, and where it comes from. */
   get usable(): Usable {
-    this.opened.limiter.line.now();
+    this.opened.limiter.semaphore.now();
     return this.opened.usable;
   }
 
@@ -49,7 +53,7 @@ export abstract class Resource {
 
   /** Permits that are waited for. */
   get waiting(): number {
-    return this.opened.limiter.line.waiting;
+    return this.opened.limiter.semaphore.waiting;
   }
 
   /** The state of this client in the pool, if the resource is one (PRIORITY_POOL) and the server has answered. */
@@ -69,7 +73,8 @@ export abstract class Resource {
 
   /** Calls `listener` when the usable capacity has changed. Returns what stops that. */
   onChange(listener: (usable: Usable) => void): () => void {
-    return this.opened.watch(() => listener(this.opened.usable));
+    const call = guarded(listener);
+    return this.opened.watch(() => call(this.opened.usable));
   }
 
   /** Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh. */
@@ -85,13 +90,33 @@ export abstract class Resource {
   }
 
   /**
-   * Closes this handle. With the last handle of the resource its lease is released; permits of a gauge that are in use
-   * count as handles. Idempotent.
+   * Closes this handle. With the last handle of the resource waiting callers get `ClosedError`, and its lease is
+   * released, or once its last permit is. Idempotent.
    */
   close(): void {
-    if (this.isClosed) return;
-    this.isClosed = true;
+    if (this.closed) return;
+    this.closed = true;
     this.driver.closeHandle(this.opened);
+  }
+
+  /**
+   * Takes permits with `take`, and then holds the resource open until the caller calls `driver.letGo`. The resource is
+   * held while the caller waits, because it may be closed after the permits were granted and before the caller runs.
+   *
+   * @internal
+   */
+  protected async holdWhile(take: () => Promise<void>, giveBack: () => void): Promise<void> {
+    if (this.closed) throw new ClosedError();
+    this.driver.hold(this.opened);
+    try {
+      await take();
+      if (this.driver.isOpen(this.opened)) return;
+      giveBack();
+      throw new ClosedError();
+    } catch (error) {
+      this.driver.letGo(this.opened);
+      throw error;
+    }
   }
 }
 

@@ -1,7 +1,6 @@
 /** The client against real servers. */
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { after, describe, it } from "node:test";
@@ -10,7 +9,7 @@ import express from "express";
 import { fastify } from "fastify";
 
 import { Client, expressLimit, fastifyLimit, limitedFetch } from "../src/index.js";
-import { eventually, Server, skip, template } from "./server.js";
+import { eventually, runProgram, Server, skip, template } from "./server.js";
 
 describe("a client and a server", { skip }, () => {
   const servers: Server[] = [];
@@ -89,24 +88,15 @@ describe("a client and a server", { skip }, () => {
 
   it("a process ends although its client is open", async () => {
     const server = await serve();
-    const program = `
-      import { Client } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+    const begun = performance.now();
+    const { output, code } = await runProgram(`
+      import { Client } from "leaseway";
       const client = new Client(${JSON.stringify(server.address)});
       const rate = client.rate("searches", { wants: 100 });
       for (let n = 0; n < 10; n += 1) await rate.acquire();
       await new Promise((resolve) => setTimeout(resolve, 500));
-      console.log("done", client.stats().requestErrors);`;
-    const child = spawn(process.execPath, ["--input-type=module", "-e", program], {
-      stdio: ["ignore", "pipe", "inherit"],
-    });
-    let said = "";
-    child.stdout.on("data", (data) => {
-      said += data;
-    });
-    const begun = performance.now();
-    const code = await new Promise((resolve) => child.once("close", resolve));
-    assert.equal(code, 0);
-    assert.equal(said, "done 0\n");
+      console.log("done", client.stats().requestErrors);`);
+    assert.deepEqual([output, code], ["done 0\n", 0]);
     assert.ok(performance.now() - begun < 30_000);
     const client = new Client(server.address);
     const searches = client.rate("searches", { wants: 100 });

@@ -1,4 +1,4 @@
-/** The bucket and the waiting line, in virtual time. */
+/** The bucket and the semaphore, in virtual time. */
 
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import { ClosedError, TimeoutError } from "../src/index.js";
 import { Bucket } from "../src/limiter/bucket.js";
 import { PermitCount } from "../src/limiter/count.js";
-import { Line, type Time } from "../src/limiter/line.js";
+import { Semaphore, type Time } from "../src/limiter/semaphore.js";
 
 class VirtualTime implements Time {
   private at = 0;
@@ -42,9 +42,9 @@ class VirtualTime implements Time {
 
 function rate(capacity: number, burst: ConstructorParameters<typeof Bucket>[0] = { permits: 1 }) {
   const time = new VirtualTime();
-  const line = new Line(new Bucket(burst, 0), time);
-  line.change((bucket, now) => bucket.set(now, capacity));
-  return { time, line };
+  const semaphore = new Semaphore(new Bucket(burst, 0), time);
+  semaphore.change((bucket, now) => bucket.set(now, capacity));
+  return { time, semaphore };
 }
 
 describe("a bucket", () => {
@@ -98,27 +98,28 @@ describe("a bucket", () => {
   });
 });
 
-describe("a line", () => {
+describe("a semaphore", () => {
   it("serves first come, first served, and large requests are not starved", async () => {
-    const { time, line } = rate(10);
+    const { time, semaphore } = rate(10);
     const served: string[] = [];
-    const wait = (name: string, n: number) => line.wait(n).then(() => served.push(`${name}@${Math.round(time.now())}`));
+    const wait = (name: string, n: number) =>
+      semaphore.acquire(n).then(() => served.push(`${name}@${Math.round(time.now())}`));
     void wait("a", 1);
     void wait("b", 5);
     void wait("c", 1);
     await time.advance(50);
-    assert.equal(line.tryTake(1)?.reason, "not-now");
+    assert.equal(semaphore.tryAcquire(1)?.reason, "not-now");
     await time.advance(2_000);
     assert.deepEqual(served, ["a@100", "b@600", "c@700"]);
   });
 
   it("an aborted or timed out wait takes nothing", async () => {
-    const { time, line } = rate(10);
+    const { time, semaphore } = rate(10);
     const gone = new AbortController();
-    const aborted = assert.rejects(line.wait(5, { signal: gone.signal }), /enough/);
-    const late = assert.rejects(line.wait(5, { timeoutMs: 300 }), TimeoutError);
+    const aborted = assert.rejects(semaphore.acquire(5, { signal: gone.signal }), /enough/);
+    const late = assert.rejects(semaphore.acquire(5, { timeoutMs: 300 }), TimeoutError);
     let servedAt = 0;
-    void line.wait(1).then(() => {
+    void semaphore.acquire(1).then(() => {
       servedAt = time.now();
     });
     await time.advance(200);
@@ -127,66 +128,90 @@ describe("a line", () => {
     await time.advance(1_000);
     await late;
     assert.ok(servedAt >= 300 && servedAt < 301, `${servedAt}`);
-    assert.equal(line.meter.taken, 1);
+    assert.equal(semaphore.meter.taken, 1);
   });
 
   it("without capacity nobody is admitted, and closing rejects", async () => {
-    const { time, line } = rate(0);
-    const closed = assert.rejects(line.wait(1), ClosedError);
+    const { time, semaphore } = rate(0);
+    const closed = assert.rejects(semaphore.acquire(1), ClosedError);
     await time.advance(100_000);
-    assert.equal(line.waiting, 1);
-    line.close();
+    assert.equal(semaphore.waiting, 1);
+    semaphore.close();
     await closed;
-    await assert.rejects(line.wait(1), ClosedError);
+    await assert.rejects(semaphore.acquire(1), ClosedError);
   });
 
   it("tells its owner that a capacity has expired before it admits", () => {
-    const { time, line } = rate(10, { permits: 100 });
-    line.expireAt(1_000, () => line.change((bucket, now) => bucket.set(now, 0)));
+    const { time, semaphore } = rate(10, { permits: 100 });
+    semaphore.expireAt(1_000, (at) => semaphore.meter.set(at, 0));
     void time.advance(1_000);
-    assert.equal(line.tryTake(1)?.reason, "not-now");
+    assert.equal(semaphore.tryAcquire(1)?.reason, "not-now");
   });
 
-  it("a gauge admits nobody by an expired capacity when permits come back late", async () => {
+  it("admits nobody when permits come back or a caller leaves after the expiry", async () => {
     const time = new VirtualTime();
-    const line = new Line(new PermitCount(), time);
-    const capacity = (permits: number) =>
-      line.change((count) => {
-        count.capacity = permits;
-      });
-    capacity(1);
-    await line.wait(1);
-    let served = false;
-    void line.wait(1).then(() => {
-      served = true;
+    const semaphore = new Semaphore(new PermitCount(), time);
+    semaphore.change((count) => {
+      count.capacity = 2;
     });
-    line.expireAt(1_000, () => capacity(0));
+    await semaphore.acquire(1);
+    let admitted = 0;
+    const gone = new AbortController();
+    const aborted = assert.rejects(semaphore.acquire(2, { signal: gone.signal }));
+    void semaphore.acquire(1).then(() => {
+      admitted += 1;
+    });
+    semaphore.expireAt(1_000, () => {
+      semaphore.meter.capacity = 0;
+    });
     await time.advance(2_000);
-    line.change((count) => count.giveBack(1));
-    await time.advance(1);
-    assert.ok(!served, "the capacity has expired");
+    gone.abort();
+    await aborted;
+    semaphore.change((count) => count.giveBack(1));
+    await time.advance(3_000);
+    assert.equal(admitted, 0);
+  });
+
+  it("a caller that the fallback admits cannot leave any more", async () => {
+    const { time, semaphore } = rate(0);
+    const gone = new AbortController();
+    const first = semaphore.acquire(1, { signal: gone.signal });
+    semaphore.expireAt(1_000, () => semaphore.change((bucket, now) => bucket.set(now, Number.POSITIVE_INFINITY)));
+    await time.advance(2_000);
+    gone.abort();
+    await first;
+    assert.equal(semaphore.waiting, 0);
+    assert.equal(semaphore.meter.taken, 1);
+  });
+
+  it("credit grows at the capacity of a lease until its expiry only", async () => {
+    const { time, semaphore } = rate(10, { windowMs: 60_000 });
+    semaphore.expireAt(1_000, (at) => semaphore.meter.set(at, 1));
+    await time.advance(10_000);
+    semaphore.change((bucket, now) => bucket.set(now, 1));
+    assert.equal(semaphore.meter.available(semaphore.now()), 10 + 9);
   });
 
   it("a gauge admits when permits come back, not after a cut", async () => {
     const time = new VirtualTime();
-    const line = new Line(new PermitCount(), time);
+    const semaphore = new Semaphore(new PermitCount(), time);
     const capacity = (permits: number) =>
-      line.change((count) => {
+      semaphore.change((count) => {
         count.capacity = permits;
       });
     capacity(2.9);
-    await line.wait(1);
-    await line.wait(1);
+    await semaphore.acquire(1);
+    await semaphore.acquire(1);
     let served = false;
-    void line.wait(1).then(() => {
+    void semaphore.acquire(1).then(() => {
       served = true;
     });
     capacity(1);
-    assert.equal(line.meter.outstanding(), 2);
-    line.change((count) => count.giveBack(1));
+    assert.equal(semaphore.meter.outstanding(), 2);
+    semaphore.change((count) => count.giveBack(1));
     await time.advance(1);
     assert.ok(!served, "one is in use, and the capacity is one");
-    line.change((count) => count.giveBack(1));
+    semaphore.change((count) => count.giveBack(1));
     await time.advance(2);
     assert.ok(served);
   });

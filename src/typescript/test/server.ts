@@ -113,3 +113,18 @@ export function freeAddress(): Promise<string> {
     });
   });
 }
+
+/** Runs a program, which imports the client as `leaseway`, in a process of its own. Returns its output and exit code. */
+export async function runProgram(program: string): Promise<{ output: string; code: number | null }> {
+  const index = new URL("../src/index.js", import.meta.url).href;
+  const text = program.replaceAll('"leaseway"', JSON.stringify(index));
+  const child = spawn(process.execPath, ["--input-type=module", "-e", text], { stdio: ["ignore", "pipe", "inherit"] });
+  let output = "";
+  child.stdout.on("data", (data) => {
+    output += data;
+  });
+  const killer = setTimeout(() => child.kill("SIGKILL"), 30_000);
+  const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
+  clearTimeout(killer);
+  return { output, code };
+}

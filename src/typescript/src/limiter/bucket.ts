@@ -76,7 +76,7 @@ export class Bucket implements Meter {
   private credit = 0;
   /** The rounding error of `credit`. */
   private error = 0;
-  /** Price of the head of the line. Credit may grow up to it. */
+  /** Price of the head of the queue. Credit may grow up to it. */
   private saving = 0;
   private readonly returns = new Returns();
   /** The time up to which credit has been computed. */

@@ -1,4 +1,4 @@
-/** The interface of a waiting line to what it meters. Times are milliseconds, with fractions. */
+/** The interface of a semaphore to what it meters. Times are milliseconds, with fractions. */
 
 /** Permits that were taken in advance and may come back. */
 export interface Promised {
@@ -21,9 +21,9 @@ export interface Meter {
   readyIn(now: number, permits: number): number | undefined;
   /** The maximum number of permits that can be available at once; `undefined` without capacity. */
   maxAtOnce(): number | undefined;
-  /** The head of the line needs `n` permits: save up for it. */
+  /** The head of the queue needs `n` permits: save up for it. */
   saveFor(now: number, n: number): void;
-  /** The head of the line has left. */
+  /** The head of the queue has left. */
   stopSaving(now: number): void;
   /** Debt in permits. No caller is admitted before it is paid. */
   owed(now: number): number;

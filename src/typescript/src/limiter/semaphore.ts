@@ -1,7 +1,7 @@
 import { ClosedError, TimeoutError } from "../errors.js";
 import type { Meter } from "./meter.js";
 
-/** The clock and the timers of a line; tests replace them by virtual time. */
+/** The clock and the timers of a semaphore; tests replace them by virtual time. */
 export interface Time {
   /** Milliseconds since some origin, with fractions. */
   now(): number;
@@ -17,8 +17,8 @@ export interface WaitOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-/** Events of a line that its owner wants to know. */
-export interface LineEvents {
+/** Events of a semaphore that its owner wants to know. */
+export interface SemaphoreEvents {
   /** A caller has to wait or debt arose; again each time the number of pending permits has doubled since. */
   pressure?(): void;
   /** Callers begin or cease to wait. */
@@ -29,6 +29,7 @@ interface Waiter {
   readonly n: number;
   readonly resolve: () => void;
   readonly reject: (reason: unknown) => void;
+  isQueued: boolean;
   before: Waiter | undefined;
   after: Waiter | undefined;
   /** Removes the listener of the signal and the timer. */
@@ -43,19 +44,19 @@ export type Refusal =
   | { readonly reason: "too-many"; readonly burst: number }
   | { readonly reason: "closed" };
 
-/** The longest timer; at its end the head of the line looks again. */
+/** The longest timer; at its end the head of the queue looks again. */
 const MAX_SLEEP_MS = 3_600_000;
 
-/** If the head of the line is this late, the next caller admits it. */
+/** If the head of the queue is this late, the next caller admits it. */
 const OVERDUE_MS = 10;
 
 const noop = () => {};
 
 /**
- * A fair waiting line over a meter. Callers are served first come, first served, and no caller overtakes a waiting one,
+ * A fair semaphore over a meter. Callers are served first come, first served, and no caller overtakes a waiting one,
  * so a caller that needs many permits is not starved by callers that need few.
  */
-export class Line<M extends Meter> {
+export class Semaphore<M extends Meter> {
   private head: Waiter | undefined;
   private tail: Waiter | undefined;
   /** The sum of permits that callers wait for. */
@@ -64,48 +65,49 @@ export class Line<M extends Meter> {
   private freeArrivals = 0;
   /** Permits returned unused so far. */
   refunded = 0;
-  /** When the head of the line can be admitted, if that depends on time alone. */
+  /** When the head of the queue can be admitted, if that depends on time alone. */
   private due: number | undefined;
   private timerAt: number | undefined;
   private cancelTimer: () => void = noop;
   /** The number of pending permits at the last pressure event. */
   private pressureAt = 0;
   private peak = 0;
-  /** Total time with callers waiting, up to the moment when the line was last empty. */
+  /** Total time with callers waiting, up to the moment when the queue was last empty. */
   private queuedMs = 0;
   private queuedSince: number | undefined;
   private closed = false;
-  /** The time at which the capacity is valid no more, and what to do then. */
-  private validUntil = Number.POSITIVE_INFINITY;
-  private onInvalid: () => void = noop;
+  /** When the capacity expires, and what to do then. */
+  private expiresAt = Number.POSITIVE_INFINITY;
+  private onExpiry: (at: number) => void = noop;
 
   constructor(
     readonly meter: M,
     private readonly time: Time,
-    private readonly events: LineEvents = {},
+    private readonly events: SemaphoreEvents = {},
   ) {}
 
   /**
-   * The current time. If the capacity has expired, which its owner may not have noticed because the event loop was
-   * busy, the owner is told first.
+   * The current time. Nobody is admitted, and no credit grows, at a capacity that has expired: its owner may not have
+   * noticed because the event loop was busy or the machine was suspended, so it is told first.
    */
   now(): number {
     const now = this.time.now();
-    if (now >= this.validUntil) {
-      this.validUntil = Number.POSITIVE_INFINITY;
-      this.onInvalid();
+    if (now >= this.expiresAt) {
+      const at = this.expiresAt;
+      this.expiresAt = Number.POSITIVE_INFINITY;
+      this.onExpiry(at);
     }
     return now;
   }
 
-  /** Calls `expired` before anything is admitted at or after `at`. */
-  expireAt(at: number, expired: () => void): void {
-    this.validUntil = at;
-    this.onInvalid = expired;
+  /** Sets when the capacity expires. `expired` gets that time, and has to change the meter as of then. */
+  expireAt(at: number, expired: (at: number) => void): void {
+    this.expiresAt = at;
+    this.onExpiry = expired;
   }
 
   /** Takes `n` permits if they are available and no caller waits, else says why not. Refused permits count as arrived. */
-  tryTake(n: number): Refusal | undefined {
+  tryAcquire(n: number): Refusal | undefined {
     const now = this.now();
     if (this.closed) return { reason: "closed" };
     const burst = this.meter.maxAtOnce();
@@ -115,24 +117,25 @@ export class Line<M extends Meter> {
     return { reason: "not-now", retryAfterMs: this.meter.readyIn(now, this.wanted + n) };
   }
 
-  /** Waits for `n` permits at once. `admitted` is called at the moment when they are taken. */
-  wait(n: number, options?: WaitOptions, admitted: () => void = noop): Promise<void> {
+  /** Waits for `n` permits at once. */
+  acquire(n: number, options?: WaitOptions): Promise<void> {
     const signal = options?.signal;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const now = this.now();
     if (this.closed) return Promise.reject(new ClosedError());
     this.arrive(now, n);
-    if (this.takeUnqueued(now, n)) {
-      admitted();
-      return Promise.resolve();
-    }
-    return new Promise((resolved, reject) => {
+    if (this.takeUnqueued(now, n)) return Promise.resolve();
+    return new Promise((resolve, reject) => {
       const before = this.pending(now);
-      const resolve = () => {
-        admitted();
-        resolved();
+      const waiter: Waiter = {
+        n,
+        resolve,
+        reject,
+        isQueued: true,
+        before: this.tail,
+        after: undefined,
+        cleanUp: undefined,
       };
-      const waiter: Waiter = { n, resolve, reject, before: this.tail, after: undefined, cleanUp: undefined };
       if (options !== undefined) this.watch(waiter, options);
       if (this.tail === undefined) this.head = waiter;
       else this.tail.after = waiter;
@@ -150,9 +153,9 @@ export class Line<M extends Meter> {
 
   /** Changes the meter, then admits the callers that it allows. */
   change<R>(change: (meter: M, now: number) => R): R {
-    const now = this.time.now();
+    const now = this.now();
     const result = change(this.meter, now);
-    this.admitIfValid(now);
+    this.admit(now);
     return result;
   }
 
@@ -173,7 +176,16 @@ export class Line<M extends Meter> {
   close(): void {
     const now = this.time.now();
     this.closed = true;
-    this.validUntil = Number.POSITIVE_INFINITY;
+    this.expiresAt = Number.POSITIVE_INFINITY;
+    this.refuse(now);
+  }
+
+  /** Waiting callers get `ClosedError`. */
+  refuseWaiters(): void {
+    this.refuse(this.time.now());
+  }
+
+  private refuse(now: number): void {
     while (this.head !== undefined) {
       const waiter = this.head;
       this.unlink(waiter, now);
@@ -242,7 +254,7 @@ export class Line<M extends Meter> {
     this.events.pressure?.();
   }
 
-  /** Admits callers from the head of the line while the meter allows it, and sets the timer for the next. */
+  /** Admits callers from the head of the queue while the meter allows it, and sets the timer for the next. */
   private admit(now: number): void {
     while (this.head !== undefined) {
       const waiter = this.head;
@@ -272,24 +284,21 @@ export class Line<M extends Meter> {
 
   /** A caller stops waiting. */
   private leave(waiter: Waiter, reason: unknown): void {
-    const now = this.time.now();
+    const now = this.now();
+    // The capacity has just expired, and the fallback was enough to admit it.
+    if (!waiter.isQueued) return;
     const wasHead = this.head === waiter;
     this.unlink(waiter, now);
     waiter.reject(reason);
     if (wasHead) {
       this.meter.stopSaving(now);
-      this.admitIfValid(now);
+      this.admit(now);
     }
-  }
-
-  /** Admits nobody by a capacity that has expired: its owner is told, and sets another. */
-  private admitIfValid(now: number): void {
-    if (now < this.validUntil) this.admit(now);
-    else this.now();
   }
 
   private unlink(waiter: Waiter, now: number): void {
     waiter.cleanUp?.();
+    waiter.isQueued = false;
     const { before, after } = waiter;
     if (before === undefined) this.head = after;
     else before.after = after;
