@@ -113,7 +113,7 @@ pub struct ResourcePlan {
     pub setting: ::prost::alloc::vec::Vec<SettingChange>,
     /// Unset if only the template's name changes, or if the resource was busy or has ended.
     #[prost(message, optional, tag = "7")]
-    pub foreseen: ::core::option::Option<Foreseen>,
+    pub forecast: ::core::option::Option<Forecast>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SettingChange {
@@ -126,7 +126,7 @@ pub struct SettingChange {
 }
 /// The dues of holders if demand stays the same.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Foreseen {
+pub struct Forecast {
     #[prost(double, tag = "1")]
     pub capacity_before: f64,
     #[prost(double, tag = "2")]
@@ -161,11 +161,11 @@ pub struct Foreseen {
     pub lost: f64,
     /// Amount held above the new capacity.
     #[prost(double, tag = "13")]
-    pub over: f64,
+    pub over_capacity: f64,
     /// Amount held above the new dues. Others get it within `until_ms`, once its holders have confirmed smaller leases or
     /// their leases have expired.
     #[prost(double, tag = "14")]
-    pub beyond: f64,
+    pub over_due: f64,
     /// Milliseconds until `beyond` and `unnamed` have expired at the latest.
     #[prost(uint64, tag = "15")]
     pub until_ms: u64,
@@ -177,7 +177,7 @@ pub struct Foreseen {
     pub change: ::prost::alloc::vec::Vec<DueChange>,
     /// Capacity promised by former masters that no holder has claimed yet. It expires within `until_ms`, too.
     #[prost(double, tag = "18")]
-    pub unnamed: f64,
+    pub unclaimed: f64,
     /// What has to expire first, and what cannot be predicted, as sentences.
     #[prost(string, repeated, tag = "19")]
     pub sentences: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,

@@ -78,7 +78,7 @@ impl Target {
     }
 
     /// A target for other servers, with the same time limit and credentials.
-    pub(crate) fn elsewhere(&self, addresses: &[String]) -> Result<Target, CliError> {
+    pub(crate) fn with_servers(&self, addresses: &[String]) -> Result<Target, CliError> {
         let server = addresses.iter().map(|address| endpoint::read(address)).collect::<Result<_, _>>();
         let server = server.map_err(|error| CliError::Client(error.to_string()))?;
         Ok(Target { server, limit: self.limit.clone(), security: self.security_beside() })
@@ -118,7 +118,7 @@ impl Target {
                     Ok(answer) => answer,
                     Err(status) => return failed(address, channel, &status, Wanted::Clients).await,
                 };
-                match mastership(&answer).map(|elsewhere| elsewhere.master_address.clone()) {
+                match mastership(&answer).map(|redirect| redirect.master_address.clone()) {
                     None => Attempted::Answer(answer),
                     Some(Some(master)) => Attempted::Elsewhere(master),
                     Some(None) => Attempted::NotNow(CliError::NoMaster { address: address.to_owned() }),
@@ -188,7 +188,7 @@ pub(crate) async fn within<T>(limit: Duration, asked: impl Future<Output = Resul
 pub(crate) fn found(port: Port, given: &[Endpoint]) -> Found {
     if given.is_empty() {
         let found = run_file::find(port);
-        if let Some(process) = found.elsewhere(port) {
+        if let Some(process) = found.other_up(port) {
             // Once, because a command may search repeatedly.
             static SAID: Once = Once::new();
             SAID.call_once(|| note(format_args!("using the peers of `leaseway up` (process {process})")));

@@ -36,7 +36,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use leaseway_client::session::{Basis, Given, Mode, Pace, Session, Settings, Wants, Wire};
+//! use leaseway_client::session::{Basis, GrantedLease, Mode, Pace, Session, Settings, Wants, Wire};
 //! use leaseway_core::types::Millis;
 //!
 //! let endpoints = vec!["a:5100".into(), "b:5100".into()];
@@ -46,7 +46,7 @@
 //! // Get: the first request is sent at 0 ms, and the answer arrives after 20 ms.
 //! session.want(Millis(0), &searches, Wants { amount: 100.0, ..Wants::default() }, Mode::Safe);
 //! let request = session.poll(Millis(0)).expect("a new resource is due");
-//! let lease = Given {
+//! let lease = GrantedLease {
 //!     id: Arc::clone(&searches),
 //!     length: Millis(60_000),
 //!     refresh: Millis(5_000),
@@ -62,7 +62,7 @@
 //! let refreshed = session.wake(Millis(20)).expect("a refresh");
 //! assert!((4_500..=5_020).contains(&refreshed.0));
 //! let request = session.poll(refreshed).expect("it is due");
-//! session.answered(refreshed, request.number, vec![Given { token: Some(2), ..lease }]);
+//! session.answered(refreshed, request.number, vec![GrantedLease { token: Some(2), ..lease }]);
 //!
 //! // Lose: all requests fail. The lease expires 60 s after the refresh was sent; then the safe capacity may be used.
 //! let (mut now, expiry) = (refreshed, refreshed.plus(Millis(60_000)));
@@ -118,7 +118,7 @@ use leaseway_core::{
 
 pub use self::{
     lease::{Capacity, Lease, Mode, Wire},
-    messages::{Ask, Basis, Body, Demand, Given, Outgoing, Release, Usable, Wants},
+    messages::{Ask, Basis, Body, Demand, GrantedLease, Outgoing, Release, Usable, Wants},
     pace::Pace,
 };
 
@@ -346,7 +346,7 @@ impl<D: Demand> Session<D> {
     }
 
     /// Reports the answer of the master to request `number`. Returns whether it still counts.
-    pub fn answered(&mut self, now: Millis, number: u64, given: Vec<Given>) -> bool {
+    pub fn answered(&mut self, now: Millis, number: u64, given: Vec<GrantedLease>) -> bool {
         let Some(in_flight) = self.take_in_flight(number).or_else(|| self.accept_late_answer(number)) else {
             return false;
         };
@@ -542,7 +542,7 @@ impl<D: Demand> Session<D> {
         Some(asks.collect())
     }
 
-    fn store_lease(&mut self, now: Millis, sent: Millis, given: &Given) {
+    fn store_lease(&mut self, now: Millis, sent: Millis, given: &GrantedLease) {
         let soon = self.earliest_request(now);
         let is_wanted = self.entries.contains_key(&given.id);
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {

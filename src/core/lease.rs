@@ -208,10 +208,10 @@ impl LeaseBook {
 
     /// Clears the record of a holder that has released all leases. The record stays until `until`, because a delayed
     /// request would otherwise be taken for one of a new holder (rule E2).
-    pub(crate) fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
+    pub(crate) fn leave_tombstone(&mut self, slot: u32, now: Millis, until: Millis) {
         let holder = self.ledger.holder_mut(slot);
         holder.asked = None;
-        holder.leases.bury();
+        holder.leases.leave_tombstone();
         self.ledger.remember(slot, now, until);
     }
 

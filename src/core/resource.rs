@@ -84,7 +84,7 @@ pub struct Resource {
     counters: Counters,
     last_round: LastRound,
     /// Incremented when settings or capacity change.
-    reforms: u64,
+    settings_version: u64,
     seed: u64,
 }
 
@@ -129,7 +129,7 @@ impl Resource {
             limits: Limits { max_holders, place_share: PrincipalShare::default() },
             counters: Counters::default(),
             last_round: LastRound::default(),
-            reforms: 0,
+            settings_version: 0,
             seed,
         };
         resource.renew_pool(seed);
@@ -185,11 +185,11 @@ impl Resource {
             self.raise_unclaimed(before);
         }
         self.renew_pool(self.seed);
-        self.reforms += 1;
+        self.settings_version += 1;
     }
 
     fn set_capacity(&mut self, capacity: Amount) {
-        self.reforms += u64::from(capacity != self.settings.capacity);
+        self.settings_version += u64::from(capacity != self.settings.capacity);
         self.settings.capacity = capacity;
         self.allocation.set_capacity(capacity);
         if let Some(pool) = &mut self.pool {
@@ -302,7 +302,7 @@ impl Resource {
             self.book.recount(slot, now);
             self.pool_grants(slot, Cause::Released);
         } else if let Some(until) = self.book.inherited_until() {
-            self.bury(slot, now, until);
+            self.leave_tombstone(slot, now, until);
         } else {
             let holder = self.book.remove_holder(slot);
             self.forget(slot, &holder.claims, holder.watch);
@@ -321,10 +321,10 @@ impl Resource {
     }
 
     /// Like `forget`, but the record stays until `until`.
-    fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
+    fn leave_tombstone(&mut self, slot: u32, now: Millis, until: Millis) {
         let (claims, watch) = self.book.detach(slot);
         self.forget(slot, &claims, watch);
-        self.book.bury(slot, now, until);
+        self.book.leave_tombstone(slot, now, until);
     }
 
     /// Assumes that earlier masters lent the whole capacity until `until`, because their leases are unknown.
@@ -540,6 +540,6 @@ impl Resource {
     /// irrelevant.
     fn version(&self) -> Version {
         let elsewhere = self.allocation.rotations() + self.pool.as_ref().map_or(0, |pool| pool.moves());
-        (self.reforms + elsewhere, if self.is_bounded() { self.book.ledger().changes() } else { 0 })
+        (self.settings_version + elsewhere, if self.is_bounded() { self.book.ledger().changes() } else { 0 })
     }
 }

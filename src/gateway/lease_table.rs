@@ -217,7 +217,7 @@ impl LeaseTable {
             entry.estimate_wants();
         }
         let released = self.table.remove_where(|entry| entry.is_idle(now, idle, is_tight));
-        counter!("leaseway_gateway_resources_given_back_total").increment(released.len() as u64);
+        counter!("leaseway_gateway_resources_released_total").increment(released.len() as u64);
         gauge!("leaseway_gateway_resources").set(self.resources() as f64);
     }
 }

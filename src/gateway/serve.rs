@@ -191,7 +191,7 @@ const COUNTERS: [(&str, &str); 6] = [
     ("leaseway_rlqs_buckets_refused_total", "Reported buckets that get no quota because of a limit or the policy."),
     ("leaseway_rls_unknown_domains_total", "RLS requests for a domain without rules; they are allowed."),
     ("leaseway_gateway_resources_opened_total", "Resources opened for requests."),
-    ("leaseway_gateway_resources_given_back_total", "Resources released because they were unused."),
+    ("leaseway_gateway_resources_released_total", "Resources released because they were unused."),
     ("leaseway_gateway_resources_refused_total", "Resources not opened because of the limit."),
 ];
 
@@ -223,7 +223,10 @@ const OF_CLIENT: [(&str, &str); 6] = [
     ("doorman_client_requests", "Requests to the cluster, by method and server."),
     ("doorman_client_request_errors", "Requests to the cluster that failed, by method and server."),
     ("leaseway_client_redirects_total", "Requests redirected to the master."),
-    ("leaseway_client_left_out_total", "Resources left out of an answer because the cluster has no room for them."),
+    (
+        "leaseway_client_refused_resources_total",
+        "Resources left out of an answer because the cluster has no room for them.",
+    ),
     ("leaseway_client_leases_ended_total", "Leases that expired without renewal."),
     ("leaseway_client_hints_total", "Hints received to refresh early."),
 ];

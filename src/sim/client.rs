@@ -8,7 +8,7 @@ pub(crate) mod usage;
 
 use std::sync::Arc;
 
-use leaseway_client::session::{Given, Mode, Outgoing, Session, Wants as Asked};
+use leaseway_client::session::{GrantedLease, Mode, Outgoing, Session, Wants as Asked};
 use leaseway_core::{
     resource::invariant::Violation,
     types::{Amount, Millis},
@@ -94,7 +94,7 @@ impl ClientMachine {
     }
 
     /// `end` is the expiry that is written in the lease.
-    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<Given>, end: Millis) {
+    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<GrantedLease>, end: Millis) {
         if let ClientMachine::Legacy(legacy) = self {
             return legacy.answered(now, number, given.map(|given| (given, end)));
         }

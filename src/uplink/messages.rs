@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_client::session::{Given, Outgoing};
+use leaseway_client::session::{GrantedLease, Outgoing};
 use leaseway_core::{
     allocation::division::Terms,
     policy::settings::Settings,
@@ -48,7 +48,7 @@ pub enum ParentReply {
 /// One resource of a parent's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Granted {
-    pub given: Given,
+    pub given: GrantedLease,
     /// The terms of the parent for each priority; empty if it sends none.
     pub terms: Vec<(i16, Terms)>,
     /// The settings of the resource at the parent.

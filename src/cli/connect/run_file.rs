@@ -53,7 +53,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// The process ID of the `up` whose peers are asked, unless one of them serves at the default address.
-    pub(crate) fn elsewhere(&self, port: Port) -> Option<u32> {
+    pub(crate) fn other_up(&self, port: Port) -> Option<u32> {
         let is_default = self.addresses.iter().any(|address| address == port.default_address());
         match &self.origin {
             AddressSource::Up { process, .. } if !is_default => Some(*process),

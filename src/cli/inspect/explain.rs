@@ -87,7 +87,7 @@ impl Explain {
         }
         let mut levels = vec![first];
         while let Some(above) = levels.last().filter(|level| !level.answer.parent.is_empty() && levels.len() < LEVELS) {
-            let target = self.target.elsewhere(&above.answer.parent)?;
+            let target = self.target.with_servers(&above.answer.parent)?;
             let node = above.answer.node.clone();
             match self.ask_node(&target, &node, true).await {
                 Ok(level) => levels.push(level),

@@ -21,7 +21,7 @@ use crate::{
         shared::{NextStep, Shared},
     },
     session::{
-        Body, Given, Wants,
+        Body, GrantedLease, Wants,
         pool::{PoolState, Usage},
     },
     transport::{Asker, Call, Channel, Connection, Ended, Outcome, Reply, Step, explain, wire},
@@ -49,7 +49,7 @@ const LEFT_OUT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The answer of the master.
 #[derive(Default)]
 pub(crate) struct Leases {
-    given: Vec<Given>,
+    given: Vec<GrantedLease>,
     malformed: Vec<String>,
     pools: Vec<(Arc<str>, Option<PoolState>)>,
     priorities: Vec<(Arc<str>, i64)>,

@@ -63,7 +63,7 @@ pub(crate) fn uncharged(resource: &str, permits: u64) {
 
 /// Counts resources that the server left out of an answer.
 pub(crate) fn left_out(resources: usize) {
-    metrics::counter!("leaseway_client_left_out_total").increment(resources as u64);
+    metrics::counter!("leaseway_client_refused_resources_total").increment(resources as u64);
 }
 
 /// Counts a hint. The first one of a stream is empty.

@@ -108,7 +108,7 @@ pub struct Release {
 
 /// One lease of an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Given {
+pub struct GrantedLease {
     /// The resource.
     pub id: Arc<str>,
     /// The length, counted from when the request was sent.

@@ -10,7 +10,7 @@ use tonic::Status;
 use super::driver::Reply;
 use crate::{
     session::{
-        Ask, Given, Lease, Release, Wants, Wire,
+        Ask, GrantedLease, Lease, Release, Wants, Wire,
         pool::{MAX_BURST, PoolStanding, PoolState},
     },
     transport::endpoint,
@@ -66,7 +66,7 @@ pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCa
 
 /// Returns the leases of an answer, and the ids of the resources whose lease is malformed. `sent` is when the request
 /// was sent, since the Unix epoch.
-pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
+pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<GrantedLease>, Vec<String>) {
     let mut malformed = Vec::new();
     let given = answer.into_iter().filter_map(|response| {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
@@ -113,10 +113,10 @@ fn pool(state: &wire::PoolState) -> PoolState {
 }
 
 /// A lease of an answer; `None` if it is malformed. `sent` is when the request was sent, since the Unix epoch.
-pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<Given> {
+pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<GrantedLease> {
     let capacity = lease.capacity.filter(|capacity| capacity.is_finite())?;
     let (expiry_time, refresh_interval) = (lease.expiry_time?, lease.refresh_interval?);
-    Some(Given {
+    Some(GrantedLease {
         id: Arc::clone(id),
         length: length(lease.remaining_ms, expiry_time, sent),
         refresh: Millis::from_secs(u64::try_from(refresh_interval).unwrap_or(0).min(MAX_LEASE_SECS)),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     /// Decodes the answer to a request that was sent `sent` after the epoch.
-    fn decoded(gets: wire::Lease, sent: Duration) -> Given {
+    fn decoded(gets: wire::Lease, sent: Duration) -> GrantedLease {
         given(vec![response(Some(gets))], sent).0.remove(0)
     }
 
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_request_echoes_the_lease_and_reports_demand_and_usage() {
-        let Given { refresh, token, wire, .. } = decoded(granted(Some(60_000)), Duration::ZERO);
+        let GrantedLease { refresh, token, wire, .. } = decoded(granted(Some(60_000)), Duration::ZERO);
         let lease = Lease { capacity: Capacity::of(7.5), end: Millis(1), refresh, token, wire };
         let in_use = |outstanding| Wants { outstanding, ..Wants::default() };
         let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), counters: UsageCounters::default() };

@@ -151,7 +151,7 @@ impl Leases {
     }
 
     /// Clears a record whose holder has given back all leases.
-    pub(crate) fn bury(&mut self) {
+    pub(crate) fn leave_tombstone(&mut self) {
         self.grants.clear();
         self.outstanding = Amount::ZERO;
     }

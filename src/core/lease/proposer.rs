@@ -294,10 +294,10 @@ impl Proposer {
         }
         let high_water_mark =
             if newest.is_above(round.lapsed) { newest.high_water_mark } else { round.raised(newest.high_water_mark) };
-        let (known, foreseen) = (total_at(newest.total, &newest.parts, moment), round.total(None));
+        let (known, forecast) = (total_at(newest.total, &newest.parts, moment), round.total(None));
         let is_short = held > Sum::from(known);
         // The total is raised before it is needed, when most of its room is used up.
-        let is_foreseen = spare(known).get() < spare(foreseen).min(newest.room).get() * RAISE_BELOW;
+        let is_foreseen = spare(known).get() < spare(forecast).min(newest.room).get() * RAISE_BELOW;
         let has_given = latest_end > now;
         let is_given_over = has_given && high_water_mark != newest.high_water_mark;
         let is_claimed = has_given && !stored_parts::are_left(&newest.parts, &round.parts);
@@ -305,7 +305,7 @@ impl Proposer {
         if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
             return None;
         }
-        let (total, given) = if is_short || is_foreseen { (foreseen, spare(foreseen)) } else { (known, newest.room) };
+        let (total, given) = if is_short || is_foreseen { (forecast, spare(forecast)) } else { (known, newest.room) };
         let parts = self.stored_parts.next_parts(&newest.parts, &round.parts, now);
         Some((Bound { total, room: given, high_water_mark, parts, ..newest }, false))
     }

@@ -397,7 +397,7 @@ impl Resource {
 
     /// Deals the left-over units if a deal is due. Visits every holder, once per rotation and after changes of demand.
     pub(super) fn deal_units(&mut self, now: Millis) {
-        let version = self.book.ledger().claims_changes().wrapping_add(self.reforms);
+        let version = self.book.ledger().claims_changes().wrapping_add(self.settings_version);
         if !self.allocation.must_deal(now, version) {
             return;
         }

@@ -127,7 +127,7 @@ impl Resource {
         if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
             *current = Some((supply.until, supply.version));
             // Dues may change even if the capacity does not.
-            self.reforms += u64::from(self.allocation.set_parent_terms(supply.terms));
+            self.settings_version += u64::from(self.allocation.set_parent_terms(supply.terms));
             self.capacity_inputs.template = supply.capacity;
         }
         if self.is_learning(now) {

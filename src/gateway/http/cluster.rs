@@ -112,7 +112,7 @@ impl Cluster {
         };
         let status = match timeout(ATTEMPT_TIMEOUT, ask(connection.channel.clone())).await {
             Ok(Ok(answer)) => {
-                return match mastership(&answer).map(|elsewhere| elsewhere.master_address.as_deref()) {
+                return match mastership(&answer).map(|redirect| redirect.master_address.as_deref()) {
                     None => {
                         *self.lock() = Some(connection);
                         Outcome::Answer(answer)

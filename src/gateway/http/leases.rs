@@ -73,7 +73,7 @@ fn as_client<'a>(client: &'a str, resource: &'a str) -> AccessRequest<'a> {
 fn lease(client: &str, resource: &str, answer: &GetCapacityResponse) -> Result<Value, Problem> {
     let found = answer.response.iter().find(|response| response.resource_id.as_deref() == Some(resource));
     let Some(response) = found else {
-        return Err(answer.problem.first().map_or_else(unsaid, of_entry));
+        return Err(answer.problem.first().map_or_else(suppressed, of_entry));
     };
     let nonsense = || Problem::new(ProblemKind::BadCluster, "the cluster answered with an invalid lease");
     let gets = response.gets.as_ref().ok_or_else(nonsense)?;
@@ -93,7 +93,7 @@ fn lease(client: &str, resource: &str, answer: &GetCapacityResponse) -> Result<V
 
 /// The problem if the answer has neither the resource nor a reason. Servers of the original protocol give no reason;
 /// they leave a resource out only if it was requested too soon.
-fn unsaid() -> Problem {
+fn suppressed() -> Problem {
     let why = "the client asked for this resource a moment ago and keeps its current lease";
     Problem::new(ProblemKind::TooSoon, why).retry_after(Duration::from_secs(1))
 }

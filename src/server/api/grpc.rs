@@ -229,7 +229,7 @@ fn page_size(requested: u32) -> usize {
 }
 
 /// The answer of a peer that is not the master, with the master's admin address in its metadata.
-fn elsewhere(why: &NotMaster) -> Status {
+fn not_master_status(why: &NotMaster) -> Status {
     let mut status = match why.master {
         Some(_) => not_master(why),
         None => Status::unavailable("there is no master at the moment; try again in a second"),
@@ -243,7 +243,7 @@ fn elsewhere(why: &NotMaster) -> Status {
 }
 
 /// The error for a failed proposal, which may have been stored nevertheless.
-fn unsure(error: &ProposeError) -> Status {
+fn proposal_failed(error: &ProposeError) -> Status {
     match error {
         ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
         _ => Status::unavailable(format!("{error}; check what is in force, then try again")),

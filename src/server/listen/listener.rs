@@ -142,7 +142,7 @@ impl Accepted {
             Ok(Err(Refusal::Because(why))) => why,
             Err(_) => format!("no complete handshake within {} s", HANDSHAKE_DEADLINE.as_secs()),
         };
-        metrics::opening_failed(service);
+        metrics::handshake_failed(service);
         warn(service, address, &why);
         None
     }
@@ -217,6 +217,6 @@ fn mismatch(opening: DetectedProtocol, has_tls: bool) -> (&'static str, &'static
 static LOGGED: Throttle = Throttle::new();
 
 fn warn(service: Service, address: IpAddr, why: &str) {
-    let Some(unsaid) = LOGGED.turn() else { return };
-    tracing::warn!(listener = service.name(), from = %address, unsaid, "connection refused: {why}");
+    let Some(suppressed) = LOGGED.turn() else { return };
+    tracing::warn!(listener = service.name(), from = %address, suppressed, "connection refused: {why}");
 }

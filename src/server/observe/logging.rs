@@ -20,12 +20,12 @@ pub(crate) struct Throttle(Mutex<Throttled>);
 #[derive(Debug)]
 struct Throttled {
     last: Option<Instant>,
-    unsaid: u64,
+    suppressed: u64,
 }
 
 impl Throttle {
     pub(crate) const fn new() -> Throttle {
-        Throttle(Mutex::new(Throttled { last: None, unsaid: 0 }))
+        Throttle(Mutex::new(Throttled { last: None, suppressed: 0 }))
     }
 
     /// `Some` if a line may be logged now, with the number of lines suppressed since the last one.
@@ -36,11 +36,11 @@ impl Throttle {
     fn turn_at(&self, now: Instant) -> Option<u64> {
         let mut throttled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if throttled.last.is_some_and(|last| now.saturating_duration_since(last) < LOG_EVERY) {
-            throttled.unsaid += 1;
+            throttled.suppressed += 1;
             return None;
         }
         throttled.last = Some(now);
-        Some(std::mem::take(&mut throttled.unsaid))
+        Some(std::mem::take(&mut throttled.suppressed))
     }
 }
 

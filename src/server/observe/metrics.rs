@@ -56,9 +56,9 @@ fn describe() {
     for why in Closed::NAMES {
         counter!("leaseway_connections_closed_total", "reason" => why).absolute(0);
     }
-    describe_counter!("leaseway_openings_failed_total", "Failed handshakes and protocol mismatches, by listener.");
+    describe_counter!("leaseway_handshakes_failed_total", "Failed handshakes and protocol mismatches, by listener.");
     for service in Service::ALL {
-        counter!("leaseway_openings_failed_total", "listener" => service.name()).absolute(0);
+        counter!("leaseway_handshakes_failed_total", "listener" => service.name()).absolute(0);
     }
     for outcome in RELOADS {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
@@ -127,12 +127,12 @@ const GAUGES: [(&str, &str); 42] = [
         "leaseway_resources_over_capacity",
         "Resources that hold more than their capacity, including those without series.",
     ),
-    ("leaseway_metrics_resources_left_out", "Resources without series of their own, beyond --metrics-resources."),
-    ("leaseway_left_out_capacity", "Sum of the capacities of resources without series."),
-    ("leaseway_left_out_wants", "Sum of the wants for resources without series."),
-    ("leaseway_left_out_has", "Sum of the newest leases for resources without series."),
-    ("leaseway_left_out_held", "Capacity that may still be in use, of resources without series."),
-    ("leaseway_left_out_subclients", "Clients of resources without series."),
+    ("leaseway_unlisted_resources", "Resources without series of their own, beyond --metrics-resources."),
+    ("leaseway_unlisted_capacity", "Sum of the capacities of resources without series."),
+    ("leaseway_unlisted_wants", "Sum of the wants for resources without series."),
+    ("leaseway_unlisted_has", "Sum of the newest leases for resources without series."),
+    ("leaseway_unlisted_held", "Capacity that may still be in use, of resources without series."),
+    ("leaseway_unlisted_subclients", "Clients of resources without series."),
     ("leaseway_peer_lag_entries", "Log entries that a peer has not acknowledged, by peer; on the master only."),
     ("leaseway_peer_last_contact_seconds", "Seconds since the last contact with another peer, by peer."),
     ("leaseway_data_free_bytes", "Free bytes on the file system of the data directory."),
@@ -175,7 +175,7 @@ const COUNTERS: [(&str, &str); 21] = [
     ("leaseway_pool_overloads_total", "Times that the usage of a pool exceeded its capacity."),
     ("leaseway_pool_events_dropped_total", "Pool events dropped because a subscriber was too slow."),
     ("leaseway_uplink_supplies_total", "Leases received from the parent."),
-    ("leaseway_uplink_impossible_total", "Times that the parent sent settings that this server cannot apply."),
+    ("leaseway_uplink_rejected_total", "Times that the parent sent settings that this server cannot apply."),
     ("leaseway_uplink_restarts_total", "Restarts of the uplink after a failure."),
     ("leaseway_resource_restarts_total", "Restarts of resources after a failure."),
 ];
@@ -373,7 +373,7 @@ pub(crate) fn supplied() {
 }
 
 pub(crate) fn parent_misunderstood() {
-    counter!("leaseway_uplink_impossible_total").increment(1);
+    counter!("leaseway_uplink_rejected_total").increment(1);
 }
 
 pub(crate) fn uplink_restarted() {
@@ -420,8 +420,8 @@ pub(crate) fn connection_closed(why: Closed) {
     counter!("leaseway_connections_closed_total", "reason" => why.name()).increment(1);
 }
 
-pub(crate) fn opening_failed(service: Service) {
-    counter!("leaseway_openings_failed_total", "listener" => service.name()).increment(1);
+pub(crate) fn handshake_failed(service: Service) {
+    counter!("leaseway_handshakes_failed_total", "listener" => service.name()).increment(1);
 }
 
 pub(crate) fn certificates_refused() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use leaseway_client::session::{Ask, Body, Capacity, Given, Lease, Outgoing, Release, Wants};
+use leaseway_client::session::{Ask, Body, Capacity, GrantedLease, Lease, Outgoing, Release, Wants};
 use leaseway_core::types::Millis;
 
 /// The delay after a failed request, or after an answer without the resource.
@@ -85,11 +85,12 @@ impl LegacyClient {
     }
 
     /// `end` is the expiry that is written in the lease.
-    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<(Given, Millis)>) {
+    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<(GrantedLease, Millis)>) {
         let Some(sent) = self.awaited(number, now) else { return };
         self.under_way = None;
         self.due = now.plus(RETRY_DELAY);
-        let Some((Given { length, refresh, token, wire, .. }, end)) = given.filter(|_| self.wants.is_some()) else {
+        let Some((GrantedLease { length, refresh, token, wire, .. }, end)) = given.filter(|_| self.wants.is_some())
+        else {
             return;
         };
         let capacity = Capacity::of(wire.capacity);
@@ -139,10 +140,10 @@ mod tests {
         legacy
     }
 
-    fn given() -> Given {
+    fn given() -> GrantedLease {
         let wire = Wire { expiry_time: 10, refresh_interval: 4, capacity: 5.0 };
         let (length, refresh) = (Millis(10_000), Millis(4_000));
-        Given { id: "r".into(), length, refresh, token: Some(7), wire, safe: None }
+        GrantedLease { id: "r".into(), length, refresh, token: Some(7), wire, safe: None }
     }
 
     fn has(outgoing: &Outgoing<Wants>) -> Option<u64> {

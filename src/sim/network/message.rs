@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_client::session::{self, Given, Wire};
+use leaseway_client::session::{self, GrantedLease, Wire};
 use leaseway_core::{
     lease::holder::Has,
     resource::{Lease, Request, Supplied},
@@ -111,9 +111,9 @@ pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
 }
 
 /// Decodes a lease. The wire has refresh intervals in whole seconds.
-pub(crate) fn given(resource: &Arc<str>, lease: &Lease) -> Given {
+pub(crate) fn given(resource: &Arc<str>, lease: &Lease) -> GrantedLease {
     let seconds = lease.refresh.0 / 1000;
-    Given {
+    GrantedLease {
         id: Arc::clone(resource),
         length: lease.length,
         refresh: Millis::from_secs(seconds),

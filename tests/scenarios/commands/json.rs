@@ -154,7 +154,7 @@ fn of_configurations(printed: &mut Printed, peers: &Peers) {
     let more = ConfigFile::new(&TEMPLATES.replace("capacity: 100", "capacity: 90"));
     assert_eq!(printed.operate(peers, "config diff", &[more.path()])["differences"][0]["field"], "capacity");
     printed.ask(peers, "get", &["greedy", "planned", "1000"]);
-    assert_eq!(printed.operate(peers, "config plan", &[more.path()])["resources"][0]["foreseen"]["losing"], 1);
+    assert_eq!(printed.operate(peers, "config plan", &[more.path()])["resources"][0]["forecast"]["losing"], 1);
     assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], true);
     assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], false);
     let back = printed.operate(peers, "config rollback", &["1"]);

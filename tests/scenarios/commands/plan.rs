@@ -74,13 +74,13 @@ fn plan(root: &Peers, file: &ConfigFile) -> Value {
 fn predicted(root: &Peers, file: &ConfigFile) -> BTreeMap<String, f64> {
     let mut due = holders(root, "due");
     let plan = plan(root, file);
-    let foreseen = &plan["resources"][0]["foreseen"];
-    for change in foreseen["changes"].as_array().into_iter().flatten() {
+    let forecast = &plan["resources"][0]["forecast"];
+    for change in forecast["changes"].as_array().into_iter().flatten() {
         let before = due.insert(change["id"].as_str().unwrap().to_owned(), change["due_after"].as_f64().unwrap());
         assert!(close(before.unwrap(), change["due_before"].as_f64().unwrap()), "{change}");
     }
-    if let Some(after) = foreseen["due_after"].as_f64() {
-        assert!(close(due.values().sum(), after), "`due_after` is the sum over all holders: {foreseen}");
+    if let Some(after) = forecast["due_after"].as_f64() {
+        assert!(close(due.values().sum(), after), "`due_after` is the sum over all holders: {forecast}");
     }
     due
 }
@@ -146,7 +146,7 @@ fn a_plan_lists_losing_clients_and_leases_that_must_expire() {
     let output = root.operated(0, &["config", "plan", lower.path()]);
     for part in [
         "*: capacity 100 → 60",
-        "r         100 → 60  100 → 60        2        40 (2)            40",
+        "r         100 → 60  100 → 60        2        40 (2)               40",
         "40 more is held than the new capacity",
         "70    60       60        30",
         "1 of 1 resources would change; 0 clients would gain, 2 clients would lose",

@@ -40,7 +40,7 @@ pub(super) async fn gather(target: &Target, admin_token: Option<&PathBuf>) -> Re
         let next = node.statuses().find_map(|(_, status)| status.uplink.as_ref()).map(|uplink| uplink.parent.clone());
         seen.nodes.push(node);
         let Some(parent) = next.filter(|parent| known.insert(parent.clone())) else { break };
-        above = Some(target.elsewhere(&parent)?);
+        above = Some(target.with_servers(&parent)?);
     }
     Ok(seen)
 }

@@ -48,17 +48,17 @@ pub struct ForecastReport {
     pub subclients: u64,
     pub wants: Sum,
     pub held: Sum,
-    /// The sum of all dues, before and after. What a pool will admit is not foreseen.
+    /// The sum of all dues, before and after. What a pool will admit is not forecast.
     pub due: (Sum, Option<Sum>),
     pub gains: ChangeTotals,
     pub losses: ChangeTotals,
     /// The amount held beyond the new capacity. No holder gets more before this has ended.
-    pub over: Sum,
+    pub over_capacity: Sum,
     /// The amount that holders have beyond their new dues. Others get it when it ends, or when smaller leases are
     /// confirmed.
-    pub beyond: Sum,
+    pub over_due: Sum,
     /// Inherited leases that nobody has claimed. They count until they are claimed or have ended.
-    pub unnamed: Sum,
+    pub unclaimed: Sum,
     /// The time until all of these have ended at the latest; zero if there are none.
     pub until: Millis,
     /// Time left in learning mode.
@@ -165,7 +165,7 @@ impl Forecast {
         let capacity = resource.settings.capacity;
         let is_bounded = resource.is_bounded();
         let is_foreseen = resource.settings.kind != AlgorithmKind::PriorityPool;
-        let mut foreseen = ForecastReport {
+        let mut forecast = ForecastReport {
             capacity: (self.capacity_before, capacity),
             holders: self.due_before.len(),
             subclients: sums.subclients,
@@ -174,20 +174,20 @@ impl Forecast {
             due: (self.due_before.iter().map(|(_, due)| *due).collect(), is_foreseen.then_some(Sum::ZERO)),
             gains: ChangeTotals::default(),
             losses: ChangeTotals::default(),
-            over: if is_bounded { (sums.held - capacity.into()).max(Sum::ZERO) } else { Sum::ZERO },
-            beyond: Sum::ZERO,
-            unnamed: Sum::ZERO,
+            over_capacity: if is_bounded { (sums.held - capacity.into()).max(Sum::ZERO) } else { Sum::ZERO },
+            over_due: Sum::ZERO,
+            unclaimed: Sum::ZERO,
             until: Millis(0),
             learning: self.learning.map_or(Millis(0), |until| until.since(now)),
             changes: Vec::new(),
         };
         if is_foreseen {
-            self.divide(&mut foreseen, is_bounded, most);
+            self.divide(&mut forecast, is_bounded, most);
         }
-        foreseen
+        forecast
     }
 
-    fn divide(&self, foreseen: &mut ForecastReport, is_bounded: bool, most: usize) {
+    fn divide(&self, forecast: &mut ForecastReport, is_bounded: bool, most: usize) {
         let (resource, now, mut terms) = (&self.resource, self.at, Vec::new());
         let (mut all, mut until) = (Sum::ZERO, None);
         let mut changed = Vec::new();
@@ -195,7 +195,7 @@ impl Forecast {
             let after = resource.due_now(*slot, now, &mut terms);
             all += after;
             if apart(after, *before) {
-                let moved = if after > *before { &mut foreseen.gains } else { &mut foreseen.losses };
+                let moved = if after > *before { &mut forecast.gains } else { &mut forecast.losses };
                 moved.holders += 1;
                 moved.amount += after.max(*before).saturating_sub(after.min(*before));
                 changed.push((*slot, *before, after));
@@ -203,21 +203,21 @@ impl Forecast {
             let leases = &resource.book.ledger().holder(*slot).leases;
             let beyond = leases.held(now).saturating_sub(after);
             if is_bounded && beyond > Amount::ZERO {
-                foreseen.beyond += beyond;
+                forecast.over_due += beyond;
                 until = until.max(Some(leases.last_above(after, now)));
             }
         }
         if is_bounded && resource.book.unclaimed() > Amount::ZERO {
-            foreseen.unnamed = resource.book.unclaimed().into();
+            forecast.unclaimed = resource.book.unclaimed().into();
             until = until.max(resource.book.inherited_until());
         }
         // The ledger notices an end with this delay.
-        foreseen.until = until.map_or(Millis(0), |until| until.plus(Millis(BUCKET_MS)).since(now));
-        foreseen.due.1 = Some(all);
+        forecast.until = until.map_or(Millis(0), |until| until.plus(Millis(BUCKET_MS)).since(now));
+        forecast.due.1 = Some(all);
         let by = |(_, before, after): &(u32, Amount, Amount)| (after.get() - before.get()).abs();
         changed.sort_by(|one, other| by(other).total_cmp(&by(one)));
         changed.truncate(most);
-        foreseen.changes = changed.into_iter().map(|changed| self.change(changed)).collect();
+        forecast.changes = changed.into_iter().map(|changed| self.change(changed)).collect();
     }
 
     fn change(&self, (slot, before, after): (u32, Amount, Amount)) -> DueChange {
@@ -235,24 +235,24 @@ impl Forecast {
 }
 
 impl ForecastReport {
-    /// Sentences about what delays the new dues, and about what is not foreseen.
+    /// Sentences about what delays the new dues, and about what is not forecast.
     pub fn sentences(&self) -> Vec<String> {
         let said = |sum: Sum| (sum > Sum::ZERO).then(|| readable(sum.get()));
         let end = self.until.0.div_ceil(1000);
         let mut all = Vec::new();
         if self.due.1.is_none() {
-            all.push("a pool decides as requests arrive, so the due of each client is not foreseen".to_owned());
+            all.push("a pool decides as requests arrive, so the due of each client is not forecast".to_owned());
         }
-        all.extend(said(self.over).map(|over| {
+        all.extend(said(self.over_capacity).map(|over| {
             format!("{over} more is held than the new capacity: until that has ended, no client gets more")
         }));
-        all.extend(said(self.beyond).map(|beyond| {
+        all.extend(said(self.over_due).map(|beyond| {
             format!(
                 "{beyond} is held by clients that would be due less: others get it as those confirm, in {end} s at the \
                  latest"
             )
         }));
-        all.extend(said(self.unnamed).map(|unnamed| {
+        all.extend(said(self.unclaimed).map(|unnamed| {
             format!(
                 "{unnamed} of what earlier masters promised is not claimed by its holders yet: they get it back as they \
                  ask, and others get the rest, in {end} s at the latest"

@@ -117,10 +117,10 @@ impl CapacityService {
             return self.node.check().map(|()| Vec::new()).map_err(|why| mastership(&why));
         }
         let answers = self.ask_all(requests, from).await;
-        match elsewhere(&answers) {
+        match redirect_in(&answers) {
             None => Ok(answers),
             // Boxed, so that the future of a master, which never retries, stays small.
-            Some(elsewhere) => Box::pin(self.retry_after_start(requests, from, elsewhere)).await,
+            Some(master) => Box::pin(self.retry_after_start(requests, from, master)).await,
         }
     }
 
@@ -135,7 +135,7 @@ impl CapacityService {
             return Err(mastership);
         }
         let answers = self.ask_all(requests, from).await;
-        elsewhere(&answers).map_or(Ok(answers), Err)
+        redirect_in(&answers).map_or(Ok(answers), Err)
     }
 
     async fn get(
@@ -153,7 +153,7 @@ impl CapacityService {
         let Parsed { requests, mut problems } = parsed;
         let answers = match self.ask_master(&requests, from).await {
             Ok(answers) => answers,
-            Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
+            Err(master) => return Ok(GetCapacityResponse { mastership: Some(master), ..Default::default() }),
         };
         let response = granted(requests, answers, &mut problems, convert::resource_response).await?;
         self.record_too_soon(&problems, from, subject);
@@ -173,8 +173,8 @@ impl CapacityService {
         requests.retain(|request| !convert::asks_for_nothing(request));
         let answers = match self.ask_master(&requests, from).await {
             Ok(answers) => answers,
-            Err(elsewhere) => {
-                return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
+            Err(master) => {
+                return Ok(GetServerCapacityResponse { mastership: Some(master), ..Default::default() });
             }
         };
         let at = self.node.clock.at();
@@ -224,7 +224,7 @@ impl CapacityService {
 }
 
 /// The master to ask instead, if any answer is a redirect: an answer must not mix the leases of two masters.
-fn elsewhere(answers: &[Result<Answer, RequestError>]) -> Option<Mastership> {
+fn redirect_in(answers: &[Result<Answer, RequestError>]) -> Option<Mastership> {
     answers.iter().find_map(|answer| match answer {
         Err(RequestError::NotMaster(why)) => Some(mastership(why)),
         _ => None,

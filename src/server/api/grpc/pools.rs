@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Response, Status};
 
-use super::{admitted, elsewhere, page_size, unsure};
+use super::{admitted, not_master_status, page_size, proposal_failed};
 use crate::{
     auth::Admitted,
     config::limits::Limits,
@@ -78,7 +78,7 @@ impl PoolService {
     }
 
     fn master_lease(&self) -> Result<Option<MasterLease>, Status> {
-        self.node.master_lease().map_err(|why| elsewhere(&why))
+        self.node.master_lease().map_err(|why| not_master_status(&why))
     }
 
     /// Runs `work` on a resource.
@@ -88,7 +88,7 @@ impl PoolService {
         work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
     ) -> Result<T, Status> {
         self.node.operate(resource, work).await.map_err(|why| match why {
-            RequestError::NotMaster(why) => elsewhere(&why),
+            RequestError::NotMaster(why) => not_master_status(&why),
             other => super::capacity::refused(&other),
         })
     }
@@ -162,7 +162,7 @@ impl PoolService {
             }
         };
         let put = self.manage_pool(resource, put).await;
-        written.map_err(|error| unsure(&error))?;
+        written.map_err(|error| proposal_failed(&error))?;
         put
     }
 
@@ -220,7 +220,7 @@ impl PoolService {
         // Only the latest report counts; one that expires is not stored.
         let remembered = load.filter(|_| valid.is_none());
         let written = self.node.assignment_store().load(lease.as_ref(), &resource, remembered).await;
-        written.map_err(|error| unsure(&error))?;
+        written.map_err(|error| proposal_failed(&error))?;
         let memory = if valid.is_none() { self.memory() } else { Memory::Process };
         Ok(ReportLoadResponse {
             capacity: capacity.get(),

@@ -128,10 +128,10 @@ static TOO_SOON_LOG: Throttle = Throttle::new();
 
 /// Logs a problem. Ids are untrusted, so they are truncated and escaped.
 fn warn(throttle: &Throttle, reason: Reason, client: &str, resource: &str, message: &str) {
-    let Some(unsaid) = throttle.turn() else { return };
+    let Some(suppressed) = throttle.turn() else { return };
     let (client, resource, message) = (escaped(cut(client, ID_BYTES)), escaped(resource), escaped(message));
     let reason = reason.name();
-    tracing::warn!(%client, %resource, reason, unsaid, "problem with a request entry: {message}");
+    tracing::warn!(%client, %resource, reason, suppressed, "problem with a request entry: {message}");
 }
 
 #[cfg(test)]

@@ -152,12 +152,12 @@ fn set_process_gauges(gauges: &ProcessGauges) {
 
 /// Sets the totals of resources without their own series.
 fn set_left_out_gauges(resources: usize, rest: &Totals) {
-    gauge!("leaseway_metrics_resources_left_out").set(resources as f64);
-    gauge!("leaseway_left_out_capacity").set(rest.capacity.get());
-    gauge!("leaseway_left_out_wants").set(rest.wants.get());
-    gauge!("leaseway_left_out_has").set(rest.granted.get());
-    gauge!("leaseway_left_out_held").set(rest.held.get());
-    gauge!("leaseway_left_out_subclients").set(rest.subclients as f64);
+    gauge!("leaseway_unlisted_resources").set(resources as f64);
+    gauge!("leaseway_unlisted_capacity").set(rest.capacity.get());
+    gauge!("leaseway_unlisted_wants").set(rest.wants.get());
+    gauge!("leaseway_unlisted_has").set(rest.granted.get());
+    gauge!("leaseway_unlisted_held").set(rest.held.get());
+    gauge!("leaseway_unlisted_subclients").set(rest.subclients as f64);
 }
 
 fn set_raft_gauges(raft: &RaftHandle, free: Option<u64>) {

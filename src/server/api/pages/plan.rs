@@ -115,9 +115,9 @@ fn planned(plan: &Plan) -> Markup {
     let changed = plan.resources.len() + plan.left_out;
     let of = changed + plan.unchanged;
     let sum = |count: fn(&ForecastReport) -> usize| {
-        plan.resources.iter().filter_map(|resource| resource.foreseen.as_ref()).map(count).sum::<usize>()
+        plan.resources.iter().filter_map(|resource| resource.forecast.as_ref()).map(count).sum::<usize>()
     };
-    let (gain, lose) = (sum(|foreseen| foreseen.gains.holders), sum(|foreseen| foreseen.losses.holders));
+    let (gain, lose) = (sum(|forecast| forecast.gains.holders), sum(|forecast| forecast.losses.holders));
     html! {
         p.verdict.(if lose > 0 { "warn" } else { "fine" }) role="status" {
             (text::count(changed)) " of " (text::count(of)) " resources would change; "
@@ -151,14 +151,14 @@ fn resources(plan: &Plan) -> Markup {
             th.id scope="row" {
                 a href={ "/resource?resource=" (text::encoded(&resource.id)) } { (escaped(&resource.id)) }
             }
-            @if let Some(foreseen) = &resource.foreseen { (figures(foreseen, resource.algorithm)) } @else { td colspan="8" {} }
+            @if let Some(forecast) = &resource.forecast { (figures(forecast, resource.algorithm)) } @else { td colspan="8" {} }
         } } }
     };
     table("Resources that would change", &columns, &rows)
 }
 
-fn figures(foreseen: &ForecastReport, algorithm: (AlgorithmKind, AlgorithmKind)) -> Markup {
-    let (capacity, due) = (foreseen.capacity, foreseen.due);
+fn figures(forecast: &ForecastReport, algorithm: (AlgorithmKind, AlgorithmKind)) -> Markup {
+    let (capacity, due) = (forecast.capacity, forecast.due);
     let text = |kind: AlgorithmKind, capacity: Amount| match kind {
         AlgorithmKind::NoAlgorithm => "unlimited".to_owned(),
         _ => text::number(capacity.get()),
@@ -168,10 +168,10 @@ fn figures(foreseen: &ForecastReport, algorithm: (AlgorithmKind, AlgorithmKind))
         td.n { (text(algorithm.1, capacity.1)) }
         td.n { (text::number(due.0.get())) }
         td.n { @match due.1 { Some(then) => (text::number(then.get())), None => "unknown" } }
-        td.n { (text::count(foreseen.subclients)) }
-        td.n { (text::number(foreseen.gains.amount.get())) }
-        td.n { (text::number(foreseen.losses.amount.get())) }
-        td.n { (text::number(foreseen.beyond.get() + foreseen.unnamed.get())) }
+        td.n { (text::count(forecast.subclients)) }
+        td.n { (text::number(forecast.gains.amount.get())) }
+        td.n { (text::number(forecast.losses.amount.get())) }
+        td.n { (text::number(forecast.over_due.get() + forecast.unclaimed.get())) }
     }
 }
 
@@ -188,21 +188,21 @@ fn one(resource: &ResourcePlan) -> Markup {
                     li { (change.field) ": " (escaped(&change.from)) " → " (escaped(&change.to)) }
                 }
             }
-            @if let Some(foreseen) = &resource.foreseen {
-                @for sentence in foreseen.sentences() { p { (sentence) "." } }
-                (holders(foreseen))
+            @if let Some(forecast) = &resource.forecast {
+                @for sentence in forecast.sentences() { p { (sentence) "." } }
+                (holders(forecast))
             }
         }
     }
 }
 
-fn holders(foreseen: &ForecastReport) -> Markup {
-    let more = (foreseen.gains.holders + foreseen.losses.holders).saturating_sub(foreseen.changes.len());
+fn holders(forecast: &ForecastReport) -> Markup {
+    let more = (forecast.gains.holders + forecast.losses.holders).saturating_sub(forecast.changes.len());
     let columns =
         [Text("Holder"), Number("Wants, units"), Number("Held, units"), Number("Due, units"), Number("New due, units")];
-    let rows = html! { tbody { @for change in &foreseen.changes { (holder(change)) } } };
+    let rows = html! { tbody { @for change in &forecast.changes { (holder(change)) } } };
     html! {
-        @if !foreseen.changes.is_empty() { (table("Holders whose due would change", &columns, &rows)) }
+        @if !forecast.changes.is_empty() { (table("Holders whose due would change", &columns, &rows)) }
         @if more > 0 { p.none { "And " (text::count(more)) " more." } }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) struct ResourcePlan {
     /// The changed settings. Empty if only the name of the template changes.
     pub(crate) changes: Vec<FieldChange>,
     /// The dues of holders. `None` if the settings do not change, or if the resource is busy or gone.
-    pub(crate) foreseen: Option<ForecastReport>,
+    pub(crate) forecast: Option<ForecastReport>,
 }
 
 /// Why there is no plan.
@@ -111,7 +111,7 @@ pub(crate) async fn plan(
     let mut planned = Vec::with_capacity(drafts.len());
     let mut drafts = drafts.into_iter().peekable();
     while drafts.peek().is_some() {
-        let part = drafts.by_ref().take(TOGETHER).map(|draft| foresee(node, draft, request.holders));
+        let part = drafts.by_ref().take(TOGETHER).map(|draft| forecast(node, draft, request.holders));
         planned.extend(join_all(part).await);
     }
     plan.fill(planned);
@@ -134,14 +134,14 @@ fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<PlanD
             return None;
         }
         let algorithm = (was.kind, is.kind);
-        Some((ResourcePlan { id: Arc::clone(id), template: (old, new), algorithm, changes, foreseen: None }, settings))
+        Some((ResourcePlan { id: Arc::clone(id), template: (old, new), algorithm, changes, forecast: None }, settings))
     };
     ids.iter().filter_map(draft).collect()
 }
 
-async fn foresee(node: &NodeHandle, (mut plan, settings): PlanDraft, most: usize) -> ResourcePlan {
+async fn forecast(node: &NodeHandle, (mut plan, settings): PlanDraft, most: usize) -> ResourcePlan {
     if let Some(settings) = settings {
-        plan.foreseen = node.foresee(&plan.id, settings, most).await;
+        plan.forecast = node.forecast(&plan.id, settings, most).await;
     }
     plan
 }
@@ -155,9 +155,9 @@ impl Plan {
         let kept = planned.iter().take_while(|plan| budget.take(plan.bytes())).count();
         self.left_out = planned.len() - kept;
         planned.truncate(kept);
-        for foreseen in planned.iter_mut().filter_map(|plan| plan.foreseen.as_mut()) {
-            let named = foreseen.changes.iter().take_while(|change| budget.take(ROW + change.id.len())).count();
-            foreseen.changes.truncate(named);
+        for forecast in planned.iter_mut().filter_map(|plan| plan.forecast.as_mut()) {
+            let named = forecast.changes.iter().take_while(|change| budget.take(ROW + change.id.len())).count();
+            forecast.changes.truncate(named);
         }
         self.resources = planned;
     }
@@ -178,9 +178,9 @@ impl ByteBudget {
 impl ResourcePlan {
     /// The fraction of the due amounts that would change.
     fn part_moved(&self) -> f64 {
-        let Some(foreseen) = &self.foreseen else { return 0.0 };
-        let most = foreseen.due.0.max(foreseen.due.1.unwrap_or(Sum::ZERO)).get();
-        if most > 0.0 { (foreseen.gains.amount.get() + foreseen.losses.amount.get()) / most } else { 0.0 }
+        let Some(forecast) = &self.forecast else { return 0.0 };
+        let most = forecast.due.0.max(forecast.due.1.unwrap_or(Sum::ZERO)).get();
+        if most > 0.0 { (forecast.gains.amount.get() + forecast.losses.amount.get()) / most } else { 0.0 }
     }
 
     /// The estimated size without holders.

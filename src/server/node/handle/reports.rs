@@ -39,7 +39,7 @@ impl NodeHandle {
 
     /// What the holders of a resource would be due under other settings, with up to `most` of them. Holders are copied
     /// in pages and divided on another thread, so that requests are answered meanwhile.
-    pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<ForecastReport> {
+    pub(crate) async fn forecast(&self, id: &str, settings: Settings, most: usize) -> Option<ForecastReport> {
         let mut forecast =
             self.read_resource(id, move |resource, now| Forecast::begin(resource, now, settings)).await??;
         let mut from = Some(0);

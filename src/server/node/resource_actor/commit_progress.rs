@@ -55,8 +55,8 @@ impl CommitProgress {
             Ok(()) => guard.confirm(),
             Err(ProposeError::Deposed) => tracing::debug!(term, "proposal from an earlier term was not committed"),
             Err(error) => {
-                if let Some(unsaid) = LOGGED.turn() {
-                    tracing::warn!(term, unsaid, %error, "proposal not committed");
+                if let Some(suppressed) = LOGGED.turn() {
+                    tracing::warn!(term, suppressed, %error, "proposal not committed");
                 }
             }
         });

@@ -263,7 +263,7 @@ fn redirects_are_followed() {
     below(Says::sharing(70.0), |node, first| async move {
         let second = Fake::start(Says::sharing(50.0)).await;
         let to = second.0.address.clone();
-        first.now_says(|says| says.elsewhere = Some(to.clone()));
+        first.now_says(|says| says.redirect = Some(to.clone()));
         assert_eq!(granted(&asks(&node, "a", 100.0, None).await), 50.0);
         assert_eq!(first.asked().len(), 1);
         assert_eq!(node.uplink().map(|report| report.master.to_string()), Some(to));
@@ -333,7 +333,7 @@ fn the_uplink_report_has_the_last_answer_and_failures() {
         let report = eventually("the report is written", || node.uplink().filter(|report| report.resources == 1)).await;
         assert_eq!((&*report.master, report.failures, report.last_error), (&*fake.0.address, 0, None));
         assert!(report.answered.is_some());
-        fake.now_says(|says| says.elsewhere = Some(String::new()));
+        fake.now_says(|says| says.redirect = Some(String::new()));
         fake.hint("r").await;
         let report = eventually("a failure is told", || node.uplink().filter(|report| report.failures > 0)).await;
         assert!(report.last_error.expect("a failure").contains("knows none"));

@@ -20,7 +20,7 @@ use tonic::{Request, Status};
 
 use super::AdminService;
 use crate::{
-    api::grpc::{admitted, convert, problems::invalid, unsure},
+    api::grpc::{admitted, convert, problems::invalid, proposal_failed},
     auth::Admitted,
     node::{self, NodeHandle},
     observe::metrics::CallKind,
@@ -79,7 +79,7 @@ impl AdminService {
             self.check_effect(&pattern, set).await?;
         }
         let command = Command::Override { pattern: Arc::clone(&pattern), set: set.clone().map(Box::new) };
-        self.raft.propose(&lease, vec![command]).await.map_err(|error| unsure(&error))?;
+        self.raft.propose(&lease, vec![command]).await.map_err(|error| proposal_failed(&error))?;
         // If the node is gone, the process is ending.
         let _ = self.node.apply_raft_state().await;
         let (resource, resources) = affected(&self.node, &pattern).await;
