@@ -52,8 +52,11 @@ fn an_auditor_that_assumes_too_little_capacity_fails_the_run() {
     let output = chaos(directory.path(), &flags);
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("more than there is of `chaos`") && said.contains("chaos --seed 1 --shape three"), "{said}");
-    assert!(said.contains("requests too many of `asked/route="), "{said}");
+    assert!(
+        said.contains("more than the capacity of `chaos`") && said.contains("chaos --seed 1 --shape three"),
+        "{said}"
+    );
+    assert!(said.contains("requests too many passed for `asked/route="), "{said}");
 }
 
 /// In a network namespace.
@@ -64,7 +67,8 @@ fn no_promise_is_broken_when_packets_are_lost_and_reordered() {
     let output = chaos(directory.path(), &["--namespace", "--for", "6", "--only", "loss,reordering,cut-off"]);
     let said = text(&output);
     assert!(output.status.success() && said.contains("no promise was broken"), "{said}");
-    let again = said.split_once("The kernel sent ").and_then(|(_, rest)| rest.split_once(" segments again")).unwrap().0;
+    let again =
+        said.split_once("The kernel retransmitted ").and_then(|(_, rest)| rest.split_once(" segments")).unwrap().0;
     assert!(again.parse::<u64>().unwrap() > 0, "{said}");
     eventually("all processes are gone", || processes_naming(directory.path()).is_empty().then_some(()));
 }
