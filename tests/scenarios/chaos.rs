@@ -60,8 +60,8 @@ fn an_auditor_that_assumes_too_little_capacity_fails_the_run() {
     let output = chaos(directory.path(), &flags);
     let log = text(&output);
     assert_eq!(output.status.code(), Some(1), "{log}");
-    assert!(log.contains("more than there is of `chaos`") && log.contains("chaos --seed 1 --shape three"), "{log}");
-    assert!(log.contains("requests too many of `asked/route="), "{log}");
+    assert!(log.contains("more than the capacity of `chaos`") && log.contains("chaos --seed 1 --shape three"), "{log}");
+    assert!(log.contains("requests too many passed for `asked/route="), "{log}");
 }
 
 /// Runs in a network namespace.
@@ -72,7 +72,8 @@ fn no_promise_is_broken_when_packets_are_lost_and_reordered() {
     let output = chaos(directory.path(), &["--namespace", "--for", "6", "--only", "loss,reordering,cut-off"]);
     let log = text(&output);
     assert!(output.status.success() && log.contains("no promise was broken"), "{log}");
-    let again = log.split_once("The kernel sent ").and_then(|(_, rest)| rest.split_once(" segments again")).unwrap().0;
+    let again =
+        log.split_once("The kernel retransmitted ").and_then(|(_, rest)| rest.split_once(" segments")).unwrap().0;
     assert!(again.parse::<u64>().unwrap() > 0, "{log}");
     eventually("all processes are gone", || processes_naming(directory.path()).is_empty().then_some(()));
 }

@@ -19,7 +19,7 @@ fn attacks_harm_no_well_behaved_client() {
         .output()
         .unwrap();
     let log = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat();
-    assert!(output.status.success() && log.contains("No request failed, and no budget was passed."), "{log}");
+    assert!(output.status.success() && log.contains("No request failed, and no memory budget was exceeded."), "{log}");
     let report: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(report["attacks"].as_array().map(Vec::len), Some(attacks.len()), "{report}");
     for attack in report["attacks"].as_array().unwrap() {
