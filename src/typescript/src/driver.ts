@@ -272,6 +272,7 @@ export class Driver {
 
   /** Waits until `only`, or every open resource, has a lease. */
   async ready(only: OpenResource | undefined, timeoutMs: number): Promise<void> {
+    if (this.closing || (only !== undefined && !this.isOpen(only))) throw new ClosedError();
     const resources = only === undefined ? [...this.opened.values()] : [only];
     const isLeased = (resource: OpenResource) => resource.usable.basis === "lease";
     // Resources that were closed meanwhile do not count.
@@ -281,12 +282,12 @@ export class Driver {
     const stops: (() => void)[] = [];
     try {
       await new Promise<void>((resolve) => {
+        // Closing a resource calls its watchers, too.
         const check = () => {
           if (this.closing || missing().length === 0) resolve();
         };
         for (const resource of resources) stops.push(resource.watch(check));
         stops.push(this.clock.setTimer(this.clock.now() + timeoutMs, resolve));
-        void this.ended.then(resolve);
         check();
       });
     } finally {
