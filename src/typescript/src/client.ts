@@ -22,6 +22,9 @@ const MAX_ID_BYTES = 256;
 /** How long the end of a program waits for leases to be released. Others expire. */
 const EXIT_TIMEOUT_MS = 1_000;
 
+/** Values of an environment variable that switch something off. */
+const OFF: ReadonlySet<string> = new Set(["", "0", "false", "f", "no", "n", "off"]);
+
 /** Options of a client. */
 export interface ClientOptions extends SecurityOptions {
   /**
@@ -159,21 +162,21 @@ export class Client {
 
   /**
    * Creates a client from LEASEWAY_SERVER (comma-separated), LEASEWAY_TLS, LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT,
-   * LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE, as `leaseway get` does. Options take precedence.
+   * LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME, LEASEWAY_TOKEN_FILE and LEASEWAY_INSECURE, as `leaseway get` does. An
+   * empty variable counts as not set. Options take precedence.
    */
   static fromEnv(options: Partial<ClientOptions> = {}, env: NodeJS.ProcessEnv = process.env): Client {
-    const tls = (env["LEASEWAY_TLS"] ?? "false").toLowerCase();
-    if (tls !== "true" && tls !== "false") {
-      throw new BuildError(`LEASEWAY_TLS=${env["LEASEWAY_TLS"]}: expected true or false`);
-    }
+    const value = (name: string) => env[name] || undefined;
+    const isOn = (name: string) => !OFF.has((env[name] ?? "").toLowerCase());
     return new Client({
-      servers: (env["LEASEWAY_SERVER"] ?? "127.0.0.1:5100").split(","),
-      tls: tls === "true",
-      tlsCa: env["LEASEWAY_TLS_CA"],
-      tlsCert: env["LEASEWAY_TLS_CERT"],
-      tlsKey: env["LEASEWAY_TLS_KEY"],
-      tlsServerName: env["LEASEWAY_TLS_SERVER_NAME"],
-      tokenFile: env["LEASEWAY_TOKEN_FILE"],
+      servers: (value("LEASEWAY_SERVER") ?? "127.0.0.1:5100").split(","),
+      tls: isOn("LEASEWAY_TLS"),
+      tlsCa: value("LEASEWAY_TLS_CA"),
+      tlsCert: value("LEASEWAY_TLS_CERT"),
+      tlsKey: value("LEASEWAY_TLS_KEY"),
+      tlsServerName: value("LEASEWAY_TLS_SERVER_NAME"),
+      tokenFile: options.token === undefined ? value("LEASEWAY_TOKEN_FILE") : undefined,
+      allowClearToken: isOn("LEASEWAY_INSECURE"),
       ...options,
     });
   }
