@@ -136,7 +136,7 @@ export class Client {
     const deadlineMs = given.deadlineMs ?? DEFAULT_PACE.deadline;
     const pace = {
       ...DEFAULT_PACE,
-      deadline: checkTime(deadlineMs, "deadlineMs"),
+      deadline: checkDeadline(deadlineMs),
       refreshMin: checkTime(given.refreshMinMs ?? DEFAULT_PACE.refreshMin, "refreshMinMs"),
       backoffMax: checkTime(given.backoffMaxMs ?? DEFAULT_PACE.backoffMax, "backoffMaxMs"),
     };
@@ -308,6 +308,12 @@ function checkMode(mode: Mode, ErrorType: ErrorType): Mode {
 function checkTime(milliseconds: number, name: string): number {
   if (milliseconds >= 0 && milliseconds <= Number.MAX_SAFE_INTEGER) return Math.floor(milliseconds);
   throw new BuildError(`invalid ${name} ${milliseconds}: expected a number of milliseconds`);
+}
+
+/** Every request would be late at once if the deadline were zero. */
+function checkDeadline(milliseconds: number): number {
+  if (milliseconds >= 1) return checkTime(milliseconds, "deadlineMs");
+  throw new BuildError(`invalid deadlineMs ${milliseconds}: expected at least 1 millisecond`);
 }
 
 function checkOpenNumber(number: number, name: string): number {

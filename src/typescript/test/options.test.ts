@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 
-import { Client, type ClientOptions } from "../src/index.js";
+import { SystemClock } from "../src/clock.js";
+import { BuildError, Client, type ClientOptions } from "../src/index.js";
 import { eventually, scratch } from "./server.js";
 
 describe("the environment", () => {
@@ -47,5 +48,33 @@ describe("a token", () => {
       assert.equal(/refusing to send the token/.test(client.health().lastError ?? ""), !allowClearToken);
       client.abandon();
     }
+  });
+});
+
+describe("times", () => {
+  it("a deadline is positive", () => {
+    for (const deadlineMs of [0, -1, Number.NaN]) {
+      assert.throws(() => new Client({ servers: "a", deadlineMs }), BuildError);
+    }
+  });
+
+  it("a timer further away than those of Node does not fire early", (test) => {
+    test.mock.timers.enable({ apis: ["setTimeout"] });
+    let monotonic = 0;
+    const clock = new SystemClock({ monotonicMs: () => monotonic, wallMs: () => monotonic, uptimeMs: () => undefined });
+    let fired = false;
+    clock.setTimer(2 ** 31 + 10, () => {
+      fired = true;
+    });
+    const advance = (ms: number) => {
+      monotonic += ms;
+      test.mock.timers.tick(ms);
+    };
+    advance(2 ** 31 - 1);
+    assert.equal(fired, false);
+    advance(10);
+    assert.equal(fired, false);
+    advance(1);
+    assert.equal(fired, true);
   });
 });
