@@ -81,7 +81,7 @@ export interface RateOptions extends GaugeOptions {
    * A limit per window, which begins with a full window and remembers its wants for as long. Replaces `burst` and
    * `windowMs`.
    */
-  limit?: Window | undefined;
+  window?: Window | undefined;
   /** The maximum debt due to `charge` (default 1,000,000). */
   maxDebt?: number | undefined;
 }
@@ -96,6 +96,8 @@ export interface ResourceStats {
   readonly kind: Kind;
   readonly capacity: number;
   readonly basis: Basis;
+  /** The time until the lease expires; 0 without a live lease. */
+  readonly leaseLeftMs: number;
   /** The wants in the last estimate or as set by the user. */
   readonly wants: number;
   /** Permits requested so far: granted, waited for, cancelled, refused, or charged. */
@@ -187,7 +189,7 @@ export class Client {
     if (options.windowMs !== undefined) burst = { windowMs: checkOpenNumber(options.windowMs, "windowMs") };
     else if (options.burst !== undefined) burst = { permits: checkOpenNumber(options.burst, "burst") };
     const maxDebt = options.maxDebt === undefined ? undefined : checkOpenNumber(options.maxDebt, "maxDebt");
-    const settings = { ...this.openSettings("rate", options), burst, window: options.limit, maxDebt };
+    const settings = { ...this.openSettings("rate", options), burst, window: options.window, maxDebt };
     return new Rate(this.driver, this.open(id, settings));
   }
 
@@ -216,6 +218,7 @@ export class Client {
         kind,
         capacity: opened.usable.capacity,
         basis: opened.usable.basis,
+        leaseLeftMs: this.driver.lease(opened.id)?.leftMs ?? 0,
         wants: opened.wanted,
         arrived: semaphore.arrived,
         taken: semaphore.meter.taken,

@@ -99,6 +99,8 @@ export interface Counters {
 export interface LeaseChange {
   /** Milliseconds since the epoch. */
   readonly atUnixMs: number;
+  /** The id of the client. */
+  readonly client: string;
   readonly resource: string;
   /** The leased capacity from now on; 0 without a live lease. */
   readonly capacity: number;
@@ -633,7 +635,7 @@ export class Driver {
   }
 
   private recordLease(resource: string, capacity: number): void {
-    this.settings.onLeaseChange?.({ atUnixMs: Date.now(), resource, capacity });
+    this.settings.onLeaseChange?.({ atUnixMs: Date.now(), client: this.settings.id, resource, capacity });
   }
 
   /** Describes what may be used while no server answers, for the log. */

@@ -32,7 +32,7 @@ const nothing: Release = () => {};
 
 async function admit(limit: Limit, n: number, options: WaitOptions): Promise<Release> {
   if (limit instanceof Gauge) {
-    const permit = await limit.acquire({ n, ...options });
+    const permit = await limit.acquire(n, options);
     return () => permit.release();
   }
   await limit.acquire(n, options);
@@ -63,11 +63,14 @@ interface Refused {
 function tryAdmit(limit: Limit, n: number): Release | Refused {
   if (limit instanceof Gauge) {
     const permit: Permit | undefined = limit.tryAcquire(n);
-    return permit === undefined ? { retryAfter: undefined } : () => permit.release();
+    return permit === undefined ? refusal(limit, n) : () => permit.release();
   }
-  const refusal = limit.refuse(n);
-  if (refusal === undefined) return nothing;
-  const wait = refusal.reason === "not-now" ? refusal.retryAfterMs : undefined;
+  return limit.tryAcquire(n) ? nothing : refusal(limit, n);
+}
+
+function refusal(limit: Limit, n: number): Refused {
+  // Permits beyond the burst are never available at once.
+  const wait = limit instanceof Gauge || limit.standing.burst < n ? undefined : limit.retryAfterMs(n);
   return { retryAfter: wait === undefined ? undefined : Math.max(Math.ceil(wait / 1000), 1) };
 }
 
@@ -77,8 +80,7 @@ async function admitRequest(limit: Limit, options: MiddlewareOptions, signal: Ab
   try {
     return await admit(limit, n, { timeoutMs, signal });
   } catch {
-    const wait = limit instanceof Gauge ? undefined : limit.readyIn(n);
-    return { retryAfter: wait === undefined ? undefined : Math.max(Math.ceil(wait / 1000), 1) };
+    return refusal(limit, n);
   }
 }
 

@@ -85,7 +85,7 @@ describe("a closed handle", () => {
     const server = await Fake.start(test);
     const client = new Client(server.address);
     const before = client.gauge("jobs", { wants: 10 });
-    const permit = await before.acquire({ n: 7 });
+    const permit = await before.acquire(7);
     before.close();
     const jobs = client.gauge("jobs");
     assert.equal(jobs.inUse, 7);
