@@ -22,6 +22,9 @@ const MAX_ID_BYTES = 256;
 /** How long the end of a program waits for leases to be released. Others expire. */
 const EXIT_TIMEOUT_MS = 1_000;
 
+/** Values of an environment variable that switch something off. */
+const OFF: ReadonlySet<string> = new Set(["", "0", "false", "f", "no", "n", "off"]);
+
 /** Options of a client. */
 export interface ClientOptions extends SecurityOptions {
   /**
@@ -78,7 +81,7 @@ export interface RateOptions extends GaugeOptions {
    * A limit per window, which begins with a full window and remembers its wants for as long. Replaces `burst` and
    * `windowMs`.
    */
-  limit?: Window | undefined;
+  window?: Window | undefined;
   /** The maximum debt due to `charge` (default 1,000,000). */
   maxDebt?: number | undefined;
 }
@@ -93,6 +96,8 @@ export interface ResourceStats {
   readonly kind: Kind;
   readonly capacity: number;
   readonly basis: Basis;
+  /** The time until the lease expires; 0 without a live lease. */
+  readonly leaseLeftMs: number;
   /** The wants in the last estimate or as set by the user. */
   readonly wants: number;
   /** Permits requested so far: granted, waited for, cancelled, refused, or charged. */
@@ -133,7 +138,7 @@ export class Client {
     const deadlineMs = given.deadlineMs ?? DEFAULT_PACE.deadline;
     const pace = {
       ...DEFAULT_PACE,
-      deadline: checkTime(deadlineMs, "deadlineMs"),
+      deadline: checkDeadline(deadlineMs),
       refreshMin: checkTime(given.refreshMinMs ?? DEFAULT_PACE.refreshMin, "refreshMinMs"),
       backoffMax: checkTime(given.backoffMaxMs ?? DEFAULT_PACE.backoffMax, "backoffMaxMs"),
     };
@@ -159,21 +164,21 @@ export class Client {
 
   /**
    * Creates a client from LEASEWAY_SERVER (comma-separated), LEASEWAY_TLS, LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT,
-   * LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE, as `leaseway get` does. Options take precedence.
+   * LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME, LEASEWAY_TOKEN_FILE and LEASEWAY_INSECURE, as `leaseway get` does. An
+   * empty variable counts as not set. Options take precedence.
    */
   static fromEnv(options: Partial<ClientOptions> = {}, env: NodeJS.ProcessEnv = process.env): Client {
-    const tls = (env["LEASEWAY_TLS"] ?? "false").toLowerCase();
-    if (tls !== "true" && tls !== "false") {
-      throw new BuildError(`LEASEWAY_TLS=${env["LEASEWAY_TLS"]}: expected true or false`);
-    }
+    const value = (name: string) => env[name] || undefined;
+    const isOn = (name: string) => !OFF.has((env[name] ?? "").toLowerCase());
     return new Client({
-      servers: (env["LEASEWAY_SERVER"] ?? "127.0.0.1:5100").split(","),
-      tls: tls === "true",
-      tlsCa: env["LEASEWAY_TLS_CA"],
-      tlsCert: env["LEASEWAY_TLS_CERT"],
-      tlsKey: env["LEASEWAY_TLS_KEY"],
-      tlsServerName: env["LEASEWAY_TLS_SERVER_NAME"],
-      tokenFile: env["LEASEWAY_TOKEN_FILE"],
+      servers: (value("LEASEWAY_SERVER") ?? "127.0.0.1:5100").split(","),
+      tls: isOn("LEASEWAY_TLS"),
+      tlsCa: value("LEASEWAY_TLS_CA"),
+      tlsCert: value("LEASEWAY_TLS_CERT"),
+      tlsKey: value("LEASEWAY_TLS_KEY"),
+      tlsServerName: value("LEASEWAY_TLS_SERVER_NAME"),
+      tokenFile: options.token === undefined ? value("LEASEWAY_TOKEN_FILE") : undefined,
+      allowClearToken: isOn("LEASEWAY_INSECURE"),
       ...options,
     });
   }
@@ -184,7 +189,7 @@ export class Client {
     if (options.windowMs !== undefined) burst = { windowMs: checkOpenNumber(options.windowMs, "windowMs") };
     else if (options.burst !== undefined) burst = { permits: checkOpenNumber(options.burst, "burst") };
     const maxDebt = options.maxDebt === undefined ? undefined : checkOpenNumber(options.maxDebt, "maxDebt");
-    const settings = { ...this.openSettings("rate", options), burst, window: options.limit, maxDebt };
+    const settings = { ...this.openSettings("rate", options), burst, window: options.window, maxDebt };
     return new Rate(this.driver, this.open(id, settings));
   }
 
@@ -213,6 +218,7 @@ export class Client {
         kind,
         capacity: opened.usable.capacity,
         basis: opened.usable.basis,
+        leaseLeftMs: this.driver.lease(opened.id)?.leftMs ?? 0,
         wants: opened.wanted,
         arrived: semaphore.arrived,
         taken: semaphore.meter.taken,
@@ -305,6 +311,12 @@ function checkMode(mode: Mode, ErrorType: ErrorType): Mode {
 function checkTime(milliseconds: number, name: string): number {
   if (milliseconds >= 0 && milliseconds <= Number.MAX_SAFE_INTEGER) return Math.floor(milliseconds);
   throw new BuildError(`invalid ${name} ${milliseconds}: expected a number of milliseconds`);
+}
+
+/** Every request would be late at once if the deadline were zero. */
+function checkDeadline(milliseconds: number): number {
+  if (milliseconds >= 1) return checkTime(milliseconds, "deadlineMs");
+  throw new BuildError(`invalid deadlineMs ${milliseconds}: expected at least 1 millisecond`);
 }
 
 function checkOpenNumber(number: number, name: string): number {

@@ -73,10 +73,15 @@ export class SystemClock implements Time {
     if (suspended > this.suspended + TOLERANCE_MS) this.suspended = suspended;
   }
 
-  /** Timers do not keep the process running: see `KeepAlive`. */
+  /** Timers do not keep the process running: see `KeepAlive`. They may be as far away as wanted. */
   setTimer(at: number, callback: () => void): () => void {
-    const delay = Math.min(Math.max(Math.ceil(at - this.now()), 0), MAX_TIMER_MS);
-    const timer = setTimeout(callback, delay).unref();
+    let timer: NodeJS.Timeout;
+    const start = () => {
+      const delay = Math.max(Math.ceil(at - this.now()), 0);
+      const fired = delay > MAX_TIMER_MS ? start : callback;
+      timer = setTimeout(fired, Math.min(delay, MAX_TIMER_MS)).unref();
+    };
+    start();
     return () => clearTimeout(timer);
   }
 }

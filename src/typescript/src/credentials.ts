@@ -19,10 +19,12 @@ export interface SecurityOptions {
   tlsKey?: string | undefined;
   /** The name in the servers' certificates, if it differs from the host. */
   tlsServerName?: string | undefined;
-  /** Bearer token, sent over TLS or to this machine only. */
+  /** Bearer token, sent over TLS or to this machine only, see `allowClearToken`. */
   token?: string | undefined;
   /** File with the token, read again when it changes. */
   tokenFile?: string | undefined;
+  /** Send the token without TLS to other machines, too, because a tunnel protects the connection (default false). */
+  allowClearToken?: boolean | undefined;
 }
 
 /** Whether any of the options selects TLS. */

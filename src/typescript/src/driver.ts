@@ -99,6 +99,8 @@ export interface Counters {
 export interface LeaseChange {
   /** Milliseconds since the epoch. */
   readonly atUnixMs: number;
+  /** The id of the client. */
+  readonly client: string;
   readonly resource: string;
   /** The leased capacity from now on; 0 without a live lease. */
   readonly capacity: number;
@@ -272,6 +274,7 @@ export class Driver {
 
   /** Waits until `only`, or every open resource, has a lease. */
   async ready(only: OpenResource | undefined, timeoutMs: number): Promise<void> {
+    if (this.closing || (only !== undefined && !this.isOpen(only))) throw new ClosedError();
     const resources = only === undefined ? [...this.opened.values()] : [only];
     const isLeased = (resource: OpenResource) => resource.usable.basis === "lease";
     // Resources that were closed meanwhile do not count.
@@ -281,12 +284,12 @@ export class Driver {
     const stops: (() => void)[] = [];
     try {
       await new Promise<void>((resolve) => {
+        // Closing a resource calls its watchers, too.
         const check = () => {
           if (this.closing || missing().length === 0) resolve();
         };
         for (const resource of resources) stops.push(resource.watch(check));
         stops.push(this.clock.setTimer(this.clock.now() + timeoutMs, resolve));
-        void this.ended.then(resolve);
         check();
       });
     } finally {
@@ -632,7 +635,7 @@ export class Driver {
   }
 
   private recordLease(resource: string, capacity: number): void {
-    this.settings.onLeaseChange?.({ atUnixMs: Date.now(), resource, capacity });
+    this.settings.onLeaseChange?.({ atUnixMs: Date.now(), client: this.settings.id, resource, capacity });
   }
 
   /** Describes what may be used while no server answers, for the log. */

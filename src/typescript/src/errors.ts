@@ -19,7 +19,7 @@ export class OpenError extends LeasewayError {
 export class ClosedError extends LeasewayError {
   override name = "ClosedError";
 
-  constructor(message = "the client was closed") {
+  constructor(message = "the client or the handle was closed") {
     super(message);
   }
 }

@@ -1,12 +1,6 @@
 import type { PermitCount } from "./limiter/count.js";
 import type { Semaphore, WaitOptions } from "./limiter/semaphore.js";
-import { checkCount, Resource } from "./resource.js";
-
-/** Options of a gauge's `acquire`. */
-export interface AcquireOptions extends WaitOptions {
-  /** The number of permits (default 1). */
-  readonly n?: number | undefined;
-}
+import { checkCount, Resource, type UseOptions } from "./resource.js";
 
 /**
  * A gauge: permits in use at the same time, such as connections, transactions or jobs. All handles of a resource of one
@@ -17,15 +11,15 @@ export interface AcquireOptions extends WaitOptions {
  * server gives it to nobody else.
  */
 export class Gauge extends Resource {
-  /** Waits for permits. */
-  async acquire(options?: AcquireOptions): Promise<Permit> {
-    const n = checkCount(options?.n ?? 1);
+  /** Waits for `n` permits at once (default 1). Meanwhile no caller behind this one is admitted. */
+  async acquire(n = 1, options?: WaitOptions): Promise<Permit> {
+    const count = checkCount(n);
     const { semaphore } = this;
     await this.holdWhile(
-      () => semaphore.acquire(n, options),
-      () => giveBack(semaphore, n),
+      () => semaphore.acquire(count, options),
+      () => giveBack(semaphore, count),
     );
-    return this.permit(n);
+    return this.permit(count);
   }
 
   /** Takes `n` permits (default 1) if they are free now, else returns `undefined`. */
@@ -37,8 +31,8 @@ export class Gauge extends Resource {
   }
 
   /** Waits for permits, calls `work`, and returns the permits when it has ended. */
-  async use<T>(work: () => T | PromiseLike<T>, options?: AcquireOptions): Promise<T> {
-    const permit = await this.acquire(options);
+  async use<T>(work: () => T | PromiseLike<T>, options?: UseOptions): Promise<T> {
+    const permit = await this.acquire(options?.n ?? 1, options);
     try {
       return await work();
     } finally {

@@ -34,9 +34,9 @@ export {
   OpenError,
   TimeoutError,
 } from "./errors.js";
-export { type AcquireOptions, Gauge, Permit } from "./gauge.js";
+export { Gauge, Permit } from "./gauge.js";
 export type { Standing } from "./limiter/bucket.js";
-export type { Refusal, WaitOptions } from "./limiter/semaphore.js";
+export type { WaitOptions } from "./limiter/semaphore.js";
 export type { PoolStanding, PoolState } from "./limiter/usage.js";
 export type { Window } from "./limiter/window.js";
 export {
@@ -49,5 +49,5 @@ export {
   type MiddlewareOptions,
 } from "./middleware.js";
 export { Rate, Reservation } from "./rate.js";
-export { Resource } from "./resource.js";
+export { Resource, type UseOptions } from "./resource.js";
 export type { Basis, Mode, Usable } from "./session.js";

@@ -32,7 +32,7 @@ const nothing: Release = () => {};
 
 async function admit(limit: Limit, n: number, options: WaitOptions): Promise<Release> {
   if (limit instanceof Gauge) {
-    const permit = await limit.acquire({ n, ...options });
+    const permit = await limit.acquire(n, options);
     return () => permit.release();
   }
   await limit.acquire(n, options);
@@ -63,11 +63,14 @@ interface Refused {
 function tryAdmit(limit: Limit, n: number): Release | Refused {
   if (limit instanceof Gauge) {
     const permit: Permit | undefined = limit.tryAcquire(n);
-    return permit === undefined ? { retryAfter: undefined } : () => permit.release();
+    return permit === undefined ? refusal(limit, n) : () => permit.release();
   }
-  const refusal = limit.refuse(n);
-  if (refusal === undefined) return nothing;
-  const wait = refusal.reason === "not-now" ? refusal.retryAfterMs : undefined;
+  return limit.tryAcquire(n) ? nothing : refusal(limit, n);
+}
+
+function refusal(limit: Limit, n: number): Refused {
+  // Permits beyond the burst are never available at once.
+  const wait = limit instanceof Gauge || limit.standing.burst < n ? undefined : limit.retryAfterMs(n);
   return { retryAfter: wait === undefined ? undefined : Math.max(Math.ceil(wait / 1000), 1) };
 }
 
@@ -77,35 +80,46 @@ async function admitRequest(limit: Limit, options: MiddlewareOptions, signal: Ab
   try {
     return await admit(limit, n, { timeoutMs, signal });
   } catch {
-    const wait = limit instanceof Gauge ? undefined : limit.readyIn(n);
-    return { retryAfter: wait === undefined ? undefined : Math.max(Math.ceil(wait / 1000), 1) };
+    return refusal(limit, n);
   }
 }
 
 /** What the middleware needs of a Node response. */
 interface NodeResponse {
   statusCode: number;
-  readonly writableFinished: boolean;
+  readonly destroyed: boolean;
+  readonly writableEnded: boolean;
   setHeader(name: string, value: string | number): unknown;
   end(text: string): unknown;
   once(event: "close", listener: () => void): unknown;
 }
 
-/** Admits a request. Returns whether it may go on; else it was answered, or its client has gone. */
-async function guard(limit: Limit, options: MiddlewareOptions, response: NodeResponse): Promise<Refused | undefined> {
-  let closed = false;
+/**
+ * Admits a request, or says why not. `"over"`: its client has disconnected, or it was answered meanwhile. A permit of a
+ * gauge is held until the response is closed.
+ */
+async function guard(
+  limit: Limit,
+  options: MiddlewareOptions,
+  response: NodeResponse,
+): Promise<"admitted" | "over" | Refused> {
+  // A response that is closed does not tell so again.
+  if (response.destroyed || response.writableEnded) return "over";
   let release = nothing;
-  const gone = new AbortController();
+  const closed = new AbortController();
   response.once("close", () => {
-    closed = true;
-    gone.abort();
+    closed.abort();
     release();
   });
-  const admitted = await admitRequest(limit, options, gone.signal);
-  if (typeof admitted !== "function") return admitted;
+  const admitted = await admitRequest(limit, options, closed.signal);
+  const over = closed.signal.aborted || response.writableEnded;
+  if (typeof admitted !== "function") return over ? "over" : admitted;
+  if (over) {
+    admitted();
+    return "over";
+  }
   release = admitted;
-  if (closed) release();
-  return undefined;
+  return "admitted";
 }
 
 const TOO_MANY = "Too Many Requests";
@@ -120,7 +134,8 @@ export function expressLimit(
 ): (request: unknown, response: NodeResponse, next: (error?: unknown) => void) => void {
   return (_request, response, next) => {
     guard(limit, options, response).then((refused) => {
-      if (refused === undefined) {
+      if (refused === "over") return;
+      if (refused === "admitted") {
         next();
         return;
       }
@@ -135,6 +150,7 @@ export function expressLimit(
 interface FastifyReply {
   readonly raw: NodeResponse;
   code(status: number): FastifyReply;
+  hijack(): unknown;
   header(name: string, value: string | number): FastifyReply;
   send(payload: unknown): FastifyReply;
 }
@@ -148,7 +164,12 @@ export function fastifyLimit(
 ): (request: unknown, reply: FastifyReply) => Promise<unknown> {
   return async (_request, reply) => {
     const refused = await guard(limit, options, reply.raw);
-    if (refused === undefined) return undefined;
+    if (refused === "admitted") return undefined;
+    if (refused === "over") {
+      // The handler is not called.
+      reply.hijack();
+      return reply;
+    }
     if (refused.retryAfter !== undefined) reply.header("Retry-After", refused.retryAfter);
     return reply.code(429).send({ statusCode: 429, error: TOO_MANY, message: "no permit is free now" });
   };
@@ -169,6 +190,11 @@ export function limitInterceptor(limit: Limit, options: LimitOptions = {}): Inte
         const timeoutMs = Math.min(options.timeoutMs ?? left, left);
         const wait = { signal: gone.signal, timeoutMs: Number.isFinite(timeoutMs) ? timeoutMs : undefined };
         const begin = (granted: Release) => {
+          if (gone.signal.aborted) {
+            granted();
+            refused(gone.signal.reason);
+            return;
+          }
           release = granted;
           started = true;
           next(metadata, {

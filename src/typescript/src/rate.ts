@@ -1,9 +1,9 @@
 import { ClosedError, DebtExceededError } from "./errors.js";
 import type { Bucket, Standing } from "./limiter/bucket.js";
-import type { Semaphore, Refusal, WaitOptions } from "./limiter/semaphore.js";
+import type { Semaphore, WaitOptions } from "./limiter/semaphore.js";
 import type { Promised } from "./limiter/meter.js";
 import type { Window } from "./limiter/window.js";
-import { checkCount, Resource } from "./resource.js";
+import { checkCount, Resource, type UseOptions } from "./resource.js";
 
 /**
  * A rate: permits per second, or per window. All handles of a resource of one client share the lease and the limiter.
@@ -20,13 +20,8 @@ export class Rate extends Resource {
 
   /** Takes `n` permits (default 1) if they are available now and no caller waits. Returns whether it did. */
   tryAcquire(n = 1): boolean {
-    return this.refuse(n) === undefined;
-  }
-
-  /** As `tryAcquire`. Returns why the permits are not available, or `undefined` if they were taken. */
-  refuse(n = 1): Refusal | undefined {
     const count = checkCount(n);
-    return this.closed ? { reason: "closed" } : this.semaphore.tryAcquire(count);
+    return !this.closed && this.semaphore.tryAcquire(count) === undefined;
   }
 
   /** Waits for `n` permits, for work whose cost is known only at its end. */
@@ -44,7 +39,7 @@ export class Rate extends Resource {
   }
 
   /** Waits for `n` permits (default 1), then calls `work`. */
-  async use<T>(work: () => T | PromiseLike<T>, options?: WaitOptions & { readonly n?: number }): Promise<T> {
+  async use<T>(work: () => T | PromiseLike<T>, options?: UseOptions): Promise<T> {
     await this.acquire(options?.n ?? 1, options);
     return await work();
   }
@@ -85,10 +80,13 @@ export class Rate extends Resource {
     return this.semaphore.meter.standing(this.semaphore.now());
   }
 
-  /** Milliseconds until `n` permits are available to a new caller; `undefined` if that is unknown. For `Retry-After`. */
-  readyIn(n = 1): number | undefined {
+  /**
+   * How long a new caller would wait for `n` permits (default 1) if nothing changed, for a `Retry-After` header.
+   * `undefined` if that is unknown because there is no capacity.
+   */
+  retryAfterMs(n = 1): number | undefined {
     const now = this.semaphore.now();
-    return this.semaphore.meter.readyIn(now, this.semaphore.waiting + n);
+    return this.semaphore.meter.readyIn(now, this.semaphore.waiting + checkCount(n));
   }
 
   /** Changes the window of a rate that was opened with one. The whole new limit is wanted at first. */

@@ -1,12 +1,19 @@
 import { guarded } from "./callback.js";
 import type { Driver } from "./driver.js";
 import { ClosedError, OpenError } from "./errors.js";
+import type { WaitOptions } from "./limiter/semaphore.js";
 import type { PoolState } from "./limiter/usage.js";
 import type { OpenResource } from "./open-resource.js";
 import type { Basis, Usable } from "./session.js";
 
 /** The bound of servers. */
 const MAX_WANTS = 1e15;
+
+/** Options of `use`. */
+export interface UseOptions extends WaitOptions {
+  /** The number of permits (default 1). */
+  readonly n?: number | undefined;
+}
 
 /**
  * A handle of a resource. The lease is released when the last handle is closed, or with the client. Permits in use and

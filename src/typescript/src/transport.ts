@@ -54,8 +54,9 @@ export class Transport {
 
   /** A connection to `address`. It connects when it is first used. */
   connect(address: string): Connection {
-    if (this.token !== undefined && !this.overTls && !isLoopback(address)) {
-      throw new Error(`refusing to send the token to ${address} without TLS: use TLS`);
+    const isClear = !this.overTls && !isLoopback(address);
+    if (this.token !== undefined && isClear && this.security.allowClearToken !== true) {
+      throw new Error(`refusing to send the token to ${address} without TLS: use TLS, or set allowClearToken`);
     }
     const { tlsServerName } = this.security;
     const names = tlsServerName === undefined ? {} : { "grpc.ssl_target_name_override": tlsServerName };

@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 import { Client, ClosedError } from "../src/index.js";
 import { Fake } from "./fake.js";
@@ -83,7 +85,7 @@ describe("a closed handle", () => {
     const server = await Fake.start(test);
     const client = new Client(server.address);
     const before = client.gauge("jobs", { wants: 10 });
-    const permit = await before.acquire({ n: 7 });
+    const permit = await before.acquire(7);
     before.close();
     const jobs = client.gauge("jobs");
     assert.equal(jobs.inUse, 7);
@@ -217,4 +219,37 @@ describe("the end of a process", () => {
       assert.deepEqual(server.released, ["r"]);
     });
   }
+});
+
+describe("waiting for a lease", () => {
+  it("leaves nothing behind", async (test) => {
+    const server = await Fake.start(test);
+    const client = new Client(server.address);
+    const rate = client.rate("r", { wants: 5 });
+    await rate.ready();
+    const collect = async (): Promise<number> => {
+      await sleep(10);
+      (runInNewContext("gc") as () => void)();
+      return process.memoryUsage().heapUsed;
+    };
+    setFlagsFromString("--expose-gc");
+    for (let n = 0; n < 1_000; n += 1) await client.ready();
+    const before = await collect();
+    for (let n = 0; n < 20_000; n += 1) await client.ready();
+    const bytes = ((await collect()) - before) / 20_000;
+    assert.ok(bytes < 50, `${bytes} bytes per call`);
+    await client.close();
+  });
+
+  it("ends with the client", async () => {
+    const client = new Client("127.0.0.1:1");
+    const rate = client.rate("r", { wants: 5 });
+    const refused = [client.ready(), rate.ready(60_000)].map((ready) =>
+      assert.rejects(ready, /no lease yet for `r`: the client was closed/),
+    );
+    await client.close();
+    await Promise.all(refused);
+    await assert.rejects(client.ready(), ClosedError);
+    await assert.rejects(rate.ready(), ClosedError);
+  });
 });

@@ -77,7 +77,7 @@ describe("a client and a server", { skip }, () => {
     const jobs = client.gauge("jobs", { wants: 2 });
     const [one, two] = [await jobs.acquire(), await jobs.acquire()];
     assert.equal(jobs.tryAcquire(), undefined);
-    await assert.rejects(jobs.acquire({ timeoutMs: 50 }), /no permit within 50 ms/);
+    await assert.rejects(jobs.acquire(1, { timeoutMs: 50 }), /no permit within 50 ms/);
     one.release();
     one.release();
     assert.equal(jobs.inUse, 1);

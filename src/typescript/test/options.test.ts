@@ -1,0 +1,80 @@
+/** The options of a client, and the environment. */
+
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+
+import { SystemClock } from "../src/clock.js";
+import { BuildError, Client, type ClientOptions } from "../src/index.js";
+import { eventually, scratch } from "./server.js";
+
+describe("the environment", () => {
+  const endpoints = (test: TestContext, env: Record<string, string>, options: Partial<ClientOptions> = {}) => {
+    const client = Client.fromEnv(options, env);
+    test.after(() => client.abandon());
+    return client.health().endpoints;
+  };
+
+  it("names the servers", (test) => {
+    assert.deepEqual(endpoints(test, {}), ["127.0.0.1:5100"]);
+    assert.deepEqual(endpoints(test, { LEASEWAY_SERVER: "a, b:1" }), ["a:5100", "b:1"]);
+    assert.deepEqual(endpoints(test, { LEASEWAY_SERVER: "a" }, { servers: "c" }), ["c:5100"]);
+  });
+
+  it("an empty variable counts as not set", (test) => {
+    const names = ["SERVER", "TLS", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME", "TOKEN_FILE", "INSECURE"];
+    const env = Object.fromEntries(names.map((name) => [`LEASEWAY_${name}`, ""]));
+    assert.deepEqual(endpoints(test, env), ["127.0.0.1:5100"]);
+  });
+
+  it("switches things on and off as for the command", (test) => {
+    for (const off of ["0", "false", "OFF", "no"]) endpoints(test, { LEASEWAY_SERVER: "http://a", LEASEWAY_TLS: off });
+    for (const on of ["1", "true", "yes"]) {
+      assert.throws(() => endpoints(test, { LEASEWAY_SERVER: "http://a", LEASEWAY_TLS: on }), /conflicts with TLS/);
+    }
+  });
+
+  it("a token among the options replaces the file", (test) => {
+    endpoints(test, { LEASEWAY_TOKEN_FILE: scratch("token", "secret") }, { token: "other" });
+  });
+});
+
+describe("a token", () => {
+  it("is sent in the clear to other machines only if that is allowed", async () => {
+    const servers = "192.0.2.1:1";
+    for (const allowClearToken of [false, true]) {
+      const client = new Client({ servers, token: "secret", allowClearToken, deadlineMs: 200 });
+      client.rate("r", { wants: 1 });
+      await eventually(() => client.health().lastError !== undefined, "an error");
+      assert.equal(/refusing to send the token/.test(client.health().lastError ?? ""), !allowClearToken);
+      client.abandon();
+    }
+  });
+});
+
+describe("times", () => {
+  it("a deadline is positive", () => {
+    for (const deadlineMs of [0, -1, Number.NaN]) {
+      assert.throws(() => new Client({ servers: "a", deadlineMs }), BuildError);
+    }
+  });
+
+  it("a timer further away than those of Node does not fire early", (test) => {
+    test.mock.timers.enable({ apis: ["setTimeout"] });
+    let monotonic = 0;
+    const clock = new SystemClock({ monotonicMs: () => monotonic, wallMs: () => monotonic, uptimeMs: () => undefined });
+    let fired = false;
+    clock.setTimer(2 ** 31 + 10, () => {
+      fired = true;
+    });
+    const advance = (ms: number) => {
+      monotonic += ms;
+      test.mock.timers.tick(ms);
+    };
+    advance(2 ** 31 - 1);
+    assert.equal(fired, false);
+    advance(10);
+    assert.equal(fired, false);
+    advance(1);
+    assert.equal(fired, true);
+  });
+});
