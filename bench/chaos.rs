@@ -1,22 +1,22 @@
 //! Chaos: real servers and real clients, with faults drawn from a seed, and checks that hold whatever happens.
 //!
-//! A [schedule](schedule) is a pure function of seed, cluster shape and length. It decides which faults happen
-//! when, to which peers, and may let them overlap. The [injector](faults) carries it out: it kills and stops
-//! processes, damages their disks, and degrades the links between them, as the
-//! [network state](faults::network) of all active faults says. Everything is done from outside, by signals, files and
-//! links; nothing here knows how peers agree.
+//! A [schedule](schedule) is a pure function of seed, cluster shape and length. It determines the faults, their times
+//! and their targets; faults may overlap. The [injector](faults) carries it out: it kills and stops processes, damages
+//! their disks, and degrades the links between them. The [network state](faults::network) combines all active faults.
+//! The injector acts only from outside, by signals, files and links, and knows nothing of the consensus between peers.
 //!
-//! Meanwhile [clients](clients) of several kinds record what they believe that they may use. When the run is over the
+//! Meanwhile [clients](clients) of several kinds record the capacity that they believe they may use. After the run the
 //! [auditor](accounting) adds these records up. A run fails if
 //!
-//! - clients together could ever use more than the capacity,
-//! - a [gateway](gateway) let more requests pass than it may,
+//! - clients together could use more than the capacity at any time,
+//! - a [gateway](gateway) let more requests pass than its limit allows,
 //! - two [masters](masters) of one node decided at the same time,
 //! - the answers to operators are not linearizable, or
 //! - masters, peers and clients do not recover when the faults are over.
 //!
-//! The same seed gives the same schedule, but not the same run: real processes, clocks and luck decide the rest. A
-//! schedule that fails is [shrunk](schedule::shrink). To show that the checks work, [planted] servers leave out one rule each.
+//! The same seed gives the same schedule, but not the same run, which also depends on the timing of real processes. A
+//! schedule that fails is [shrunk](schedule::shrink). To show that the checks work, [planted] servers leave out one
+//! rule each.
 
 pub(crate) mod accounting;
 pub(crate) mod args;
@@ -71,7 +71,7 @@ pub(crate) fn main(args: &ChaosArgs) -> Result<(), Error> {
             bar.suspend(|| note(&run.complaint()));
         }
         report.runs.push(run);
-        // Written after each run, so that an interrupted command leaves the runs before.
+        // Write after each run, so that an interrupted command leaves a report of the earlier runs.
         write_json(args.json.as_deref(), &report)?;
         if args.plant.is_some() && report.runs.last().is_some_and(TrialReport::shows_planted_rule) {
             break;
@@ -85,7 +85,7 @@ pub(crate) fn main(args: &ChaosArgs) -> Result<(), Error> {
     judge(args, &report)
 }
 
-/// With a planted server a run has to show that a rule is missing. Otherwise no run may break a promise.
+/// With --plant, at least one run must reveal the missing rule. Otherwise no run may violate a check.
 fn judge(args: &ChaosArgs, report: &ChaosReport) -> Result<(), Error> {
     let shows = report.runs.iter().find(|run| run.shows_planted_rule());
     match (&args.plant, report.broken(), shows) {
@@ -98,7 +98,7 @@ fn judge(args: &ChaosArgs, report: &ChaosReport) -> Result<(), Error> {
     }
 }
 
-/// The first run that shows that a rule is missing.
+/// Runs seed after seed. Returns the first run that reveals the missing rule.
 fn first_that_shows(
     args: &ChaosArgs,
     interrupt: &Interrupt,
@@ -113,7 +113,7 @@ fn first_that_shows(
     Ok(None)
 }
 
-/// The faults of a seed, or those of them that `--keep-faults` names.
+/// The faults of a seed. With `--keep-faults` only the named ones.
 fn schedule(args: &ChaosArgs, seed: u64) -> Vec<ScheduledFault> {
     let mut all = draw(args.plan(seed), seed);
     if let Some(kept) = &args.keep_faults {
@@ -122,7 +122,7 @@ fn schedule(args: &ChaosArgs, seed: u64) -> Vec<ScheduledFault> {
     all
 }
 
-/// Repeats a failed run with fewer and fewer faults. Returns the smallest schedule that failed, and its command.
+/// Repeats a failed run with fewer and fewer faults. Describes the smallest schedule that failed, with its command.
 fn smallest_failure(
     args: &ChaosArgs,
     broken: &TrialReport,

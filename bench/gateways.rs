@@ -1,8 +1,8 @@
 //! `leaseway-bench gateways` measures gateways: the cost of a request, many descriptors, and one limit at several gateways.
 //! Everything is started here, on free loopback ports.
 //!
-//! `services` are what gateways are compared with, and `cluster` starts both. `lanes` sends requests.
-//! `versus`, `descriptors` and `shares` are the measurements.
+//! `services` has the baselines, and `cluster` starts gateways and baselines. `lanes` sends requests. `versus`,
+//! `descriptors` and `shares` are the measurements.
 
 pub(crate) mod cluster;
 pub(crate) mod descriptors;
@@ -44,7 +44,7 @@ enum GatewaysCommand {
     Serve(services::ServiceArgs),
 }
 
-/// The load.
+/// The options of the load.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AskArgs {
     /// The number of connections.

@@ -1,9 +1,8 @@
-//! A real server, well-behaved clients, and an attacker: what an attack costs the server, and whether the clients
-//! notice.
+//! Attacks a real server, and measures the cost for the server and the effect on well-behaved clients.
 //!
-//! `attack` has the attacks. The `attacker` makes them on a thread of its own, as a caller of methods or with raw frames.
-//! The `target` is the server, at which newcomers arrive during the attack. `run` puts these together, and `report` is
-//! the result.
+//! `attack` has the attacks. `attacker` runs them on its own thread, as a caller of methods or with raw frames.
+//! `target` is the server, and the newcomers that connect to it during an attack. `run` combines these, and `report`
+//! has the results.
 
 pub(crate) mod attack;
 pub(crate) mod attacker;
@@ -24,52 +23,53 @@ use crate::{
     load::options::rate,
 };
 
-/// Attack a server, and measure what its well-behaved clients notice.
+/// Attack a server, and measure the effect on its well-behaved clients.
 ///
 /// For each attack a server is started on free loopback ports. Well-behaved clients at 127.0.0.1 send requests at a
-/// constant rate, in an open loop, undisturbed and under attack from 127.0.0.2 in turns. Meanwhile newcomers from
-/// 127.0.0.3 connect, ask for leases, and read /healthz. The table shows what the attacker sent, what that cost the
-/// server, the p99 of well-behaved requests in both cases, and the ratio of neighbouring runs.
+/// constant rate (open loop), alternately undisturbed and under attack from 127.0.0.2. Meanwhile newcomers from
+/// 127.0.0.3 connect, ask for leases, and read /healthz. The table shows the traffic of the attacker, its cost for the
+/// server, the p99 of well-behaved requests without and with the attack, and the ratio of neighbouring runs.
 ///
-/// Attacker, clients and server share the cores of this machine, so --attack-rate bounds the attacker. The table shows
-/// how many cores attacker and server used: if that is all there are, the ratio is that of a busy machine.
+/// Attacker, clients and server share the cores of this machine, so --attack-rate limits the attacker. The table shows
+/// how many cores attacker and server used. If they used all of them, the ratio is that of a busy machine.
 ///
-/// It fails if a well-behaved request failed or was left out of an answer, if a newcomer got no lease, or if the
-/// server's memory grew beyond the budget of the attack; never for speed.
+/// The command fails if a well-behaved request failed or was left out of an answer, if a newcomer got no lease, or if
+/// the server's memory grew beyond the budget of the attack. It never fails because of speed.
 #[derive(clap::Args)]
 #[command(after_long_help = HOSTILE_EXAMPLES)]
 pub(crate) struct HostileArgs {
     /// The server; `serve` and its flags are added. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Make these attacks only. [default: all]
+    /// Run only these attacks. [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<Attack>,
-    /// TLS on all listeners, with certificates from `leaseway certs`. The attacker needs none, because the server does
-    /// not ask for client certificates.
+    /// Use TLS on all listeners, with certificates from `leaseway certs`. The server does not ask for client
+    /// certificates, so the attacker needs none.
     #[arg(long)]
     tls: bool,
-    /// How often to make each attack, each time after an undisturbed run.
+    /// Number of runs of each attack, each after an undisturbed run.
     #[arg(long, default_value = "3", value_name = "N")]
     reps: NonZeroU32,
     /// The length of a run, in seconds.
     #[arg(long, default_value = "2", value_name = "S", value_parser = seconds)]
     seconds: Duration,
-    /// Well-behaved requests per second.
+    /// Rate of well-behaved requests, per second.
     #[arg(long, default_value = "2000", value_name = "R", value_parser = rate)]
     rate: f64,
-    /// Well-behaved clients. With fewer clients some ask again too soon and are left out of an answer.
+    /// Number of well-behaved clients. If there are too few, they ask before the minimum request interval has passed
+    /// and are left out of answers.
     #[arg(long, default_value = "10000", value_name = "N")]
     clients: NonZeroU32,
-    /// Connections of the well-behaved clients.
+    /// Number of connections of the well-behaved clients.
     #[arg(long, default_value = "8", value_name = "N")]
     connections: NonZeroU32,
-    /// The maximum of frames, calls and connections that the attacker makes per second. Each 16 KiB of long messages
-    /// counts, and each 20 entries of calls.
+    /// Maximum rate of the attacker: frames, calls and connections per second. Long messages count once for each 16
+    /// KiB, long calls once for each 20 entries.
     #[arg(long, default_value = "5000", value_name = "R", value_parser = rate)]
     attack_rate: f64,
-    /// Connections of attacks that consist of connections. This program and the server need a file descriptor for each
-    /// (`ulimit -n`).
+    /// Number of connections in attacks that are about connections. This program and the server need a file descriptor
+    /// for each (`ulimit -n`).
     #[arg(long, default_value = "2000", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     attack_connections: u32,
     /// Also write all results to a file, as JSON.
@@ -92,7 +92,7 @@ What bounds each attack: docs/benchmarks.md#under-attack.";
 
 pub(crate) fn main(args: &HostileArgs) -> Result<(), Error> {
     if args.seconds.is_zero() {
-        return Err(Error::Usage("--seconds 0 measures nothing".into()));
+        return Err(Error::Usage("--seconds must be above 0".into()));
     }
     let interrupt = Interrupt::watch()?;
     let attacks = match &args.only[..] {

@@ -6,12 +6,14 @@
 //!   clients together never use more than the capacity.
 //! - `hostile` attacks a server and measures what its well-behaved clients notice.
 //! - `gateways` measures the gateways for HTTP and Envoy.
+//! - `conform` checks a client library in any language against a scripted server.
 //!
 //! Any server that speaks the Doorman protocol can be measured with `load` and `compare`.
 
 mod chaos;
 mod common;
 mod compare;
+mod conform;
 mod gateways;
 mod hostile;
 mod load;
@@ -55,6 +57,7 @@ enum Command {
     Ceiling(compare::ceiling::CeilingArgs),
     Chaos(Box<chaos::args::ChaosArgs>),
     Compare(compare::CompareArgs),
+    Conform(conform::ConformArgs),
     Gateways(gateways::GatewaysArgs),
     Hostile(hostile::HostileArgs),
     Load(load::LoadArgs),
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Ceiling(args) => compare::ceiling::main(&args),
         Command::Chaos(args) => chaos::main(&args),
         Command::Compare(args) => compare::main(&args),
+        Command::Conform(args) => conform::main(&args),
         Command::Gateways(args) => gateways::main(&args),
         Command::Hostile(args) => hostile::main(&args),
         Command::Load(args) => load::main(&args),

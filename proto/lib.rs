@@ -1,69 +1,69 @@
-//! The wire format only: the Doorman protocol ([`doorman`]), Leaseway's own services, and Envoy's as far as gateways
-//! speak them.
+//! The messages on the wire: the Doorman protocol ([`doorman`]), Leaseway's own services, and the parts of Envoy's
+//! services that gateways use.
 //!
-//! `generated/` is committed, so that building needs no protobuf compiler of any kind; `tests/generated.rs` regenerates
-//! it and fails if it differs. Messages are validated where they are parsed: requests in `src/server/api/grpc` and
-//! `src/gateway`, answers in `src/client/transport`.
+//! `generated/` is committed, so that building needs no protobuf compiler; `tests/generated.rs` regenerates it and
+//! fails if it differs. Receivers validate the messages: requests in `src/server/api/grpc` and `src/gateway`, answers
+//! in `src/client/transport`.
 
 #![warn(missing_docs)]
 
-/// `package doorman`: what Go clients and servers speak.
+/// `package doorman`: the Doorman protocol, with Leaseway's extensions.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod doorman {
     include!("generated/doorman.rs");
 }
 
-/// Envoy's protocols, as far as gateways speak them.
+/// The parts of Envoy's protocols that gateways use.
 #[cfg(feature = "envoy")]
 pub mod envoy {
-    /// `package envoy.service.rate_limit_quota.v3`: Envoy reports what it lets through and is assigned what it may.
+    /// `package envoy.service.rate_limit_quota.v3` (RLQS): Envoy reports usage and gets quota assignments.
     #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
     pub mod quota {
         include!("generated/envoy.service.rate_limit_quota.v3.rs");
     }
 
-    /// `package envoy.service.ratelimit.v3`: Envoy asks for each request.
+    /// `package envoy.service.ratelimit.v3` (RLS): Envoy asks for a decision on each request.
     #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
     pub mod ratelimit {
         include!("generated/envoy.service.ratelimit.v3.rs");
     }
 }
 
-/// `package leaseway.admin.v1`: what operators change.
+/// `package leaseway.admin.v1`: configurations, peers, overrides and backups, for operators.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod admin {
     include!("generated/leaseway.admin.v1.rs");
 
-    /// The metadata that names the master's admin address when a call needed the master and another peer was asked.
+    /// Metadata key of errors from peers that are not the master: the master's admin address.
     pub const MASTER_METADATA: &str = "leaseway-master";
 
-    /// The metadata that names the parent's addresses when a node that has one was asked for configurations.
+    /// Metadata key of errors from nodes with a parent, which have no templates: the parent's addresses.
     pub const PARENT_METADATA: &str = "leaseway-parent";
 }
 
-/// `package leaseway.peer.v1`: what the peers of a node say to each other.
+/// `package leaseway.peer.v1`: the protocol between the peers of a node.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod peer {
     include!("generated/leaseway.peer.v1.rs");
 }
 
-/// `package leaseway.pools.v1`: how pools are managed.
+/// `package leaseway.pools.v1`: management of pools.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod pools {
     include!("generated/leaseway.pools.v1.rs");
 }
 
-/// `package leaseway.push.v1`: when to ask again.
+/// `package leaseway.push.v1`: hints to refresh early.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod push {
     include!("generated/leaseway.push.v1.rs");
 }
 
-/// `package leaseway.status.v1`: what a server says about itself.
+/// `package leaseway.status.v1`: status reports of a server.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod status {
     include!("generated/leaseway.status.v1.rs");
 }
 
-/// The compiled `.proto` files, with `required` as it is written there: for gRPC reflection and dynamic clients.
+/// The compiled `.proto` files for gRPC reflection and dynamic clients. Required fields are still `required` here.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");

@@ -1,5 +1,5 @@
-//! Tests of foreign programs run if a variable says where the program is: `LEASEWAY_TEST_ENVOY` sets `cfg(envoy)`, and
-//! without it the test is reported as ignored. `.ci/run` sets all of them.
+//! Tests of third-party programs run if an environment variable has the program's path. For example,
+//! `LEASEWAY_TEST_ENVOY` sets `cfg(envoy)`; without it the tests with Envoy are ignored. `.ci/run` sets all variables.
 
 const GATES: [&str; 9] =
     ["chromium", "doorman", "envoy", "go_client", "koffi", "namespaces", "otlp", "python", "schemathesis"];

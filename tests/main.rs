@@ -53,7 +53,7 @@ mod scenarios {
     mod tree;
 }
 
-/// A file that no module declares is not compiled.
+/// Finds test files that no module declares. Cargo ignores them silently.
 #[test]
 fn every_file_is_compiled() {
     fn check(folder: &std::path::Path, parent: &std::path::Path) {

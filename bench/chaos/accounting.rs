@@ -1,5 +1,5 @@
-//! The auditor. Each client records what it believes that it may use ([`LeaseRecord`]); these traces are added up, and
-//! the sum is compared with the capacity. No server is asked, and no code of a server is used.
+//! The auditor. Each client records the capacity that it believes it may use ([`LeaseRecord`]). The auditor adds these
+//! traces up and compares the sum with the capacity. It asks no server and uses no code of the server.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::error::Error;
 
-/// From this time on a client may use this capacity. One line of a trace file.
+/// A change: from `at_us` on, the client believes that it may use `capacity`. One line of a trace file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LeaseRecord {
-    /// The machine's monotonic clock, in microseconds: the same in all processes.
+    /// Microseconds on the machine's monotonic clock, which is the same for all processes.
     pub(crate) at_us: u64,
     pub(crate) client: String,
     pub(crate) resource: String,
@@ -31,25 +31,25 @@ pub(crate) struct MachineClock {
     us: u64,
 }
 
-/// The traces of one resource, added up.
+/// The sum of the traces of one resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Accounting {
     clients: usize,
     pub(crate) entries: usize,
-    /// The largest sum, and when it was reached.
+    /// The largest sum, and the time at which it was reached.
     peak: f64,
     peak_us: u64,
-    /// How long the sum was above the capacity.
+    /// The time for which the sum was above the capacity.
     pub(crate) over_us: u64,
     /// The mean of the sum over time.
     pub(crate) mean: f64,
 }
 
-/// Sums of floats may exceed the capacity by this fraction.
+/// A sum may exceed the capacity by this fraction, because of rounding.
 const ROUNDING: f64 = 1e-9;
 
 impl MachineClock {
-    /// Must be called before the first entry is recorded.
+    /// Reads the clock. Call it before the first entry is recorded.
     pub(crate) fn read() -> MachineClock {
         let known = Instant::now();
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -92,10 +92,10 @@ fn parse(line: &str) -> Result<LeaseRecord, String> {
     Ok(trace)
 }
 
-/// Adds up traces by resource, in the order of names. `limits` are the capacities of each resource and the times from
-/// which they hold: the first from the start, the others in order.
+/// Adds up traces by resource. Returns the resources in the order of their names. `limits` has the times at which the
+/// capacity changes, in order, and the new capacity; the first holds from the start.
 pub(crate) fn account(mut traces: Vec<LeaseRecord>, limits: &[(u64, f64)]) -> Vec<(String, Accounting)> {
-    // The sort is stable: a client records a rise before, and a cut after, the matching entry of another client.
+    // The sort is stable. At equal times, entries keep the order in which they were recorded.
     traces.sort_by(|a, b| (&a.resource, a.at_us).cmp(&(&b.resource, b.at_us)));
     let by_resource = traces.chunk_by(|a, b| a.resource == b.resource);
     by_resource.map(|traces| (traces[0].resource.clone(), one(traces, limits))).collect()
@@ -113,7 +113,7 @@ fn one(traces: &[LeaseRecord], limits: &[(u64, f64)]) -> Accounting {
         let (now, later) = left.split_at(left.partition_point(|trace| trace.at_us <= at));
         usable.extend(now.iter().map(|trace| (trace.client.as_str(), trace.capacity)));
         left = later;
-        // Recomputed each time, because a running sum of floats would drift.
+        // Recompute the sum each time, because a running sum of floats would drift.
         let sum: f64 = usable.values().sum();
         let until = moments.peek().copied().unwrap_or(last);
         accounting.mean += sum * (until - at) as f64;
@@ -131,26 +131,27 @@ fn one(traces: &[LeaseRecord], limits: &[(u64, f64)]) -> Accounting {
     accounting
 }
 
-// A raise of the capacity counts from when it is requested. A cut counts when it has been acknowledged and older leases
-// have had time to end. A change with an unknown outcome counts as both.
+// A raise of the capacity counts as soon as it is requested. A cut counts once it has been acknowledged and older
+// leases have had time to end. A change with an unknown outcome may or may not be in force, so the larger capacity
+// counts.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CapacityChange {
     pub(crate) asked_us: u64,
-    /// None: it failed, or the outcome is unknown.
+    /// The time of the acknowledgement. `None` if the change failed, or its outcome is unknown.
     pub(crate) stored_us: Option<u64>,
     pub(crate) capacity: f64,
 }
 
-/// The capacities that count, and the times from which they do. `changes` are in order; a capacity counts until
-/// `settle_us` after it was replaced.
+/// The capacity that the auditor allows, as times and the value from then on. `changes` are in order. A capacity is
+/// allowed until `settle_us` after it was replaced.
 pub(crate) fn limits(first: f64, changes: &[CapacityChange], settle_us: u64) -> Vec<(u64, f64)> {
     let begins = std::iter::once((0, first)).chain(changes.iter().map(|change| (change.asked_us, change.capacity)));
     let spans: Vec<(u64, u64, f64)> = begins
         .enumerate()
         .map(|(place, (from, capacity))| {
-            // The first change that is known to have replaced it. Before `changes[place]` are `place` changes and the
-            // first capacity.
+            // The first later change that is known to be stored has replaced this capacity. Capacity number 0 is the
+            // first one, so capacity number `place` is replaced by `changes[place]` or a later change.
             let replaced = changes[place..].iter().find_map(|change| change.stored_us);
             (from, replaced.map_or(u64::MAX, |at| at.saturating_add(settle_us)), capacity)
         })
@@ -165,7 +166,8 @@ pub(crate) fn limits(first: f64, changes: &[CapacityChange], settle_us: u64) -> 
     moments.into_iter().map(|at| (at, most(at))).collect()
 }
 
-/// The capacities that may be in force at the end: the last that was stored, and all that were tried after it.
+/// The capacities that may be in force at the end: the last one that was stored, and all later ones, whose outcome is
+/// unknown.
 pub(crate) fn may_be_in_force(first: f64, changes: &[CapacityChange]) -> Vec<f64> {
     let last = changes.iter().rposition(|change| change.stored_us.is_some());
     let stored = last.map_or(first, |last| changes[last].capacity);

@@ -16,22 +16,22 @@ use crate::{
     common::{error::Error, seconds, word},
 };
 
-/// The capacity of each resource at first, and of the pool.
+/// The initial capacity of each resource, and the capacity of the pool.
 pub(crate) const FIRST_CAPACITY: f64 = 1000.0;
 
 pub(crate) const REFRESH: Duration = Duration::from_secs(1);
 
 /// Inject faults into real servers, and check that clients never use more than the capacity.
 ///
-/// A seed decides which faults happen when. All processes and clients run on this machine. At no time may clients together
-/// believe in more than the capacity, nor may a gateway let more requests pass. After the last fault there has to be a
-/// master, all peers have to take part, and all clients have to be served. The command that repeats a failed run is
-/// printed; --shrink also looks for a smaller schedule that fails.
+/// The seed determines the faults and their times. All processes and clients run on this machine. At no time may
+/// clients together believe in more than the capacity, nor may a gateway allow more requests. After the last fault,
+/// each node must have a master, all peers must follow it, and all clients must be served. A failed run prints the
+/// command that repeats it; --shrink also searches for a smaller schedule that fails.
 ///
-/// Servers and clients of even seeds use TLS.
+/// Servers and clients use TLS if the seed is even.
 #[derive(Clone, clap::Args)]
 pub(crate) struct ChaosArgs {
-    /// The nodes, and the peers of each.
+    /// The number of nodes, and of peers in each.
     #[arg(long, value_enum, default_value = "three", value_name = "SHAPE")]
     pub(crate) shape: ClusterShape,
     /// The first seed.
@@ -40,33 +40,33 @@ pub(crate) struct ChaosArgs {
     /// The number of runs, each with the next seed.
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) seeds: NonZeroU64,
-    /// The length of the schedule, in seconds. No fault begins or lasts in its last tenth.
+    /// The length of the schedule, in seconds. All faults end before its last tenth.
     #[arg(long = "for", default_value = "120", value_name = "S", value_parser = seconds)]
     pub(crate) length: Duration,
-    /// Inject these faults only.
+    /// Inject only these kinds of faults.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "FAULT,…")]
     pub(crate) only: Vec<Fault>,
-    /// Run in a network namespace, where cut links drop packets instead of holding data back.
+    /// Run in a network namespace, in which cut links drop packets. Without it they hold data back.
     ///
-    /// Adds faults that lose and reorder packets. Needs Linux, iptables, and the right to create namespaces.
+    /// Adds faults that lose and reorder packets. Needs Linux, iptables, and permission to create namespaces.
     #[arg(long)]
     pub(crate) namespace: bool,
-    /// Inject only these faults of the schedule, by number. Printed by --shrink.
+    /// Inject only the faults of the schedule with these numbers. --shrink prints this flag.
     #[arg(long, value_delimiter = ',', value_name = "NUMBER,…")]
     pub(crate) keep_faults: Option<Vec<usize>>,
-    /// Print the schedule and run nothing.
+    /// Print the schedule and exit.
     #[arg(long)]
     pub(crate) show: bool,
-    /// Clients of the library, over all nodes.
+    /// Number of library clients, over all nodes.
     #[arg(long, default_value = "40", value_name = "N")]
     pub(crate) clients: NonZeroUsize,
-    /// Clients of the protocol of 2016. They use the wall clock, so seeds with clocks that jump ahead have none.
+    /// Number of clients of the 2016 protocol. They use the wall clock, so a run in which clocks jump ahead has none.
     #[arg(long, default_value = "6", value_name = "N")]
     pub(crate) legacy_clients: usize,
     /// The length of leases, in whole seconds.
     #[arg(long, default_value = "5", value_name = "S", value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) lease: u32,
-    /// Add clients of the Python package, with this interpreter. It needs the package `leaseway`.
+    /// Add clients of the Python package, run by this interpreter, in which the package `leaseway` must be installed.
     #[arg(long, value_name = "FILE")]
     pub(crate) python: Option<PathBuf>,
     /// The `--timing` of the servers. [default: one-site, several-sites and 1000,3000,5000 in turn, each for two seeds]
@@ -75,25 +75,26 @@ pub(crate) struct ChaosArgs {
     /// The time allowed for recovery after the last fault, in seconds.
     #[arg(long, default_value = "60", value_name = "S", value_parser = seconds)]
     pub(crate) patience: Duration,
-    /// The number of runs to spend on shrinking a schedule that fails.
+    /// Maximum number of runs to shrink a schedule that fails.
     #[arg(long, default_value = "0", value_name = "RUNS")]
     pub(crate) shrink: usize,
-    /// Look for the first seed that shows that the servers leave out this rule of the protocol.
+    /// Plant a fault: the servers leave out this rule of the protocol. Search for the first seed that reveals it.
     ///
-    /// `all` tries every rule in turn, each with the shape, faults, leases and length that suit it, and prints a table.
+    /// `all` tries every rule with a shape, faults, leases and length that are likely to reveal it, and prints a table.
     /// The servers need the feature `planted`: `cargo build -p leaseway --features planted`, then --server.
     #[arg(long, value_name = "RULE")]
     pub(crate) plant: Option<String>,
-    /// The server; `serve` and its flags are added. [default: `leaseway` beside this program, or in PATH]
+    /// The server command, to which `serve` and its flags are added. [default: `leaseway` beside this program, or in
+    /// PATH]
     #[arg(long, value_name = "COMMAND")]
     pub(crate) server: Option<String>,
     /// Also write the report to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Keep the logs and data of the servers, and print where they are.
+    /// Keep the logs and data of the servers, and print their directory.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Make the auditor assume this fraction of the capacity, to show that it notices.
+    /// Make the auditor assume only this fraction of the capacity, to show that it detects overuse.
     #[arg(long, hide = true, default_value = "1", value_name = "PART")]
     pub(crate) audit_part: f64,
 }
@@ -104,7 +105,7 @@ impl ChaosArgs {
             return Err(Error::Usage(format!("--only {} needs --namespace", kind.name())));
         }
         if self.length.is_zero() {
-            return Err(Error::Usage("--for 0: the schedule needs some time".into()));
+            return Err(Error::Usage("--for must be above 0".into()));
         }
         Ok(())
     }
@@ -132,12 +133,12 @@ impl ChaosArgs {
         Duration::from_secs(self.lease.into())
     }
 
-    /// How long clients may believe in a capacity that was cut: two lease lengths for each level.
+    /// The time for which clients may believe in a capacity after it was cut: two lease lengths for each level.
     pub(crate) fn settle(&self) -> Duration {
         self.lease() * 2 * self.shape.levels()
     }
 
-    /// The capacity of a route while that of the other resources is `capacity`.
+    /// The capacity of a route when the other resources have `capacity`.
     fn of_route(number: usize, capacity: f64) -> f64 {
         ROUTES[number] * capacity / FIRST_CAPACITY
     }
@@ -145,7 +146,7 @@ impl ChaosArgs {
     /// The configuration with this capacity. The capacity of the pool does not change.
     pub(crate) fn configuration(&self, capacity: f64) -> String {
         let (lease, refresh) = (self.lease, REFRESH.as_secs());
-        // No safe capacity: without a lease nothing passes.
+        // The safe capacity is 0, so that no request passes without a lease.
         let of_route = |number: usize| {
             format!(
                 "- identifier_glob: {}
@@ -183,7 +184,7 @@ impl ChaosArgs {
         )
     }
 
-    /// The flags that determine the schedule and the clients.
+    /// The flags that determine the schedule and the clients, for the command that repeats a run.
     pub(crate) fn plan_words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut flag = |name: &str, value: String| words.extend([format!("--{name}"), value]);
@@ -208,7 +209,7 @@ impl ChaosArgs {
         words
     }
 
-    /// The command that repeats a run, with these of its faults only.
+    /// The command that repeats a run. `faults`: with only these of its faults.
     pub(crate) fn command(&self, seed: u64, faults: Option<&[usize]>) -> String {
         let mut words = ["leaseway-bench", "chaos", "--seed"].map(str::to_owned).to_vec();
         words.extend([seed.to_string()]);
@@ -225,16 +226,16 @@ impl ChaosArgs {
     }
 }
 
-/// Seeds use these in turn, so that short and long vote leases are both tried.
+/// Seeds use these timings in turn, to test short and long vote leases.
 const IN_TURN: [&str; 3] = ["one-site", "several-sites", "1000,3000,5000"];
 
-/// When peers replace a silent master, as `leaseway serve --timing` takes it.
+/// The timing of elections, as `leaseway serve --timing` accepts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PeerTiming {
     /// The value for the server.
     pub(crate) flag: String,
     pub(crate) heartbeat: Duration,
-    /// How long a peer leases its vote to a master.
+    /// The time for which a peer leases its vote to a master.
     pub(crate) vote_lease: Duration,
 }
 
@@ -257,7 +258,7 @@ impl FromStr for PeerTiming {
 }
 
 impl PeerTiming {
-    /// The timing of a seed. Two seeds in a row share one, because only one of them uses TLS.
+    /// The default timing of a seed. Two successive seeds share one, because only one of them uses TLS.
     pub(crate) fn in_turn(seed: u64) -> PeerTiming {
         let turn = (seed / 2 % IN_TURN.len() as u64) as usize;
         IN_TURN[turn].parse().expect("it is one of ours")

@@ -1,4 +1,4 @@
-//! Clients, each of which records what it believes that it may use.
+//! Clients. Each records the capacity that it believes it may use.
 
 pub(crate) mod library;
 pub(crate) mod operators;

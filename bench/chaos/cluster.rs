@@ -1,5 +1,4 @@
-//! The processes of a run, the links between them, and how they are started, stopped and reached. Which faults they
-//! suffer is decided elsewhere.
+//! The processes of a run and the links between them: starts, stops and reaches them. It does not decide on faults.
 
 use std::{
     collections::BTreeSet,
@@ -31,20 +30,20 @@ use crate::{
 
 const CONFIGURATION: &str = "leaseway.yaml";
 
-/// All nodes. Peers are counted over all of them.
+/// All nodes. Peers are numbered across nodes.
 pub(crate) struct Cluster {
     pub(crate) peers: Vec<PeerProcess>,
-    /// The places of the peers of each node.
+    /// The numbers of the peers of each node.
     pub(crate) nodes: Vec<std::ops::Range<usize>>,
-    /// `links[i][j]`: over it peer `i` reaches peer `j` of its node.
+    /// `links[i][j]` is the link over which peer `i` reaches peer `j` of its node.
     pub(crate) links: Vec<Vec<Link>>,
     server: Vec<String>,
     pub(crate) timing: PeerTiming,
-    /// None: no TLS.
+    /// `None` without TLS.
     pub(crate) certificates: Option<Certificates>,
-    /// Degrading disks needs a C compiler.
+    /// Whether disks can be degraded, which needs a C compiler.
     pub(crate) has_bad_disks: bool,
-    /// The errors of peers that ended by themselves and were restarted since.
+    /// The errors of peers that exited unexpectedly and were restarted since.
     ended: Vec<String>,
     directory: TempDir,
 }
@@ -52,19 +51,19 @@ pub(crate) struct Cluster {
 pub(crate) struct PeerProcess {
     pub(crate) node: usize,
     pub(crate) name: String,
-    /// Where it listens for clients, and the link over which they reach it.
+    /// The address for clients, and the link over which they reach it.
     pub(crate) grpc: SocketAddr,
     pub(crate) front: Link,
     pub(crate) admin: SocketAddr,
     words: Vec<String>,
     directory: PathBuf,
     pub(crate) server: Option<Server>,
-    /// The length of its log when it was last started.
+    /// The length of its log file when it was last started.
     logged: usize,
 }
 
 impl Cluster {
-    /// Prepares everything but the processes. Links run on `runtime`.
+    /// Prepares directories, certificates and links, but starts no process. Links run on `runtime`.
     pub(crate) fn prepare(args: &ChaosArgs, seed: u64, runtime: &Handle) -> Result<Cluster, Error> {
         let mut directory = tempfile::tempdir().map_err(Error::io("create a directory for the peers"))?;
         if args.keep {
@@ -174,12 +173,12 @@ impl Cluster {
         &self.links[from][to - self.nodes[self.peers[from].node].start]
     }
 
-    /// Where clients of a node, and its child nodes, find its peers.
+    /// The addresses at which clients and child nodes of a node reach its peers.
     pub(crate) fn endpoints(&self, peers: std::ops::Range<usize>) -> Vec<String> {
         self.peers[peers].iter().map(|peer| peer.front.address()).collect()
     }
 
-    /// `flags` are added to the flags of the peer.
+    /// Starts a peer. `flags` are added to its usual flags.
     pub(crate) fn start(&mut self, number: usize, flags: &[String]) -> Result<(), Error> {
         let peer = &mut self.peers[number];
         let log = OpenOptions::new().create(true).append(true).read(true).open(peer.directory.join("log"));
@@ -190,14 +189,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// From now on its end is no failure. An earlier end by itself is still reported.
+    /// From now on the peer may exit. If it has exited before, that is still reported.
     pub(crate) fn expect_end(&mut self, number: usize) {
         let peer = &mut self.peers[number];
         self.ended.extend(peer.end());
         peer.server.iter_mut().for_each(Server::expect_end);
     }
 
-    /// Sends SIGKILL and waits for the end.
+    /// Sends SIGKILL and waits until the process has exited.
     pub(crate) fn kill(&mut self, number: usize) {
         self.expect_end(number);
         self.signal(number, Signal::KILL);
@@ -208,7 +207,7 @@ impl Cluster {
         self.peers[number].server.iter().for_each(|server| server.signal(signal));
     }
 
-    /// An operator's command, sent to the peers of a node.
+    /// A command of an operator for the peers of a node.
     pub(crate) fn operator(&self, node: usize, words: &[&str]) -> Operator {
         let admins: Vec<_> = self.peers[self.nodes[node].clone()].iter().map(|peer| peer.admin.to_string()).collect();
         let words = words.iter().map(|&word| word.to_owned());
@@ -217,7 +216,7 @@ impl Cluster {
         Operator { server: self.server.clone(), words: words.collect() }
     }
 
-    /// The flags with which commands and clients reach the peers.
+    /// TLS flags of commands and clients.
     pub(crate) fn client_flags(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.certificates.iter().flat_map(Certificates::client_flags)
     }
@@ -231,8 +230,8 @@ impl Cluster {
         Ok(tls::transport(self.certificates.as_ref().map(Certificates::client).transpose()?))
     }
 
-    /// Whether the master says that all peers of its node take part and are up to date. What other peers say does not
-    /// count: a peer that has lost its data may be listed under its old identity.
+    /// Whether all peers of the node take part and are up to date, according to its master. Other peers may list a peer
+    /// that has lost its data under its old identity.
     pub(crate) fn is_whole(&self, node: usize) -> bool {
         let size = self.nodes[node].len();
         if size == 1 {
@@ -245,14 +244,14 @@ impl Cluster {
         peers.len() == size && list["name"] == list["master"] && count("master") == 1 && count("follower") == size - 1
     }
 
-    /// Writes into the directory of the run.
+    /// Writes a file into the directory of the run.
     pub(crate) fn write_file(&self, text: &str, name: &str) -> Result<PathBuf, Error> {
         let path = self.directory.path().join(name);
         fs::write(&path, text).map_err(Error::io("write a file"))?;
         Ok(path)
     }
 
-    /// Peers that ended unexpectedly, and peers that panicked.
+    /// Descriptions of peers that exited unexpectedly or panicked.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let ended = self.ended.iter().cloned().chain(self.peers.iter().filter_map(PeerProcess::end));
         let panicked = self.peers.iter().filter_map(|peer| {
@@ -273,13 +272,13 @@ impl PeerProcess {
         self.server.as_ref().is_some_and(|server| !server.has_ended())
     }
 
-    /// Why its end was unexpected.
+    /// The error if the peer has exited unexpectedly.
     fn end(&self) -> Option<String> {
         let error = self.server.as_ref()?.check().err()?;
         Some(format!("{}: {error}", self.label()))
     }
 
-    /// The error with which it ended, or all of its output if there is no error.
+    /// The error message with which the peer exited. `Err` has its output if it logged no error or panicked.
     pub(crate) fn refusal(&self) -> Result<String, String> {
         let log = self.log();
         let said = log.get(self.logged..).unwrap_or_default();
@@ -287,17 +286,17 @@ impl PeerProcess {
         why.filter(|_| !said.contains("panicked at")).map(str::to_owned).ok_or_else(|| said.to_owned())
     }
 
-    /// Its log, over all restarts.
+    /// Its log, across restarts.
     pub(crate) fn log(&self) -> String {
         fs::read(self.directory.join("log"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// Delays each flush by `slow`. If that is None, the disk is full.
+    /// Degrades the disk: delays each flush by `slow`, or makes the disk full if `slow` is `None`.
     pub(crate) fn spoil_disk(&self, slow: Option<Duration>) -> Result<(), Error> {
         let text = slow.map_or_else(String::new, |slow| slow.as_millis().to_string());
-        // Atomically: an empty file would say that the disk is full.
+        // Replace the file atomically, because an empty file means a full disk.
         let new = self.directory.join("disk.new");
         let written = fs::write(&new, text).and_then(|()| fs::rename(new, self.directory.join("disk")));
         written.map_err(Error::io("spoil the disk of a peer"))
@@ -316,7 +315,7 @@ impl PeerProcess {
         }
     }
 
-    /// The newest file of its log.
+    /// The newest segment of its Raft log.
     pub(crate) fn log_file(&self) -> Option<PathBuf> {
         let files = fs::read_dir(self.directory.join("data").join("log")).ok()?;
         files.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "log")).max()
@@ -335,7 +334,7 @@ impl Operator {
     }
 }
 
-/// Compiles the library that degrades disks. None without a C compiler.
+/// Compiles the library that degrades disks. `None` without a C compiler.
 fn bad_disks(directory: &Path) -> Option<PathBuf> {
     let (source, library) = (directory.join("disk.c"), directory.join("disk.so"));
     fs::write(&source, include_str!("disk.c")).ok()?;
@@ -343,20 +342,20 @@ fn bad_disks(directory: &Path) -> Option<PathBuf> {
     made.is_ok_and(|made| made.status.success() && File::open(&library).is_ok()).then_some(library)
 }
 
-/// A loopback address for each peer, so that no outgoing connection takes its port while it is down. Platforms with
-/// only one such address use that.
+/// A loopback address for each peer, so that no outgoing connection takes its port while it is down. Platforms with a
+/// single loopback address use that one.
 fn host(peer: usize) -> Ipv4Addr {
     let [high, low] = [std::process::id() >> 8, std::process::id()].map(|part| (part & 0xff) as u8);
     Ipv4Addr::new(127, 100 + high % 100, low, 1 + u8::try_from(peer).unwrap_or(u8::MAX - 1))
 }
 
-/// The addresses for clients, for peers and for operators. They stay the same over restarts.
+/// The addresses for clients, for peers and for operators. They survive restarts.
 pub(crate) fn addresses(peer: usize) -> Result<[SocketAddr; 3], Error> {
     let found = ports::free(host(peer), 3).or_else(|_| ports::free(Ipv4Addr::LOCALHOST, 3));
     found.map(|found| [found[0], found[1], found[2]]).map_err(Error::io("find free ports"))
 }
 
-/// Every address that peers and clients dial.
+/// Every address that peers and clients connect to.
 pub(crate) fn hosts(addresses: &[[SocketAddr; 3]]) -> Vec<String> {
     let own = addresses.iter().flatten().map(|address| address.ip().to_string());
     own.chain(["127.0.0.1".to_owned()]).collect::<BTreeSet<_>>().into_iter().collect()
@@ -373,7 +372,7 @@ mod tests {
 
     use super::*;
 
-    /// Peers that run this command instead of a server. The first has ended.
+    /// A cluster whose peers run this command instead of a server. Returns once the first peer has exited.
     fn cluster(server: &str, runtime: &Runtime) -> Cluster {
         let args = ChaosArgs { server: Some(server.to_owned()), ..ChaosArgs::of("") };
         let mut cluster = Cluster::prepare(&args, 1, runtime.handle()).unwrap();

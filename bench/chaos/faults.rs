@@ -1,4 +1,4 @@
-//! Injects the faults of a schedule into processes, their data, links and clients, and undoes them.
+//! Injects the faults of a schedule into processes, data, links and clients, and ends them.
 
 pub(crate) mod handover;
 pub(crate) mod network;
@@ -34,18 +34,18 @@ use crate::{
     common::{error::Error, tls::Certificates},
 };
 
-/// How long a peer with damaged data may take until it serves or refuses to start.
+/// The time limit for a peer with damaged data to serve, or to refuse to start.
 const VERDICT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// For some seconds after a peer lost its data, the master still lists it under its old identity. If another peer lost its
-/// data within that time, a majority would have.
+/// The minimum time between two losses of data at a node. For some seconds after a peer lost its data, the master still
+/// lists it under its old identity. If another peer lost its data meanwhile, a majority would have lost theirs.
 const DATA_LOSS_GRACE: Duration = Duration::from_secs(15);
 
-/// An operator that adds a peer tries again after this delay, and this many times.
+/// The delay between two attempts of an operator to add a peer, and the number of attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRIES: u32 = 120;
 
-/// A change of the capacity, on the clock of this process.
+/// A change of the capacity by an operator. Times are on the clock of this process.
 pub(crate) struct Applied {
     pub(crate) asked: Instant,
     pub(crate) stored: Option<Instant>,
@@ -55,7 +55,7 @@ pub(crate) struct Applied {
 /// The outcome of a scheduled fault.
 pub(crate) struct FaultOutcome {
     pub(crate) fault: ScheduledFault,
-    /// The peer that it hit, or `clients`. None: it was skipped, because another fault was active.
+    /// The peer that it hit, or `clients`. `None` if it was skipped; then `note` has the reason.
     pub(crate) whom: Option<String>,
     pub(crate) began_ms: u64,
     pub(crate) ended_ms: u64,
@@ -75,10 +75,10 @@ pub(crate) struct FaultInjector<'a> {
     pub(crate) outcomes: Vec<FaultOutcome>,
     pub(crate) applied: Arc<Mutex<Vec<Applied>>>,
     applying: Arc<AtomicBool>,
-    /// Broken promises.
+    /// Violated checks.
     pub(crate) violations: Vec<String>,
     started: Instant,
-    /// When a peer of each node last lost its data.
+    /// The time at which a peer of each node last lost its data.
     last_data_loss: Vec<Option<Instant>>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> FaultInjector<'a> {
         }
     }
 
-    /// Times of a schedule count from now on.
+    /// Begins the schedule: its times count from now.
     pub(crate) fn restart_clock(&mut self) -> Instant {
         self.started = Instant::now();
         self.started
@@ -121,7 +121,7 @@ impl<'a> FaultInjector<'a> {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Ends faults that are over, and updates links that change by themselves.
+    /// Ends faults whose time is over, and updates links whose state changes during a fault.
     pub(crate) fn pass(&mut self) -> Result<(), Error> {
         let now = self.now_ms();
         while let Some(at) = self.active.iter().position(|(one, _)| one.fault.ends_ms() <= now) {
@@ -171,7 +171,7 @@ impl<'a> FaultInjector<'a> {
             self.outcomes.push(FaultOutcome { fault, whom: None, began_ms: now, ended_ms: now, note: why.to_owned() });
             return Ok(());
         }
-        // The duration counts from now, however late this is.
+        // If the fault begins late, it still has its full duration.
         let began = self.now_ms();
         let fault = ScheduledFault { at_ms: began, ..fault };
         let mut victims = vec![victim];
@@ -190,7 +190,7 @@ impl<'a> FaultInjector<'a> {
         self.apply_network()
     }
 
-    /// Why a fault cannot be injected now.
+    /// The reason why a fault cannot be injected now, if any.
     fn in_the_way(&self, fault: &ScheduledFault, victim: usize) -> Option<&'static str> {
         let reach = fault.kind.reach();
         let needs_disks = matches!(fault.kind, Fault::FullDisk | Fault::SlowDisks);
@@ -201,7 +201,7 @@ impl<'a> FaultInjector<'a> {
             return Some("no peer is master");
         }
         if fault.kind == Fault::Capacity && self.is_applying() {
-            return Some("another capacity is being put in force");
+            return Some("an operator is already changing the capacity");
         }
         let node = self.cluster.nodes[fault.aim.node].clone();
         let hurt = |peers: &dyn Fn(usize) -> bool, reaches: &[Reach]| {
@@ -209,25 +209,25 @@ impl<'a> FaultInjector<'a> {
             all.any(|one| reaches.contains(&one.fault.kind.reach()) && one.victims.iter().any(|one| peers(*one)))
         };
         if reach == Reach::Process && hurt(&|one| one == victim, &[Reach::Process, Reach::Data]) {
-            return Some("the peer is in trouble already");
+            return Some("another fault affects the peer");
         }
         if reach == Reach::Data {
             let of_node = |one: usize| node.contains(&one);
             let lately = self.last_data_loss[fault.aim.node].is_some_and(|at| at.elapsed() < DATA_LOSS_GRACE);
             if lately || hurt(&of_node, &[Reach::Process, Reach::Data]) || !self.cluster.is_whole(fault.aim.node) {
-                return Some("not all peers are well: their data is needed");
+                return Some("another peer of the node is down or behind, so the data is needed");
             }
         }
         None
     }
 
-    /// Begins a fault. Returns the places of the clients that it affects.
+    /// Begins a fault. Returns the places of the clients that it crashed.
     fn inflict(&mut self, one: &ActiveFault) -> Result<Vec<usize>, Error> {
         let (fault, victim) = (&one.fault, one.victims[0]);
         match fault.kind {
             Fault::Kill | Fault::ClockJump | Fault::ClockRate => self.cluster.kill(victim),
             Fault::Pause => self.cluster.signal(victim, Signal::STOP),
-            // A server that is starting refuses a full disk with an error, and ends.
+            // With a full disk a server may exit with an error while it starts.
             Fault::FullDisk => self.cluster.expect_end(victim),
             Fault::Stall if !fault.resumes() => {
                 let node = &self.cluster.nodes[fault.aim.node];
@@ -317,7 +317,8 @@ impl<'a> FaultInjector<'a> {
         Ok(())
     }
 
-    /// Starts a peer whose log is damaged. It has to serve, or to end with an error; then its data is deleted.
+    /// Starts a peer with a damaged log. It must serve or exit with an error. In the second case its data is deleted
+    /// and it is restarted.
     fn start_damaged(&mut self, victim: usize) -> Result<String, Error> {
         let serves = |log: &str| log.matches("admin on").count();
         let before = self.cluster.peers[victim].log();
@@ -337,14 +338,16 @@ impl<'a> FaultInjector<'a> {
                 return Ok("recovered".to_owned());
             }
             if Instant::now() > patience {
-                self.violations.push(format!("{} neither serves with a damaged log nor refuses to", peer.label()));
-                return Ok("undecided".to_owned());
+                self.violations
+                    .push(format!("{} neither served with a damaged log nor refused to start", peer.label()));
+                return Ok("neither served nor exited".to_owned());
             }
             thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// A peer may end because of this fault if it logs why. Returns a note, which is empty if the peer runs.
+    /// Checks a peer that may have exited because of this fault: it must have logged the reason. Returns a note for the
+    /// report, empty if the peer runs.
     fn note_end(&mut self, victim: usize, because: &str) -> String {
         let peer = &self.cluster.peers[victim];
         if peer.runs() {
@@ -352,7 +355,8 @@ impl<'a> FaultInjector<'a> {
         }
         let refusal = peer.refusal();
         if let Err(said) = &refusal {
-            self.violations.push(format!("{} does not say why it refuses {because}: {said}", peer.label()));
+            self.violations
+                .push(format!("{} exited because of {because} without an error message: {said}", peer.label()));
         }
         format!("refused: {}", refusal.unwrap_or_default())
     }
@@ -361,7 +365,8 @@ impl<'a> FaultInjector<'a> {
         self.cluster.certificates.as_mut().map_or(Ok(()), change)
     }
 
-    /// An operator transfers mastership away from a master, and removes a peer that is to be replaced. Does not wait.
+    /// An operator transfers mastership away from a master. If the fault is `replace`, the operator then removes the
+    /// peer. Does not wait.
     fn hand_over(&self, one: &ActiveFault) {
         let ActiveFault { fault, victims, said, .. } = one;
         let name = |peer: usize| self.cluster.peers[peer].name.clone();
@@ -401,8 +406,8 @@ impl<'a> FaultInjector<'a> {
         });
     }
 
-    /// An operator assigns parts of the pool to some clients, and takes them from others. Does not wait. Assignments that
-    /// exceed the pool are refused.
+    /// An operator assigns parts of the pool to some clients, and removes the assignments of others. Does not wait. The
+    /// server refuses assignments that exceed the pool.
     fn assign(&self, fault: &ScheduledFault) {
         let first = fault.dice as usize;
         let assignments = (0..POOL_CLIENTS / 3).map(|turn| {
@@ -434,7 +439,7 @@ impl<'a> FaultInjector<'a> {
     }
 }
 
-/// The flag that makes the clock of a server wrong.
+/// The flag that gives a server a wrong clock.
 fn wrong_clock(fault: &ScheduledFault) -> String {
     let around = 2.0 * fault.part() - 1.0;
     match fault.kind {
@@ -444,7 +449,7 @@ fn wrong_clock(fault: &ScheduledFault) -> String {
     }
 }
 
-/// Whether clients that use the wall clock would believe in their leases for too long.
+/// Whether the fault makes clients that use the wall clock believe in their leases for too long.
 pub(crate) fn deceives_legacy_clients(fault: &ScheduledFault) -> bool {
     fault.kind == Fault::ClockJump && fault.part() > 0.5
 }
@@ -454,7 +459,7 @@ fn damage(cluster: &Cluster, victim: usize, fault: &ScheduledFault) -> io::Resul
     let mut bytes = fs::read(&path)?;
     let at = (bytes.len() as f64 * fault.part()) as usize;
     if fault.kind == Fault::TornLog {
-        // Up to the last thousand bytes.
+        // Tear off up to 1,000 bytes.
         let torn = 1 + (fault.part() * 1000.0) as u64;
         return OpenOptions::new().write(true).open(&path)?.set_len((bytes.len() as u64).saturating_sub(torn));
     }

@@ -1,5 +1,5 @@
-//! A gateway, and its callers over HTTP, each of which has a lease of what all clients share. The gateway reaches the
-//! peers over the degraded links.
+//! A gateway and its HTTP callers. Each caller has a lease of the resource that all clients share. The gateway reaches
+//! the peers over the degraded links.
 
 pub(crate) mod passes;
 pub(crate) mod rlqs;
@@ -40,11 +40,11 @@ const DEADLINE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Gateway {
-    /// The address for Envoys that report (RLQS).
+    /// The address for Envoys that report usage (RLQS).
     pub(crate) rlqs: SocketAddr,
-    /// The address for Envoys that ask for each request (RLS).
+    /// The address for Envoys that ask about each request (RLS).
     pub(crate) rls: SocketAddr,
-    /// When it was started, each time.
+    /// The times of all starts.
     pub(crate) starts: Vec<Instant>,
     words: Vec<String>,
     process: Option<Server>,
@@ -55,7 +55,7 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Starts a gateway that asks the peers of the last node.
     pub(crate) fn open(cluster: &Cluster, seed: u64, runtime: &Handle) -> Result<Gateway, Error> {
-        // On a host of its own, so that no connection takes a port while the gateway is down.
+        // Use a separate loopback address, so that no connection takes a port of the gateway while it is down.
         let [address, rlqs, rls] = addresses(cluster.peers.len())?;
         let program = cluster.program().iter().take_while(|word| *word != "serve").cloned();
         let servers = cluster.endpoints(cluster.nodes.last().cloned().unwrap_or_default());
@@ -66,7 +66,7 @@ impl Gateway {
             ("--rls", rls.to_string()),
             ("--ratelimit-config", rules.to_string_lossy().into_owned()),
             ("--server", servers.join(",")),
-            // It keeps its id, and so its leases, when it is restarted.
+            // A restarted gateway keeps its id, and so its leases.
             ("--id", "gateway".to_owned()),
         ];
         let flags = flags.into_iter().chain(cluster.ca().map(|ca| ("--tls-ca", ca)));
@@ -100,7 +100,7 @@ impl Gateway {
         }
     }
 
-    /// Why it should not have ended.
+    /// The error if the gateway has exited unexpectedly.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.process.as_ref()?.check().err().map(|error| format!("the gateway: {error}"))
     }
@@ -120,13 +120,13 @@ struct GatewayCaller {
     name: Arc<str>,
     gateway: SocketAddr,
     random: fastrand::Rng,
-    /// The token of the lease, and when it ends.
+    /// The token of the lease, and the time at which the lease ends.
     has: Option<(String, Instant)>,
     records: Vec<LeaseChange>,
 }
 
 impl GatewayCaller {
-    /// The last lease counts until it ends, because it is not released.
+    /// Asks again and again until `left` is true. It does not release its last lease, so that one counts until it ends.
     async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<LeaseChange> {
         while !*left.borrow() {
             let pause = if self.ask().await { REFRESH } else { PAUSE };
@@ -139,7 +139,7 @@ impl GatewayCaller {
         self.records
     }
 
-    /// Asks for a lease or renews it. An answer that arrives after the end of the named lease is ignored.
+    /// Requests a lease, or renews it. Ignores an answer that arrives after the end of the named lease.
     async fn ask(&mut self) -> bool {
         let mut said = json!({"client": *self.name, "resource": SCARCE, "wants": draw(&mut self.random)});
         let named = self.has.clone();
@@ -172,7 +172,7 @@ impl GatewayCaller {
     }
 }
 
-/// The answer, if it is a lease.
+/// Sends a request over HTTP. Returns the answer if it is a lease.
 async fn post(gateway: SocketAddr, method: &str, said: &Value) -> Option<Value> {
     let mut stream = TcpStream::connect(gateway).await.ok()?;
     let body = said.to_string();

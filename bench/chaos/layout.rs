@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) const POOL: &str = "pool";
 
-/// The routes for which a gateway is asked, by their limits per second at first.
+/// The initial limits per second of the routes that Envoys ask about.
 pub(crate) const ROUTES: [f64; 3] = [20.0, 50.0, 100.0];
 
 /// The domain and key of routes in the rules of the gateway.
@@ -28,7 +28,7 @@ pub(crate) enum ClusterShape {
     Tree,
 }
 
-/// The first node is the root; the others are below it.
+/// A node of a run. The first node is the root; the others are its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeLayout {
     pub(crate) name: &'static str,
@@ -49,7 +49,8 @@ impl ClusterShape {
         }
     }
 
-    /// The number of leases between a decision of the root and the last client that does not know it.
+    /// The number of levels of leases below the root: the time until a decision of the root has reached all clients is
+    /// proportional to it.
     pub(crate) fn levels(self) -> u32 {
         if self.nodes().len() > 1 { 2 } else { 1 }
     }

@@ -1,11 +1,11 @@
-//! Which peers claim to be master, and whether two peers of a node ever were at the same time.
+//! Records which peers claim to be master, and finds two peers of a node that were masters at the same time.
 //!
-//! Every peer is asked every few milliseconds (Discovery), past the degraded links. A claim proves that its peer was
-//! master, in the named term, at some time between the question and the answer. A term that has ended never returns, so
-//! between two claims for the same term the peer was master all the time: from the arrival of the first answer until
-//! the last question was sent. Two peers of a node were masters at the same time if two such spans overlap, or if a
-//! claim lies entirely within the span of another peer. Nothing is assumed about clocks or message delays: a busy
-//! machine makes spans shorter, and never causes a false alarm.
+//! The watch asks every peer every few milliseconds (Discovery) and bypasses the degraded links. A claim proves that
+//! the peer was master, in the named term, at some time between question and answer. A term that has ended never
+//! returns, so between two claims for the same term the peer was master all the time: from the arrival of the first
+//! answer until the last question was sent. Two peers of a node were masters at the same time if two such spans
+//! overlap, or if a claim lies entirely within the span of another peer. This assumes nothing about clocks or message
+//! delays: on a busy machine spans become shorter, but there is no false alarm.
 
 use std::{
     collections::BTreeMap,
@@ -30,10 +30,10 @@ use crate::{
     common::error::Error,
 };
 
-/// How often each peer is asked.
+/// The interval at which each peer is asked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// An answer "I am the master".
+/// An answer in which the peer claims to be master.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     term: Option<u64>,
@@ -41,7 +41,7 @@ struct Answer {
     answered: Instant,
 }
 
-/// The same, on the machine's clock.
+/// A claim to be master, with times on the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) peer: usize,
@@ -53,16 +53,16 @@ pub(crate) struct Claim {
 /// Two peers of a node that were masters at the same time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TwoMasters {
-    /// Each with its term.
+    /// The two peers and their terms.
     pub(crate) masters: [(usize, u64); 2],
-    /// On the machine's clock. The duration is a lower bound.
+    /// The beginning, on the machine's clock. The duration is a lower bound.
     pub(crate) from_us: u64,
     pub(crate) lasted_us: u64,
-    /// Claims of either that lie entirely within the span of the other.
+    /// The number of claims of one that lie entirely within the span of the other.
     pub(crate) claims: usize,
 }
 
-/// Polls until it is dropped, on a thread of its own.
+/// Polls all peers on its own thread, until it is dropped.
 pub(crate) struct MasterWatch {
     answers: Arc<Mutex<Answers>>,
     runtime: Runtime,
@@ -76,7 +76,7 @@ struct Answers {
 }
 
 impl MasterWatch {
-    /// `peers` are addresses past the degraded links.
+    /// Starts to poll. `peers` are addresses that bypass the degraded links.
     pub(crate) fn start(transport: &Transport, peers: &[SocketAddr]) -> Result<MasterWatch, Error> {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(Error::io("start a runtime"))?;
@@ -88,7 +88,7 @@ impl MasterWatch {
         Ok(MasterWatch { answers, runtime })
     }
 
-    /// Whether the newest answer of this peer claims it.
+    /// Whether this peer claimed to be master in its newest answer.
     pub(crate) fn is_master(&self, peer: usize) -> bool {
         lock(&self.answers).newest[peer].is_some()
     }
@@ -100,7 +100,7 @@ impl MasterWatch {
         claims.max_by_key(|(_, answer)| answer.asked).map(|(peer, _)| peer)
     }
 
-    /// All claims that name their term. Without a term they prove nothing.
+    /// Stops polling, and returns all claims with a term. Claims without a term prove nothing.
     pub(crate) fn finish(self, clock: MachineClock) -> Vec<Claim> {
         drop(self.runtime);
         let claim = |&(peer, Answer { term, asked, answered }): &(usize, Answer)| {
@@ -135,7 +135,7 @@ async fn ask(answers: Arc<Mutex<Answers>>, peer: usize, mut client: RawClient) {
 /// The claims for one term.
 struct Span {
     claims: Vec<Claim>,
-    /// The span in which the peer was provably master. Empty if it ends before it starts.
+    /// The span in which the peer was certainly master. Empty if it ends before it starts.
     from_us: u64,
     until_us: u64,
 }
@@ -152,7 +152,7 @@ impl Span {
     }
 }
 
-/// All pairs of masters at the same time. `nodes` are the peers of each node.
+/// All pairs of peers that were masters of a node at the same time. `nodes` are the peers of each node.
 pub(crate) fn two_masters(claims: &[Claim], nodes: &[Range<usize>]) -> Vec<TwoMasters> {
     let mut found = Vec::new();
     for node in nodes {
@@ -180,8 +180,8 @@ fn at_once((one, span): ((usize, u64), &Span), (other, with): ((usize, u64), &Sp
     Some(TwoMasters { masters: [one, other], from_us, lasted_us, claims: within.len() })
 }
 
-/// The times between two terms of a node: from the last question that one master answered until the first answer of the
-/// next.
+/// The times without a master between two terms of a node: from the last question that one master answered until the
+/// first answer of the next one.
 pub(crate) fn gaps_ms(claims: &[Claim], nodes: &[Range<usize>]) -> Vec<f64> {
     let mut gaps = Vec::new();
     for node in nodes {

@@ -1,5 +1,5 @@
-//! Planted rules: for each rule that a server can leave out, the arguments that suit it, and the first seed that shows
-//! it.
+//! Planted faults: for each rule that a server can leave out, the chaos arguments that are likely to reveal it, and the
+//! first seed that does.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// The arguments that bring a rule into play.
+/// Chaos arguments under which a missing rule is likely to be noticed.
 struct Suited {
     rule: &'static str,
     shape: ClusterShape,
@@ -47,7 +47,7 @@ const ALL: [Suited; 13] = [
     suited("uses-ended-lease", ClusterShape::Three, GATEWAY_ALONE, 3),
 ];
 
-/// Tries each rule with all seeds until one shows it.
+/// Tries each rule with all seeds until one reveals that the rule is missing.
 pub(crate) fn table(args: &ChaosArgs, interrupt: &Interrupt, say: &dyn Fn(String)) -> Result<(), Error> {
     let mut rows = Vec::new();
     let mut missed = Vec::new();

@@ -22,30 +22,30 @@ pub(crate) struct TrialReport {
     /// The command that repeats the run.
     pub(crate) command: String,
     pub(crate) seconds: f64,
-    /// From the last fault until masters, peers and clients had recovered.
+    /// The time from the last fault until masters, peers and clients had recovered.
     pub(crate) recovery_ms: f64,
     pub(crate) faults: Vec<FaultRecord>,
     /// The number of resources that were audited.
     pub(crate) resources: usize,
     /// The audit of the resource that all clients share.
     pub(crate) shared: Accounting,
-    /// Calls of operators that were answered.
+    /// The number of operators' calls that were answered.
     pub(crate) calls: usize,
-    /// Assignments that Envoys received (RLQS).
+    /// The number of assignments that Envoys received (RLQS).
     pub(crate) assignments: usize,
-    /// Requests that the gateway was asked for (RLS), by its answer.
+    /// The number of requests that the gateway allowed and denied (RLS).
     pub(crate) passed: usize,
     pub(crate) denied: usize,
-    /// Counters of the kernel, in a namespace.
+    /// Counters of the kernel, if the run was in a namespace.
     pub(crate) packets: Option<PacketCounts>,
-    /// Answers of masters that name their term.
+    /// The number of claims to be master that name a term.
     pub(crate) claims: usize,
     /// The times between two masters of one node.
     pub(crate) without_master_ms: Vec<f64>,
     pub(crate) two_masters: Vec<TwoMasters>,
-    /// The number of resources of which more could be used, or passed, than there is.
+    /// The number of resources whose capacity or limit was exceeded.
     pub(crate) over: usize,
-    /// The broken promises.
+    /// The violated checks.
     pub(crate) violations: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct TrialReport {
 pub(crate) struct FaultRecord {
     pub(crate) number: usize,
     pub(crate) kind: Fault,
-    /// The peer that it hit, or `clients`. None: it was skipped, and `note` says why.
+    /// The peer that it hit, or `clients`. `None` if it was skipped; then `note` has the reason.
     pub(crate) whom: Option<String>,
     pub(crate) began_ms: u64,
     pub(crate) ended_ms: u64,
@@ -86,7 +86,7 @@ pub(crate) struct ChaosReport {
 }
 
 impl ChaosReport {
-    /// The number of runs that broke a promise.
+    /// The number of runs with violated checks.
     pub(crate) fn broken(&self) -> usize {
         self.runs.iter().filter(|run| !run.violations.is_empty()).count()
     }
@@ -95,7 +95,7 @@ impl ChaosReport {
         let sum = |of: fn(&TrialReport) -> usize| self.runs.iter().map(of).sum::<usize>();
         let seconds: f64 = self.runs.iter().map(|run| run.seconds).sum();
         let verdict = match self.broken() {
-            0 => "no promise was broken, and all was well again each time".to_owned(),
+            0 => "no promise was broken, and every run recovered".to_owned(),
             broken => format!("{broken} OF THEM BROKE A PROMISE"),
         };
         let recovery = Spread::of(self.runs.iter().map(|run| run.recovery_ms / 1000.0));
@@ -105,7 +105,7 @@ impl ChaosReport {
             format!("- recovery after the last fault, in seconds: {}", Spread::show(recovery, 1)),
             format!("- changes of master: {}; seconds without one: {}", gaps.len(), Spread::show(Spread::of(gaps), 2)),
             format!(
-                "- masters at once: {}, by {} answers",
+                "- two masters at the same time: {}, according to {} answers",
                 two_masters_text(self.runs.iter().flat_map(|run| &run.two_masters)),
                 sum(|run| run.claims)
             ),
@@ -123,7 +123,7 @@ impl ChaosReport {
         format!("{}\n\n{}", self.table(), lines.join("\n"))
     }
 
-    /// How often each kind of fault took place.
+    /// A table with the number of faults of each kind.
     fn table(&self) -> String {
         let mut by_kind: BTreeMap<Fault, [usize; 2]> = BTreeMap::new();
         for fault in self.runs.iter().flat_map(|run| &run.faults) {
@@ -137,19 +137,19 @@ impl ChaosReport {
     }
 }
 
-/// How many pairs of masters decided at the same time, and the longest of these times.
+/// The number of times that two masters decided at the same time, and the longest such time.
 fn two_masters_text<'a>(two_masters: impl IntoIterator<Item = &'a TwoMasters>) -> String {
     let all: Vec<_> = two_masters.into_iter().collect();
     let longest = all.iter().map(|both| both.lasted_us).max().unwrap_or(0) as f64 / 1e6;
     let claims: usize = all.iter().map(|both| both.claims).sum();
     match all.len() {
-        0 => "never two".to_owned(),
-        times => format!("TWO MASTERS {times} times, {longest:.3} s at most, shown by {claims} answers"),
+        0 => "never".to_owned(),
+        times => format!("{times} TIMES, for up to {longest:.3} s, proven by {claims} answers"),
     }
 }
 
 impl TrialReport {
-    /// Whether the run shows that a rule is missing: by the audit, or by two masters at the same time.
+    /// Whether the run reveals a planted fault: the audit failed, or two peers were masters at the same time.
     pub(crate) fn shows_planted_rule(&self) -> bool {
         self.over > 0 || !self.two_masters.is_empty()
     }
@@ -158,7 +158,7 @@ impl TrialReport {
         two_masters_text(&self.two_masters)
     }
 
-    /// The broken promises, the faults that were injected, and the command that repeats the run.
+    /// A description of a failed run: the violated checks, the injected faults, and the command that repeats it.
     pub(crate) fn complaint(&self) -> String {
         let faults = self.faults.iter().map(|fault| format!("  {fault}\n")).collect::<String>();
         let violations = self.violations.join("\n  ");

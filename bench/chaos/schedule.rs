@@ -1,5 +1,5 @@
-//! Schedules: which faults happen when, drawn from a seed before anything runs. The same seed, shape, length and lease
-//! length give the same schedule.
+//! Schedules: the faults of a run and their times, drawn from a seed before the run. The same seed, shape, length and
+//! lease length give the same schedule.
 
 use std::{collections::HashMap, fmt, ops::Range, time::Duration};
 
@@ -18,9 +18,9 @@ pub(crate) enum Fault {
     Pause,
     /// No data passes between a peer and the others.
     CutOff,
-    /// A peer receives nothing from the others, and they receive what it sends.
+    /// A peer receives nothing from the others, but its messages arrive.
     Deaf,
-    /// The others receive nothing from a peer, and it receives what they send.
+    /// The others receive nothing from a peer, but their messages arrive.
     Mute,
     /// The others are split into two halves that reach each other through one peer only.
     Bridge,
@@ -28,12 +28,12 @@ pub(crate) enum Fault {
     Flapping,
     /// Messages between peers are delayed by up to a third of a second.
     Delay,
-    /// Existing connections between peers deliver nothing; new connections work. Hits all links of a node, or one. In
-    /// half of the cases the old connections deliver their data at the end, in the others when connections stall again,
-    /// or never.
+    /// Existing connections between peers stall; new connections work. Affects all links of a node, or one. In half of
+    /// the cases the old connections deliver their data at the end of the fault. Otherwise they do so when connections
+    /// stall again, or never.
     Stall,
-    /// An operator transfers mastership, usually while messages from the master to its successor are late or lost, and
-    /// while the master is cut off from others afterwards.
+    /// An operator transfers mastership. Usually messages from the master to its successor are late or lost, and
+    /// afterwards the master is cut off from other peers.
     HandOver,
     /// Requests of library clients and child nodes to a peer, and its answers, are delayed by up to a second.
     SlowClients,
@@ -41,18 +41,18 @@ pub(crate) enum Fault {
     LostAnswers,
     /// Library clients and child nodes reach no peer of the root.
     LostParent,
-    /// Every write to the disk of a peer fails. It is restarted when there is room.
+    /// Every write to the disk of a peer fails. The peer is restarted once there is space.
     FullDisk,
     /// Each flush of all disks of a node takes 200 ms longer.
     SlowDisks,
-    /// A peer is killed and a bit of its log is flipped. It has to recover or to refuse to start; then its data is
+    /// A peer is killed and a bit of its log is flipped. It must recover or refuse to start. If it refuses, its data is
     /// deleted.
     FlippedBit,
     /// A peer is killed and the end of its log is torn off.
     TornLog,
     /// A peer is killed and its data is deleted.
     Wipe,
-    /// An operator removes a peer, deletes its data, and adds it again. A master hands over before, as in `hand-over`.
+    /// An operator removes a peer, deletes its data, and adds it again. A master first hands over, as in `hand-over`.
     Replace,
     /// A peer is killed and restarted with a wall clock that is hours off.
     ClockJump,
@@ -60,17 +60,17 @@ pub(crate) enum Fault {
     ClockRate,
     /// An operator changes the capacity.
     Capacity,
-    /// Unknown clients arrive at once, for a resource of their own. Half of them crash.
+    /// Many new clients arrive at the same time, for a new resource. Half of them crash.
     Herd,
     /// Clients crash and restart under their ids. Envoys lose their streams and connections, or stop reading.
     Crash,
-    /// An operator assigns capacity of the pool to some clients, and takes it from others.
+    /// An operator assigns capacity of the pool to some clients, and removes the assignments of others.
     Assign,
     /// The gateway is killed and restarted.
     Gateway,
     /// Servers and clients get new certificates.
     Certificates,
-    /// A second CA is trusted; then servers and clients get certificates of it.
+    /// A second CA becomes trusted, and then servers and clients get certificates of that CA.
     Authority,
     /// Up to 30 % of packets are lost, between peers and between clients and peers. Needs --namespace.
     Loss,
@@ -78,12 +78,12 @@ pub(crate) enum Fault {
     Reordering,
 }
 
-/// The targets of a fault, which decide which other faults it may overlap with.
+/// The target of a fault, which determines the faults that it may overlap with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// The process of one peer. No other fault of the process may overlap.
     Process,
-    /// The data of one peer. All peers of its node have to be well.
+    /// The data of one peer. All other peers of its node must be running and up to date.
     Data,
     /// Links and disks, of one peer or of all.
     Around,
@@ -111,7 +111,7 @@ impl Fault {
         }
     }
 
-    /// The number of peers that a node needs for it.
+    /// The minimum number of peers of a node for this fault.
     fn least_peers(self) -> usize {
         match self {
             Fault::CutOff
@@ -130,7 +130,7 @@ impl Fault {
         }
     }
 
-    /// Whether it affects the root only.
+    /// Whether the fault affects only the root.
     fn is_of_root(self) -> bool {
         self.is_of_certificates()
             || matches!(self, Fault::LostParent | Fault::Capacity | Fault::Assign | Fault::Gateway)
@@ -140,7 +140,7 @@ impl Fault {
         matches!(self, Fault::Certificates | Fault::Authority)
     }
 
-    /// Whether it needs a namespace.
+    /// Whether the fault needs a network namespace.
     pub(crate) fn is_of_packets(self) -> bool {
         matches!(self, Fault::Loss | Fault::Reordering)
     }
@@ -152,21 +152,21 @@ impl Fault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Aim {
-    /// The place of the node in the layout.
+    /// The index of the node in the layout.
     pub(crate) node: usize,
-    /// The place of the peer in the node. None: the master at that time.
+    /// The index of the peer in the node. `None` for the master at that time.
     pub(crate) peer: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ScheduledFault {
-    /// Its place in the schedule as drawn.
+    /// Its index in the complete schedule.
     pub(crate) number: usize,
     pub(crate) at_ms: u64,
     pub(crate) lasts_ms: u64,
     pub(crate) kind: Fault,
     pub(crate) aim: Aim,
-    /// Random bits for everything else: how much, how many, where.
+    /// Random bits that determine the details of the fault.
     pub(crate) dice: u32,
 }
 
@@ -186,7 +186,7 @@ impl ScheduledFault {
         node.contains(&victim) && (is_of_all || (from, to) == (victim, self.next_master(node, victim)))
     }
 
-    /// A number from 0 up to but not including 1.
+    /// A random number from 0 (inclusive) to 1 (exclusive).
     pub(crate) fn part(&self) -> f64 {
         f64::from(self.dice) / (f64::from(u32::MAX) + 1.0)
     }
@@ -201,25 +201,26 @@ impl fmt::Display for ScheduledFault {
     }
 }
 
-/// The time between the beginnings of two faults, and the duration of a fault, in milliseconds.
+/// The time between the beginnings of two successive faults, and the duration of a fault, in milliseconds.
 const APART: Range<u64> = 250..2500;
 const LASTING: Range<u64> = 300..3000;
 
-/// The fraction of faults that last longer than a lease, and their durations below, in leases. Some defects only show
-/// then.
+/// The fraction of faults that last longer than a lease; their durations, in leases, are below. Only such faults reveal
+/// some defects.
 const LONG: f64 = 0.25;
-/// The duration of a handover, in vote leases. A server closes a connection that is silent for 30 s, so even with the
-/// longest timing no message may be held back longer.
+/// The duration of a handover, in vote leases. A server closes a connection after 30 s of silence, so no message may be
+/// held back longer than that, even with the longest timing.
 const LASTING_VOTE_LEASES: Range<f64> = 6.0..7.2;
 const LASTING_LEASES: Range<f64> = 0.6..2.4;
 
-/// The time between two faults of a kind at a node, in leases. Clients need leases before the next fault.
+/// The minimum time between two faults of the same kind at a node, in leases, so that clients have leases before the
+/// next one.
 const REST_LEASES: Range<f64> = 0.3..1.0;
 
 /// The fraction of faults that hit the master.
 const AT_MASTER: f64 = 0.5;
 
-/// The fraction of the length without faults, at the end.
+/// The fraction of the run, at its end, without faults.
 const CALM: f64 = 0.1;
 
 /// The parameters of a schedule.
@@ -228,19 +229,19 @@ pub(crate) struct Plan<'a> {
     pub(crate) shape: ClusterShape,
     pub(crate) length: Duration,
     pub(crate) lease: Duration,
-    /// For how long a peer leases its vote to a master.
+    /// The time for which a peer leases its vote to a master.
     pub(crate) vote_lease: Duration,
-    /// Empty: all kinds.
+    /// The kinds of faults to draw from. Empty for all kinds.
     pub(crate) only: &'a [Fault],
     pub(crate) in_namespace: bool,
 }
 
-/// Every other seed uses TLS.
+/// Whether a run with this seed uses TLS. Every other seed does.
 pub(crate) fn is_over_tls(seed: u64) -> bool {
     seed.is_multiple_of(2)
 }
 
-/// Faults follow each other and may overlap.
+/// Draws the schedule of a seed. Faults may overlap.
 pub(crate) fn draw(plan: Plan<'_>, seed: u64) -> Vec<ScheduledFault> {
     let mut random = fastrand::Rng::with_seed(seed);
     let end = (plan.length.as_secs_f64() * 1000.0 * (1.0 - CALM)) as u64;
@@ -276,7 +277,7 @@ pub(crate) fn draw(plan: Plan<'_>, seed: u64) -> Vec<ScheduledFault> {
     faults
 }
 
-/// The possible kinds with their nodes. Each kind appears equally often.
+/// The possible kinds of faults with the nodes that they can affect. Each kind appears equally often.
 fn possible(Plan { shape, only, in_namespace, .. }: Plan<'_>, over_tls: bool) -> Vec<(Fault, usize, usize)> {
     let nodes = shape.nodes();
     let kinds = Fault::value_variants().iter().copied().filter(|kind| only.is_empty() || only.contains(kind));
@@ -286,15 +287,15 @@ fn possible(Plan { shape, only, in_namespace, .. }: Plan<'_>, over_tls: bool) ->
         .flat_map(|kind| {
             let can = nodes.iter().enumerate().filter(|(node, layout)| kind.can_hit(*node, layout.peers));
             let can: Vec<_> = can.map(|(node, layout)| (kind, node, layout.peers)).collect();
-            // Repeated up to the number of nodes, so that all kinds are equally likely.
+            // Repeat a kind with few possible nodes, so that all kinds are equally likely.
             can.iter().cycle().take(if can.is_empty() { 0 } else { nodes.len() }).copied().collect::<Vec<_>>()
         })
         .collect()
 }
 
-/// Leaves out halves, then quarters, and so on down to single items, as long as the rest still `fails`, which is called
-/// at most `tries` times. Failures of real processes need luck, so an item that seems necessary may not be: the result
-/// is small, but not minimal.
+/// Shrinks a failing list: removes halves, then quarters, and so on down to single items, as long as the rest still
+/// fails. Calls `fails` at most `tries` times. Failures of real processes depend on timing, so an item may seem
+/// necessary although it is not: the result is small, but not always minimal.
 pub(crate) fn shrink<T: Clone>(whole: &[T], tries: usize, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut left = whole.to_vec();
     let mut tries = tries;

@@ -1,4 +1,4 @@
-//! One run: real processes and clients, the faults of a schedule, and what has to hold.
+//! One run: real processes and clients, the faults of a schedule, and the checks.
 
 use std::{
     sync::PoisonError,
@@ -30,12 +30,12 @@ use crate::{
     common::{error::Error, server::Interrupt},
 };
 
-/// How often faults begin and end, and how often processes are checked.
+/// The interval at which faults begin and end and processes are checked.
 const STEP: Duration = Duration::from_millis(10);
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// After recovery, clients of the library have to hold this fraction of what can be given. Other clients hold the rest.
+/// The fraction of the capacity that library clients must hold after recovery. Other clients hold the rest.
 const SERVED: f64 = 0.7;
 
 /// Runs one schedule.
@@ -59,7 +59,7 @@ pub(crate) fn run(
     let packets = args.namespace.then(|| PacketCounts::read().since(packets));
     pairs.end();
     outcome?;
-    say(format!("seed {seed}: waiting until all is well again"));
+    say(format!("seed {seed}: waiting for recovery"));
     let recovery = trial.recover()?;
     let seconds = began.elapsed().as_secs_f64();
     let evidence = trial.finish(pairs, operators, &lease_trace, &runtime, clock, began);
@@ -93,14 +93,14 @@ struct Trial<'a> {
     python: Option<PythonClients>,
 }
 
-/// Everything that was observed in a run.
+/// The observations of a run.
 struct Evidence {
     outcomes: Vec<FaultOutcome>,
     nodes: Vec<std::ops::Range<usize>>,
     traces: Vec<LeaseRecord>,
     assignments: usize,
     tallies: Vec<RouteTally>,
-    /// When the gateway was started, each time.
+    /// The times of all starts of the gateway.
     starts_us: Vec<u64>,
     changes: Vec<CapacityChange>,
     calls: Vec<RegisterCall>,
@@ -109,15 +109,15 @@ struct Evidence {
 }
 
 struct Verdict {
-    /// The traces of each resource, added up.
+    /// The sum of the traces of each resource.
     sums: Vec<(String, Accounting)>,
-    /// The number of resources of which more could be used, or passed, than there is.
+    /// The number of resources whose capacity or limit was exceeded.
     over: usize,
     violations: Vec<String>,
 }
 
 impl<'a> Trial<'a> {
-    /// Starts all processes and clients, but no probes and no faults.
+    /// Starts all processes and clients. Probes and faults start later.
     fn start(
         args: &'a ChaosArgs,
         seed: u64,
@@ -143,7 +143,8 @@ impl<'a> Trial<'a> {
         Ok(Trial { args, interrupt, injector, python })
     }
 
-    /// Fails if clients are not served although no fault was injected, or if a planted server leaves out no rule.
+    /// Waits until all clients are served. Fails if they are not, although no fault was injected, or if a server with a
+    /// planted fault does not log it.
     fn await_service(&mut self) -> Result<(), Error> {
         let (_, complaint) = self.settle()?;
         let log = self.injector.cluster.peers[0].log();
@@ -152,7 +153,7 @@ impl<'a> Trial<'a> {
             return Err(Error::Usage(format!("before any fault: {complaint}; the first peer logged last:\n{last}")));
         }
         if let Some(rule) = &self.args.plant
-            && !log.contains("a rule is left out")
+            && !log.contains("planted fault: this server breaks a safety rule")
         {
             return Err(Error::Usage(format!(
                 "--plant {rule}: the server cannot leave rules out; build one that can, and name it with --server:\n  \
@@ -162,7 +163,8 @@ impl<'a> Trial<'a> {
         self.python.as_ref().map_or(Ok(()), PythonClients::check)
     }
 
-    /// Clients that look for what servers have forgotten, and operators whose answers have to be linearizable.
+    /// Starts the probes: pairs of clients that reveal forgotten leases, and operators whose calls must be
+    /// linearizable.
     fn start_probes(&self, seed: u64, runtime: &Runtime) -> Result<(Pairs, Operators), Error> {
         let cluster = &self.injector.cluster;
         let peers = |node: &std::ops::Range<usize>| cluster.peers[node.clone()].iter().map(|peer| peer.grpc).collect();
@@ -173,7 +175,7 @@ impl<'a> Trial<'a> {
         Ok((pairs, Operators::gather(&admins, &cluster.transport()?, seed, runtime.handle())))
     }
 
-    /// Carries out the schedule to its end. Stops early if a process ended or panicked.
+    /// Carries out the schedule. Stops early if a process exits or panics.
     fn inject(&mut self, faults: &[ScheduledFault], seed: u64, say: &dyn Fn(String)) -> Result<(), Error> {
         let started = Instant::now();
         let mut left = faults.iter().peekable();
@@ -196,20 +198,20 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Waits until all is well again. Returns how long it took.
+    /// Waits for recovery after the last fault. Returns the time that it took.
     fn recover(&mut self) -> Result<Duration, Error> {
         self.injector.clients.calm();
         let (took, complaint) = self.settle()?;
         if let Some(complaint) = complaint {
             let seconds = self.args.patience.as_secs_f64();
-            self.injector.violations.push(format!("not well again within {seconds} s: {complaint}"));
+            self.injector.violations.push(format!("no recovery within {seconds} s: {complaint}"));
         }
         self.check_configuration();
         Ok(took)
     }
 
-    /// Waits until there are masters, all peers take part, and clients hold what can be given. Returns how long it took,
-    /// and what is still missing if it took too long.
+    /// Waits until each node has a master, all peers take part, and clients hold the available capacity. Returns the
+    /// time that it took, and a description of the problem if it took too long.
     fn settle(&mut self) -> Result<(Duration, Option<String>), Error> {
         let began = Instant::now();
         loop {
@@ -230,7 +232,7 @@ impl<'a> Trial<'a> {
             return complaint;
         }
         if self.injector.is_applying() {
-            return Some("an operator's command has not ended".to_owned());
+            return Some("an operator's command is still running".to_owned());
         }
         let nodes = 0..self.injector.cluster.nodes.len();
         let whole = |node: usize| self.injector.master(node).is_some() && self.injector.cluster.is_whole(node);
@@ -240,7 +242,7 @@ impl<'a> Trial<'a> {
         Some(format!("node {missing} has no master, or not all of its peers take part:\n{peers}"))
     }
 
-    /// The capacities of which one is in force.
+    /// The capacities that may be in force.
     fn in_force(&self) -> Vec<f64> {
         let applied = self.injector.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let change = |applied: &Applied| CapacityChange {
@@ -256,21 +258,22 @@ impl<'a> Trial<'a> {
         self.in_force().into_iter().fold(f64::INFINITY, f64::min)
     }
 
-    /// The configuration in force has to be the last that was acknowledged, or one that was tried after it.
+    /// Checks that the configuration in force is the last one that was acknowledged, or a later one whose outcome is
+    /// unknown.
     fn check_configuration(&mut self) {
         let Ok(said) = self.injector.cluster.operator(0, &["config", "show"]).run() else { return };
         let expected = self.in_force();
-        // The last template is the one that changes.
+        // Faults change the last template.
         let last = said.lines().rev().map(str::trim).find(|line| line.starts_with("capacity:"));
         if !expected.iter().any(|capacity| last == Some(format!("capacity: {capacity}").as_str())) {
             self.injector.violations.push(format!(
-                "the configuration in force is none of those with capacity {expected:?}, which were acknowledged or tried \
-                 last: {said}"
+                "the configuration in force is not one of those that were acknowledged or requested last, with capacity \
+                 {expected:?}: {said}"
             ));
         }
     }
 
-    /// Ends all clients, then all processes, and collects what they recorded.
+    /// Stops all clients, then all processes, and collects their records.
     fn finish(
         self,
         pairs: Pairs,
@@ -323,8 +326,8 @@ fn describe(both: &TwoMasters, cluster: &Cluster, began_us: u64) -> String {
     let named = |(peer, term): (usize, u64)| format!("{} (term {term})", cluster.peers[peer].label());
     let from = (*from_us as f64 - began_us as f64) / 1e6;
     format!(
-        "two masters decided at once: {} and {}, from {from:.3} s on for at least {:.3} s, by {claims} answers of one \
-         within the time of the other",
+        "two masters at the same time: {} and {}, from {from:.3} s on for at least {:.3} s, proven by {claims} \
+         answers of one during the term of the other",
         named(*one),
         named(*other),
         *lasted_us as f64 / 1e6
@@ -335,11 +338,12 @@ impl Evidence {
     fn judge(&self, args: &ChaosArgs, clock: MachineClock, began: Instant) -> Verdict {
         let mut violations = self.violations.clone();
         let calls = unexplained(&self.calls);
-        violations.extend(calls.map(|call| format!("no order of what operators did explains this: {call}")));
+        violations
+            .extend(calls.map(|call| format!("calls of operators are not linearizable: no order explains {call}")));
         let has_written =
             |call: &RegisterCall| matches!(call.operation, Operation::Write(_)) && call.answered.is_some();
         if !self.calls.iter().any(has_written) {
-            violations.push("no operator could assign anything".to_owned());
+            violations.push("no assignment of an operator was acknowledged".to_owned());
         }
         let settle_us = u64::try_from(args.settle().as_micros()).unwrap_or(u64::MAX);
         let allowed = limits(FIRST_CAPACITY * args.audit_part, &self.changes, settle_us);
@@ -349,15 +353,15 @@ impl Evidence {
         let over: Vec<_> = sums.iter().filter(|(_, sum)| sum.over_us > 0).collect();
         violations.extend(over.iter().map(|(resource, sum)| {
             let seconds = sum.over_us as f64 / 1e6;
-            format!("more than there is of `{resource}` could be used for {seconds:.3} s")
+            format!("clients could use more than the capacity of `{resource}` for {seconds:.3} s")
         }));
         let excesses = self.excesses(&allowed, clock);
         violations.extend(excesses.iter().map(|(resource, excess)| excess.told(resource, clock.us(began))));
         Verdict { over: over.len() + excesses.len(), sums, violations }
     }
 
-    /// The routes of which too many requests passed. The capacity of a route is in proportion to that of the other
-    /// resources, which `allowed` has.
+    /// The routes for which too many requests passed. `allowed` has the capacity of the other resources; that of a
+    /// route is proportional to it.
     fn excesses(&self, allowed: &[(u64, f64)], clock: MachineClock) -> Vec<(String, Excess)> {
         let one = |(number, tally): (usize, &RouteTally)| {
             let pass = |(sent, answered): &(Instant, Instant)| Pass {

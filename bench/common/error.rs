@@ -48,6 +48,9 @@ pub(crate) enum Error {
     #[error("{attacks} attacks did harm: well-behaved requests failed, or memory passed its budget")]
     Harmed { attacks: usize },
 
+    #[error("{failed} of {cases} cases failed: docs/reference/client-protocol.md tells the rules")]
+    NotConforming { failed: usize, cases: usize },
+
     #[error("interrupted; the unfinished measurement is thrown away")]
     Interrupted,
 }

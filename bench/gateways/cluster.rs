@@ -1,4 +1,4 @@
-//! The processes: a server, gateways, and the services to compare with.
+//! The processes of a measurement: a server, gateways, and baseline services.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// How long a process may take until it accepts connections.
+/// The time limit for a process to accept connections.
 const STARTUP: Duration = Duration::from_secs(15);
 
 pub(crate) struct GatewayCluster {
@@ -30,10 +30,10 @@ pub(crate) struct GatewayCluster {
     program: Vec<String>,
 }
 
-/// The process ends with this value.
+/// A process that serves requests. It ends when this value is dropped.
 pub(crate) struct Running {
     pub(crate) served: Served,
-    /// The pages of a gateway.
+    /// The address of the gateway's HTTP pages.
     pub(crate) pages: SocketAddr,
     process: Server,
 }
@@ -45,7 +45,7 @@ impl Running {
 }
 
 impl GatewayCluster {
-    /// Each resource has this capacity, and so have the limits of gateways.
+    /// Starts a server. `capacity` is that of each resource, and the limit at gateways.
     pub(crate) fn start(
         command: Option<&str>,
         capacity: u32,

@@ -22,8 +22,8 @@ use crate::{
     },
 };
 
-/// Measure many descriptors at one gateway: how soon all have a lease, what each costs, and how soon leases are
-/// released.
+/// Measure many descriptors at one gateway: the time until all have a lease, the cost of each, and the time until idle
+/// leases are released.
 #[derive(clap::Args)]
 pub(crate) struct DescriptorsArgs {
     #[command(flatten)]
@@ -37,10 +37,10 @@ pub(crate) struct DescriptorsArgs {
     /// The lease length and the refresh interval, in seconds.
     #[arg(long, default_value = "60,16", value_name = "LEASE,REFRESH", value_delimiter = ',', num_args = 1)]
     lease: Vec<u32>,
-    /// `--idle-secs` of the gateway. It has to be longer than asking for all descriptors takes.
+    /// `--idle-secs` of the gateway. Must be longer than a pass over all descriptors takes.
     #[arg(long, default_value = "60", value_name = "S", value_parser = crate::common::seconds)]
     idle: Duration,
-    /// The time limit for all descriptors to get a lease, in seconds.
+    /// The time limit for all descriptors to have a lease, in seconds.
     #[arg(long, default_value = "300", value_name = "S", value_parser = crate::common::seconds)]
     patience: Duration,
     /// The command of the server, up to `serve`. [default: `leaseway` beside this program, or in PATH]
@@ -48,25 +48,25 @@ pub(crate) struct DescriptorsArgs {
     server: Option<String>,
 }
 
-/// The capacity of each descriptor, which no load exhausts.
+/// The capacity of each descriptor: more than any load uses.
 const CAPACITY: u32 = 1_000;
 
 struct DescriptorsReport {
-    /// Seconds until each was asked for once, and until something passed under each.
+    /// Seconds until every descriptor had been requested once, and until a request had passed for each (`leased_s`).
     asked_s: f64,
     leased_s: f64,
-    /// CPU time of the gateway until then, per descriptor.
+    /// CPU time of the gateway until all had a lease, per descriptor.
     first_cpu_us: f64,
     /// Resident memory of gateway and server, per descriptor.
     gateway_bytes: f64,
     server_bytes: f64,
-    /// The cores that it takes to keep the leases without requests.
+    /// The number of cores that gateway and server use to renew the leases while no requests arrive.
     gateway_cores: f64,
     server_cores: f64,
-    /// With requests for all descriptors in turn.
+    /// The result under load, with all descriptors requested in turn.
     result: LaneResult,
-    /// Seconds from the last request until the gateway has released all leases, and its resident memory then, as a
-    /// fraction of the peak.
+    /// Seconds from the last request until the gateway had released all leases. `resident_after` is its resident memory
+    /// then, as a fraction of the peak.
     given_back_s: f64,
     resident_after: f64,
 }
@@ -106,7 +106,7 @@ pub(crate) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     let leased_s = began.elapsed().as_secs_f64();
     let first_cpu = cpu(gateway.served.pid)? - idle_cpu;
     let after = [memory(gateway.served.pid)?, memory(cluster.pid())?];
-    // A pause that is too short for leases to be released.
+    // A pause shorter than the idle time, so that no lease is released.
     let quiet = Duration::from_secs(8);
     let used = [cpu(gateway.served.pid)?, cpu(cluster.pid())?];
     local.block_on(&runtime, pause(quiet, &interrupt))?;
@@ -133,7 +133,7 @@ pub(crate) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     print(&report.text())
 }
 
-/// Waits until the gateway has released all leases. Returns how long that took.
+/// Waits until the gateway has released all leases. Returns the time that took.
 async fn await_release(gateway: &Running, patience: Duration, interrupt: &Interrupt) -> Result<Duration, Error> {
     let began = Instant::now();
     while open_resources(gateway).await? > 0.0 {
@@ -149,19 +149,22 @@ impl DescriptorsReport {
     fn text(&self) -> String {
         let LaneResult { per_second, p50_us, p99_us, cpu_us, refused, errors } = &self.result;
         let rows = [
-            ["all were asked for once after".to_owned(), format!("{:.1} s", self.asked_s)],
-            ["all had a lease after".to_owned(), format!("{:.1} s", self.leased_s)],
-            ["gateway, CPU for each until then".to_owned(), format!("{:.0} µs", self.first_cpu_us)],
-            ["gateway, memory for each".to_owned(), format!("{:.0} bytes", self.gateway_bytes)],
-            ["server, memory for each".to_owned(), format!("{:.0} bytes", self.server_bytes)],
-            ["gateway, cores to keep the leases".to_owned(), format!("{:.3}", self.gateway_cores)],
-            ["server, cores to keep the leases".to_owned(), format!("{:.3}", self.server_cores)],
-            ["asked in turn".to_owned(), format!("{per_second:.0} requests/s")],
+            ["every descriptor requested once after".to_owned(), format!("{:.1} s", self.asked_s)],
+            ["every descriptor had a lease after".to_owned(), format!("{:.1} s", self.leased_s)],
+            ["gateway, CPU per descriptor until then".to_owned(), format!("{:.0} µs", self.first_cpu_us)],
+            ["gateway, memory per descriptor".to_owned(), format!("{:.0} bytes", self.gateway_bytes)],
+            ["server, memory per descriptor".to_owned(), format!("{:.0} bytes", self.server_bytes)],
+            ["gateway, cores to renew idle leases".to_owned(), format!("{:.3}", self.gateway_cores)],
+            ["server, cores to renew idle leases".to_owned(), format!("{:.3}", self.server_cores)],
+            ["throughput, all descriptors in turn".to_owned(), format!("{per_second:.0} requests/s")],
             ["p50, p99".to_owned(), format!("{p50_us} µs, {p99_us} µs")],
-            ["gateway, CPU for each request".to_owned(), format!("{cpu_us:.2} µs")],
+            ["gateway, CPU per request".to_owned(), format!("{cpu_us:.2} µs")],
             ["refused, failed".to_owned(), format!("{refused}, {}", errors.values().sum::<u64>())],
-            ["given back after".to_owned(), format!("{:.1} s", self.given_back_s)],
-            ["resident after that, of the most".to_owned(), format!("{:.0} %", self.resident_after * 100.0)],
+            ["idle leases released after".to_owned(), format!("{:.1} s", self.given_back_s)],
+            [
+                "gateway, resident memory after that, of its peak".to_owned(),
+                format!("{:.0} %", self.resident_after * 100.0),
+            ],
         ];
         format!("{}\n{}", render(&["what", "value"], 1, &rows), Machine::read().text())
     }
@@ -172,11 +175,11 @@ fn memory(pid: u32) -> Result<f64, Error> {
     Ok(usage::memory(pid).map_err(Error::process(pid))?.now_kib as f64 * 1024.0)
 }
 
-/// The number of open resources, by the gateway's own metrics.
+/// The number of open resources, according to the gateway's metrics.
 async fn open_resources(gateway: &Running) -> Result<f64, Error> {
     const NAME: &str = "leaseway_gateway_resources ";
     let page = async { HttpLane::open(gateway.pages).await?.get("/metrics").await };
     let page = page.await.map_err(|reason| Error::Unreachable { target: gateway.pages, reason })?;
     let value = page.lines().find_map(|line| line.strip_prefix(NAME)?.parse().ok());
-    value.ok_or_else(|| Error::Usage(format!("{} does not tell {NAME}", gateway.pages)))
+    value.ok_or_else(|| Error::Usage(format!("the metrics of {} lack {NAME}", gateway.pages)))
 }

@@ -1,4 +1,4 @@
-//! A closed loop: each lane sends a request, waits for the answer, and sends the next.
+//! The load on gateways, as a closed loop: each lane sends a request, waits for the answer, and sends the next one.
 
 use std::{
     cell::{Cell, RefCell},
@@ -64,7 +64,8 @@ impl LaneCounters {
         }
     }
 
-    /// Visits all descriptors, in steps that are far apart in any table.
+    /// The next descriptor. Visits all of them in large steps, so that neighbours in a table are not visited in
+    /// sequence.
     fn descriptor(&self) -> u32 {
         let next = self.next.get();
         self.next.set((next + 1) % self.descriptors);
@@ -93,7 +94,7 @@ impl LaneCounters {
     }
 }
 
-/// Runs the load that `args` describe.
+/// Runs the load described by `args`.
 pub(crate) fn run_lanes(
     served: Served,
     args: &AskArgs,
@@ -130,7 +131,7 @@ pub(crate) fn run_lanes(
     })
 }
 
-/// Asks for each of these descriptors once. Returns those that were denied.
+/// Sends one request for each of these descriptors. Returns those that were denied.
 pub(crate) async fn ask_all(served: Served, args: &AskArgs, descriptors: Vec<u32>) -> Result<Vec<u32>, Error> {
     let unreachable = |reason| Error::Unreachable { target: served.address, reason };
     let (left, refused) = (Rc::new(RefCell::new(descriptors)), Rc::<RefCell<Vec<u32>>>::default());
@@ -169,12 +170,12 @@ pub(crate) async fn pause(span: Duration, interrupt: &Interrupt) -> Result<(), E
 /// The domain of all descriptors.
 pub(crate) const DOMAIN: &str = "bench";
 
-/// The key of their only entry.
+/// The key of the only entry of each descriptor.
 pub(crate) const KEY: &str = "k";
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The maximum length of the head of an answer.
+/// The maximum length of the status line and headers of an answer.
 const HEAD_MAX: usize = 4096;
 
 pub(crate) enum GatewayAsker {
@@ -182,7 +183,7 @@ pub(crate) enum GatewayAsker {
     Http(HttpLane),
 }
 
-/// A connection, shared by as many lanes as it has requests in flight.
+/// A connection. Each request in flight has its own lane on it.
 #[derive(Clone)]
 pub(crate) enum Line {
     Rls { connection: Connection, path: Path },
@@ -206,7 +207,7 @@ impl Line {
         }
     }
 
-    /// HTTP/1.1 has one lane for each connection.
+    /// A new lane on this connection. `None` for HTTP/1.1 beyond the first lane.
     pub(crate) fn asker(&self) -> Option<GatewayAsker> {
         match self {
             Line::Rls { connection, path } => {
@@ -222,7 +223,7 @@ impl Line {
 }
 
 impl GatewayAsker {
-    /// Whether one request passes under this descriptor.
+    /// Sends one request with this descriptor. Returns whether the gateway allows it.
     pub(crate) async fn passes(&mut self, descriptor: u32) -> Result<bool, Failure> {
         match self {
             GatewayAsker::Rls { connection, path, request } => {
@@ -281,7 +282,7 @@ impl HttpLane {
                 break head;
             }
             if self.buffer.len() > HEAD_MAX {
-                return Err("the head of an answer does not end".into());
+                return Err("the headers of an answer are too long".into());
             }
             self.read().await?;
         };
@@ -313,10 +314,10 @@ fn head(buffer: &[u8]) -> Result<Option<(u16, usize, usize)>, String> {
     }
 }
 
-/// The granularity of traffic.
+/// The interval at which requests are sent.
 const TICK: Duration = Duration::from_millis(2);
 
-/// The requests that passed at any gateway, and the latency of answers.
+/// The requests that all gateways together allowed, and the latency of answers.
 pub(crate) struct Traffic {
     /// Milliseconds since the beginning, in order.
     pub(crate) passed_ms: Vec<u32>,
@@ -329,7 +330,7 @@ struct TrafficState {
     traffic: RefCell<Traffic>,
 }
 
-/// `phases` are the rates at each gateway. All requests have the same descriptor.
+/// Sends traffic in phases, each with a rate for every gateway. All requests have the same descriptor.
 pub(crate) async fn run_phases(
     gateways: &[Served],
     phases: &[Vec<f64>],
@@ -392,7 +393,7 @@ fn ask(line: &Line, state: &Rc<TrafficState>) {
 }
 
 impl Traffic {
-    /// The most that passed in any second.
+    /// The maximum number of requests that passed in any second.
     pub(crate) fn most_in_a_second(&self) -> usize {
         let passed = &self.passed_ms;
         let mut first = 0;
@@ -405,7 +406,7 @@ impl Traffic {
         windows.max().unwrap_or_default()
     }
 
-    /// The requests that passed in this span.
+    /// The number of requests that passed in this span.
     pub(crate) fn passed(&self, from: Duration, to: Duration) -> usize {
         let at = |moment: Duration| self.passed_ms.partition_point(|ms| u128::from(*ms) < moment.as_millis());
         at(to) - at(from)

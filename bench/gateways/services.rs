@@ -1,5 +1,5 @@
-//! The services that gateways are compared with: services that allow everything, services that count in Redis as
-//! envoyproxy/ratelimit does, and services with an even share of the limit.
+//! Baselines for gateways: a service that allows everything, a service that counts in Redis like envoyproxy/ratelimit,
+//! and a service with an even share of the limit.
 
 use std::{
     io,
@@ -40,31 +40,31 @@ use crate::{
     gateways::Protocol,
 };
 
-/// Serve what gateways are compared with.
+/// Run a baseline service to compare gateways with.
 ///
 /// Prints `listening on ADDRESS` once it accepts connections; stops on Ctrl-C or SIGTERM.
 #[derive(clap::Args)]
 pub(crate) struct ServiceArgs {
-    /// Where to listen; port 0 picks a free one.
+    /// The listen address. Port 0 picks a free port.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// The protocol.
     #[arg(long, value_enum, default_value_t = Protocol::Rls)]
     protocol: Protocol,
-    /// Count requests in this Redis, and allow --limit of them per second.
+    /// Count requests in this Redis, and allow --limit requests per second.
     #[arg(long, value_name = "ADDRESS", requires = "limit", conflicts_with = "even")]
     redis: Option<SocketAddr>,
-    /// Allow this many requests per second in this process.
+    /// Allow this number of requests per second, counted in this process.
     #[arg(long, value_name = "N", conflicts_with = "limit")]
     even: Option<u32>,
-    /// The limit per second of a service that counts in Redis.
+    /// The limit per second, with --redis.
     #[arg(long, value_name = "N", requires = "redis")]
     limit: Option<u32>,
 }
 
 pub(crate) fn main(args: &ServiceArgs) -> Result<(), Error> {
     tether::obey();
-    // The runtime of gateways, and the usual one of tonic and axum.
+    // Gateways use the same runtime, which is the usual one for tonic and axum.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(Error::io("start a runtime"))?.block_on(serve(args))
 }
@@ -98,7 +98,7 @@ async fn serve(args: &ServiceArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// How a service decides.
+/// How a service decides on a request.
 #[derive(Clone)]
 enum Verdicts {
     /// Allows everything.
@@ -122,7 +122,7 @@ impl Verdicts {
                 let mut passes = true;
                 for descriptor in &request.descriptors {
                     let counted = redis.count(key(request, descriptor, second), 1).await;
-                    let counted = counted.ok_or_else(|| Status::unavailable("Redis is gone"))?;
+                    let counted = counted.ok_or_else(|| Status::unavailable("the connection to Redis is lost"))?;
                     passes &= counted <= u64::from(*limit);
                 }
                 Ok(passes)
@@ -147,7 +147,7 @@ fn key(request: &RateLimitRequest, descriptor: &RateLimitDescriptor, second: u64
     format!("{key}_{second}")
 }
 
-/// The answer has the size of a gateway's answer.
+/// Baseline for RLS. Its answers are as large as a gateway's.
 struct PlainService {
     verdicts: Verdicts,
 }
@@ -191,7 +191,7 @@ struct Acquired {
     capacity: f64,
 }
 
-/// The answer has the size of a gateway's answer.
+/// Baseline for `acquire` over HTTP: always grants, with a body as large as a gateway's.
 async fn acquire(
     Path(resource): Path<String>,
     body: Bytes,
@@ -202,13 +202,13 @@ async fn acquire(
     Ok(([(header::CONTENT_TYPE, "application/json")], body))
 }
 
-// Counters in Redis, as rate limit services keep them: a key for each limit and second, with INCRBY and EXPIRE in one
-// write. Implements only this part of the protocol of Redis.
+// Counters in Redis, as rate limit services keep them: one key for each limit and second, with INCRBY and EXPIRE in one
+// write. Only these commands of the Redis protocol are implemented.
 
 /// The maximum number of requests that wait for the connection.
 const QUEUE: usize = 1024;
 
-/// Counts over one connection, with many requests in flight.
+/// A Redis client with one connection, which pipelines requests.
 #[derive(Clone)]
 pub(crate) struct Redis(mpsc::Sender<Count>);
 
@@ -230,7 +230,7 @@ impl Redis {
         Ok(Redis(counts))
     }
 
-    /// The count of a key, including this request. None: Redis is gone.
+    /// Adds `hits` to the count of a key, and returns the new count. `None` if the connection to Redis is lost.
     pub(crate) async fn count(&self, key: String, hits: u32) -> Option<u64> {
         let (counted, answer) = oneshot::channel();
         self.0.send(Count { key, hits, counted }).await.ok()?;
@@ -238,7 +238,7 @@ impl Redis {
     }
 }
 
-/// Sends all waiting requests together.
+/// Sends all waiting requests in one write.
 async fn send(
     mut write: OwnedWriteHalf,
     mut asked: mpsc::Receiver<Count>,
@@ -275,7 +275,7 @@ async fn receive(mut read: BufReader<OwnedReadHalf>, mut answered: mpsc::Receive
     while let Some(counted) = answered.recv().await {
         let Some(count) = number(&mut read, &mut line).await else { return };
         let Some(_) = number(&mut read, &mut line).await else { return };
-        // An error means that the caller gave up.
+        // Fails if the caller has given up.
         let _ = counted.send(count);
     }
 }

@@ -19,8 +19,9 @@ use crate::{
     },
 };
 
-/// Measure one limit at five gateways with uneven traffic that moves: what they let pass together, and latency.
-/// Compares them with services that count in Redis, and with an even share of the limit for each.
+/// Measure one limit at five gateways with uneven, shifting traffic: the requests that they allow together, and
+/// latency. Compares them with services that count in Redis, and with services that have an even share of the limit
+/// each.
 #[derive(clap::Args)]
 pub(crate) struct SharesArgs {
     /// The limit in requests per second, over all gateways.
@@ -39,15 +40,15 @@ pub(crate) struct SharesArgs {
 
 const GATEWAYS: usize = 5;
 
-/// The time until demand is known after traffic has moved.
+/// The time that gateways need to learn the demand after traffic has shifted.
 const SETTLING: Duration = Duration::from_secs(5);
 
 /// The load at each gateway, as a fraction of the limit.
 const PHASES: [(&str, [f64; GATEWAYS]); 4] = [
-    ("most at one gateway, 1.5 times the capacity", [0.9, 0.3, 0.15, 0.1, 0.05]),
-    ("most at another", [0.05, 0.1, 0.9, 0.15, 0.3]),
-    ("0.8 of the capacity, all at one gateway", [0.0, 0.0, 0.0, 0.8, 0.0]),
-    ("as much at each, twice the capacity", [0.4; GATEWAYS]),
+    ("most of the traffic at one gateway, 1.5 × the capacity", [0.9, 0.3, 0.15, 0.1, 0.05]),
+    ("most of the traffic at another gateway, 1.5 × the capacity", [0.05, 0.1, 0.9, 0.15, 0.3]),
+    ("all traffic at one gateway, 0.8 × the capacity", [0.0, 0.0, 0.0, 0.8, 0.0]),
+    ("even traffic, 2 × the capacity", [0.4; GATEWAYS]),
 ];
 
 struct SharesReport {
@@ -56,9 +57,10 @@ struct SharesReport {
 
 struct SharesOf {
     name: &'static str,
-    /// The most that passed in any second, as a fraction of the limit.
+    /// The maximum of requests that passed in any second, as a fraction of the limit.
     most_in_a_second: f64,
-    /// The fraction of what could pass that did, by phase: in its first seconds, and after them.
+    /// Requests that passed, as a fraction of those that could have passed, by phase: in its first seconds, and after
+    /// them (`settled`).
     settling: Vec<f64>,
     settled: Vec<f64>,
     p50_us: u64,
@@ -68,7 +70,7 @@ struct SharesOf {
 
 pub(crate) fn main(args: &SharesArgs) -> Result<(), Error> {
     if args.phase <= SETTLING {
-        return Err(Error::Usage(format!("--phase has to be longer than {} s", SETTLING.as_secs())));
+        return Err(Error::Usage(format!("--phase must be longer than {} s", SETTLING.as_secs())));
     }
     let interrupt = Interrupt::watch()?;
     let capacity = args.capacity.get();
@@ -85,12 +87,14 @@ pub(crate) fn main(args: &SharesArgs) -> Result<(), Error> {
             let services = all(|| service(Protocol::Rls, &flags, &interrupt))?;
             systems.push(SharesOf::measure("counters in Redis", args, &services, &interrupt)?);
         }
-        Err(Error::Spawn { command, source }) => note(&format!("left out: `{command}`: {source}")),
+        Err(Error::Spawn { command, source }) => {
+            note(&format!("no comparison with Redis: cannot start `{command}`: {source}"))
+        }
         Err(error) => return Err(error),
     }
     let even = (capacity / GATEWAYS as u32).to_string();
     let services = all(|| service(Protocol::Rls, &["--even", &even], &interrupt))?;
-    systems.push(SharesOf::measure("a fifth each", args, &services, &interrupt)?);
+    systems.push(SharesOf::measure("an even share at each", args, &services, &interrupt)?);
     let report = SharesReport { systems };
     print(&report.text())
 }
@@ -143,7 +147,7 @@ impl SharesReport {
         let mut row = |name: &str, cell: &dyn Fn(&SharesOf) -> String| {
             rows.push([name.to_owned()].into_iter().chain(self.systems.iter().map(cell)).collect::<Vec<_>>());
         };
-        row("most in any second, of the capacity", &|system| percent(system.most_in_a_second));
+        row("maximum in any second, of the capacity", &|system| percent(system.most_in_a_second));
         for (nth, (name, _)) in PHASES.iter().enumerate() {
             row(&format!("used: {name}"), &|system| percent(system.settled[nth]));
             row("… its first five seconds", &|system| percent(system.settling[nth]));

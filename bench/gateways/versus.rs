@@ -1,4 +1,4 @@
-//! A gateway and a bare service that allows everything, in turns.
+//! Compares a gateway with a bare service that allows everything.
 
 use std::num::NonZeroU32;
 
@@ -20,8 +20,8 @@ use crate::{
 
 /// Compare a gateway with a bare service that allows everything: CPU time per request, and latency.
 ///
-/// Both use one work-stealing runtime over all cores, the usual way to run tonic and axum. They run in turns, so that
-/// other activity on the machine affects both.
+/// Both use one work-stealing runtime over all cores, the usual way to run tonic and axum. Their runs alternate, so
+/// that other activity on the machine affects both.
 #[derive(clap::Args)]
 pub(crate) struct VersusArgs {
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) struct VersusArgs {
     server: Option<String>,
 }
 
-/// A capacity that no load exhausts.
+/// More capacity than any load uses.
 const CAPACITY: u32 = 100_000_000;
 
 pub(crate) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
@@ -53,7 +53,7 @@ pub(crate) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
             note(&format!("warning: {count} requests failed: {kind}"));
         }
         if result.refused > 0 {
-            note(&format!("warning: {} requests were refused, though there is enough for all", result.refused));
+            note(&format!("warning: {} requests were refused, although the capacity suffices for all", result.refused));
         }
         Ok::<_, Error>(result)
     };
@@ -83,8 +83,8 @@ pub(crate) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
     print(&format!("{}\n{}", render(&head, 1, &rows), Machine::read().text()))
 }
 
-/// Asks for each descriptor once. The first request opens a resource and waits for its lease; `descriptors` measures
-/// that.
+/// Sends one request for each descriptor, because the first one opens a resource and waits for its lease. The command
+/// `descriptors` measures that.
 fn warm(gateway: &Running, args: &VersusArgs) -> Result<(), Error> {
     let runtime = current_thread().map_err(Error::io("start a runtime"))?;
     let all = (0..args.descriptors.get()).collect();

@@ -26,65 +26,65 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Attack {
-    /// Calls of GetStatus whose answers, a page of 1,000 resources each, are not read
+    /// Unread answers to GetStatus (a page of 1,000 resources each)
     UnreadStatus,
-    /// Calls of GetCapacity for 2,000 resources whose answers are not read
+    /// Unread answers to GetCapacity (2,000 resources each)
     UnreadCapacity,
-    /// A page that is read one byte at a time, each of which is asked for by a frame of its own
+    /// Flow-control dribble: one WINDOW_UPDATE frame for each byte of an answer
     Dribble,
-    /// Messages of 4 MiB whose last byte does not come
+    /// Unfinished messages: 4 MiB without the last byte
     EndlessBodies,
-    /// Messages of five bytes that say they are 4 GiB long
+    /// Length prefixes that announce a message of 4 GiB
     LongPrefix,
-    /// Connections that say nothing, not even to begin TLS
+    /// Idle connections, which do not even begin a TLS handshake
     Silent,
-    /// Connections that say half of HTTP/2's preface (after the handshake of TLS)
+    /// Connections that stop halfway through the HTTP/2 preface (after the TLS handshake)
     HalfPreface,
-    /// Connections with a call whose headers do not end
+    /// Connections with a HEADERS frame that nothing follows
     HalfHeaders,
-    /// Connections that end when they have just begun (after the handshake of TLS)
+    /// Connections that are closed as soon as they are open (after the TLS handshake)
     Handshakes,
-    /// Calls that are taken back at once
+    /// Rapid reset: streams that are opened and reset immediately
     RapidReset,
-    /// Headers that go on for ever
+    /// Endless CONTINUATION frames
     Continuation,
-    /// Headers of a byte each that unpack to 4,000 bytes
+    /// HPACK bomb: one-byte headers that decompress to 4,000 bytes each
     HpackBomb,
-    /// PING frames, whose answers are read
+    /// PING flood; the answers are read
     Ping,
-    /// PING frames, whose answers are not read
+    /// PING flood; the answers are not read
     PingUnread,
-    /// SETTINGS frames that change the windows of all streams, and the table of headers
+    /// SETTINGS flood: changes the windows of all streams and the header table
     Settings,
-    /// PRIORITY frames
+    /// PRIORITY flood
     Priority,
-    /// DATA frames without data
+    /// Flood of empty DATA frames
     EmptyData,
-    /// Clients under ever new ids, with --max-clients 30000
+    /// Unbounded client ids, with --max-clients 30000
     Holders,
-    /// Resources under ever new names
+    /// Unbounded resource names
     Resources,
-    /// Places of a PRIORITY_POOL under ever new ids
+    /// Unbounded client ids in a PRIORITY_POOL
     PoolPlaces,
-    /// Streams of hints under ever new ids, with --max-watchers 20000
+    /// Watch streams of unbounded client ids, with --max-watchers 20000
     Watchers,
-    /// Scrapes of /metrics, after 1,000 resources with names that are long and full of control characters
+    /// Scrapes of /metrics with 1,000 resources, whose names are long and full of control characters
     Scrapes,
-    /// Requests to pages that come a byte at a time
+    /// Slow HTTP requests, one byte at a time (slowloris)
     SlowPages,
-    /// Calls that are no gRPC, messages that are no Protocol Buffers, connections that are no HTTP/2
+    /// Malformed gRPC calls, Protocol Buffers and HTTP/2 connections
     Malformed,
-    /// Calls with bearer tokens that the server does not know
+    /// Calls with unknown bearer tokens
     BadTokens,
-    /// Calls with JWTs whose signatures are wrong
+    /// Calls with JWTs that have a wrong signature
     BadJwts,
 }
 
-/// Connections in parallel, of attacks that do not consist of connections.
+/// The number of parallel connections in attacks that are not about connections.
 const LANES: u32 = 4;
 
 impl Attack {
-    /// Never returns.
+    /// Runs the attack. Never returns.
     pub(crate) async fn make(self, attacker: Rc<Attacker>) {
         match self {
             Attack::UnreadStatus => status(attacker).await,
@@ -116,7 +116,7 @@ impl Attack {
         }
     }
 
-    /// Flags of the server that make tables full in seconds instead of minutes.
+    /// Flags of the server with low limits, so that the attack fills its tables in seconds instead of minutes.
     pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
             Attack::Holders => &["--max-clients", "30000"],
@@ -125,33 +125,34 @@ impl Attack {
         }
     }
 
-    /// Whether the server needs a policy. Without one it ignores tokens.
+    /// Whether the server needs an access policy. Without one it ignores tokens.
     pub(crate) fn meets_policy(self) -> bool {
         matches!(self, Attack::BadTokens | Attack::BadJwts)
     }
 
-    /// How far the server's memory may grow, in MiB.
+    /// The maximum growth of the server's memory, in MiB.
     pub(crate) fn budget_mib(self) -> u64 {
         match self {
-            // Four connections with up to 16 MiB of unsent answers each, and what the allocator keeps.
+            // Four connections with up to 16 MiB of unsent answers each, plus memory that the allocator does not
+            // return.
             Attack::UnreadStatus | Attack::UnreadCapacity | Attack::EndlessBodies => 250,
             Attack::HpackBomb | Attack::Malformed | Attack::Holders | Attack::Scrapes => 100,
-            // 7,500 at 10 KiB each.
+            // 7,500 resources of 10 KiB each.
             Attack::Resources => 150,
             Attack::Silent | Attack::HalfPreface | Attack::HalfHeaders | Attack::Handshakes => 100,
-            // 15,000 at 4 KiB each.
+            // 15,000 streams of 4 KiB each.
             Attack::Watchers => 150,
             _ => 60,
         }
     }
 }
 
-/// Runs several lanes in parallel.
+/// Runs [`LANES`] lanes in parallel.
 async fn on_lanes<F: Future<Output = ()> + 'static>(attacker: Rc<Attacker>, lane: impl Fn(Rc<Attacker>, u32) -> F) {
     on_many(attacker, LANES, lane).await;
 }
 
-/// Runs this many lanes in parallel.
+/// Runs `number` lanes in parallel.
 async fn on_many<F: Future<Output = ()> + 'static>(
     attacker: Rc<Attacker>,
     number: u32,
@@ -159,7 +160,7 @@ async fn on_many<F: Future<Output = ()> + 'static>(
 ) {
     let lanes: Vec<_> = (0..number).map(|number| spawn_local(lane(Rc::clone(&attacker), number))).collect();
     for lane in lanes {
-        // Lanes end only with this task.
+        // A lane only ends when this task is aborted.
         let _ = lane.await;
     }
 }
@@ -168,10 +169,10 @@ async fn on_many<F: Future<Output = ()> + 'static>(
 
 const LONG: u32 = 4 << 20;
 
-/// One act.
+/// The number of acts that a long message counts as: one for each 16 KiB.
 const ACTS: u32 = LONG / (16 << 10);
 
-/// The prefix of a message of this length.
+/// The gRPC prefix of a message of this length.
 fn prefix(length: u32) -> Bytes {
     [&[0][..], &length.to_be_bytes()].concat().into()
 }
@@ -212,13 +213,14 @@ pub(crate) async fn long_prefix(attacker: Rc<Attacker>) {
 
 // Floods of cheap frames.
 
-/// Frames that are written at once.
+/// The number of frames per write.
 const FRAMES: u32 = 10;
 
-/// A connection is replaced after this many parts, because stream ids have 31 bits.
+/// The number of writes after which a connection is replaced, because stream ids have only 31 bits.
 const PARTS: u32 = 50_000_000;
 
-/// Sends `begin` and then parts, each of which counts as this many acts. Reconnects when the server hangs up.
+/// Writes `begin` and then one part after the other. Each part counts as `acts`. Reconnects when the server closes the
+/// connection.
 pub(crate) async fn flood(
     attacker: Rc<Attacker>,
     reads: bool,
@@ -232,7 +234,7 @@ pub(crate) async fn flood(
         let reader = reads.then(|| spawn_local(throw_away(reader)).abort_handle());
         let mut next = begin.clone();
         for n in 0..PARTS {
-            // TLS buffers what is not flushed.
+            // Flush, because TLS buffers writes.
             if writer.write_all(&next).await.is_err() || writer.flush().await.is_err() {
                 attacker.was_ended();
                 break;
@@ -249,10 +251,10 @@ async fn throw_away(mut from: impl AsyncRead + Unpin) {
     while from.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
 }
 
-/// The window for each answer.
+/// The flow-control window for each answer.
 const WINDOW: u32 = 1 << 16;
 
-/// The stream ids of a part.
+/// The stream ids of part `n`.
 fn streams(n: u32) -> impl Iterator<Item = u32> {
     (0..FRAMES).map(move |m| stream(FRAMES * n + m))
 }
@@ -285,7 +287,7 @@ pub(crate) async fn hpack_bomb(attacker: Rc<Attacker>) {
     // A header of 4,000 bytes is indexed once, and then referenced by one byte, 3,000 times in each request.
     let mut once = call_headers(GET_CAPACITY);
     once.extend_from_slice(&[0x40, 1, b'x']);
-    // 4,000 in HPACK: 127 and 3,873 more.
+    // The length 4,000 as an HPACK integer: 127, and a continuation of 3,873.
     once.extend_from_slice(&[0x7f, 0xa1, 0x1e]);
     once.extend_from_slice(&[b'v'; 4000]);
     let mut bomb = call_headers(GET_CAPACITY);
@@ -338,7 +340,7 @@ const CALL: &[(&str, &str)] = &[("content-type", "application/grpc"), ("te", "tr
 /// Method, path, headers and body.
 type OddCall = (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static [u8]);
 
-/// Calls that no client makes.
+/// Malformed calls that no client makes.
 const CALLS: &[OddCall] = &[
     ("POST", "/doorman.Capacity/NoSuchMethod", CALL, &[0; 5]),
     ("POST", "/", CALL, &[0; 5]),
@@ -422,7 +424,7 @@ async fn bytes(attacker: Rc<Attacker>) {
 
 // Attacks on the listener for pages.
 
-/// More connections than may be open.
+/// The number of connections: more than the server accepts for pages by default.
 const CONNECTIONS: u32 = 400;
 
 /// The pause between two bytes.
@@ -484,7 +486,7 @@ pub(crate) async fn half_headers(attacker: Rc<Attacker>) {
     on_many(attacker, connections, |attacker, _| say(attacker, false, said.clone())).await;
 }
 
-/// Sends this, and waits until the server hangs up.
+/// Sends these bytes, and waits until the server closes the connection. `barely`: without a TLS handshake.
 async fn say(attacker: Rc<Attacker>, barely: bool, said: Vec<u8>) {
     loop {
         let wire = if barely { attacker.connect_plain().await } else { attacker.connect().await };
@@ -517,17 +519,18 @@ pub(crate) const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
 const POOL: &str = "pool-0";
 const WATCH: &str = "/leaseway.push.v1.Push/Watch";
 
-/// New resources in one request.
+/// The number of new resources in one request.
 const ENTRIES: u32 = 100;
 
-/// Streams of hints on one connection.
+/// The number of Watch streams on one connection.
 const STREAMS: usize = 1000;
 
 pub(crate) fn asks(client: String, resource: Vec<ResourceRequest>) -> GetCapacityRequest {
     GetCapacityRequest { client_id: Some(client), resource, ..GetCapacityRequest::default() }
 }
 
-/// The numbers come first, so that names differ even if they are truncated.
+/// Entries for resources with these numbers. Names begin with the number, so that they differ even if they are
+/// truncated.
 pub(crate) fn entries(name: &str, numbers: Range<u32>) -> Vec<ResourceRequest> {
     numbers.map(|n| entry(format!("{n:05}{name}"))).collect()
 }
@@ -569,7 +572,7 @@ pub(crate) async fn resources(attacker: Rc<Attacker>) {
     .await;
 }
 
-/// Goes on trying beyond the limits.
+/// Opens Watch streams, and continues when the server refuses more.
 pub(crate) async fn watchers(attacker: Rc<Attacker>) {
     on_many(attacker, 20, |attacker, lane| async move {
         let mut n = 0;
@@ -625,13 +628,13 @@ async fn with_tokens(attacker: Rc<Attacker>, token: fn(u64) -> String) {
 
 const GET_STATUS: &str = "/leaseway.status.v1.Status/GetStatus";
 
-/// Resources of a long call.
+/// The number of resources in a long call.
 const LONG_ENTRIES: u32 = 2000;
 
-/// Pending calls of one connection.
+/// The maximum number of pending calls on one connection.
 const MAX_CALLS: usize = 1000;
 
-/// How often a lane checks for room for more calls.
+/// The interval at which a lane checks whether it can begin more calls.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) async fn status(attacker: Rc<Attacker>) {
@@ -644,7 +647,7 @@ pub(crate) async fn capacity(attacker: Rc<Attacker>) {
     on_lanes(attacker, |attacker, number| unread(attacker, GET_CAPACITY, of(number), LONG_ENTRIES / 20)).await;
 }
 
-/// Frames of four bytes, each of which makes the server send ten bytes.
+/// Each WINDOW_UPDATE has a payload of four bytes, and makes the server send a DATA frame of ten bytes.
 pub(crate) async fn dribble(attacker: Rc<Attacker>) {
     long_page(&attacker).await;
     on_lanes(attacker, |attacker, _| {
@@ -663,7 +666,7 @@ fn page() -> Bytes {
     framed(&GetStatusRequest { page_size: 1000, ..GetStatusRequest::default() })
 }
 
-/// Asks for 1,000 resources with names of the maximum length.
+/// Creates 1,000 resources with names of the maximum length.
 async fn long_page(attacker: &Rc<Attacker>) {
     let message = framed(&asks("filler".into(), entries(&"x".repeat(250), 0..1000)));
     loop {
@@ -674,13 +677,13 @@ async fn long_page(attacker: &Rc<Attacker>) {
     }
 }
 
-/// Each call counts as `more` additional acts.
+/// Makes calls whose answers it does not read. Each call counts as `more` additional acts.
 async fn unread(attacker: Rc<Attacker>, path: &'static str, message: Bytes, more: u32) {
     loop {
         let Some(mut caller) = Caller::open(&attacker, 0).await else { continue };
         let mut waiting = JoinSet::new();
         while let Ok((answer, mut body)) = caller.begin(caller.post(path, &[])).await {
-            // It may have been refused already.
+            // Fails if the call has been refused already.
             let _ = body.send_data(message.clone(), true);
             let own = Rc::clone(&attacker);
             waiting.spawn_local(async move { own.leave_unread((answer, body)).await });

@@ -38,13 +38,13 @@ use crate::{
     load::connection::{Dialer, Socket},
 };
 
-/// The address of the attacker. The server bounds what one address may use.
+/// The address of the attacker. It differs from those of others, because the server has limits per address.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// The pause after a refused connection.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The attacker catches up for at most this long.
+/// If the attacker falls behind its rate, it makes up for at most this time.
 const SLACK: Duration = Duration::from_millis(10);
 
 /// The timeout for connecting.
@@ -57,9 +57,9 @@ pub(crate) struct AttackPlan {
     pub(crate) dialer: Dialer,
     /// For pages over HTTP/1.1.
     pub(crate) reader: Dialer,
-    /// The maximum number of acts per second.
+    /// The maximum number of acts per second. See [`SentCount::acts`].
     pub(crate) rate: f64,
-    /// Connections at a time, of attacks that consist of connections.
+    /// The number of parallel connections in attacks that are about connections.
     pub(crate) connections: u32,
 }
 
@@ -67,12 +67,12 @@ pub(crate) struct AttackPlan {
 pub(crate) struct Attacker {
     pub(crate) plan: AttackPlan,
     sent: Arc<Sent>,
-    /// When the next act is due.
+    /// The time at which the next act is due.
     next: Cell<Instant>,
 }
 
 impl Attacker {
-    /// Waits until this many acts may be done.
+    /// Waits until the rate allows `number` acts.
     pub(crate) async fn acts(&self, number: u32) {
         self.sent.acts.fetch_add(number.into(), Relaxed);
         let now = Instant::now();
@@ -118,7 +118,8 @@ impl Attacker {
     }
 }
 
-/// The port is free as soon as the connection ends, so that the attacker does not run out of ports.
+/// Connects. The connection is reset when it is closed, so that its port is free immediately and the attacker does not
+/// run out of ports.
 async fn tcp(to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((ADDRESS, 0).into())?;
@@ -132,7 +133,7 @@ pub(crate) struct AttackThread {
     over: Option<watch::Sender<()>>,
     handle: Option<JoinHandle<()>>,
     sent: Arc<Sent>,
-    /// The id of the thread, where the system has one.
+    /// The id of the thread, on systems that have one.
     thread: Option<u32>,
 }
 
@@ -154,7 +155,7 @@ impl AttackThread {
             let _ = runtime.block_on(tasks.run_until(is_over.changed()));
         };
         let handle = thread::Builder::new().name("attacker".into()).spawn(body).map_err(Error::io("start a thread"))?;
-        let thread = readied.recv().expect("the thread reports before it does anything that could fail");
+        let thread = readied.recv().expect("the thread sends its id before anything can fail");
         Ok(AttackThread { over: Some(over), handle: Some(handle), sent, thread })
     }
 
@@ -224,12 +225,13 @@ pub(crate) struct Sent {
     pub(crate) ended: AtomicU64,
 }
 
-/// The same, over a period.
+/// The counters of [`Sent`] over a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct SentCount {
     pub(crate) connections: u64,
     pub(crate) bytes: u64,
-    /// Frames, calls and connections; each 16 KiB of long messages, and each 20 entries of long calls.
+    /// The number of frames, calls and connections. A long message counts once for each 16 KiB, a long call once for
+    /// each 20 entries.
     pub(crate) acts: u64,
     /// Calls that were answered with an error.
     pub(crate) refused: u64,
@@ -258,24 +260,24 @@ impl Sent {
     }
 }
 
-/// A window that never blocks answers.
+/// A flow-control window that never blocks answers.
 pub(crate) const WIDE: u32 = 1 << 30;
 
 /// The maximum number of pending streams of a connection.
 const CALLS: u32 = 1000;
 
-/// Dropping it closes the connection.
+/// A client on one connection, which is closed when this is dropped.
 pub(crate) struct Caller {
     attacker: Rc<Attacker>,
     requests: SendRequest<Bytes>,
     driver: AbortHandle,
 }
 
-/// A call that has begun.
+/// A call in progress.
 pub(crate) type Begun = (ResponseFuture, SendStream<Bytes>);
 
 impl Caller {
-    /// It accepts `window` bytes of each answer.
+    /// Opens a connection. The server may send `window` bytes of each answer.
     pub(crate) async fn open(attacker: &Rc<Attacker>, window: u32) -> Option<Caller> {
         let wire = attacker.connect().await?;
         let mut builder = h2::client::Builder::new();
@@ -360,7 +362,7 @@ impl Attacker {
         }
     }
 
-    /// Ends when a call is refused. Answers that have begun are kept and not read.
+    /// Keeps a call open without reading its answer. Returns when the call is refused.
     pub(crate) async fn leave_unread(&self, (answer, body): Begun) {
         let Ok(response) = answer.await else { return };
         if !response.headers().contains_key(STATUS) {
@@ -377,7 +379,7 @@ fn is_refusal(headers: &HeaderMap) -> bool {
     headers.get(STATUS).is_some_and(|status| status != "0")
 }
 
-/// Repeats this, and reconnects when the connection breaks.
+/// Repeats `work`, and reconnects when the connection breaks.
 pub(crate) async fn repeat(
     attacker: Rc<Attacker>,
     window: u32,
@@ -389,7 +391,7 @@ pub(crate) async fn repeat(
     }
 }
 
-// HTTP/2 frames, byte for byte, which no client library would send.
+// HTTP/2 frames, encoded by hand, because no client library sends them in this way.
 
 /// The connection preface; a SETTINGS frame follows.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -423,7 +425,7 @@ pub(crate) fn opening(window: u32) -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &setting(INITIAL_WINDOW_SIZE, window))].concat()
 }
 
-/// Changes the window of streams and the size of the header table.
+/// A SETTINGS frame that changes the window of streams and the size of the header table.
 pub(crate) fn settings(window: u32, table: u32) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[setting(INITIAL_WINDOW_SIZE, window), setting(HEADER_TABLE_SIZE, table)].concat())
 }
@@ -447,7 +449,7 @@ pub(crate) fn call_headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// A literal header that is not indexed.
+/// Appends a literal header that is not indexed.
 pub(crate) fn literal(block: &mut Vec<u8>, name: &str, value: &str) {
     block.push(0);
     for text in [name, value] {

@@ -26,7 +26,7 @@ pub(crate) struct HostileReport {
 pub(crate) struct AttackPair {
     pub(crate) undisturbed: Measurement,
     pub(crate) attacked: Measurement,
-    /// The attacker's traffic in this many seconds, and the cores that it used.
+    /// The traffic of the attacker in `sent_in_s` seconds.
     pub(crate) sent: SentCount,
     pub(crate) sent_in_s: f64,
     pub(crate) attacker_cores: Option<f64>,
@@ -42,7 +42,7 @@ pub(crate) struct AttackResult {
     pub(crate) memory_before_mib: f64,
     pub(crate) memory_peak_mib: f64,
     pub(crate) memory_after_mib: f64,
-    /// How far memory may grow.
+    /// The maximum growth of memory.
     pub(crate) budget_mib: u64,
     /// The maximum number of file descriptors of the server.
     pub(crate) descriptors: usize,
@@ -65,10 +65,10 @@ const HEAD: [&str; 13] = [
 ];
 
 const WORDS: &str = "\
-Of several runs medians, of ratios of the p99 (lowest..highest); counts of all runs together. acts: frames, calls and
-connections; of long messages each 16 KiB, of calls every 20 entries. cores: CPU-seconds a second; before: the server's
-without the attack. MiB more: of the server's resident memory, at most, of what it may be. calls refused, connections
-ended or refused: the attacker's. failed: of all well-behaved requests and newcomers.";
+Figures are medians of the runs, ratios of the p99 also (lowest..highest); counts are sums over all runs. acts: frames,
+calls and connections; long messages count once for each 16 KiB, long calls once for each 20 entries. cores: CPU seconds
+per second; before: those of the server without the attack. MiB more: maximum growth of the server's resident memory, of
+the budget. calls refused, connections ended: those of the attacker. failed: of all well-behaved requests and newcomers.";
 
 impl HostileReport {
     pub(crate) fn text(&self) -> String {
@@ -76,8 +76,11 @@ impl HostileReport {
         let tls = if self.tls { "over TLS" } else { "in the clear" };
         let table = output::render(&HEAD, 1, &rows);
         let harm: Vec<_> = self.attacks.iter().flat_map(AttackResult::harm).collect();
-        let harm =
-            if harm.is_empty() { "No request failed, and no budget was passed.".into() } else { harm.join("\n") };
+        let harm = if harm.is_empty() {
+            "No request failed, and no memory budget was exceeded.".into()
+        } else {
+            harm.join("\n")
+        };
         format!("{table}\n\n{WORDS}\n{}; {tls}.\n\n{harm}", self.machine.text())
     }
 

@@ -1,4 +1,4 @@
-//! One attack on one server: undisturbed runs and runs under attack, in turns.
+//! One attack on one server: undisturbed runs alternate with runs under attack.
 
 use std::time::{Duration, Instant};
 
@@ -21,16 +21,16 @@ use crate::{
     },
 };
 
-/// Resources of the well-behaved clients.
+/// The number of resources of the well-behaved clients.
 const RESOURCES: u32 = 10;
 
 /// The maximum number of requests in flight on each connection.
 const IN_FLIGHT: u32 = 256;
 
-/// How long an attack lasts before its effect is measured.
+/// The duration of an attack before its effect is measured.
 const RISE: Duration = Duration::from_millis(500);
 
-/// How often the file descriptors of the server are counted.
+/// The interval at which the file descriptors of the server are counted.
 const COUNT: Duration = Duration::from_millis(200);
 
 /// A server with its well-behaved clients.
@@ -41,7 +41,7 @@ pub(crate) struct AttackRun<'a> {
     bar: &'a ProgressBar,
     target: Target,
     common: Common,
-    /// The server's memory when all clients had a lease.
+    /// The server's memory once all clients had a lease.
     before_kib: u64,
     descriptors: usize,
 }

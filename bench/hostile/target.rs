@@ -29,7 +29,7 @@ use crate::{
     load::connection::{CONNECT_PATIENCE, Connection, Dialer, Failure, Path, find_master},
 };
 
-/// Leases outlast a run. Attacks know the name of the pool.
+/// Leases are longer than a run. Attacks use the name of the pool.
 const CONFIGURATION: &str = "\
 resources:
 - identifier_glob: \"pool-*\"
@@ -42,18 +42,18 @@ resources:
               parameters: {min_request_interval: 0}}
 ";
 
-/// Anonymous callers may ask and read.
+/// Anonymous callers may ask for capacity and read.
 const POLICY: &str = "\
 access:
 - {name: all, who: anonymous, may: [ask, read], clients: [\"*\"]}
 - {name: known, who: alice, may: ask}
 ";
 
-/// A public key with an unused private key: the generator of P-256.
+/// The public key for JWTs. It is the generator of P-256, because no valid signature is needed.
 const KEYS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256", "kid": "1", "alg": "ES256", "use": "sig",
 "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"}]}"#;
 
-/// How long the server may take until it answers.
+/// The time limit for the server to start.
 const STARTUP: Duration = Duration::from_secs(15);
 
 pub(crate) struct Target {
@@ -138,9 +138,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct NewcomerCount {
     pub(crate) came: u64,
     pub(crate) failed: u64,
-    /// The error of the first that failed.
+    /// The error of the first newcomer that failed.
     pub(crate) why: Option<String>,
-    /// From the attempt to connect until it had a lease.
+    /// The longest time from connecting until the newcomer had a lease.
     pub(crate) slowest_ms: f64,
 }
 

@@ -3,28 +3,28 @@
 pub struct ApplyConfigRequest {
     #[prost(string, tag = "1")]
     pub text: ::prost::alloc::string::String,
-    /// Where the text came from, for the history: a file's name, or `rollback to version 3`.
+    /// The origin of the text, for the history: a file name, or `rollback to version 3`.
     #[prost(string, tag = "2")]
     pub source: ::prost::alloc::string::String,
-    /// Refused with ABORTED unless this is the version in force. 0: any.
+    /// The version expected to be in force; ABORTED if it differs. 0: any.
     #[prost(uint64, tag = "3")]
     pub expected_version: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApplyConfigResponse {
-    /// The version that is now in force; 0 when the text has mistakes, and then nothing has changed.
+    /// The version now in force. 0: the text has mistakes, and nothing has changed.
     #[prost(uint64, tag = "1")]
     pub version: u64,
-    /// Every mistake, as `SOURCE:LINE:COLUMN: message`.
+    /// All mistakes, as `SOURCE:LINE:COLUMN: message`.
     #[prost(string, repeated, tag = "2")]
     pub mistakes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// What can be used but is likely not meant, in the same form.
+    /// Valid settings that are probably not intended, in the same form.
     #[prost(string, repeated, tag = "3")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetConfigRequest {
-    /// 0: the one in force.
+    /// 0: the version in force.
     #[prost(uint64, tag = "1")]
     pub version: u64,
 }
@@ -41,21 +41,21 @@ pub struct ListConfigsRequest {}
 pub struct ListConfigsResponse {
     #[prost(message, repeated, tag = "1")]
     pub header: ::prost::alloc::vec::Vec<ConfigHeader>,
-    /// Which of them is in force.
+    /// The version in force.
     #[prost(uint64, tag = "2")]
     pub in_force: u64,
 }
-/// All about a version but its text.
+/// A version without its text.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConfigHeader {
     #[prost(uint64, tag = "1")]
     pub version: u64,
     #[prost(string, tag = "2")]
     pub source: ::prost::alloc::string::String,
-    /// Seconds since the epoch, by the clock of the master that applied it.
+    /// Seconds since the Unix epoch, by the clock of the master that applied it.
     #[prost(int64, tag = "3")]
     pub applied_at_unix: i64,
-    /// The server id of that master.
+    /// Server id of that master.
     #[prost(string, tag = "4")]
     pub applied_by: ::prost::alloc::string::String,
 }
@@ -63,56 +63,57 @@ pub struct ConfigHeader {
 pub struct PlanConfigRequest {
     #[prost(string, tag = "1")]
     pub text: ::prost::alloc::string::String,
-    /// What complaints call it.
+    /// The name of the file in messages.
     #[prost(string, tag = "2")]
     pub source: ::prost::alloc::string::String,
-    /// Only this resource; empty: all that are alive.
+    /// A resource. Empty: all active resources.
     #[prost(string, tag = "3")]
     pub resource_id: ::prost::alloc::string::String,
-    /// Holders that are named at most, of each resource; the sums are over all.
+    /// Maximum number of listed holders per resource. Sums include all holders.
     #[prost(uint32, tag = "4")]
     pub holders: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanConfigResponse {
-    /// The version that this was compared with.
+    /// The version in force, which the configuration was compared with.
     #[prost(uint64, tag = "1")]
     pub in_force: u64,
-    /// Every mistake, as `SOURCE:LINE:COLUMN: message`; then nothing else is said.
+    /// All mistakes, as `SOURCE:LINE:COLUMN: message`. If there are any, nothing else is set.
     #[prost(string, repeated, tag = "2")]
     pub mistakes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "3")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Resources that would be run otherwise; those of which the largest part would change hands first.
+    /// Resources that would change, sorted by the part of the capacity that would move, largest first.
     #[prost(message, repeated, tag = "4")]
     pub resource: ::prost::alloc::vec::Vec<ResourcePlan>,
-    /// How many that are alive would be run as before.
+    /// Number of active resources that would not change.
     #[prost(uint64, tag = "5")]
     pub unchanged: u64,
-    /// How many would change and are not in the answer, for want of room.
+    /// Number of resources that would change and did not fit into the answer.
     #[prost(uint64, tag = "6")]
     pub left_out: u64,
 }
-/// What would become of one resource.
+/// The changes of one resource.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResourcePlan {
     #[prost(string, tag = "1")]
     pub resource_id: ::prost::alloc::string::String,
-    /// Which template it follows and would follow; empty where none matches.
+    /// The template that applies, and the one that would. Empty if none matches.
     #[prost(string, tag = "2")]
     pub template_before: ::prost::alloc::string::String,
+    /// The matching template under the planned configuration. Empty if none matches.
     #[prost(string, tag = "3")]
     pub template_after: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
     pub algorithm_before: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub algorithm_after: ::prost::alloc::string::String,
-    /// Every setting that would be another.
+    /// All settings that would change.
     #[prost(message, repeated, tag = "6")]
     pub setting: ::prost::alloc::vec::Vec<SettingChange>,
-    /// Absent: only the template has another name; or the resource was too busy to say, or has gone.
+    /// Unset if only the template's name changes, or if the resource was busy or has ended.
     #[prost(message, optional, tag = "7")]
-    pub foreseen: ::core::option::Option<Foreseen>,
+    pub forecast: ::core::option::Option<Forecast>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SettingChange {
@@ -123,54 +124,61 @@ pub struct SettingChange {
     #[prost(string, tag = "3")]
     pub to: ::prost::alloc::string::String,
 }
-/// What holders would be due if they went on wanting what they want now.
+/// The dues of holders if demand stays the same.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Foreseen {
+pub struct Forecast {
     #[prost(double, tag = "1")]
     pub capacity_before: f64,
     #[prost(double, tag = "2")]
     pub capacity_after: f64,
-    /// Holders, and the clients that they stand for.
+    /// Number of holders, and of the clients behind them.
     #[prost(uint64, tag = "3")]
     pub holders: u64,
+    /// Number of clients that the holders represent.
     #[prost(uint64, tag = "4")]
     pub subclients: u64,
     #[prost(double, tag = "5")]
     pub wants: f64,
     #[prost(double, tag = "6")]
     pub held: f64,
-    /// What all would be due together; absent after, where a pool would decide that as requests come.
+    /// Sum of all dues. `due_after` is unset if it depends on future requests, as in a pool.
     #[prost(double, tag = "7")]
     pub due_before: f64,
+    /// Total due of all holders afterwards. Unset for pools, which decide when requests arrive.
     #[prost(double, optional, tag = "8")]
     pub due_after: ::core::option::Option<f64>,
+    /// Number of holders whose due would rise.
     #[prost(uint64, tag = "9")]
     pub gaining: u64,
+    /// Total by which those dues would rise.
     #[prost(double, tag = "10")]
     pub gained: f64,
+    /// Number of holders whose due would fall.
     #[prost(uint64, tag = "11")]
     pub losing: u64,
+    /// Total by which those dues would fall.
     #[prost(double, tag = "12")]
     pub lost: f64,
-    /// So much more is held than there would be.
+    /// Amount held above the new capacity.
     #[prost(double, tag = "13")]
-    pub over: f64,
-    /// So much is held beyond what its holders would be due: others get it when that was confirmed away or has ended, and
-    /// that takes so long at the most.
+    pub over_capacity: f64,
+    /// Amount held above the new dues. Others get it within `until_ms`, once its holders have confirmed smaller leases or
+    /// their leases have expired.
     #[prost(double, tag = "14")]
-    pub beyond: f64,
+    pub over_due: f64,
+    /// Milliseconds until `beyond` and `unnamed` have expired at the latest.
     #[prost(uint64, tag = "15")]
     pub until_ms: u64,
-    /// For how long this master still listens before it divides anything.
+    /// Remaining time of learning mode.
     #[prost(uint64, tag = "16")]
     pub learning_ms: u64,
-    /// Holders whose due would change, the most changed first.
+    /// Holders whose due would change, largest change first.
     #[prost(message, repeated, tag = "17")]
     pub change: ::prost::alloc::vec::Vec<DueChange>,
-    /// What earlier masters promised and no holder has named yet: it is over after `until_ms`, too.
+    /// Capacity promised by former masters that no holder has claimed yet. It expires within `until_ms`, too.
     #[prost(double, tag = "18")]
-    pub unnamed: f64,
-    /// What has to end first, and what is not foreseen, in words.
+    pub unclaimed: f64,
+    /// What has to expire first, and what cannot be predicted, as sentences.
     #[prost(string, repeated, tag = "19")]
     pub sentences: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -195,19 +203,19 @@ pub struct DueChange {
 pub struct ListPeersRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListPeersResponse {
-    /// The node's, made when it was bootstrapped.
+    /// Created when the node was bootstrapped.
     #[prost(string, tag = "1")]
     pub cluster_id: ::prost::alloc::string::String,
-    /// The peer that answers.
+    /// Name of the answering peer.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// The name of the master, as far as the one that answers knows; empty when it knows none.
+    /// The name of the master. Empty if the answering peer knows none.
     #[prost(string, tag = "3")]
     pub master: ::prost::alloc::string::String,
-    /// The admin address of the master; empty when it is not known.
+    /// The admin address of the master. Empty if unknown.
     #[prost(string, tag = "4")]
     pub master_admin_address: ::prost::alloc::string::String,
-    /// By name.
+    /// Sorted by name.
     #[prost(message, repeated, tag = "5")]
     pub peer: ::prost::alloc::vec::Vec<PeerReport>,
 }
@@ -215,27 +223,29 @@ pub struct ListPeersResponse {
 pub struct PeerReport {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Where its peers reach it.
+    /// The address of its peer listener.
     #[prost(string, tag = "2")]
     pub peer_address: ::prost::alloc::string::String,
-    /// Where clients reach it; empty until it has said so.
+    /// The address for clients. Empty until the peer has announced it.
     #[prost(string, tag = "3")]
     pub grpc_address: ::prost::alloc::string::String,
     #[prost(enumeration = "Role", tag = "4")]
     pub role: i32,
-    /// The newest Raft term that the answering peer knows, and the log position of this one. A position is known of the
-    /// answering peer itself, and to the master of all.
+    /// The newest Raft term known to the answering peer, and the log position of this peer. The master knows all
+    /// positions; other peers know only their own.
     #[prost(uint64, tag = "5")]
     pub term: u64,
+    /// Index of the newest log entry that this peer is known to have. The master knows it for all peers, other peers only
+    /// for themselves.
     #[prost(uint64, optional, tag = "6")]
     pub log_position: ::core::option::Option<u64>,
-    /// How many log entries it is behind the answering peer.
+    /// Number of log entries that it lags behind the answering peer.
     #[prost(uint64, optional, tag = "7")]
     pub lag: ::core::option::Option<u64>,
-    /// Milliseconds since it was last heard from. Absent: it is the answering peer, or was never heard from.
+    /// Milliseconds since its last message. Unset for the answering peer, and if there was no message.
     #[prost(uint64, optional, tag = "8")]
     pub last_contact_ms: ::core::option::Option<u64>,
-    /// It is the answering peer.
+    /// This is the answering peer.
     #[prost(bool, tag = "9")]
     pub self_: bool,
 }
@@ -243,7 +253,7 @@ pub struct PeerReport {
 pub struct AddPeerRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// HOST:PORT of its peer listener.
+    /// HOST:PORT of the peer listener.
     #[prost(string, tag = "2")]
     pub address: ::prost::alloc::string::String,
 }
@@ -258,30 +268,30 @@ pub struct RemovePeerRequest {
 pub struct RemovePeerResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TransferMastershipRequest {
-    /// The name of the peer; empty: the one that has most of the log.
+    /// The name of the peer. Empty: the most up-to-date one.
     #[prost(string, tag = "1")]
     pub to: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TransferMastershipResponse {
-    /// The peer that is master now.
+    /// The new master.
     #[prost(string, tag = "1")]
     pub master: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub master_grpc_address: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub master_admin_address: ::prost::alloc::string::String,
-    /// How long there was no master, as the one before saw it.
+    /// Duration without a master, as measured by the former master.
     #[prost(uint64, tag = "4")]
     pub took_ms: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetBackupRequest {
-    /// The peer that is asked answers, whether it is the master or not: it may lack what was last changed.
+    /// Let the called peer answer even if it is not the master. The backup may lack the latest changes.
     #[prost(bool, tag = "1")]
     pub any_peer: bool,
 }
-/// Parts of one file, in order. Its format is described with the commands.
+/// A chunk of the file, in order.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BackupPart {
     #[prost(bytes = "vec", tag = "1")]
@@ -289,54 +299,57 @@ pub struct BackupPart {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SetOverrideRequest {
-    /// The id of a resource, or a pattern of ids as templates have them.
+    /// A resource id, or a pattern as in templates.
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
-    /// For people; needed unless it is taken back.
+    /// The reason, for people. Required unless the override is cleared.
     #[prost(string, tag = "6")]
     pub why: ::prost::alloc::string::String,
-    /// Whether it may be more than the template says. Without this that is refused with ABORTED.
+    /// Allow a capacity above the template's. Otherwise that is refused with ABORTED.
     #[prost(bool, tag = "7")]
     pub above: bool,
-    /// How much there is. Neither: what templates say counts again.
+    /// The new capacity. Unset: clear the override.
     #[prost(oneof = "set_override_request::Capacity", tags = "2, 3")]
     pub capacity: ::core::option::Option<set_override_request::Capacity>,
-    /// When it ends by itself.
+    /// When it expires.
     #[prost(oneof = "set_override_request::End", tags = "4, 5")]
     pub end: ::core::option::Option<set_override_request::End>,
 }
 /// Nested message and enum types in `SetOverrideRequest`.
 pub mod set_override_request {
-    /// How much there is. Neither: what templates say counts again.
+    /// The new capacity. Unset: clear the override.
     #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
     pub enum Capacity {
+        /// Absolute capacity.
         #[prost(double, tag = "2")]
         Amount(f64),
-        /// This part of what the template says: 0.5 is half.
+        /// A fraction of the template's capacity: 0.5 is half.
         #[prost(double, tag = "3")]
         Factor(f64),
     }
-    /// When it ends by itself.
+    /// When it expires.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum End {
+        /// Length in milliseconds.
         #[prost(uint64, tag = "4")]
         LengthMs(u64),
-        /// Seconds since the epoch.
+        /// Seconds since the Unix epoch.
         #[prost(int64, tag = "5")]
         UntilUnix(i64),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SetOverrideResponse {
-    /// What was set; absent: it was taken back.
+    /// The override. Unset if it was cleared.
     #[prost(message, optional, tag = "1")]
     pub r#override: ::core::option::Option<Override>,
-    /// Whether there was one for this pattern before.
+    /// Whether it replaced an override of the same pattern.
     #[prost(bool, tag = "2")]
     pub replaced: bool,
-    /// Resources alive that it concerns, up to twenty of them, and how many there are.
+    /// Up to twenty active resources that it applies to, and their total number.
     #[prost(message, repeated, tag = "3")]
     pub resource: ::prost::alloc::vec::Vec<OverriddenResource>,
+    /// Number of all active resources that match the pattern.
     #[prost(uint64, tag = "4")]
     pub resources: u64,
 }
@@ -346,14 +359,16 @@ pub struct Override {
     pub pattern: ::prost::alloc::string::String,
     #[prost(bool, tag = "4")]
     pub above: bool,
-    /// By the clock of the master that set it, in milliseconds since the epoch.
+    /// Start, in milliseconds since the Unix epoch, by the clock of the master that set it.
     #[prost(uint64, tag = "5")]
     pub from_unix_ms: u64,
+    /// End, in milliseconds since the Unix epoch, by the clock of the master that set it.
     #[prost(uint64, tag = "6")]
     pub until_unix_ms: u64,
-    /// By the clock of the peer that answers.
+    /// Remaining milliseconds, by the clock of the answering peer.
     #[prost(uint64, tag = "7")]
     pub remaining_ms: u64,
+    /// Principal that set it.
     #[prost(string, tag = "8")]
     pub by: ::prost::alloc::string::String,
     #[prost(string, tag = "9")]
@@ -375,10 +390,10 @@ pub mod r#override {
 pub struct OverriddenResource {
     #[prost(string, tag = "1")]
     pub resource_id: ::prost::alloc::string::String,
-    /// What its template says, or its parent lends.
+    /// The capacity without the override: that of the template, or the lease from the parent.
     #[prost(double, tag = "2")]
     pub template_capacity: f64,
-    /// What there is now.
+    /// The capacity in force.
     #[prost(double, tag = "3")]
     pub capacity: f64,
 }
@@ -386,7 +401,7 @@ pub struct OverriddenResource {
 pub struct ListOverridesRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListOverridesResponse {
-    /// The newest last. Where several match a resource its very id wins, then the newest.
+    /// Oldest first. If several match a resource, the exact id wins, then the newest.
     #[prost(message, repeated, tag = "1")]
     pub r#override: ::prost::alloc::vec::Vec<Override>,
 }
@@ -395,11 +410,11 @@ pub struct ListOverridesResponse {
 pub enum Role {
     Unspecified = 0,
     Master = 1,
-    /// It votes, and another is master.
+    /// It votes and is not the master.
     Follower = 2,
-    /// It catches up and has no vote.
+    /// It is catching up and has no vote.
     Learner = 3,
-    /// The master has not heard from it for longer than an election takes.
+    /// The master has had no contact with it for longer than an election takes.
     Unreachable = 4,
 }
 impl Role {
@@ -439,11 +454,10 @@ pub mod node_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Any peer answers reads. Changes need the master: another peer answers FAILED_PRECONDITION, with the metadata
-    /// `leaseway-master` naming the *admin* address of the master if it is known. UNAVAILABLE: there is no master at the
-    /// moment, or it was deposed while it was asked and the change may or may not have been made. UNIMPLEMENTED: this server
-    /// keeps nothing (it was started without a data directory). UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or
-    /// wrong.
+    /// Any peer answers reads. Changes need the master: another peer answers FAILED_PRECONDITION, and its metadata
+    /// `leaseway-master` has the admin address of the master, if known. UNAVAILABLE: there is no master, or it lost
+    /// mastership during the call, and the change may or may not have been made. UNIMPLEMENTED: the server has no data
+    /// directory. UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or wrong.
     #[derive(Debug, Clone)]
     pub struct NodeClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -513,7 +527,7 @@ pub mod node_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Checks a configuration and, if it has no mistakes, puts it in force on all peers. Needs the master.
+        /// Validates a configuration and puts it in force on all peers. Needs the master.
         pub async fn apply_config(
             &mut self,
             request: impl tonic::IntoRequest<super::ApplyConfigRequest>,
@@ -538,7 +552,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ApplyConfig"));
             self.inner.unary(req, path, codec).await
         }
-        /// One version with its text. NOT_FOUND: there is no such version, or not any more.
+        /// Returns a version with its text. NOT_FOUND: it never existed, or is no longer stored.
         pub async fn get_config(
             &mut self,
             request: impl tonic::IntoRequest<super::GetConfigRequest>,
@@ -563,7 +577,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "GetConfig"));
             self.inner.unary(req, path, codec).await
         }
-        /// The versions that are kept, oldest first, without their texts.
+        /// Lists the stored versions, oldest first, without their texts.
         pub async fn list_configs(
             &mut self,
             request: impl tonic::IntoRequest<super::ListConfigsRequest>,
@@ -588,8 +602,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ListConfigs"));
             self.inner.unary(req, path, codec).await
         }
-        /// Says what a configuration would change, from what clients want at this moment, and changes nothing. Needs the
-        /// master, which knows that.
+        /// Dry run: the effect of a configuration on current demand. Needs the master.
         pub async fn plan_config(
             &mut self,
             request: impl tonic::IntoRequest<super::PlanConfigRequest>,
@@ -614,7 +627,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "PlanConfig"));
             self.inner.unary(req, path, codec).await
         }
-        /// The peers as the one that is asked sees them.
+        /// Lists the peers as the answering peer sees them.
         pub async fn list_peers(
             &mut self,
             request: impl tonic::IntoRequest<super::ListPeersRequest>,
@@ -639,7 +652,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ListPeers"));
             self.inner.unary(req, path, codec).await
         }
-        /// Adds a peer: as a learner first, with a vote once it has caught up. Needs the master.
+        /// Adds a peer as a learner, which votes once it has caught up. Needs the master.
         pub async fn add_peer(
             &mut self,
             request: impl tonic::IntoRequest<super::AddPeerRequest>,
@@ -664,7 +677,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "AddPeer"));
             self.inner.unary(req, path, codec).await
         }
-        /// Removes a peer. Refused with ABORTED when the rest would not have a majority that answers. Needs the master.
+        /// Removes a peer. ABORTED: the remaining peers would have no reachable majority. Needs the master.
         pub async fn remove_peer(
             &mut self,
             request: impl tonic::IntoRequest<super::RemovePeerRequest>,
@@ -689,8 +702,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "RemovePeer"));
             self.inner.unary(req, path, codec).await
         }
-        /// Moves mastership to another peer; this one stays. Refused with ABORTED where that one could not take it over. Needs
-        /// the master.
+        /// Moves mastership to another peer. ABORTED: that peer could not take over, and the master stays. Needs the master.
         pub async fn transfer_mastership(
             &mut self,
             request: impl tonic::IntoRequest<super::TransferMastershipRequest>,
@@ -715,8 +727,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "TransferMastership"));
             self.inner.unary(req, path, codec).await
         }
-        /// All that is to survive the loss of every peer, as a file for `leaseway restore`. Needs the master, unless another
-        /// may answer.
+        /// Streams a backup for `leaseway restore`. Needs the master, unless `any_peer` is set.
         pub async fn get_backup(
             &mut self,
             request: impl tonic::IntoRequest<super::GetBackupRequest>,
@@ -741,7 +752,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "GetBackup"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Sets a capacity for a time in place of what templates say, or takes that back. Needs the master.
+        /// Sets or clears a temporary override of a capacity. Needs the master.
         pub async fn set_override(
             &mut self,
             request: impl tonic::IntoRequest<super::SetOverrideRequest>,
@@ -766,7 +777,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "SetOverride"));
             self.inner.unary(req, path, codec).await
         }
-        /// The overrides in force.
+        /// Lists the overrides in force.
         pub async fn list_overrides(
             &mut self,
             request: impl tonic::IntoRequest<super::ListOverridesRequest>,
@@ -806,7 +817,7 @@ pub mod node_server {
     /// Generated trait containing gRPC methods that should be implemented for use with NodeServer.
     #[async_trait]
     pub trait Node: std::marker::Send + std::marker::Sync + 'static {
-        /// Checks a configuration and, if it has no mistakes, puts it in force on all peers. Needs the master.
+        /// Validates a configuration and puts it in force on all peers. Needs the master.
         async fn apply_config(
             &self,
             request: tonic::Request<super::ApplyConfigRequest>,
@@ -814,7 +825,7 @@ pub mod node_server {
             tonic::Response<super::ApplyConfigResponse>,
             tonic::Status,
         >;
-        /// One version with its text. NOT_FOUND: there is no such version, or not any more.
+        /// Returns a version with its text. NOT_FOUND: it never existed, or is no longer stored.
         async fn get_config(
             &self,
             request: tonic::Request<super::GetConfigRequest>,
@@ -822,7 +833,7 @@ pub mod node_server {
             tonic::Response<super::GetConfigResponse>,
             tonic::Status,
         >;
-        /// The versions that are kept, oldest first, without their texts.
+        /// Lists the stored versions, oldest first, without their texts.
         async fn list_configs(
             &self,
             request: tonic::Request<super::ListConfigsRequest>,
@@ -830,8 +841,7 @@ pub mod node_server {
             tonic::Response<super::ListConfigsResponse>,
             tonic::Status,
         >;
-        /// Says what a configuration would change, from what clients want at this moment, and changes nothing. Needs the
-        /// master, which knows that.
+        /// Dry run: the effect of a configuration on current demand. Needs the master.
         async fn plan_config(
             &self,
             request: tonic::Request<super::PlanConfigRequest>,
@@ -839,7 +849,7 @@ pub mod node_server {
             tonic::Response<super::PlanConfigResponse>,
             tonic::Status,
         >;
-        /// The peers as the one that is asked sees them.
+        /// Lists the peers as the answering peer sees them.
         async fn list_peers(
             &self,
             request: tonic::Request<super::ListPeersRequest>,
@@ -847,12 +857,12 @@ pub mod node_server {
             tonic::Response<super::ListPeersResponse>,
             tonic::Status,
         >;
-        /// Adds a peer: as a learner first, with a vote once it has caught up. Needs the master.
+        /// Adds a peer as a learner, which votes once it has caught up. Needs the master.
         async fn add_peer(
             &self,
             request: tonic::Request<super::AddPeerRequest>,
         ) -> std::result::Result<tonic::Response<super::AddPeerResponse>, tonic::Status>;
-        /// Removes a peer. Refused with ABORTED when the rest would not have a majority that answers. Needs the master.
+        /// Removes a peer. ABORTED: the remaining peers would have no reachable majority. Needs the master.
         async fn remove_peer(
             &self,
             request: tonic::Request<super::RemovePeerRequest>,
@@ -860,8 +870,7 @@ pub mod node_server {
             tonic::Response<super::RemovePeerResponse>,
             tonic::Status,
         >;
-        /// Moves mastership to another peer; this one stays. Refused with ABORTED where that one could not take it over. Needs
-        /// the master.
+        /// Moves mastership to another peer. ABORTED: that peer could not take over, and the master stays. Needs the master.
         async fn transfer_mastership(
             &self,
             request: tonic::Request<super::TransferMastershipRequest>,
@@ -875,13 +884,12 @@ pub mod node_server {
             >
             + std::marker::Send
             + 'static;
-        /// All that is to survive the loss of every peer, as a file for `leaseway restore`. Needs the master, unless another
-        /// may answer.
+        /// Streams a backup for `leaseway restore`. Needs the master, unless `any_peer` is set.
         async fn get_backup(
             &self,
             request: tonic::Request<super::GetBackupRequest>,
         ) -> std::result::Result<tonic::Response<Self::GetBackupStream>, tonic::Status>;
-        /// Sets a capacity for a time in place of what templates say, or takes that back. Needs the master.
+        /// Sets or clears a temporary override of a capacity. Needs the master.
         async fn set_override(
             &self,
             request: tonic::Request<super::SetOverrideRequest>,
@@ -889,7 +897,7 @@ pub mod node_server {
             tonic::Response<super::SetOverrideResponse>,
             tonic::Status,
         >;
-        /// The overrides in force.
+        /// Lists the overrides in force.
         async fn list_overrides(
             &self,
             request: tonic::Request<super::ListOverridesRequest>,
@@ -898,11 +906,10 @@ pub mod node_server {
             tonic::Status,
         >;
     }
-    /// Any peer answers reads. Changes need the master: another peer answers FAILED_PRECONDITION, with the metadata
-    /// `leaseway-master` naming the *admin* address of the master if it is known. UNAVAILABLE: there is no master at the
-    /// moment, or it was deposed while it was asked and the change may or may not have been made. UNIMPLEMENTED: this server
-    /// keeps nothing (it was started without a data directory). UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or
-    /// wrong.
+    /// Any peer answers reads. Changes need the master: another peer answers FAILED_PRECONDITION, and its metadata
+    /// `leaseway-master` has the admin address of the master, if known. UNAVAILABLE: there is no master, or it lost
+    /// mastership during the call, and the change may or may not have been made. UNIMPLEMENTED: the server has no data
+    /// directory. UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or wrong.
     #[derive(Debug)]
     pub struct NodeServer<T> {
         inner: Arc<T>,

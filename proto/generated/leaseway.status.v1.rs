@@ -3,15 +3,16 @@
 pub struct ExplainRequest {
     #[prost(string, tag = "1")]
     pub resource_id: ::prost::alloc::string::String,
-    /// A client, or a child node.
+    /// Id of a client or child node.
     #[prost(string, tag = "2")]
     pub holder_id: ::prost::alloc::string::String,
+    /// The holder is a child node.
     #[prost(bool, tag = "3")]
     pub is_server: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExplainResponse {
-    /// Absent: the holder, or the resource, is not known at this node.
+    /// Unset if this node does not know the holder or the resource.
     #[prost(message, optional, tag = "1")]
     pub holder: ::core::option::Option<Holder>,
     #[prost(string, tag = "2")]
@@ -20,44 +21,46 @@ pub struct ExplainResponse {
     pub template: ::prost::alloc::string::String,
     #[prost(double, tag = "4")]
     pub capacity: f64,
-    /// Below zero while more is held than there is.
+    /// Negative while more is held than the capacity.
     #[prost(double, tag = "5")]
     pub free: f64,
-    /// What its due comes from: wants, unlimited, level, share, each, max, min, minimums, band, units, pool, loan_ended or
-    /// nothing_lent.
+    /// The rule that determines its due: wants, unlimited, level, share, each, max, min, minimums, band, units, pool,
+    /// loan_ended or nothing_lent.
     #[prost(string, tag = "6")]
     pub rule: ::prost::alloc::string::String,
-    /// What keeps it from having just that: asks, awaits_supply, unclaimed, learning, unshown, left_out, others, over,
-    /// unconfirmed.
+    /// The reasons why its lease differs from its due: asks, awaits_supply, unclaimed, learning, unshown, left_out,
+    /// others, over, unconfirmed.
     #[prost(string, repeated, tag = "7")]
     pub blocks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// When it is to ask again; absent if it has not asked this master.
+    /// Time until its next refresh. Unset if it has not asked this master yet.
     #[prost(uint64, optional, tag = "8")]
     pub asks_ms: ::core::option::Option<u64>,
-    /// When all that blocks it is over at the latest, if wants stay as they are; absent where that is not known.
+    /// Upper bound of the time until the blocks end, if demand stays the same. Unset if unknown.
     #[prost(uint64, optional, tag = "9")]
     pub latest_ms: ::core::option::Option<u64>,
-    /// The same in words.
+    /// The explanation as sentences.
     #[prost(string, repeated, tag = "10")]
     pub sentences: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// What this node is called at its parent, and where that is: what it has to give is explained there. Empty at a root.
+    /// This node's name at its parent, and the parent's addresses. The parent explains this node's capacity. Empty at a
+    /// root.
     #[prost(string, tag = "11")]
     pub node: ::prost::alloc::string::String,
+    /// Addresses of the parent. Empty at a root.
     #[prost(string, repeated, tag = "12")]
     pub parent: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// What an operator has set in place of the template's capacity; absent: nothing.
+    /// The override in force. Unset if there is none.
     #[prost(message, optional, tag = "13")]
     pub overridden: ::core::option::Option<Overridden>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {
-    /// Only this resource, with its holders. Empty: all resources, without holders.
+    /// A resource, which is returned with its holders. Empty: all resources, without holders.
     #[prost(string, tag = "1")]
     pub resource_id: ::prost::alloc::string::String,
-    /// At most so many rows (resources, or holders of the one named); 0 means 100.
+    /// Maximum number of rows (resources, or holders of the named resource); 0 means 100.
     #[prost(uint32, tag = "2")]
     pub page_size: u32,
-    /// Where to go on: `next_page_token` of the page before.
+    /// `next_page_token` of the previous page.
     #[prost(string, tag = "3")]
     pub page_token: ::prost::alloc::string::String,
 }
@@ -73,15 +76,16 @@ pub struct GetStatusResponse {
     pub master_address: ::prost::alloc::string::String,
     #[prost(uint64, tag = "5")]
     pub uptime_ms: u64,
-    /// Where the configuration came from, and which it is: the first is 1, each that replaces one counts up.
+    /// The source and the version of the configuration in force. Versions count from 1.
     #[prost(string, tag = "6")]
     pub config_source: ::prost::alloc::string::String,
+    /// Version of the configuration. It starts at 1 and is incremented with each change.
     #[prost(uint64, tag = "7")]
     pub config_version: u64,
-    /// Why the newest attempt to reload was refused; empty when the newest was taken.
+    /// Why the last reload was rejected. Empty if it succeeded.
     #[prost(string, tag = "8")]
     pub config_error: ::prost::alloc::string::String,
-    /// How many resources are alive, of those that the caller may read.
+    /// Number of active resources that the caller may read.
     #[prost(uint64, tag = "9")]
     pub resources_total: u64,
     #[prost(message, repeated, tag = "10")]
@@ -89,105 +93,107 @@ pub struct GetStatusResponse {
     /// Empty on the last page.
     #[prost(string, tag = "11")]
     pub next_page_token: ::prost::alloc::string::String,
-    /// The place of this node in a tree; absent at a root.
+    /// The connection to the parent node. Unset at a root.
     #[prost(message, optional, tag = "12")]
     pub uplink: ::core::option::Option<Uplink>,
-    /// Why this peer neither votes nor serves. Absent if it does both.
+    /// Why this peer neither votes nor serves. Unset if it does.
     #[prost(message, optional, tag = "13")]
     pub ineligible: ::core::option::Option<Ineligible>,
-    /// What else tells whether the server is well; absent for callers that may not read all resources.
+    /// Inputs of health checks. Unset for callers that may not read all resources.
     #[prost(message, optional, tag = "14")]
     pub health: ::core::option::Option<Health>,
-    /// Child nodes whose names other nodes have asked with in the last minute: only one node of a name is served.
+    /// Names that several child nodes used during the last minute. Only one node of a name is served.
     #[prost(string, repeated, tag = "15")]
     pub names_taken: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Who may do what, in words; empty where everything is allowed, and only this machine reaches the server.
+    /// Summary of the access policy. Empty if everything is allowed and only this machine can connect.
     #[prost(string, tag = "20")]
     pub access: ::prost::alloc::string::String,
-    /// Which committed data other peers have lost, as this peer has noticed since it was started, in words. Empty for
-    /// callers that may not read all resources.
+    /// Descriptions of committed data that other peers have lost, noticed since this peer started. Empty for callers that
+    /// may not read all resources.
     #[prost(string, repeated, tag = "21")]
     pub losses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// What of a server may go wrong in a while.
+/// What may cause problems soon.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Health {
-    /// Its clock: milliseconds since the epoch.
+    /// The server's wall clock, in milliseconds since the epoch.
     #[prost(uint64, tag = "1")]
     pub unix_ms: u64,
-    /// When its certificate ends, in seconds since the epoch; absent without one.
+    /// Expiry of its certificate, in seconds since the epoch. Unset without one.
     #[prost(int64, optional, tag = "2")]
     pub certificate_ends_unix: ::core::option::Option<i64>,
-    /// Bytes that are free where its data directory is; absent without one.
+    /// Free disk space of the data directory in bytes. Unset without one.
     #[prost(uint64, optional, tag = "3")]
     pub free_bytes: ::core::option::Option<u64>,
-    /// Why nothing is stored any more; empty if all is well.
+    /// Why nothing can be stored any more. Empty if there is no error.
     #[prost(string, tag = "4")]
     pub data_error: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "5")]
     pub limit: ::prost::alloc::vec::Vec<LimitUse>,
-    /// Where operators reach it; empty if it keeps nothing.
+    /// The admin address. Empty if there is none.
     #[prost(string, tag = "6")]
     pub admin_address: ::prost::alloc::string::String,
-    /// Where its pages are.
+    /// The address of the web page.
     #[prost(string, tag = "7")]
     pub http_address: ::prost::alloc::string::String,
-    /// How long the slowest flush to disk of the last minute took; absent where nothing is stored.
+    /// Duration of the slowest flush to disk during the last minute. Unset if nothing is stored.
     #[prost(uint64, optional, tag = "8")]
     pub slowest_flush_ms: ::core::option::Option<u64>,
 }
-/// How much of a limit is used.
+/// The use of a limit.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LimitUse {
+    /// What the limit counts, such as `connections`.
     #[prost(string, tag = "1")]
     pub what: ::prost::alloc::string::String,
-    /// What raises it.
+    /// The flag that sets it.
     #[prost(string, tag = "2")]
     pub flag: ::prost::alloc::string::String,
     #[prost(uint64, tag = "3")]
     pub used: u64,
+    /// The maximum of `used`.
     #[prost(uint64, tag = "4")]
     pub most: u64,
-    /// Beyond it nothing is refused: some are only not shown.
+    /// Nothing is refused beyond it; some items are just not shown.
     #[prost(bool, tag = "5")]
     pub soft: bool,
 }
-/// A problem that an operator has to solve.
+/// Why a peer neither votes nor serves. An operator has to solve this.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ineligible {
-    /// failed, removed, replaced or other_cluster.
+    /// One of failed, removed, replaced and other_cluster.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
-    /// In words.
+    /// A description.
     #[prost(string, tag = "2")]
     pub why: ::prost::alloc::string::String,
 }
-/// The state of a node's uplink to its parent.
+/// The state of a node's connection to its parent.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Uplink {
-    /// What the node is called at its parent.
+    /// The node's name at its parent.
     #[prost(string, tag = "1")]
     pub node: ::prost::alloc::string::String,
-    /// Where the parent is, as this server was told.
+    /// The configured addresses of the parent.
     #[prost(string, repeated, tag = "2")]
     pub parent: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The server it asks at present: the parent's master, as far as is known. Empty while another peer of this node is
-    /// master and asks instead; then all that follows is empty, too.
+    /// The server that it currently asks: the parent's master, as far as known. Empty, like the fields below, while
+    /// another peer of this node is master and asks instead.
     #[prost(string, tag = "3")]
     pub master: ::prost::alloc::string::String,
-    /// For how long this peer has been asking.
+    /// How long this peer has been asking the parent.
     #[prost(uint64, tag = "4")]
     pub up_ms: u64,
-    /// How long ago the parent's master answered; absent if it never has.
+    /// Time since the last answer of the parent's master. Unset if there was none.
     #[prost(uint64, optional, tag = "5")]
     pub answered_ms: ::core::option::Option<u64>,
-    /// Requests that have failed since.
+    /// Number of failed requests since then.
     #[prost(uint32, tag = "6")]
     pub failures: u32,
-    /// The last error, also if it is over.
+    /// The last error, even if requests have succeeded since.
     #[prost(string, tag = "7")]
     pub last_error: ::prost::alloc::string::String,
-    /// Resources that it asks for.
+    /// Number of resources that it asks for.
     #[prost(uint64, tag = "8")]
     pub resources: u64,
 }
@@ -199,142 +205,149 @@ pub struct Resource {
     pub algorithm: ::prost::alloc::string::String,
     #[prost(double, tag = "3")]
     pub capacity: f64,
-    /// Sums over all holders.
+    /// Total wants of all holders.
     #[prost(double, tag = "4")]
     pub wants: f64,
+    /// Total capacity held by all holders.
     #[prost(double, tag = "5")]
     pub held: f64,
+    /// Total of the newest leases of all holders.
     #[prost(double, tag = "6")]
     pub granted: f64,
     #[prost(uint64, tag = "7")]
     pub holders: u64,
     #[prost(uint64, tag = "8")]
     pub subclients: u64,
-    /// Milliseconds of learning mode left; 0 when the resource divides.
+    /// Remaining milliseconds of learning mode; 0 afterwards.
     #[prost(uint64, tag = "9")]
     pub learning_ms: u64,
-    /// Which template it follows; empty when none matches and requests are honoured as they come.
+    /// The template that applies. Empty if none matches: then the resource is not limited.
     #[prost(string, tag = "10")]
     pub template: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "11")]
     pub holder: ::prost::alloc::vec::Vec<Holder>,
-    /// What the parent has lent; absent at a root. The capacity is that of the resource.
+    /// The lease from the parent. Unset at a root. Its amount is the capacity of the resource.
     #[prost(message, optional, tag = "14")]
     pub supply: ::core::option::Option<Supply>,
-    /// What the peers keep as promised; absent when promises are not kept.
+    /// The promises that the peers store. Unset if promises are not stored.
     #[prost(message, optional, tag = "15")]
     pub promises: ::core::option::Option<Promises>,
-    /// The capacity does not bind what all holders have together.
+    /// The capacity does not limit the sum over all holders.
     #[prost(bool, tag = "19")]
     pub unbounded: bool,
-    /// Absent: it is no pool.
+    /// Unset unless the algorithm is PRIORITY_POOL.
     #[prost(message, optional, tag = "20")]
     pub pool: ::core::option::Option<Pool>,
-    /// What an operator has set in place of the template's capacity; absent: nothing.
+    /// The override in force. Unset if there is none.
     #[prost(message, optional, tag = "16")]
     pub overridden: ::core::option::Option<Overridden>,
-    /// Holders that are gateways, and what they have of `held`.
+    /// Number of holders that are gateways, and their part of `held`.
     #[prost(uint64, tag = "17")]
     pub gateways: u64,
+    /// The part of `held` that gateways hold.
     #[prost(double, tag = "18")]
     pub held_by_gateways: f64,
 }
-/// A capacity that an operator has set for a time.
+/// A temporary capacity that an operator has set.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Overridden {
-    /// The resource's id, or the pattern that it was set for.
+    /// The resource id or pattern of the override.
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
-    /// As it was set: `40`, or `50 %`.
+    /// The value as entered: `40` or `50 %`.
     #[prost(string, tag = "2")]
     pub set_to: ::prost::alloc::string::String,
-    /// What the template says, or the parent lends.
+    /// The capacity without the override: that of the template, or the lease from the parent.
     #[prost(double, tag = "3")]
     pub template_capacity: f64,
-    /// When it ends by itself.
+    /// Time until it expires.
     #[prost(uint64, tag = "4")]
     pub remaining_ms: u64,
+    /// Principal that set it.
     #[prost(string, tag = "5")]
     pub by: ::prost::alloc::string::String,
+    /// Reason given by the operator.
     #[prost(string, tag = "6")]
     pub why: ::prost::alloc::string::String,
 }
-/// What a quorum knows about the leases of a resource.
+/// What a quorum has stored about the leases of a resource.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Promises {
-    /// All holders together have no more than this, acknowledged or not.
+    /// Upper bound of the capacity that all holders have together.
     #[prost(double, tag = "1")]
     pub total: f64,
-    /// What former masters promised and no holder has named yet; 0 once that is over.
+    /// Capacity promised by former masters that no holder has claimed yet; 0 once it has expired.
     #[prost(double, tag = "2")]
     pub unclaimed: f64,
-    /// For how long leases of former masters may still be in use; 0: all have ended.
+    /// Time until all leases of former masters have expired; 0 afterwards.
     #[prost(uint64, tag = "3")]
     pub inherited_ms: u64,
-    /// For how long the acknowledged horizon lasts: no lease is believed any longer.
+    /// Time until the stored horizon. No lease lasts longer.
     #[prost(uint64, tag = "4")]
     pub horizon_ms: u64,
-    /// Changes that the quorum has not acknowledged yet.
+    /// Number of changes that the quorum has not acknowledged yet.
     #[prost(uint64, tag = "5")]
     pub under_way: u64,
 }
-/// A node's own lease of a resource.
+/// The node's own lease of a resource.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Supply {
-    /// Which it is, counted since this peer is master; 0 while the first is awaited.
+    /// Number of the lease since this peer became master; 0 before the first.
     #[prost(uint64, tag = "1")]
     pub version: u64,
-    /// For how long it is lent; 0: it has ended, and so has all capacity.
+    /// Remaining time. 0: it has expired, and there is no capacity.
     #[prost(uint64, tag = "2")]
     pub remaining_ms: u64,
-    /// What the parent was last told to be outstanding below this node.
+    /// The capacity in use below this node, as last reported to the parent.
     #[prost(double, optional, tag = "3")]
     pub outstanding: ::core::option::Option<f64>,
-    /// The parent's terms; none if it does not send any.
+    /// The parent's terms, if it sends any.
     #[prost(message, repeated, tag = "4")]
     pub terms: ::prost::alloc::vec::Vec<Terms>,
 }
-/// The terms by which the claims of one priority were divided. With no field besides `priority` all clients get what
-/// they want.
+/// How the claims of one priority were divided. If only `priority` is set, all clients get what they want.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Terms {
     #[prost(sint32, tag = "1")]
     pub priority: i32,
-    /// All clients get what they want up to so much per client.
+    /// FAIR_SHARE: each client gets what it wants, up to this amount.
     #[prost(double, optional, tag = "2")]
     pub level: ::core::option::Option<f64>,
-    /// So much per client, and this part of what is wanted beyond it.
+    /// PROPORTIONAL_SHARE: each client gets this amount, and the fraction `top_up` of what it wants beyond it.
     #[prost(double, optional, tag = "3")]
     pub equal_share: ::core::option::Option<f64>,
+    /// PROPORTIONAL_SHARE: fraction of the wants beyond `equal_share` that is granted.
     #[prost(double, optional, tag = "4")]
     pub top_up: ::core::option::Option<f64>,
-    /// So much for each client.
+    /// STATIC: the maximum of each client.
     #[prost(double, optional, tag = "5")]
     pub each: ::core::option::Option<f64>,
-    /// There is less than all minimums: these alone, up to so much per client.
+    /// The capacity is less than the sum of all minimums: only minimums are divided, up to this amount per client.
     #[prost(double, optional, tag = "6")]
     pub minimum: ::core::option::Option<f64>,
 }
-/// A pool (PRIORITY_POOL) at a glance; `leaseway pool` shows and changes more.
+/// Summary of a pool (PRIORITY_POOL). `leaseway pool` shows and changes more.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Pool {
-    /// What may be connected; what clients have, and the part of it that priority clients have.
+    /// The total; the capacity that clients hold, and the part of it that priority clients hold.
     #[prost(double, tag = "1")]
     pub total: f64,
+    /// Capacity held by connected clients.
     #[prost(double, tag = "2")]
     pub connected: f64,
+    /// The part of `connected` that priority clients hold.
     #[prost(double, tag = "3")]
     pub priority_connected: f64,
-    /// All that is assigned, connected or not.
+    /// The sum of all assignments, held or not.
     #[prost(double, tag = "4")]
     pub priority_assigned: f64,
-    /// What is counted as used.
+    /// The capacity that counts as used.
     #[prost(double, tag = "5")]
     pub recharging: f64,
-    /// Clients that wait for a place.
+    /// Number of waiting clients.
     #[prost(uint64, tag = "6")]
     pub waiting: u64,
-    /// How often more was used than can be served.
+    /// Number of overloads: more was used than can be served.
     #[prost(uint64, tag = "7")]
     pub overloads: u64,
 }
@@ -356,9 +369,10 @@ pub struct Holder {
     pub granted: f64,
     #[prost(double, tag = "8")]
     pub held: f64,
+    /// Milliseconds until its newest lease expires.
     #[prost(uint64, tag = "9")]
     pub remaining_ms: u64,
-    /// A client that limits others with what it has.
+    /// A client that limits other clients with its lease.
     #[prost(bool, tag = "10")]
     pub is_gateway: bool,
 }
@@ -442,7 +456,7 @@ pub mod status_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The node and its resources, a page at a time.
+        /// Returns the state of the node and its resources, in pages.
         pub async fn get_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
@@ -467,7 +481,7 @@ pub mod status_client {
                 .insert(GrpcMethod::new("leaseway.status.v1.Status", "GetStatus"));
             self.inner.unary(req, path, codec).await
         }
-        /// Why a holder of a resource has what it has. The master knows.
+        /// Explains a holder's lease. Needs the master.
         pub async fn explain(
             &mut self,
             request: impl tonic::IntoRequest<super::ExplainRequest>,
@@ -507,7 +521,7 @@ pub mod status_server {
     /// Generated trait containing gRPC methods that should be implemented for use with StatusServer.
     #[async_trait]
     pub trait Status: std::marker::Send + std::marker::Sync + 'static {
-        /// The node and its resources, a page at a time.
+        /// Returns the state of the node and its resources, in pages.
         async fn get_status(
             &self,
             request: tonic::Request<super::GetStatusRequest>,
@@ -515,7 +529,7 @@ pub mod status_server {
             tonic::Response<super::GetStatusResponse>,
             tonic::Status,
         >;
-        /// Why a holder of a resource has what it has. The master knows.
+        /// Explains a holder's lease. Needs the master.
         async fn explain(
             &self,
             request: tonic::Request<super::ExplainRequest>,

@@ -1,4 +1,4 @@
-//! `proto/generated` is what the `.proto` files say. `BLESS=1 cargo test -p leaseway-proto` rewrites it.
+//! Checks that `proto/generated` matches the `.proto` files. `BLESS=1 cargo test -p leaseway-proto` regenerates it.
 
 use std::{fs, path::Path};
 
@@ -15,7 +15,7 @@ const FILES: [&str; 8] = [
     "push.proto",
     "status.proto",
 ];
-/// Peers and gateways have ports of their own; a server's reflection tells of what is asked at its own.
+/// Files that a server's reflection omits, because their services have other ports: those of peers and gateways.
 const NOT_FOR_REFLECTION: [&str; 5] = [
     "envoy_quota.proto",
     "envoy_ratelimit.proto",
@@ -56,8 +56,9 @@ fn generated_code_is_up_to_date() {
     assert!(drifted.is_empty(), "{drifted:?} differ from the .proto files: run `BLESS=1 cargo test -p leaseway-proto`");
 }
 
-/// Decoding a missing required field yields its default without a word. As `optional` it becomes an `Option`: the
-/// parser can name what is missing, and `Some` is always written, zeros too, which strict proto2 peers need.
+/// Turns required fields into optional ones. prost decodes a missing required field as its default, but a missing
+/// optional one as `None`, so the parser can name it. `Some` is always encoded, even if it is zero, as strict proto2
+/// peers need.
 fn required_as_optional(mut set: FileDescriptorSet) -> FileDescriptorSet {
     use protox::prost_reflect::prost_types::field_descriptor_proto::Label;
     for message in set.file.iter_mut().flat_map(|file| &mut file.message_type) {

@@ -1,4 +1,4 @@
-//! Commands that act as a client: they lease capacity by hand.
+//! Commands that act as a client of the cluster.
 
 pub(crate) mod ask;
 pub(crate) mod shell;

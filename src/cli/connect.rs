@@ -27,7 +27,7 @@ use crate::output::note;
 /// The interval of HTTP/2 pings, and the timeout of their answers.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// One hour.
+/// The maximum of `--timeout`: one hour.
 const MAX_SECONDS: u64 = 3600;
 
 #[derive(clap::Args, Clone)]
@@ -78,13 +78,13 @@ impl Target {
     }
 
     /// A target for other servers, with the same time limit and credentials.
-    pub(crate) fn elsewhere(&self, addresses: &[String]) -> Result<Target, CliError> {
+    pub(crate) fn with_servers(&self, addresses: &[String]) -> Result<Target, CliError> {
         let server = addresses.iter().map(|address| endpoint::read(address)).collect::<Result<_, _>>();
         let server = server.map_err(|error| CliError::Client(error.to_string()))?;
         Ok(Target { server, limit: self.limit.clone(), security: self.security_beside() })
     }
 
-    /// Credentials for servers that the given ones name, by addresses without a scheme.
+    /// Credentials for servers whose addresses come from the given ones, without a scheme.
     pub(crate) fn security_beside(&self) -> Security {
         self.security.as_secured_as(&self.server)
     }
@@ -118,7 +118,7 @@ impl Target {
                     Ok(answer) => answer,
                     Err(status) => return failed(address, channel, &status, Wanted::Clients).await,
                 };
-                match mastership(&answer).map(|elsewhere| elsewhere.master_address.clone()) {
+                match mastership(&answer).map(|redirect| redirect.master_address.clone()) {
                     None => Attempted::Answer(answer),
                     Some(Some(master)) => Attempted::Elsewhere(master),
                     Some(None) => Attempted::NotNow(CliError::NoMaster { address: address.to_owned() }),
@@ -188,10 +188,10 @@ pub(crate) async fn within<T>(limit: Duration, asked: impl Future<Output = Resul
 pub(crate) fn found(port: Port, given: &[Endpoint]) -> Found {
     if given.is_empty() {
         let found = run_file::find(port);
-        if let Some(process) = found.elsewhere(port) {
+        if let Some(process) = found.other_up(port) {
             // Once, because a command may search repeatedly.
             static SAID: Once = Once::new();
-            SAID.call_once(|| note(format_args!("asking the peers of `leaseway up`, process {process}")));
+            SAID.call_once(|| note(format_args!("using the peers of `leaseway up` (process {process})")));
         }
         return found;
     }
@@ -294,12 +294,12 @@ pub(crate) fn refused(address: &str, status: &Status) -> CliError {
     }
 }
 
-/// The root cause of a status that was made on this side.
+/// The root cause of a status that was created on this side, not sent by the server.
 pub(crate) fn from_below(status: &Status) -> Option<String> {
     std::error::Error::source(status).map(root)
 }
 
-/// As [`from_below`], or tonic's message about an HTTP server without gRPC.
+/// Like [`from_below`], or tonic's message about an HTTP server without gRPC.
 pub(crate) fn not_grpc(status: &Status) -> Option<String> {
     let page = status.message().starts_with("grpc-status header missing");
     from_below(status).or_else(|| page.then(|| status.message().to_owned()))

@@ -39,26 +39,26 @@ pub(crate) enum CliError {
     },
     #[error("{address} {what}")]
     WrongPort { address: String, what: String },
-    #[error("{address} is not the master; it says that {master} is")]
+    #[error("{address} is not the master; it redirects to {master}")]
     NotMaster { address: String, master: String },
     #[error("{0}")]
     Flags(String),
     #[error(
-        "nothing answers at the admin address {address}: {why}. Servers with --data have one, at 127.0.0.1:5160 unless their --admin says otherwise; others only with --admin{}", sentence(". ", origin.as_ref())
+        "no answer at the admin address {address}: {why}. Servers with --data have one, at 127.0.0.1:5160 by default; others only with --admin{}", sentence(". ", origin.as_ref())
     )]
     NoAdmin { address: String, why: String, origin: Option<AddressSource> },
     #[error(
-        "the server at {address} does not know this: it was started without --data and keeps neither configurations nor peers, or this is not its admin address"
+        "the server at {address} does not have this service: it was started without --data, so it has no peers and stores no configuration, or this is not its admin address"
     )]
     NotAdmin { address: String },
     #[error(
-        "the server at {address} does not accept the token: {why}. --admin-token-file names the file that it was started with"
+        "the server at {address} does not accept the token: {why}. Pass the operator token file of the server with --admin-token-file"
     )]
     WrongToken { address: String, why: String },
     #[error("the server at {address} refused: {why}. `leaseway access test` explains its decisions")]
     Denied { address: String, why: String },
     /// The reason has been printed.
-    #[error("it is not allowed")]
+    #[error("denied")]
     NotAllowed,
     #[error(transparent)]
     BadToken(#[from] BadToken),
@@ -84,16 +84,16 @@ pub(crate) enum CliError {
     /// The file of `leaseway up` is invalid. Nothing was started.
     #[error(transparent)]
     NodeSet(ConfigError),
-    #[error("there is no peer `{name}` to start; there are: {known}")]
+    #[error("unknown peer `{name}`; known: {known}")]
     NoSuchPeer { name: String, known: String },
     /// Nothing was started.
     #[error(
-        "cannot listen everywhere:{0}\nIs another `leaseway up` running? Stop it, or choose other ports in a file: `leaseway up --example`"
+        "cannot listen on all addresses:{0}\nIs another `leaseway up` running? Stop it, or choose other ports in a file: `leaseway up --example`"
     )]
     Ports(String),
     /// Nothing was started or deleted.
     #[error(
-        "{} was not made by `leaseway up`, and is not deleted: choose another directory with --data", directory.display()
+        "{} was not created by `leaseway up`, which neither uses nor deletes it; choose another directory with --data", directory.display()
     )]
     NotOurs { directory: PathBuf },
     #[error("cannot prepare {}: {error}", path.display())]
@@ -102,7 +102,7 @@ pub(crate) enum CliError {
     #[error("{} already exists, and nothing was written; --force replaces it", path.display())]
     FileExists { path: PathBuf },
     /// Unexpected, because the input was validated before.
-    #[error("the certificate cannot be made: {0}")]
+    #[error("cannot create the certificate: {0}")]
     NotMade(#[from] rcgen::Error),
     #[error("{0}")]
     Certificates(String),
@@ -133,16 +133,18 @@ pub(crate) enum CliError {
     NoMaster { address: String },
     #[error("followed {count} redirects and found no master; the last said it is {last}")]
     TooManyRedirects { count: usize, last: String },
-    #[error("the server gave no lease for `{resource}`: {client} asked a moment ago and keeps its current lease")]
+    #[error("no lease for `{resource}`: {client} sent a request a moment ago and keeps its current lease")]
     TooSoon { resource: String, client: String },
     #[error("there is no resource `{0}` on this server; the first request for it creates it")]
     NoSuchResource(String),
     #[error(
-        "the server at {address} does not know `{client}` at `{resource}`: it has not asked, or its lease has ended; `leaseway status {resource}` lists its holders; pass --node if the name is that of a child node"
+        "the server at {address} knows no client `{client}` of `{resource}`: it has sent no request, or its lease has expired; `leaseway status {resource}` lists the clients; pass --node if `{client}` is a child node"
     )]
     NoSuchHolder { client: String, resource: String, address: String },
     /// What the client did hold was released.
-    #[error("`{client}` holds no lease on {resources}: it has not asked, its lease has ended, or its id is different")]
+    #[error(
+        "`{client}` holds no lease on {resources}: it has sent no request, its lease has expired, or its id is different"
+    )]
     NothingHeld { client: String, resources: String },
     #[error("{0}")]
     Client(String),
@@ -230,8 +232,8 @@ impl CliError {
     pub(crate) fn brief(&self) -> String {
         match self {
             CliError::Unreachable { why, .. } | CliError::NoAdmin { why, .. } => why.clone(),
-            CliError::NoMaster { .. } => "it is not the master and knows of none".to_owned(),
-            CliError::NotMaster { master, .. } => format!("it says that {master} is the master"),
+            CliError::NoMaster { .. } => "not the master, and no master is known there".to_owned(),
+            CliError::NotMaster { master, .. } => format!("not the master; it redirects to {master}"),
             CliError::NoMasterNow { why, .. } | CliError::Tls { why, .. } => why.clone(),
             CliError::CutOff { why, .. } => format!("connection lost before the answer: {why}"),
             CliError::Refused { why, code, .. } => format!("{why} ({code:?})"),
@@ -305,21 +307,18 @@ impl fmt::Display for AddressSource {
             AddressSource::Variable(port) => {
                 write!(f, "The address is from {}; {} overrides it", port.variable(), port.flag())
             }
-            AddressSource::Up { process, file } => write!(
-                f,
-                "The addresses are those of `leaseway up`, process {process}, as written in {}",
-                file.display()
-            ),
+            AddressSource::Up { process, file } => {
+                write!(f, "The addresses are those of `leaseway up` (process {process}), read from {}", file.display())
+            }
             AddressSource::Default { port, ended: Some(process) } => write!(
                 f,
-                "This is the default address. `leaseway up`, process {process}, served there and was killed; if started \
-                 again in the same directory it remembers its promises. {} names other addresses",
+                "This is the default address. `leaseway up` (process {process}) served there and was killed; run it again \
+                 in the same directory to keep its state. {} sets other addresses",
                 port.flag()
             ),
             AddressSource::Default { port, ended: None } => write!(
                 f,
-                "This is the default address; {} or {} names others, separated by commas. `leaseway --help` shows how to \
-                 try leaseway",
+                "This is the default address; {} or {} sets others, separated by commas. `leaseway --help` has examples",
                 port.flag(),
                 port.variable()
             ),

@@ -101,7 +101,7 @@ enum Command {
     Man(setup::manual::Man),
 }
 
-/// The command line. Every flag of `serve` and `gateway` can also be set by a variable.
+/// The command line. Every flag of `serve` and `gateway` can also be set by an environment variable.
 fn command() -> clap::Command {
     Cli::command().mut_subcommands(|command| match command.get_name() {
         "serve" => with_two_helps(command.mut_args(with_variable), SERVE_FLAGS),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_that_says_where_and_how_to_connect_has_its_variable() {
+    fn every_connection_flag_has_an_environment_variable() {
         const CONNECT: [&str; 8] =
             ["timeout", "tls", "tls_ca", "tls_cert", "tls_key", "tls_server_name", "token_file", "insecure"];
         let (clients, operators) = (&["server"][..], &["admin", "admin_token_file"][..]);

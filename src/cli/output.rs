@@ -94,7 +94,7 @@ pub(crate) fn ask(question: &str) -> Result<bool, CliError> {
     let mut out = io::stdout().lock();
     write!(out, "{question}").and_then(|()| out.flush()).map_err(CliError::Output)?;
     let mut answer = String::new();
-    // No answer needs more.
+    // No valid answer is longer.
     io::stdin().lock().take(64).read_line(&mut answer).map_err(CliError::Output)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
@@ -105,7 +105,7 @@ pub(crate) fn table<const N: usize>(heading: &[&str; N], rows: impl IntoIterator
     table_without_heading(&std::iter::once(heading).chain(rows).collect::<Vec<_>>())
 }
 
-/// As [`table`]. Each cell is [`escaped`].
+/// Like [`table`], without a heading. Each cell is [`escaped`].
 pub(crate) fn table_without_heading(rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
@@ -137,7 +137,7 @@ fn moment(unix_ms: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(unix_ms).unwrap_or(0).min(LAST))
 }
 
-/// How much longer a resource learns, if it does.
+/// The remaining time in learning mode, or `no`.
 pub(crate) fn learning(left_ms: u64) -> String {
     if left_ms == 0 { "no".to_owned() } else { format!("{} s", left_ms.div_ceil(1000)) }
 }

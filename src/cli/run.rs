@@ -19,7 +19,7 @@ fn plant_fault() -> crate::Outcome {
     let Some(name) = std::env::var("PLANTED_FAULT").ok().filter(|name| !name.is_empty()) else { return Ok(()) };
     let unknown = || crate::error::CliError::Flags(format!("PLANTED_FAULT={name}: unknown fault"));
     let fault = Fault::named(&name).ok_or_else(unknown)?;
-    tracing::warn!(fault = fault.name(), "a rule is left out of this server: never use it");
+    tracing::warn!(fault = fault.name(), "planted fault: this server breaks a safety rule; never use it");
     plant_everywhere(fault);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is made before a server starts: certificates, tokens, completions and manual pages.
+//! Commands that prepare a machine: certificates, tokens, shell completions and manual pages.
 
 pub(crate) mod certs;
 pub(crate) mod manual;

@@ -15,11 +15,11 @@ pub enum BuildError {
     /// An endpoint is invalid.
     #[error(transparent)]
     BadEndpoint(#[from] BadEndpoint),
-    /// TLS could not be set up: for `https://` the CAs of the system are needed.
+    /// TLS could not be set up, for example because `https://` needs the CAs of the system and there are none.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// TLS or a token was set on the client as well as on its shared transport.
-    #[error("TLS and the token of a shared transport have to be set on the transport, not on the client")]
+    #[error("this client shares a transport: set TLS and the token on the transport, not on the client")]
     SharedTransport,
     /// The id of the client is invalid.
     #[error("the client's id {0}")]
@@ -44,7 +44,7 @@ pub enum OpenError {
     BadWants(f64),
     /// The resource is open as another kind. All handles of a resource have the same kind.
     #[error(
-        "resource `{}` is open already, as a {is}; the same resource cannot be a {asked} as well",
+        "resource `{}` is already open as a {is}: it cannot also be opened as a {asked}",
         leaseway_core::types::escaped(id)
     )]
     OtherKind {
@@ -72,7 +72,7 @@ pub enum OpenError {
 pub struct NotReady {
     /// The resources without a lease.
     pub resources: Vec<String>,
-    /// The error of the last failed request, or that no request has failed.
+    /// The error of the last failed request, or a note that no request has failed.
     pub why: String,
 }
 
@@ -85,7 +85,7 @@ fn named(resources: &[String]) -> String {
 /// Maximum number of resources named in an error.
 const MAX_NAMED: usize = 5;
 
-/// Why an id is invalid. Servers have the same bounds.
+/// Why an id is invalid. Servers have the same limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadId {
     /// It is empty.
@@ -96,9 +96,9 @@ pub enum BadId {
     TooLong(usize),
 }
 
-/// The bound of servers.
+/// Servers reject longer ids.
 const MAX_ID_BYTES: usize = 256;
-/// The bound of servers.
+/// Servers reject larger wants.
 const MAX_WANTS: f64 = 1e15;
 
 pub(crate) fn check_id(id: &str) -> Result<(), BadId> {

@@ -24,9 +24,9 @@
 //!
 //! # Guarantees
 //!
-//! - While a lease is live, its limiter admits no more than the lease allows: in any period T at most capacity·T plus
-//!   the burst and the debt at its end; for gauges no more permits than the capacity, except for permits in use when it
-//!   was cut, which are reported to the server.
+//! - While a lease is live, its limiter enforces it. In any period T a rate admits at most capacity·T plus the burst
+//!   and the debt at the end of T. A gauge has at most as many permits in use as the capacity; permits that are in use
+//!   when the capacity is cut stay valid, and the client reports them to the server.
 //! - An expired lease is not used. After that the [`Mode`] decides what may be used, outside of the server's
 //!   guarantees.
 //! - Nothing fails because a server is unreachable. Callers keep waiting, and [`Client::health`] shows the problem.

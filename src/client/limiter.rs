@@ -1,4 +1,4 @@
-//! Limiters: they admit callers at the rate, or in the number, that a capacity allows.
+//! Limiters admit callers as a capacity allows. The capacity is a rate, or a maximum number of permits in use.
 //!
 //! A limiter knows neither leases nor networks. Its owner calls `set_capacity`, and before that no caller is admitted.
 //! [`RateLimiter`] is for permits per second, [`GaugeLimiter`] for permits in use at the same time.
@@ -12,7 +12,7 @@
 //! next caller arrives and notices.
 //!
 //! The cost of work may be known only afterwards. A rate can be [charged](RateLimiter::charge) for permits that were
-//! used already; missing permits become debt, which is paid before any caller is admitted, waiting callers included.
+//! already used; missing permits become debt, which is paid before any caller is admitted, waiting callers included.
 //! Unused permits can be returned, best with a [reservation](RateReservation).
 //!
 //! Waiting for a rate needs a tokio runtime with its timer enabled; taking an available permit does not.

@@ -36,7 +36,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use leaseway_client::session::{Basis, Given, Mode, Pace, Session, Settings, Wants, Wire};
+//! use leaseway_client::session::{Basis, GrantedLease, Mode, Pace, Session, Settings, Wants, Wire};
 //! use leaseway_core::types::Millis;
 //!
 //! let endpoints = vec!["a:5100".into(), "b:5100".into()];
@@ -46,7 +46,7 @@
 //! // Get: the first request is sent at 0 ms, and the answer arrives after 20 ms.
 //! session.want(Millis(0), &searches, Wants { amount: 100.0, ..Wants::default() }, Mode::Safe);
 //! let request = session.poll(Millis(0)).expect("a new resource is due");
-//! let lease = Given {
+//! let lease = GrantedLease {
 //!     id: Arc::clone(&searches),
 //!     length: Millis(60_000),
 //!     refresh: Millis(5_000),
@@ -62,7 +62,7 @@
 //! let refreshed = session.wake(Millis(20)).expect("a refresh");
 //! assert!((4_500..=5_020).contains(&refreshed.0));
 //! let request = session.poll(refreshed).expect("it is due");
-//! session.answered(refreshed, request.number, vec![Given { token: Some(2), ..lease }]);
+//! session.answered(refreshed, request.number, vec![GrantedLease { token: Some(2), ..lease }]);
 //!
 //! // Lose: all requests fail. The lease expires 60 s after the refresh was sent; then the safe capacity may be used.
 //! let (mut now, expiry) = (refreshed, refreshed.plus(Millis(60_000)));
@@ -79,10 +79,11 @@
 //!
 //! # Rules
 //!
-//! The numbers are those of src/core/lease-protocol.md.
+//! The numbers are those of docs/internals/lease-protocol.md.
 //!
-//! - **One request in flight** (rules 6 and E9). Only the answer to the latest request counts, and releases are requests,
-//!   too. A lease starts when its request was *sent*, so the client never uses it for longer than the server counts it.
+//! - **One request in flight** (rules 6 and E9). Only the answer to the latest request counts, and releases are
+//!   requests, too. A lease starts when its request was *sent*, so the client never uses it for longer than the server
+//!   counts it.
 //! - **Late answers** (rule 6). A request names the lease that the client has. If that lease expires before the answer
 //!   arrives, the answer is dropped and the resource is asked for again at once, because a new master may have given
 //!   part of that lease to others. Requests announce this with `drops_late`. An expired lease is named as such (`had`)
@@ -117,7 +118,7 @@ use leaseway_core::{
 
 pub use self::{
     lease::{Capacity, Lease, Mode, Wire},
-    messages::{Ask, Basis, Body, Demand, Given, Outgoing, Release, Usable, Wants},
+    messages::{Ask, Basis, Body, Demand, GrantedLease, Outgoing, Release, Usable, Wants},
     pace::Pace,
 };
 
@@ -144,7 +145,7 @@ pub struct Session<D> {
     rng: fastrand::Rng,
     route: Route,
     entries: BTreeMap<Arc<str>, ResourceState<D>>,
-    /// Resources whose usable capacity may differ from what was reported, apart from those whose leases have expired.
+    /// Resources whose usable capacity may differ from the last report. Expired leases are found separately.
     unreported: BTreeSet<Arc<str>>,
     /// The earliest due time and the earliest expiry of a live lease. Cached, because a session may have a hundred
     /// thousand resources.
@@ -155,7 +156,7 @@ pub struct Session<D> {
     in_flight: Option<InFlight>,
     number: u64,
     failures: u32,
-    /// The last request was a release and failed: resources that are due go before the next release.
+    /// The last request was a release and failed: due resources are asked for before the next release.
     release_failed: bool,
     /// End of the back-off.
     pause_until: Millis,
@@ -279,7 +280,7 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// As [`hint`](Self::hint), for all resources.
+    /// Like [`hint`](Self::hint), for all resources.
     pub fn hint_all(&mut self, now: Millis) {
         let soon = self.earliest_request(now);
         for entry in self.entries.values_mut() {
@@ -345,7 +346,7 @@ impl<D: Demand> Session<D> {
     }
 
     /// Reports the answer of the master to request `number`. Returns whether it still counts.
-    pub fn answered(&mut self, now: Millis, number: u64, given: Vec<Given>) -> bool {
+    pub fn answered(&mut self, now: Millis, number: u64, given: Vec<GrantedLease>) -> bool {
         let Some(in_flight) = self.take_in_flight(number).or_else(|| self.accept_late_answer(number)) else {
             return false;
         };
@@ -378,7 +379,8 @@ impl<D: Demand> Session<D> {
         true
     }
 
-    /// Reports that the server is not the master, and which server is, if it knows. Returns whether that still counts.
+    /// Reports a redirect: the server is not the master. `master` is the address of the master, if the server knows it.
+    /// Returns whether the reply still counts.
     pub fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) -> bool {
         let Some(in_flight) = self.take_in_flight(number) else { return false };
         if master.is_some_and(|master| self.route.redirected(master)) {
@@ -391,7 +393,7 @@ impl<D: Demand> Session<D> {
         true
     }
 
-    /// Reports that request `number` has failed. Returns whether that still counts.
+    /// Reports that request `number` has failed. Returns whether the failure still counts.
     pub fn failed(&mut self, now: Millis, number: u64) -> bool {
         let Some(in_flight) = self.take_in_flight(number) else { return false };
         self.request_failed(now, &in_flight, self.pace.backoff_max);
@@ -540,15 +542,15 @@ impl<D: Demand> Session<D> {
         Some(asks.collect())
     }
 
-    fn store_lease(&mut self, now: Millis, sent: Millis, given: &Given) {
+    fn store_lease(&mut self, now: Millis, sent: Millis, given: &GrantedLease) {
         let soon = self.earliest_request(now);
         let is_wanted = self.entries.contains_key(&given.id);
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {
             return;
         };
         if entry.named_until.is_some_and(|end| end <= now) && !planted::is(Fault::AnswerAfterEnd) {
-            // A new master may have counted the named lease as live although its capacity belongs to another client by
-            // now. The next request names the lease as expired, so its answer counts whenever it arrives.
+            // A new master may have counted the named lease as live although its capacity already belongs to another
+            // client. The next request names the lease as expired, so its answer counts whenever it arrives.
             entry.schedule(soon);
             if is_wanted {
                 self.first_due.insert(entry.due);

@@ -9,8 +9,8 @@
 //! The claims are kept in an index that is sorted by wants and holds sums, so a change of one claim costs the same with
 //! ten claims as with a million. From the index follow the [`Terms`] of a priority band: for FAIR_SHARE the *level* up
 //! to which every client gets what it wants. What one claim is due follows from the terms and the claim alone. A child
-//! node gets the terms of its parent with its lease, and applies them to its own clients.
-//!
+//! For example, the capacity is 100 and clients a, b and c want 20, 50 and 60. The level is 40. Then d comes and wants
+//! 10, and the level falls to 35, because 20 + 35 + 35 + 10 = 100:
 //! For example, the capacity is 100 and clients a, b and c want 20, 50 and 60. The level is 40. Then d comes and wants
 //! 10, and the level falls to 35, for 20 + 35 + 35 + 10 = 100:
 //!
@@ -22,10 +22,9 @@
 //! | d | 10 | | 10 |
 //!
 //! # Settlement
-//! [`settlement`] turns dues into grants. A holder that has more than its due shrinks at once. One that has less grows
-//! by what is free, which is the capacity minus everything that is held ([`crate::lease`]). Settlement knows nothing
-//! about fairness: if several holders lack something and not all of it is free, each gets the same part of what it
-//! lacks.
+//! [`settlement`] turns dues into grants. A holder that has more than its due shrinks immediately. One that has less
+//! grows by what is free, which is the capacity minus everything that is held ([`crate::lease`]). Settlement knows
+//! nothing about fairness: if several holders lack more than is free, each gets the same fraction of what it lacks.
 //!
 //! In the example, d gets nothing at first: 20 + 40 + 40 is held and nothing is free. When b has asked and is known to
 //! use no more than 35, 5 is free, and d gets 5 at its next request. When c has done the same, d gets its 10. At no
@@ -49,7 +48,7 @@ use crate::{
     types::{Amount, Claim, Claims, Millis, Sum, wanted},
 };
 
-/// A holder that gets a unit asks this much later than the one that gives it up.
+/// The holder that gets a unit refreshes this much later than the holder that gives it up.
 const HAND_OVER: Millis = Millis(1000);
 
 /// How the capacity of one resource is allocated to its holders, each known by its slot in the ledger.
@@ -61,18 +60,18 @@ pub(crate) struct Allocation {
     rotations: u64,
 }
 
-/// The terms of the priority bands that were asked about in this round.
+/// The terms of the priority bands that this round has computed so far.
 pub(crate) type KnownTerms = Vec<(i16, Terms)>;
 
 impl Allocation {
-    /// Without holders. `summarizes`: claims are summarized for a parent.
+    /// An allocation without holders. `summarizes`: this node reports summaries of the claims to a parent.
     pub(crate) fn new(settings: &Settings, summarizes: bool) -> Allocation {
         let division = Division::new(settings);
         let division = if summarizes { division.summarizing() } else { division };
         Allocation { division, rotation: settings.whole_units.then(Box::default), rotations: 0 }
     }
 
-    /// Puts other settings in force. Returns true if the claims of all holders must be inserted again.
+    /// Applies other settings. Returns true if the caller must insert the claims of all holders again.
     pub(crate) fn configure(&mut self, settings: &Settings) -> bool {
         let keeps_claims = self.division.same_order(settings);
         if keeps_claims {
@@ -116,7 +115,7 @@ impl Allocation {
         self.division.replace(slot, ordinal, old, new);
     }
 
-    /// The holder in `slot` has gone: removes its claims and its credit for left-over units.
+    /// Removes the claims of a departed holder, and its credit for left-over units.
     pub(crate) fn forget(&mut self, slot: u32, claims: &[Claim]) {
         self.division.remove(slot, claims);
         if let Some(rotation) = &mut self.rotation {
@@ -140,8 +139,8 @@ impl Allocation {
         terms
     }
 
-    /// The total due of a holder's claims. `per_client`: STATIC applies to each client of the holder, which is
-    /// a child node that knows terms.
+    /// The total due of a holder's claims. `per_client`: the holder is a child node that understands terms, so STATIC
+    /// applies to each of its clients.
     pub(crate) fn divided(
         &self,
         claims: &[Claim],
@@ -154,26 +153,27 @@ impl Allocation {
             terms => self.division.due(&terms, claim),
         };
         match claims {
-            // Exact to the bit: a sum rounds amounts below 1 up.
+            // Not summed, because a sum rounds amounts below 1 up.
             [one] => due(one),
-            // Slices of wants and of minimums may not fit together to the digit.
+            // Wants and minimums come in separate, rounded slices, so their sum may exceed the wants by a rounding
+            // error.
             several => several.iter().map(due).collect::<Sum>().min(wants()).floor(),
         }
     }
 
-    /// What a holder ends up with of what its claims are due: no dust, and whole units if units are whole. `extra`: it
-    /// has one of the units that are left over.
+    /// Rounds the due of a holder: dust becomes zero, and if units are whole, the due becomes a whole number. `extra`:
+    /// the holder has one of the left-over units.
     pub(crate) fn rounded(&self, due: Amount, capacity: Amount, extra: bool) -> Amount {
         let due = without_dust(due, due, capacity);
         if self.rotation.is_some() { whole(due, extra) } else { due }
     }
 
-    /// Whether the units that are left over must be dealt now. `version` changes with claims and capacity.
+    /// Whether the left-over units must be dealt now. `version` changes with claims and capacity.
     pub(crate) fn must_deal(&self, now: Millis, version: u64) -> bool {
         self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, version))
     }
 
-    /// Deals the units that are left over. Returns the holders that get one, in ascending order.
+    /// Deals the left-over units. Returns the holders that get one, in ascending order.
     pub(crate) fn deal(&mut self, now: Millis, period: Millis, version: u64, parts: &[UnitPart]) -> Vec<u32> {
         let Some(rotation) = &mut self.rotation else { return Vec::new() };
         let mut winners = rotation.deal(now, period, version, parts, left_over(parts));
@@ -181,23 +181,23 @@ impl Allocation {
         winners
     }
 
-    /// Left-over units have passed to other holders.
+    /// Counts a deal that moved left-over units to other holders.
     pub(crate) fn note_rotation(&mut self) {
         self.rotations += 1;
     }
 
-    /// Rises when left-over units pass to other holders.
+    /// The number of deals that moved left-over units to other holders.
     pub(crate) fn rotations(&self) -> u64 {
         self.rotations
     }
 
-    /// When left-over units pass on, if units are whole.
+    /// The end of the current rotation; `None` if units are not whole.
     pub(crate) fn rotation_ends(&self) -> Option<Millis> {
         self.rotation.as_ref().map(|rotation| rotation.ends())
     }
 
-    /// A refresh interval that ends with a rotation rather than later: then the holder that has to give a unit up does
-    /// so, and the next one asks for it a moment later. `extra`: this holder has one of the left-over units.
+    /// Shortens a refresh interval to the end of the rotation: then the holder that gives its unit up refreshes, and
+    /// the next holder refreshes [`HAND_OVER`] later. `extra`: this holder has one of the left-over units.
     pub(crate) fn until_rotation(&self, refresh: Millis, extra: bool, now: Millis) -> Millis {
         let Some(rotation) = &self.rotation else { return refresh };
         let left = rotation.ends().since(now);
@@ -208,13 +208,13 @@ impl Allocation {
         left.plus(pause).max(HAND_OVER).min(refresh)
     }
 
-    /// All claims in few slices of similar wants and the same priority. `wants`: what all holders want.
+    /// Summarizes all claims in a few slices of similar wants and equal priority. `wants`: the sum over all holders.
     pub(crate) fn summarize(&self, wants: Sum) -> Claims {
         self.rounded_up(self.division.summarize(), wants)
     }
 
-    /// Raises slices to no less than what all want. If they were rounded down, a parent that has enough would lend too
-    /// little, and a client that wants 7 whole units would get 6.
+    /// Raises the slices until they add up to at least the wants of all holders. If slices were rounded down, a parent
+    /// with enough capacity would lend too little, and a client that wants 7 whole units would get 6.
     fn rounded_up(&self, mut slices: Claims, wants: Sum) -> Claims {
         let told: Sum = slices.iter().map(|claim| claim.wants).collect();
         let wanted = self.division.wanted();

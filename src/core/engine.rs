@@ -43,7 +43,7 @@ pub struct Setup {
     pub options: ResourceOptions,
     /// Whether the quorum stores the notes of a pool.
     pub keeps_notes: bool,
-    /// With a parent: the start of learning mode, if not all earlier promises are known.
+    /// With a parent: the predecessor, if not all earlier promises are known. It determines the end of learning mode.
     pub predecessor: Option<Predecessor>,
     /// The resource retires after this time without holders.
     pub idle_after: Millis,
@@ -69,7 +69,7 @@ pub struct ResourceEngine<T> {
     twin: Option<fn(&T) -> T>,
 }
 
-/// The minimum time between two visits of the watched holders of a resource.
+/// The minimum time between two visits of the watched holders of a resource. A visit decides which of them to hint.
 pub const MIN_VISIT_INTERVAL: Millis = Millis(50);
 
 /// Paces visits of watched holders: soon after a change, but at most once per [`MIN_VISIT_INTERVAL`], regardless of the
@@ -119,12 +119,12 @@ impl<T> ResourceEngine<T> {
         &self.resource
     }
 
-    /// The changes of the places of principals since the last call.
+    /// Takes the changes in the number of places of each principal since the last call.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.resource.drain_slot_deltas()
     }
 
-    /// The share of the places of a pool that one principal keeps while clients of others wait.
+    /// Sets the share of a pool's places that one principal keeps while clients of other principals wait.
     pub fn set_place_share(&mut self, share: PrincipalShare) {
         self.resource.set_place_share(share);
     }
@@ -133,8 +133,8 @@ impl<T> ResourceEngine<T> {
         self.is_pool
     }
 
-    /// Runs a round over a batch, which is left empty. Answers without new promises are sent at once, the others after
-    /// their commit.
+    /// Runs a round over a batch, and leaves it empty. Answers without new promises are sent immediately, the others
+    /// after their commit.
     pub fn run_round(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
         let copies = self.copies(&batch.requests);
         self.decide(moment, batch, copies, effects);
@@ -298,7 +298,7 @@ impl<T> ResourceEngine<T> {
         Some(done)
     }
 
-    /// Prepares to leave mastership: emits the costs of clients, and the notes that the quorum does not have yet.
+    /// Prepares to step down: reports the costs of clients, and writes the notes that the quorum does not have yet.
     pub fn part(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         if !moment.may_decide || !self.is_pool {
             return;
@@ -338,7 +338,8 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Collects all effects of a step. Returns the number that the leases of this round must wait for.
+    /// Collects the effects of a step. Returns the number of the change whose commit the leases of this round must wait
+    /// for.
     fn settle(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) -> Option<u64> {
         let now = moment.now.at;
         let is_watched = |kind, id: &str| moment.environment.is_watched(kind, id);

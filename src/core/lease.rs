@@ -56,7 +56,7 @@
 //! `c` gets nothing, because the unclaimed 50 may be in use by `b`.
 //!
 //! # The rules
-//! src/core/lease-protocol.md has all rules with the reasons for them. Comments cite them by number.
+//! docs/internals/lease-protocol.md has all rules with the reasons for them. Comments cite them by number.
 //!
 //! | rule | says | kept in |
 //! |---|---|---|
@@ -107,14 +107,14 @@ use crate::{
     types::{Amount, Claims, Epoch, HolderKind, Millis, Principal, SlotDelta, Token, Tokens, certain_end},
 };
 
-/// The leases of one incarnation of a resource: those that it gave, those that it inherited, and what peers know of
-/// both.
+/// The leases of one incarnation of a resource: those that it granted, those that it inherited, and the bounds on both
+/// that peers store.
 pub(crate) struct LeaseBook {
     ledger: Ledger,
     tokens: Tokens,
     /// Unclaimed leases of earlier masters, until the last of them ends.
     inherited: Option<Box<InheritedLeases>>,
-    /// Absent if no promises are kept: then this master forgets its leases when it ends.
+    /// Absent if no promises are kept: then the next master knows nothing of these leases.
     proposer: Option<Box<Proposer>>,
     /// When this master began. Leases that it cannot account for are older.
     since: Millis,
@@ -128,12 +128,12 @@ pub(crate) struct NewLease {
     pub(crate) length: Millis,
     /// In Unix seconds, as sent to the holder.
     pub(crate) expiry_time: i64,
-    /// The amount that its holder claimed in this request without a token.
+    /// The amount that the holder claimed without a token in the request that this lease answers.
     pub(crate) claimed: Amount,
 }
 
 impl LeaseBook {
-    /// A book without leases. What is inherited is added by [`inherit`](Self::inherit).
+    /// A book without leases. [`inherit`](Self::inherit) adds the inherited ones.
     pub(crate) fn new(
         epoch: Epoch,
         since: Millis,
@@ -206,12 +206,12 @@ impl LeaseBook {
         (claims, self.set_watch(slot, NOT_WATCHED))
     }
 
-    /// The holder has given back all leases. Its record stays until then, because a delayed request would be taken for a
-    /// new one (rule E2).
-    pub(crate) fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
+    /// Clears the record of a holder that has released all leases. The record stays until `until`, because a delayed
+    /// request would otherwise be taken for one of a new holder (rule E2).
+    pub(crate) fn leave_tombstone(&mut self, slot: u32, now: Millis, until: Millis) {
         let holder = self.ledger.holder_mut(slot);
         holder.asked = None;
-        holder.leases.bury();
+        holder.leases.leave_tombstone();
         self.ledger.remember(slot, now, until);
     }
 
@@ -238,7 +238,7 @@ impl LeaseBook {
         (holder.asked, holder.round) = (Some(asked), round);
     }
 
-    /// The refresh interval in the answer to the last request of a holder.
+    /// Notes the refresh interval in the answer to the last request of a holder.
     pub(crate) fn set_interval(&mut self, slot: u32, interval: NonZeroU32) {
         if let Some(asked) = &mut self.ledger.holder_mut(slot).asked {
             asked.interval = interval;
@@ -265,7 +265,7 @@ impl LeaseBook {
         had != winners
     }
 
-    /// Keeps the record of a holder for one lease length, although its request is left out of the answer.
+    /// Keeps the record of a holder for one lease length, although the answer leaves its request out.
     pub(crate) fn remember(&mut self, slot: u32, now: Millis, lease: Millis) {
         self.ledger.remember(slot, now, certain_end(now, lease));
     }
@@ -275,7 +275,7 @@ impl LeaseBook {
         self.ledger.recount(slot, now);
     }
 
-    /// The outstanding amount of a holder counts until the end of its leases, which the horizon must cover.
+    /// Makes the horizon cover the leases of a holder with an outstanding amount, because that counts until their end.
     pub(crate) fn cover_outstanding(&mut self, slot: u32) {
         let leases = &self.ledger.holder(slot).leases;
         if leases.reports_outstanding() {
@@ -294,7 +294,7 @@ impl LeaseBook {
         self.ledger.expire(now, budget, visited);
     }
 
-    /// The changes of the places of principals since the last call.
+    /// Takes the changes in the number of places of each principal since the last call.
     pub(crate) fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.ledger.drain_slot_deltas()
     }
@@ -310,34 +310,35 @@ impl LeaseBook {
         token
     }
 
-    /// The holder in `slot` gives leases back: the one with this token and all before it, or all if it does not say
-    /// (rule E8). Returns whether it has none left, and what of them has to go back to the unclaimed amount.
+    /// Releases leases of the holder in `slot`: the lease `token` and all before it, or all if there is no token (rule
+    /// E8). Returns whether the holder has none left, and the amount that goes back to the unclaimed leases.
     pub(crate) fn release(&mut self, slot: u32, kind: HolderKind, token: Option<Token>, now: Millis) -> (bool, Amount) {
         let leases = &mut self.ledger.holder_mut(slot).leases;
         leases.end_claimed(kind, now);
         match token {
             Some(token) if self.tokens.issued(token) => leases.release(token),
             Some(_) if planted::is(Fault::OldReleaseFrees) => (true, Amount::ZERO),
-            // It was sent to an earlier master, or may have been.
+            // The release was meant for an earlier master, or may have been.
             Some(_) => (false, Amount::ZERO),
             None => (!self.has_inherited(), Amount::ZERO),
         }
     }
 
-    /// A lease is live until `end`.
+    /// Makes the horizon cover a lease that ends at `end`.
     pub(crate) fn cover_until(&mut self, end: Millis) {
         if let Some(proposer) = &mut self.proposer {
             proposer.cover_until(end);
         }
     }
 
-    /// The changes to propose to the quorum now, and the changes that the answers since the last call wait for. Call it
-    /// after every round and every tick. Without promises it is always empty.
+    /// Returns the changes to propose to the quorum now, and the number of the change that the answers since the last
+    /// call must wait for. Call it after every round and every tick. Without promises, the proposal is always empty.
     ///
-    /// `lease` is how long leases last now. `capacity` is absent if holders do not share it. `wants` computes what all
-    /// holders want.
+    /// `lease` is the current lease length. `capacity` is absent if holders do not share it. `wants` computes the wants
+    /// of all holders.
     ///
-    /// The changes count as proposed: they must be applied before all later ones, or no later change of this incarnation
+    /// The caller must propose the returned changes: peers must apply them before all later changes of this
+    /// incarnation, or else apply no later change.
     /// may be applied.
     pub(crate) fn take_changes(
         &mut self,
@@ -371,8 +372,8 @@ impl LeaseBook {
         }
     }
 
-    /// A report on promises, if they are kept. `room`: masters leave this much room in a total, so it is never
-    /// claimed.
+    /// A report on promises, if they are kept. `room`: the headroom that masters leave in a total. No holder ever
+    /// claims it.
     pub(crate) fn promise_report(&self, room: Amount) -> Option<PromiseReport> {
         let until = self.inherited_over_by(self.unclaimed().saturating_sub(room));
         self.proposer.as_ref().map(|proposer| proposer.report(self.unclaimed(), until))

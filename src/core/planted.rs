@@ -61,7 +61,8 @@ pub enum Fault {
     ClaimsOntoFresh,
     /// A holder with a claimed lease gets a fresh one although its request shows no lease.
     FreshWhileClaimed,
-    /// A child node in learning mode keeps capacity that its former master claimed late.
+    /// The echo of a child node in learning mode does not return capacity that an earlier master of the node claimed
+    /// late.
     LearningKeepsClaims,
     /// A child node in learning mode increases leases, although more may be in use than it counts.
     LearningGivesMore,
@@ -118,7 +119,7 @@ pub enum Fault {
 }
 
 /// Each fault with its name on the command line and the rule that it leaves out. Rules with a number are those of
-/// src/core/lease-protocol.md, which [`crate::lease`] summarizes.
+/// docs/internals/lease-protocol.md, which [`crate::lease`] summarizes.
 const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::KeepsWhatIsHeld, "keeps-what-is-held", "3"),
     (Fault::LearningConfirms, "learning-confirms", "8"),
@@ -224,7 +225,7 @@ mod planting {
         PLANTED.set(fault);
     }
 
-    /// Plants a fault in this process, for good. The first stays.
+    /// Plants a fault in the whole process, for its lifetime. Later calls have no effect.
     pub fn plant_everywhere(fault: Fault) {
         let _ = EVERYWHERE.set(fault);
     }

@@ -1,11 +1,11 @@
 //! PRIORITY_POOL: a capacity shared between *priority clients*, whose capacity is assigned by a manager, and *free
 //! clients*. The algorithm follows the server capacity proposal for light Ethereum servers (LES).
 //!
-//! A priority client has an *assignment*, and gets it if it fits. Free clients share the remaining places of the
-//! minimum capacity each; the client that was served least recently comes first. The *total* is the maximum capacity of
-//! connected clients. It can exceed the *base*, which is the load that can be served at once, because most clients use
-//! only part of their capacity most of the time. In an overload, some clients are disconnected and the total falls by
-//! their capacity. It rises again slowly.
+//! A priority client has an *assignment*, and gets it if it fits. The remaining capacity is divided into places of the
+//! minimum capacity, which free clients share; the client that was served least recently comes first. The *total* is
+//! the maximum capacity of connected clients. It can exceed the *base*, which is the load that can be served at the
+//! same time, because most clients use only part of their capacity most of the time. In an overload, some clients are
+//! disconnected and the total falls by their capacity. It rises again slowly.
 //!
 //! Like a division, a pool computes dues, and settlement grants them when capacity is free. A *kicked-out* client has a
 //! due of zero. It keeps its lease until its next request, and the lease counts as held until the client confirms the
@@ -270,7 +270,7 @@ impl Pool {
         self.underrun.map(|underrun| underrun.deadline)
     }
 
-    /// The holder has got a lease of `capacity`, or lost its lease.
+    /// Records that the holder was granted `capacity`, or lost its lease. `held` is the total held now.
     pub(crate) fn granted(&mut self, slot: u32, capacity: Amount, held: Sum, cause: Cause) {
         self.connected = held;
         let Some(mut member) = self.take_out(slot) else { return };

@@ -84,7 +84,7 @@ pub struct Resource {
     counters: Counters,
     last_round: LastRound,
     /// Incremented when settings or capacity change.
-    reforms: u64,
+    settings_version: u64,
     seed: u64,
 }
 
@@ -102,7 +102,7 @@ struct LastRound {
     sub_round: u32,
     /// New holders of the last round.
     newcomers: Vec<u32>,
-    /// Answers that the parent may raise, in ascending order.
+    /// The indices of the answers that the parent may raise, in ascending order.
     short: Vec<usize>,
     /// In a pool: holders whose leases have expired, and whether their records were removed.
     lapsed: Vec<(u32, bool)>,
@@ -129,7 +129,7 @@ impl Resource {
             limits: Limits { max_holders, place_share: PrincipalShare::default() },
             counters: Counters::default(),
             last_round: LastRound::default(),
-            reforms: 0,
+            settings_version: 0,
             seed,
         };
         resource.renew_pool(seed);
@@ -185,11 +185,11 @@ impl Resource {
             self.raise_unclaimed(before);
         }
         self.renew_pool(self.seed);
-        self.reforms += 1;
+        self.settings_version += 1;
     }
 
     fn set_capacity(&mut self, capacity: Amount) {
-        self.reforms += u64::from(capacity != self.settings.capacity);
+        self.settings_version += u64::from(capacity != self.settings.capacity);
         self.settings.capacity = capacity;
         self.allocation.set_capacity(capacity);
         if let Some(pool) = &mut self.pool {
@@ -215,8 +215,8 @@ impl Resource {
         self.book.ledger().places()
     }
 
-    /// Changes of the places of each principal since the last call. When this incarnation is dropped, the caller
-    /// subtracts their sum.
+    /// Takes the changes in the number of places of each principal since the last call. When this incarnation is
+    /// dropped, the caller subtracts their sum.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.book.drain_slot_deltas()
     }
@@ -302,7 +302,7 @@ impl Resource {
             self.book.recount(slot, now);
             self.pool_grants(slot, Cause::Released);
         } else if let Some(until) = self.book.inherited_until() {
-            self.bury(slot, now, until);
+            self.leave_tombstone(slot, now, until);
         } else {
             let holder = self.book.remove_holder(slot);
             self.forget(slot, &holder.claims, holder.watch);
@@ -320,14 +320,14 @@ impl Resource {
         self.pool_removes(slot, Cause::Released);
     }
 
-    /// As `forget`, but the record stays until `until`.
-    fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
+    /// Like `forget`, but the record stays until `until`.
+    fn leave_tombstone(&mut self, slot: u32, now: Millis, until: Millis) {
         let (claims, watch) = self.book.detach(slot);
         self.forget(slot, &claims, watch);
-        self.book.bury(slot, now, until);
+        self.book.leave_tombstone(slot, now, until);
     }
 
-    /// Without knowledge of earlier leases, assumes that earlier masters lent the whole capacity until then.
+    /// Assumes that earlier masters lent the whole capacity until `until`, because their leases are unknown.
     fn assume_lent(&mut self, until: Millis) {
         if !self.is_bounded() {
             return;
@@ -357,7 +357,7 @@ impl Resource {
         }
     }
 
-    /// Ends the remaining inherited leases if their time has come.
+    /// Removes parts of the inherited leases that have ended, and all inherited leases after the last end.
     fn end_inherited(&mut self, now: Millis) {
         self.end_parts(now);
         let Some((slot, wants)) = self.book.end_inherited(now, self.settings.lease) else { return };
@@ -414,7 +414,7 @@ pub struct Outcome {
     pub hints: Vec<Hint>,
     /// Whether watched holders were visited.
     pub visited: bool,
-    /// When watched holders must be visited next: at once (`now`) or later; absent: after the next change.
+    /// When to visit watched holders next. `Some(now)`: immediately. `None`: not before the next change.
     pub next_visit: Option<Millis>,
 }
 
@@ -481,7 +481,7 @@ impl Resource {
         self.last_round.newcomers.iter().filter_map(unwatched).map(|holder| (holder.kind, &holder.id))
     }
 
-    /// When the next call of [`hints`](Self::hints) is due: at once (`now`) or later; absent: after the next change.
+    /// When to call [`hints`](Self::hints) next. `Some(now)`: immediately. `None`: not before the next change.
     pub(crate) fn next_hints(&self, now: Millis) -> Option<Millis> {
         if self.is_learning(now) {
             return Some(self.book.learning_until()).filter(|_| !self.watch_list.is_empty());
@@ -540,6 +540,6 @@ impl Resource {
     /// irrelevant.
     fn version(&self) -> Version {
         let elsewhere = self.allocation.rotations() + self.pool.as_ref().map_or(0, |pool| pool.moves());
-        (self.reforms + elsewhere, if self.is_bounded() { self.book.ledger().changes() } else { 0 })
+        (self.settings_version + elsewhere, if self.is_bounded() { self.book.ledger().changes() } else { 0 })
     }
 }

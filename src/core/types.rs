@@ -1,4 +1,4 @@
-//! Amounts, times, tokens, claims: the values that everything else is made of.
+//! Basic values: amounts, times, tokens, claims.
 
 mod amount;
 mod claim;

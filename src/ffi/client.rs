@@ -22,7 +22,7 @@ pub type ClientHandle = Handle<Client>;
 pub struct Health {
     /// Number of failed requests since the last answer.
     pub failures: u32,
-    /// The server that is asked at present: the master, as far as is known.
+    /// The server that receives requests: the master, as far as known.
     pub server: [c_char; LEASEWAY_ADDRESS_BYTES],
     /// The error of the last failed request; empty if none failed.
     pub last_error: [c_char; LEASEWAY_MESSAGE_BYTES],

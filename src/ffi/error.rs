@@ -13,7 +13,7 @@ use leaseway_client::{
 
 /// Success.
 pub const LEASEWAY_OK: i32 = 0;
-/// Nothing was taken: the caller would have to wait, or asked for more than can be available at once.
+/// No permit was taken: the caller would have to wait, or asked for more than can ever be available at one time.
 pub const LEASEWAY_NOT_NOW: i32 = 1;
 /// The timeout expired; nothing was taken.
 pub const LEASEWAY_TIMEOUT: i32 = 2;
@@ -23,7 +23,7 @@ pub const LEASEWAY_INVALID: i32 = 3;
 pub const LEASEWAY_CLOSED: i32 = 4;
 /// There is no lease yet. The client keeps trying.
 pub const LEASEWAY_NOT_READY: i32 = 5;
-/// A charge exceeded the maximum debt. The part beyond it was dropped.
+/// A charge exceeded the maximum debt. The part beyond the maximum was not charged.
 pub const LEASEWAY_DEBT_EXCEEDED: i32 = 6;
 /// The handle belongs to the process that this one was forked from.
 pub const LEASEWAY_FORKED: i32 = 7;

@@ -49,7 +49,7 @@ pub unsafe extern "C" fn leaseway_gauge_open(
     unsafe { with_new(client, "client", gauge, "gauge", error, open) }
 }
 
-/// Takes n permits if they are free now, else fails with LEASEWAY_NOT_NOW; then the permit is NULL.
+/// Takes n permits if they are free now; otherwise fails with LEASEWAY_NOT_NOW and sets the permit to NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_gauge_try_acquire(
     gauge: *const GaugeHandle,

@@ -12,7 +12,7 @@ use std::{
 
 use crate::error::{CallError, Error, LEASEWAY_FORKED, call};
 
-/// An object that callers hold. Any thread may use and free it, hence the `Send` and `Sync` bounds below.
+/// An object that the caller holds. Any thread may use and free it, hence the `Send` and `Sync` bounds below.
 pub struct Handle<T> {
     pid: u32,
     value: ManuallyDrop<T>,
@@ -122,7 +122,7 @@ pub(crate) unsafe fn texts<'a>(mut strings: *const *const c_char, what: &str) ->
     while let Some(&string) = unsafe { strings.as_ref() }.filter(|string| !string.is_null()) {
         // SAFETY: elements before the final NULL are strings.
         found.push(unsafe { text(string, what) }?);
-        // SAFETY: the element was not NULL, so the array goes on.
+        // SAFETY: the element was not NULL, so another element follows.
         strings = unsafe { strings.add(1) };
     }
     Ok(found)

@@ -31,7 +31,7 @@ typedef struct leaseway_permit leaseway_permit;
 // Success.
 #define LEASEWAY_OK 0
 
-// Nothing was taken: the caller would have to wait, or asked for more than can be available at once.
+// No permit was taken: the caller would have to wait, or asked for more than can ever be available at one time.
 #define LEASEWAY_NOT_NOW 1
 
 // The timeout expired; nothing was taken.
@@ -46,7 +46,7 @@ typedef struct leaseway_permit leaseway_permit;
 // There is no lease yet. The client keeps trying.
 #define LEASEWAY_NOT_READY 5
 
-// A charge exceeded the maximum debt. The part beyond it was dropped.
+// A charge exceeded the maximum debt. The part beyond the maximum was not charged.
 #define LEASEWAY_DEBT_EXCEEDED 6
 
 // The handle belongs to the process that this one was forked from.
@@ -67,7 +67,7 @@ typedef struct leaseway_permit leaseway_permit;
 // A live lease.
 #define LEASEWAY_LEASE 1
 
-// The lease has expired, or none could be obtained: the mode decides.
+// A fallback capacity, which depends on the mode: the lease has expired, or none could be obtained.
 #define LEASEWAY_FALLBACK 2
 
 // An error: a code and a NUL-terminated message.
@@ -82,7 +82,7 @@ typedef struct {
 typedef struct {
   // Number of failed requests since the last answer.
   uint32_t failures;
-  // The server that is asked at present: the master, as far as is known.
+  // The server that receives requests: the master, as far as known.
   char server[LEASEWAY_ADDRESS_BYTES];
   // The error of the last failed request; empty if none failed.
   char last_error[LEASEWAY_MESSAGE_BYTES];
@@ -148,16 +148,17 @@ int32_t leaseway_rate_open(const leaseway_client *client,
                            leaseway_rate **rate,
                            leaseway_error *error);
 
-// Takes n permits if they are available now, else fails with LEASEWAY_NOT_NOW.
+// Takes n permits if they are available now; otherwise fails with LEASEWAY_NOT_NOW.
 int32_t leaseway_rate_try_acquire(const leaseway_rate *rate, uint32_t n, leaseway_error *error);
 
 // Waits for n permits. After `timeout` seconds (INFINITY is allowed) it fails with LEASEWAY_TIMEOUT and takes none.
 int32_t leaseway_rate_wait(const leaseway_rate *rate, uint32_t n, double timeout, leaseway_error *error);
 
-// Charges n permits that were used already. Missing permits become debt, which is paid before anything else passes.
+// Charges n permits that were already used. Missing permits become debt, which is paid before any caller is admitted.
 int32_t leaseway_rate_charge(const leaseway_rate *rate, uint64_t n, leaseway_error *error);
 
-// Returns n permits that passed last and were not used: as many as would be available now had they never passed.
+// Returns the n permits taken last, because they were not used. Then the rate has the credit that it would have if
+// they had never been taken, so a late refund may restore nothing.
 int32_t leaseway_rate_refund(const leaseway_rate *rate, uint64_t n, leaseway_error *error);
 
 // Sets the capacity to ask for, in permits per second.
@@ -170,11 +171,12 @@ int32_t leaseway_rate_reserve(const leaseway_rate *rate,
                               leaseway_reservation **reservation,
                               leaseway_error *error);
 
-// Settles a reservation for what was used. The rest is returned, as much of it as would be available now had it never
-// been taken; usage beyond the reservation becomes debt. Frees the handle, also on failure.
+// Ends a reservation: `used` permits were used. Returns the unused ones, up to the credit that the rate would have if
+// they had never been taken. Usage beyond the reservation becomes debt. Frees the handle, also on failure.
 int32_t leaseway_reservation_settle(leaseway_reservation *reservation, uint64_t used, leaseway_error *error);
 
-// Frees a reservation without settling it: all of it counts as used. NULL and handles of another process are ignored.
+// Frees a reservation without settling it: all its permits count as used. NULL and handles of another process are
+// ignored.
 void leaseway_reservation_free(leaseway_reservation *reservation);
 
 // Reads the current state.
@@ -192,7 +194,7 @@ int32_t leaseway_gauge_open(const leaseway_client *client,
                             leaseway_gauge **gauge,
                             leaseway_error *error);
 
-// Takes n permits if they are free now, else fails with LEASEWAY_NOT_NOW; then the permit is NULL.
+// Takes n permits if they are free now; otherwise fails with LEASEWAY_NOT_NOW and sets the permit to NULL.
 int32_t leaseway_gauge_try_acquire(const leaseway_gauge *gauge,
                                    uint32_t n,
                                    leaseway_permit **permit,

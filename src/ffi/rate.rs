@@ -16,7 +16,7 @@ use crate::{
 pub const LEASEWAY_UNKNOWN: i32 = 0;
 /// A live lease.
 pub const LEASEWAY_LEASE: i32 = 1;
-/// The lease has expired, or none could be obtained: the mode decides.
+/// A fallback capacity, which depends on the mode: the lease has expired, or none could be obtained.
 pub const LEASEWAY_FALLBACK: i32 = 2;
 
 pub(crate) fn basis(basis: Basis) -> i32 {
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn leaseway_rate_open(
     unsafe { with_new(client, "client", rate, "rate", error, open) }
 }
 
-/// Takes n permits if they are available now, else fails with LEASEWAY_NOT_NOW.
+/// Takes n permits if they are available now; otherwise fails with LEASEWAY_NOT_NOW.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_try_acquire(rate: *const RateHandle, n: u32, error: *mut Error) -> i32 {
     // SAFETY: guaranteed by the caller, see the crate documentation.
@@ -80,14 +80,15 @@ pub unsafe extern "C" fn leaseway_rate_wait(rate: *const RateHandle, n: u32, tim
     unsafe { with(rate, "rate", error, acquire) }
 }
 
-/// Charges n permits that were used already. Missing permits become debt, which is paid before anything else passes.
+/// Charges n permits that were already used. Missing permits become debt, which is paid before any caller is admitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_charge(rate: *const RateHandle, n: u64, error: *mut Error) -> i32 {
     // SAFETY: guaranteed by the caller, see the crate documentation.
     unsafe { with(rate, "rate", error, |rate| Ok(rate.charge(n)?)) }
 }
 
-/// Returns n permits that passed last and were not used: as many as would be available now had they never passed.
+/// Returns the n permits taken last, because they were not used. Then the rate has the credit that it would have if
+/// they had never been taken, so a late refund may restore nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_refund(rate: *const RateHandle, n: u64, error: *mut Error) -> i32 {
     let refund = |rate: &Rate| {
@@ -119,8 +120,8 @@ pub unsafe extern "C" fn leaseway_rate_reserve(
     unsafe { with_new(rate, "rate", reservation, "reservation", error, reserve) }
 }
 
-/// Settles a reservation for what was used. The rest is returned, as much of it as would be available now had it never
-/// been taken; usage beyond the reservation becomes debt. Frees the handle, also on failure.
+/// Ends a reservation: `used` permits were used. Returns the unused ones, up to the credit that the rate would have if
+/// they had never been taken. Usage beyond the reservation becomes debt. Frees the handle, also on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_reservation_settle(
     reservation: *mut ReservationHandle,
@@ -131,7 +132,8 @@ pub unsafe extern "C" fn leaseway_reservation_settle(
     call(error, || Ok(unsafe { take(reservation, "reservation") }?.settle(used)?))
 }
 
-/// Frees a reservation without settling it: all of it counts as used. NULL and handles of another process are ignored.
+/// Frees a reservation without settling it: all its permits count as used. NULL and handles of another process are
+/// ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_reservation_free(reservation: *mut ReservationHandle) {
     // SAFETY: guaranteed by the caller, see the crate documentation.

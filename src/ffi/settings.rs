@@ -15,7 +15,7 @@ const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 86_400);
 pub(crate) struct Settings<'a> {
     /// Settings that were given and not read yet.
     given: Vec<(&'a str, &'a str)>,
-    /// The names of settings that were asked for.
+    /// The names of the settings that the function accepts.
     known: Vec<&'static str>,
 }
 
@@ -151,7 +151,7 @@ fn tls(settings: &mut Settings<'_>) -> Result<Option<ClientTls>, CallError> {
 fn token(settings: &mut Settings<'_>) -> Result<Option<Token>, CallError> {
     match (settings.text("token")?, settings.text("token_file")?) {
         (Some(_), Some(_)) => {
-            Err(CallError::invalid("settings `token` and `token_file` exclude each other: pass one of them"))
+            Err(CallError::invalid("settings `token` and `token_file` exclude each other: pass only one of them"))
         }
         (Some(token), None) => Ok(Some(Token::new(token)?)),
         (None, Some(file)) => Ok(Some(Token::file(file)?)),
@@ -179,7 +179,7 @@ pub(crate) fn rate(mut builder: ResourceBuilder, mut settings: Settings<'_>) -> 
     })?;
     builder = match (permits, settings.seconds("window")?) {
         (Some(_), Some(_)) => {
-            return Err(CallError::invalid("settings `burst` and `window` exclude each other: pass one of them"));
+            return Err(CallError::invalid("settings `burst` and `window` exclude each other: pass only one of them"));
         }
         (Some(permits), None) => builder.burst(Burst::Permits(permits)),
         (None, Some(window)) => builder.burst(Burst::Window(window)),

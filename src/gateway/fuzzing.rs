@@ -1,4 +1,4 @@
-//! Decoders of gateways, for arbitrary bytes. Each function panics if decoding breaks an invariant.
+//! Entry points for fuzzing the decoders of gateways. Each function panics if decoding breaks an invariant.
 
 use leaseway_proto::envoy::quota::RateLimitQuotaUsageReports;
 use prost::Message as _;
@@ -7,7 +7,7 @@ use crate::{resource_id, rlqs::report, rls::file};
 
 pub use crate::http::fuzzing::{fields, lease_token};
 
-/// A file of rules in the format of envoyproxy/ratelimit.
+/// Parses a file of rules in the format of envoyproxy/ratelimit.
 pub fn rules(bytes: &[u8]) {
     if let Err(error) = file::parse("fuzz.yaml", bytes) {
         let error = error.to_string();
@@ -15,7 +15,7 @@ pub fn rules(bytes: &[u8]) {
     }
 }
 
-/// A report of an Envoy.
+/// Decodes a usage report of an Envoy.
 pub fn reports(bytes: &[u8]) {
     let Ok(reports) = RateLimitQuotaUsageReports::decode(bytes) else { return };
     for (at, usage) in reports.bucket_quota_usages.into_iter().enumerate() {

@@ -1,8 +1,8 @@
 //! HTTP and JSON, for callers that speak neither gRPC nor Envoy's protocols.
 //!
 //! Routes, validation, metrics and the OpenAPI document are made from one table of
-//! [operations](operation::Operation). [`leases`] belong to the callers, and are passed on to the cluster. [`permits`] and
-//! [`reservations`] are for resources whose lease this gateway holds.
+//! [operations](operation::Operation). [`leases`] belong to the callers, whose requests the gateway forwards to the
+//! cluster. [`permits`] and [`reservations`] are taken from leases that the gateway holds.
 
 mod cluster;
 mod fields;
@@ -51,7 +51,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
     pub listen: ListenOption,
-    /// The maximum number of reservations that are not settled.
+    /// The maximum number of unsettled reservations.
     pub max_reservations: usize,
     /// Resources with windows longer than a second. The first pattern that matches counts.
     pub windows: Vec<LongWindow>,
@@ -86,7 +86,7 @@ impl HttpGateway {
         })
     }
 
-    /// All operations, and `pages` for operators.
+    /// Routes of all operations, the OpenAPI document, and `pages` for operators.
     pub(crate) fn routes(self: &Arc<HttpGateway>, pages: Router) -> Router {
         let mut routes = Router::new();
         for operation in Operation::ALL {
@@ -155,13 +155,10 @@ fn counter_of(operation: Operation, code: StatusCode) -> Counter {
 }
 
 impl RequestCounters {
-    /// All statuses in the table of operations are there from the start.
+    /// Creates a counter for each status in the table of operations, so that all start at zero.
     fn new() -> RequestCounters {
-        describe_counter!(
-            "leaseway_gateway_http_requests_total",
-            "Requests by HTTP that name an operation, by operation and status of the answer."
-        );
-        describe_gauge!("leaseway_gateway_reservations", "Reservations of permits that are not settled.");
+        describe_counter!("leaseway_gateway_http_requests_total", "HTTP requests, by operation and status code.");
+        describe_gauge!("leaseway_gateway_reservations", "Unsettled permit reservations.");
         let mut counters = HashMap::new();
         for operation in Operation::ALL {
             let answered = StatusCode::from_u16(operation.answer().0).unwrap_or_default();
@@ -227,16 +224,16 @@ impl From<CallerRefusal> for Problem {
 }
 
 fn closing() -> Problem {
-    let why = "this gateway is being stopped: ask another, or this one in a moment";
+    let why = "this gateway is stopping: use another one, or retry in a moment";
     Problem::new(ProblemKind::Closing, why).retry_after(Duration::from_secs(1))
 }
 
 fn nothing_here() -> Problem {
-    Problem::new(ProblemKind::NotFound, format!("nothing is served at this path: {} has all there are", openapi::PATH))
+    Problem::new(ProblemKind::NotFound, format!("unknown path: {} lists all of them", openapi::PATH))
 }
 
 fn no_such_method() -> Problem {
-    Problem::new(ProblemKind::NoSuchMethod, format!("`Allow` names what is served here; {} has more", openapi::PATH))
+    Problem::new(ProblemKind::NoSuchMethod, format!("use a method that `Allow` lists; see {}", openapi::PATH))
 }
 
 async fn document(State(gateway): State<Arc<HttpGateway>>) -> impl IntoResponse {

@@ -1,7 +1,7 @@
 //! The open resources of a gateway, with their leases and limiters.
 //!
-//! A gateway is one client of the cluster. It holds one lease of each resource, and a limiter in this process decides. A
-//! resource is opened by the first request for it, and released after a time without requests. Only the first request
+//! A gateway is one client of the cluster. It holds one lease of each resource, and a limiter in this process decides.
+//! A resource is opened by the first request for it, and released after a time without requests. Only the first request
 //! for a resource waits for the cluster, and only for a short time.
 //!
 //! The number of resources is bounded, in total and by a share for each caller. Requests beyond the share are
@@ -51,7 +51,8 @@ pub struct LeaseTableOptions {
     /// Maximum time that the first request for a resource waits for a lease.
     pub first_wait: Duration,
     pub without_lease: WithoutLease,
-    /// Resources whose callers report what they have used. It is charged even if it exceeds what is available.
+    /// Resources whose callers report their usage afterwards. All of it is charged, even if it exceeds the available
+    /// permits.
     pub charged: Vec<Glob>,
 }
 
@@ -94,7 +95,7 @@ pub enum NotOpened {
 }
 
 impl LeaseTable {
-    /// Also starts its background task. Must be called within a tokio runtime.
+    /// Creates the client, and starts the task that releases idle resources. Must be called within a tokio runtime.
     pub fn start(options: LeaseTableOptions) -> Result<Arc<LeaseTable>, BuildError> {
         let servers = options.servers.iter().cloned();
         let mut builder = Client::builder().endpoints(servers).transport(&options.transport).gateway();
@@ -131,7 +132,7 @@ impl LeaseTable {
         self.table.select(|_| true)
     }
 
-    /// Finds an open resource, for use.
+    /// Finds an open resource, and counts that as use.
     pub fn find(&self, id: &str) -> Option<Arc<LeaseEntry>> {
         let entry = self.table.find(id)?;
         entry.note_use(self.sweeps.load(Ordering::Relaxed));
@@ -143,7 +144,7 @@ impl LeaseTable {
         self.table.find(id)
     }
 
-    /// Finds or opens a resource. If it is opened, it counts to the share of `caller`.
+    /// Finds or opens a resource. A newly opened one counts toward the share of `caller`.
     pub fn open(&self, id: &str, window: Window, caller: Principal) -> Result<Arc<LeaseEntry>, NotOpened> {
         if let Some(entry) = self.find(id) {
             return Ok(entry);
@@ -157,7 +158,7 @@ impl LeaseTable {
         let now = self.sweeps.load(Ordering::Relaxed);
         let entry = LeaseEntry::new(rate, window, self.options.first_wait, now, permit).charged(is_charged);
         counter!("leaseway_gateway_resources_opened_total").increment(1);
-        // If another request was faster, this handle is dropped, and the lease stays.
+        // If a concurrent request has inserted an entry, this handle is dropped. The other one keeps the lease.
         Ok(self.table.insert(Arc::new(entry)))
     }
 
@@ -196,7 +197,7 @@ impl LeaseTable {
     pub async fn close(&self) {
         self.table.clear();
         if timeout(CLOSE_TIMEOUT, self.client.close()).await.is_err() {
-            tracing::warn!("cannot release all leases; the others end by themselves");
+            tracing::warn!("could not release all leases in time; the others will expire");
         }
     }
 
@@ -210,13 +211,13 @@ impl LeaseTable {
     fn sweep(&self) {
         let now = self.sweeps.fetch_add(1, Ordering::Relaxed) + 1;
         let idle = u32::try_from(self.options.idle.as_secs().max(1)).unwrap_or(u32::MAX);
-        // A long window protects a resource only while there is enough room.
+        // If the table is nearly full, idle resources are released even within a long window.
         let is_tight = self.resources() > self.options.most_resources / 8 * 7;
         for entry in self.table.select(|entry| entry.has_fallen(now)) {
             entry.estimate_wants();
         }
         let released = self.table.remove_where(|entry| entry.is_idle(now, idle, is_tight));
-        counter!("leaseway_gateway_resources_given_back_total").increment(released.len() as u64);
+        counter!("leaseway_gateway_resources_released_total").increment(released.len() as u64);
         gauge!("leaseway_gateway_resources").set(self.resources() as f64);
     }
 }

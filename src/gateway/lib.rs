@@ -1,10 +1,10 @@
-//! Gateways let callers of other protocols into a cluster.
+//! Gateways for callers that speak other protocols.
 //!
-//! A gateway is a client of the cluster: it holds leases, and decides by them in its own process. Each protocol has a
-//! module of its own ([`rls`], [`rlqs`], [`http`]). They share the [`lease_table`]: the open resources, and whose they
-//! are. A gateway does not divide capacity, and does not know other holders.
+//! A gateway is a client of the cluster: it holds leases, and decides requests by them in its own process. Each
+//! protocol has a module ([`rls`], [`rlqs`], [`http`]). They share the [`lease_table`] of open resources. A gateway
+//! does not divide capacity, and knows no other holders.
 //!
-//! Without the feature `serve` there is only [`rlqs::quotas`], which is pure.
+//! Without the feature `serve` the crate has only [`rlqs::quotas`], which is pure: it has no clock and no I/O.
 
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

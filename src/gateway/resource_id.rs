@@ -1,21 +1,21 @@
 //! The resource id of a descriptor or a bucket: `domain/key=value,key=value`.
 //!
-//! Keys and values come from strangers. Separators (`/`, `,`, `=`), escape characters (`%`, `~`) and control characters
-//! are percent-encoded, so that different descriptors never have the same id. The `*` of a template's pattern does not
+//! Callers choose keys and values. Separators (`/`, `,`, `=`), escape characters (`%`, `~`) and control characters are
+//! percent-encoded, so that different descriptors never have the same id. The `*` of a template's pattern does not
 //! match the `/` after the domain. All other characters are unchanged.
 //!
-//! Servers limit the length of ids. A longer id keeps its beginning, followed by `~` and a digest of the whole id. So it is
-//! the same each time, and a pattern still matches its domain and first key.
+//! Servers limit the length of ids. A longer id is cut, and ends with `~` and a digest of the whole id. The result is
+//! deterministic, and patterns still match its domain and first key.
 
 use ring::digest::{SHA256, digest};
 
-/// The default of servers.
+/// The default of `--max-id-bytes` of servers.
 pub const MAX_BYTES: usize = 256;
 
 /// The length of a digest in hexadecimal.
 const DIGEST: usize = 64;
 
-/// The number of bytes that are kept of a longer id.
+/// The number of bytes that a shortened id keeps.
 const KEPT: usize = MAX_BYTES - DIGEST - 1;
 
 /// Overwrites `id` with the id for these entries. Their order matters, so protocols without an order sort them first.
@@ -75,7 +75,7 @@ fn shorten(id: &mut String) {
     id.extend(whole.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 0xf]).map(digit));
 }
 
-/// A template's pattern that matches only the escaped `text`.
+/// A pattern for templates that matches only the escaped `text`.
 pub fn pattern(text: &str) -> String {
     let mut escaped = String::new();
     escape(&mut escaped, text);

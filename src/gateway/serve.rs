@@ -27,9 +27,9 @@ pub struct Options {
     pub lease_table: LeaseTableOptions,
     pub rls: Option<RlsOptions>,
     pub rlqs: Option<RlqsOptions>,
-    /// Its listener serves metrics and health, too.
+    /// This listener also serves metrics and health checks.
     pub http: Option<HttpOptions>,
-    /// A listener for metrics and health only.
+    /// A listener for metrics and health checks only.
     pub metrics: Option<ListenOption>,
 }
 
@@ -40,7 +40,8 @@ pub struct RlsOptions {
 }
 
 impl RlsOptions {
-    /// Reads the rules from files or directories, and reloads them when they change. Must be called within a tokio runtime.
+    /// Reads the rules from files or directories, and reloads them when they change. Must be called within a tokio
+    /// runtime.
     pub fn read(listen: ListenOption, rules: &[PathBuf]) -> Result<RlsOptions, RulesError> {
         let watched = current::watch(rules.to_owned());
         let loaded = file::load(rules)?;
@@ -69,9 +70,9 @@ pub struct Addresses {
     pub metrics: Option<SocketAddr>,
 }
 
-/// How long pending requests may take when a gateway stops.
+/// The time that pending requests get to finish when the gateway stops.
 const DRAIN: Duration = Duration::from_secs(5);
-/// The services of the gRPC health protocol: the gateway as a whole, and each protocol.
+/// Service names in the gRPC health protocol. The empty name stands for the gateway as a whole.
 const HEALTH: [&str; 3] =
     ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];
 
@@ -86,7 +87,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts all listeners, or none. `prometheus` is the recorder of the process. Must be called within a tokio runtime.
+    /// Starts all listeners, or none. `prometheus` renders the metrics of the process. Must be called within a tokio
+    /// runtime.
     pub async fn start(
         options: Options,
         services: ExtraServices,
@@ -161,7 +163,7 @@ pub enum GatewayError {
 }
 
 impl GatewayError {
-    /// Whether the options are wrong.
+    /// Whether the options or their files are at fault, so that a retry cannot help.
     pub fn is_configuration(&self) -> bool {
         match self {
             GatewayError::Rules(_) | GatewayError::Client(_) => true,
@@ -170,30 +172,30 @@ impl GatewayError {
     }
 }
 
-/// The kinds of messages to Envoys.
+/// Values of the label `kind` of `leaseway_rlqs_actions_total`.
 const ACTIONS: [&str; 3] = ["assign", "deny", "abandon"];
 
-/// The outcomes of a reload of rules.
+/// Values of the label `outcome` of `leaseway_rls_reloads_total`.
 const RELOADS: [&str; 2] = ["applied", "rejected"];
 
 const GAUGES: [(&str, &str); 4] = [
-    ("leaseway_gateway_resources", "Resources that are open at this gateway."),
-    ("leaseway_rlqs_streams", "Streams of Envoys that report."),
-    ("leaseway_rlqs_envoys", "Envoys that are served, with those that have gone and may go by what they were told."),
-    ("leaseway_rlqs_buckets", "Buckets of all Envoys."),
+    ("leaseway_gateway_resources", "Open resources of this gateway."),
+    ("leaseway_rlqs_streams", "Open RLQS streams."),
+    ("leaseway_rlqs_envoys", "Envoys, including disconnected ones whose quota is still valid."),
+    ("leaseway_rlqs_buckets", "RLQS buckets of all Envoys."),
 ];
 
 /// Counters without labels.
 const COUNTERS: [(&str, &str); 6] = [
-    ("leaseway_rlqs_reports_total", "Reports of Envoys."),
-    ("leaseway_rlqs_buckets_refused_total", "Reports of buckets that get no quota: of too many, or not permitted."),
-    ("leaseway_rls_unknown_domains_total", "Requests of a domain that no file has; they pass."),
-    ("leaseway_gateway_resources_opened_total", "Resources that were opened because a request named them."),
-    ("leaseway_gateway_resources_given_back_total", "Resources that were released because no request used them."),
-    ("leaseway_gateway_resources_refused_total", "Resources that were not opened because there are too many."),
+    ("leaseway_rlqs_reports_total", "RLQS usage reports from Envoys."),
+    ("leaseway_rlqs_buckets_refused_total", "Reported buckets that get no quota because of a limit or the policy."),
+    ("leaseway_rls_unknown_domains_total", "RLS requests for a domain without rules; they are allowed."),
+    ("leaseway_gateway_resources_opened_total", "Resources opened for requests."),
+    ("leaseway_gateway_resources_released_total", "Resources released because they were unused."),
+    ("leaseway_gateway_resources_refused_total", "Resources not opened because of the limit."),
 ];
 
-/// The buckets of Doorman. Only the client library has histograms.
+/// Histogram buckets in seconds, the same as Doorman's. Only the client library has histograms.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// How often histograms are drained, so that they do not grow without scrapes.
@@ -201,10 +203,10 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Installs a recorder for this process, which renders `/metrics`. Must be called within a tokio runtime.
 pub fn install_metrics() -> PrometheusHandle {
-    let builder = PrometheusBuilder::new().set_buckets(&SECONDS).expect("there are some");
+    let builder = PrometheusBuilder::new().set_buckets(&SECONDS).expect("there is at least one bucket");
     let recorder = builder.build_recorder();
     let handle = recorder.handle();
-    // A second gateway in one process counts in the recorder of the first.
+    // Fails for a second gateway in this process, which uses the recorder of the first.
     let _ = metrics::set_global_recorder(recorder);
     let upkeep = handle.clone();
     tokio::spawn(async move {
@@ -220,10 +222,13 @@ pub fn install_metrics() -> PrometheusHandle {
 const OF_CLIENT: [(&str, &str); 6] = [
     ("doorman_client_requests", "Requests to the cluster, by method and server."),
     ("doorman_client_request_errors", "Requests to the cluster that failed, by method and server."),
-    ("leaseway_client_redirects_total", "Times a server was asked that was not the master."),
-    ("leaseway_client_left_out_total", "Resources that an answer of the cluster left out: it has no room for them."),
-    ("leaseway_client_leases_ended_total", "Leases that ended unrenewed."),
-    ("leaseway_client_hints_total", "Hints of the cluster that asking now would change something."),
+    ("leaseway_client_redirects_total", "Requests redirected to the master."),
+    (
+        "leaseway_client_refused_resources_total",
+        "Resources left out of an answer because the cluster has no room for them.",
+    ),
+    ("leaseway_client_leases_ended_total", "Leases that expired without renewal."),
+    ("leaseway_client_hints_total", "Hints received to refresh early."),
 ];
 
 /// Describes all metrics, and starts counters at zero.
@@ -231,7 +236,7 @@ fn describe_metrics() {
     for (name, help) in OF_CLIENT {
         describe_counter!(name, help);
     }
-    describe_histogram!("doorman_client_request_durations", Unit::Seconds, "Time to an answer of the cluster.");
+    describe_histogram!("doorman_client_request_durations", Unit::Seconds, "Time until the cluster answers a request.");
     for (name, help) in GAUGES {
         describe_gauge!(name, help);
     }
@@ -239,14 +244,14 @@ fn describe_metrics() {
         describe_counter!(name, help);
         counter!(name).absolute(0);
     }
-    describe_counter!("leaseway_rlqs_actions_total", "What Envoys were told, by kind.");
+    describe_counter!("leaseway_rlqs_actions_total", "RLQS actions sent to Envoys, by kind.");
     for kind in ACTIONS {
         counter!("leaseway_rlqs_actions_total", "kind" => kind).absolute(0);
     }
-    describe_counter!("leaseway_rls_reloads_total", "Attempts to read rules again, by outcome.");
+    describe_counter!("leaseway_rls_reloads_total", "Attempts to reload the rules, by outcome.");
     for outcome in RELOADS {
         counter!("leaseway_rls_reloads_total", "outcome" => outcome).absolute(0);
     }
-    describe_counter!("leaseway_rls_requests_total", "Requests of Envoy, by domain and result.");
-    describe_counter!("leaseway_rls_decisions_total", "Descriptors that fell under a limit, by rule and result.");
+    describe_counter!("leaseway_rls_requests_total", "RLS requests, by domain and result.");
+    describe_counter!("leaseway_rls_decisions_total", "Descriptors matched by a rule, by rule and result.");
 }

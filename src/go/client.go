@@ -513,7 +513,7 @@ func (c *Client) apply(suspended time.Duration, changes []change) {
 		}
 		if before.Basis == session.Leased && usable.Basis == session.Fallback {
 			c.stats.leasesEnded.Add(1)
-			c.log.Warn("a lease has ended and could not be renewed", "resource", o.id, "capacity", usable.Capacity)
+			c.log.Warn("lease expired without a refresh", "resource", o.id, "capacity", usable.Capacity)
 		}
 	}
 }
@@ -527,7 +527,7 @@ func (c *Client) describeFallback() string {
 	var described []string
 	for id, o := range c.opened {
 		if len(described) == maxNamed {
-			described = append(described, fmt.Sprintf("%d resources more", len(c.opened)-maxNamed))
+			described = append(described, fmt.Sprintf("%d more resources", len(c.opened)-maxNamed))
 			break
 		}
 		if lease := c.session.Lease(now, id); lease != nil {

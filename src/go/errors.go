@@ -31,7 +31,7 @@ type KindError struct {
 }
 
 func (e *KindError) Error() string {
-	return fmt.Sprintf("leaseway: resource %q is open already, as a %s; it cannot be a %s as well", e.Resource, e.Is, e.Asked)
+	return fmt.Sprintf("leaseway: resource %q is already open as a %s: it cannot also be opened as a %s", e.Resource, e.Is, e.Asked)
 }
 
 // NotReadyError says which resources have no lease yet, and why. The client keeps trying.

@@ -15,8 +15,7 @@ pub mod ports {
     use std::io;
     use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-    /// Addresses of `host` whose ports are free at the moment. If another process takes one first, the server that is
-    /// given it fails to start.
+    /// Addresses of `host` whose ports are free now. Another process may take one before the caller uses it.
     pub fn free(host: Ipv4Addr, number: usize) -> io::Result<Vec<SocketAddr>> {
         // All listeners stay open until the end, so that no port is returned twice.
         let listeners = (0..number).map(|_| TcpListener::bind((host, 0))).collect::<io::Result<Vec<_>>>()?;

@@ -4,8 +4,8 @@
 //! - *Stalled*: existing connections deliver nothing until they [resume](Link::resume); new connections work. This
 //!   happens when a forwarding host forgets a connection, or when TCP backs off after losses. A message may arrive long
 //!   after the two sides switched to newer connections, and after its sender closed the old one.
-//! - *Cut*: nothing is delivered until the link is [healed](Link::heal), then everything is, late. This happens when a
-//!   cable is pulled: TCP retransmits what was lost, and old messages arrive at a bad time.
+//! - *Cut*: nothing is delivered until the link is [healed](Link::heal); then all data arrives late. This happens when
+//!   a cable is pulled: TCP retransmits the lost data, and old messages arrive at a bad time.
 //!
 //! A cut link still accepts connections, as the kernel does for a stopped process. They stay silent.
 
@@ -142,8 +142,8 @@ impl Link {
         self.shared.there.set_stalled(0..self.connections());
     }
 
-    /// Stalls all connections towards the target as soon as one of them carries these bytes, which are held back. `None`
-    /// cancels that.
+    /// Stalls all connections towards the target as soon as one of them carries these bytes, and holds the bytes back.
+    /// `None` cancels the stall.
     pub fn stall_at(&self, bytes: Option<&'static [u8]>) {
         *self.shared.stall_at.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
     }
@@ -159,8 +159,8 @@ impl Link {
         self.shared.there.faults.send_modify(newer);
     }
 
-    /// Delivers the data of stalled connections, also of those whose sender has closed them. Each connection delivers in
-    /// order, at twice the pace at which the data was sent.
+    /// Delivers the data of stalled connections, also of those whose sender has closed them. Each connection delivers
+    /// in order, at twice the pace at which the data was sent.
     pub fn resume(&self) {
         self.shared.there.set_stalled(0..0);
         self.shared.back.set_stalled(0..0);
@@ -262,7 +262,7 @@ async fn deliver(
             return;
         }
     }
-    // The other side has closed: so does this one, and faults delay that like data.
+    // The other side has closed. Close this side, too; faults delay the close like data.
     side(&shared).wait(number).await;
     let _ = to.shutdown().await;
 }

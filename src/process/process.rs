@@ -75,7 +75,8 @@ impl Start {
         self.reading()
     }
 
-    /// Starts a process group, so that signals reach its children, too. Ctrl-C then reaches this process only.
+    /// Starts the child in a process group of its own, so that signals reach its children, too. Ctrl-C then does not
+    /// reach the child, only this process.
     pub fn in_group(mut self) -> Start {
         self.command.process_group(0);
         self.has_group = true;
@@ -128,7 +129,7 @@ impl Stream {
     }
 }
 
-/// A child process. On drop it is asked to stop, and soon afterwards killed.
+/// A child process. On drop it gets SIGTERM, and SIGKILL after [`STOP_TIMEOUT`].
 pub struct Process {
     child: Child,
     output: Stream,
@@ -141,17 +142,17 @@ impl Process {
         self.child.id()
     }
 
-    /// Standard output so far, if it is kept.
+    /// Standard output so far. Empty unless it is kept in a file.
     pub fn output(&self) -> String {
         self.output.content(|_| 0)
     }
 
-    /// Standard error so far, if it is kept.
+    /// Standard error so far. Empty unless it is kept in a file.
     pub fn errors(&self) -> String {
         self.errors.content(|_| 0)
     }
 
-    /// The last bytes of standard error, if it is kept.
+    /// The last bytes of standard error, at most `most`. Empty unless it is kept in a file.
     pub fn last_words(&self, most: u64) -> String {
         self.errors.content(|length| length.saturating_sub(most))
     }
@@ -166,8 +167,8 @@ impl Process {
         drop(self.child.stdin.take());
     }
 
-    /// Sends a signal to the process or its group. It cannot reach another process, because a process that has ended is
-    /// not reaped before this handle is dropped.
+    /// Sends a signal to the process or its group. It cannot reach an unrelated process that reuses the id, because the
+    /// child is not reaped before this handle is dropped.
     pub fn signal(&self, signal: Signal) {
         let Some(id) = self.pid() else { return };
         let _ = if self.has_group { kill_process_group(id, signal) } else { kill_process(id, signal) };

@@ -7,7 +7,7 @@ pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     read_cpu(&format!("/proc/{pid}/stat"))
 }
 
-/// CPU time of this process in nanoseconds; `/proc` counts ticks of ten milliseconds.
+/// CPU time of this process, to the nanosecond. (`/proc` counts ticks of ten milliseconds.)
 pub fn own_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())

@@ -39,8 +39,8 @@ pub(crate) struct ProcessClient {
     lease_trace: Option<TimedTrace>,
 }
 
-/// A trace, and the time of Python's monotonic clock at its start, so that the traces of all processes of a machine can
-/// be merged.
+/// A trace, and the time of Python's monotonic clock at its start. With these times, the traces of all processes of a
+/// machine can be merged.
 #[derive(Clone)]
 struct TimedTrace {
     lease_trace: LeaseTrace,
@@ -66,7 +66,8 @@ impl TimedTrace {
     }
 }
 
-/// The options of a client. Files are kept as paths, because loaded credentials have locks, which do not survive a fork.
+/// The options of a client. Files are kept as paths, because loaded credentials have locks, which do not survive a
+/// fork.
 struct ClientOptions {
     servers: Vec<String>,
     id: Option<String>,
@@ -113,7 +114,7 @@ impl ClientOptions {
     fn token(&self) -> Result<Option<Token>, ClientError> {
         match (&self.token, &self.token_file) {
             (Some(_), Some(_)) => {
-                Err(ClientError::Build("token and token_file exclude each other: pass one of them".to_owned()))
+                Err(ClientError::Build("token and token_file exclude each other: pass only one of them".to_owned()))
             }
             (Some(token), None) => Ok(Some(Token::new(token)?)),
             (None, Some(file)) => Ok(Some(Token::file(file)?)),
@@ -228,8 +229,8 @@ impl NativeClient {
         Ok(self.current_client()?.client.health().into())
     }
 
-    /// Waits until every open resource has its first lease. Raises NotReady, which names those without one and the
-    /// reason.
+    /// Waits until every open resource has its first lease. After `timeout` seconds it raises NotReady, which names the
+    /// resources without a lease and the reason.
     #[pyo3(signature = (timeout = 5.0))]
     fn ready(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         self.get_ready(timeout)?.block(py, None, "").map(drop)
@@ -266,9 +267,9 @@ impl NativeClient {
 /// The state of the connection to the servers.
 #[pyclass(frozen, get_all, module = "leaseway._native")]
 pub(crate) struct Health {
-    /// The server that is asked at present: the master, as far as is known.
+    /// The server that receives requests: the master, as far as known.
     server: String,
-    /// The servers that are tried when that one does not answer.
+    /// The servers to try if `server` does not answer.
     endpoints: Vec<String>,
     /// The number of failed requests since the last answer.
     failures: u32,

@@ -3,7 +3,7 @@
 //! A fork copies all memory but only the calling thread. In the child the client's thread is missing, and a lock that
 //! it held stays locked. So the child never touches inherited values: it leaks them, and creates its own on first use.
 //!
-//! `os.fork` holds the interpreter lock, so no other thread is inside of a section of this crate that holds it, too.
+//! `os.fork` holds the interpreter lock, so no other thread is in a section of this crate that needs it.
 
 use std::{
     mem,

@@ -39,7 +39,7 @@ impl Options {
 /// The burst of a rate, from `burst` or `window`.
 pub(crate) fn burst(permits: Option<f64>, window: Option<f64>) -> PyResult<Burst> {
     match (permits, window) {
-        (Some(_), Some(_)) => Err(PyValueError::new_err("burst and window exclude each other: pass one of them")),
+        (Some(_), Some(_)) => Err(PyValueError::new_err("burst and window exclude each other: pass only one of them")),
         (Some(permits), None) if permits.is_finite() && permits >= 0.0 => Ok(Burst::Permits(permits)),
         (Some(permits), None) => Err(PyValueError::new_err(format!("burst={permits}: expected permits, 0 or more"))),
         (None, Some(window)) => Ok(Burst::Window(arguments::seconds("window", window)?)),
@@ -172,8 +172,8 @@ impl NativeResource {
         Ok(self.0.resource()?.capacity().get())
     }
 
-    /// Where the capacity comes from: "lease" while there is a lease; "fallback" if it has expired, or none could be
-    /// obtained, and the mode decides; "unknown" before the first answer.
+    /// Where the capacity comes from: "lease" while there is a live lease; "fallback" if it has expired or none could
+    /// be obtained, so that the mode decides; "unknown" before the first answer.
     #[getter]
     fn basis(&self) -> PyResult<&'static str> {
         Ok(match self.0.resource()?.usable().basis {
@@ -195,12 +195,12 @@ impl NativeResource {
         Ok(self.0.resource()?.priority())
     }
 
-    /// Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh.
+    /// Sets the wants. A change by more than a tenth is sent immediately, a smaller one with the next refresh.
     fn set_wants(&self, wants: f64) -> PyResult<()> {
         Ok(self.0.resource()?.set_wants(wants).map_err(ClientError::from)?)
     }
 
-    /// Estimates the wants from now on, from what passes and what waits.
+    /// Estimates the wants from now on, from the permits that callers take or wait for.
     fn estimate_wants(&self) -> PyResult<()> {
         Ok(self.0.resource()?.estimate_wants().map_err(ClientError::from)?)
     }

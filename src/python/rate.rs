@@ -97,13 +97,14 @@ impl NativeRate {
         Ok(passed(self.0.limiter()?.try_reserve(permits(n)?))?.map(Reservation::new))
     }
 
-    /// Charges n permits that were used already. Missing permits become debt, which is paid before anything else
-    /// passes. Raises DebtExceeded for the part beyond max_debt, which is not remembered.
+    /// Charges n permits that were already used. Missing permits become debt, which is paid before any caller is
+    /// admitted. Raises DebtExceeded if the debt would exceed max_debt; the part beyond it is not charged.
     fn charge(&self, n: i64) -> PyResult<()> {
         Ok(self.0.limiter()?.charge(units("n", n)?).map_err(ClientError::from)?)
     }
 
-    /// Returns n permits that passed last and were not used: as many as would be available now had they never passed.
+    /// Returns the n permits taken last, because they were not used. Then the rate has the credit that it would have if
+    /// they had never been taken, so a late refund may restore nothing.
     fn refund(&self, n: i64) -> PyResult<()> {
         self.0.limiter()?.refund(units("n", n)?);
         Ok(())
@@ -170,7 +171,7 @@ impl Standing {
     }
 }
 
-/// Permits taken in advance. Without a call of `settle` all of them count as used.
+/// Permits taken in advance. Unless `settle` is called, all of them count as used.
 #[pyclass(frozen, weakref, module = "leaseway._native")]
 pub(crate) struct Reservation {
     /// The number of permits taken.
@@ -206,12 +207,12 @@ impl Drop for UndeliveredReservation {
 
 #[pymethods]
 impl Reservation {
-    /// Settles for what was used. The rest is returned, as much of it as would be available now had it never been
-    /// taken; usage beyond the reservation becomes debt. Can be called once.
+    /// Ends the reservation: `used` permits were used. Returns the unused ones, up to the credit that the rate would
+    /// have if they had never been taken. Usage beyond the reservation becomes debt. Can be called once.
     fn settle(&self, used: i64) -> PyResult<()> {
         let used = units("used", used)?;
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let taken = taken.ok_or_else(|| PyRuntimeError::new_err("this reservation is settled already"))?;
+        let taken = taken.ok_or_else(|| PyRuntimeError::new_err("this reservation is already settled"))?;
         let taken = taken.take().ok_or_else(|| {
             ClientError::Forked("the reservation belongs to the process that this one was forked from".to_owned())
         })?;
@@ -222,7 +223,7 @@ impl Reservation {
         this
     }
 
-    /// If it was not settled inside of the `with`, all of it counts as used.
+    /// If the reservation was not settled inside the `with`, all its permits count as used.
     #[pyo3(signature = (_kind = None, _raised = None, _trace = None, /))]
     fn __exit__(&self, _kind: Option<Py<PyAny>>, _raised: Option<Py<PyAny>>, _trace: Option<Py<PyAny>>) {
         drop(self.taken.lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -1,9 +1,10 @@
 //! Calls that may have to wait.
 //!
-//! A call is polled once. If it is not ready, a thread releases the interpreter lock and blocks on it, and for an event
-//! loop the client's own thread drives it.
+//! A call is polled once. If it is not ready, it continues in one of two ways: a calling thread releases the
+//! interpreter lock and blocks on the call; for an event loop the client's thread drives it.
 //!
-//! A result that did not reach its caller is returned when it is dropped, so a caller that gives up takes nothing.
+//! If a result does not reach its caller, its permits are returned when it is dropped. So a caller that gives up takes
+//! nothing.
 
 use std::{
     future::Future,
@@ -73,7 +74,7 @@ impl Drop for AcquiredPermits {
     }
 }
 
-/// A call that is not driven by a thread or an event loop yet.
+/// A call that no thread and no event loop drives yet.
 pub(crate) struct Call {
     future: Pin<Box<dyn Future<Output = Delivery> + Send>>,
     runtime: Handle,
@@ -95,7 +96,7 @@ impl Call {
         Call { future: Box::pin(future), runtime: runtime.clone() }
     }
 
-    /// Polls once: the result, or the call itself with its place in the queue taken.
+    /// Polls once. Returns the result or, if it is not ready, the call, which is now in the queue.
     fn at_once(mut self, py: Python<'_>) -> Result<PyResult<Py<PyAny>>, Call> {
         let polled = {
             let _timers = self.runtime.enter();
@@ -168,12 +169,12 @@ impl Waiting {
         let (WaitState::Ready(Call { future, runtime }), Some(shared)) =
             (self.replace(WaitState::Done), waker.shared())
         else {
-            return Err(PyRuntimeError::new_err("the call was started already, or belongs to another process"));
+            return Err(PyRuntimeError::new_err("the call has already been started, or belongs to another process"));
         };
         let (sender, receiver) = oneshot::channel();
         let task = runtime.spawn(async move {
             let delivery = future.await;
-            // Fails if the caller is gone: then the result is dropped here, which returns it.
+            // Fails if the caller is gone. Then the result is dropped here, which returns its permits.
             if sender.send(delivery).is_ok() {
                 shared.wake(number);
             }
@@ -185,7 +186,7 @@ impl Waiting {
     /// The result, once the waker has fired.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let WaitState::Running(mut receiver, _) = self.replace(WaitState::Done) else {
-            return Err(PyRuntimeError::new_err("the call was not started, or its result was taken already"));
+            return Err(PyRuntimeError::new_err("the call was not started, or its result has already been taken"));
         };
         match receiver.try_recv() {
             Ok(delivery) => delivery(py),

@@ -20,7 +20,7 @@ use self::{
 use crate::{
     log::{Membership, PeerId, Raft, acknowledged::Acknowledged, disk_thread::FailureLatch, store::LogStore},
     settings::Settings,
-    transport::{handshake::Handshake, liveness::Liveness},
+    transport::{handshake::Handshake, history::HistoryAnswer, liveness::Liveness},
 };
 
 /// The state that the tasks of this peer share.
@@ -36,6 +36,7 @@ pub(crate) struct PeerContext {
     pub(crate) failing: FailureLatch,
     pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) discovered: DiscoveredMaster,
+    pub(crate) history: HistoryAnswer,
 }
 
 impl PeerContext {
@@ -55,7 +56,7 @@ impl PeerContext {
     }
 }
 
-/// The master according to other peers, for a peer that gets no heartbeats from it.
+/// The master that other peers have named. Used while this peer gets no heartbeats from a master.
 #[derive(Debug, Default)]
 pub(crate) struct DiscoveredMaster {
     named: Mutex<Option<PeerAddress>>,

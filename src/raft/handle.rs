@@ -64,9 +64,9 @@ impl RaftHandle {
         self.0.context.mastership.clone()
     }
 
-    /// Proposes commands, which are applied as a whole or not at all. `Ok` means that a majority of the peers has them on
-    /// disk, and that they are applied here. Many concurrent proposals cost little more than one. Concurrent proposals of one caller are
-    /// applied in the order in which they were first polled.
+    /// Proposes commands, which are applied as a whole or not at all. `Ok` means that a majority of the peers has them
+    /// on disk, and that they are applied here. Many concurrent proposals cost little more than one. Concurrent
+    /// proposals of one caller are applied in the order in which they were first polled.
     pub async fn propose(&self, lease: &MasterLease, commands: Vec<Command>) -> Result<(), ProposeError> {
         proposals::propose(&self.0.proposals, lease, commands).await
     }
@@ -95,10 +95,11 @@ impl RaftHandle {
 
     #[cfg(test)]
     pub(crate) fn raft(&self) -> &crate::log::Raft {
-        self.0.context.raft.get().expect("it has begun")
+        self.0.context.raft.get().expect("consensus has begun")
     }
 
-    /// A backup of the state as this peer knows it. `believed`: the longest lease that its promises may not cover.
+    /// A backup of the state as this peer knows it. `believed` is a lower bound for the time that the backup's header
+    /// gives: the longest time for which clients may still hold leases.
     pub fn backup(&self, program: &str, at_unix: i64, believed: Millis) -> Backup {
         let now = self.0.context.now();
         let peers = self.peers().into_iter();
@@ -150,7 +151,7 @@ impl RaftHandle {
         }
         let members = self.0.members.get().cloned().ok_or(ChangeError::NotMaster { master: None })?;
         let changed = self.0.runtime.spawn(change(members)).await;
-        changed.unwrap_or_else(|_| Err(ChangeError::Failed("this peer stops".into())))
+        changed.unwrap_or_else(|_| Err(ChangeError::Failed("this peer is stopping".into())))
     }
 
     pub fn name(&self) -> &str {
@@ -183,14 +184,14 @@ impl RaftHandle {
         failed.or_else(|| self.0.eligibility.get())
     }
 
-    /// The time after the beginning of a master lease in which former masters may have given client leases; see
-    /// [`Timing`](crate::settings::timing::Timing). A lone peer follows no other master.
+    /// The longest time for which a former master may still grant leases after a new master lease has begun; see
+    /// [`Timing`](crate::settings::timing::Timing). Zero for a lone peer.
     pub fn overlap(&self) -> Millis {
         let settings = &self.0.context.settings;
         if settings.is_lone() { Millis(0) } else { settings.timing.overlap() }
     }
 
-    /// Descriptions of committed entries that other peers have lost, as noticed since the start: a data directory was
+    /// Reports of committed entries that other peers have lost, since this peer started. Causes: a data directory was
     /// restored from an older copy, or a disk has dropped writes.
     pub fn losses(&self) -> Vec<String> {
         self.0.context.acknowledged.reports()
@@ -211,6 +212,19 @@ impl RaftHandle {
     /// The duration of the slowest disk write of the last minute, including one under way.
     pub fn slowest_flush(&self) -> Duration {
         self.0.flushes.slowest(Instant::now())
+    }
+
+    /// Answers other peers that [ask for the history](Self::ask_history) of this one. The answer must be shorter than a
+    /// megabyte.
+    pub fn answer_history(&self, answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) {
+        self.0.context.history.set(answer);
+    }
+
+    /// Asks the master for the history of its resources. None if this peer is the master, or does not reach it.
+    pub async fn ask_history(&self, request: Vec<u8>) -> Option<Vec<u8>> {
+        let members = self.0.members.get().cloned()?;
+        let asked = self.0.runtime.spawn(async move { members.ask_history(request).await });
+        asked.await.ok().flatten()
     }
 
     /// Stops cleanly. A master transfers mastership first. Nothing is in flight when this returns.

@@ -99,20 +99,20 @@ pub enum StoreError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{} is in use by another process", path.display())]
     InUse { path: PathBuf },
-    /// The content differs from what was written. The directory is unchanged.
+    /// A file of the directory is missing, incomplete or corrupt. The directory is unchanged.
     #[error(
-        "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on.\n\
-         A peer of several: if a majority of the others is intact, empty the directory and start again, and this peer \
-         will join them as a new one and be given everything anew.\n\
-         A server without peers: put back what is missing (an older copy forgets what was promised since), or empty \
-         the directory and start again with --take-over, which first waits for the leases that may be in use; below a \
+        "{} is damaged at byte {offset}: {what}. Do not rely on any file of this directory.\n\
+         A peer of several: if a majority of the others is intact, empty the directory and restart this peer: it \
+         will join them as a new one and receive the whole state.\n\
+         A server without peers: restore the missing file (an older copy lacks later promises), or empty the \
+         directory and restart with --take-over, which first waits until leases in use have expired; below a \
          parent, with neither --take-over nor --bootstrap",
         path.display()
     )]
     Damaged { path: PathBuf, offset: u64, what: String },
-    /// Another version of the program wrote it.
+    /// Another version of the program wrote the file.
     #[error(
-        "{} is of format {found}, this version reads format {known} only: use the version that wrote it",
+        "{} has format {found}, and this version reads only format {known}: use the version that wrote it",
         path.display()
     )]
     Format { path: PathBuf, found: u8, known: u8 },

@@ -7,20 +7,20 @@ use std::{
 
 /// All metrics of this crate with a description.
 pub const METRICS: [(&str, &str); 11] = [
-    ("leaseway_master_lease_term", "Term of the newest master lease that this peer knows of."),
+    ("leaseway_master_lease_term", "Term of the newest master lease known to this peer."),
     ("leaseway_raft_is_master", "1 while this peer is master, 0 otherwise."),
-    ("leaseway_raft_log_entries", "Log entries that no snapshot has replaced yet."),
-    ("leaseway_raft_log_bytes", "Bytes of those entries."),
+    ("leaseway_raft_log_entries", "Log entries not yet covered by a snapshot."),
+    ("leaseway_raft_log_bytes", "Size in bytes of the log entries not yet covered by a snapshot."),
     ("leaseway_raft_appended_total", "Entries written to the log on disk."),
-    ("leaseway_raft_commit_seconds", "How long a batch of proposals took until a quorum held it and it was applied."),
+    ("leaseway_raft_commit_seconds", "Time until a batch of proposals is stored by a quorum and applied."),
     ("leaseway_raft_proposals_total", "Proposals, by result."),
-    ("leaseway_promise_entries_total", "Entries of the log that carry promises."),
-    ("leaseway_promise_changes_total", "Changes of promises, several of which may be in one entry."),
-    ("leaseway_raft_snapshots_total", "Snapshots written, own ones and received ones."),
-    ("leaseway_raft_snapshot_bytes", "Size of the newest snapshot."),
+    ("leaseway_promise_entries_total", "Log entries that contain promises."),
+    ("leaseway_promise_changes_total", "Changes of promises; a log entry may contain several."),
+    ("leaseway_raft_snapshots_total", "Snapshots written, both own and received."),
+    ("leaseway_raft_snapshot_bytes", "Size of the newest snapshot in bytes."),
 ];
 
-/// The last values of gauges that rarely change.
+/// Last values of gauges that rarely change, for [`repeat_gauges`].
 static TERM: AtomicU64 = AtomicU64::new(0);
 static IS_MASTER: AtomicU64 = AtomicU64::new(0);
 static SNAPSHOT_BYTES: AtomicU64 = AtomicU64::new(0);

@@ -3,6 +3,7 @@
 mod chaos;
 mod elections;
 pub(crate) mod harness;
+mod history;
 mod master_leases;
 mod measurements;
 mod membership;

@@ -3,12 +3,14 @@
 //! Every message, in both directions, carries the info of its sender: format, cluster, identity, name, timing.
 //! [`handshake`] writes and checks it. Senders are authenticated by TLS certificates or, without TLS, by proofs of a
 //! shared secret ([`proof`]). [`authenticator`] checks incoming requests, and [`client`] checks answers. [`network`]
-//! connects openraft to the client. [`liveness`] records the last contact with each peer.
+//! connects openraft to the client. [`liveness`] records the last contact with each peer. [`history`] is the one message
+//! that is no part of consensus.
 
 pub(crate) mod authenticator;
 pub(crate) mod client;
 pub(crate) mod connection;
 pub(crate) mod handshake;
+pub(crate) mod history;
 pub(crate) mod liveness;
 pub(crate) mod network;
 pub(crate) mod proof;
@@ -26,6 +28,7 @@ pub(crate) enum Method {
     Snapshot,
     Poll,
     Stand,
+    History,
 }
 
 impl Method {
@@ -39,6 +42,7 @@ impl Method {
             Method::Snapshot => "snapshot",
             Method::Poll => "poll",
             Method::Stand => "stand",
+            Method::History => "history",
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Authentication and authorization.
 //!
-//! A call is decided in two steps. The [`CallerCache`] of a connection authenticates the caller: by a bearer token, else
-//! by the certificate, else the caller is anonymous. It caches the [`Subject`] until the token, the policy or the token
-//! files change. Then each action of the call is checked against the permissions of the subject.
+//! A call is decided in two steps. The [`CallerCache`] of a connection authenticates the caller: by a bearer token,
+//! else by the certificate, else the caller is anonymous. It caches the [`Subject`] until the token, the policy or the
+//! token files change. The second step checks each action of the call against the permissions of the subject.
 //!
-//! Without a policy both steps are skipped: [`Authorizer::is_open`] loads one number.
+//! Without a policy both steps are skipped, at the cost of one atomic load ([`Authorizer::is_open`]).
 
 mod cache;
 mod caller_cache;
@@ -42,20 +42,20 @@ use crate::{
     },
 };
 
-/// Why nothing is allowed.
+/// The reason for denials if a required policy is missing.
 const CLOSED: &str = "closed: there is no policy, and this server listens beyond loopback";
 
 /// Decides whether calls are allowed. Shared by all listeners of a server.
 pub(crate) struct Authorizer {
     /// The number of changes of the policy and of credentials. 0 means that everything is allowed.
     version: AtomicU64,
-    /// The same, for tasks that wait for a change.
+    /// The same number, for tasks that wait for a change.
     versions: watch::Sender<u64>,
     state: RwLock<AuthorizerState>,
     decided: DecisionCache,
-    /// Without a policy everything is allowed. Otherwise nothing is.
+    /// Whether everything is allowed without a policy. If not, nothing is.
     opens_without_policy: bool,
-    /// The server listens beyond loopback without TLS or a policy.
+    /// Whether the server listens beyond loopback without TLS or a policy (`--insecure`).
     is_exposed: bool,
     audit: Audit,
     accounts: Arc<Accounts>,
@@ -111,7 +111,7 @@ impl Authorizer {
         self.versions.send_replace(version);
     }
 
-    /// Puts a policy in force, for new calls and for open streams.
+    /// Puts a policy in force for new calls and open streams.
     pub(crate) fn set_policy(&self, policy: Option<Arc<Policy>>) {
         self.change(|state| state.policy = policy);
     }
@@ -121,7 +121,7 @@ impl Authorizer {
         self.change(|state| state.credentials = Arc::new(credentials));
     }
 
-    /// Whether a call carries the operator's token. True if there is no such token.
+    /// Whether a call carries the operator's token. True if the server has none.
     pub(crate) fn is_operators(&self, headers: &HeaderMap) -> bool {
         self.state().credentials.is_operators(headers.get(AUTHORIZATION))
     }
@@ -159,7 +159,7 @@ impl Authorizer {
             None if self.is_exposed => "open: there is no policy".to_owned(),
             None => String::new(),
         };
-        if self.is_exposed { format!("{policy} (--insecure: others reach this server)") } else { policy }
+        if self.is_exposed { format!("{policy} (--insecure: reachable from other machines)") } else { policy }
     }
 
     fn accounts(&self) -> &Accounts {
@@ -168,7 +168,7 @@ impl Authorizer {
 
     /// Whether the subject may make this request. Cached.
     fn allows(&self, subject: &Subject, request: &AccessRequest<'_>) -> bool {
-        /// Stands for any holder. No holder has this name.
+        /// Stands for any holder in cached questions. No holder has this name.
         const ANY: &str = "";
         let permissions = subject.permissions();
         let (holder, resource) = (request.holder.unwrap_or(ANY), request.resource.unwrap_or_default());

@@ -14,13 +14,13 @@
 //!
 //! Of YAML: one document, aliases and merge keys, no tags. Numbers are decimal and unquoted.
 //!
-//! Mistakes that Doorman ignored are refused, because they would show as wrong grants: unknown and duplicate keys, unknown
-//! parameters, negative capacities. So are those that crashed it: a missing capacity, an unknown kind.
+//! Some mistakes that Doorman ignores are refused here, because they would lead to wrong grants: unknown and duplicate
+//! keys, unknown parameters, negative capacities. So are mistakes that crash it: a missing capacity, an unknown kind.
 //!
 //! # Why not a deserializer
-//! A deserializer stops at the first mistake, and loses positions. Here all mistakes are reported at once with line and
-//! column, including those between templates. So the text becomes a tree with positions ([`yaml`]), from which typed
-//! readers take values. After a mistake they continue with a substitute.
+//! A deserializer stops at the first mistake, and loses positions. Here all mistakes are reported together with line
+//! and column, including conflicts between templates. So the text is parsed into a tree with positions ([`yaml`]), from
+//! which typed readers take values. After a mistake they continue with a substitute value.
 
 mod access;
 mod algorithm;
@@ -54,10 +54,10 @@ use self::{
     yaml::{Document, Field},
 };
 
-/// Part of the message about templates on a node with a parent.
+/// The start of messages about templates on a node with a parent.
 pub(crate) const TEMPLATES: &str = "a node with a parent takes its templates from the parent";
 
-/// Maximum length of a configuration: twice as much as 10,000 templates with all keys.
+/// Maximum length of a configuration in bytes: twice the length of 10,000 templates with all keys.
 pub const MAX_BYTES: usize = 4 << 20;
 
 /// The default configuration, as text.
@@ -120,7 +120,7 @@ pub fn parse(file: &str, text: &str) -> Result<Loaded, ConfigError> {
 
 /// Like [`parse`], for bytes that may not be UTF-8.
 pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
-    let empty = format!("the configuration is empty; the least is: {}", template::EXAMPLE);
+    let empty = format!("the configuration is empty; for example: {}", template::EXAMPLE);
     let Document { content, text, warnings } = yaml::read(file, bytes, "the configuration", &empty, read_content)?;
     let Sections { repository, access, templates_at } = content;
     Ok(Loaded { repository, access: access.map(Arc::new), templates_at, text: text.to_owned(), warnings })
@@ -147,13 +147,19 @@ fn read_content(root: &Field<'_, '_>, found: &mut Findings) -> Sections {
 }
 
 fn without_templates() -> String {
-    format!("no `resources`; the least is: {}", template::EXAMPLE)
+    format!("no `resources`; for example: {}", template::EXAMPLE)
 }
 
 impl Loaded {
     pub(crate) fn empty() -> Loaded {
         let (text, warnings) = (String::new(), Vec::new());
         Loaded { repository: Repository::default(), access: None, templates_at: None, text, warnings }
+    }
+
+    /// Without a text, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(repository: Repository) -> Loaded {
+        Loaded { repository, ..Loaded::empty() }
     }
 
     pub fn has_templates(&self) -> bool {
@@ -164,7 +170,7 @@ impl Loaded {
     pub fn check_place(&self, file: &str, has_parent: bool) -> Result<(), ConfigError> {
         let mut found = Findings::new(file);
         match self.templates_at {
-            Some(at) if has_parent => found.error(at, format!("{TEMPLATES}: leave out `resources` here, or --parent")),
+            Some(at) if has_parent => found.error(at, format!("{TEMPLATES}: omit `resources` here, or --parent")),
             None if !has_parent => found.error(Position::START, without_templates()),
             _ => {}
         }

@@ -53,7 +53,7 @@ pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpL
     TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error, flag })
 }
 
-/// The bound address. If port 0 was requested, the system has chosen the port.
+/// The bound address, with the port that the system has chosen if port 0 was requested.
 pub(crate) fn local(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
     listener.local_addr().unwrap_or(asked)
 }

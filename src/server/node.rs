@@ -7,12 +7,13 @@
 //! | [`UplinkActor`](uplink_actor) | term of a master with a parent | the uplink's engine, with the session | 4 | the sender waits; there is only one | the node restarts it with its next tick, without leases | the parent's leases expire |
 //!
 //! actix does not restart an actor that panicked, its timers starve under load, and `do_send` drops messages silently.
-//! So the node supervises: a [`DropGuard`](crate::runtime::drop_guard::DropGuard) reports the end of a resource, and the
-//! node's ticks check the uplink. Ticks are messages. Data that a full mailbox must not lose is kept beside a wake-up:
-//! notices to the uplink in a list, and the progress of proposals in an atomic number.
+//! So the node supervises: a [`DropGuard`](crate::runtime::drop_guard::DropGuard) reports the end of a resource, and
+//! the node's ticks check the uplink. Ticks are messages instead of timers. Data that a full mailbox must not lose is
+//! kept outside it and announced by a wake-up: notices to the uplink in a list, the progress of proposals in an atomic
+//! number.
 //!
-//! Modules: [`handle`] submits requests and reads reports; [`directory`] maps ids to resources; [`streams`] pushes hints
-//! and pool events to clients; [`assignment_store`] keeps what operators assign.
+//! Modules: [`handle`] submits requests and reads reports; [`directory`] maps ids to resources; [`streams`] pushes
+//! hints and pool events to clients; [`assignment_store`] keeps what operators assign.
 
 pub(crate) mod addresses;
 pub(crate) mod assignment_store;

@@ -63,9 +63,9 @@ use crate::{
 
 /// How often resources expire leases without a request.
 const TICK: Duration = Duration::from_secs(1);
-/// How often histograms are compacted, so that they do not grow without scrapes.
+/// How often histograms are drained, so that they do not grow without scrapes.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-/// How long requests under way may take after the server was stopped.
+/// Maximum time for requests under way after the server was asked to stop.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Names of the gRPC health service: the server as a whole, and its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
@@ -95,9 +95,9 @@ pub struct Options {
     pub access: AccessOptions,
     /// Certificates. Without them connections are in plain text.
     pub tls: TlsOptions,
-    /// A deliberate error of the clock, for tests.
+    /// A deliberate clock error, for tests.
     pub skew: Skew,
-    /// Listeners that [`Server::extra_services`] will open, so that exposed ones are refused.
+    /// Listeners that [`Server::extra_services`] will open. The server refuses to start if they are exposed.
     pub extra_listeners: Vec<ListenOption>,
 }
 
@@ -124,8 +124,8 @@ pub struct Server {
     traces: Option<crate::observe::traces::Traces>,
 }
 
-/// Configuration, credentials and bound listeners, prepared before the first actor starts, so that a server that fails to
-/// start never answers a client.
+/// Configuration, credentials and bound listeners, prepared before the first actor starts, so that a server that fails
+/// to start never answers a client.
 struct Prepared {
     info: ServerInfo,
     addresses: Addresses,
@@ -146,7 +146,7 @@ struct Prepared {
 
 impl Prepared {
     async fn new(options: &Options) -> Result<Prepared, ServeError> {
-        // Watches and signal handlers come first, so that no change and no signal is missed.
+        // File watches and signal handlers are set up first, so that no change and no signal is missed.
         let files = CredentialFiles {
             tokens: options.access.tokens.clone(),
             jwt: options.access.jwt.clone(),
@@ -218,6 +218,7 @@ impl Prepared {
             repository: self.first.loaded.repository.clone(),
             access: self.first.loaded.access.clone(),
             source: self.first.source.clone(),
+            text: self.first.loaded.text.as_str().into(),
             authorizer: Arc::clone(&self.guard.authorizer),
             limits: Arc::clone(&self.guard.limits),
             clock: self.clock,
@@ -227,7 +228,7 @@ impl Prepared {
             parent: self.parent.take(),
             accounts: Arc::clone(&self.guard.accounts),
         };
-        // Without receivers the server is stopping already.
+        // Without receivers, the server is already stopping.
         let node = NodeHandle::start(start, move || {
             let _ = failed.send(true);
         });
@@ -344,8 +345,8 @@ impl Server {
         ExtraServices::within(self.guard.clone(), self.extra_listeners.clone())
     }
 
-    /// Serves until SIGTERM or SIGINT, or until the node fails. Then it hands mastership to another peer, and redirects
-    /// requests to it.
+    /// Serves until SIGTERM or SIGINT, or until the node fails. Then transfers mastership to another peer; requests are
+    /// redirected to it until [`stop`](Server::stop).
     pub async fn serve_until_stopped(&mut self) {
         tracing::info!(grpc = %self.addresses.grpc, http = %self.addresses.http, "ready");
         supervisor::ready();
@@ -390,11 +391,11 @@ fn guard(options: &Options, first: &InitialConfiguration, files: &CredentialFile
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
     let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
     let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
-    // Without a token or a policy the listener for operators refuses to start.
+    // Without a token or a policy the admin listener refuses to start, so it is not exposed.
     let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
     listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
     listeners.extend(options.extra_listeners.iter().map(|extra| (extra.flag, extra.address)));
-    // The stored policy is known after joining the peers. Until then nothing is allowed.
+    // The peers may have a stored policy, which is known after joining them. Until then nothing is allowed.
     let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
     let has_policy = first.loaded.access.is_some() || is_kept;
     let accounts = Arc::<Accounts>::default();
@@ -433,6 +434,7 @@ fn serve_http(
     let limits = &guard.limits;
     let history = Arc::new(History::new(limits.history_resources));
     let surveyor = Arc::new(Surveyor::new(limits));
+    let raft = health.stored.as_ref().map(|(raft, _)| raft.clone());
     let pages = Pages {
         node: node.clone(),
         info: info.clone(),
@@ -445,7 +447,7 @@ fn serve_http(
         live: Arc::new(LivePages::new(limits.live_pages, stopped.clone())),
         snapshots: Snapshots::default(),
     };
-    spawn(history.keep(node.clone(), surveyor));
+    spawn(history.keep(node.clone(), surveyor, raft));
     let patience = Duration::from_secs(limits.request_secs);
     let serving = http::Serving {
         pages: http::router(pages),
@@ -460,7 +462,7 @@ fn thread_count(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
 }
 
-/// Unpredictable to clients that try to cause hash collisions.
+/// A random seed, so that clients cannot cause hash collisions on purpose.
 fn seed() -> u64 {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let address = std::ptr::from_ref(&nanos).addr() as u64;
@@ -486,7 +488,7 @@ async fn serves(health: &HealthReporter, serves: bool) {
     }
 }
 
-/// Reports a peer that is ineligible as not serving.
+/// Reports NOT_SERVING to the health service while this peer is ineligible.
 async fn watch_eligibility(node: NodeHandle, health: HealthReporter) {
     let (mut interval, mut is_eligible) = (tokio::time::interval(TICK), true);
     loop {

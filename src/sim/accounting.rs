@@ -1,8 +1,8 @@
 //! Accounting of the capacity that all clients believe they may use: how much of the total capacity was used, whether it
 //! was ever exceeded, and how soon the demand was met.
 //!
-//! It relies on the clients alone and never asks a node. Sums are exact ([`Sum`]), so "more than the capacity" is a
-//! comparison of integers, free of rounding.
+//! It uses only the state of the clients and never asks a node. Sums are exact ([`Sum`]), so "more than the capacity"
+//! is a comparison of integers, free of rounding.
 
 pub mod figures;
 pub mod linearizability;
@@ -20,7 +20,8 @@ const SAMPLE_INTERVAL: Millis = Millis(5_000);
 
 pub(crate) struct Accounting {
     capacity: Amount,
-    /// Upper bound of the sum that clients may believe. It exceeds the capacity after a cut, until leases have expired.
+    /// Upper bound of the capacity that all clients together may use. After the capacity is cut, the bound exceeds it
+    /// until older leases have expired.
     most: Sum,
     /// Tolerance of the bound, see [`Plan::digits`](crate::scenario::plan::Plan).
     digits: Sum,
@@ -61,32 +62,32 @@ struct Samples {
     was_over: bool,
 }
 
-/// Usage in a run. Fractions are in percent.
+/// Usage in a run. Fractions and relative values are in percent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct UsageFigures {
-    /// Capacity of all clients relative to that of the resource: mean of samples.
+    /// Usable capacity of all clients, relative to the capacity of the resource: mean of samples.
     pub of_capacity: f64,
-    /// Fraction of the demand that was met, where both are bounded by the capacity: mean of samples.
+    /// Usable capacity relative to the demand, each bounded by the capacity of the resource: mean of samples.
     pub of_wanted_sampled: f64,
-    /// The same as an integral over time.
+    /// As `of_wanted_sampled`, but integrated over time.
     pub of_wanted: f64,
-    /// Number of samples above the capacity.
+    /// Number of samples with usable capacity above that of the resource.
     pub over_samples: u64,
-    /// The same, where consecutive samples count as one.
+    /// Number of overuses: runs of consecutive samples above the capacity.
     pub over_events: u64,
-    /// The largest sample above the capacity, relative to it.
+    /// The largest sample above the capacity, in percent of the capacity: 110 is an overuse of 10 %. 0 without any.
     pub over_most_sampled: f64,
-    /// The mean of samples above the capacity, relative to it.
+    /// The mean of the samples above the capacity, in percent of the capacity.
     pub over_mean_sampled: f64,
-    /// Exact time above the capacity.
+    /// Exact time in which clients could use more than the capacity.
     pub over_seconds: f64,
-    /// Exact peak above the capacity, relative to it.
+    /// Exact peak above the capacity, in percent of the capacity. 0 without any.
     pub over_most: f64,
-    /// Exact mean while above the capacity, relative to it.
+    /// Exact mean over the time above the capacity, in percent of the capacity.
     pub over_mean: f64,
     /// The first second in which 95 % of the demand (bounded by the capacity) was met.
     pub first_95_s: Option<f64>,
-    /// The same for 99 %.
+    /// The first second in which 99 % was met.
     pub first_99_s: Option<f64>,
 }
 
@@ -118,7 +119,8 @@ impl Accounting {
 
     /// After a cut, lowers the bound to the amount that the root counts as held.
     pub(crate) fn held(&mut self, held: Sum) {
-        // The sum of all dues may exceed the capacity by the rounding error of each, and after a cut all keep that.
+        // The dues are rounded one by one, so their sum may exceed the capacity a little, and clients keep their dues
+        // after a cut.
         let close = Amount::clamped(self.capacity.get() * (1.0 + 1e-12));
         self.most = self.most.min(held).max(close.into());
     }
@@ -127,14 +129,14 @@ impl Accounting {
         self.most = most;
     }
 
-    /// The wants of a client have changed.
+    /// Records that the wants of a client have changed.
     pub(crate) fn want(&mut self, now: Millis, before: Amount, after: Amount) {
         self.advance(now);
         self.wants -= before;
         self.wants += after;
     }
 
-    /// The usable capacity of a client has changed. Fails if the bound is exceeded.
+    /// Records that the usable capacity of a client has changed. Fails if the sum exceeds the bound.
     pub(crate) fn believe(
         &mut self,
         now: Millis,
@@ -175,7 +177,7 @@ impl Accounting {
         }
     }
 
-    /// Called every second.
+    /// Called every second. Takes a sample every [`SAMPLE_INTERVAL`].
     pub(crate) fn sample(&mut self, now: Millis) {
         self.advance(now);
         let (had, wanted) = (self.believed.get(), self.wants.get().min(self.capacity.get()));
@@ -194,7 +196,7 @@ impl Accounting {
         (self.wants.get(), self.believed.get())
     }
 
-    /// A hash of all changes of usable capacity and their times.
+    /// A hash of all changes of usable capacity and their times, to compare two runs.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
@@ -252,7 +254,8 @@ mod tests {
         Accounting::new(amount(100.0), Amount::ZERO, bounded, Millis(10_000))
     }
 
-    /// Wants 80 and then 200; has 60, then 110 for two seconds, then 100.
+    /// A client of a resource with capacity 100: it wants 80, later 200, and has 60, then 110 for two seconds, then
+    /// 100.
     fn history() -> Accounting {
         let mut accounting = accounting(false);
         accounting.want(Millis(0), Amount::ZERO, amount(80.0));

@@ -1,4 +1,5 @@
-//! Simulated clients. What decides in them is the code of the real client, or of the original Doorman client.
+//! Simulated clients. Their decisions are made by the code of the real client library, or by [`legacy`], which behaves
+//! like the original Doorman client.
 
 pub(crate) mod envoy;
 pub(crate) mod legacy;
@@ -7,7 +8,7 @@ pub(crate) mod usage;
 
 use std::sync::Arc;
 
-use leaseway_client::session::{Given, Mode, Outgoing, Session, Wants as Asked};
+use leaseway_client::session::{GrantedLease, Mode, Outgoing, Session, Wants as Asked};
 use leaseway_core::{
     resource::invariant::Violation,
     types::{Amount, Millis},
@@ -28,21 +29,21 @@ pub(crate) struct Client {
     pub(crate) machine: ClientMachine,
     pub(crate) kind: ClientKind,
     pub(crate) name: Arc<str>,
-    /// How many names it has had before.
+    /// The number of names it has had before. A replacement gets a new name.
     pub(crate) names: u32,
-    /// How many times it has started, under any name.
+    /// The number of starts, under any name.
     pub(crate) incarnation: u32,
     pub(crate) wants: Amount,
     /// False after it has left, until it returns.
     pub(crate) is_here: bool,
     /// The capacity that it believes it may use.
     pub(crate) believes: Amount,
-    /// How it uses its capacity, if it reports usage.
+    /// The pattern of its usage. `None` if it reports no usage.
     pub(crate) usage_pattern: Option<UsagePattern>,
     /// Its next scheduled wake-up.
     pub(crate) woken_at: Option<Millis>,
     pub(crate) cut_until: Millis,
-    /// When it arrived after a failover, until it has its due.
+    /// Its arrival, if that was after a failover. Cleared once it has its due.
     pub(crate) waits_since: Option<Millis>,
 }
 
@@ -93,7 +94,7 @@ impl ClientMachine {
     }
 
     /// `end` is the expiry that is written in the lease.
-    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<Given>, end: Millis) {
+    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<GrantedLease>, end: Millis) {
         if let ClientMachine::Legacy(legacy) = self {
             return legacy.answered(now, number, given.map(|given| (given, end)));
         }
@@ -111,7 +112,7 @@ impl ClientMachine {
         });
     }
 
-    /// Calls the session of a request, if it still exists, with the number of the request in it.
+    /// Calls the session that sent a request, if it still exists, with the number of the request in that session.
     fn with_session(&mut self, now: Millis, number: u64, call: impl FnOnce(&mut Session<Asked>, u64)) {
         match self {
             ClientMachine::Session(session) => call(session, number),
@@ -134,7 +135,7 @@ impl ClientMachine {
         }
     }
 
-    /// Stops delays.
+    /// Ends the faults inside the client: the delays of an Envoy's reports.
     pub(crate) fn heal(&mut self) {
         if let ClientMachine::Envoy(envoy) = self {
             envoy.heal();
@@ -162,7 +163,7 @@ impl Client {
         if self.is_here { self.wants } else { Amount::ZERO }
     }
 
-    /// The wants in its requests: for an Envoy those that the gateway derives from reports, for a limiter the estimate.
+    /// The wants in its requests. For an Envoy the gateway derives them from reports; a limiter estimates them.
     pub(crate) fn asks_for(&self) -> Amount {
         match &self.machine {
             ClientMachine::Envoy(envoy) => Amount::clamped(envoy.wanted()),
@@ -171,7 +172,7 @@ impl Client {
         }
     }
 
-    /// An invariant that its limiter has violated.
+    /// Takes the first violation of an invariant by its limiter, if any.
     pub(crate) fn take_broken(&mut self) -> Option<Violation> {
         match &mut self.machine {
             ClientMachine::Limiter(limiter) => limiter.take_broken(),

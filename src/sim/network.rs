@@ -1,5 +1,5 @@
-//! The network between clients and nodes: it delays, loses and duplicates messages. Cut links are part of the
-//! simulation, which knows their ends.
+//! The network between clients and nodes: it delays, loses and duplicates messages. The simulation itself handles cut
+//! links, because it knows the two ends of each message.
 
 pub(crate) mod message;
 
@@ -18,7 +18,7 @@ pub struct Network {
     pub duplicates: Part,
     /// Maximum additional delay of the duplicate.
     pub(crate) late: Span,
-    /// The request timeout, raised if the delay makes it necessary.
+    /// The request timeout. Raised if a round trip may take longer.
     pub(crate) deadline: Span,
 }
 

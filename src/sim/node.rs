@@ -23,7 +23,7 @@ use crate::{
 pub(crate) const ROOT: usize = 0;
 
 pub(crate) struct Node {
-    /// Its name at the parent, whichever peer is master.
+    /// The name of the node at its parent. All its masters use it.
     pub(crate) server_id: Arc<str>,
     /// The endpoints of its peers.
     pub(crate) endpoints: Vec<Arc<str>>,
@@ -39,11 +39,11 @@ pub(crate) struct Node {
     /// The stored override of an operator.
     pub(crate) set: Option<Arc<Override>>,
     pub(crate) sets: u32,
-    /// Upper bound of the leases of its holders since an override was set.
+    /// Upper bound of the capacity of its holders' leases. Set while an override is in force.
     pub(crate) most: Option<Sum>,
     pub(crate) uplink_cut_until: Millis,
     pub(crate) isolated_until: Millis,
-    /// Used by a planted fault: the lease of a former master.
+    /// Used by a planted fault: the supply of a former master.
     #[cfg(feature = "planted")]
     pub(crate) remembered: Vec<(Arc<str>, leaseway_core::resource::supply::Supply)>,
 }
@@ -52,8 +52,8 @@ pub(crate) struct Proposed {
     pub(crate) changes: Changes,
     pub(crate) reached: ClusterTime,
     pub(crate) at: Millis,
-    /// The expiry of the master's own lease: the latest one since the proposal, because answers are decided between
-    /// then and the commit.
+    /// The expiry of the master's own lease from the parent: the latest since the proposal, because the master decides
+    /// answers until the commit.
     pub(crate) own_end: Option<Millis>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Master {
     pub(crate) engine: ResourceEngine<Ticket>,
     /// Present if there is a parent.
     pub(crate) uplink: Option<Uplink>,
-    /// The expiry of the lease that its capacity comes from.
+    /// The expiry of the parent's lease, which its capacity comes from.
     pub(crate) own_end: Option<Millis>,
     /// The override that it has applied.
     pub(crate) follows: Option<Arc<Override>>,
@@ -85,7 +85,7 @@ pub(crate) struct Buffers {
     pub(crate) effects: Effects<Ticket>,
 }
 
-/// An arrival of a request. Duplicates have numbers of their own.
+/// Identifies one arrival of a request. A duplicate has another number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     pub(crate) from: Sender,
@@ -93,7 +93,7 @@ pub(crate) struct Ticket {
 }
 
 pub(crate) struct NodeEnvironment {
-    /// Which clients listen for hints, by index. Child nodes always do. `None`: there are no hints.
+    /// Whether each client, by index, listens for hints. Child nodes always do. `None` if the scenario has no hints.
     pub(crate) listens: Option<Vec<bool>>,
     pub(crate) assignments: Vec<(HolderKind, Arc<str>, Assigned)>,
     pub(crate) notes: Option<PoolNotes>,
@@ -134,14 +134,15 @@ pub(crate) struct EngineChecks {
     arrivals: u64,
     unanswered: HashSet<u64>,
     hinted: Option<Millis>,
-    /// The held amount at the last check, plus amounts that child nodes have reported since: their holders may use more
-    /// than was known here, which no decision could have prevented.
+    /// The amount held at the last check.
     held: Sum,
+    /// Amounts that child nodes have reported since: their holders may use more than this node knew, and no decision of
+    /// this node could have prevented that.
     news: Sum,
 }
 
 impl EngineChecks {
-    /// Starts with the inherited leases of the engine.
+    /// Starts with the amount that the engine counts as held, which includes inherited leases.
     pub(crate) fn new(engine: &ResourceEngine<Ticket>) -> EngineChecks {
         EngineChecks { held: engine.resource().sums().held, ..EngineChecks::default() }
     }
@@ -153,7 +154,7 @@ impl EngineChecks {
         Ticket { from, arrival: self.arrivals }
     }
 
-    /// Checks that every request gets one answer.
+    /// Checks that a request is answered only once.
     pub(crate) fn answered(&mut self, ticket: &Ticket) -> Result<(), Violation> {
         if self.unanswered.remove(&ticket.arrival) {
             return Ok(());
@@ -162,7 +163,7 @@ impl EngineChecks {
         Err(Violation { invariant: "one answer", detail })
     }
 
-    /// Checks that hints are paced.
+    /// Checks that hints are at least `MIN_VISIT_INTERVAL` apart.
     pub(crate) fn hinted(&mut self, now: Millis) -> Result<(), Violation> {
         match self.hinted.replace(now) {
             Some(before) if now.since(before) < MIN_VISIT_INTERVAL => {
@@ -173,9 +174,9 @@ impl EngineChecks {
         }
     }
 
-    /// Checks that the amount held is within the capacity, or has only grown by what was reported. `has_answered` says
-    /// that reports have been processed. With inherited leases a report may count later, because outstanding capacity
-    /// counts in addition to what is inherited; and so may a report that waits for the first supply.
+    /// Checks that the amount held is within the capacity, or has grown by no more than child nodes have reported.
+    /// `has_answered`: the engine has processed the reports. Reports stay pending while the node has inherited leases,
+    /// because outstanding capacity counts in addition to them, and while the node waits for its first supply.
     pub(crate) fn held(
         &mut self,
         engine: &ResourceEngine<Ticket>,
@@ -191,7 +192,7 @@ impl EngineChecks {
         if has_answered && !has_inherited && !resource.awaits_supply() {
             self.news = Sum::ZERO;
         }
-        // While a node learns, everything lent to it may be in use below, even beyond an override.
+        // While a node learns, its holders may use everything that the parent has lent to it, even beyond an override.
         let lent = resource.overridden().filter(|_| resource.is_learning(now)).map(|overridden| overridden.template);
         match invariant::held_within_capacity(engine.resource(), before) {
             Err(_) if news > Sum::ZERO && held - before <= news => Ok(()),
@@ -223,7 +224,7 @@ impl Node {
         }
     }
 
-    /// Records the end of a new lease of the parent.
+    /// Records the expiry of a new lease from the parent.
     pub(crate) fn lent_until(&mut self, until: Millis) {
         let Some(master) = &mut self.master else { return };
         master.own_end = Some(until);
@@ -250,14 +251,14 @@ impl Node {
         self.promises.apply(&proposed.changes, self.reached).map_err(refused)
     }
 
-    /// The master stores the cluster time, if due.
+    /// The master stores the cluster clock, if that is due.
     pub(crate) fn advance(&mut self, now: Millis) {
         let Some(master) = &self.master else { return };
         let advanced = master.clock.advance(now, self.reached, self.promises.until());
         self.reached = self.reached.max(advanced.unwrap_or_default());
     }
 
-    /// The master, if it is still that of `incarnation`.
+    /// The master, if it is still the one of `incarnation`.
     pub(crate) fn master_of(&mut self, incarnation: u32) -> Option<&mut Master> {
         self.master.as_mut().filter(|_| self.incarnation == incarnation)
     }

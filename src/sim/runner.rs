@@ -1,5 +1,5 @@
-//! Runs plans: one run, or many in parallel. Runs share nothing. This is the only module with threads and a real clock,
-//! which measures how long a run takes.
+//! Runs plans: one run, or many in parallel. Runs share no state. Only this module uses threads and a real clock, to
+//! measure how long a run takes.
 
 #[cfg(feature = "planted")]
 pub mod planted;
@@ -59,7 +59,7 @@ impl Plan {
     }
 }
 
-/// Runs every plan with every seed. `None` if the observer stopped it.
+/// Runs every plan with every seed. `None` if the observer stopped the runs.
 pub fn run_all(plans: &[&Plan], seeds: Range<u64>, observer: &impl Observer) -> Option<Vec<Outcomes>> {
     let seeds: Vec<u64> = seeds.collect();
     let runs = plans.len() * seeds.len();

@@ -1,6 +1,6 @@
 //! Scenarios: YAML files with a resource, a tree of nodes, the clients of each node, the network and the faults.
 //!
-//! The built-in scenarios are such files, too.
+//! The built-in scenarios are such files as well.
 
 mod draw;
 pub(crate) mod fault;
@@ -31,8 +31,8 @@ pub struct Scenario {
     pub length: Span,
     #[serde(default)]
     pub(crate) measure_from: Span,
-    /// A final period without faults and without changes of demand, at the end of which all clients should have their
-    /// due. (In a pool dues keep changing, so that is not checked.)
+    /// The length of a final period without faults and without changes of demand. All clients should have their due at
+    /// its end. This is not checked in pools, whose dues keep changing.
     #[serde(default)]
     pub(crate) quiet: Option<Span>,
     pub resource: ResourceSpec,
@@ -41,7 +41,7 @@ pub struct Scenario {
     pub network: Network,
     #[serde(default)]
     pub handover: Handover,
-    /// No fault should cost a client its whole capacity: after `measure_from` no client with demand may drop to 0.
+    /// Checks that no client with demand loses its whole capacity after `measure_from`.
     #[serde(default)]
     pub(crate) no_total_loss: bool,
     #[serde(default = "commit")]
@@ -55,7 +55,7 @@ pub struct Scenario {
     /// Whether parents send the terms of their division. Otherwise child nodes divide on their own.
     #[serde(default = "yes")]
     pub terms: bool,
-    /// Whether each seed draws a scenario of its own, see `draw`.
+    /// Whether each seed draws its own scenario, see `draw`.
     #[serde(default)]
     pub(crate) draws: bool,
     #[serde(default)]
@@ -94,10 +94,10 @@ impl ResourceSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Handover {
-    /// The promises of its predecessor.
+    /// A new master knows the promises of its predecessor.
     #[default]
     Promises,
-    /// Nothing: it learns first.
+    /// A new master knows nothing and learns from its clients first.
     Learning,
 }
 
@@ -115,8 +115,8 @@ impl fmt::Display for Handover {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeSpec {
     pub(crate) name: String,
-    /// The parent, a node earlier in the file. If there are several of that name, each has `times` children. Only the
-    /// first node has no parent.
+    /// The name of the parent, a node earlier in the file. If that one has `times`, each of its copies is the parent of
+    /// `times` copies of this node. Only the first node has no parent.
     #[serde(default)]
     pub(crate) parent: Option<String>,
     #[serde(default = "one")]
@@ -133,7 +133,7 @@ pub(crate) struct NodeSpec {
     pub(crate) clients: Vec<ClientSpec>,
 }
 
-/// The kind of a client, mainly which protocol it speaks.
+/// The kind of a client, which is mainly the protocol that it speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ClientKind {
@@ -141,13 +141,13 @@ pub(crate) enum ClientKind {
     #[default]
     Leaseway,
     Doorman,
-    /// The same, but it echoes unknown fields, including tokens.
+    /// As `Doorman`, but it echoes unknown fields, including tokens.
     Echoes,
     /// A client of the original protocol that never sends its lease.
     Silent,
     /// A child node of the original protocol, which never sends its lease. It has no clients here.
     DoormanNode,
-    /// A Leaseway client that reports the maximum amount as outstanding.
+    /// A Leaseway client that lies: it reports the maximum amount as outstanding.
     Liar,
     /// A gateway's client for one Envoy.
     Envoy,
@@ -177,13 +177,13 @@ pub(crate) struct ClientSpec {
     #[serde(default)]
     pub(crate) priority: i16,
     pub(crate) wants: Wants,
-    /// PRIORITY_POOL: the assignment of each at its node. By default they are free clients.
+    /// PRIORITY_POOL: the assignment of each client at its node. Without it they are free clients.
     #[serde(default)]
     pub(crate) assigned: Option<f64>,
-    /// PRIORITY_POOL: their usage pattern. By default they do not report usage.
+    /// PRIORITY_POOL: the usage pattern of each client. Without it they do not report usage.
     #[serde(default)]
     pub(crate) uses: Option<UsageSpec>,
-    /// `limiter`: the window, for which unused capacity is saved up.
+    /// `limiter`: the window. A limiter saves up the unused capacity of one window.
     #[serde(default = "second")]
     pub(crate) window: Span,
 }
@@ -199,7 +199,7 @@ pub(crate) struct UsageSpec {
 
 impl UsageSpec {
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.burst.0.0 == 0 { Err("`burst` is 0s, expected some time".into()) } else { Ok(()) }
+        if self.burst.0.0 == 0 { Err("`burst` is 0s, expected more than 0s".into()) } else { Ok(()) }
     }
 
     /// The length of the current burst or pause; `None` if it never ends.
@@ -370,7 +370,7 @@ impl Scenario {
 
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.length.0.0 == 0 {
-            return Err("`length` is 0s, expected some time".into());
+            return Err("`length` is 0s, expected more than 0s".into());
         }
         if self.resource.refresh.0.0 == 0 || !self.resource.refresh.0.0.is_multiple_of(1000) {
             return Err(format!(
@@ -380,7 +380,7 @@ impl Scenario {
         }
         if self.draws && (self.nodes.len() > 1 || !self.events.is_empty() || !self.random_faults.is_empty()) {
             return Err(
-                "with `draws` each seed has other nodes and faults; expected a root alone, no `events` and no \
+                "with `draws` each seed draws its own nodes and faults: expected only a root, no `events` and no \
                         `random_faults`"
                     .into(),
             );
@@ -390,10 +390,10 @@ impl Scenario {
         self.faults().try_for_each(|fault| fault.check(&self.nodes))?;
         for random_faults in &self.random_faults {
             if random_faults.one_of.iter().map(|chance| u64::from(chance.weight)).sum::<u64>() == 0 {
-                return Err("`one_of` has nothing of any weight".into());
+                return Err("`one_of` is empty or all weights are 0, expected a weight above 0".into());
             }
             if random_faults.every.least.0 == 0 {
-                return Err(format!("`every` is {}, expected some time between faults", random_faults.every));
+                return Err(format!("`every` is {}, expected more than 0s between faults", random_faults.every));
             }
         }
         Ok(())
@@ -405,14 +405,14 @@ impl Scenario {
         };
         if root.parent.is_some() || root.times != 1 {
             return Err(format!(
-                "`{}` is the first node and so the root: it has no parent and is there once",
+                "`{}` is the first node, so it is the root: expected no `parent`, and `times` 1",
                 root.name
             ));
         }
         for (place, node) in self.nodes.iter().enumerate() {
             let before = &self.nodes[..place];
             if before.iter().any(|other| other.name == node.name) {
-                return Err(format!("there are two nodes `{}`; for nodes alike write `times`", node.name));
+                return Err(format!("there are two nodes `{}`; for several equal nodes use `times`", node.name));
             }
             let known: Vec<_> = before.iter().map(|other| other.name.as_str()).collect();
             match &node.parent {
@@ -421,7 +421,7 @@ impl Scenario {
                 }
                 Some(parent) if !known.contains(&parent.as_str()) => {
                     return Err(format!(
-                        "the parent of `{}` is `{parent}`; above it are {}",
+                        "the parent of `{}` is `{parent}`, expected a node earlier in the file: {}",
                         node.name,
                         known.join(", ")
                     ));
@@ -429,7 +429,7 @@ impl Scenario {
                 _ => {}
             }
             if node.times == 0 || node.peers == 0 {
-                return Err(format!("`{}`: `times` and `peers` are at least 1", node.name));
+                return Err(format!("`{}`: expected at least 1 for `times` and `peers`", node.name));
             }
             node.clients.iter().try_for_each(ClientSpec::check)?;
         }
@@ -475,14 +475,14 @@ impl ClientSpec {
         self.wants.check()?;
         Amount::new(self.assigned.unwrap_or_default()).map_err(|error| format!("`assigned` {error}"))?;
         if self.window.0.0 == 0 {
-            return Err("`window` is 0s, expected some time".into());
+            return Err("`window` is 0s, expected more than 0s".into());
         }
         self.uses.map_or(Ok(()), |uses| uses.check())
     }
 }
 
 fn check_interval(every: Span) -> Result<(), String> {
-    if every.0.0 == 0 { Err("`every` is 0s, expected some time between steps".into()) } else { Ok(()) }
+    if every.0.0 == 0 { Err("`every` is 0s, expected more than 0s between steps".into()) } else { Ok(()) }
 }
 
 impl Wants {
@@ -517,7 +517,7 @@ impl Wants {
         drawn.min(Amount::MAX.get())
     }
 
-    /// The next demand and the time until the one after it, if demand changes.
+    /// The next demand, and the time until the step after it. `None` if the demand is constant.
     pub(crate) fn step(&self, wants: f64, rng: &mut fastrand::Rng) -> Option<(f64, Span)> {
         let (moved, every) = match *self {
             Wants::Walk { step, every, .. } => (wants + wants * step.0 * (rng.f64() * 2.0 - 1.0), every),

@@ -1,11 +1,11 @@
 //! The event loop: clients, nodes, and the messages between them on one virtual clock.
 //!
-//! Every state change is an [`Event`] with a time. The loop takes the earliest event, advances the clock, lets the real
-//! state machine handle it, carries out the resulting effects (which schedule further events), and then checks all
-//! invariants ([`audit`]). Nothing depends on anything but the scenario and the seed: events with equal times keep the
-//! order in which they were scheduled, and all random numbers come from one generator.
+//! Every state change is an [`Event`] with a time. The loop takes the earliest event, advances the clock, passes the
+//! event to the real state machine, applies the resulting effects (which schedule further events), and then checks all
+//! invariants ([`audit`]). A run depends only on the scenario and the seed: events with equal times keep the order in
+//! which they were scheduled, and all random numbers come from one generator.
 //!
-//! Every request is a round of its own unless several wait for a supply. The combiner of real servers is not simulated.
+//! Each request has its own round, unless several wait for a supply. The combiner of real servers is not simulated.
 
 mod audit;
 mod clients;
@@ -50,7 +50,7 @@ use crate::{
 };
 
 const RESOURCE: &str = "resource0";
-/// Unix time when virtual time begins.
+/// The Unix time at which virtual time begins.
 const START_UNIX: i64 = 1_700_000_000;
 const SAMPLE_INTERVAL: Millis = Millis(1_000);
 /// The interval between comparisons with the oracle.
@@ -61,7 +61,7 @@ const LONG_RUN: Span = Span::millis(600_000);
 const MAX_TRACE: usize = 40;
 /// A newcomer is served when it has this fraction of its due.
 const SERVED_FRACTION: f64 = 0.9;
-/// Maximum deviation of settled clients.
+/// Maximum deviation from its due, in percent, at which a client counts as settled.
 const MAX_DEVIATION_PERCENT: f64 = 1.0;
 
 /// A scheduled event. Events of masters name the incarnation that they belong to, and are ignored by later ones.
@@ -147,7 +147,7 @@ struct Simulation<'p> {
     settings: Settings,
     /// The current capacity at the root, including overrides.
     capacity: Amount,
-    /// The access policy, if there are forged requests.
+    /// The access policy, if the scenario has forged requests.
     access: Option<Access>,
     is_cut: bool,
     messages: u64,
@@ -369,7 +369,7 @@ impl<'p> Simulation<'p> {
         }
         if let Some(mut settling) = self.settling.take() {
             if self.plan.has_envoys() {
-                // The wants of gateways for Envoys depend on reports, which continue.
+                // Reports of Envoys continue, and the gateways derive the wants of Envoys from them.
                 settling.dues = self.dues();
             }
             let settled = oracle::deviation(&settling.dues, self.has(&settling.dues)).worst <= MAX_DEVIATION_PERCENT;
@@ -396,7 +396,7 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// Records the waiting times of newcomers that were not served.
+    /// Records the waiting times, so far, of newcomers that were not served by the end.
     fn end_waits(&mut self) {
         let waiting = self.clients.iter_mut().filter_map(|client| client.waits_since.take());
         self.waits.extend(waiting.map(|since| self.now.since(since)));
@@ -457,8 +457,9 @@ impl<'p> Simulation<'p> {
         match &self.settling {
             Some(Settling { since: None, .. }) if self.checks_invariants => {
                 let Deviation { mean, worst } = self.deviation();
-                let detail =
-                    format!("after the quiet clients are {mean:.3} % apart from what they are due, one {worst:.3} %");
+                let detail = format!(
+                    "after the quiet period clients deviate by {mean:.3} % from their dues on average, and by at most {worst:.3} %"
+                );
                 Err(Violation { invariant: "I5", detail })
             }
             _ => Ok(()),
@@ -490,7 +491,7 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// The state of every node: its capacity, the amount that it counts as held, and the capacity of its clients.
+    /// One line per node: its capacity, the amount that it counts as held, and the usable capacity of its clients.
     fn node_states(&self) -> impl Iterator<Item = String> {
         let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
         places.map(|(index, (place, node))| {

@@ -37,7 +37,7 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Span, String> {
-        let wrong = || format!("`{text}` is not a time; expected whole milliseconds at least, like 300s, 5ms or 1h");
+        let wrong = || format!("`{text}` is not a duration; expected whole milliseconds, like 300s, 5ms or 1h");
         let span = humantime::parse_duration(text).map_err(|_| wrong())?;
         let ms = u64::try_from(span.as_millis()).map_err(|_| wrong())?;
         if span.subsec_nanos() % 1_000_000 == 0 { Ok(Span(Millis(ms))) } else { Err(wrong()) }
@@ -71,7 +71,7 @@ impl FromStr for Between {
         };
         let Span(least) = from.parse().or_else(shared)?;
         if least > most {
-            return Err(format!("`{text}` runs backwards; expected the shorter time first, like 10..100ms"));
+            return Err(format!("`{text}`: expected the shorter duration first, like 10..100ms"));
         }
         Ok(Between { least, most })
     }
@@ -99,7 +99,7 @@ impl FromStr for Part {
     fn from_str(text: &str) -> Result<Part, String> {
         let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
         let number = number.filter(|number| (0.0..=100.0).contains(number));
-        let number = number.ok_or_else(|| format!("`{text}` is not a part; expected from 0% to 100%, like 1%"))?;
+        let number = number.ok_or_else(|| format!("`{text}` is not a percentage; expected 0% to 100%, like 1%"))?;
         Ok(Part(number / 100.0))
     }
 }
@@ -131,7 +131,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Serialises as text.
+/// Serializes and deserializes a type as its text.
 macro_rules! as_text {
     ($($unit:ty),*) => {$(
         impl<'de> Deserialize<'de> for $unit {

@@ -44,7 +44,7 @@ pub struct ClientTls(Arc<Client>);
 
 struct Client {
     credentials: Credentials,
-    /// Replaces the name of the host that is dialled.
+    /// Replaces the host name in the verification.
     server_name: Option<ServerName<'static>>,
     /// The CAs of the system, unless the credentials have some.
     system: Option<Arc<RootCertStore>>,
@@ -53,14 +53,14 @@ struct Client {
 }
 
 impl ClientTls {
-    /// Verifies servers by the CAs of the credentials or, if they have no CAs, by those of the system. Presents the
-    /// certificate of the credentials, if any, to servers that ask for one. `name` replaces the name of the dialled host
-    /// in the verification.
+    /// Verifies servers with the CAs of the credentials or, if there are none, with those of the system. Presents the
+    /// certificate of the credentials, if any, to servers that ask for one. `name` replaces the host name when the
+    /// server's certificate is verified.
     pub fn new(credentials: &Credentials, name: Option<&str>) -> Result<ClientTls, TlsError> {
         ClientTls::for_protocol(Protocol::Http2, credentials, name)
     }
 
-    /// As [`new`](Self::new), for another protocol than gRPC.
+    /// Like [`new`](Self::new), for protocols other than gRPC.
     pub fn for_protocol(
         protocol: Protocol,
         credentials: &Credentials,
@@ -156,7 +156,7 @@ fn system_roots() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        let why = found.errors.first().map_or_else(|| "there is no file with them".to_owned(), ToString::to_string);
+        let why = found.errors.first().map_or_else(|| "no CA file found".to_owned(), ToString::to_string);
         return Err(TlsError::NoSystemRoots(why));
     }
     Ok(roots)
@@ -185,9 +185,9 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Records whether the server has asked for a client certificate.
 ///
-/// In TLS 1.3 the server verifies it after the client has finished the handshake. If it refuses the certificate, hyper
-/// does not tell why its first request fails. So a client that was asked sends the HTTP/2 preface, which hyper would
-/// send first, and waits for the first bytes of the server or its refusal.
+/// In TLS 1.3 the server verifies the certificate after the client has finished the handshake. If the server rejects
+/// it, hyper reports only that the first request failed. So a client that was asked for a certificate sends the HTTP/2
+/// preface itself, which hyper would send first, and waits for the first bytes of the server or for its alert.
 #[derive(Debug)]
 struct RecordingResolver {
     resolver: Arc<dyn ResolvesClientCert>,

@@ -35,7 +35,7 @@ pub struct Files {
     pub certificate: Option<PathBuf>,
     /// The private key (`--tls-key`).
     pub key: Option<PathBuf>,
-    /// The CAs that certificates of others are verified by (`--tls-ca`).
+    /// The CAs that verify the certificates of others (`--tls-ca`).
     pub ca: Option<PathBuf>,
 }
 
@@ -108,7 +108,7 @@ pub enum Reload {
 impl Credentials {
     /// Reads and checks the files.
     pub fn load(files: Files) -> Result<Credentials, TlsError> {
-        // Read before the files, so that no change is missed.
+        // Read the stamps before the files, so that no change is missed.
         let stamps = stamps(&files);
         let loaded = Loaded::read(&files)?;
         let seen = CheckedFiles { read: stamps.clone(), newest: stamps, at: Instant::now() };
@@ -137,8 +137,8 @@ impl Credentials {
         self.current().own.as_ref().map(|own| own.until)
     }
 
-    /// Reads the files if they have changed since they were last read, and have not changed since the last check: a file
-    /// that changes between two checks is still being written. A server calls this every second.
+    /// Reads the files again once two consecutive checks see the same change; before that, a file may still be being
+    /// written. A server calls this every second.
     pub fn check(&self) -> Reload {
         let mut seen = self.seen();
         let now = stamps(&self.0.files);
@@ -178,8 +178,8 @@ impl Credentials {
         Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// For clients, which have no task that checks the files: [`current`](Self::current), after a check if the last one is
-    /// more than a second old.
+    /// Like [`current`](Self::current), but first checks the files if the last check is more than a second old. For
+    /// clients, which have no task that checks the files.
     pub(crate) fn newest(&self) -> Arc<Loaded> {
         if self.seen().at.elapsed() >= CHECK_INTERVAL {
             self.check();

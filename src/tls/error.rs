@@ -1,4 +1,4 @@
-//! Errors of certificate files and of handshakes, with the cause, the side it is on, and the remedy.
+//! Errors of certificate files and handshakes. They name the cause, the side that has to change, and the remedy.
 
 use std::{
     io,
@@ -14,15 +14,15 @@ use crate::certificate;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    #[error("{given} is given without {missing}: a certificate and its key belong together")]
+    #[error("{given} needs {missing}: pass the files of both a certificate and its key")]
     HalfASet { given: &'static str, missing: &'static str },
-    #[error("a server has no TLS without a certificate: give it --tls-cert and --tls-key")]
+    #[error("a server needs a certificate for TLS: pass --tls-cert and --tls-key")]
     NoCertificate,
-    #[error("without --tls-ca no client's certificate can be checked: name the file with the CA of the clients")]
+    #[error("client certificates cannot be verified without a CA: pass the clients' CA file with --tls-ca")]
     NoCa,
     #[error("cannot read {}: {why}", file.display())]
     Unreadable { file: PathBuf, why: String },
-    #[error("{} holds no {expected} in PEM: expected a block that begins with -----BEGIN {begin}-----{}", file.display(), explained(why))]
+    #[error("{} contains no {expected} in PEM: expected a block that begins with -----BEGIN {begin}-----{}", file.display(), explained(why))]
     NotPem {
         file: PathBuf,
         expected: &'static str,
@@ -39,13 +39,13 @@ pub enum TlsError {
     Expired { file: PathBuf, until: String },
     #[error("the certificate in {} is not valid before {from}: is the clock right?", file.display())]
     NotYetValid { file: PathBuf, from: String },
-    #[error("the system has no CA certificates ({0}): name the file with the CA of the server with --tls-ca")]
+    #[error("the system has no CA certificates ({0}): pass the server's CA file with --tls-ca")]
     NoSystemRoots(String),
     #[error("`{0}` is not a valid server name: expected a host name or an IP address")]
     ServerName(String),
     #[error("{0}")]
     Handshake(String),
-    #[error("no TLS handshake with {with} within {} s: is that a port of another service?", deadline.as_secs())]
+    #[error("the TLS handshake with {with} timed out after {} s: is it another service?", deadline.as_secs())]
     Late { with: String, deadline: Duration },
 }
 
@@ -83,12 +83,12 @@ pub(crate) fn explain_to_client(host: &str, error: &io::Error) -> String {
 fn of_server(host: &str, why: &CertificateError) -> String {
     match why {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-            "the certificate of {host} was not issued by a CA that is trusted here: name the file with its CA \
-             (--tls-ca)"
+            "the certificate of {host} was not issued by a CA that is trusted here: pass the file of its CA with \
+             --tls-ca"
         ),
         CertificateError::NotValidForNameContext { presented, .. } => format!(
-            "the certificate of {host} is for other names ({}): ask under one of them, or say which is expected \
-             (--tls-server-name)",
+            "the certificate of {host} is for other names ({}): connect to one of them, or pass the expected name \
+             with --tls-server-name",
             presented_names(presented)
         ),
         CertificateError::NotValidForName => format!("the certificate of {host} is for other names"),
@@ -102,57 +102,53 @@ fn presented_names(presented: &[String]) -> String {
         Some((_, name)) => name.trim_end_matches(')').trim_matches('"').to_owned(),
         None => presented.clone(),
     };
-    if presented.is_empty() {
-        "it has none".to_owned()
-    } else {
-        presented.iter().map(name).collect::<Vec<_>>().join(", ")
-    }
+    if presented.is_empty() { "none".to_owned() } else { presented.iter().map(name).collect::<Vec<_>>().join(", ") }
 }
 
-/// Explains an alert of a server, which is usually about this client's certificate.
+/// Explains an alert from a server. Most alerts concern this client's certificate.
 fn alerted_by_server(host: &str, alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
-            format!("{host} asks for a certificate, and this client has none: give it one (--tls-cert and --tls-key)")
+            format!("{host} requires a client certificate: pass --tls-cert and --tls-key")
         }
         // TLS 1.2 has no alert for a missing certificate.
         AlertDescription::HandshakeFailure => format!(
-            "{host} has refused the TLS handshake: it asks for a certificate (--tls-cert and --tls-key), or has no \
-             version or cipher in common"
+            "{host} refused the TLS handshake: it requires a client certificate (--tls-cert and --tls-key), or shares \
+             no TLS version or cipher with this client"
         ),
         // `DecryptError` if the server trusts another CA of the same name.
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
-            format!("{host} does not trust the CA that has issued this client's certificate")
+            format!("{host} does not trust the CA of this client's certificate")
         }
         AlertDescription::CertificateExpired => {
-            format!("{host} says that this client's certificate has expired, or is not valid yet")
+            format!("{host} rejected this client's certificate: it has expired or is not valid yet")
         }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateRevoked
         | AlertDescription::CertificateUnknown
-        | AlertDescription::AccessDenied => format!("{host} does not accept this client's certificate ({alert:?})"),
+        | AlertDescription::AccessDenied => format!("{host} rejected this client's certificate ({alert:?})"),
         AlertDescription::NoApplicationProtocol => {
             format!("{host} speaks TLS, but not HTTP/2: this looks like the --http port")
         }
-        AlertDescription::UnrecognisedName => format!("{host} does not know itself by this name (--tls-server-name)"),
-        AlertDescription::ProtocolVersion => format!("{host} speaks neither TLS 1.2 nor 1.3"),
-        alert => format!("{host} has refused the TLS handshake ({alert:?})"),
+        AlertDescription::UnrecognisedName => format!("{host} does not serve this name: check --tls-server-name"),
+        AlertDescription::ProtocolVersion => format!("{host} supports neither TLS 1.2 nor TLS 1.3"),
+        alert => format!("{host} refused the TLS handshake ({alert:?})"),
     }
 }
 
-/// Why a server has refused a client.
+/// Why the handshake with a client has failed, on the side of the server. "It" is the client.
 pub(crate) fn explain_to_server(error: &io::Error) -> String {
     let Some(tls) = tls_error(error) else {
         return match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                "it has hung up during the TLS handshake".to_owned()
+                "it closed the connection during the TLS handshake".to_owned()
             }
             _ => format!("the TLS handshake broke off: {error}"),
         };
     };
     match tls {
-        Error::NoCertificatesPresented => "it has shown no certificate, and has to (--tls-client-auth)".to_owned(),
+        Error::NoCertificatesPresented => "it presented no certificate, which --tls-client-auth requires".to_owned(),
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "its certificate was not issued by the CA of --tls-ca".to_owned()
         }
@@ -162,26 +158,26 @@ pub(crate) fn explain_to_server(error: &io::Error) -> String {
             "it does not trust the CA of this server's certificate".to_owned()
         }
         Error::AlertReceived(AlertDescription::CertificateExpired) => {
-            "it says that this server's certificate has expired, or is not valid yet".to_owned()
+            "it rejected this server's certificate: it has expired or is not valid yet".to_owned()
         }
         // rustls sends it for the wrong name, Go for all three.
         Error::AlertReceived(AlertDescription::BadCertificate) => {
-            "it does not accept this server's certificate: it is for another name than it has asked for, of a CA that \
-             it does not trust, or not valid now"
+            "it rejected this server's certificate: the certificate is for another name, of an untrusted CA, or not \
+             valid now"
                 .to_owned()
         }
-        Error::AlertReceived(alert) => format!("it does not accept this server's certificate ({alert:?})"),
-        Error::NoApplicationProtocol => "it speaks another protocol than HTTP/2".to_owned(),
+        Error::AlertReceived(alert) => format!("it rejected this server's certificate ({alert:?})"),
+        Error::NoApplicationProtocol => "it does not speak HTTP/2".to_owned(),
         Error::PeerIncompatible(why) => incompatible("it", why),
         _ => format!("the TLS handshake has failed: {tls}"),
     }
 }
 
 fn incompatible(who: &str, why: &PeerIncompatible) -> String {
-    format!("{who} has no version of TLS or no cipher in common with this side ({why:?}): 1.2 and 1.3 are spoken here")
+    format!("{who} shares no TLS version or cipher with this side ({why:?}), which supports TLS 1.2 and 1.3")
 }
 
-/// What is wrong with a certificate: the end of a sentence.
+/// What is wrong with a certificate, as the predicate of a sentence.
 fn flaw(why: &CertificateError) -> String {
     match why {
         CertificateError::ExpiredContext { not_after, .. } => {
@@ -195,7 +191,7 @@ fn flaw(why: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "is not for this purpose: its extended key usage lacks client or server authentication".to_owned()
         }
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => "is of an unknown CA".to_owned(),
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => "was issued by an unknown CA".to_owned(),
         why => format!("cannot be used: {why:?}"),
     }
 }

@@ -56,7 +56,7 @@ impl Names {
     }
 }
 
-/// The name that the certificate of a host has to be valid for.
+/// The name for which the certificate of a host must be valid.
 pub(crate) fn server_name(host: &str) -> Option<ServerName<'static>> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match bare.parse::<IpAddr>() {

@@ -151,15 +151,15 @@ fn configure(loaded: &Loaded, clients: ClientCertificates, protocol: Protocol) -
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(own.certified.clone())));
     config.alpn_protocols = vec![protocol.alpn()];
     if clients != ClientCertificates::Ignored {
-        // A resumed session would not notice that the client certificate has expired since.
+        // Without resumption, because a resumed session skips the check whether the client certificate has expired.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
     Ok(config)
 }
 
-/// Closes a connection so that the other side can read the last bytes. If bytes were left unread, the connection would
-/// be reset, and a reset overtakes what was sent before it.
+/// Closes a connection so that the other side can read the last bytes sent to it. Closing with unread bytes would reset
+/// the connection, and the reset could overtake bytes that are still on their way.
 pub async fn linger(mut stream: TcpStream) {
     let ending = async {
         stream.shutdown().await?;

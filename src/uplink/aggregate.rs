@@ -20,8 +20,8 @@ pub struct Aggregate {
     pub usage: Option<Usage>,
 }
 
-/// The claim of a resource without holders. A parent that knows only the original protocol, which has no tokens, divides
-/// by the number of clients.
+/// The claim of a resource without holders. A parent that knows only the original protocol, which has no tokens,
+/// divides by the number of clients.
 const NO_DEMAND: Claim = Claim::new(Amount::ZERO, 1, 1);
 
 impl Aggregate {
@@ -33,8 +33,8 @@ impl Aggregate {
         }
         let usage = usage.map(|usage| Usage {
             recharging: usage.part_of(has.map_or(0.0, |lease| lease.capacity.get())),
-            // Clamped, because a sum over all holders may exceed the limit of one report, and the parent would refuse the
-            // whole request.
+            // Clamped, because the parent rejects a request whose cost exceeds the maximum of one report, and a sum
+            // over all holders may exceed it.
             request_cost: Amount::clamped(usage.spent),
             interval: None,
         });

@@ -1,5 +1,5 @@
-//! The uplink of a child node: a state machine without clock, I/O, tasks or locks. It decides when to ask the parent and
-//! for which resources, which answers count, and which leases to release.
+//! The uplink of a child node: a state machine without clock, I/O, tasks or locks. It decides when to ask the parent
+//! and for which resources, which answers count, and which leases to release.
 //!
 //! The uplink owns the [`Session`] with the parent. Its demand for a resource is the sum of the demands of the holders
 //! below. A request reports this sum together with the lease that it confirms, and the two must match: capacity that is
@@ -7,7 +7,7 @@
 //! right before a request, in two runs. The first run names the resources ([`UplinkEffects::summarize`]). The second
 //! run gets their summaries ([`UplinkInput::Summaries`]) and returns the request. A resource that does not answer is
 //! left for a later request. A new incarnation of a resource does not know its supply; then the uplink drops the lease,
-//! too (rule 7 of src/core/lease-protocol.md).
+//! too (rule 7 of docs/internals/lease-protocol.md).
 //!
 //! An uplink belongs to one term of one master. The next term begins with a new uplink.
 
@@ -57,8 +57,8 @@ const RETRY_DELAY: Millis = Millis(100);
 const RESOURCES_PER_REQUEST: usize = 1000;
 
 impl UplinkEngine {
-    /// The session settings of a node whose parent has these endpoints. Retries are fast, because all holders below depend
-    /// on the leases of the node.
+    /// The session settings of a node whose parent has these endpoints. Retries are fast, because all holders below
+    /// depend on the leases of the node.
     pub fn settings(endpoints: Vec<Arc<str>>, seed: u64) -> Settings {
         // Resources that are due within a second share a request. So those with the same refresh interval stay in step.
         let pace = Pace { backoff_max: Millis::from_secs(5), ahead: Millis::from_secs(1), ..Pace::default() };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_client::session::{Given, Outgoing};
+use leaseway_client::session::{GrantedLease, Outgoing};
 use leaseway_core::{
     allocation::division::Terms,
     policy::settings::Settings,
@@ -40,7 +40,7 @@ pub enum Notice {
 pub enum ParentReply {
     /// The parent's master has answered.
     Granted(Vec<Granted>),
-    /// The server is not the master. The address of the master, if it knows it.
+    /// The server is not the master. Contains the address of the master, if the server knows it.
     Redirected(Option<String>),
     Failed,
 }
@@ -48,7 +48,7 @@ pub enum ParentReply {
 /// One resource of a parent's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Granted {
-    pub given: Given,
+    pub given: GrantedLease,
     /// The terms of the parent for each priority; empty if it sends none.
     pub terms: Vec<(i16, Terms)>,
     /// The settings of the resource at the parent.
@@ -60,8 +60,8 @@ pub struct Granted {
 pub struct UplinkEffects {
     /// Deliver these to the resources before summarizing any of them.
     pub supplies: Vec<NewSupply>,
-    /// A request is due: run again with the summaries of these resources ([`UplinkInput::Summaries`]). The list is empty
-    /// if the request only releases leases.
+    /// A request is due: run again with the summaries of these resources ([`UplinkInput::Summaries`]). The list is
+    /// empty if the request only releases leases.
     pub summarize: Option<Vec<Arc<str>>>,
     pub send: Option<Outgoing<Aggregate>>,
     /// The number of the pending request.

@@ -1,6 +1,6 @@
-// Opens pages in Chromium and looks at them with axe-core; fails on violations, on errors of the script, on pages that
-// are wider than the window, and on pages that do not become live although they should. A form for a configuration is
-// sent, and its answer looked at. Arguments: URLs.
+// Checks pages in Chromium with axe-core. Fails on violations, on errors of the page's script, on pages wider than the
+// window, and on pages that do not become live. Submits the form for a configuration, if any, and checks the result.
+// Arguments: URLs.
 "use strict";
 const puppeteer = require("puppeteer-core");
 const axe = require("fs").readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
@@ -32,7 +32,7 @@ const look = async (page, url, scheme, width) => {
   let failed = false;
   for (const url of process.argv.slice(2))
     for (const scheme of ["light", "dark"])
-      for (const width of [1280, 400]) {
+      for (const width of [1280, 360]) {
         const page = await browser.newPage();
         const wrong = await look(page, url, scheme, width);
         console.log(`${url} ${scheme} ${width}: ${wrong.join("; ") || "no violations"}`);

@@ -1,5 +1,5 @@
-// Opens a page in Chromium and leaves it open. Each line of standard input is an expression: waits until it is true in
-// the page, and prints "true", or else what was wrong. Closes the browser at the end of the input. Argument: a URL.
+// Keeps a page open in Chromium. Reads expressions from standard input, one per line. Waits until each is true in the
+// page, then prints "true" or the error. Closes the browser at the end of the input. Argument: a URL.
 "use strict";
 const puppeteer = require("puppeteer-core");
 const readline = require("readline");
@@ -12,7 +12,7 @@ const readline = require("readline");
     const end = Date.now() + 120000;
     let last = "false";
     while (Date.now() < end) {
-      // The page may just be loaded again.
+      // The page may be reloading.
       last = await page.evaluate(`String(Boolean(${expression}))`).catch(String);
       if (last === "true") return last;
       await new Promise((resolve) => setTimeout(resolve, 100));

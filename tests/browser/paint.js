@@ -1,6 +1,6 @@
-// When Chromium first paints the pages of a server, and what open pages cost that server. Starts one with 1,000
-// resources and one resource of 100,000 holders: `node tests/browser/paint.js DIRECTORY`, with leaseway and
-// leaseway-bench in DIRECTORY, puppeteer-core where NODE_PATH says, and Chromium where CHROMIUM says.
+// Measures the first paint of pages in Chromium, and the server's cost of open pages. Starts a server with 1,000
+// resources and one resource of 100,000 holders: `node tests/browser/paint.js DIRECTORY`. DIRECTORY has leaseway and
+// leaseway-bench, NODE_PATH has puppeteer-core, and CHROMIUM is the path of Chromium.
 "use strict";
 const { spawn, spawnSync } = require("child_process");
 const { readFileSync, writeFileSync, mkdtempSync } = require("fs");
@@ -19,7 +19,7 @@ const load = (prefix, resources, clients, ...more) => {
   const done = spawnSync(`${directory}/leaseway-bench`, words);
   if (done.status !== 0) throw new Error(String(done.stderr));
 };
-// Seconds of CPU so far, and MiB.
+// CPU time so far in seconds, and resident memory in MiB.
 const used = (pid) => {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ");
   const resident = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))[1];
@@ -38,7 +38,7 @@ const painted = async (browser, path) => {
   await page.close();
   return told;
 };
-// Pages in windows of their own: those that are not seen have no stream.
+// Opens each page in its own window, because hidden pages have no stream.
 const open = async (browser, path) => {
   const pages = [];
   for (let n = 0; n < OPEN; n++) {

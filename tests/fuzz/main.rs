@@ -1,7 +1,7 @@
-//! Fuzz tests of every decoder of network and file input. None panics, and accepted input has the properties that the
-//! `fuzzing` modules of the crates check.
+//! Fuzz tests of every decoder of network and file input. No decoder may panic, and accepted input must have the
+//! properties that the `fuzzing` modules of the crates check.
 //!
-//! `cargo test -p leaseway-tests --test fuzz` tries 20,000 inputs each; `BOLERO_RANDOM_ITERATIONS` sets another number.
+//! `cargo test -p leaseway-tests --test fuzz` tries 20,000 inputs per decoder, or `BOLERO_RANDOM_ITERATIONS`.
 //! `cargo bolero test --sanitizer NONE -p leaseway-tests NAME` runs libFuzzer. Inputs in `__fuzz__` are always tried.
 
 mod seeds;
@@ -23,7 +23,7 @@ macro_rules! targets {
     )*};
 }
 
-/// Inputs per target.
+/// Random inputs per decoder.
 const ITERATIONS: usize = 20_000;
 
 targets! {
@@ -51,7 +51,7 @@ targets! {
     shown: seeds::texts(&["\u{1b}[2J", "a\nb", "\u{202e}"]) => check_shown;
 }
 
-/// A parsed address parses to itself.
+/// Formatting a parsed address and parsing it again returns the same address.
 fn check_address(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     if let Ok(read) = endpoint::parse(text) {

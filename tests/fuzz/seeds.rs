@@ -1,6 +1,6 @@
 //! Valid inputs, and their mutation.
 //!
-//! Random bytes are rarely a valid message. Small changes of a valid message reach the code behind the decoder.
+//! Random bytes are rarely a valid message, so most would never get past the decoder. Mutated valid messages do.
 
 use leaseway_proto::{
     doorman::{
@@ -50,7 +50,7 @@ pub(crate) fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
 }
 
 fn framed(message: &impl Message) -> Vec<u8> {
-    let length = u32::try_from(message.encoded_len()).expect("it is short");
+    let length = u32::try_from(message.encoded_len()).expect("the message fits into u32");
     [&[0][..], &length.to_be_bytes(), &message.encode_to_vec()].concat()
 }
 

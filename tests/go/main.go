@@ -1,5 +1,5 @@
-// A client over TLS that shares no code with ours: grpc-go, Go's TLS, and messages that protoc has made of the
-// interface of 2016. It asks, asks for half as much with the lease that it has, and gives that back: a line for each.
+// A TLS client that shares no code with ours: grpc-go, Go's TLS, and code generated from the interface of 2016. It gets
+// a lease, refreshes it with half the wants, releases it, and prints a line for each.
 package main
 
 import (
@@ -53,7 +53,7 @@ func main() {
 		}
 		lease := answer.Response[0].Gets
 		fmt.Println(what, lease.GetCapacity())
-		// With what it does not know of the lease, as Go keeps that.
+		// Echoes our unknown fields, too, because Go keeps them.
 		entry.Has, wants = lease, wants/2
 	}
 	release := &pb.ReleaseCapacityRequest{ClientId: &client, ResourceId: []string{resource}}
@@ -81,7 +81,7 @@ func configure(ca string, own []string) (*tls.Config, error) {
 	return config, nil
 }
 
-// Ends with the code and the reason, if there was no answer.
+// Exits with the gRPC code and message if the call failed.
 func refused(err error) {
 	if err != nil {
 		fmt.Println("failed", status.Code(err), status.Convert(err).Message())

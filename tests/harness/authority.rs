@@ -1,4 +1,4 @@
-//! A CA that issues certificates of every kind.
+//! A CA that issues valid and invalid certificates.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ impl Authority {
         authority
     }
 
-    /// Has issued a certificate `node` for servers on loopback, and one for a client `alice`.
+    /// A CA with a server certificate `node` for loopback and a client certificate `alice`.
     pub(crate) fn with_node_and_alice() -> Authority {
         let authority = Authority::new("ours");
         authority.issue("node", &["localhost", "127.0.0.1"], Valid::Now);
@@ -57,7 +57,7 @@ impl Authority {
         Files { ca: Some(self.path("ca.pem")), ..Files::default() }
     }
 
-    /// A certificate for these names and addresses, with its key and the CA.
+    /// Issues a certificate for these names and addresses. Returns it with its key and the CA.
     pub(crate) fn issue(&self, name: &str, alternative: &[&str], valid: Valid) -> Files {
         let mut params = CertificateParams::default();
         params.subject_alt_names = alternative.iter().map(|name| alternative_name(name)).collect();

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::process::leaseway;
 
-/// A file of the server, and a token file for each identity.
+/// The server's file of tokens, and a token file for each identity.
 pub(crate) struct TokenFiles {
     directory: TempDir,
 }
@@ -39,13 +39,13 @@ impl TokenFiles {
 
     /// Makes a token with `leaseway token new`.
     pub(crate) fn add(&self, identity: &str) {
-        let said = leaseway(&["token", "new", identity, "--out", &self.of_identity(identity)]);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = leaseway(&["token", "new", identity, "--out", &self.of_identity(identity)]);
+        assert_eq!(output.code, Some(0), "{output:?}");
         let before = self.lines();
-        self.write(&format!("{before}{}", said.stdout));
+        self.write(&format!("{before}{}", output.stdout));
     }
 
-    /// The file of the server.
+    /// The content of the server's file.
     pub(crate) fn lines(&self) -> String {
         fs::read_to_string(self.path("tokens")).unwrap()
     }
@@ -57,7 +57,7 @@ impl TokenFiles {
         self.write(&others.map(|line| format!("{line}\n")).collect::<String>());
     }
 
-    /// Replaces the file of the server.
+    /// Atomically replaces the server's file.
     pub(crate) fn write(&self, text: &str) {
         let next = self.path("tokens.next");
         fs::write(&next, text).unwrap();

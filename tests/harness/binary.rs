@@ -21,6 +21,11 @@ pub(crate) fn bench() -> &'static Path {
     PATH.get_or_init(|| build_binary("leaseway-bench"))
 }
 
+/// An example of the client library.
+pub(crate) fn example(name: &str) -> PathBuf {
+    build(&["--example", name], name, "example")["executable"].as_str().expect("an example has a path").into()
+}
+
 /// The shared and the static library of the C interface.
 pub(crate) fn c_libraries() -> [PathBuf; 2] {
     let built = build(&["--lib"], "leaseway", "cdylib");
@@ -28,7 +33,7 @@ pub(crate) fn c_libraries() -> [PathBuf; 2] {
     [&["so", "dylib"][..], &["a"]].map(|extensions| {
         let mut files = files.iter();
         let found = files.find(|file| extensions.iter().any(|extension| file.extension().unwrap() == *extension));
-        found.expect("cargo builds both kinds").clone()
+        found.expect("cargo builds the shared and the static library").clone()
     })
 }
 
@@ -46,7 +51,7 @@ fn build(targets: &[&str], name: &str, kind: &str) -> Value {
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    // Variables of this package would make build scripts run again, and recompile everything that depends on them.
+    // With this package's variables, cargo would run build scripts again and recompile their dependents.
     for (name, _) in std::env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix))
         {
@@ -62,7 +67,7 @@ fn build(targets: &[&str], name: &str, kind: &str) -> Value {
         let kinds = message["target"]["kind"].as_array();
         message["target"]["name"] == name && kinds.is_some_and(|kinds| kinds.iter().any(|one| one == kind))
     };
-    messages.find(is_wanted).expect("cargo reports what it has built")
+    messages.find(is_wanted).expect("cargo reports the artifact")
 }
 
 /// The directory of this test binary: `TARGET/debug/deps/e2e-…`.

@@ -112,7 +112,7 @@ async fn serve(stream: TcpStream, received: Arc<Mutex<Vec<ResourceSpans>>>) {
     }
 }
 
-/// Any method is `Export`. An empty answer accepts everything.
+/// Treats every method as `Export`, and accepts everything with an empty answer.
 async fn export(
     request: Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,

@@ -1,4 +1,4 @@
-//! Clients with the generated code of the whole protocol.
+//! Clients that use the generated gRPC code.
 
 use std::{
     collections::HashMap,
@@ -133,7 +133,7 @@ pub(crate) fn entry(resource: &str, wants: f64) -> ResourceRequest {
     }
 }
 
-/// The request of a node for one resource, with a band of `(num_clients, wants)` for each.
+/// A child node's request for one resource, with these bands of `(num_clients, wants)`.
 pub(crate) fn node_request(node: &str, resource: &str, bands: &[(i64, f64)]) -> GetServerCapacityRequest {
     let band = |&(clients, wants): &(i64, f64)| PriorityBandAggregate {
         priority: Some(0),
@@ -153,13 +153,13 @@ pub(crate) fn node_request(node: &str, resource: &str, bands: &[(i64, f64)]) -> 
 }
 
 pub(crate) fn capacity(lease: Option<Lease>) -> f64 {
-    lease.and_then(|lease| lease.capacity).expect("every lease says how much")
+    lease.and_then(|lease| lease.capacity).expect("every lease has a capacity")
 }
 
 /// Fails unless the request was refused with this code and a message that contains all of `says`.
 #[track_caller]
 pub(crate) fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, says: &[&str]) {
-    let status = answer.expect_err("this is to be refused");
+    let status = answer.expect_err("the call must be refused");
     assert_eq!(status.code(), code, "{status:?}");
     for part in says {
         assert!(status.message().contains(part), "`{part}` is not in: {}", status.message());
@@ -195,7 +195,7 @@ pub(crate) fn assert_left_out(answer: Result<impl WithProblems, Status>, reason:
 /// Fails unless this is the only problem.
 #[track_caller]
 pub(crate) fn assert_problem(problems: &[Problem], reason: &str, says: &[&str]) {
-    let [problem] = problems else { panic!("one problem is expected: {problems:?}") };
+    let [problem] = problems else { panic!("expected one problem: {problems:?}") };
     assert_eq!(problem.reason(), reason, "{problem:?}");
     for part in says {
         assert!(problem.message().contains(part), "`{part}` is not in: {}", problem.message());
@@ -214,7 +214,7 @@ pub(crate) fn unix_now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
-/// A request of a client that echoes live leases only, and ignores answers to superseded requests.
+/// A request with `drops_late`. It names a live lease only, and the client ignores answers to superseded requests.
 pub(crate) fn one_of_ours(client: &str, resource: &str, wants: f64, has: Option<Lease>) -> GetCapacityRequest {
     let has = has.filter(|lease| lease.expiry_time() > unix_now());
     let request = request(client, vec![ResourceRequest { has, ..entry(resource, wants) }]);
@@ -249,7 +249,7 @@ impl Asks for Client {
     /// Retries while the response omits the resource. A node omits it while it waits for its parent.
     #[track_caller]
     fn ask(&mut self, resource: &str, wants: f64) -> f64 {
-        let response = eventually("it is answered", || self.try_ask(resource, wants).unwrap());
+        let response = eventually("the request is answered", || self.try_ask(resource, wants).unwrap());
         assert_eq!(response.resource_id.as_deref(), Some(resource));
         capacity(response.gets)
     }

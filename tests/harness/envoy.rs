@@ -23,7 +23,7 @@ impl Envoy {
     /// Starts Envoy and waits until its listener serves. `config` renders `static_resources:` for an address.
     pub(crate) fn start(config: impl FnOnce(SocketAddr) -> String) -> Envoy {
         let addresses = free_addresses(2);
-        let [listener, admin] = addresses[..] else { unreachable!("two were requested") };
+        let [listener, admin] = addresses[..] else { unreachable!("two addresses were requested") };
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("envoy.yaml");
         let page = format!("admin: {{address: {}}}\n", socket(admin));
@@ -40,7 +40,7 @@ impl Envoy {
             .unwrap();
         let mut envoy = Envoy { child, directory, admin, listener };
         eventually("Envoy is ready", || {
-            assert!(envoy.child.try_wait().unwrap().is_none(), "Envoy ended at once: {}", envoy.log());
+            assert!(envoy.child.try_wait().unwrap().is_none(), "Envoy exited during startup: {}", envoy.log());
             envoy.is_ready().then_some(())
         });
         envoy
@@ -59,17 +59,17 @@ impl Envoy {
     }
 }
 
-/// An address as Envoy's configuration has it.
+/// An address in the syntax of Envoy's configuration.
 pub(crate) fn socket(address: SocketAddr) -> String {
     format!("{{socket_address: {{address: {}, port_value: {}}}}}", address.ip(), address.port())
 }
 
-/// A cluster of one endpoint, for `static_resources.clusters`; `http2` for gRPC.
+/// An entry of `static_resources.clusters` with one endpoint. gRPC needs `http2`.
 pub(crate) fn cluster(name: &str, address: SocketAddr, http2: bool) -> String {
     cluster_of(name, &[address], http2)
 }
 
-/// A cluster whose first healthy endpoint is used.
+/// A cluster that prefers its endpoints in this order and uses the first healthy one.
 pub(crate) fn cluster_of(name: &str, addresses: &[SocketAddr], http2: bool) -> String {
     let protocol = if http2 { "http2_protocol_options: {}" } else { "http_protocol_options: {}" };
     let checks = "health_checks: [{timeout: 1s, interval: 1s, no_traffic_interval: 1s, unhealthy_threshold: 1, \
@@ -98,9 +98,9 @@ impl Drop for Envoy {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let said = self.log();
-        if std::thread::panicking() && !said.is_empty() {
-            eprintln!("--- Envoy said ---\n{said}--- end ---");
+        let output = self.log();
+        if std::thread::panicking() && !output.is_empty() {
+            eprintln!("--- output of Envoy ---\n{output}--- end ---");
         }
     }
 }

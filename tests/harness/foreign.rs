@@ -1,5 +1,5 @@
-//! Programs that are not part of this workspace. A variable `LEASEWAY_TEST_…` names each; without it `build.rs` makes
-//! the tests ignored.
+//! Programs that are not part of this workspace. A variable `LEASEWAY_TEST_…` has the path of each. Without it
+//! `build.rs` marks the tests as ignored.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use std::{
 /// The value of `LEASEWAY_TEST_…`, a path that exists.
 pub(crate) fn path(variable: &str) -> PathBuf {
     let path = PathBuf::from(std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set")));
-    assert!(path.exists(), "{variable} names no file: {}", path.display());
+    assert!(path.exists(), "{variable} points to a missing file: {}", path.display());
     path
 }
 
@@ -31,11 +31,11 @@ with grpc.secure_channel(address, credentials) as channel:
 
 /// Makes a call with Python's grpcio.
 pub(crate) fn call_with_python(arguments: &[&str]) -> String {
-    let said = output(Command::new(path("LEASEWAY_TEST_PYTHON")).args(["-c", PYTHON_CALL]).args(arguments));
-    said.lines().next().expect("the program reports the outcome").to_owned()
+    let output = output(Command::new(path("LEASEWAY_TEST_PYTHON")).args(["-c", PYTHON_CALL]).args(arguments));
+    output.lines().next().expect("the program reports the outcome").to_owned()
 }
 
-/// Makes calls with grpc-go. The program is in `tests/go`.
+/// Makes calls with grpc-go, by the program in `tests/go`.
 pub(crate) fn call_with_go(arguments: &[&str]) -> String {
     output(Command::new(path("LEASEWAY_TEST_GO_CLIENT")).args(arguments))
 }
@@ -44,7 +44,7 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(command.stderr(Stdio::inherit()).output().unwrap().stdout).unwrap()
 }
 
-/// Compiles a C fixture for `LD_PRELOAD`. Such a library changes what a process sees of its machine.
+/// Compiles a C fixture for `LD_PRELOAD`. Such a library simulates a faulty clock or disk.
 pub(crate) fn preload_library(directory: &Path, name: &str) -> String {
     let library = directory.join(format!("{name}.so")).display().to_string();
     let source = format!("{}/fixtures/{name}.c", env!("CARGO_MANIFEST_DIR"));

@@ -10,7 +10,7 @@ use super::{
     config::ConfigFile,
     http::{self, Connection, Response},
     peers::channel,
-    process::{Process, Said},
+    process::{Output, Process},
     quotas::{self, QuotaStream},
     rls::RlsCaller,
     server::ANYWHERE,
@@ -24,7 +24,8 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts an RLS gateway with rules of envoyproxy/ratelimit. By default first requests wait up to 20 s.
+    /// Starts an RLS gateway with rules in the format of envoyproxy/ratelimit. Unless `flags` change that, first requests
+    /// wait up to 20 s for a lease.
     pub(crate) fn for_requests(servers: &[String], rules: &ConfigFile, flags: &[&str]) -> Gateway {
         let patient = ["--first-wait-ms", "20000"];
         let patient = if flags.contains(&"--first-wait-ms") { &[][..] } else { &patient };
@@ -45,16 +46,16 @@ impl Gateway {
         let slot = ServerSlot::take();
         let flags_of_all = [&["gateway", "--server", servers], flags].concat();
         let gateway = Gateway { process: Process::start_server(binary::path(), &flags_of_all, &[]), _slot: slot };
-        // The gateway prints this line last, when it is ready.
+        // The gateway prints this line when it is ready.
         gateway.serving(if flags.contains(&"--metrics") { "metrics" } else { "HTTP" });
         gateway
     }
 
     fn serving(&self, what: &str) -> SocketAddr {
-        eventually("the gateway says where it serves", || {
-            assert!(self.process.ended().is_none(), "the gateway ended at once: {}", self.log());
-            let said = self.process.stdout();
-            let line = said.split_inclusive('\n').find_map(|line| {
+        eventually("the gateway prints its address", || {
+            assert!(self.process.ended().is_none(), "the gateway exited during startup: {}", self.log());
+            let output = self.process.stdout();
+            let line = output.split_inclusive('\n').find_map(|line| {
                 line.strip_suffix('\n')?.strip_prefix("serving ")?.strip_prefix(what)?.strip_prefix(" on ")
             })?;
             line.parse().ok()
@@ -73,7 +74,7 @@ impl Gateway {
         self.serving("HTTP")
     }
 
-    /// A page of `--metrics`.
+    /// The body of a page of the `--metrics` listener.
     pub(crate) fn page(&self, path: &str) -> String {
         http::get(self.serving("metrics"), path).body
     }
@@ -90,12 +91,12 @@ impl Gateway {
         self.process.signal(signal);
     }
 
-    pub(crate) fn finish(self) -> Said {
+    pub(crate) fn finish(self) -> Output {
         self.process.finish()
     }
 
     /// Sends SIGTERM and waits for the end.
-    pub(crate) fn stop(self) -> Said {
+    pub(crate) fn stop(self) -> Output {
         self.signal(Signal::TERM);
         self.finish()
     }

@@ -1,6 +1,6 @@
 //! A child node that behaves as the Go Doorman: it speaks the original protocol, asks for the sum of its clients' wants
-//! as one band of priority 1, never sends `has`, and wants 0 of `*` while it has no clients. Only the
-//! side towards its parent is implemented.
+//! as one band of priority 1, never sends `has`, and wants 0 of `*` while it has no clients. Only the requests to its
+//! parent are implemented.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl GoChild {
         GoChild { raw, id: id.into(), clients: BTreeMap::new() }
     }
 
-    /// Replaces its clients.
+    /// Replaces the wants of its clients.
     pub(crate) fn has_clients(&mut self, resource: &str, wants: &[f64]) {
         self.clients.insert(resource.into(), wants.to_vec());
     }
@@ -48,7 +48,7 @@ impl GoChild {
         let fields = [("server_id", Value::String(self.id.clone())), ("resource", Value::List(entries))];
         let request = build("GetServerCapacityRequest", fields).encode_to_vec();
         let answer = strict("GetServerCapacityResponse", &self.raw.call("GetServerCapacity", request).unwrap());
-        assert!(!answer.has_field_by_name("mastership"), "it asks the master: {answer:?}");
+        assert!(!answer.has_field_by_name("mastership"), "the parent is not the master: {answer:?}");
         list(&answer, "response").iter().map(read).collect()
     }
 }
@@ -72,7 +72,7 @@ fn read(response: &DynamicMessage) -> (String, GoChildAnswer) {
         capacity: number(&lease, "capacity"),
         expiry: whole("expiry_time"),
         refresh: whole("refresh_interval"),
-        // Go needs it for the lease lengths of its own clients.
+        // The Go server reads the lengths of its own clients' leases from it.
         algorithm: inner(response, "algorithm"),
         safe_capacity: number(response, "safe_capacity"),
     };

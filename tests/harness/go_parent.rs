@@ -25,7 +25,7 @@ use super::{
     wait::{block_on, runtime},
 };
 
-/// The capacity of every resource, and its state.
+/// How the parent answers, for every resource.
 #[derive(Debug, Clone)]
 pub(crate) struct ParentState {
     pub(crate) kind: Kind,
@@ -35,7 +35,7 @@ pub(crate) struct ParentState {
     pub(crate) safe_capacity: f64,
     /// Learning mode: confirms the leases that callers report, and grants nothing else.
     pub(crate) learning: bool,
-    /// Another server is the master.
+    /// Address of the master, if that is another server.
     pub(crate) master: Option<String>,
 }
 
@@ -115,7 +115,7 @@ impl State {
         };
         let has = match standing.learning {
             true => request.has.and_then(|lease| lease.capacity).unwrap_or_default(),
-            // For each caller, whatever the number of clients of a child.
+            // Per caller, regardless of the number of clients of a child.
             false if standing.kind == Kind::Static => standing.capacity.min(asks.wants),
             false => proportional_share(standing.capacity, store, child, asks),
         };
@@ -141,7 +141,7 @@ impl State {
     }
 }
 
-/// Doorman's algorithm. For a new client it also uses the wants recorded before.
+/// Doorman's PROPORTIONAL_SHARE. Like Doorman, it checks for overload with the wants of earlier requests.
 fn proportional_share(capacity: f64, store: &HashMap<String, Held>, child: &str, asks: Held) -> f64 {
     let old = store.get(child).copied();
     let sum = |of: fn(&Held) -> f64| store.values().map(of).sum::<f64>();
@@ -176,7 +176,7 @@ impl Capacity for GoParentService {
     }
 
     async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Result<Response<GetCapacityResponse>, Status> {
-        Err(Status::unimplemented("only nodes ask"))
+        Err(Status::unimplemented("only child nodes are served"))
     }
 
     async fn get_server_capacity(

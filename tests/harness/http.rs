@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client that returns responses unchanged. It does not follow redirects.
+//! An HTTP/1.1 client that returns responses unchanged and follows no redirects.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -48,7 +48,7 @@ impl Connection {
         Connection(BufReader::new(stream))
     }
 
-    /// Sends a request with a JSON body. Null is no body.
+    /// Sends a request with a JSON body, or without a body if it is null.
     pub(crate) fn request(&mut self, method: &str, path: &str, body: &Value) -> Response {
         self.request_with(method, path, "", body)
     }
@@ -91,7 +91,7 @@ impl Connection {
             headers.push((name.to_owned(), value.to_owned()));
         }
         let mut response = Response { status, headers, body: String::new() };
-        assert_eq!(response.header("transfer-encoding"), None, "this client reads no chunks");
+        assert_eq!(response.header("transfer-encoding"), None, "this client does not support chunked responses");
         let length = response.header("content-length").map_or(0, |length| length.parse().unwrap());
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).ok()?;

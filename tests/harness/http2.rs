@@ -64,7 +64,7 @@ pub(crate) fn framed(message: &impl Message) -> Bytes {
 }
 
 impl Http2 {
-    /// `window` is the window for each answer.
+    /// `window`: the initial flow-control window of each stream, in bytes.
     pub(crate) fn connect(address: SocketAddr, from: Option<IpAddr>, window: u32) -> Http2 {
         block_on(async {
             let stream = dial(address, from).await.unwrap();
@@ -102,7 +102,7 @@ impl Http2 {
 
 impl Call {
     pub(crate) fn send(&mut self, part: Bytes, is_end: bool) {
-        // The server may have refused the call.
+        // Fails if the server has already refused the call.
         let _ = self.body.send_data(part, is_end);
     }
 
@@ -114,7 +114,7 @@ impl Call {
     async fn ended(self) -> Ended {
         let response = match self.response {
             Ok(response) => response,
-            Err(known) => return known.expect("its answer has begun, and was not read"),
+            Err(known) => return known.expect("the answer was not read before"),
         };
         let (head, body) = match response.await {
             Ok(response) => response.into_parts(),
@@ -160,7 +160,7 @@ fn ended(headers: &HeaderMap) -> Option<Ended> {
     Some(Ended { code, message: text("grpc-message").unwrap_or_default().replace("%20", " ") })
 }
 
-/// Waits until the other side hangs up.
+/// Reads until the other side closes the connection. Returns false on an error, such as a timeout.
 pub(crate) fn hangs_up(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 4096];
     loop {

@@ -1,7 +1,7 @@
 //! Clients of the original protocol of 2016.
 //!
-//! Libraries treat unknown fields differently. Those of Go and Python keep them, so such a client echoes our tokens in
-//! `has` without knowing. Others, such as Rust's, drop them. The server has to support both.
+//! Protobuf libraries treat unknown fields differently. Those of Go and Python keep them, so such a client echoes our
+//! tokens in `has`. Others, such as Rust's, drop them. The server has to support both.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::{doorman::Asks, raw::Raw};
 
-/// Our fields have this number or a higher one.
+/// The lowest number of our extension fields.
 const OURS: u32 = 100;
 
 /// The original protocol.
@@ -28,7 +28,7 @@ fn message(name: &str) -> MessageDescriptor {
     pool().get_message_by_name(&format!("doorman.{name}")).unwrap_or_else(|| panic!("there is no doorman.{name}"))
 }
 
-/// A message with these fields.
+/// Builds a message with these fields.
 pub(crate) fn build(name: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> DynamicMessage {
     let mut built = DynamicMessage::new(message(name));
     for (field, value) in fields {
@@ -39,7 +39,7 @@ pub(crate) fn build(name: &str, fields: impl IntoIterator<Item = (&'static str, 
 
 /// Decodes like a strict peer: a missing required field is an error, and unknown fields have to be ours.
 pub(crate) fn strict(name: &str, bytes: &[u8]) -> DynamicMessage {
-    let decoded = DynamicMessage::decode(message(name), bytes).expect("an old peer can read this");
+    let decoded = DynamicMessage::decode(message(name), bytes).expect("a peer of 2016 can decode the message");
     check(&decoded);
     decoded
 }
@@ -47,10 +47,10 @@ pub(crate) fn strict(name: &str, bytes: &[u8]) -> DynamicMessage {
 fn check(message: &DynamicMessage) {
     let name = message.descriptor().full_name().to_owned();
     for field in message.descriptor().fields().filter(|field| field.is_required()) {
-        assert!(message.has_field(&field), "{name} came without its required field {}", field.name());
+        assert!(message.has_field(&field), "{name} lacks the required field {}", field.name());
     }
     for unknown in message.unknown_fields() {
-        assert!(unknown.number() >= OURS, "{name} came with field {}, which is not ours", unknown.number());
+        assert!(unknown.number() >= OURS, "{name} has the unknown field {}", unknown.number());
     }
     for (field, value) in message.fields().filter(|(field, _)| matches!(field.kind(), Kind::Message(_))) {
         match value {
@@ -111,7 +111,7 @@ impl LegacyClient {
         self.leases.get(resource).map(|lease| number(lease, "capacity"))
     }
 
-    /// Asks for all of these resources at once, and returns how many are in the answer. The others keep their leases.
+    /// Asks for all of these resources in one request, and returns how many are answered. The others keep their leases.
     pub(crate) fn refresh(&mut self, wants: &[(&str, f64)]) -> Result<usize, Status> {
         let entries = wants.iter().map(|(resource, wants)| entry(resource, *wants, self.leases.get(*resource)));
         let answer = get(&self.raw, &self.id, entries.collect())?;

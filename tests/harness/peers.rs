@@ -19,7 +19,7 @@ use super::{
     config::{ConfigFile, Template},
     doorman::{Doorman, one_of_ours},
     http,
-    process::{Process, Said, Variables, leaseway},
+    process::{Output, Process, Variables, leaseway},
     raw::Raw,
     server::free_addresses,
     slots::ServerSlot,
@@ -30,7 +30,7 @@ use super::{
 pub(crate) const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 pub(crate) struct Peers {
-    /// None: the node has a parent.
+    /// None if the node has a parent.
     config: Option<ConfigFile>,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
@@ -127,7 +127,7 @@ impl Peers {
         peers
     }
 
-    /// Starts no process.
+    /// Sets up directories and links without starting a process.
     pub(crate) fn found(
         number: usize,
         config: Option<ConfigFile>,
@@ -152,7 +152,7 @@ impl Peers {
     }
 
     pub(crate) fn config(&self) -> &ConfigFile {
-        self.config.as_ref().expect("it has no parent")
+        self.config.as_ref().expect("the node has no parent")
     }
 
     pub(crate) fn data(&self, peer: usize) -> PathBuf {
@@ -165,7 +165,7 @@ impl Peers {
         named.collect::<Vec<_>>().join(",")
     }
 
-    /// The command line of a peer that names these peers. It is a lone server if it names none.
+    /// The command line of a peer with `others` in `--peers`. Without others it is a lone server.
     pub(crate) fn command(&self, peer: usize, others: &[usize]) -> Vec<String> {
         let Member { grpc, http, admin, peer: listen, .. } = &self.members[peer];
         let mut values = vec![
@@ -216,7 +216,7 @@ impl Peers {
     fn serves(&mut self, peer: usize, process: Process) {
         eventually("the peer serves", || {
             let ended = process.ended();
-            assert!(ended.is_none(), "peer {} ended at once: {}", NAMES[peer], process.stderr());
+            assert!(ended.is_none(), "peer {} exited during startup: {}", NAMES[peer], process.stderr());
             process.stdout().contains("admin on").then_some(())
         });
         self.members[peer].process = Some(process);
@@ -228,13 +228,13 @@ impl Peers {
 
     pub(crate) fn kill(&mut self, peer: usize) {
         self.signal(peer, Signal::KILL);
-        self.members[peer].process.take().expect("it runs").finish();
+        self.members[peer].process.take().expect("the peer runs").finish();
     }
 
     /// Sends SIGTERM and waits for the end.
-    pub(crate) fn stop(&mut self, peer: usize) -> Said {
+    pub(crate) fn stop(&mut self, peer: usize) -> Output {
         self.signal(peer, Signal::TERM);
-        self.members[peer].process.take().expect("it runs").finish()
+        self.members[peer].process.take().expect("the peer runs").finish()
     }
 
     pub(crate) fn log(&self, peer: usize) -> String {
@@ -242,7 +242,7 @@ impl Peers {
     }
 
     pub(crate) fn process(&self, peer: usize) -> &Process {
-        self.members[peer].process.as_ref().expect("it runs")
+        self.members[peer].process.as_ref().expect("the peer runs")
     }
 
     /// Cuts all links between this peer and the others.
@@ -263,7 +263,7 @@ impl Peers {
         &self.members[peer].doorman
     }
 
-    /// For clients of another protocol.
+    /// A client of the 2016 protocol.
     pub(crate) fn raw(&self, peer: usize) -> Raw {
         Raw::over(channel(self.grpc(peer)))
     }
@@ -308,8 +308,8 @@ impl Peers {
         eventually("there is a master", || {
             let mut running = self.running().filter(|peer| !those.contains(peer));
             running.find(|peer| {
-                let said = self.doorman(*peer).try_discovery();
-                said.is_ok_and(|said| said.is_master == Some(true))
+                let answer = self.doorman(*peer).try_discovery();
+                answer.is_ok_and(|answer| answer.is_master == Some(true))
             })
         })
     }
@@ -317,28 +317,28 @@ impl Peers {
     /// A running peer that is not the master.
     pub(crate) fn follower(&self) -> usize {
         let master = self.master();
-        self.running().find(|peer| *peer != master).expect("one of several")
+        self.running().find(|peer| *peer != master).expect("another peer runs")
     }
 
     /// Runs an operator's command at this peer.
-    pub(crate) fn operate(&self, peer: usize, arguments: &[&str]) -> Said {
+    pub(crate) fn operate(&self, peer: usize, arguments: &[&str]) -> Output {
         leaseway(&[arguments, &["--admin", &self.members[peer].admin.to_string()]].concat())
     }
 
     /// Like [`operate`](Self::operate), with retries while mastership moves.
     pub(crate) fn operated(&self, peer: usize, arguments: &[&str]) -> String {
         eventually("the command succeeds", || {
-            let said = self.operate(peer, arguments);
-            (said.code == Some(0)).then_some(said.stdout)
+            let output = self.operate(peer, arguments);
+            (output.code == Some(0)).then_some(output.stdout)
         })
     }
 
     /// The output of `leaseway status --json` of this peer.
     pub(crate) fn status(&self, peer: usize, arguments: &[&str]) -> Value {
         let server = self.grpc(peer).to_string();
-        let said = leaseway(&[&["status", "--json", "--here", "--server", &server], arguments].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
-        serde_json::from_str(&said.stdout).unwrap()
+        let output = leaseway(&[&["status", "--json", "--here", "--server", &server], arguments].concat());
+        assert_eq!(output.code, Some(0), "{output:?}");
+        serde_json::from_str(&output.stdout).unwrap()
     }
 
     pub(crate) fn client(&self, id: &str) -> Caller {
@@ -359,7 +359,7 @@ impl Caller {
             peers.running().find_map(|peer| granted(self.try_ask(peers.doorman(peer), resource, wants)))
         });
         self.has = Some(lease);
-        lease.capacity.expect("every lease says how much")
+        lease.capacity.expect("every lease has a capacity")
     }
 
     /// The end of its lease, in seconds since the epoch.

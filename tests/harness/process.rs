@@ -2,21 +2,21 @@
 
 use std::{path::Path, process::ExitStatus, thread};
 
-use leaseway_process::{Output, Signal, Start};
+use leaseway_process::{Signal, Start};
 
 use super::{binary, wait::eventually};
 
 /// Additional environment variables.
 pub(crate) type Variables<'a> = &'a [(&'a str, &'a str)];
 
-/// Where `leaseway up` stores the addresses of its peers.
+/// The directory in which `leaseway up` stores the addresses of its peers.
 const RUN_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
 
 pub(crate) struct Process(leaseway_process::Process);
 
 /// The output of a process that has ended.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Output {
     /// `None` if a signal ended it.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -24,12 +24,12 @@ pub(crate) struct Said {
 }
 
 /// Runs `leaseway` to its end.
-pub(crate) fn leaseway(arguments: &[&str]) -> Said {
+pub(crate) fn leaseway(arguments: &[&str]) -> Output {
     Process::start(arguments, &[]).finish()
 }
 
 /// Like [`leaseway`], with input.
-pub(crate) fn leaseway_reading(arguments: &[&str], input: &str) -> Said {
+pub(crate) fn leaseway_reading(arguments: &[&str], input: &str) -> Output {
     let mut process = Process::start_reading(arguments, &[]);
     process.0.tell(input).unwrap();
     process.0.close_input();
@@ -56,14 +56,14 @@ impl Process {
         Process::run(Start::new(path).reading(), arguments, &[])
     }
 
-    /// With a pipe as standard input.
+    /// Like [`start`](Self::start), with a pipe as its standard input.
     pub(crate) fn start_reading(arguments: &[&str], variables: Variables<'_>) -> Process {
         Process::run(Start::new(binary::path()).reading(), arguments, variables)
     }
 
     fn run(start: Start, arguments: &[&str], variables: Variables<'_>) -> Process {
-        let kept = || Output::Kept(tempfile::tempfile().unwrap());
-        // The developer's environment must not affect tests.
+        let kept = || leaseway_process::Output::Kept(tempfile::tempfile().unwrap());
+        // Removes variables of the developer's environment.
         let start = start.without("LEASEWAY_", None).variables([("LEASEWAY_RUN_DIR", RUN_DIR)]);
         let start = start.arguments(arguments).variables(variables.iter().copied());
         Process(start.output(kept(), kept()).start().unwrap())
@@ -93,18 +93,18 @@ impl Process {
         self.0.signal(signal);
     }
 
-    pub(crate) fn finish(self) -> Said {
+    pub(crate) fn finish(self) -> Output {
         let status = eventually("the process ends", || self.ended());
-        Said { code: status.code(), stdout: self.stdout(), stderr: self.stderr() }
+        Output { code: status.code(), stdout: self.stdout(), stderr: self.stderr() }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
-        let said = self.stderr();
-        if thread::panicking() && !said.is_empty() {
-            eprintln!("--- the process said ---\n{said}--- end ---");
+        let output = self.stderr();
+        if thread::panicking() && !output.is_empty() {
+            eprintln!("--- standard error of the process ---\n{output}--- end ---");
         }
     }
 }

@@ -20,9 +20,9 @@ struct Family {
 pub(crate) struct Scrape(BTreeMap<String, Family>);
 
 impl Scrape {
-    /// Fails on any error.
+    /// Panics on any violation of the format.
     pub(crate) fn parse(text: &str) -> Scrape {
-        assert!(text.is_empty() || text.ends_with('\n'), "the last line must end");
+        assert!(text.is_empty() || text.ends_with('\n'), "the last line must end with a line break");
         let mut scrape = Scrape::default();
         let mut current = String::new();
         for line in text.lines().filter(|line| !line.is_empty()) {
@@ -41,22 +41,25 @@ impl Scrape {
         let (keyword, name) = (words.next().unwrap(), words.next().expect("a name"));
         let text = words.next().unwrap_or_default().to_owned();
         if name != current {
-            assert!(!self.0.contains_key(name), "{name} stands in two places");
+            assert!(!self.0.contains_key(name), "the lines of {name} are not together");
             name.clone_into(current);
         }
         let family = self.0.entry(name.to_owned()).or_default();
-        assert!(family.samples.is_empty(), "{name}: {keyword} comes after samples");
+        assert!(family.samples.is_empty(), "{name}: {keyword} must precede the samples");
         let place = match keyword {
             "HELP" => &mut family.help,
             "TYPE" => &mut family.kind,
-            other => panic!("{other} is no keyword"),
+            other => panic!("unknown keyword {other}"),
         };
         assert_eq!(place.replace(text), None, "{name} has two {keyword} lines");
     }
 
     fn sample(&mut self, sample: Sample, current: &str) {
         let family = self.0.get_mut(current).unwrap_or_else(|| panic!("{} has no HELP and no TYPE", sample.name));
-        let suffix = sample.name.strip_prefix(current).unwrap_or_else(|| panic!("{} is among {current}", sample.name));
+        let suffix = sample
+            .name
+            .strip_prefix(current)
+            .unwrap_or_else(|| panic!("{} is between lines of {current}", sample.name));
         let suffixes: &[&str] = match family.kind.as_deref() {
             Some("histogram") => &["_bucket", "_sum", "_count"],
             _ => &[""],
@@ -97,8 +100,8 @@ impl Family {
         assert!(["counter", "gauge", "histogram"].contains(&kind), "{name} is a {kind}");
         let mut seen = HashSet::new();
         for sample in &self.samples {
-            assert!(seen.insert((&sample.name, &sample.labels)), "{sample:?} is there twice");
-            assert!(kind == "gauge" || sample.value >= 0.0, "{sample:?} counts below zero");
+            assert!(seen.insert((&sample.name, &sample.labels)), "duplicate sample {sample:?}");
+            assert!(kind == "gauge" || sample.value >= 0.0, "negative count in {sample:?}");
         }
         if kind == "histogram" {
             self.check_histogram(name);
@@ -121,7 +124,7 @@ impl Family {
                     before = (bound, bucket.value);
                 }
             }
-            assert_eq!(before, (f64::INFINITY, count.value), "the last bucket of {name} holds everything");
+            assert_eq!(before, (f64::INFINITY, count.value), "the last bucket of {name} must equal the count");
         }
     }
 }
@@ -130,20 +133,20 @@ impl Family {
 fn sample(line: &str) -> Sample {
     let end = line.find(['{', ' ']).unwrap_or_else(|| panic!("no value: {line}"));
     let (name, mut rest) = line.split_at(end);
-    assert!(is_name(name), "{name} is no name");
+    assert!(is_name(name), "invalid name {name}");
     let mut labels = BTreeMap::new();
     if let Some(inside) = rest.strip_prefix('{') {
         rest = inside;
         while let Some((label, behind)) = rest.split_once("=\"").filter(|_| !rest.starts_with('}')) {
-            assert!(is_name(label), "{label} is no name in {line}");
+            assert!(is_name(label), "invalid label name {label} in {line}");
             let (value, behind) = quoted(behind);
-            assert_eq!(labels.insert(label.to_owned(), value), None, "{label} is there twice in {line}");
+            assert_eq!(labels.insert(label.to_owned(), value), None, "duplicate label {label} in {line}");
             rest = behind.strip_prefix(',').unwrap_or(behind);
         }
-        rest = rest.strip_prefix('}').unwrap_or_else(|| panic!("labels without an end: {line}"));
+        rest = rest.strip_prefix('}').unwrap_or_else(|| panic!("unterminated labels: {line}"));
     }
     let value = rest.strip_prefix(' ').unwrap_or_else(|| panic!("no value: {line}"));
-    let value = value.parse().unwrap_or_else(|_| panic!("{value} is no number: {line}"));
+    let value = value.parse().unwrap_or_else(|_| panic!("invalid number {value}: {line}"));
     Sample { name: name.to_owned(), labels, value }
 }
 
@@ -162,10 +165,10 @@ fn quoted(text: &str) -> (String, &str) {
             '\\' => match chars.next().map(|(_, c)| c) {
                 Some('n') => value.push('\n'),
                 Some(c @ ('\\' | '"')) => value.push(c),
-                other => panic!("\\{other:?} is no escape in {text}"),
+                other => panic!("invalid escape \\{other:?} in {text}"),
             },
             c => value.push(c),
         }
     }
-    panic!("a quote without an end: {text}");
+    panic!("unterminated quote: {text}");
 }

@@ -21,15 +21,15 @@ pub(crate) fn try_watch_over(channel: Channel, client: Option<&str>, node: Optio
     Ok(Watching(block_on(PushClient::new(channel).watch(request))?.into_inner()))
 }
 
-/// A stream whose first hint has arrived.
+/// Opens a stream, and waits for its first hint.
 pub(crate) fn watch(server: &Server, client: &str) -> Watching {
     let mut watching = try_watch(server, Some(client), None).unwrap();
-    assert_eq!(watching.next().unwrap(), Some(Hint::default()), "the first is empty");
+    assert_eq!(watching.next().unwrap(), Some(Hint::default()), "the first hint is empty");
     watching
 }
 
 impl Watching {
-    /// The next hint. None: the stream has ended without an error.
+    /// The next hint. None if the stream has ended without an error.
     pub(crate) fn next(&mut self) -> Result<Option<Hint>, Status> {
         block_on(self.0.message())
     }
@@ -37,7 +37,7 @@ impl Watching {
     /// Fails unless the next hint names this resource only.
     #[track_caller]
     pub(crate) fn is_told_of(&mut self, resource: &str) {
-        let hint = self.next().unwrap().expect("the stream goes on");
+        let hint = self.next().unwrap().expect("the stream is open");
         assert_eq!((hint.resource_id, hint.everything), (vec![resource.to_owned()], false));
     }
 

@@ -16,7 +16,7 @@ use tonic::{Request, Status, Streaming, transport::Channel};
 
 use super::wait::{block_on, runtime};
 
-/// A stream of an Envoy of this name.
+/// Opens the stream of an Envoy with this name.
 pub(crate) fn stream(gateway: Channel, name: Option<&str>) -> QuotaStream {
     let (reports, sent) = mpsc::channel(16);
     let mut request = Request::new(ReceiverStream::new(sent));
@@ -34,7 +34,7 @@ pub(crate) struct QuotaStream {
     has_begun: Once,
 }
 
-/// A rate and its duration in seconds, or the end of a bucket.
+/// An action for a bucket: an assigned rate with its duration in seconds, or abandonment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Told {
     Assigned(f64, i64),
@@ -42,7 +42,7 @@ pub(crate) enum Told {
 }
 
 impl QuotaStream {
-    /// Reports a bucket `route`.
+    /// Reports usage of the bucket `route`: requests in `secs` seconds.
     pub(crate) fn report(&self, domain: &str, route: &str, secs: i64, allowed: u64, denied: u64) {
         let bucket: HashMap<_, _> = [("route".to_owned(), route.to_owned())].into();
         let usage = BucketQuotaUsage {
@@ -77,7 +77,7 @@ impl QuotaStream {
 
     /// The next response by bucket, or the status that ended the stream.
     pub(crate) fn next(&mut self) -> Result<Vec<(String, Told)>, Status> {
-        let response = block_on(self.told.message())?.ok_or_else(|| Status::ok("it has ended"))?;
+        let response = block_on(self.told.message())?.ok_or_else(|| Status::ok("the stream has ended"))?;
         let told = response.bucket_action.into_iter().map(|action| {
             let route = action.bucket_id.unwrap().bucket["route"].clone();
             let told = match action.bucket_action.unwrap() {

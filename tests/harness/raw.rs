@@ -30,7 +30,7 @@ impl Raw {
     }
 }
 
-/// A codec of raw bytes.
+/// A codec that passes bytes through.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Bytes;
 

@@ -10,7 +10,7 @@ use tonic::{Request, Status, transport::Channel};
 
 use super::wait::block_on;
 
-/// Entries of a descriptor.
+/// The entries of a descriptor.
 pub(crate) type Entries<'a> = &'a [(&'a str, &'a str)];
 
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl RlsCaller {
         Ok(self.0.clone().should_rate_limit(request).await?.into_inner())
     }
 
-    /// With a token.
+    /// Sends this bearer token.
     pub(crate) fn ask_with_token(&self, token: &str, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
         let mut request = Request::new(request);
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());

@@ -20,7 +20,7 @@ use super::{
     doorman::{Asks as _, Client, Doorman},
     http,
     legacy_client::{LegacyClient, UnknownFields},
-    process::{Process, Said, Variables, leaseway},
+    process::{Output, Process, Variables, leaseway},
     raw::Raw,
     slots::ServerSlot,
     wait::{block_on, eventually},
@@ -34,7 +34,7 @@ pub(crate) fn addresses_of_its_own() -> [String; 2] {
     [free[0].to_string(), free[1].to_string()]
 }
 
-/// Addresses that no other process uses: each call has a loopback address of its own.
+/// Addresses with free ports. Each call uses its own loopback address, so that no other process takes the ports.
 pub(crate) fn free_addresses(number: usize) -> Vec<SocketAddr> {
     static CALLS: AtomicU16 = AtomicU16::new(2);
     let [high, low] = CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -50,8 +50,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The server that tests share: each uses resources and clients of its own. Every resource has a capacity of 100,
-    /// shared fairly, and leases of an hour: see [`Template::fair`].
+    /// A server that tests share. Each test uses its own resources and clients. Every resource has a capacity of 100,
+    /// FAIR_SHARE, and leases of an hour ([`Template::fair`]).
     pub(crate) fn shared() -> &'static Server {
         static SHARED: OnceLock<Server> = OnceLock::new();
         SHARED.get_or_init(|| {
@@ -61,7 +61,7 @@ impl Server {
         })
     }
 
-    /// Without a configuration file: every resource has a capacity of 100, shared fairly.
+    /// Without a configuration file: every resource has a capacity of 100 and FAIR_SHARE.
     pub(crate) fn development() -> Server {
         Server::with_flags(&[])
     }
@@ -89,9 +89,9 @@ impl Server {
 
     fn begin(slot: Option<ServerSlot>, start: impl FnOnce() -> Process) -> Server {
         let process = start();
-        let (grpc, http) = eventually("the server says where it serves", || {
+        let (grpc, http) = eventually("the server prints its addresses", || {
             let ended = process.ended();
-            assert!(ended.is_none(), "the server ended at once: {}", process.stderr());
+            assert!(ended.is_none(), "the server exited during startup: {}", process.stderr());
             addresses(&process.stdout())
         });
         Server { process, grpc, http, _slot: slot }
@@ -107,9 +107,9 @@ impl Server {
 
     /// The admin address, if the server was started with `--admin`.
     pub(crate) fn admin(&self) -> String {
-        eventually("the server says where operators are served", || {
-            let said = self.said();
-            let (_, after) = said.split_once("admin on ")?;
+        eventually("the server prints its admin address", || {
+            let output = self.stdout();
+            let (_, after) = output.split_once("admin on ")?;
             let (address, _) = after.split_once([';', '\n'])?;
             Some(address.to_owned())
         })
@@ -118,15 +118,15 @@ impl Server {
     /// The address at which its in-process gateway serves RLS, RLQS or HTTP.
     pub(crate) fn gateway(&self, protocol: &str) -> SocketAddr {
         let line = format!("\nserving {protocol} on ");
-        eventually("it says where its gateway serves", || {
-            let said = self.said();
-            let (_, after) = said.split_once(&line)?;
+        eventually("the server prints the address of its gateway", || {
+            let output = self.stdout();
+            let (_, after) = output.split_once(&line)?;
             after.split_once('\n').map(|(address, _)| address.parse().unwrap())
         })
     }
 
     /// Its standard output so far.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         self.process.stdout()
     }
 
@@ -143,12 +143,12 @@ impl Server {
     }
 
     /// Sends SIGTERM and waits for the end.
-    pub(crate) fn stop(self) -> Said {
+    pub(crate) fn stop(self) -> Output {
         self.signal(Signal::TERM);
         self.finish()
     }
 
-    pub(crate) fn finish(self) -> Said {
+    pub(crate) fn finish(self) -> Output {
         self.process.finish()
     }
 
@@ -173,7 +173,7 @@ impl Server {
         Doorman::over(self.channel())
     }
 
-    /// A client of our protocol.
+    /// A client of the current protocol.
     pub(crate) fn client(&self, id: &str) -> Client {
         Client::new(self.doorman(), id)
     }
@@ -188,15 +188,15 @@ impl Server {
     }
 
     /// Runs a command with `--server`.
-    pub(crate) fn cli(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn cli(&self, arguments: &[&str]) -> Output {
         leaseway(&[arguments, &["--server", &self.grpc.to_string()]].concat())
     }
 
     /// The output of `leaseway status --json`.
     pub(crate) fn status(&self, arguments: &[&str]) -> Value {
-        let said = self.cli(&[&["status", "--json"], arguments].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
-        serde_json::from_str(&said.stdout).unwrap()
+        let output = self.cli(&[&["status", "--json"], arguments].concat());
+        assert_eq!(output.code, Some(0), "{output:?}");
+        serde_json::from_str(&output.stdout).unwrap()
     }
 
     /// Fails unless the status is 200.
@@ -206,7 +206,7 @@ impl Server {
         response.body
     }
 
-    /// Fails unless the server still works.
+    /// Fails unless the server is healthy and answers a client.
     pub(crate) fn assert_alive(&self) {
         assert_eq!(self.page("/healthz"), "ok\n");
         let granted = self.client("still here").ask("still here", 0.0);

@@ -12,11 +12,11 @@ static FREE: Mutex<usize> = Mutex::new(MAX_TESTS);
 static RETURNED: Condvar = Condvar::new();
 
 thread_local! {
-    /// Servers of this test. Only the first takes a slot, so that a test that holds one never waits.
+    /// Number of servers of this test's thread. Only the first takes a slot, so a test that holds one never waits.
     static MINE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Held by a test's thread while its server runs. Shared servers take no slot.
+/// A permit that a test's thread holds while its servers run. Shared servers take none.
 pub(crate) struct ServerSlot(());
 
 impl ServerSlot {

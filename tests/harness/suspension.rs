@@ -37,7 +37,7 @@ impl Suspension {
 
     pub(crate) fn suspend<'a>(&self, process: &'a Process) -> Suspended<'a> {
         let lost = PathBuf::from(self.path(&process.id().to_string()));
-        assert!(lost.exists(), "the process was started with the variables");
+        assert!(lost.exists(), "the process was started without the variables of `suspension`");
         process.signal(Signal::STOP);
         Suspended { process, since: Instant::now(), lost }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Terminal {
     /// Kept open, so that its modes can be read after the process has ended.
     user: OwnedFd,
     child: Child,
-    said: Arc<Mutex<Vec<u8>>>,
+    output: Arc<Mutex<Vec<u8>>>,
     size: (usize, usize),
 }
 
@@ -41,15 +41,21 @@ impl Terminal {
             command.env_remove(variable);
         }
         let child = command.stdin(standard()).stdout(standard()).stderr(standard()).spawn().unwrap();
-        let said = Arc::<Mutex<Vec<u8>>>::default();
-        let (mut reader, of_thread) = (File::from(controller.try_clone().unwrap()), Arc::clone(&said));
+        let output = Arc::<Mutex<Vec<u8>>>::default();
+        let (mut reader, of_thread) = (File::from(controller.try_clone().unwrap()), Arc::clone(&output));
         thread::spawn(move || {
             let mut some = [0; 4096];
             while let Ok(read @ 1..) = reader.read(&mut some) {
                 of_thread.lock().unwrap().extend(&some[..read]);
             }
         });
-        Terminal { controller: controller.into(), user: user.into(), child, said, size: (columns.into(), rows.into()) }
+        Terminal {
+            controller: controller.into(),
+            user: user.into(),
+            child,
+            output,
+            size: (columns.into(), rows.into()),
+        }
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
@@ -57,13 +63,13 @@ impl Terminal {
     }
 
     /// All output so far.
-    pub(crate) fn said(&self) -> String {
-        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    pub(crate) fn output(&self) -> String {
+        String::from_utf8_lossy(&self.output.lock().unwrap()).into_owned()
     }
 
     /// The lines on the screen.
     pub(crate) fn screen(&self) -> Vec<String> {
-        drawn(&self.said(), self.size)
+        drawn(&self.output(), self.size)
     }
 
     /// Waits for a line that contains this text.
@@ -78,7 +84,7 @@ impl Terminal {
     }
 
     pub(crate) fn ended(&mut self) -> ExitStatus {
-        eventually("it ends", || self.child.try_wait().unwrap())
+        eventually("the process ends", || self.child.try_wait().unwrap())
     }
 }
 
@@ -90,9 +96,9 @@ impl Drop for Terminal {
 }
 
 /// Interprets escape sequences that move the cursor or clear text.
-fn drawn(said: &str, (columns, rows): (usize, usize)) -> Vec<String> {
+fn drawn(output: &str, (columns, rows): (usize, usize)) -> Vec<String> {
     let (mut cells, mut row, mut column) = (vec![vec![' '; columns]; rows], 0, 0);
-    let mut rest = said.chars().peekable();
+    let mut rest = output.chars().peekable();
     while let Some(char) = rest.next() {
         match char {
             '\u{1b}' if rest.next_if_eq(&'[').is_some() => {

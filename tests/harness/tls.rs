@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::wait::{block_on, runtime};
 
-/// The preface and settings of an HTTP/2 client.
+/// The connection preface and an empty SETTINGS frame of an HTTP/2 client.
 pub(crate) const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// The TLS flags of a server.
@@ -70,7 +70,7 @@ impl Stranger {
         Stranger(TlsConnector::from(Arc::new(config)))
     }
 
-    /// Sends this, and returns the first answer.
+    /// Sends `question`, and returns the first bytes of the answer or the TLS error.
     pub(crate) fn ask(&self, address: SocketAddr, question: &[u8]) -> Result<Vec<u8>, String> {
         block_on(async {
             let stream = TcpStream::connect(address).await.unwrap();
@@ -80,11 +80,11 @@ impl Stranger {
             let mut answer = vec![0; 64 << 10];
             let length = stream.read(&mut answer).await.map_err(|error| error.to_string())?;
             answer.truncate(length);
-            if answer.is_empty() { Err("it has hung up".to_owned()) } else { Ok(answer) }
+            if answer.is_empty() { Err("the connection was closed".to_owned()) } else { Ok(answer) }
         })
     }
 
-    /// The page and its status.
+    /// Requests a page. Returns its status and the whole response.
     pub(crate) fn page(&self, address: SocketAddr, path: &str) -> Result<(u16, String), String> {
         let question = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
         let answer = String::from_utf8_lossy(&self.ask(address, question.as_bytes())?).into_owned();

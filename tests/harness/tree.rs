@@ -5,7 +5,7 @@ use super::{config::ConfigFile, peers::Peers};
 pub(crate) struct Tree {
     _root: Peers,
     _region: Peers,
-    /// Each has one peer.
+    /// Nodes of one peer each.
     pub(crate) leaves: Vec<Peers>,
 }
 
@@ -18,7 +18,7 @@ impl Tree {
         Tree { _root: root, _region: region, leaves }
     }
 
-    /// The addresses of each leaf.
+    /// The address for clients of each leaf.
     pub(crate) fn endpoints(&self) -> Vec<Vec<String>> {
         self.leaves.iter().map(Peers::endpoints).collect()
     }

@@ -24,8 +24,8 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// One runtime for the requests of all tests, on threads of its own, so that connections make progress while a test
-/// does something else.
+/// One runtime for the requests of all tests. It has its own threads, so that connections make progress while a test
+/// blocks.
 pub(crate) fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap())

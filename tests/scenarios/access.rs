@@ -1,4 +1,4 @@
-//! Who may do what: policies, tokens and TLS.
+//! Access control: policies, tokens and TLS.
 
 mod attacks;
 mod policy;

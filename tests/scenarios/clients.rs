@@ -1,6 +1,7 @@
 //! The client library, in Rust and through its C interface.
 
 mod c_interface;
+mod conformance;
 mod dependencies;
 mod hints;
 mod leases;

@@ -1,4 +1,4 @@
-//! Peers of a node: failover, membership, and data that was lost.
+//! Peers of a node: failover, membership and lost data.
 
 mod backup;
 mod failover;

@@ -1,4 +1,4 @@
-//! The protocol of 2016.
+//! The Doorman protocol of 2016.
 
 mod bytes;
 mod faults;

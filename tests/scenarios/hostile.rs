@@ -1,5 +1,5 @@
-//! Attacks from the network: a real server stays within its limits and serves others meanwhile. docs/benchmarks.md has
-//! the costs of each attack.
+//! Attacks from the network: the server stays within its limits and keeps serving others. docs/benchmarks.md has the
+//! cost of each attack.
 
 mod attacks;
 mod bodies;
@@ -59,7 +59,7 @@ impl Victim {
         usage::memory(self.server.id()).unwrap().peak_kib.saturating_sub(self.before) / MIB
     }
 
-    /// Uses its own address, because an attacker's may have reached its share.
+    /// Uses another address than the attackers, whose address may have used up its share.
     fn scrape(&self) -> Scrape {
         let response = http::get_from(OPERATOR, self.server.http(), "/metrics");
         assert_eq!(response.status, 200, "{response:?}");
@@ -76,6 +76,6 @@ impl Victim {
 
     /// Waits until no bytes are buffered.
     fn holds_nothing(&self) {
-        eventually("nothing waits any more", || (self.metric("leaseway_waiting_bytes") == 0.0).then_some(()));
+        eventually("no bytes are buffered", || (self.metric("leaseway_waiting_bytes") == 0.0).then_some(()));
     }
 }

@@ -2,4 +2,5 @@
 
 mod debug;
 mod peers;
+mod plots;
 mod status;

@@ -1,6 +1,6 @@
-//! Modules of a folder do not use each other in circles.
+//! Modules of a folder have no cyclic dependencies.
 //!
-//! A file `x.rs` and the files below `x/` are one module. A parent and its children may use each other, so only circles
+//! A file `x.rs` and the files below `x/` are one module. A parent and its children may use each other, so only cycles
 //! between the children of a folder are errors.
 
 use std::{
@@ -24,7 +24,7 @@ fn crates() -> Vec<PathBuf> {
     found
 }
 
-/// The strongly connected components with a circle.
+/// The strongly connected components that contain a cycle.
 fn circles<N: Ord + Clone>(edges: &BTreeMap<N, BTreeSet<N>>) -> Vec<BTreeSet<N>> {
     let reach = |from: &N| {
         let (mut seen, mut ahead) = (BTreeSet::new(), vec![from.clone()]);
@@ -49,7 +49,7 @@ fn circles<N: Ord + Clone>(edges: &BTreeMap<N, BTreeSet<N>>) -> Vec<BTreeSet<N>>
     found.into_iter().collect()
 }
 
-/// The graph over groups of files; `None` is no group.
+/// The graph of groups of files. Ignores files whose group is `None`.
 fn grouped(graph: &Graph, group: impl Fn(&Path) -> Option<String>) -> BTreeMap<String, BTreeSet<String>> {
     let mut edges = BTreeMap::<String, BTreeSet<String>>::new();
     for (file, used) in graph {
@@ -60,9 +60,9 @@ fn grouped(graph: &Graph, group: impl Fn(&Path) -> Option<String>) -> BTreeMap<S
     edges
 }
 
-/// Each use between two members of a circle, as one line.
+/// Lists each use between two members of a cycle, one per line.
 fn uses_within(graph: &Graph, member: impl Fn(&Path) -> Option<String>, circle: &BTreeSet<String>) -> Vec<String> {
-    let mut lines = vec![format!("circle of {}:", circle.iter().cloned().collect::<Vec<_>>().join(", "))];
+    let mut lines = vec![format!("cycle of {}:", circle.iter().cloned().collect::<Vec<_>>().join(", "))];
     for (file, used) in graph {
         for (other, names) in used {
             let (Some(from), Some(to)) = (member(file), member(other)) else { continue };
@@ -75,7 +75,7 @@ fn uses_within(graph: &Graph, member: impl Fn(&Path) -> Option<String>, circle: 
     lines
 }
 
-/// Circles of the modules in `folder`. The root of a crate is none of them: the whole crate is its folder.
+/// The cycles of the modules in `folder`. Ignores the crate's root file, which may use all modules and be used by them.
 fn complaints(graph: &Graph, folder: &Path, crate_root: &Path) -> Vec<String> {
     let module = |file: &Path| {
         let below = file.strip_prefix(folder).ok()?.with_extension("");
@@ -85,11 +85,11 @@ fn complaints(graph: &Graph, folder: &Path, crate_root: &Path) -> Vec<String> {
     circles(&grouped(graph, module)).iter().flat_map(|circle| uses_within(graph, module, circle)).collect()
 }
 
-/// Folders whose modules may form circles, each with its reason.
+/// Folders whose modules may have cycles.
 const AMONG_MODULES: [&str; 0] = [];
 
 #[test]
-fn modules_of_a_folder_form_no_circles() {
+fn modules_of_a_folder_have_no_cycles() {
     let mut found = Vec::new();
     for crate_root in crates() {
         let graph = graph(&crate_root);
@@ -97,7 +97,7 @@ fn modules_of_a_folder_form_no_circles() {
         let folders = folders.into_iter().filter(|folder| !AMONG_MODULES.contains(&&*short(folder)));
         found.extend(folders.flat_map(|folder| complaints(&graph, folder, &crate_root)));
     }
-    complain("modules that use each other in a circle", &found);
+    complain("modules with cyclic dependencies", &found);
 }
 
 /// A crate on disk: `a` re-exports what `a/b` defines, `a/b` uses an item of `a`, and `c` uses `a/b` by way of `a`.
@@ -118,10 +118,10 @@ fn reexports_are_followed_to_the_definition() {
         let expected: BTreeSet<PathBuf> = expected.iter().copied().cloned().collect();
         assert_eq!(graph(&lib)[file].keys().cloned().collect::<BTreeSet<_>>(), expected, "{why}");
     };
-    assert_uses(&lib, &[], "it only declares");
-    assert_uses(&a, &[], "it only re-exports");
-    assert_uses(&b, &[&a], "an item of its parent");
-    assert_uses(&c, &[&a, &b], "also in a macro");
+    assert_uses(&lib, &[], "lib.rs only declares modules");
+    assert_uses(&a, &[], "a.rs only re-exports");
+    assert_uses(&b, &[&a], "b.rs uses an item of its parent");
+    assert_uses(&c, &[&a, &b], "c.rs uses A in a macro, too");
     write("a.rs", "mod b;\npub(crate) use self::b::B;\npub(crate) struct A;\nfn a(_: B) {}\n");
-    assert_uses(&a, &[&b], "it uses what it re-exports");
+    assert_uses(&a, &[&b], "a.rs uses a name that it re-exports");
 }

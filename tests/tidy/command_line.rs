@@ -20,7 +20,7 @@ impl std::fmt::Display for Flag {
     }
 }
 
-/// Runs it and returns both outputs.
+/// Runs `leaseway` and returns standard output and standard error.
 pub(crate) fn leaseway(arguments: &[&str]) -> String {
     let mut command = std::process::Command::new(binary::path());
     command.args(arguments).env("COLUMNS", "1000");
@@ -31,7 +31,7 @@ pub(crate) fn leaseway(arguments: &[&str]) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// Every command without subcommands, and its help.
+/// Every command without subcommands, with its help.
 pub(crate) fn commands() -> Vec<(String, String)> {
     let (mut ahead, mut found) = (vec![Vec::<String>::new()], Vec::new());
     while let Some(command) = ahead.pop() {
@@ -72,7 +72,7 @@ pub(crate) fn flags(command: &str, help: &str) -> Vec<Flag> {
             *block = format!("{block} {text}").trim().to_owned();
         }
     }
-    // `-o, --output` is a flag by its long name.
+    // The name of `-o, --output` is the long one.
     let long = |block: &String| block.split_once(", --").map_or_else(|| block.clone(), |(_, long)| format!("--{long}"));
     let blocks = blocks.iter().map(|block| if block.starts_with("-o, ") { long(block) } else { block.clone() });
     let flags = blocks.filter(|block| block.starts_with("--") && !block.starts_with("--help-all"));

@@ -1,4 +1,4 @@
-//! Files in `cluster/` name only variables, metrics and sections that exist.
+//! Variables, metrics and links in `cluster/` must exist.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -16,7 +16,7 @@ fn words(text: &str, prefix: &str, is_of_word: impl Fn(char) -> bool) -> BTreeSe
     words.map(str::to_owned).collect()
 }
 
-/// Words in `cluster/` that a page does not have.
+/// Words in `cluster/` that are missing in the page and not `known`.
 fn unknown(page: &str, words: impl Fn(&str) -> BTreeSet<String>, known: impl Fn(&str) -> bool) -> Vec<String> {
     let documented = words(&read(page));
     let named = deployment().into_iter().flat_map(|(path, text)| {
@@ -24,23 +24,23 @@ fn unknown(page: &str, words: impl Fn(&str) -> BTreeSet<String>, known: impl Fn(
         words.map(move |word| (word, short(&path))).collect::<Vec<_>>()
     });
     let named: Vec<(String, String)> = named.collect();
-    assert!(named.len() > 10, "hardly anything is named: {named:?}");
+    assert!(named.len() > 10, "too few words were found: {named:?}");
     let unknown = named.into_iter().filter(|(word, _)| !documented.contains(word) && !known(word));
     unknown.map(|(word, path)| format!("{path}: {word} is not in {page}")).collect()
 }
 
 #[test]
-fn variables_are_those_of_flags() {
+fn deployment_files_use_variables_of_flags() {
     let variables =
         |text: &str| words(text, "LEASEWAY_", |char| char.is_ascii_uppercase() || "_0123456789".contains(char));
     // Variables of client commands and of the compose file.
     let others = ["LEASEWAY_TLS_SERVER_NAME", "LEASEWAY_PEER_SECRET"];
     let unknown = unknown("docs/reference/flags.md", variables, |name| others.contains(&name));
-    complain("variables that no flag has", &unknown);
+    complain("variables without a flag", &unknown);
 }
 
 #[test]
-fn metrics_are_documented_ones() {
+fn deployment_files_use_documented_metrics() {
     let is_of_name = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || "_:".contains(char);
     let metrics = |text: &str| -> BTreeSet<String> {
         ["leaseway_", "doorman_", "process_"].iter().flat_map(|prefix| words(text, prefix, is_of_name)).collect()
@@ -48,11 +48,11 @@ fn metrics_are_documented_ones() {
     let page = read("docs/reference/metrics.md");
     let is_part_of_histogram = |name: &str| name.strip_suffix("_bucket").is_some_and(|name| page.contains(name));
     let unknown = unknown("docs/reference/metrics.md", metrics, is_part_of_histogram);
-    complain("metrics that there are not", &unknown);
+    complain("undocumented metrics", &unknown);
 }
 
 #[test]
-fn alerts_lead_to_sections_that_exist() {
+fn alert_runbook_links_lead_to_sections_that_exist() {
     let alerts = read("cluster/prometheus/alerts.yaml");
     let links: Vec<&str> = alerts.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: ")).collect();
     assert!(links.len() > 10, "{links:?}");
@@ -62,5 +62,5 @@ fn alerts_lead_to_sections_that_exist() {
         read(page).lines().filter_map(|line| line.strip_prefix("## ")).any(|line| anchor(line) == section).then_some(())
     };
     let dead: Vec<String> = links.into_iter().filter(|link| is_there(link).is_none()).map(str::to_owned).collect();
-    complain("links of alerts that lead nowhere", &dead);
+    complain("broken links of alerts", &dead);
 }

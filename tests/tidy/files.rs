@@ -13,12 +13,12 @@ pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A path as it is named in complaints.
+/// A path relative to the root, for messages.
 pub(crate) fn short(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
-/// All files with these extensions and their text, in order; neither build results nor generated code.
+/// All files with these extensions and their text, sorted by path. Skips build results and generated code.
 pub(crate) fn files(extensions: &[&str]) -> Vec<(PathBuf, String)> {
     files_below(&root(), extensions)
 }
@@ -59,7 +59,7 @@ pub(crate) fn assert_same<'a>(
 ) {
     use std::collections::BTreeSet;
     let (ones, others) = (ones.into_iter().collect::<BTreeSet<_>>(), others.into_iter().collect::<BTreeSet<_>>());
-    assert!(!ones.is_empty(), "nothing is found in {one}");
+    assert!(!ones.is_empty(), "found nothing in {one}");
     let missing = ones.difference(&others).map(|name| format!("{name}: in {one}, not in {other}"));
     let unknown = others.difference(&ones).map(|name| format!("{name}: in {other}, not in {one}"));
     complain(&format!("{one} and {other} differ"), &missing.chain(unknown).collect::<Vec<_>>());

@@ -1,11 +1,11 @@
-//! Which code may name actix and openraft, what pure code must not use, and reasons for lints and dependencies.
+//! Only some modules may use actix and openraft. Pure code uses no clock or I/O. Lints and dependencies need reasons.
 
 use std::path::PathBuf;
 
 use crate::files::{complain, files, root, short};
 
 #[test]
-fn actix_is_named_among_the_actors_only() {
+fn only_actors_use_actix() {
     let actors: [PathBuf; 2] = [root().join("src/server/node"), root().join("src/server/node.rs")];
     let mut found = Vec::new();
     for (path, text) in files(&["rs"]) {
@@ -23,7 +23,7 @@ fn actix_is_named_among_the_actors_only() {
 }
 
 #[test]
-fn openraft_is_named_in_src_raft_only() {
+fn only_src_raft_uses_openraft() {
     let raft = root().join("src/raft");
     let named = files(&["rs"]).into_iter().filter(|(path, text)| {
         !path.starts_with(&raft)
@@ -32,11 +32,11 @@ fn openraft_is_named_in_src_raft_only() {
     complain("openraft outside of src/raft", &named.map(|(path, _)| short(&path)).collect::<Vec<_>>());
 }
 
-/// Modules whose code gets time, seeds and everything else as arguments.
+/// Pure modules, whose code gets time and seeds as arguments.
 const PURE: [&str; 6] =
     ["src/client/limiter", "src/client/session", "src/core", "src/uplink", "src/gateway/rlqs/quotas", "src/sim"];
 
-/// Parsing addresses and seeding generators is allowed.
+/// Words that are forbidden in pure modules. Parsing addresses and seeding generators is allowed.
 const IMPURE: [&str; 15] = [
     "Instant",
     "SystemTime",
@@ -101,7 +101,7 @@ fn dependencies_are_declared_once_and_with_a_reason() {
     let mut found: Vec<String> = Vec::new();
     let mut explained = "";
     for line in declared {
-        // Of a family (`tower-layer`, `tower-service`) the first says why.
+        // The first dependency of a family such as `tower-layer` and `tower-service` has the reason for all.
         let family = line.split(['-', '_', ' ']).next().unwrap();
         if line.contains(" # ") {
             explained = family;

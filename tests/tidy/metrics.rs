@@ -1,4 +1,4 @@
-//! docs/reference/metrics.md has every metric of the code and no other.
+//! docs/reference/metrics.md lists exactly the metrics of the code.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn is_name(text: &str) -> bool {
         && !text.ends_with('_')
 }
 
-/// Quoted names with a prefix of metrics, without names of crates.
+/// Quoted names with a prefix of metrics, apart from names of crates.
 fn in_code() -> BTreeSet<String> {
     let src = root().join("src");
     let crates = std::fs::read_dir(&src).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -23,7 +23,7 @@ fn in_code() -> BTreeSet<String> {
     quoted.filter(|text| is_name(text) && !crates.iter().any(|name| name == text)).map(str::to_owned).collect()
 }
 
-/// Names in backticks, up to their labels; `doorman_client_request_errors{method,server}`.
+/// Names in backticks, without labels such as in `doorman_client_request_errors{method,server}`.
 fn in_document() -> BTreeSet<String> {
     let page = read("docs/reference/metrics.md");
     let quoted = page.split('`').map(|text| text.split('{').next().unwrap());

@@ -1,5 +1,5 @@
-//! Which file of a crate uses what another file of it defines, from paths and `use`; re-exports are followed to where
-//! the item is defined. What is only built for tests is left out, and so are calls of methods, which name no file.
+//! The graph of uses between the files of a crate, from paths and `use`. Re-exports are followed to the definition of
+//! the item. Code for tests and method calls, which name no file, are ignored.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -12,10 +12,10 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// File → files that it uses, each with the names that it uses of them.
+/// For each file, the files that it uses, with the used names.
 pub(crate) type Graph = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>;
 
-/// The graph of a crate, from its root: `lib.rs` or `main.rs`.
+/// The graph of the crate with this root, `lib.rs` or `main.rs`.
 pub(crate) fn graph(root: &Path) -> Graph {
     let mut source = Crate::default();
     source.load(root, root.parent().unwrap(), Vec::new());
@@ -35,7 +35,7 @@ struct Module {
     items: HashSet<String>,
     uses: Vec<Import>,
     globs: Vec<Vec<String>>,
-    /// Paths outside of `use`, and every name, for what a module re-exports and uses itself.
+    /// Paths outside of `use`, and all names in them. A name that is re-exported counts as used if it is among them.
     paths: Vec<Vec<String>>,
     names: HashSet<String>,
 }
@@ -52,7 +52,7 @@ enum Target {
     Item { module: usize, name: String },
 }
 
-/// Longer chains of re-exports are circles themselves.
+/// Longer chains of re-exports are cycles.
 const MAX_REEXPORTS: usize = 16;
 
 impl Crate {
@@ -149,7 +149,7 @@ impl Crate {
             return None;
         }
         if let Some(import) = own.uses.iter().find(|import| import.name == name) {
-            // `use foo::foo` names another crate: it must not find itself.
+            // `use foo::foo` names another crate, so it must not resolve to itself.
             return (import.target.first().map(String::as_str) != Some(name))
                 .then(|| self.resolve(module, &import.target, depth + 1))
                 .flatten();
@@ -208,7 +208,7 @@ impl Visit<'_> for Names<'_> {
             return;
         }
         if let Item::Use(item) = item {
-            // Inside of a function.
+            // A `use` inside a function.
             self.0.import(&item.tree, &mut Vec::new(), false);
         } else {
             visit::visit_item(self, item);
@@ -217,7 +217,7 @@ impl Visit<'_> for Names<'_> {
 
     fn visit_visibility(&mut self, _: &Visibility) {}
 
-    /// The arguments of macros are tokens, so paths are found by their shape.
+    /// Finds paths in the arguments of macros by their shape, because these are tokens.
     fn visit_macro(&mut self, call: &syn::Macro) {
         let text = call.tokens.to_string().replace(" :: ", "::");
         let is_of_path = |char: char| char.is_alphanumeric() || char == '_' || char == ':';

@@ -7,7 +7,7 @@ use crate::{
     files::{assert_same, complain, files_below, read, root},
 };
 
-/// The cells of each table row, without heads of tables, with the heading above it.
+/// The cells of each table row with the heading above the table. Skips the heads of tables.
 fn rows(page: &str) -> Vec<(String, Vec<String>)> {
     let (mut heading, mut found, mut is_head) = (String::new(), Vec::new(), true);
     for line in page.lines() {
@@ -77,9 +77,9 @@ fn commands_are_documented() {
     assert_same(("leaseway --help", &told), ("the commands of docs/reference/flags.md", &documented));
 }
 
-/// tests/scenarios/commands/json.rs runs them.
+/// tests/scenarios/commands/json.rs checks the fields of each.
 #[test]
-fn results_that_can_be_json_are_documented() {
+fn json_output_is_documented() {
     let has_json = |(command, help): &(String, String)| flags(command, help).iter().any(|flag| flag.name == "--output");
     let told: BTreeSet<String> = commands().into_iter().filter(has_json).map(|(command, _)| command).collect();
     let page = read("docs/reference/json.md");
@@ -87,7 +87,7 @@ fn results_that_can_be_json_are_documented() {
     assert_same(("leaseway --help", &told), ("docs/reference/json.md", &documented.collect::<BTreeSet<_>>()));
 }
 
-/// Variables of flags, as the help shows them, and variables that the code names.
+/// Compares the variables of flags in the help, and those in the code, with the page.
 #[test]
 fn variables_are_documented() {
     let code = files_below(&root().join("src"), &["rs"]);
@@ -117,7 +117,7 @@ fn number(text: &str) -> String {
 }
 
 #[test]
-fn limits_that_are_flags_are_documented_with_their_defaults() {
+fn limits_with_flags_are_documented_with_their_defaults() {
     let help = leaseway(&["serve", "--help-all"]);
     let limits = help.split_once("Limits (").expect("the heading of the limits").1;
     let limits = limits.lines().skip(1).take_while(|line| line.is_empty() || line.starts_with(' '));
@@ -137,8 +137,8 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
     assert_same(("leaseway serve --help-all", &told), ("docs/reference/limits.md", &documented));
 }
 
-/// Constants that are limits: name, value in the code, and text of the page.
-const FIXED: [(&str, &str, &str); 47] = [
+/// Limits without a flag: name and value of the constant, and text on the page.
+const FIXED: [(&str, &str, &str); 52] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
     ("PASTED_BYTES", "1 << 20", "| fixed | 1 MiB, within 10 s |"),
     ("MAX_OVERRIDES", "100", "| fixed | 100; 1 s to 7 days; 500 |"),
@@ -165,7 +165,12 @@ const FIXED: [(&str, &str, &str); 47] = [
     ("MAX_CHANGE_TEXT", "400", "of one: 3 MB at the most | fixed | 256; 400 |"),
     ("CHILDREN", "1000", "| child nodes that the page shows | fixed | 1,000 |"),
     ("REACHABLE", "100_000", "| holders that can be reached page by page | fixed | 100,000 |"),
-    ("SAMPLES", "180", "180 samples of 48 bytes"),
+    ("SAMPLES", "180", "180 samples of 16 bytes"),
+    ("SHORT_BUCKETS", "72", "6 hours in 72 buckets"),
+    ("LONG_BUCKETS", "84", "7 days in 84 buckets of 24 bytes"),
+    ("PAGE_BYTES", "128 << 10", "13 KB more | fixed | 128 KiB, each 50 ms |"),
+    ("MAX_EVENTS", "40", "in the picture of the cluster | fixed | 40; 12 |"),
+    ("MAX_CHILDREN", "12", "in the picture of the cluster | fixed | 40; 12 |"),
     ("MAX_PAGE_ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
     ("MAX_BATCH_BYTES", "256 << 10", "| bytes of several proposals in one entry of the log | fixed | 256 KiB;"),
     ("MAX_PROPOSAL_BYTES", "4 << 20", "a proposal is at most 4 MiB"),
@@ -189,7 +194,7 @@ const FIXED: [(&str, &str, &str); 47] = [
 ];
 
 #[test]
-fn limits_that_are_fixed_are_documented() {
+fn fixed_limits_are_documented() {
     let page = read("docs/reference/limits.md");
     let code = files_below(&root().join("src"), &["rs"]);
     let constants: BTreeSet<(String, String)> = code
@@ -209,10 +214,10 @@ fn limits_that_are_fixed_are_documented() {
             wrong.push(format!("{name}: docs/reference/limits.md does not say: {says}"));
         }
     }
-    complain("limits that differ", &wrong);
+    complain("limits that differ from docs/reference/limits.md", &wrong);
 }
 
-/// The known words, from the errors about a file of unknown words.
+/// The known words, which errors about unknown ones list.
 fn known_in_configurations() -> BTreeSet<String> {
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     let text = "\
@@ -285,5 +290,5 @@ fn services_are_documented() {
         .filter(|name| ["leaseway.", "doorman.", "envoy.service."].iter().any(|package| name.starts_with(package)));
     assert_same(("proto", &services), ("docs/reference/ports.md", &named.collect::<BTreeSet<_>>()));
     let missing: Vec<String> = methods.into_iter().filter(|method| !page.contains(method.as_str())).collect();
-    complain("methods that docs/reference/ports.md does not name", &missing);
+    complain("methods missing in docs/reference/ports.md", &missing);
 }

@@ -1,4 +1,4 @@
-//! Clients of the library: some stay and change what they want, some crash and come back, some come in herds.
+//! Library clients: some stay and change their wants, some crash and restart, and some arrive in herds.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -21,12 +21,12 @@ use crate::{
     common::error::Error,
 };
 
-/// How often some client changes what it wants.
+/// The interval at which a random client changes its wants.
 const STIR: Duration = Duration::from_millis(50);
 
 const HERD_WANTS: f64 = 100.0;
 
-/// The clients at the root that share the pool, and what each wants.
+/// The number of clients at the root that share the pool, and the wants of each.
 pub(crate) const POOL_CLIENTS: usize = 12;
 const POOL_WANTS: f64 = 200.0;
 
@@ -43,7 +43,7 @@ pub(crate) struct LibraryClients {
     runtime: Handle,
 }
 
-/// A client, or its place while it is down.
+/// A client. Empty while the client is down.
 struct ClientSlot {
     id: String,
     endpoints: Vec<String>,
@@ -52,7 +52,7 @@ struct ClientSlot {
 }
 
 impl LibraryClients {
-    /// Starts the clients that stay, at each node in turn.
+    /// Starts the clients that stay, and distributes them over the nodes.
     pub(crate) fn gather(
         args: &ChaosArgs,
         seed: u64,
@@ -112,7 +112,7 @@ impl LibraryClients {
         })
     }
 
-    /// Crashes `number` clients, beginning with `first`, without telling any server. Returns their places.
+    /// Crashes `number` clients, beginning with `first`: they stop without a release. Returns their places.
     pub(crate) fn crash(&self, first: usize, number: usize) -> Vec<usize> {
         let mut slots = lock(&self.slots);
         let all = slots.len();
@@ -125,7 +125,7 @@ impl LibraryClients {
         hit
     }
 
-    /// Restarts the clients that are down, under their ids.
+    /// Restarts the clients at these places, under their former ids.
     pub(crate) fn come_back(&self, places: &[usize]) -> Result<(), Error> {
         let _inside = self.runtime.enter();
         let mut slots = lock(&self.slots);
@@ -134,7 +134,7 @@ impl LibraryClients {
         away.into_iter().try_for_each(|place| slots[place].connect(&self.lease_trace, &self.transport))
     }
 
-    /// Starts clients that no server knows, for a resource of their own.
+    /// Starts a herd: clients with new ids, all for a new resource.
     pub(crate) fn herd(&mut self, number: usize, size: usize, endpoints: &[String]) -> Result<(), Error> {
         let _inside = self.runtime.enter();
         let mut herd = Vec::new();
@@ -162,12 +162,13 @@ impl LibraryClients {
         }
     }
 
-    /// From now on no client changes what it wants.
+    /// Stops all changes of wants.
     pub(crate) fn calm(&self) {
         self.stirring.abort();
     }
 
-    /// Why clients do not hold the fraction `part` of what can be given.
+    /// A description of the problem if clients hold less than the fraction `part` of the capacity that can be granted,
+    /// or if one has no lease.
     pub(crate) fn complaint(&self, capacity: f64, part: f64) -> Option<String> {
         let slots = lock(&self.slots);
         let without =
@@ -199,7 +200,7 @@ impl LibraryClients {
             entries.extend(client.await.expect("a client of ours does not panic"));
         }
         for one in leaving {
-            // A client stops even if it cannot release its lease.
+            // The client stops even if the release fails.
             let _ = one.await;
         }
         entries
@@ -225,7 +226,7 @@ fn lock(slots: &Mutex<Vec<ClientSlot>>) -> MutexGuard<'_, Vec<ClientSlot>> {
     slots.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Changes what clients want, so that capacity has to move.
+/// Changes the wants of clients, so that servers have to move capacity.
 async fn stir(slots: Arc<Mutex<Vec<ClientSlot>>>, mut random: fastrand::Rng) {
     let mut beat = tokio::time::interval(STIR);
     loop {
@@ -235,7 +236,7 @@ async fn stir(slots: Arc<Mutex<Vec<ClientSlot>>>, mut random: fastrand::Rng) {
         let Some(slot) = slots.get_mut(place) else { return };
         slot.wants = draw(&mut random);
         if let Some((_, resource)) = &slot.client {
-            // Fails only if the client is closed.
+            // Fails only if the client has been closed.
             let _ = resource.set_wants(slot.wants);
         }
     }

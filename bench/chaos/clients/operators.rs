@@ -1,4 +1,4 @@
-//! Operators that assign capacity and read assignments at any peer of the root. Their answers have to be linearizable.
+//! Operators that write and read assignments at any peer of the root. Their calls must be linearizable.
 
 use std::{
     net::SocketAddr,
@@ -21,7 +21,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// A pool of its own, in which no client holds anything.
+/// A pool without clients, used only for these assignments.
 const POOL: &str = "pool-registers";
 const OPERATORS: usize = 8;
 const REGISTERS: usize = 3;
@@ -30,7 +30,8 @@ const REGISTERS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// The amount that stands for the first value, and the step between values: small enough that all assignments fit.
+/// The amount that encodes the first value, and the step between values. Both are small, so that all assignments fit
+/// into the pool.
 const LEAST: f64 = 20.0;
 const UNIT: f64 = 1e-3;
 
@@ -73,10 +74,10 @@ impl Operators {
 
 struct RegisterOperator {
     peers: Vec<PoolsClient<Channel>>,
-    /// The peer to ask next. It changes after a failed call, and at random.
+    /// The index of the peer to ask next. It changes at random and after a failed call.
     turn: usize,
     random: fastrand::Rng,
-    /// The newest value, over all operators.
+    /// The newest value of all operators.
     newest: Arc<AtomicU64>,
     began: Instant,
 }
@@ -107,7 +108,7 @@ impl RegisterOperator {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The value that was read or written. None: no answer, or an error.
+    /// The value that was read or written. `None` without an answer, or after an error.
     async fn call(&mut self, register: usize, write: Option<u64>) -> Option<Value> {
         let peer = self.turn % self.peers.len();
         let holder = Some(Holder { id: format!("register:{register}"), ..Holder::default() });

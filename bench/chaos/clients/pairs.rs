@@ -1,8 +1,8 @@
-//! Pairs of clients that reveal what servers have forgotten, each for a resource of its own.
+//! Pairs of clients that reveal leases that servers have forgotten. Each pair has its own resource.
 //!
-//! The first client is given the whole resource, and believes in its lease until it ends. What it does meanwhile is its
-//! [`HolderMode`]. The second client asks all peers of a node, often another one, for the same resource all that time. Both
-//! bypass the degraded links.
+//! The first client gets the whole resource, and believes in its lease until the lease ends. Its [`HolderMode`] is its
+//! behaviour meanwhile. During that time the second client asks all peers of a node, often another node, for the same
+//! resource. Both clients bypass the degraded links.
 
 use std::{
     net::SocketAddr,
@@ -15,18 +15,19 @@ use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
 use crate::chaos::clients::raw::{CapacityRequest, Grant, RawClient};
 
-/// How often a pair starts, and how often its clients ask.
+/// The interval at which pairs start, and the interval at which their clients ask.
 const COMES: Duration = Duration::from_millis(200);
 const ASKS: Duration = Duration::from_millis(150);
 
-/// How the first client ends.
+/// The behaviour of the first client once it has a lease.
 #[derive(Clone, Copy)]
 enum HolderMode {
     /// It sends nothing more.
     Silent,
     /// It keeps asking the peer that gave it the lease, for [`STAYS_FOR`] leases.
     Staying,
-    /// Like `Staying`, but it asks only after [`RARELY`] of its lease, so that its last lease counts for long.
+    /// Like `Staying`, but it waits for the fraction [`RARELY`] of a lease between requests, so that its last lease
+    /// counts for a long time.
     Rare,
     /// It keeps asking all peers and names its lease, but ignores all answers.
     Deaf,
@@ -37,7 +38,7 @@ const RARELY: f64 = 0.8;
 
 const STAYS_FOR: u32 = 3;
 
-/// How long the first client asks before it gives up.
+/// The time after which the first client gives up if no peer grants capacity.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Pairs {
@@ -55,7 +56,7 @@ struct Place {
 }
 
 impl Pairs {
-    /// The pairs ask each node in turn, and want more than the capacity.
+    /// Starts pairs, at each node in turn. `wants` is more than the capacity.
     pub(crate) fn gather(
         peers: Vec<Vec<SocketAddr>>,
         transport: Transport,
@@ -75,7 +76,7 @@ impl Pairs {
         Pairs { coming: runtime.spawn(coming), records }
     }
 
-    /// Starts no more pairs. Those that run go on to the end of a lease.
+    /// Starts no further pairs. Running pairs continue until their leases end.
     pub(crate) fn end(&self) {
         self.coming.abort();
     }
@@ -114,7 +115,7 @@ impl Place {
         }
     }
 
-    /// Asks until it is given something. Returns the place of the peer, and the lease.
+    /// Asks the peers in turn until one grants capacity. Returns its index and the lease. `None` after [`PATIENCE`].
     async fn first(&self, request: &CapacityRequest, peers: &mut [RawClient]) -> Option<(usize, Grant)> {
         let patience = Instant::now() + PATIENCE;
         for turn in 0.. {
@@ -133,7 +134,7 @@ impl Place {
         None
     }
 
-    /// Keeps asking one peer, until `until` or until its lease ends.
+    /// Renews the lease at one peer until `until`, or until the lease ends.
     async fn stay(
         &self,
         request: &CapacityRequest,
@@ -153,7 +154,7 @@ impl Place {
         }
     }
 
-    /// Asks all peers until its lease ends, and ignores the answers.
+    /// Asks all peers in turn until the lease ends, and ignores the answers.
     async fn ignore_answers(&self, request: &CapacityRequest, peers: &mut [RawClient], has: &Grant) {
         for turn in 0.. {
             if Instant::now() >= has.ends {
@@ -165,7 +166,7 @@ impl Place {
         }
     }
 
-    /// Names its lease each time. A request that times out is lost.
+    /// Asks all peers in turn until `until`. Each request names the client's last lease.
     async fn second(&self, request: &CapacityRequest, peers: &mut [RawClient], until: Instant) {
         let mut has = None;
         for turn in 0.. {
@@ -174,7 +175,7 @@ impl Place {
             }
             let place = turn % peers.len();
             if let Some(grant) = peers[place].ask(request, has, self.lease).await {
-                // Beyond the lease of the first client, what the second holds shows nothing.
+                // Once the lease of the first client has ended, the lease of the second one proves nothing.
                 self.note(request, grant.at, grant.ends.min(until), grant.lease.capacity.unwrap_or(0.0));
                 has = Some(grant.lease);
             }
@@ -184,7 +185,7 @@ impl Place {
 
     fn note(&self, request: &CapacityRequest, at: Instant, until: Instant, capacity: f64) {
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        // A new lease ends the one before, even if that one would have lasted longer.
+        // A new lease replaces the previous one, even if that would have lasted longer.
         let older = records.iter().rposition(|entry| entry.client == request.client && entry.at.into_std() > at);
         older.map(|older| records.remove(older));
         records.push(request.entry(at, capacity));

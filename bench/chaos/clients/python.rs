@@ -1,4 +1,4 @@
-//! Clients of the Python package, in a process of their own. They reach the peers over the degraded links.
+//! Clients of the Python package, in a separate process. They reach the peers over the degraded links.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::{
 
 const CLIENTS: usize = 3;
 
-/// How long they may take to release their leases.
+/// The time limit for the clients to release their leases and stop.
 const PARTING: Duration = Duration::from_secs(20);
 
 pub(crate) struct PythonClients {
@@ -28,7 +28,7 @@ pub(crate) struct PythonClients {
 }
 
 impl PythonClients {
-    /// The interpreter needs the package.
+    /// Starts the process. The package must be installed in the interpreter `python`.
     pub(crate) fn start(python: &Path, cluster: &Cluster, seed: u64) -> Result<PythonClients, Error> {
         let script = cluster.write_file(include_str!("python.py"), "python.py")?;
         let records = script.with_extension("records");
@@ -48,7 +48,7 @@ impl PythonClients {
         Ok(PythonClients { process: Server::start(&words, &log)?, records })
     }
 
-    /// Fails if the process has ended.
+    /// Fails if the process has exited.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.process.check()
     }
@@ -59,7 +59,7 @@ impl PythonClients {
         self.process.expect_end();
         self.process.signal(Signal::TERM);
         if !self.process.ends_within(PARTING) {
-            return Err(Error::Usage(format!("the Python clients have not left within {} s", PARTING.as_secs())));
+            return Err(Error::Usage(format!("the Python clients did not stop within {} s", PARTING.as_secs())));
         }
         let mut lines = Vec::new();
         read(&self.records, &mut lines)?;

@@ -1,5 +1,5 @@
-//! Clients without the library. A [`RawClient`] sends one request to one peer. A [`Holder`] asks one peer after another,
-//! and records what it believes that it may use. Both bypass the degraded links.
+//! Clients without the library. A [`RawClient`] sends single requests to one peer. A [`Holder`] asks one peer after
+//! another, and records the capacity that it believes it may use. Both bypass the degraded links.
 
 use std::{
     net::SocketAddr,
@@ -20,17 +20,17 @@ use tonic::transport::Endpoint;
 
 use crate::chaos::clients::draw;
 
-/// How long an answer may take. A stopped peer never answers.
+/// The timeout of a request. A stopped peer never answers.
 const DEADLINE: Duration = Duration::from_millis(500);
 
-/// A connection to one peer, made when it is first used, and again after it is lost.
+/// A connection to one peer. It is opened on first use, and again after it was lost.
 #[derive(Clone)]
 pub(crate) struct RawClient(CapacityClient<Channel>);
 
-/// Which peer is master, according to one of them.
+/// The master, according to one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamedMaster {
-    /// A server without peers has no term.
+    /// The peer itself. A server without peers has no term.
     Itself {
         term: Option<u64>,
     },
@@ -43,7 +43,7 @@ pub(crate) struct CapacityRequest {
     pub(crate) client: Arc<str>,
     pub(crate) resource: Arc<str>,
     pub(crate) wants: f64,
-    /// Whether the client ignores answers to all but its latest request, and asks one peer after the other.
+    /// Whether the client drops late answers: it ignores answers to all but its latest request.
     pub(crate) drops_late: bool,
 }
 
@@ -61,7 +61,7 @@ impl RawClient {
         RawClient(CapacityClient::new(channel.expect("a socket address makes a URI, and there is no token")))
     }
 
-    /// None: no answer.
+    /// Asks the peer for the master. `None` without an answer.
     pub(crate) async fn discover(&mut self) -> Option<NamedMaster> {
         let answer = timeout(DEADLINE, self.0.discovery(DiscoveryRequest {})).await.ok()?.ok()?.into_inner();
         let address = answer.mastership.and_then(|mastership| mastership.master_address).unwrap_or_default();
@@ -72,7 +72,8 @@ impl RawClient {
         })
     }
 
-    /// None: no answer, or not by a master. `length` is for leases that do not say how long they last.
+    /// Asks for capacity. `None` without an answer, or if the peer is not the master. `length` is the length of leases
+    /// that lack one.
     pub(crate) async fn ask(
         &mut self,
         request: &CapacityRequest,
@@ -116,7 +117,7 @@ impl RawClient {
 }
 
 impl CapacityRequest {
-    /// The client may use this capacity from `at` on.
+    /// The record of a change: the client may use `capacity` from `at` on.
     pub(crate) fn entry(&self, at: Instant, capacity: f64) -> LeaseChange {
         LeaseChange { at: at.into(), client: Arc::clone(&self.client), resource: Arc::clone(&self.resource), capacity }
     }
@@ -127,16 +128,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Holder {
     peers: Vec<RawClient>,
-    /// The peer to ask. It changes after each request without an answer.
+    /// The index of the peer to ask. It changes after each request without an answer.
     turn: usize,
     request: CapacityRequest,
     refresh: Duration,
-    /// The length of leases that do not say how long they last.
+    /// The length of leases that lack one.
     length: Duration,
-    /// For a client of the protocol of 2016, which wants another amount each time. It knows no tokens, believes in a
+    /// Set for a client of the 2016 protocol, which wants a random amount each time. It uses no tokens, believes in a
     /// lease until its expiry time by the wall clock, and releases its last lease.
     legacy: Option<fastrand::Rng>,
-    /// The lease, and when it ends.
+    /// The lease, and the time at which it ends.
     has: Option<(Grant, Instant)>,
     records: Vec<LeaseChange>,
 }
@@ -152,7 +153,7 @@ impl Holder {
         Holder { peers, turn: 0, request, refresh, length, legacy, has: None, records: Vec::new() }
     }
 
-    /// Asks until `left` is true. Returns the records.
+    /// Asks again and again until `left` is true. Returns the records.
     pub(crate) async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<LeaseChange> {
         while !*left.borrow() {
             let pause = if self.ask().await { self.refresh } else { PAUSE };
@@ -189,7 +190,7 @@ impl Holder {
             grant.lease = Lease { expiry_time, refresh_interval, capacity, ..Lease::default() };
             ends = grant.at + until(expiry_time.unwrap_or(0));
         } else if named.is_some() && self.has.is_none() {
-            // The answer came after the end of the lease that the request named.
+            // The lease that the request named ended before the answer arrived.
             return false;
         }
         self.note(grant.at, grant.lease.capacity.unwrap_or(0.0));
@@ -208,7 +209,7 @@ impl Holder {
     }
 }
 
-/// The time until a wall-clock time in seconds.
+/// The time from now until a wall-clock time in Unix seconds.
 fn until(expiry_unix: i64) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Duration::from_secs(expiry_unix.unsigned_abs()).saturating_sub(now)

@@ -1,19 +1,20 @@
 //! Handovers under bad links: an operator transfers mastership or removes the master while messages to its successor
 //! are late or lost.
 //!
-//! The master asks its successor to stand for election as soon as that one has every entry. Without TLS this message
-//! can be recognised, and connections stall exactly there. With TLS, or where the message is to be lost, messages to
-//! the successor are delayed by a part of a heartbeat, and the links degrade up to three such delays after the master
-//! has stopped: by then the entries may have arrived, and the message may be in transit. Then follow three phases:
+//! The master asks its successor to stand for election as soon as the successor has every entry. Without TLS the
+//! injector can recognise this message, and connections stall exactly there. With TLS, or if the message is to be lost,
+//! messages to the successor are delayed by a part of a heartbeat, and the links degrade up to three such delays after
+//! the master has stopped: by then the entries may have arrived, and the message may be in transit. Three phases
+//! follow:
 //!
-//! - *Late*: what the master sends to its successor is stalled or lost, and so are the answers, until the master gives
-//!   up, goes on as master, and reconnects.
+//! - *Late*: messages from the master to its successor, and the answers, are stalled or lost, until the master gives
+//!   up, continues as master, and reconnects.
 //! - *Pair*: the master and its successor reach each other over the new connection. The master is cut off from other
 //!   peers, which are a majority together with the successor. Their vote leases end.
-//! - *Alone*: the old message arrives. Newer connections stall, and the master is cut off from all.
+//! - *Alone*: the old message arrives. Newer connections stall, and the master is cut off from all peers.
 //!
-//! Lost messages of the first phase are retransmitted by TCP: in a namespace at a time of its own choice, so the second
-//! phase lasts to the end; otherwise at once.
+//! TCP retransmits lost messages of the first phase. In a namespace it does so at an unpredictable time, so the second
+//! phase lasts to the end; otherwise it does so immediately.
 
 use std::{ops::Range, time::Duration};
 
@@ -25,15 +26,15 @@ use crate::chaos::{
     schedule::{Fault, ScheduledFault},
 };
 
-/// The fractions of the duration at which these phases begin.
+/// The fractions of the duration at which the phases *pair* and *alone* begin.
 const PAIR: f64 = 0.5;
 const ALONE: f64 = 0.8;
 
 /// The delay of messages to the successor before the links degrade, in heartbeats.
 const DELAY: f64 = 0.3;
 
-/// The path of the message, `/leaseway.peer.v1.Peers/Stand`, as HTTP/2 encodes it when a connection carries it for the
-/// first time (RFC 7541).
+/// The path of the message, `/leaseway.peer.v1.Peers/Stand`, as HPACK (RFC 7541) encodes it for the first time on a
+/// connection.
 pub(crate) const STAND: [u8; 21] = [
     0x62, 0x82, 0x8d, 0x05, 0xf0, 0x3f, 0x4b, 0xd6, 0x52, 0xd8, 0xbf, 0x70, 0xaf, 0xac, 0xa5, 0xb1, 0x0c, 0x6e, 0x48,
     0xea, 0x93,
@@ -57,7 +58,7 @@ enum Part {
 }
 
 impl Fault {
-    /// Whether a master hands over.
+    /// Whether the fault makes a master hand over.
     pub(crate) fn hands_over(self) -> bool {
         matches!(self, Fault::HandOver | Fault::Replace)
     }
@@ -80,24 +81,24 @@ impl ScheduledFault {
 }
 
 impl ActiveFault {
-    /// The master that hands over, until the links degrade.
+    /// The master that hands over. `None` once the links have degraded.
     pub(crate) fn about_to_stop(&self) -> Option<usize> {
         let [master, _] = self.victims[..] else { return None };
         self.degraded_ms.is_none().then_some(master)
     }
 
-    /// Whether connections stall at the message itself.
+    /// Whether connections stall at the message itself, which the injector has to recognise.
     pub(crate) fn stalls_at_message(&self) -> bool {
         self.is_in_the_clear && self.fault.trouble() == Trouble::Stall
     }
 
-    /// The links degrade from now on.
+    /// Degrades the links from now on.
     pub(crate) fn is_late(&mut self, now_ms: u64) {
         (self.degraded_ms, self.fault.at_ms) = (Some(now_ms), now_ms);
     }
 
-    /// Where the message cannot be recognised, the links degrade some time after the master has stopped. The duration
-    /// counts from then.
+    /// If the message cannot be recognised, degrades the links some time after the master has stopped. The duration of
+    /// the fault counts from then.
     pub(crate) fn look(&mut self, is_master: bool, now_ms: u64) {
         if self.stalls_at_message() || self.term_ended_ms.is_none() && is_master {
             return;
@@ -113,13 +114,13 @@ impl ActiveFault {
         self.heartbeat.mul_f64(DELAY)
     }
 
-    /// The time from the stop of the master until the links degrade. When it stops, an entry or a heartbeat is usually
-    /// in transit, and some more messages follow before the one that is to be late. Without outstanding entries that
-    /// one is sent at once.
+    /// The time from the stop of the master until the links degrade. When the master stops, an entry or a heartbeat is
+    /// usually in transit, and some more messages follow before the one that is to be late. Without outstanding entries
+    /// the master sends that one immediately.
     fn until_trouble(&self) -> Duration {
         let part = self.fault.part();
         let messages = if part < 0.3 { 2.5 * part } else { 1.2 + 2.0 * part };
-        // A message that is to be lost has to be sent after the links degrade.
+        // A message that is to be lost must be sent after the links degrade.
         let messages = if self.fault.trouble() == Trouble::Cut { messages - 1.0 } else { messages };
         self.delay().mul_f64(messages.max(0.0))
     }
@@ -142,7 +143,7 @@ impl ActiveFault {
             return state;
         }
         let (towards, back) = ((from, to) == (master, next), (from, to) == (next, master));
-        // The others that are a majority together with the successor.
+        // The peers that are a majority together with the successor.
         let is_third = |peer: usize| {
             let others = (1..node.len()).map(|place| node.start + (next - node.start + place) % node.len());
             others.filter(|other| *other != master).take(node.len() / 2).any(|other| other == peer)

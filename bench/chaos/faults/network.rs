@@ -1,5 +1,5 @@
-//! The state of links and disks, computed anew from all active faults, so that the end of one fault undoes nothing of
-//! another.
+//! The state of links and disks. It is recomputed from all active faults, so that the end of one fault leaves the
+//! effects of others in place.
 
 use std::{
     ops::Range,
@@ -18,13 +18,13 @@ use crate::{
     common::error::Error,
 };
 
-/// A fault that has begun and not ended.
+/// A fault that has begun and has not ended.
 #[derive(Clone, Debug)]
 pub(crate) struct ActiveFault {
     pub(crate) fault: ScheduledFault,
-    /// Peers, counted over all nodes. In a handover: the master and its successor.
+    /// The affected peers, numbered across nodes. In a handover: the master and its successor.
     pub(crate) victims: Vec<usize>,
-    /// When a master that hands over was seen to have stopped, and when its links degraded after that.
+    /// In a handover: the time at which the master was seen to have stopped, and the time at which its links degraded.
     pub(crate) term_ended_ms: Option<u64>,
     pub(crate) degraded_ms: Option<u64>,
     /// The heartbeat interval of the peers.
@@ -64,16 +64,16 @@ enum DiskState {
     Full,
 }
 
-/// The state that is in effect, so that only changes are applied.
+/// The state in effect. Only changes of it are applied.
 pub(crate) struct NetworkState {
     links: Vec<Vec<LinkState>>,
     fronts: Vec<LinkState>,
     disks: Vec<DiskState>,
-    /// In a namespace packets are dropped, and links hold nothing back.
+    /// Whether packets are dropped in a network namespace. Otherwise cut links hold data back.
     in_namespace: bool,
 }
 
-/// How often a flapping link changes, in milliseconds.
+/// The time between two changes of a flapping link, in milliseconds.
 const FLAP_MS: u64 = 250;
 
 impl NetworkState {
@@ -121,7 +121,7 @@ impl NetworkState {
     }
 }
 
-/// Delays and stalls, which links do even in a namespace.
+/// Applies delays and stalls. Links do this even in a namespace.
 fn set_connections(link: &Link, before: LinkState, now: LinkState) {
     if (before.delay, before.delay_there) != (now.delay, now.delay_there) {
         link.delay(now.delay);
@@ -135,7 +135,7 @@ fn set_connections(link: &Link, before: LinkState, now: LinkState) {
     }
 }
 
-/// Like [`set_cuts`], with packets.
+/// Like [`set_cuts`], but drops packets.
 fn set_packets(links: Vec<(&Link, &mut LinkState, LinkState)>) -> Result<(), Error> {
     if links.iter().all(|(_, before, now)| *before == now) {
         return Ok(());
@@ -161,7 +161,8 @@ fn set_cuts(link: &Link, before: &mut LinkState, now: LinkState) {
     *before = now;
 }
 
-/// The link over which `from` reaches `to`. New peers are reached over the link from a peer to itself.
+/// The state of the link over which `from` reaches `to`. The link from a peer to itself is the one over which others
+/// reach it as a new peer.
 fn between(all: &[ActiveFault], node: &Range<usize>, from: usize, to: usize, now_ms: u64) -> LinkState {
     let mut state = LinkState::default();
     for one @ ActiveFault { fault, victims, .. } in all {
@@ -203,7 +204,7 @@ fn between(all: &[ActiveFault], node: &Range<usize>, from: usize, to: usize, now
     state
 }
 
-/// The link over which clients and child nodes reach a peer.
+/// The state of the link over which clients and child nodes reach a peer.
 fn front(all: &[ActiveFault], place: usize, node: usize) -> LinkState {
     let mut state = LinkState::default();
     for ActiveFault { fault, victims, .. } in all {

@@ -1,8 +1,8 @@
-//! Links that lose and reorder packets, in a network namespace: the kernel retransmits, backs off, and waits for
-//! connections that are dead, as between hosts.
+//! Links that lose and reorder packets, in a network namespace. As between hosts, the kernel retransmits, backs off,
+//! and waits for dead connections.
 //!
-//! Rules match packets by the port of a link, so that links are treated separately. The namespace and its rules end
-//! with the last process in it.
+//! Rules match packets by the port of a link, so that each link has its own state. The namespace and its rules end with
+//! the last process in it.
 
 use std::{
     env, fmt, fs,
@@ -19,37 +19,37 @@ pub(crate) struct LinkState {
     pub(crate) cut_there: bool,
     pub(crate) cut_back: bool,
     pub(crate) delay: Duration,
-    /// The delay towards the target, if that is longer.
+    /// The additional delay towards the target. The longer of the two delays applies.
     pub(crate) delay_there: Duration,
     pub(crate) stalled: Stalled,
-    /// Per thousand packets, in each direction.
+    /// Lost packets per thousand, in each direction.
     pub(crate) lost_per_mille: u16,
     pub(crate) late_per_mille: u16,
 }
 
-/// The connections whose data towards the target is held back.
+/// The connections that stall: their data towards the target is held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stalled {
     #[default]
     Nothing,
-    /// Connections that existed when this began.
+    /// Connections that existed when the stall began.
     Older,
-    /// Connections made after that. The older ones resume.
+    /// Connections made since then. Older ones resume.
     Newer,
 }
 
-/// Set for the program inside the namespace.
+/// The environment variable that is set for the program inside the namespace.
 const INSIDE: &str = "LEASEWAY_BENCH_NAMESPACE";
 
-/// The tools, each with the Debian package that has it.
+/// The required tools, each with its Debian package.
 const TOOLS: [(&str, &str); 4] =
     [("unshare", "util-linux"), ("ip", "iproute2"), ("tc", "iproute2"), ("iptables-restore", "iptables")];
 
-/// Packets that are to be overtaken share a line of this rate. What does not fit into its queue is lost.
+/// Packets that are to be reordered go through a queue that drains at this rate. Packets beyond its length are lost.
 const SLOW_LINE: &str = "4mbit";
 const SLOW_QUEUE: &str = "100";
 
-/// Runs this program again inside a network namespace. Returns only there.
+/// Restarts this program inside a network namespace. Returns only inside it.
 pub(crate) fn enter() -> Result<(), Error> {
     if env::var_os(INSIDE).is_some() {
         return prepare();
@@ -57,18 +57,16 @@ pub(crate) fn enter() -> Result<(), Error> {
     for (tool, package) in TOOLS {
         let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         if found.and_then(|mut child| child.wait()).is_err() {
-            return Err(Error::Usage(format!(
-                "--namespace needs `{tool}`: install {package}, or leave --namespace out"
-            )));
+            return Err(Error::Usage(format!("--namespace needs `{tool}`: install {package}, or omit --namespace")));
         }
     }
-    // A user who is not root may be root of a namespace.
+    // A user other than root may be root inside a namespace.
     let made = |flags: &[&str]| {
         Command::new("unshare").args(flags).arg("true").output().is_ok_and(|output| output.status.success())
     };
     let flags = [&["--net"][..], &["--net", "--map-root-user"]];
     let Some(flags) = flags.into_iter().find(|flags| made(flags)) else {
-        let told = "--namespace: no network namespace can be made here; run it as root, or leave --namespace out";
+        let told = "--namespace: cannot create a network namespace: run as root, or omit --namespace";
         return Err(Error::Usage(told.into()));
     };
     let program = env::current_exe().map_err(Error::io("find this program"))?;
@@ -76,7 +74,7 @@ pub(crate) fn enter() -> Result<(), Error> {
     Err(Error::io("run this program in a network namespace")(error))
 }
 
-/// Sets the packet size of a wire, and creates the slow line.
+/// Sets the usual packet size, and creates the slow queue.
 fn prepare() -> Result<(), Error> {
     run("ip", &["link", "set", "lo", "mtu", "1500", "up"], "")?;
     for words in [
@@ -104,10 +102,10 @@ fn run(program: &str, words: &[&str], input: &str) -> Result<(), Error> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let words = words.join(" ");
-    Err(Error::Usage(format!("`{program} {words}` failed: {}; leave --namespace out", said.trim())))
+    Err(Error::Usage(format!("`{program} {words}` failed: {}; omit --namespace", said.trim())))
 }
 
-/// Applies the state of each link, by its port.
+/// Applies the state of each link, identified by its port.
 pub(crate) fn put(links: &[(u16, LinkState)]) -> Result<(), Error> {
     run("iptables-restore", &[], &rules(links))
 }
@@ -172,11 +170,11 @@ impl PacketCounts {
 impl fmt::Display for PacketCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PacketCounts { sent_again, out_of_order } = self;
-        write!(f, "The kernel sent {sent_again} segments again, and {out_of_order} came before earlier ones.")
+        write!(f, "The kernel retransmitted {sent_again} segments, and {out_of_order} arrived out of order.")
     }
 }
 
-/// The value in a table of two lines, of which the first has the names.
+/// A value from a table of two lines, of which the first one has the names.
 fn count(text: &str, line: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter_map(|one| one.strip_prefix(line)).map(str::split_whitespace);
     let (names, numbers) = (lines.next().into_iter().flatten(), lines.next().into_iter().flatten());

@@ -1,33 +1,33 @@
-//! How many requests a gateway may let pass beside a competing client of the same limit.
+//! The number of requests that a gateway may allow beside a competing client of the same limit.
 //!
-//! For a limit per second a gateway saves up at most what its lease brings in one second, and at least one permit; a
-//! smaller lease cuts what is saved. At any time the gateway is lent at most what the other client does not believe in.
-//! So over any span at most ∫ (capacity − believed) requests pass, plus one second of that difference at the beginning
-//! of the span.
+//! For a limit per second, a gateway saves up at most one second of its lease, and at least one permit; a smaller lease
+//! cuts its savings. At any time its lease is at most the part of the capacity that the other client does not believe
+//! in. So in any time span at most ∫ (capacity − believed) requests pass, plus one second of that difference at the
+//! beginning of the span.
 //!
-//! A gateway starts with full savings: as much again, when it is first lent something. That is between its start and
-//! the first answer to a request that was sent later.
+//! A gateway starts with full savings: another second, when it gets its first lease. That happens between its start and
+//! the first answer to a request that was sent after the start.
 
 use std::collections::BTreeMap;
 
-/// A request that passed. It was decided between the two times, on the machine's clock.
+/// A request that passed. The gateway decided on it between the two times, which are on the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pass {
     pub(crate) sent_us: u64,
     pub(crate) answered_us: u64,
 }
 
-/// All that is known of one limit. Values hold from their times on, and times ascend.
+/// The history of one limit. Each value holds from its time on, and times ascend.
 pub(crate) struct RouteHistory<'a> {
     pub(crate) passes: &'a [Pass],
-    /// When the gateway was started.
+    /// The times at which the gateway was started.
     pub(crate) starts_us: &'a [u64],
-    /// The capacity that the other client believes in. Zero at first.
+    /// The capacity that the other client believes in, initially zero.
     pub(crate) believed: &'a [(u64, f64)],
     pub(crate) limits: &'a [(u64, f64)],
 }
 
-/// The excess of requests in the worst span.
+/// The time span with the largest excess of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Excess {
     pub(crate) requests: f64,
@@ -39,28 +39,29 @@ impl Excess {
     pub(crate) fn told(&self, resource: &str, began_us: u64) -> String {
         let seconds = |from: u64, until: u64| until.saturating_sub(from) as f64 / 1e6;
         let (from, until) = (seconds(began_us, self.from_us), seconds(began_us, self.until_us));
-        format!("{:.1} requests too many of `{resource}` passed between {from:.3} s and {until:.3} s", self.requests)
+        format!("{:.1} requests too many passed for `{resource}` between {from:.3} s and {until:.3} s", self.requests)
     }
 }
 
-/// For how long unused permits are saved up, in seconds.
+/// The time for which a gateway saves up unused permits, in seconds.
 const WINDOW: f64 = 1.0;
 
-/// How late a lease may end at its holder on a busy machine, in seconds.
+/// The tolerance for timers on a busy machine, in seconds: the holder may end a lease this late.
 const LATE: f64 = 0.1;
 
-/// Sums of floats may be off by this many requests.
+/// The tolerance for rounding errors, in requests.
 const ROUNDING: f64 = 1e-6;
 
-/// What counts for spans that end at this time or later, and what does not count for spans that begin later.
+/// A step of the sums at one time: amounts that count for spans that end then or later, and amounts that do not count
+/// for spans that begin later.
 #[derive(Clone, Copy, Default)]
 struct SpanStep {
     ends: f64,
     begins: f64,
 }
 
-/// A request counts for a span if it was sent and answered within it. A request that lasted longer than the span is
-/// subtracted.
+/// The span with the largest excess, if any. A request counts for a span if it was sent and answered within the span. A
+/// request that lasted longer than the span is subtracted.
 pub(crate) fn excess(history: &RouteHistory<'_>) -> Option<Excess> {
     let (mut ends, mut begins, mut unused) = (0.0_f64, 0.0, 0.0);
     let (mut least, mut from_us) = (f64::INFINITY, 0);
@@ -69,7 +70,7 @@ pub(crate) fn excess(history: &RouteHistory<'_>) -> Option<Excess> {
     let late = history.late();
     for (at, step) in history.steps() {
         unused += free * (at - last) as f64 / 1e6;
-        // A span that begins here begins just before values change.
+        // A span that begins at this time includes the changes at this time.
         let begun = begins - unused + saved(free);
         if begun < least {
             (least, from_us) = (begun, at);
@@ -86,13 +87,13 @@ pub(crate) fn excess(history: &RouteHistory<'_>) -> Option<Excess> {
     worst
 }
 
-/// The savings of a gateway that is lent this much.
+/// The maximum savings of a gateway with a lease of `lent`.
 fn saved(lent: f64) -> f64 {
     (lent * WINDOW).max(1.0)
 }
 
 impl RouteHistory<'_> {
-    /// All times at which anything changes.
+    /// All times at which a value changes or a request passes, with their steps.
     fn steps(&self) -> BTreeMap<u64, SpanStep> {
         let mut steps: BTreeMap<u64, SpanStep> = BTreeMap::new();
         for (at, _) in self.limits.iter().chain(self.believed) {
@@ -112,24 +113,24 @@ impl RouteHistory<'_> {
         steps
     }
 
-    /// Nothing passes before the gateway is started.
+    /// The first start of the gateway. No request passes before it.
     fn first(&self) -> u64 {
         self.starts_us.iter().copied().min().unwrap_or(0)
     }
 
-    /// The capacity that the gateway can have at this time.
+    /// The capacity that the gateway may have at this time.
     fn free(&self, at: u64) -> f64 {
         level(self.limits, at) - level(self.believed, at)
     }
 
-    /// The savings of a gateway that is first lent something between these times.
+    /// The maximum savings of a gateway whose first lease begins between these times.
     fn most_saved(&self, from: u64, until: u64) -> f64 {
         let changes = self.limits.iter().chain(self.believed).map(|(at, _)| *at);
         let within = changes.filter(|at| (from..=until).contains(at)).chain([from]);
         within.map(|at| saved(self.free(at))).fold(0.0, f64::max)
     }
 
-    /// Extra permits because of late timers.
+    /// The permits to tolerate because of late timers.
     fn late(&self) -> f64 {
         self.limits.iter().map(|(_, limit)| limit * LATE).fold(0.0, f64::max)
     }

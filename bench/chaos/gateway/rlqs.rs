@@ -1,8 +1,8 @@
-//! Envoys with a stream to the gateway (RLQS): they report buckets, and believe their assignments as Envoy does.
+//! Envoys with a stream to the gateway (RLQS). They report buckets, and believe in their assignments as Envoy does.
 //!
-//! An assignment counts from its arrival until another replaces it or it expires, with or without the stream; after
-//! that all requests are denied. For each bucket there is a rival client that wants all of it: what an Envoy believes
-//! in wrongly, the rival holds, too.
+//! An assignment counts from its arrival until another replaces it or it expires, even if the stream is lost. After
+//! that all requests are denied. For each bucket a competing client wants the whole capacity. So if an Envoy believes
+//! in capacity that it no longer has, the competitor holds the same capacity, and the auditor notices.
 
 use std::{
     array,
@@ -38,16 +38,17 @@ const BUCKETS: usize = 2;
 const DOMAIN: &str = "envoys";
 const KEY: &str = "route";
 
-/// Envoy reports at this interval, whatever is configured, and reopens a lost stream with its next report.
+/// The report interval, which is fixed in Envoy. Envoy reopens a lost stream with its next report.
 const REPORTS: Duration = Duration::from_secs(5);
 
 /// The timeout for opening a stream.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// The largest fraction of the capacity that is offered to a bucket.
+/// The maximum load of a bucket, as a fraction of the capacity.
 const OFFERED: f64 = 0.5;
 
-/// An Envoy counts as served for this long after its last assignment, because short ones end before they are renewed.
+/// The time after the end of its last assignment for which an Envoy still counts as served, because short assignments
+/// end before they are renewed.
 const GAP: Duration = Duration::from_secs(2);
 
 pub(crate) struct Envoys {
@@ -64,18 +65,18 @@ struct EnvoyTask {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Connectivity {
     Well,
-    /// Its stream is broken, and it opens no other.
+    /// Its stream is broken, and it does not open another.
     Cut,
-    /// It has a stream and reads nothing.
+    /// It has a stream but does not read from it.
     Deaf,
     Left,
 }
 
-/// Until when it has something of each bucket, or why it has not.
+/// The time until which it has an assignment of each bucket, or the reason why it has none.
 type Standing = Result<Instant, String>;
 
 impl Envoys {
-    /// `capacity` is that of each bucket.
+    /// Starts the Envoys. `capacity` is that of each bucket.
     pub(crate) fn gather(
         gateway: SocketAddr,
         capacity: f64,
@@ -99,7 +100,7 @@ impl Envoys {
         Ok(Envoys { envoys, rivals })
     }
 
-    /// Every other Envoy loses its stream, or reads nothing more.
+    /// Makes every other Envoy lose its stream or stop reading.
     pub(crate) fn crash(&self, dice: u32) {
         for (number, task) in self.envoys.iter().enumerate().skip(dice as usize % 2).step_by(2) {
             let is_deaf = (number / 2 + dice as usize / 2).is_multiple_of(2);
@@ -113,14 +114,14 @@ impl Envoys {
         }
     }
 
-    /// An Envoy without assignments.
+    /// A description of the problem if an Envoy has no assignments.
     pub(crate) fn complaint(&self) -> Option<String> {
         let why = |task: &EnvoyTask| match &*task.standing.borrow() {
-            Ok(until) if *until + GAP < Instant::now() => Some("its assignments have ended".to_owned()),
+            Ok(until) if *until + GAP < Instant::now() => Some("its assignments have expired".to_owned()),
             Ok(_) => None,
             Err(why) => Some(why.clone()),
         };
-        let complaint = |(number, task)| Some(format!("envoy:{number} is assigned nothing: {}", why(task)?));
+        let complaint = |(number, task)| Some(format!("envoy:{number} has no assignment: {}", why(task)?));
         self.envoys.iter().enumerate().find_map(complaint)
     }
 
@@ -150,7 +151,7 @@ fn resource(bucket: usize) -> String {
 impl EnvoyTask {
     fn take(number: usize, gateway: SocketAddr, most: f64, seed: u64) -> EnvoyTask {
         let contact = watch::Sender::new(Connectivity::Well);
-        let (stands, standing) = watch::channel(Err("it has told nothing".to_owned()));
+        let (stands, standing) = watch::channel(Err("it has not reported yet".to_owned()));
         let envoy = Envoy {
             name: format!("envoy:{number}").into(),
             gateway,
@@ -171,7 +172,7 @@ struct Envoy {
     name: Arc<str>,
     gateway: SocketAddr,
     random: fastrand::Rng,
-    /// The most that is offered to a bucket, per second.
+    /// The maximum load of a bucket, in requests per second.
     most: f64,
     buckets: [Bucket; BUCKETS],
     stream: Option<QuotaStream>,
@@ -182,7 +183,7 @@ struct Envoy {
 
 struct Bucket {
     resource: Arc<str>,
-    /// The rate that is believed, and until when.
+    /// The rate that the Envoy believes it may allow, and the time until which it does.
     rate: f64,
     ends: Option<Instant>,
 }
@@ -193,7 +194,7 @@ struct QuotaStream {
 }
 
 impl Envoy {
-    /// The last assignments count until they end.
+    /// Reports until it is stopped. Its last assignments count until they expire.
     async fn live(mut self, mut contact: watch::Receiver<Connectivity>) -> Vec<LeaseChange> {
         let mut beat = interval_at(self.reported.into(), REPORTS);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -207,7 +208,7 @@ impl Envoy {
             let is_well = now == Connectivity::Well;
             tokio::select! {
                 _ = contact.changed() => if !is_well {
-                    // It opens a new stream, and reports at once.
+                    // Opens a new stream, and reports immediately.
                     self.stream = None;
                     beat.reset_immediately();
                 },
@@ -220,11 +221,11 @@ impl Envoy {
     }
 
     fn stand(&self, standing: Standing) {
-        // Fails only if its task has ended.
+        // Fails only if the receiver was dropped.
         let _ = self.stands.send(standing);
     }
 
-    /// Records the end of expired assignments. If `now` is None, records the end of all assignments.
+    /// Records the end of assignments that have expired by `now`, or of all assignments if `now` is `None`.
     fn expire(&mut self, now: Option<Instant>) {
         for bucket in &mut self.buckets {
             if let Some(ends) = bucket.ends.take_if(|ends| now.is_none_or(|now| *ends <= now)) {
@@ -279,7 +280,7 @@ impl Envoy {
             self.records.push(bucket.entry(&self.name, now));
         }
         let standing = self.buckets.iter().map(|bucket| bucket.ends.filter(|_| bucket.rate > 0.0)).min().flatten();
-        self.stand(standing.ok_or_else(|| "it is told to deny all".to_owned()));
+        self.stand(standing.ok_or_else(|| "the gateway told it to deny all requests".to_owned()));
     }
 }
 
@@ -293,7 +294,7 @@ impl Bucket {
         }
     }
 
-    /// `secs` are whole seconds. The first request is denied.
+    /// The usage in the last `secs` seconds at a load of `offered` per second. The first request of a bucket is denied.
     fn usage(&self, number: usize, secs: u64, offered: f64) -> BucketQuotaUsage {
         let count = |rate: f64| (rate * secs as f64) as u64;
         let allowed = count(offered.min(self.rate));
@@ -307,13 +308,14 @@ impl Bucket {
     }
 }
 
-/// The rate per second, and until when. Envoy truncates the time to whole seconds.
+/// The assigned rate per second, and the time of its expiry. Envoy truncates the time to live to whole seconds.
 fn read(assignment: QuotaAssignmentAction, now: Instant) -> (f64, Instant) {
     let secs = assignment.assignment_time_to_live.map_or(u32::MAX, |ttl| u32::try_from(ttl.seconds).unwrap_or(0));
     (assignment.rate_limit_strategy.map_or(f64::INFINITY, rate), now + Duration::from_secs(secs.into()))
 }
 
-/// The size of a bucket counts as much as its fill. A strategy that Envoy does not understand limits nothing.
+/// The rate of a strategy, per second. For a token bucket its maximum size counts as well as its fill rate. Envoy does
+/// not limit requests if it does not understand the strategy.
 fn rate(strategy: RateLimitStrategy) -> f64 {
     match strategy.strategy {
         Some(Strategy::BlanketRule(rule)) if rule == i32::from(BlanketRule::DenyAll) => 0.0,
@@ -325,7 +327,7 @@ fn rate(strategy: RateLimitStrategy) -> f64 {
     }
 }
 
-/// Opens a stream on a connection of its own.
+/// Opens a stream on a new connection.
 async fn open(gateway: SocketAddr, name: &str) -> Result<QuotaStream, String> {
     let channel = Transport::new().connect_lazy(&gateway.to_string(), |endpoint: Endpoint| endpoint.tcp_nodelay(true));
     let channel = channel.expect("a socket address makes a URI, and there is no token");
@@ -336,7 +338,7 @@ async fn open(gateway: SocketAddr, name: &str) -> Result<QuotaStream, String> {
     Ok(QuotaStream { reports, told: told.map_err(|status| status.to_string())?.into_inner() })
 }
 
-/// The next message of the stream. Never returns without a stream.
+/// The next message of the stream. Without a stream it waits forever.
 async fn next(stream: &mut Option<QuotaStream>) -> Result<RateLimitQuotaResponse, Status> {
     match stream {
         Some(stream) => stream.told.message().await?.ok_or_else(|| Status::unavailable("its stream has ended")),

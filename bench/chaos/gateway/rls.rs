@@ -1,6 +1,6 @@
-//! Envoys that ask the gateway for each request (RLS). Several ask for each route, half of the time for more than the
-//! limit. For each route there is a competing client that wants all of it: what the gateway lets pass wrongly, the
-//! competitor holds, too.
+//! Envoys that ask the gateway about each request (RLS). Several ask for each route, half of the time faster than the
+//! limit. For each route a competing client wants the whole capacity. So if the gateway allows requests without a
+//! lease, the competitor holds the same capacity, and the check of [`passes`](super::passes) notices.
 
 use std::{
     net::SocketAddr,
@@ -38,10 +38,10 @@ const ASKERS: usize = 4;
 const DEADLINE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a route keeps its pace. A gateway is lent more within seconds.
+/// The time for which a route keeps its pace: long enough for the gateway to get a larger lease.
 const SPELL: Duration = Duration::from_secs(4);
 
-/// A route counts as served for this long after a request has passed.
+/// The time after its last request that passed for which a route still counts as served.
 const GAP: Duration = Duration::from_secs(2);
 
 pub(crate) struct Routes {
@@ -56,16 +56,16 @@ struct RouteTasks {
     competitor: JoinHandle<Vec<LeaseChange>>,
 }
 
-/// Every other Envoy is down, beginning with this one. None: all are up.
+/// The first Envoy that is down; every other one from there on is down as well. `None` if all are up.
 type Away = Option<usize>;
 
 /// The answers for one route.
 #[derive(Default)]
 pub(crate) struct RouteTally {
-    /// When requests that passed were sent and answered.
+    /// For each request that passed, the times at which it was sent and answered.
     pub(crate) passed: Vec<(Instant, Instant)>,
     pub(crate) denied: usize,
-    /// The capacity that the competitor believed in, and since when.
+    /// The capacity that the competitor believed in, and the time from which it did.
     pub(crate) believed: Vec<(Instant, f64)>,
     last: String,
 }
@@ -111,8 +111,8 @@ impl Routes {
         Ok(Routes { away, leave, tasks })
     }
 
-    /// Every other Envoy loses its connection. The others go on, because a route that nobody asks for is released and
-    /// starts with full savings.
+    /// Makes every other Envoy lose its connection. The others continue, because the gateway would release an idle
+    /// route, and that route would start again with full savings.
     pub(crate) fn crash(&self, dice: u32) {
         self.away.send_replace(Some(dice as usize % 2));
     }
@@ -121,12 +121,12 @@ impl Routes {
         self.away.send_replace(None);
     }
 
-    /// A route of which nothing passes.
+    /// A description of the problem if no request of a route passes.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.tasks.iter().enumerate().find_map(|(number, task)| {
             let tally = lock(&task.tally);
             let is_served = tally.passed.last().is_some_and(|(_, answered)| answered.elapsed() <= GAP);
-            (!is_served).then(|| format!("of `{}` the gateway lets nothing pass: {}", route(number), tally.last))
+            (!is_served).then(|| format!("the gateway allows no request for `{}`: {}", route(number), tally.last))
         })
     }
 
@@ -144,7 +144,7 @@ impl Routes {
     }
 }
 
-/// The competitors ask each node in turn.
+/// Creates a competitor. Successive competitors ask different nodes.
 fn competitor(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &Cluster) -> Holder {
     let peers = &cluster.peers[cluster.nodes[number % cluster.nodes.len()].clone()];
     let peers = peers.iter().map(|peer| RawClient::to(transport, peer.grpc)).collect();
@@ -160,7 +160,7 @@ fn competitor(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &
 struct RouteAsker {
     gateway: SocketAddr,
     number: usize,
-    /// Its place among the Envoys of the route.
+    /// Its index among the Envoys of the route.
     place: usize,
     seed: u64,
     began: Instant,

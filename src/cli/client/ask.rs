@@ -48,7 +48,7 @@ impl Get {
         let Some(answer) = found else {
             if let Some(problem) = problem.iter().find(|problem| problem.reason() != "too_soon") {
                 let why = problem.message();
-                return Err(CliError::Client(format!("the server gave no lease for `{}`: {why}", self.resource)));
+                return Err(CliError::Client(format!("no lease for `{}`: {why}", self.resource)));
             }
             return Err(CliError::TooSoon { resource: self.resource, client: self.client });
         };
@@ -106,15 +106,16 @@ impl Get {
             let until = utc((now + Duration::from_millis(learning_ms)).as_secs() as i64);
             let got = if capacity > 0.0 { format!("only {} of", number(capacity)) } else { "nothing of".to_owned() };
             return format!(
-                "{client} has {got} `{resource}` yet (wanted {}): it is learning until {until} ({} s), because leases from \
-                 before the server started may still be in use; ask again in {} s; if the server is gone by then: {safe}",
+                "{client} has {got} `{resource}` yet (wanted {}): the resource is in learning mode until {until} ({} s), \
+                 because leases from before the server started may still be in use; refresh in {} s; fallback without a \
+                 server: {safe}",
                 number(self.wants.get()),
                 learning_ms.div_ceil(1000),
                 lease.refresh_interval.unwrap_or_default(),
             );
         }
         format!(
-            "{} may use {} of `{}` (wanted {}) {}; ask again in {} s; if the server is gone by then: {safe}",
+            "{} may use {} of `{}` (wanted {}) {}; refresh in {} s; fallback without a server: {safe}",
             client,
             number(capacity),
             resource,
@@ -148,11 +149,11 @@ fn how_long(lease: &Lease, now: SystemTime) -> String {
     if let Some(ms) = lease.remaining_ms {
         return format!("for {} s", ms / 1000);
     }
-    let Some(end) = lease.expiry_time else { return "for a time that the server does not say".to_owned() };
+    let Some(end) = lease.expiry_time else { return "for an unknown time".to_owned() };
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
     match end.saturating_sub(now) {
         left @ 1.. => format!("until {}, {left} s from now by this machine's clock", utc(end)),
-        _ => format!("until {}, which is over by this machine's clock", utc(end)),
+        _ => format!("until {}, which has passed by this machine's clock", utc(end)),
     }
 }
 
@@ -188,7 +189,7 @@ impl Release {
         let in_words =
             |resources: &[&String]| resources.iter().map(|resource| escaped(resource)).collect::<Vec<_>>().join(", ");
         if !held.is_empty() {
-            let text = || format!("{} gave back {}", escaped(&self.client), in_words(&held));
+            let text = || format!("{} released {}", escaped(&self.client), in_words(&held));
             self.output.print(text, || json!({ "client": self.client, "resources": held }))?;
         }
         match nothing.is_empty() {
@@ -197,8 +198,8 @@ impl Release {
         }
     }
 
-    /// Whether the master knows this client as a holder of each resource; the answer to a release does not say. A resource
-    /// has no entry if that cannot be found out: on a Doorman server, or under a policy.
+    /// Whether this client is a holder of each resource, asked from the master because the answer to a release does not
+    /// say. A resource has no entry if the master has no status service (Doorman) or a policy denies the call.
     async fn known(&self) -> BTreeMap<String, bool> {
         let mut known = BTreeMap::new();
         for resource in &self.resources {
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(how_long(&lease(Some(59_999), Some(1_700_000_060)), now), "for 59 s");
         let old = how_long(&lease(None, Some(1_700_000_060)), now);
         assert_eq!(old, "until 2023-11-14T22:14:20Z, 60 s from now by this machine's clock");
-        assert!(how_long(&lease(None, Some(i64::MIN)), now).ends_with("is over by this machine's clock"));
-        assert!(how_long(&lease(None, None), now).contains("does not say"));
+        assert!(how_long(&lease(None, Some(i64::MIN)), now).ends_with("has passed by this machine's clock"));
+        assert!(how_long(&lease(None, None), now).contains("unknown time"));
     }
 }

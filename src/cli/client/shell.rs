@@ -1,4 +1,4 @@
-//! `leaseway shell`: plays several clients, like Doorman's shell.
+//! `leaseway shell`: runs several clients from one prompt, like Doorman's shell.
 //!
 //! [`lines`] reads input, [`command`] parses it, and this module executes it through a [`Session`], which holds the
 //! leases.
@@ -89,11 +89,11 @@ enum ShellError {
     Syntax(#[from] SyntaxError),
     #[error(transparent)]
     Session(#[from] CliError),
-    #[error("{client} has not asked for `{resource}` in this shell; `show` lists all requests")]
+    #[error("{client} has not requested `{resource}` in this shell; `show` lists all requests")]
     NothingToRelease { client: String, resource: String },
     #[error("interrupted; the command may have taken effect")]
     Interrupted,
-    #[error("interrupted; leases that were not released end by themselves")]
+    #[error("interrupted; leases that were not released will expire")]
     ClosedEarly,
     #[error("{0}")]
     Lines(String),

@@ -12,7 +12,7 @@ pub(crate) struct Pages {
     pub(crate) tls: Option<ClientTls>,
     /// The caller's bearer token.
     pub(crate) token: Option<String>,
-    /// Sends the token to other machines without TLS, too.
+    /// Also send the token to other machines without TLS.
     pub(crate) insecure: bool,
 }
 

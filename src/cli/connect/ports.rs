@@ -1,4 +1,5 @@
-//! Recognizes what listens at an address if it is not the expected service: the ports of a server are easily confused.
+//! Identifies the service at an address if it is not the expected one, because the ports of a server are easily
+//! confused.
 
 use std::time::Duration;
 
@@ -44,8 +45,8 @@ pub(crate) async fn speaks_otherwise(address: &str, wanted: Wanted) -> Option<Cl
     let place = wanted.place();
     let what = if page.contains(SPEAKS_TLS) || page.starts_with(TLS_ALERT) {
         format!(
-            "speaks TLS, and was asked without: name the file with its CA (--tls-ca), or write https:// if this system \
-trusts it. Otherwise it is another port; {place}"
+            "requires TLS: pass the file with its CA (--tls-ca), or write https:// if this system trusts the CA. If that \
+is the wrong port: {place}"
         )
     } else if page.starts_with("HTTP/1.") {
         let is_ours = page.contains("ready: ") || page.contains("t ready");
@@ -85,17 +86,17 @@ pub(crate) async fn serves_otherwise(address: &str, channel: Channel, wanted: Wa
             format!("is the --admin port of a server, for operators; {place}")
         }
         ((true, false, _), Wanted::Status) => {
-            "grants capacity, but has no status to ask for: this looks like a Doorman server, which shows it as a page \
-             at /debug/status of its HTTP port"
+            "grants capacity, but has no status service: this looks like a Doorman server; its status page is \
+             /debug/status on its HTTP port"
                 .to_owned()
         }
         ((true, false, _), Wanted::Admin) => {
-            format!("grants capacity and has nothing for operators: this looks like a Doorman server; {place}")
+            format!("grants capacity, but has no admin service: this looks like a Doorman server; {place}")
         }
         ((false, false, false), _) => {
             format!(
-                "speaks gRPC, but is neither for clients nor for operators: perhaps the port of a peer, 5120 by \
-                 custom; {place}"
+                "speaks gRPC, but serves neither clients nor operators: perhaps the port of a peer, 5120 by default; \
+                 {place}"
             )
         }
         _ => return None,

@@ -53,7 +53,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// The process ID of the `up` whose peers are asked, unless one of them serves at the default address.
-    pub(crate) fn elsewhere(&self, port: Port) -> Option<u32> {
+    pub(crate) fn other_up(&self, port: Port) -> Option<u32> {
         let is_default = self.addresses.iter().any(|address| address == port.default_address());
         match &self.origin {
             AddressSource::Up { process, .. } if !is_default => Some(*process),
@@ -195,7 +195,7 @@ mod tests {
         fs::write(&stale, text).expect("written");
         let (addresses, origin) = found(directory.path(), Port::Clients);
         assert_eq!(addresses, "127.0.0.1:5100");
-        assert!(origin.to_string().contains("process 7, served there and was killed"), "{origin}");
+        assert!(origin.to_string().contains("(process 7) served there and was killed"), "{origin}");
         let _written = write_into(directory.path(), &running(8, &[("root", true, &[9])])).expect("written");
         assert!(!stale.exists(), "the next one cleans up");
     }

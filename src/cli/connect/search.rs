@@ -12,7 +12,7 @@ pub(crate) const MAX_REDIRECTS: usize = 5;
 /// The maximum number of redirect cycles: during an election two peers may briefly name each other.
 const MAX_CYCLES: usize = 5;
 
-/// The least time in which an attempt can succeed.
+/// The minimum time for an attempt; a shorter one could not succeed.
 const MIN_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// The timeout of a silent server if there are others to ask; doubled in each round.
@@ -212,7 +212,7 @@ mod tests {
             _ => Attempted::NothingListens(unreachable(address)),
         });
         let error = failed.await.expect_err("no server answers").to_string();
-        assert!(error.contains("\n  a: it is not the master and knows of none (asked"), "{error}");
+        assert!(error.contains("\n  a: not the master, and no master is known there (asked"), "{error}");
         assert!(error.contains("\n  b\\n: connection refused (asked"), "{error}");
         assert!(begun.elapsed() <= LIMIT);
     }

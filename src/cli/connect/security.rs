@@ -74,7 +74,7 @@ impl Security {
         endpoint::over_tls(servers, wanted).map_err(|error| CliError::Flags(error.to_string()))
     }
 
-    /// As [`transport`](Self::transport), without the token.
+    /// Like [`transport`](Self::transport), without the token.
     pub(crate) fn without_token(&self, servers: &[Endpoint]) -> Result<Transport, CliError> {
         if !self.is_secured(servers)? {
             return Ok(Transport::new());

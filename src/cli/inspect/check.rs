@@ -35,13 +35,13 @@ Examples:
   leaseway check                                    check the local server, its peers and parents
   leaseway check --server a:5100,b:5100,c:5100      find the cluster even if one server is down
   leaseway check --quiet                            print nothing if all is well, for cron
-  leaseway check -o json | jq '.verdicts[] | select(.grade != \"ok\")'
+  leaseway check -o json | jq '.checks[] | select(.severity != \"ok\")'
 
 Exit codes: 0 healthy, 3 warning, 4 critical, 69 no server answers.";
 
-/// The observations of a node, and the verdicts on it and the nodes above it.
+/// The observations of a node, and the checks on it and the nodes above it.
 pub(crate) struct CheckedCluster {
-    pub(crate) verdicts: Vec<checkup::Check>,
+    pub(crate) checks: Vec<checkup::Check>,
     /// Each address with its status, or why there is none.
     pub(crate) servers: Vec<(String, Result<GetStatusResponse, String>)>,
     pub(crate) peers: Option<ListPeersResponse>,
@@ -49,8 +49,8 @@ pub(crate) struct CheckedCluster {
 
 impl CheckedCluster {
     /// The worst severity.
-    pub(crate) fn grade(&self) -> Severity {
-        Severity::worst(&self.verdicts)
+    pub(crate) fn severity(&self) -> Severity {
+        Severity::worst(&self.checks)
     }
 
     /// The status of the master, which lists all resources.
@@ -61,14 +61,14 @@ impl CheckedCluster {
 
 pub(crate) async fn look(target: &Target, admin_token: Option<&PathBuf>) -> Result<CheckedCluster, CliError> {
     let mut seen = gather::gather(target, admin_token).await?;
-    let verdicts = checkup::check(&seen);
+    let checks = checkup::check(&seen);
     let node = seen.nodes.swap_remove(0);
     let peers = match node.peers {
         PeersObservation::Listed(list) => Some(list),
         PeersObservation::Alone | PeersObservation::Elsewhere | PeersObservation::Unknown(_) => None,
     };
     let servers = node.servers.into_iter().map(|server| (server.address, server.answer)).collect();
-    Ok(CheckedCluster { verdicts, servers, peers })
+    Ok(CheckedCluster { checks, servers, peers })
 }
 
 impl Check {
@@ -78,33 +78,33 @@ impl Check {
         drop(progress);
         let looked = looked?;
         if self.output.is_json() {
-            print_json(as_json(&looked.verdicts))?;
+            print_json(as_json(&looked.checks))?;
         } else {
-            self.print(&looked.verdicts)?;
+            self.print(&looked.checks)?;
         }
-        match looked.grade() {
+        match looked.severity() {
             Severity::Ok => Ok(()),
             Severity::Warn => Err(CliError::Warned),
             Severity::Bad => Err(CliError::NotWell),
         }
     }
 
-    fn print(&self, verdicts: &[checkup::Check]) -> Outcome {
+    fn print(&self, checks: &[checkup::Check]) -> Outcome {
         let mut node = None;
-        for verdict in verdicts.iter().filter(|verdict| !self.quiet || verdict.grade > Severity::Ok) {
-            if node != Some(&verdict.node) {
-                print(format_args!("node {}", escaped(&verdict.node)))?;
-                node = Some(&verdict.node);
+        for check in checks.iter().filter(|check| !self.quiet || check.severity > Severity::Ok) {
+            if node != Some(&check.node) {
+                print(format_args!("node {}", escaped(&check.node)))?;
+                node = Some(&check.node);
             }
-            print(format_args!("  {:<4}  {:<13}  {}", verdict.grade.name(), verdict.about, escaped(&verdict.found)))?;
-            if !verdict.next.is_empty() {
-                print(format_args!("{:23}→ {}", "", verdict.next))?;
+            print(format_args!("  {:<4}  {:<13}  {}", check.severity.name(), check.subject, escaped(&check.message)))?;
+            if !check.remedy.is_empty() {
+                print(format_args!("{:23}→ {}", "", check.remedy))?;
             }
         }
         Ok(())
     }
 }
 
-pub(crate) fn as_json(verdicts: &[checkup::Check]) -> Value {
-    json!({ "grade": Severity::worst(verdicts), "verdicts": verdicts })
+pub(crate) fn as_json(checks: &[checkup::Check]) -> Value {
+    json!({ "severity": Severity::worst(checks), "checks": checks })
 }

@@ -76,7 +76,7 @@ impl Bundle {
             let file = self.file.display().to_string();
             let mut text = format!("{}: {} files, {} bytes", escaped(&file), files.len() + 1, bytes.len());
             for one in missing {
-                text += &format!("\nnot there: {}", escaped(one));
+                text += &format!("\nmissing: {}", escaped(one));
             }
             text
         };
@@ -89,10 +89,10 @@ impl Bundle {
             archive.hide(fs::read_to_string(file).unwrap_or_default().trim().to_owned());
         }
         let looked = check::look(&self.target, self.admin_token_file.as_ref()).await?;
-        archive.add_json("check.json", "`leaseway check -o json`", &check::as_json(&looked.verdicts));
+        archive.add_json("check.json", "`leaseway check -o json`", &check::as_json(&looked.checks));
         match &looked.peers {
             Some(list) => archive.add_json("peers.json", "`leaseway peers list -o json`", &peers::as_json(list)),
-            None => archive.note("peers.json", "the server keeps nothing, or tells this caller of no peers"),
+            None => archive.note("peers.json", "the server has no peers, or does not list them for this caller"),
         }
         let pages = self.target.pages()?;
         for (address, answer) in &looked.servers {
@@ -129,8 +129,8 @@ impl Bundle {
         }
         for (name, path, what) in [
             ("metrics.txt", "/metrics", "its metrics"),
-            ("changes.json", "/api/v1/changes", "what has changed lately"),
-            ("page.json", "/api/v1/status", "what its page shows first"),
+            ("changes.json", "/api/v1/changes", "its recent changes"),
+            ("page.json", "/api/v1/status", "the data of its status page"),
         ] {
             let body = pages.body(http, path, PAGE_TIME, PAGE_BYTES).await;
             archive.add_or_note(format!("{folder}/{name}"), what, body);
@@ -141,7 +141,7 @@ impl Bundle {
     async fn add_kept(&self, archive: &mut Archive, looked: &CheckedCluster) {
         let healths = looked.servers.iter().filter_map(|(_, answer)| answer.as_ref().ok()?.health.as_ref());
         let Some(address) = healths.map(|health| &health.admin_address).find(|address| !address.is_empty()) else {
-            return archive.note("configuration.yaml", "no server has said where its operators are");
+            return archive.note("configuration.yaml", "no server has reported an admin address");
         };
         let asked = async {
             let admin = AdminTarget::beside(&self.target, address, self.admin_token_file.clone())?;
@@ -218,20 +218,20 @@ impl Archive {
 
     fn contents(&self) -> String {
         let mut text = format!(
-            "Made by `leaseway debug bundle` of leaseway {}. Tokens, keys and secrets are in none of the files; ids of\n\
-             resources and clients, addresses and the configuration are.\n\n",
+            "Created by `leaseway debug bundle` of leaseway {}. The files contain no tokens, keys or secrets. They contain\n\
+             the configuration, addresses, and ids of resources and clients.\n\n",
             env!("CARGO_PKG_VERSION")
         );
         for (name, what, _) in &self.files {
             let _ = writeln!(text, "{name}: {what}");
         }
         if !self.missing.is_empty() {
-            let _ = writeln!(text, "\nNot there:\n{}", self.missing.join("\n"));
+            let _ = writeln!(text, "\nMissing:\n{}", self.missing.join("\n"));
         }
         text
     }
 
-    /// Archive to write
+    /// The archive as a compressed tar file.
     fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -276,7 +276,7 @@ mod tests {
         archive.add_or_note("metrics".into(), "metrics", Err("no answer".into()));
         let contents = archive.contents();
         assert!(
-            contents.contains("\nlog: a log\n") && contents.ends_with("Not there:\nmetrics: no answer\n"),
+            contents.contains("\nlog: a log\n") && contents.ends_with("Missing:\nmetrics: no answer\n"),
             "{contents}"
         );
     }

@@ -1,4 +1,4 @@
-//! `leaseway explain`: why a client has what it has.
+//! `leaseway explain`: why a client has its current lease.
 
 use clap::Args;
 use leaseway_core::types::escaped;
@@ -67,7 +67,7 @@ impl Explain {
             }
             if level.answer.holder.is_none() {
                 print(format_args!(
-                    "{} is not known there: it has not asked, or its lease has ended.",
+                    "{} holds no lease there: it has sent no request, or its lease has expired.",
                     escaped(&level.holder)
                 ))?;
             }
@@ -87,7 +87,7 @@ impl Explain {
         }
         let mut levels = vec![first];
         while let Some(above) = levels.last().filter(|level| !level.answer.parent.is_empty() && levels.len() < LEVELS) {
-            let target = self.target.elsewhere(&above.answer.parent)?;
+            let target = self.target.with_servers(&above.answer.parent)?;
             let node = above.answer.node.clone();
             match self.ask_node(&target, &node, true).await {
                 Ok(level) => levels.push(level),

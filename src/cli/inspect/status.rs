@@ -69,7 +69,7 @@ impl ShowStatus {
         print_server(status)?;
         print("")?;
         if status.resources.is_empty() && !status.is_master {
-            return print("resources are not known here: only the master knows them");
+            return print("only the master knows the resources");
         }
         if status.resources.is_empty() {
             return print("no resources yet: the first request for one creates it");
@@ -81,18 +81,14 @@ impl ShowStatus {
             print("")?;
             print(table(&HOLDER_HEADING, holders.map(holder_row)))?;
         } else if status.resources.iter().any(|resource| resource.overridden.is_some()) {
-            print("* not what the template says: `leaseway capacity` shows who has set it, and why")?;
+            print("* overridden; `leaseway capacity` shows by whom and why")?;
         }
         if !status.next_page_token.is_empty() {
             let (what, total) = match status.resources.first() {
                 Some(resource) if self.resource.is_some() => ("holders", resource.holders),
                 _ => ("resources", status.resources_total),
             };
-            print(format_args!(
-                "... {} of {total} {what}: there are more than --rows {}; --all shows all",
-                shown(status),
-                self.rows
-            ))?;
+            print(format_args!("... {} of {total} {what} (--rows {}); --all shows all", shown(status), self.rows))?;
         }
         Ok(())
     }
@@ -122,7 +118,7 @@ fn print_server(status: &GetStatusResponse) -> Outcome {
     }
     if !status.config_error.is_empty() {
         print(format_args!(
-            "the newest configuration was refused, the one before is in force:\n{}",
+            "the newest configuration was refused; the previous one is in force:\n{}",
             escaped_lines(&status.config_error)
         ))?;
     }
@@ -172,8 +168,8 @@ fn append(status: &mut GetStatusResponse, next: GetStatusResponse) {
 fn standing(status: &GetStatusResponse) -> String {
     match (status.is_master, status.master_address.as_str()) {
         (true, _) => "master".to_owned(),
-        (false, "") => "not the master, and knows of none".to_owned(),
-        (false, master) => format!("not the master, {} is", escaped(master)),
+        (false, "") => "not the master, and no master is known".to_owned(),
+        (false, master) => format!("not the master, which is {}", escaped(master)),
     }
 }
 
@@ -181,7 +177,7 @@ fn standing(status: &GetStatusResponse) -> String {
 fn place(uplink: &Uplink) -> String {
     let (node, parents) = (escaped(&uplink.node), escaped(&uplink.parent.join(", ")).into_owned());
     if uplink.master.is_empty() {
-        return format!("node {node}, parent at {parents}: the master of this node asks there");
+        return format!("node {node}, parent at {parents}: only the master of this node connects to it");
     }
     let answered = match uplink.answered_ms {
         Some(ago) => format!("answered {} ago", seconds(ago)),
@@ -202,23 +198,23 @@ fn seconds(ms: u64) -> String {
 fn lent(supply: &Supply) -> String {
     let state = match supply {
         Supply { version: 0, .. } => "the parent has lent nothing yet".to_owned(),
-        Supply { remaining_ms: 0, .. } => "what the parent lent has ended".to_owned(),
+        Supply { remaining_ms: 0, .. } => "the lease from the parent has expired".to_owned(),
         supply => format!("lent by the parent for another {}", seconds(supply.remaining_ms)),
     };
-    let told = supply.outstanding.map(|told| format!("; it was told that {} is outstanding", number(told)));
+    let told = supply.outstanding.map(|told| format!("; reported as outstanding: {}", number(told)));
     let terms: String =
-        supply.terms.iter().map(|terms| format!("\nit divides priority {}", terms_in_words(terms))).collect();
+        supply.terms.iter().map(|terms| format!("\nterms for priority {}", terms_in_words(terms))).collect();
     format!("{state}{}{terms}", told.unwrap_or_default())
 }
 
-/// The capacity promised by the quorum, and the part of it that clients have not yet reported to the master.
+/// The capacity promised by the quorum, and the inherited part of it that no client has claimed yet.
 fn promised(promises: &Promises) -> String {
     let Promises { total, unclaimed, inherited_ms, horizon_ms, under_way } = *promises;
     let (total, horizon) = (number(total), seconds(horizon_ms));
-    let under_way = if under_way > 0 { format!(", {under_way} changes under way") } else { String::new() };
+    let under_way = if under_way > 0 { format!(", {under_way} changes pending") } else { String::new() };
     let unclaimed = if unclaimed > 0.0 {
         let (unclaimed, most) = (number(unclaimed), seconds(inherited_ms));
-        format!("; {unclaimed} of it by former masters and not heard of yet, at most {most}")
+        format!("; of which {unclaimed} inherited and unclaimed, for at most {most}")
     } else {
         String::new()
     };
@@ -239,16 +235,16 @@ const HOLDER_HEADING: [&str; 8] = ["CLIENT", "WANTS", "DUE", "HAS", "HELD", "PRI
 
 fn terms_in_words(terms: &Terms) -> String {
     let by = match terms {
-        Terms { level: Some(level), .. } => format!("by the level {} per client", number(*level)),
+        Terms { level: Some(level), .. } => format!("at most {} per client", number(*level)),
         Terms { each: Some(each), .. } => format!("{} for each client", number(*each)),
         Terms { equal_share: Some(equal), top_up, .. } => {
             let part = number(top_up.unwrap_or_default());
-            format!("by equal shares of {} and {part} of what is wanted beyond", number(*equal))
+            format!("an equal share of {}, and {part} of the wants beyond it", number(*equal))
         }
-        Terms { minimum: Some(level), .. } => format!("by minimums alone, up to {} per client", number(*level)),
-        _ => "so that all clients get what they want".to_owned(),
+        Terms { minimum: Some(level), .. } => format!("minimums only, at most {} per client", number(*level)),
+        _ => "all wants are met".to_owned(),
     };
-    format!("{} {by}", terms.priority)
+    format!("{}: {by}", terms.priority)
 }
 
 fn resource_row(resource: &Resource) -> Vec<String> {
@@ -279,7 +275,7 @@ pub(crate) fn is_unlimited(resource: &Resource) -> bool {
 fn overridden_line(overridden: &Overridden) -> String {
     let Overridden { pattern, set_to, template_capacity, remaining_ms, by, why } = overridden;
     format!(
-        "* its capacity would be {}: {} has set `{}` to {set_to} for another {}, because: {}",
+        "* overridden: the template's capacity is {}; {} set `{}` to {set_to} for another {}, because: {}",
         number(*template_capacity),
         escaped(by),
         escaped(pattern),
@@ -302,7 +298,7 @@ fn pool_line(pool: &Pool) -> String {
     let [assigned, used] = [priority_assigned, recharging].map(number);
     format!(
         "pool: {connected} of {total} connected, {priority} of it by priority clients; assigned {assigned}, used {used}, waiting \
-         {waiting}, overloads {overloads} (`leaseway pool` knows more)"
+         {waiting}, overloads {overloads} (see `leaseway pool show`)"
     )
 }
 

@@ -69,7 +69,7 @@ impl Test {
         let policy = self.policy()?;
         let request = self.request();
         let Some(policy) = policy else {
-            let why = "there is no `access:`, so that everything is allowed where a server may be open";
+            let why = "the configuration has no `access:` section, so the server allows everything";
             let json = || json!({ "allowed": true, "rule": null, "why": why, "rules": [] });
             return self.output.print(|| format!("allowed: {why}"), json);
         };
@@ -112,19 +112,19 @@ impl Test {
     }
 }
 
-/// The rules for the identity, and those that fail by one condition, with the conditions that fail.
+/// A table of the rules for the identity, and of those that fail by a single condition, with the conditions that fail.
 fn rows(explained: &[(&Rule, Vec<Condition>)]) -> String {
     let near = explained.iter().filter(|(_, unmet)| unmet.len() <= 1 || !unmet.contains(&Condition::Who));
     let rows = near.map(|(rule, unmet)| {
         let unmet: Vec<String> = unmet.iter().map(|condition| in_words(rule, *condition)).collect();
-        let unmet = if unmet.is_empty() { "nothing: it allows this".to_owned() } else { unmet.join("; ") };
+        let unmet = if unmet.is_empty() { "none: this rule allows it".to_owned() } else { unmet.join("; ") };
         vec![rule.name.clone(), rule.may.to_string(), unmet]
     });
     let rows: Vec<Vec<String>> = rows.collect();
     if rows.is_empty() {
-        return "no rule is for this identity".to_owned();
+        return "no rule applies to this identity".to_owned();
     }
-    table(&["RULE", "MAY", "WHAT IS NOT MET"], rows)
+    table(&["RULE", "MAY", "UNMET CONDITIONS"], rows)
 }
 
 fn name(condition: Condition) -> &'static str {

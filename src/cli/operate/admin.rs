@@ -1,4 +1,4 @@
-//! Calls to the admin services of a peer, redirected to the master where needed.
+//! Calls to the admin services of a peer. Calls that need the master follow redirects to it.
 
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ impl AdminTarget {
 
     fn transport(&self) -> Result<Transport, CliError> {
         match &self.admin_token_file {
-            // Sent without TLS, too: a server beyond loopback starts without TLS only with --insecure.
+            // May be sent without TLS: a server beyond loopback starts without TLS only with --insecure.
             Some(file) => {
                 Ok(self.security.without_token(&self.admin)?.with_token(Token::file(file)?).with_clear_token())
             }
@@ -81,7 +81,8 @@ impl AdminTarget {
         self.ask_through(node_client, ask, true).await
     }
 
-    /// Like [`ask`](Self::ask), for calls that must not be executed twice: they are not repeated once they may have been.
+    /// Like [`ask`](Self::ask), for calls that must not be executed twice: they are not repeated once they may have
+    /// been.
     pub(crate) async fn ask_once<T>(
         &self,
         ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,

@@ -38,7 +38,7 @@ pub(crate) struct MakeBackup {
 
 impl MakeBackup {
     pub(crate) fn run(self) -> Outcome {
-        let progress = progress("getting what the peers keep");
+        let progress = progress("downloading the backup");
         let bytes = block_on(self.get())?;
         drop(progress);
         // Detects a truncated transfer.
@@ -46,7 +46,7 @@ impl MakeBackup {
         write_new(&self.file, &bytes, self.force)?;
         let text = || {
             let (file, peer) = (self.file.display().to_string(), escaped(&backup.header().peer));
-            format!("{}: {}, as {peer} knows it, in {} bytes", escaped(&file), in_words(&backup), bytes.len())
+            format!("{}: {}, from peer {peer}, {} bytes", escaped(&file), in_words(&backup), bytes.len())
         };
         self.output.print(text, || as_json(&backup))
     }
@@ -68,7 +68,7 @@ impl MakeBackup {
 #[derive(Args)]
 #[command(after_help = "\
 Restore the same file for each peer of the new node; its peers may differ from those of the lost node. Then start them
-with --bootstrap. Until the waiting time has passed, no client gets more capacity than it has.
+without --bootstrap. Until the waiting time has passed, no client gets more capacity than it has.
 
 Never restore while peers of the lost node run: both nodes would grant the same capacity.")]
 pub(crate) struct Restore {
@@ -103,7 +103,7 @@ impl Restore {
         self.output.print(|| self.as_text(&backup), || as_json(&backup))
     }
 
-    /// A shorter time could give away capacity that clients still hold.
+    /// Sets the waiting time. A shorter one than that of the backup could grant capacity that clients still hold.
     fn listening(&self, backup: Backup, length: Millis) -> Result<Backup, CliError> {
         let least = backup.believed();
         if length < least {
@@ -122,10 +122,10 @@ impl Restore {
             header.members.iter().map(|peer| format!("{}={}", peer.name, escaped(&peer.peer_address))).collect();
         let named = if peers.len() > 1 { format!(" --id NAME --peers {}", peers.join(",")) } else { String::new() };
         format!(
-            "{}: {}, made by {} on {}\n\
-             It is in {} now. Once the same is done for all peers, start each:\n\n  \
+            "{}: {}, made by peer {} on {}\n\
+             Restored to {}. After restoring the file for all peers, start each:\n\n  \
              leaseway serve --data {}{named}\n\n\
-             They listen for {} before they give anything away",
+             The node waits {} for clients to report their leases before it grants more",
             escaped(&self.file.display().to_string()),
             in_words(backup),
             escaped(&header.peer),
@@ -149,7 +149,7 @@ fn in_words(backup: &Backup) -> String {
     let counts = backup.counts();
     let configuration = match backup.configuration() {
         Some(configuration) => format!("version {} of the configuration", configuration.version),
-        None => "no configuration, which the parent has".to_owned(),
+        None => "no configuration (the parent has it)".to_owned(),
     };
     let several = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (overrides, assignments) = (several(counts.overrides, "override"), several(counts.assignments, "assignment"));

@@ -1,4 +1,4 @@
-//! `leaseway capacity`: temporary capacities in place of those of templates.
+//! `leaseway capacity`: temporary overrides of the capacities of templates.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -73,7 +73,7 @@ impl Capacity {
         if answer.r#override.is_empty() {
             return print("no overrides: every resource has the capacity of its template");
         }
-        let heading = ["RESOURCE", "CAPACITY", "FOR ANOTHER", "UNTIL", "BY", "WHY"];
+        let heading = ["RESOURCE", "CAPACITY", "REMAINING", "UNTIL", "BY", "WHY"];
         print(table(&heading, answer.r#override.iter().map(row)))
     }
 
@@ -96,15 +96,17 @@ impl Capacity {
         let name = escaped(resource);
         match &answer.r#override {
             Some(set) => print(format_args!(
-                "{name} has {} until {}, which is in {}; `leaseway capacity {name} --clear` takes that back",
+                "{name} has {} until {} ({} left); `leaseway capacity {name} --clear` removes the override",
                 set_to(set),
                 utc((set.until_unix_ms / 1000) as i64),
                 left(set.remaining_ms)
             ))?,
-            None => print(format_args!("{name} has what its template says again"))?,
+            None => print(format_args!("override of {name} removed; the template's capacity applies again"))?,
         }
         if answer.resource.is_empty() {
-            note("No resource that is alive matches: it counts for those that come to life meanwhile");
+            note(
+                "no active resource matches; the override applies to matching resources that are created before it ends",
+            );
             return Ok(());
         }
         let row = |one: &leaseway_proto::admin::OverriddenResource| {
@@ -137,7 +139,7 @@ fn row(set: &Override) -> Vec<String> {
 
 /// In the notation of the command line.
 fn set_to(set: &Override) -> String {
-    let above = if set.above { " (also above)" } else { "" };
+    let above = if set.above { " (--above)" } else { "" };
     match set.capacity {
         Some(r#override::Capacity::Amount(amount)) => format!("{}{above}", number(amount)),
         Some(r#override::Capacity::Factor(factor)) => format!("{}%{above}", number(factor * 100.0)),
@@ -191,8 +193,8 @@ impl std::str::FromStr for CapacityArgument {
         let is_valid = |value: &CapacityArgument| match *value {
             CapacityArgument::Amount(value) | CapacityArgument::Part(value) => value.is_finite() && value >= 0.0,
         };
-        value
-            .filter(is_valid)
-            .ok_or_else(|| format!("`{text}`: expected a number like 40, a rate like 60000/min, or a part like 50%"))
+        value.filter(is_valid).ok_or_else(|| {
+            format!("`{text}`: expected a number like 40, a rate like 60000/min, or a percentage like 50%")
+        })
     }
 }

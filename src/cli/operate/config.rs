@@ -26,8 +26,8 @@ use crate::output::{Output, note, print, print_json};
 pub(crate) fn file_path(text: &str) -> Result<PathBuf, String> {
     match text.split_once(':') {
         Some(("etcd", _)) => {
-            Err("configurations are not kept in etcd, but by the peers themselves (--data); name a file, \
-             and `leaseway config apply` puts it in force on all of them"
+            Err("the peers store the configuration themselves (--data), not in etcd: name a file, and apply it to all \
+             peers with `leaseway config apply`"
                 .to_owned())
         }
         Some(("file", path)) => Ok(path.into()),

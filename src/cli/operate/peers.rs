@@ -146,15 +146,15 @@ impl Add {
             )));
         }
         let request = AddPeerRequest { name: name.clone(), address: address.clone() };
-        let progress = progress("it gets what the others have");
+        let progress = progress("catching up");
         let added = target.ask_once(async |mut client| client.add_peer(request.clone()).await).await;
         drop(progress);
         match added {
             Ok(_) => {
                 let text = || {
                     format!(
-                        "{} is let in, and votes as soon as it has caught up. Name it in the --peers of the others \
-                         when they are next started",
+                        "{} is added, and votes as soon as it has caught up. Add it to --peers of the other peers at \
+                         their next restart",
                         escaped(name)
                     )
                 };
@@ -162,8 +162,8 @@ impl Add {
             }
             Err(refused @ CliError::Refused { code: Code::Aborted, .. }) => {
                 note(format_args!(
-                    "A peer must run to be let in. If it does not, start it there, and then try again:\n\n  {}\n\n\
-                     with an empty directory, without --bootstrap, and with the --timing, --handover and --peer-secret-file of the others\n",
+                    "A peer must be running to be added. If it is not, start it on its machine, and then try again:\n\n  {}\n\n\
+                     Use an empty data directory, no --bootstrap, and the same --timing, --handover and --peer-secret-file as the other peers\n",
                     command(name, address, &peers)
                 ));
                 Err(refused)
@@ -195,7 +195,7 @@ fn free_offset(name: &str, on: &str, peers: &ListPeersResponse) -> u16 {
     used.max().map_or(0, |offset| offset + 1)
 }
 
-/// A larger offset is not an offset from the default port.
+/// Ports beyond this offset are not counted as offsets from the default port.
 const MAX_OFFSET: u16 = 20;
 
 /// The command that starts the new peer. It assumes that clients reach the host of the peer listener.
@@ -204,7 +204,7 @@ fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
     let mut all: Vec<String> = others.map(|peer| format!("{}={}", peer.name, peer.peer_address)).collect();
     all.push(format!("{name}={address}"));
     let (host, offset) = (host(address), free_offset(name, host(address), peers));
-    // Without the flag operators are served at port 5160 of loopback, which another peer on this host may use.
+    // The default admin address is port 5160 of loopback, which another peer on this host may use.
     let admin = if offset > 0 { format!(" --admin 127.0.0.1:{}", 5160 + offset) } else { String::new() };
     format!(
         "leaseway serve --id {name} --data ./leaseway-data/{name} --peers {} --listen {host}:{} --http {host}:{}{admin}",
@@ -234,8 +234,8 @@ impl Remove {
         self.target.ask_once(async |mut client| client.remove_peer(request.clone()).await).await?;
         let text = || {
             format!(
-                "{} is a peer no more: stop it if it still runs, delete its data directory, and take it out of the \
-                 --peers of the others when they are next started",
+                "{} is removed: stop it if it still runs, delete its data directory, and remove it from --peers of the \
+                 other peers at their next restart",
                 escaped(&self.name)
             )
         };
@@ -249,7 +249,7 @@ impl Remove {
         }
         let peers = ask(&self.target).await?;
         print(left_without(&self.name, &peers))?;
-        if output::ask("remove it for good? [y/N] ")? { Ok(()) } else { Err(CliError::Declined) }
+        if output::ask("remove it permanently? [y/N] ")? { Ok(()) } else { Err(CliError::Declined) }
     }
 }
 
@@ -257,7 +257,7 @@ impl Remove {
 fn left_without(name: &str, peers: &ListPeersResponse) -> String {
     let voters = peers.peer.iter().filter(|peer| peer.name != name && peer.role() != Role::Learner).count();
     let may_fail = voters.saturating_sub(1) / 2;
-    let warning = if may_fail == 0 { "; no lease is given while one of them is down" } else { "" };
+    let warning = if may_fail == 0 { "; while one of them is down, no leases are granted" } else { "" };
     format!("without {} there are {voters} voting peers, of which {may_fail} may fail{warning}", escaped(name))
 }
 
@@ -281,7 +281,10 @@ impl Transfer {
         let answer = block_on(self.target.ask_once(transfer))?;
         let text = || {
             let (master, clients) = (escaped(&answer.master), escaped(&answer.master_grpc_address));
-            format!("{master} is master now, after {} ms without one; clients reach it at {clients}", answer.took_ms)
+            format!(
+                "{master} is the master now, after {} ms without one; its client address is {clients}",
+                answer.took_ms
+            )
         };
         let json = || {
             json!({
@@ -343,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_peer_is_started_with_all_peers_named_once() {
+    fn the_start_command_of_a_new_peer_names_every_peer_once() {
         let expected = "leaseway serve --id e --data ./leaseway-data/e --peers \
             a=127.0.0.1:5120,b=127.0.0.1:5121,c=127.0.0.1:5122,d=127.0.0.1:5123,e=10.0.0.5:5120 \
             --listen 10.0.0.5:5100 --http 10.0.0.5:5150";
@@ -352,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_peer_beside_others_is_given_ports_that_none_of_them_uses() {
+    fn the_start_command_of_a_new_peer_avoids_used_ports() {
         let said = command("e", "127.0.0.1:5124", &answer());
         let ports = "--listen 127.0.0.1:5104 --http 127.0.0.1:5154 --admin 127.0.0.1:5164";
         assert!(said.ends_with(ports), "{said}");
@@ -361,12 +364,12 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_says_how_many_may_fail_afterwards() {
+    fn the_confirmation_of_a_removal_shows_how_many_peers_may_fail() {
         assert_eq!(left_without("d", &answer()), "without d there are 3 voting peers, of which 1 may fail");
         let two = left_without("c", &answer());
         assert_eq!(
             two,
-            "without c there are 2 voting peers, of which 0 may fail; no lease is given while one of them is down"
+            "without c there are 2 voting peers, of which 0 may fail; while one of them is down, no leases are granted"
         );
     }
 }

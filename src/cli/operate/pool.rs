@@ -51,7 +51,7 @@ are priority clients; all others are free clients, which get `min_capacity` if t
   leaseway pool alarm acme searches 10000    emit an event at this cost
   leaseway pool load searches 80%            the backends can serve less for now
 
-A server without --data serves these with --admin ADDRESS, and forgets them when it ends.";
+A server without --data serves these commands with --admin ADDRESS. It loses all of this when it stops.";
 
 impl PoolCommand {
     pub(crate) fn run(self) -> Outcome {
@@ -117,7 +117,7 @@ impl SetAssignment {
         let (client, resource) = (escaped(&self.who.client), escaped(&self.who.resource));
         print(match amount {
             Amount::Capacity(0.0) => {
-                format!("{client} is a free client of {resource}; it had {}", text(answer.before.as_ref()))
+                format!("{client} is a free client of {resource}; before: {}", text(answer.before.as_ref()))
             }
             _ => format!(
                 "{client} has {} of {resource} assigned; before: {}",
@@ -186,10 +186,7 @@ impl ReportLoad {
             return print_json(json!({ "capacity": capacity, "floor": floor, "ceiling": ceiling, "memory": memory }));
         }
         let (now, floor, ceiling) = (number(capacity), number(floor), number(ceiling));
-        print(format_args!(
-            "{} has {now} now; what is reported counts from {floor} to {ceiling}",
-            escaped(&self.resource)
-        ))?;
+        print(format_args!("{} has {now} now; reports are limited to {floor} to {ceiling}", escaped(&self.resource)))?;
         if self.valid.is_none() {
             warn_of_forgetting(answer.memory());
         }
@@ -220,9 +217,9 @@ impl Alarm {
         let text = || match mark {
             Some(mark) => {
                 let (client, mark) = (escaped(client), number(mark));
-                format!("an alarm comes when {client} has cost {mark}, unless another becomes master before")
+                format!("an alarm is emitted when {client} has cost {mark}; a new master forgets the alarm")
             }
-            None => format!("no alarm comes for {}", escaped(client)),
+            None => format!("no alarm is set for {}", escaped(client)),
         };
         let json = || json!({ "resource": resource, "client": client, "is_server": node, "mark": mark });
         self.output.print(text, json)
@@ -256,7 +253,7 @@ impl Portion {
         }
     }
 
-    /// For `alarm`: `none` removes the alarm, while 0 triggers at once.
+    /// For `alarm`: `none` removes the alarm, while 0 triggers it immediately.
     fn to_mark(self) -> Result<Option<f64>, CliError> {
         match self {
             Portion::Amount(mark) => Ok(Some(mark)),
@@ -270,7 +267,7 @@ impl std::str::FromStr for Portion {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Portion, String> {
-        let expected = || format!("`{text}`: expected a number like 40, a part like 25%, or `none`");
+        let expected = || format!("`{text}`: expected a number like 40, a percentage like 25%, or `none`");
         if text == "none" {
             return Ok(Portion::Nothing);
         }
@@ -311,12 +308,12 @@ fn memory_name(memory: Memory) -> &'static str {
 }
 
 /// Printed for a pool of a server without a data directory.
-const NOT_KEPT: &str = "assignments, balances and costs are forgotten when the server ends, and balances and costs when there was no request for \
-     the pool for a while: it was started without --data";
+const NOT_KEPT: &str = "the server was started without --data: it loses assignments, balances and costs when it stops, and balances \
+     and costs also when the pool has had no requests for a while";
 
 fn warn_of_forgetting(memory: Memory) {
     if memory == Memory::Process {
-        note("this is forgotten when the server ends: it was started without --data");
+        note("the server was started without --data: it loses this when it stops");
     }
 }
 
@@ -339,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn portions_are_written_as_people_write_them() {
+    fn amounts_percentages_and_none_are_parsed() {
         for (text, portion) in [
             ("40", Portion::Amount(40.0)),
             ("2.5", Portion::Amount(2.5)),
@@ -357,11 +354,11 @@ mod tests {
     }
 
     #[test]
-    fn none_differs_from_zero_where_that_matters() {
+    fn none_and_zero_differ_for_reports_and_alarms() {
         let zero: Portion = "0".parse().expect("a number");
         assert_eq!(zero.to_assign(), Amount::Capacity(0.0));
         assert_eq!(zero.to_report(), Some(Load::Capacity(0.0)), "nothing can be served");
-        assert_eq!(zero.to_mark().ok(), Some(Some(0.0)), "an alarm comes at once");
+        assert_eq!(zero.to_mark().ok(), Some(Some(0.0)), "the alarm is emitted immediately");
         assert_eq!(Portion::Nothing.to_assign(), Amount::Capacity(0.0));
         assert_eq!(Portion::Nothing.to_report(), None);
         assert_eq!(Portion::Nothing.to_mark().ok(), Some(None));

@@ -1,4 +1,4 @@
-//! The log: its format, and escaping so that only this process can begin a line.
+//! The log: its filter, its format, and escaping, so that no logged value can forge a line.
 
 mod objects;
 
@@ -28,7 +28,7 @@ pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
 }
 
 const EXPECTED: &str =
-    "expected off, error, warn, info, debug or trace, also of a part only, like info,leaseway_server=debug";
+    "expected off, error, warn, info, debug or trace, optionally for single crates, like info,leaseway_server=debug";
 
 fn check(directive: &str) -> Result<(), String> {
     let (target, level) = directive.rsplit_once('=').unwrap_or(("", directive));
@@ -41,16 +41,16 @@ fn check(directive: &str) -> Result<(), String> {
     }
     let of = target.split("::").next().unwrap_or_default();
     if of.starts_with("lease") && !TARGETS.contains(&of) {
-        return Err(format!("there is no `{of}`{}; {EXPECTED}", did_you_mean(of, &TARGETS)));
+        return Err(format!("unknown crate `{of}`{}; {EXPECTED}", did_you_mean(of, &TARGETS)));
     }
     Ok(())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
-    /// A line that begins with the time; for people
+    /// Human-readable lines that begin with the time
     Text,
-    /// An object on one line; for programs
+    /// One JSON object per line
     Json,
 }
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn no_field_begins_a_line() {
+    fn no_field_can_forge_a_line() {
         let mut line = String::new();
         let mut writer = Writer::new(&mut line);
         let forged = format_args!("a\n2026-01-01T00:00:00Z ERROR all is lost\u{1b}[2J").to_string();

@@ -69,7 +69,7 @@ pub(crate) struct Serve {
     faults: FaultFlags,
 }
 
-/// The parent node, which this node gets its capacity from.
+/// The parent node, from which this node gets its capacity.
 #[derive(Args)]
 #[command(next_help_heading = "Tree")]
 struct ParentFlags {
@@ -362,7 +362,7 @@ impl Announcement {
             let _ = match peers {
                 Some(peers) => print(format_args!("peer {} on {peers}, admin on {admin}", self.name)),
                 None if self.keeps => print(format_args!("no peers, admin on {admin}")),
-                None => print(format_args!("admin on {admin}; what is changed there is forgotten with this process")),
+                None => print(format_args!("admin on {admin}; changes made there are lost when this process stops")),
             };
         }
     }
@@ -422,7 +422,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unspecified_address_takes_the_port_on_all() {
+    fn a_wildcard_address_uses_the_port_on_all_addresses() {
         let address = |text: &str| -> SocketAddr { text.parse().expect("an address") };
         assert!(collide(address("0.0.0.0:5100"), address("127.0.0.1:5100")));
         assert!(collide(address("127.0.0.1:5100"), address("127.0.0.1:5100")));

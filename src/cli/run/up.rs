@@ -1,8 +1,8 @@
 //! `leaseway up`: runs nodes, and trees of nodes, as real processes on this machine.
 //!
-//! The processes are ordinary `leaseway serve` commands, which `--print` shows: what works here works by hand and on
-//! several machines. `up` does not restart processes that end. It is made for experiments, such as watching peers fail;
-//! in production an init system restarts them.
+//! The processes are ordinary `leaseway serve` commands, which `--print` shows, so that they can also be run by hand or
+//! on several machines. `up` does not restart processes that end. It is made for experiments, such as watching peers
+//! fail; in production an init system restarts them.
 
 mod banner;
 mod bootstrap_marker;
@@ -26,7 +26,7 @@ use crate::error::CliError;
 use crate::output::{note, print, shell_quoted};
 use crate::run::serve::TakeOverFlag;
 
-/// The nodes without a file.
+/// The file that is used if none is given.
 const THREE: &str = include_str!("up/three.yaml");
 
 #[derive(Args)]
@@ -80,7 +80,7 @@ impl Up {
             certificates.make(&plan.hosts())?;
         }
         if self.take_over.is_some() && !plan.nodes.iter().any(|node| node.first.is_some() && node.parent.is_none()) {
-            note("--take-over is for a first start: what is remembered goes on as it was (--fresh deletes it)");
+            note("--take-over is ignored: it applies to a first start only, and there is data (--fresh deletes it)");
         }
         let absolute = std::path::absolute(&data).unwrap_or(data);
         print(format_args!("data directory: {}", absolute.display()))?;

@@ -5,19 +5,19 @@ use std::net::SocketAddr;
 use clap::builder::RangedU64ValueParser;
 use leaseway_client::endpoint;
 
-/// More than any machine has cores. Each thread has its own runtime.
+/// The maximum number of threads, more than any machine has cores. Each thread has its own runtime.
 const MAX_THREADS: u64 = 1024;
 
-/// The least size still holds a request for one resource.
+/// Sizes of a message. The minimum fits a request for one resource.
 const MESSAGE_BYTES: std::ops::RangeInclusive<u64> = 64..=1 << 30;
 
-/// One year.
+/// The maximum number of seconds: one year.
 const MAX_IDLE_SECS: u64 = 365 * 86_400;
 
-/// Factors of the clock's speed.
+/// Speeds of the clock, relative to the real one.
 const CLOCK_RATES: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
-/// More than any server serves.
+/// The maximum rate per second, more than any server serves.
 const MAX_RATE: f64 = 1e9;
 
 /// A hundred years in milliseconds.
@@ -58,17 +58,17 @@ pub(crate) fn clock_rate(text: &str) -> Result<f64, String> {
 
 pub(crate) fn clock_offset_ms(text: &str) -> Result<i64, String> {
     let offset = text.parse().ok().filter(|offset: &i64| offset.unsigned_abs() <= MAX_CLOCK_OFFSET.unsigned_abs());
-    offset.ok_or_else(|| "expected milliseconds, at most a hundred years of them".to_owned())
+    offset.ok_or_else(|| "expected milliseconds, at most a hundred years".to_owned())
 }
 
 /// `HOST:PORT` that others can reach.
 pub(crate) fn reachable(text: &str) -> Result<String, String> {
     let address = endpoint::parse_with(text, 0).map_err(|error| error.why)?;
     if address.ends_with(":0") {
-        return Err("the port is missing: write HOST:PORT as others reach it, like 10.0.0.1:5100".to_owned());
+        return Err("the port is missing: write HOST:PORT as others reach this server, like 10.0.0.1:5100".to_owned());
     }
     if address.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified()) {
-        return Err("that is every address of this machine: name one that others reach, like 10.0.0.1:5100".to_owned());
+        return Err("this is a wildcard address: write one that others can reach, like 10.0.0.1:5100".to_owned());
     }
     Ok(address)
 }
@@ -77,16 +77,16 @@ pub(crate) fn reachable(text: &str) -> Result<String, String> {
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     text.trim().parse().map_err(|_| match text.trim().rsplit_once(':') {
         _ if is_port(text.trim()) => {
-            format!("expected IP:PORT: write 127.0.0.1:{0} for this machine alone, or 0.0.0.0:{0} for all", text.trim())
+            format!("expected IP:PORT: write 127.0.0.1:{0} for this machine only, or 0.0.0.0:{0} for all", text.trim())
         }
         Some(("", port)) if is_port(port) => {
-            format!("expected IP:PORT: write 127.0.0.1:{port} for this machine alone, or 0.0.0.0:{port} for all")
+            format!("expected IP:PORT: write 127.0.0.1:{port} for this machine only, or 0.0.0.0:{port} for all")
         }
         Some(("localhost", port)) if is_port(port) => {
             format!("expected an IP address, not a name: write 127.0.0.1:{port}")
         }
         Some((host, port)) if is_port(port) && !host.contains(':') => {
-            format!("expected an IP address of this machine before the port, and `{host}` is none")
+            format!("expected an IP address of this machine before the port; `{host}` is a name")
         }
         _ => "expected IP:PORT, such as 127.0.0.1:5100 or [::1]:5100".to_owned(),
     })
@@ -109,7 +109,7 @@ mod tests {
             ("nowhere", "port"),
             (":5100", "missing host"),
             ("a:0", "port"),
-            ("0.0.0.0:1", "every address"),
+            ("0.0.0.0:1", "wildcard address"),
             ("https://a:1", "TLS"),
         ] {
             assert!(reachable(text).is_err_and(|why| why.contains(says)), "{text}: {:?}", reachable(text));
@@ -117,15 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_parsed_and_the_error_says_what_to_write() {
+    fn listen_addresses_are_parsed_and_errors_suggest_one() {
         for text in ["127.0.0.1:5100", "[::1]:5100", " 0.0.0.0:0 "] {
             assert!(listen_address(text).is_ok(), "{text}");
         }
         for (text, says) in [
-            ("5100", "write 127.0.0.1:5100 for this machine alone"),
-            (":5100", "write 127.0.0.1:5100 for this machine alone"),
+            ("5100", "write 127.0.0.1:5100 for this machine only"),
+            (":5100", "write 127.0.0.1:5100 for this machine only"),
             ("localhost:5100", "not a name: write 127.0.0.1:5100"),
-            ("db.internal:5100", "`db.internal` is none"),
+            ("db.internal:5100", "`db.internal` is a name"),
             ("127.0.0.1", "such as 127.0.0.1:5100"),
             ("::1:x", "such as 127.0.0.1:5100"),
             ("", "such as 127.0.0.1:5100"),

@@ -22,11 +22,11 @@ pub(crate) use self::set::{LocalSet, Member};
 use crate::Outcome;
 use crate::output::{Output, note, print, print_json, utc};
 
-/// Long, because the CA's file is distributed to many places.
+/// The default validity of a CA. It is long, because the file of the CA is distributed to many places.
 const CA_DAYS: u64 = 3650;
-/// Certificates are renewed once a year, without a restart.
+/// The default validity of a certificate. Servers load a renewed one without a restart.
 const LEAF_DAYS: u64 = 365;
-/// A hundred years.
+/// The maximum validity: a hundred years.
 const MAX_DAYS: u64 = 36_500;
 
 #[derive(Subcommand)]
@@ -130,8 +130,8 @@ impl Init {
             }));
         }
         print(format_args!(
-            "{certificate}  the CA's certificate: give it to every server and client (--tls-ca); ends {end}\n\
-             {key}  its key: signs certificates, and nothing else needs it. Give it to none",
+            "{certificate}  CA certificate: give it to every server and client (--tls-ca); expires {end}\n\
+             {key}  CA key: signs certificates; keep it secret",
             certificate = certificate.display(),
             key = key.display(),
             end = utc(ends),
@@ -139,9 +139,9 @@ impl Init {
         let dir = in_directory(dir);
         print(format_args!(
             "\nNext:\n  \
-             leaseway certs issue node --host localhost,127.0.0.1{dir}  for servers: all names and addresses by which \
-             they are reached\n  \
-             leaseway certs issue alice{dir}  for a client, which servers then know as alice"
+             leaseway certs issue node --host localhost,127.0.0.1{dir}  for servers: list all their host names and \
+             addresses\n  \
+             leaseway certs issue alice{dir}  for a client with the identity alice"
         ))
     }
 }
@@ -170,18 +170,18 @@ impl Issue {
             }));
         }
         print(format_args!(
-            "{certificate}  the certificate of `{identity}`, {whom}; ends {end}\n\
-             {key}  its key: for its holder alone",
+            "{certificate}  certificate of `{identity}`, {whom}; expires {end}\n\
+             {key}  its key: keep it secret",
             identity = subject.identity(),
             whom = if subject.serves() { "a server" } else { "a client" },
             end = utc(pair.ends),
         ))?;
         if pair.ends < authority::after(now, self.days) {
-            note(format_args!("it ends with its CA, sooner than in {} days", self.days));
+            note(format_args!("it expires with its CA, before the {} days are over", self.days));
         }
         let command = if subject.serves() { "serve".to_owned() } else { format!("get {} mysql 40", subject.name) };
         print(format_args!(
-            "\nIts holder needs these two and {ca}:\n  \
+            "\nIts holder needs both files and {ca}:\n  \
              leaseway {command} --tls-cert {certificate} --tls-key {key} --tls-ca {ca}"
         ))
     }

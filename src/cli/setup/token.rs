@@ -1,4 +1,4 @@
-//! `leaseway token`: makes tokens for callers.
+//! `leaseway token`: creates tokens for callers.
 
 use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf};
 
@@ -43,9 +43,9 @@ impl New {
                     json!({ "identity": self.identity, "token": new.token(), "file": null, "line": new.to_string() }),
                 );
             }
-            note("the token, for its holder alone; it is kept nowhere:");
+            note("the token; give it to its holder only, it is stored nowhere else:");
             print(new.token())?;
-            note("the line for the file that the server has with --tokens:");
+            note("the line for the --tokens file of the server:");
             return print(new);
         };
         let failed = |error| CliError::Data { path: path.clone(), error };

@@ -1,5 +1,4 @@
-//! A gauge: thirty jobs, each of which needs one of the transactions that this process may have open. Start a server
-//! first: `leaseway serve`.
+//! A gauge: thirty jobs share the transactions that this process may have open. Start a server first: `leaseway serve`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;

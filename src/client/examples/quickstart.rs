@@ -1,4 +1,4 @@
-//! Searches at the rate that this process is leased. Start a server first: `leaseway serve`.
+//! Searches at the leased rate. Start a server first: `leaseway serve`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 use leaseway_client::Client;
 

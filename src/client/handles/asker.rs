@@ -21,7 +21,7 @@ use crate::{
         shared::{NextStep, Shared},
     },
     session::{
-        Body, Given, Wants,
+        Body, GrantedLease, Wants,
         pool::{PoolState, Usage},
     },
     transport::{Asker, Call, Channel, Connection, Ended, Outcome, Reply, Step, explain, wire},
@@ -39,7 +39,7 @@ pub(crate) struct ClientAsker {
     reported_usage: BTreeMap<Arc<str>, Usage>,
     /// Whether pressure at a limiter requires a step.
     watches_pressure: bool,
-    /// When it was last logged that the server left resources out.
+    /// When left-out resources were last logged.
     left_out_logged: Option<Instant>,
 }
 
@@ -49,7 +49,7 @@ const LEFT_OUT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The answer of the master.
 #[derive(Default)]
 pub(crate) struct Leases {
-    given: Vec<Given>,
+    given: Vec<GrantedLease>,
     malformed: Vec<String>,
     pools: Vec<(Arc<str>, Option<PoolState>)>,
     priorities: Vec<(Arc<str>, i64)>,
@@ -231,7 +231,7 @@ async fn release(channel: Result<Channel, Status>, request: ReleaseCapacityReque
     Ok(wire::released(answer, Leases::default()))
 }
 
-/// Asks every new master for the peers of its node, and again now and then.
+/// Asks each new master for the peers of its node, and repeats this every [`REDISCOVERY_INTERVAL`].
 #[derive(Default)]
 struct Discovery {
     /// The server that was asked, and when.

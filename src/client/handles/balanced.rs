@@ -50,8 +50,8 @@ struct Inner {
 impl Balanced {
     /// Balances across these backends. Their order breaks ties.
     ///
-    /// Must be called within a tokio runtime. The wants of every rate must be set: a backend without a lease gets no
-    /// operations, so its wants would be estimated at 0 forever.
+    /// Must be called within a tokio runtime. The wants of every rate must be set explicitly: a backend without a lease
+    /// gets no operations, so its wants would be estimated as 0 forever.
     pub fn new(backends: impl IntoIterator<Item = Rate>) -> Result<Balanced, OpenError> {
         let backends: Vec<Rate> = backends.into_iter().collect();
         if let Some(estimated) = backends.iter().find(|rate| rate.resource().estimates_wants()) {

@@ -33,7 +33,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// The bound of servers.
+/// The default of `--max-resources-per-request` on servers.
 const RESOURCES_PER_REQUEST: usize = 1000;
 
 /// A client of a Leaseway (or Doorman) node. It keeps the leases of open resources alive, in a task of its own.
@@ -115,16 +115,16 @@ impl Client {
         self.guard.shared.changes()
     }
 
-    /// Restricts the client to ask for leases for `span` from now on, until this is called again. Later answers do not
-    /// count. Leases stay live until they expire, and can be released.
+    /// Lets the client request leases for `span` from now on; another call sets a new limit. Answers that arrive later
+    /// are dropped. Leases stay live until they expire, and can still be released.
     ///
-    /// For a client that forwards its leases to a process which may move on to another client with the same id: it may
-    /// ask until that process may have moved.
+    /// For a client that forwards its leases to a process. If that process may switch to another client with the same
+    /// id, this client must stop requesting leases before the switch.
     pub fn ask_for(&self, span: Duration) {
         self.guard.shared.ask_for(span);
     }
 
-    /// Closes without releasing leases; they count until they expire. For clients that have forwarded their leases and
+    /// Closes without releasing leases; they count until they expire. For clients that forwarded their leases and
     /// cannot revoke them.
     pub fn abandon(&self) {
         self.guard.shared.abandon();
@@ -175,14 +175,14 @@ impl Builder {
         self
     }
 
-    /// Sets what to use when leases expire unrenewed. Resources can override it.
+    /// Sets the capacity to use after a lease has expired without a refresh. Resources can override the mode.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Builder {
         self.mode = mode;
         self
     }
 
-    /// Sets the timeout of requests (default 3 s). Then the next server is tried.
+    /// Sets the timeout of requests (default 3 s). After a timeout the client tries the next server.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Builder {
         self.pace.deadline = millis(deadline);
@@ -225,8 +225,8 @@ impl Builder {
         self
     }
 
-    /// Whether to listen for hints of the server that asking now would change a lease (default true). Without hints
-    /// changes take refresh intervals instead of round trips, and there is one stream less.
+    /// Sets whether to listen to the server's hints to refresh early (default true). Without hints, changes of leases
+    /// take refresh intervals instead of round trips, and the client needs no stream for hints.
     #[must_use]
     pub fn hints(mut self, listen: bool) -> Builder {
         self.without_hints = !listen;

@@ -8,9 +8,9 @@ use crate::{
 
 /// A handle of a gauge. All handles of a resource of one client share the lease and the permits.
 ///
-/// At most as many whole permits are in use as the capacity allows. When the capacity is cut, permits in use stay
-/// valid: no new ones are granted until enough were returned, and meanwhile the client reports what is still in use, so
-/// that the server gives it to nobody else.
+/// The number of permits in use is at most the capacity, rounded down. When the capacity is cut, permits in use stay
+/// valid. The gauge grants no new ones until enough were returned, and the client reports the permits still in use, so
+/// that the server does not give their capacity to others.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -51,7 +51,7 @@ impl Gauge {
         self.acquire_many(1).await
     }
 
-    /// Waits for `n` permits at once.
+    /// Waits for `n` permits and takes them together.
     pub async fn acquire_many(&self, n: u32) -> Result<Permit, Closed> {
         self.limiter.acquire_many(n).await.map(|permit| self.keep(permit))
     }

@@ -1,4 +1,4 @@
-//! A record of what a client may use due to leases, for audits: the sum over all clients must not exceed the capacity.
+//! A record of leased capacity, for audits: the sum over all clients must never exceed the capacity of the resource.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ pub struct LeaseTrace {
     changes: Arc<Mutex<Vec<LeaseChange>>>,
 }
 
-/// A change of leased capacity, until the next change of the same client and resource.
+/// A change of leased capacity. It applies until the next change of the same client and resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaseChange {
     /// The time of the change.

@@ -1,5 +1,5 @@
-//! Metrics of the client, through the `metrics` facade: install any recorder to collect them. Metrics that Doorman has,
-//! too, keep their names.
+//! Metrics of the client, through the `metrics` facade: install any recorder to collect them. Metrics that Doorman also
+//! has keep its names.
 
 use std::{
     collections::HashSet,
@@ -28,7 +28,7 @@ fn series(resource: &str) -> String {
     resource.to_owned()
 }
 
-/// A request has ended.
+/// Counts a request that has ended.
 pub(crate) fn requested(method: &'static str, server: &Arc<str>, took: Duration, failed: bool) {
     let labels = || [("method", method.to_owned()), ("server", server.to_string())];
     metrics::counter!("doorman_client_requests", &labels()).increment(1);
@@ -38,17 +38,17 @@ pub(crate) fn requested(method: &'static str, server: &Arc<str>, took: Duration,
     }
 }
 
-/// A server was not the master.
+/// Counts a redirect: the server was not the master.
 pub(crate) fn redirected(server: &Arc<str>) {
     metrics::counter!("leaseway_client_redirects_total", "server" => server.to_string()).increment(1);
 }
 
-/// A lease has expired unrenewed.
+/// Counts a lease that has expired without a refresh.
 pub(crate) fn lease_ended(resource: &Arc<str>) {
     metrics::counter!("leaseway_client_leases_ended_total", "resource" => series(resource)).increment(1);
 }
 
-/// The debt of a rate. Resources without a series are skipped, because a gauge cannot combine several debts.
+/// Sets the debt of a rate. Resources without a series are skipped, because a gauge cannot combine several debts.
 pub(crate) fn owed(resource: &str, permits: u64) {
     let resource = series(resource);
     if resource != OTHERS {
@@ -56,17 +56,17 @@ pub(crate) fn owed(resource: &str, permits: u64) {
     }
 }
 
-/// Permits that were not charged because the maximum debt was reached.
+/// Counts permits that were not charged because the maximum debt was reached.
 pub(crate) fn uncharged(resource: &str, permits: u64) {
     metrics::counter!("leaseway_client_uncharged_total", "resource" => series(resource)).increment(permits);
 }
 
-/// Resources were left out of an answer.
+/// Counts resources that the server left out of an answer.
 pub(crate) fn left_out(resources: usize) {
-    metrics::counter!("leaseway_client_left_out_total").increment(resources as u64);
+    metrics::counter!("leaseway_client_refused_resources_total").increment(resources as u64);
 }
 
-/// A hint arrived. The first one of a stream is empty.
+/// Counts a hint. The first one of a stream is empty.
 pub(crate) fn hinted(is_non_empty: bool) {
     metrics::counter!("leaseway_client_hints_total").increment(u64::from(is_non_empty));
 }

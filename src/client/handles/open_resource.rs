@@ -35,7 +35,7 @@ pub(crate) struct OpenResource {
     /// For limits per window.
     window: Option<Mutex<WindowDemand>>,
     usage_tracker: Mutex<Option<UsageTracker>>,
-    /// Without a limiter: units used and busy time, as far as reported.
+    /// Without a limiter: the units used and the busy time that the caller has reported so far.
     reported: Mutex<Option<(u64, Duration)>>,
     /// Without a limiter: the amount that may be in use now.
     in_use: Mutex<f64>,
@@ -48,7 +48,7 @@ pub(crate) struct OpenResource {
 pub(crate) enum Limiter {
     Rate(RateLimiter),
     Gauge(GaugeLimiter),
-    /// The user of the handle.
+    /// The caller enforces the capacity.
     None,
 }
 
@@ -163,8 +163,8 @@ impl OpenResource {
         true
     }
 
-    /// Sets the amount that may be in use; infinity stands for everything held for this client. Returns whether it
-    /// changed.
+    /// Sets the amount that may be in use; infinity stands for all capacity that the server holds for this client.
+    /// Returns whether the amount changed.
     pub(crate) fn hold(&self, in_use: f64) -> bool {
         let in_use = if in_use.is_nan() { 0.0 } else { in_use.clamp(0.0, Amount::MAX.get()) };
         std::mem::replace(&mut *self.in_use.lock().unwrap_or_else(PoisonError::into_inner), in_use) != in_use
@@ -261,7 +261,7 @@ impl OpenResource {
         }
     }
 
-    /// When to estimate wants again, if that should not wait for the next refresh.
+    /// When to estimate wants again; `None` if the next refresh is early enough.
     pub(crate) fn next_sample_at(&self) -> Option<Millis> {
         match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
             WantsSource::Estimated(demand) => demand.next_sample_at(),
@@ -293,7 +293,7 @@ impl OpenResource {
         waiting > 0 && self.estimates_wants()
     }
 
-    /// Applies a capacity. Returns the one before.
+    /// Applies a capacity. Returns the previous one.
     pub(crate) fn apply(&self, usable: Usable) -> Usable {
         match &self.limiter {
             Limiter::Rate(rate) => rate.set(usable.capacity, self.buffer(usable.basis)),

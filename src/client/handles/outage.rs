@@ -23,8 +23,8 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// Records a failure; `why` begins with the server. Returns the message to log, if one is due; `describe_fallback`
-    /// says what may be used meanwhile.
+    /// Records a failure; `why` begins with the server. Returns the message to log, if one is due. `describe_fallback`
+    /// describes the capacity that may be used during the outage.
     pub(crate) fn failed(
         &mut self,
         server: &Arc<str>,

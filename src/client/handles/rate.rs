@@ -58,8 +58,9 @@ impl Reservation {
         self.reserved.reserved()
     }
 
-    /// Settles for `used` permits. The rest is returned, as much of it as would be available now had it never been
-    /// taken: see [`RateLimiter::reserve`]. Usage beyond the reservation is [charged](Rate::charge).
+    /// Ends the reservation: `used` permits were used. Returns the unused ones, up to the credit that the rate would
+    /// have if they had never been taken: see [`RateLimiter::reserve`]. [Charges](Rate::charge) usage beyond the
+    /// reservation.
     pub fn settle(self, used: u64) -> Result<(), DebtExceeded> {
         count_uncharged(&self.rate, self.reserved.settle(used))
     }
@@ -82,7 +83,7 @@ impl Rate {
         self.limiter.wait().await
     }
 
-    /// Waits for `n` permits at once.
+    /// Waits for `n` permits and takes them together.
     pub async fn wait_many(&self, n: u32) -> Result<(), Closed> {
         self.limiter.wait_many(n).await
     }
@@ -106,8 +107,8 @@ impl Rate {
         Reservation { reserved, rate: self.resource.clone() }
     }
 
-    /// Charges `n` permits that were used already. Missing permits become debt, which is paid from the lease before
-    /// anything else passes. Estimated wants rise accordingly. Debt is forgotten with the last handle.
+    /// Charges `n` permits that were already used. Missing permits become debt. The lease pays the debt before any
+    /// other caller is admitted. Debt raises estimated wants. Closing the last handle drops the debt.
     ///
     /// # Errors
     ///
@@ -116,8 +117,8 @@ impl Rate {
         count_uncharged(&self.resource, self.limiter.charge(n))
     }
 
-    /// Returns `n` permits that passed last and were not used: as many as would be available now had they never
-    /// passed, which may be none. See [`RateLimiter::refund`].
+    /// Returns the `n` permits taken last, because they were not used. Then the rate has the credit that it would have
+    /// if they had never been taken, so a late refund may restore nothing. See [`RateLimiter::refund`].
     pub fn refund(&self, n: u64) {
         self.limiter.refund(n);
     }
@@ -132,8 +133,8 @@ impl Rate {
         self.limiter.available()
     }
 
-    /// Changes the window of a rate that was opened with one. Saved permits stay, as far as the new window has room for
-    /// them. The whole new limit is wanted at first.
+    /// Changes the window of a rate that was opened with one. Saved permits stay, up to the size of the new window. At
+    /// first the wants are the whole new limit.
     pub fn set_window(&self, window: Window) {
         self.limiter.set_burst(Burst::Window(window.length));
         self.resource.set_window(window);

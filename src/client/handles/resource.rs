@@ -36,7 +36,7 @@ impl Resource {
         self.opened.estimates_wants()
     }
 
-    /// Whether the client has not been closed.
+    /// Fails if the client was closed.
     pub(crate) fn check_open(&self) -> Result<(), Closed> {
         if self.guard.shared.is_closing() { Err(Closed) } else { Ok(()) }
     }
@@ -74,8 +74,8 @@ impl Resource {
     /// Reports usage since the last call: the units used, and the time in which the capacity was in use.
     ///
     /// For handles without a limiter ([`open`](crate::ResourceBuilder::open)); limiters count their usage themselves.
-    /// In a pool (PRIORITY_POOL) the server bills the units, and assumes that the fraction of capacity in use equals
-    /// the fraction of time. A client that never reports is assumed to use everything. Outside of pools nothing is
+    /// In a pool (PRIORITY_POOL) the server bills the units, and takes the busy fraction of the time as the fraction of
+    /// the capacity in use. It assumes that a client that never reports uses everything. Outside of pools nothing is
     /// sent.
     ///
     /// ```no_run
@@ -93,11 +93,12 @@ impl Resource {
         if self.opened.report_use(units, busy) { Ok(()) } else { Err(OpenError::HasLimiter(self.id().to_owned())) }
     }
 
-    /// Sets the amount that may be in use. While that exceeds the lease, the client reports it, and the server gives it
-    /// to nobody else. [`f64::INFINITY`] stands for everything held for this client, of which it may know only a part.
+    /// Sets the amount that may be in use. While it exceeds the lease, the client reports it, and the server does not
+    /// give it to others. [`f64::INFINITY`] stands for all capacity that the server holds for this client, which may be
+    /// more than the client knows.
     ///
     /// For handles without a limiter ([`open`](crate::ResourceBuilder::open)) whose owner forwards its leases and
-    /// cannot revoke them. Returns the lease that will be confirmed together with this report, or after it.
+    /// cannot revoke them. Returns the lease that a request will confirm together with this report, or after it.
     pub fn hold(&self, in_use: f64) -> Option<(Capacity, Duration)> {
         if self.opened.hold(in_use) {
             self.guard.shared.demand_changed(&self.opened.id);
@@ -132,15 +133,15 @@ impl Resource {
         self.guard.shared.ready(Some(&self.opened.id), timeout).await
     }
 
-    /// Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh.
+    /// Sets the wants. A change by more than a tenth is sent immediately, a smaller one with the next refresh.
     pub fn set_wants(&self, wants: f64) -> Result<(), OpenError> {
         self.opened.set_fixed_wants(check_wants(wants)?);
         self.guard.shared.demand_changed(&self.opened.id);
         Ok(())
     }
 
-    /// Estimates the wants now rather than with the next refresh, because refused callers do not wait and would go
-    /// unnoticed until then. A change by more than a tenth is sent at once.
+    /// Estimates the wants now instead of with the next refresh. Useful after a refusal: refused callers do not wait,
+    /// so the client would not notice them before the refresh. A change by more than a tenth is sent immediately.
     pub fn reestimate_wants(&self) {
         self.guard.shared.demand_changed(&self.opened.id);
     }
@@ -150,7 +151,7 @@ impl Resource {
         self.guard.shared.demand_changed(&self.opened.id);
     }
 
-    /// Estimates the wants from now on, from what passes the limiter and what waits there.
+    /// Estimates the wants from now on, from the permits that callers take or wait for.
     pub fn estimate_wants(&self) -> Result<(), OpenError> {
         if !self.opened.estimate_wants() {
             return Err(OpenError::NoWants(self.id().to_owned()));

@@ -36,7 +36,7 @@ impl ResourceBuilder {
         ResourceBuilder { guard, id, wants: None, priority: 0, mode, burst, window: None, max_debt: None, in_use }
     }
 
-    /// Sets the capacity to ask for. By default it is estimated from what passes the limiter and what waits there.
+    /// Sets the capacity to ask for. By default it is estimated from the permits that callers take or wait for.
     pub fn wants(mut self, wants: f64) -> ResourceBuilder {
         self.wants = Some(wants);
         self
@@ -49,7 +49,7 @@ impl ResourceBuilder {
         self
     }
 
-    /// Sets what to use when the lease expires unrenewed. Defaults to the mode of the client.
+    /// Sets the capacity to use after the lease has expired without a refresh. Defaults to the mode of the client.
     pub fn mode(mut self, mode: Mode) -> ResourceBuilder {
         self.mode = mode;
         self

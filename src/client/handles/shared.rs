@@ -213,7 +213,7 @@ impl Shared {
 
     fn close_resource(&self, opened: &OpenResource) {
         if opened.debt() > 0 || opened.changed_debt().is_some() {
-            // The debt is forgotten with the limiter.
+            // The debt is dropped with the limiter.
             metrics::owed(&opened.id, 0);
         }
         opened.close();
@@ -222,7 +222,7 @@ impl Shared {
         }
     }
 
-    /// Updates the demand for a resource. It is sent at once if it has changed enough.
+    /// Updates the demand for a resource. It is sent immediately if it has changed by more than a tenth.
     pub(crate) fn demand_changed(&self, id: &Arc<str>) {
         let now = self.clock.now();
         self.lock().want(now, id);
@@ -294,7 +294,7 @@ impl Shared {
         }
     }
 
-    /// Describes what may be used while no server answers, for the log.
+    /// Describes the capacity that may be used while no server answers, for the log.
     pub(crate) fn describe_fallback(&self) -> String {
         const MAX_NAMED: usize = 5;
         let now = self.clock.now();
@@ -312,7 +312,7 @@ impl Shared {
         };
         let mut described: Vec<_> = state.opened.iter().take(MAX_NAMED).map(one).collect();
         if let more @ 1.. = state.opened.len().saturating_sub(MAX_NAMED) {
-            described.push(format!("{more} resources more"));
+            described.push(format!("{more} more resources"));
         }
         if described.is_empty() { "nothing is wanted".to_owned() } else { described.join(", ") }
     }
@@ -454,14 +454,14 @@ impl Shared {
                 record();
             }
             if rises && opened.is_under_pressure() {
-                // With more capacity, more may be wanted.
+                // Estimated wants may grow with the capacity.
                 self.note_pressure();
                 self.wakeup.notify_one();
             }
             if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
                 metrics::lease_ended(&opened.id);
                 let capacity = usable.capacity.get();
-                tracing::warn!(resource = %opened.id, capacity, "a lease has ended and could not be renewed");
+                tracing::warn!(resource = %opened.id, capacity, "lease expired without a refresh");
             }
         }
         if has_changes {
@@ -552,7 +552,7 @@ impl State {
     }
 }
 
-/// A change of what may be used of a resource.
+/// A change of a resource's usable capacity.
 struct UsableChange {
     opened: Arc<OpenResource>,
     usable: Usable,

@@ -28,14 +28,15 @@ const UNITS_PER_RATE: f64 = (1u64 << 40) as f64;
 /// Units per permit.
 const UNITS_PER_PERMIT: u128 = (1 << 40) * 1_000_000_000;
 
-/// Permits, and permits per second, are bounded by this.
+/// Maximum number of permits, and of permits per second.
 const MAX_PERMITS: f64 = 1e15;
 
 /// The default maximum debt, in permits.
 const MAX_DEBT: u64 = 1_000_000;
 
-/// How late a waiter may be woken without losing capacity. tokio's timer is one to two milliseconds late, and later
-/// still on a busy machine. With 5 ms a limiter at 20,000/s was measured to lose 8 % of its capacity, with 20 ms 0.1 %.
+/// The default burst, in seconds of capacity: a waiter that is woken this late loses no capacity. tokio's timer is one
+/// to two milliseconds late, and more on a busy machine. A limiter at 20,000/s lost 8 % of its capacity with 5 ms, and
+/// 0.1 % with 20 ms.
 const SMOOTH_SECONDS: f64 = 0.020;
 
 /// How much unused capacity a rate may save up and use at once.
@@ -170,8 +171,8 @@ impl Bucket {
         Standing { available, burst, capacity }
     }
 
-    /// Total time in which the bucket was not full. At a constant capacity this is the time in which the capacity was
-    /// in use, whatever the burst, because every permit takes the same time to recharge.
+    /// Total time in which the bucket was not full. At a constant capacity this is the busy time, independent of the
+    /// burst, because every permit takes the same time to recharge.
     pub fn recharging(&mut self, now: Nanos) -> Nanos {
         self.settle(now);
         self.recharging
@@ -211,7 +212,7 @@ impl Bucket {
         }
     }
 
-    /// Takes `n` permits that were used already, from the credit first and then as debt. Returns the number of charged
+    /// Charges `n` permits that were already used: first from the credit, then as debt. Returns the number of charged
     /// permits, which is less than `n` only if the maximum debt is reached.
     pub fn charge(&mut self, now: Nanos, n: u64) -> u64 {
         self.settle(now);
@@ -251,7 +252,7 @@ impl Bucket {
         self.burst.within(self.capacity, self.buffer)
     }
 
-    /// How many of the next `passed` nanoseconds it takes to fill the bucket.
+    /// The time until the bucket is full, at most `passed` nanoseconds.
     fn recharges_for(&self, passed: Nanos) -> Nanos {
         match self.room() {
             0 => 0,

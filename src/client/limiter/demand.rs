@@ -45,7 +45,7 @@ const PROMPT_SECONDS: f64 = 0.25;
 /// The very first caller should be served within this many seconds, because it has already waited for a lease.
 const FIRST_WAIT_SECONDS: f64 = 0.1;
 
-/// A flow with fewer arrivals per refresh interval is idle.
+/// A flow is idle if fewer callers arrive per refresh interval.
 const IDLE_ARRIVALS: f64 = 0.25;
 
 /// Upper bound of the estimated closed-loop demand, as a multiple of the capacity.
@@ -151,8 +151,9 @@ struct QueueTrend {
 }
 
 impl QueueTrend {
-    /// The additional capacity that callers may want if as many came as were served since the last update. It grows with
-    /// the fraction of time in which callers waited. `None` while nobody was served.
+    /// The additional capacity to want while the queue does not shrink, which grows with the fraction of time in which
+    /// callers waited; 0 if the queue has shrunk. `None` if nobody was served since the last update, or too little time
+    /// has passed.
     fn update(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
         let (span, served) = (now.since(self.at), sample.count.saturating_sub(sample.waiting));
         if span < MIN_OBSERVATION || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {
@@ -205,7 +206,7 @@ impl Demand {
         let (before, mut is_young) = (self.demand, false);
         match &mut self.source {
             Estimator::Rate(flow) => {
-                // The callers with which an observation begins do not begin another one, however long they wait.
+                // The initial callers of an observation do not start another one, no matter how long they wait.
                 let (count, freely) = sample.net();
                 let idle = self.demand * self.refresh < IDLE_ARRIVALS && flow.has_fewer_than(count);
                 if idle && sample.waiting > 0 && sample.waiting >= flow.recent(self.at, count) {

@@ -1,4 +1,4 @@
-//! The interface of a semaphore to what it meters.
+//! The interface between a semaphore and the capacity that it meters out.
 
 use crate::session::Capacity;
 
@@ -17,7 +17,7 @@ pub struct Shortage {
 pub struct Promise {
     /// The number of permits.
     pub n: u32,
-    /// The period in which it was made, as the meter counts periods.
+    /// The meter's era in which the promise was made.
     pub era: u64,
 }
 

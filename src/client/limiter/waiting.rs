@@ -1,4 +1,4 @@
-//! Limiters that callers wait at: a fair semaphore over a [`Meter`](super::Meter), in two kinds.
+//! The two limiters that callers can wait at. Each is a fair semaphore over a [`Meter`](super::Meter).
 
 use std::time::Duration;
 

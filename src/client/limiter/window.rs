@@ -20,27 +20,27 @@ pub struct Window {
     pub rate: f64,
 }
 
-/// The whole limit is wanted for this long at first.
+/// At first the wants are the whole limit, for this long.
 const INITIAL_PERIOD: Millis = Millis(5_000);
 
-/// Minimum wants, as permits per window, so that the next callers find some.
+/// Minimum wants, in permits per window, so that the next callers find permits.
 const SPARE_PERMITS: f64 = 10.0;
 
-/// Upper bound of the minimum wants, as a fraction of the limit, because other clients cannot use it meanwhile.
+/// Upper bound of the minimum wants, as a fraction of the limit: other clients cannot use this capacity.
 const MAX_SPARE_FRACTION: f64 = 0.02;
 
 /// Lower bound of the minimum wants. A limiter without any lease has no permit for the next caller; with a lease,
 /// however small, it keeps one.
 const MIN_WANTS: f64 = 1e-3;
 
-/// Arrivals are observed over the window, but over no less and no more than this.
+/// Arrivals are observed over the length of the window, clamped to this range.
 const OBSERVATION_RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Guessed demand after a pause, as a multiple of the leased capacity.
 const MAX_GROWTH: f64 = 2.0;
 
-/// After a refusal that is due to chance, because the lease suffices for the observed demand of k, √k are wanted in
-/// addition. This is the time constant in seconds of forgetting them.
+/// A refusal is due to chance if the lease suffices for the observed demand. Then the wants rise by √k for a demand of
+/// k. This is the time constant, in seconds, with which that addition decays.
 const NOISE_DECAY_SECONDS: f64 = 20.0;
 
 /// A lease suffices for a demand of at most this multiple.
@@ -85,14 +85,14 @@ pub struct WindowDemand {
     /// When callers first wanted more than the spare permits, or were refused, after a pause.
     awake: Option<Millis>,
     refused: u64,
-    /// The guess meanwhile.
+    /// The guess while `awake` is set.
     guess: f64,
     /// When a refusal was last due to chance.
     by_chance: Option<Millis>,
 }
 
 impl WindowDemand {
-    /// Wants without any reading.
+    /// The wants before the first reading.
     pub fn new(window: Window) -> WindowDemand {
         WindowDemand {
             window,

@@ -11,7 +11,8 @@ use crate::session::{
 
 /// The demand for one resource.
 pub trait Demand: Clone {
-    /// Whether it differs enough from the demand `asked` for last that it should not wait for the next refresh.
+    /// Whether it differs so much from `asked`, the demand in the last request, that it must not wait for the next
+    /// refresh.
     fn is_urgent(&self, asked: &Self) -> bool;
     /// The total amount, which optimistic mode uses.
     fn amount(&self) -> f64;
@@ -107,7 +108,7 @@ pub struct Release {
 
 /// One lease of an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Given {
+pub struct GrantedLease {
     /// The resource.
     pub id: Arc<str>,
     /// The length, counted from when the request was sent.
@@ -118,7 +119,7 @@ pub struct Given {
     pub token: Option<u64>,
     /// The fields to echo.
     pub wire: Wire,
-    /// The safe capacity: what to use after the lease has expired.
+    /// The safe capacity, to use after the lease has expired.
     pub safe: Option<f64>,
 }
 

@@ -46,16 +46,16 @@ impl Pace {
     /// The maximum time between two attempts. Each of `endpoints` is tried within `refresh`, the shortest interval of
     /// the known leases, so the session notices within one interval that a server is back.
     ///
-    /// Load during an outage: a server gets one attempt per client and interval, or 4/3 of that on average due to
-    /// jitter and twice that at worst. The attempts are as spread out over the interval as the refreshes were.
+    /// Load during an outage: a server gets one attempt per client and interval; jitter raises that to 4/3 on average
+    /// and to 2 at worst. The attempts are spread over the interval as the refreshes were.
     pub(super) fn longest_retry(&self, refresh: Option<Millis>, endpoints: usize) -> Millis {
         let refresh = refresh.unwrap_or(DEFAULT_REFRESH).max(self.refresh_min);
         Millis(refresh.0 / endpoints.max(1) as u64)
     }
 
     /// The pause after `failures` in a row, the last of which took `took`. Attempts are sent at most `longest` apart.
-    /// The pause is a random part, at least half, of the computed one, so that clients that failed together do not
-    /// retry together.
+    /// The result is a random fraction, at least half, of the computed pause, so that clients that failed together do
+    /// not retry together.
     pub(super) fn backoff(&self, failures: u32, longest: Millis, took: Millis, rng: &mut fastrand::Rng) -> Millis {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let apart = (self.backoff_first.0 as f64 * BACKOFF_GROWTH.powi(exponent)).min(longest.0 as f64);

@@ -17,11 +17,11 @@ pub struct PoolState {
     pub standing: PoolStanding,
     /// Its assignment; 0 if it has none.
     pub assigned: f64,
-    /// The minimum useful capacity: a client has nothing, or at least this much.
+    /// The minimum capacity: a client gets at least this much or nothing.
     pub min_capacity: f64,
-    /// Why it has nothing, if the server says so.
+    /// Why the client has no capacity, if the server gives a reason.
     pub reason: Option<String>,
-    /// How much capacity a rate may save up, as time at full capacity; absent if the server does not say.
+    /// The maximum burst of a rate, in time at full capacity; `None` if the server does not set one.
     pub burst: Option<Duration>,
 }
 
@@ -31,13 +31,13 @@ pub const MAX_BURST: Duration = Duration::from_secs(3600);
 /// The standing of a client in a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolStanding {
-    /// It has nothing, and is queued.
+    /// The client has no capacity and waits for a place.
     Waiting,
-    /// It has what clients without an assignment get.
+    /// A free client: it has the minimum capacity.
     Free,
-    /// It has its assignment.
+    /// A priority client: it has its assignment.
     Priority,
-    /// Its capacity is being revoked.
+    /// The client will lose its capacity with its next request.
     Revoking,
 }
 
@@ -61,7 +61,7 @@ pub struct Usage {
     pub units: u64,
     /// The length of the measured interval.
     pub interval: Millis,
-    /// The counters at its end, where the next interval starts once the server has this one.
+    /// The counters at the end of the interval. The next interval starts there once the server has answered.
     pub counters: UsageCounters,
 }
 
@@ -82,7 +82,7 @@ pub struct UsageTracker {
 }
 
 impl UsageTracker {
-    /// The server has answered a request that reported usage up to `reported`, and `reported_part` if it reported any.
+    /// Records an answer. Its request reported the usage up to `reported` and, if it had any usage, `reported_part`.
     pub fn answered(
         before: Option<UsageTracker>,
         state: PoolState,
@@ -100,8 +100,8 @@ impl UsageTracker {
     pub fn use_of_rate(&self, counters: UsageCounters) -> Usage {
         let used = counters.recharging.saturating_sub(self.reported.recharging).as_secs_f64();
         let passed = counters.at.since(self.reported.at).0 as f64 / 1000.0;
-        // A very short interval says little, so the last report counts for the rest of it. A request that follows
-        // another at once (a hint, a new master) must not look like full usage.
+        // A very short interval says little, so it is extended to the minimum with the last reported fraction. A
+        // request right after another one (a hint, a new master) must not look like full usage.
         let rest = self.reported_part * (MIN_MEASURE_SECONDS - passed).max(0.0);
         self.usage(counters, (used + rest) / passed.max(MIN_MEASURE_SECONDS))
     }

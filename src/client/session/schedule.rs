@@ -35,7 +35,7 @@ impl CachedMin {
         first
     }
 
-    /// Whether it is known, without recomputing it, that the minimum is after `at`.
+    /// Whether the cached minimum is after `at`. False if no minimum is cached.
     pub(super) fn is_after(&self, at: Millis) -> bool {
         self.0.get().is_some_and(|first| first > at)
     }
@@ -103,9 +103,11 @@ impl<D: Demand> Session<D> {
         order.into_iter().map(|(_, id)| Arc::clone(id)).collect()
     }
 
-    /// After `at` nothing is asked for and no answer counts, until this is called again. Leases stay live, and releases
-    /// are still sent. For a client that forwards its leases to a process which may move on to another client with the
-    /// same id: it may ask while it is certain that no other client does.
+    /// After `at` the session sends no request for capacity and drops all answers, until this is called again. Leases
+    /// stay live, and releases are still sent.
+    ///
+    /// For a client that forwards its leases to a process. If that process may switch to another client with the same
+    /// id, this client must stop asking before the switch.
     pub fn ask_until(&mut self, at: Millis) {
         self.asks_until = at;
     }

@@ -33,8 +33,8 @@ fn id(name: &str) -> Arc<str> {
 }
 
 /// A lease of a minute, with a refresh interval of five seconds and a safe capacity of 1.5.
-fn given(name: &str, capacity: f64, token: u64) -> Given {
-    Given {
+fn given(name: &str, capacity: f64, token: u64) -> GrantedLease {
+    GrantedLease {
         id: id(name),
         length: Millis(60_000),
         refresh: Millis(5_000),
@@ -137,7 +137,7 @@ fn one_request_asks_for_all_resources_when_the_first_is_due() {
     }
     let first = poll(&mut session, 0);
     assert_eq!(asks(&first).len(), 3);
-    let slow = |name| Given { refresh: Millis(50_000), ..given(name, 1.0, 1) };
+    let slow = |name| GrantedLease { refresh: Millis(50_000), ..given(name, 1.0, 1) };
     session.answered(Millis(1), first.number, vec![slow("a"), given("b", 1.0, 2), slow("c")]);
     let wake = session.wake(Millis(1)).expect("a refresh");
     assert!(wake.0 <= 5_001, "the shortest interval counts");
@@ -207,7 +207,7 @@ fn a_hint_or_new_demand_during_a_request_is_followed_after_its_answer() {
 fn a_shrunk_lease_is_confirmed_after_100_ms_if_it_has_a_token() {
     for token in [Some(2), None] {
         let (mut session, number) = refreshing(1_000);
-        session.answered(Millis(1_010), number, vec![Given { token, ..given("r", 20.0, 2) }]);
+        session.answered(Millis(1_010), number, vec![GrantedLease { token, ..given("r", 20.0, 2) }]);
         if token.is_none() {
             assert!(session.wake(Millis(1_010)).expect("a refresh").0 > 5_000);
             continue;
@@ -358,7 +358,7 @@ fn the_mode_decides_after_the_expiry_and_after_a_failure() {
 #[test]
 fn negative_grants_open_nothing_and_negative_safe_capacities_are_unlimited() {
     let (mut session, number) = asking();
-    session.answered(Millis(1), number, vec![Given { safe: Some(-1.0), ..given("r", -40.0, 1) }]);
+    session.answered(Millis(1), number, vec![GrantedLease { safe: Some(-1.0), ..given("r", -40.0, 1) }]);
     assert_eq!(capacity(&session, 1, "r"), 0.0);
     assert_eq!(capacity(&session, END, "r"), f64::INFINITY);
 }
@@ -366,7 +366,7 @@ fn negative_grants_open_nothing_and_negative_safe_capacities_are_unlimited() {
 #[test]
 fn the_safe_capacity_last_received_is_kept() {
     let (mut session, number) = refreshing(1_000);
-    session.answered(Millis(1_000), number, vec![Given { safe: None, ..given("r", 40.0, 2) }]);
+    session.answered(Millis(1_000), number, vec![GrantedLease { safe: None, ..given("r", 40.0, 2) }]);
     assert_eq!(capacity(&session, 61_000, "r"), 1.5);
 }
 
@@ -472,7 +472,11 @@ fn answers_that_always_come_too_late_cause_no_request_storm() {
             sent += 1;
             // It refreshes when a third of three seconds is left, which is less than an answer takes.
             now = now.plus(Millis(1_200));
-            session.answered(now, outgoing.number, vec![Given { length: Millis(3_000), ..given("r", 1.0, sent) }]);
+            session.answered(
+                now,
+                outgoing.number,
+                vec![GrantedLease { length: Millis(3_000), ..given("r", 1.0, sent) }],
+            );
             counted += u64::from(session.lease(now, "r").is_some());
         }
         now = session.wake(now).expect("a request or an expiry");
@@ -588,7 +592,7 @@ fn a_resource_wanted_again_during_a_redirected_release_is_asked_for_once() {
     let mut session = leased();
     session.want(Millis(100), &id("other"), wants(1.0), MODE);
     let first = poll(&mut session, 200);
-    let other = Given { refresh: Millis(3_000), ..given("other", 1.0, 1) };
+    let other = GrantedLease { refresh: Millis(3_000), ..given("other", 1.0, 1) };
     assert!(session.answered(Millis(210), first.number, vec![other]));
     session.release("r");
     let release = poll(&mut session, 1_000);

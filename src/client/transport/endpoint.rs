@@ -63,7 +63,7 @@ pub fn read_with(endpoint: &str, default_port: u16) -> Result<Endpoint, BadEndpo
     Ok(Endpoint { address, scheme })
 }
 
-/// Parses an address whose scheme cannot be chosen here: as [`read`], but rejects `https://`.
+/// As [`read`], but rejects `https://`, for callers that select TLS by other means.
 pub fn parse(endpoint: &str) -> Result<String, BadEndpoint> {
     parse_with(endpoint, DEFAULT_PORT)
 }
@@ -86,7 +86,7 @@ pub fn over_tls(endpoints: &[Endpoint], wanted: bool) -> Result<bool, BadEndpoin
     match (endpoints.iter().find(is(Scheme::Plain)), secured, wanted) {
         (Some(plain), Some(secured), _) => {
             let why =
-                format!("it does not use TLS but https://{} does: all servers of a node have to", secured.address);
+                format!("it does not use TLS, but https://{} does: use https:// for all servers", secured.address);
             Err(bad(&format!("http://{}", plain.address), why))
         }
         (Some(plain), None, true) => {

@@ -1,5 +1,5 @@
-//! The stream of hints: the server says that asking now would change a lease. Servers of the original protocol have no
-//! such stream. Without it a client depends on its refresh intervals.
+//! The stream of hints, with which a server tells its clients to refresh leases early. Servers of the original protocol
+//! have no such stream; then changes take a refresh interval to arrive.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -12,9 +12,9 @@ use super::connection::Connection;
 /// The pause after a stream has ended or failed to open; it doubles up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Clients of a server that is back reopen their streams spread over this time.
+/// After a server has restarted, its clients reopen their streams spread over this time.
 const JITTER: Duration = Duration::from_millis(100);
-/// The pause after a server without hints: it may be upgraded.
+/// The pause if the server does not support hints. It may be upgraded meanwhile.
 const PAUSE_UNSUPPORTED: Duration = Duration::from_secs(600);
 
 /// The receiver of hints.
@@ -147,7 +147,7 @@ impl Hints {
     }
 
     fn ended(&mut self, why: &Status) {
-        // Another client has the stream, there are too many, or the server has no hints.
+        // Another client has taken the stream, the server has too many streams, or it does not support hints.
         self.refused = matches!(why.code(), Code::Aborted | Code::ResourceExhausted | Code::Unimplemented);
         self.stage = Stage::Idle(Instant::now() + self.pause_after(why));
     }

@@ -22,7 +22,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Token(Arc<Source>);
 
 enum Source {
-    Given(MetadataValue<Ascii>),
+    GrantedLease(MetadataValue<Ascii>),
     File { path: PathBuf, cached: Mutex<TokenFile> },
 }
 
@@ -52,7 +52,7 @@ pub enum BadToken {
 impl Token {
     /// A fixed token.
     pub fn new(text: &str) -> Result<Token, BadToken> {
-        Ok(Token(Arc::new(Source::Given(header(text, "the token")?))))
+        Ok(Token(Arc::new(Source::GrantedLease(header(text, "the token")?))))
     }
 
     /// A token in a file, which is read again when the file changes.
@@ -65,7 +65,7 @@ impl Token {
 
     fn header(&self) -> MetadataValue<Ascii> {
         match &*self.0 {
-            Source::Given(value) => value.clone(),
+            Source::GrantedLease(value) => value.clone(),
             Source::File { path, cached } => cached.lock().unwrap_or_else(PoisonError::into_inner).reload_if_due(path),
         }
     }

@@ -10,7 +10,7 @@ use tonic::Status;
 use super::driver::Reply;
 use crate::{
     session::{
-        Ask, Given, Lease, Release, Wants, Wire,
+        Ask, GrantedLease, Lease, Release, Wants, Wire,
         pool::{MAX_BURST, PoolStanding, PoolState},
     },
     transport::endpoint,
@@ -31,13 +31,14 @@ pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wi
             interval_ms: i64::try_from(usage.interval.0).ok(),
         }),
     });
-    // See the rule of the session for late answers.
+    // The session drops late answers: see *Late answers* in its module documentation.
     let drops_late = Some(true);
     let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
     wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_gateway }
 }
 
-/// The wire has the amount in use *beyond* the echoed lease. The maximum amount stands for everything held.
+/// The amount in use *beyond* the echoed lease, as on the wire. The maximum stands for all capacity that the server
+/// holds for the client.
 fn outstanding_beyond_lease(outstanding: f64, has: Option<&Lease>) -> Option<f64> {
     let within = has.map_or(0.0, |lease| lease.capacity.get());
     let beyond = if outstanding < Amount::MAX.get() { outstanding - within } else { Amount::MAX.get() };
@@ -63,9 +64,9 @@ pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCa
     wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, ..Default::default() }
 }
 
-/// The leases of an answer, and the resources of malformed ones. `sent` is when the request was sent, as time since the
-/// epoch.
-pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
+/// Returns the leases of an answer, and the ids of the resources whose lease is malformed. `sent` is when the request
+/// was sent, since the Unix epoch.
+pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<GrantedLease>, Vec<String>) {
     let mut malformed = Vec::new();
     let given = answer.into_iter().filter_map(|response| {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
@@ -111,11 +112,11 @@ fn pool(state: &wire::PoolState) -> PoolState {
     }
 }
 
-/// A lease of an answer; `None` if it is malformed. `sent` is when the request was sent, as time since the epoch.
-pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<Given> {
+/// A lease of an answer; `None` if it is malformed. `sent` is when the request was sent, since the Unix epoch.
+pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<GrantedLease> {
     let capacity = lease.capacity.filter(|capacity| capacity.is_finite())?;
     let (expiry_time, refresh_interval) = (lease.expiry_time?, lease.refresh_interval?);
-    Some(Given {
+    Some(GrantedLease {
         id: Arc::clone(id),
         length: length(lease.remaining_ms, expiry_time, sent),
         refresh: Millis::from_secs(u64::try_from(refresh_interval).unwrap_or(0).min(MAX_LEASE_SECS)),
@@ -143,7 +144,7 @@ pub fn released<A>(response: wire::ReleaseCapacityResponse, answer: A) -> Reply<
     redirect(response.mastership).map_or(Reply::Master(answer), Reply::Redirect)
 }
 
-/// The error of a request of which everything was refused, because it is invalid or a limit was reached.
+/// The error of a request whose entries were all refused because they are invalid or a limit was reached.
 fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
     let problem = problems.iter().find(|problem| !is_transient(problem.reason()))?;
     let message = problem.message();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     /// Decodes the answer to a request that was sent `sent` after the epoch.
-    fn decoded(gets: wire::Lease, sent: Duration) -> Given {
+    fn decoded(gets: wire::Lease, sent: Duration) -> GrantedLease {
         given(vec![response(Some(gets))], sent).0.remove(0)
     }
 
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_request_echoes_the_lease_and_reports_demand_and_usage() {
-        let Given { refresh, token, wire, .. } = decoded(granted(Some(60_000)), Duration::ZERO);
+        let GrantedLease { refresh, token, wire, .. } = decoded(granted(Some(60_000)), Duration::ZERO);
         let lease = Lease { capacity: Capacity::of(7.5), end: Millis(1), refresh, token, wire };
         let in_use = |outstanding| Wants { outstanding, ..Wants::default() };
         let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), counters: UsageCounters::default() };

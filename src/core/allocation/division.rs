@@ -131,7 +131,7 @@ impl Division {
     /// Enables summaries for a parent.
     pub(crate) fn summarizing(self) -> Division {
         let mut division = Division { summarizes: true, ..self };
-        division.priorities = division.unheeded_priorities();
+        division.priorities = division.reported_priorities();
         division
     }
 
@@ -158,7 +158,7 @@ impl Division {
         kind.is_indexed() || self.summarizes && kind != AlgorithmKind::PriorityPool
     }
 
-    fn unheeded_priorities(&self) -> Option<Box<Priorities>> {
+    fn reported_priorities(&self) -> Option<Box<Priorities>> {
         (self.summarizes && self.is_indexed() && self.order == ClaimOrder::OneBand).then(Box::default)
     }
 
@@ -194,7 +194,7 @@ impl Division {
         (self.kind, self.order) = (settings.kind, ClaimOrder::of(settings));
         self.index = Index::new();
         self.reserve = (self.order == ClaimOrder::ReservedBands).then(|| Box::new(Reserve::new(settings.reserve)));
-        self.priorities = self.unheeded_priorities();
+        self.priorities = self.reported_priorities();
         self.clients = settings.clients.clone();
         self.minimums = settings.heeds_minimums().then(|| Box::new(Index::new()));
     }

@@ -64,9 +64,9 @@ pub(crate) fn settle(free: Sum, participants: &[Participant], indivisible: bool,
     }
 }
 
-/// As [`settle`], but one participant after the other: those that go first, then the others, in order. `owed` to first
-/// participants outside this round, or still owed within it, is withheld from the others. A grant of less than `least`
-/// would be useless, and is left for the next participant.
+/// Like [`settle`], but serves one participant after the other: first those that go first, then the others, in order.
+/// Withholds from the others what is owed to first participants: `owed` to those outside this round, and what those in
+/// this round still lack. A grant below `least` would be useless, so it is left for the next participant.
 pub(crate) fn settle_in_turn(
     mut free: Sum,
     participants: &[Participant],
@@ -123,20 +123,20 @@ mod tests {
     }
 
     #[test]
-    fn the_free_part_is_shared_in_proportion_to_what_is_lacking() {
+    fn free_capacity_is_shared_in_proportion_to_the_lack() {
         assert_eq!(settled(30.0, &[participant(50.0, 10.0, 10.0), participant(20.0, 0.0, 0.0)]), [30.0, 10.0]);
         assert_eq!(settled(100.0, &[participant(50.0, 10.0, 10.0), participant(20.0, 0.0, 0.0)]), [50.0, 20.0]);
     }
 
     #[test]
-    fn what_is_retained_costs_nothing_but_is_no_entitlement_when_too_much_is_held() {
+    fn a_retained_amount_costs_nothing_but_is_no_entitlement_after_a_cut() {
         assert_eq!(settled(0.0, &[participant(50.0, 10.0, 40.0)]), [40.0]);
         assert_eq!(settled(-35.0, &[participant(50.0, 10.0, 40.0)]), [10.0], "it keeps what it has");
         assert_eq!(settled(-10.0, &[participant(50.0, 10.0, 40.0)]), [30.0], "what the others leave");
     }
 
     #[test]
-    fn a_shrink_is_at_once() {
+    fn a_shrink_is_immediate() {
         assert_eq!(settled(-100.0, &[participant(5.0, 10.0, 40.0)]), [5.0]);
     }
 }

@@ -1,9 +1,9 @@
-//! What one refresh costs in the core, with 10 clients and with a million.
+//! The cost of one refresh in the core, with 10 to a million clients.
 //!
-//! Each iteration is a whole round of one request: a client, in random order, echoes its lease and wants something else
-//! than before; time goes on so that each refreshes every 16 s, so that ends of leases are looked at as they are
-//! in life. `spread` draws wants from 0 to 100; `close` from 100 to 100.000001, which is where an index of wants would
-//! degenerate if it could. `children` asks as a child node does, for 64 slices of 50 clients each.
+//! Each iteration is a whole round of one request: a client, in random order, echoes its lease and changes its wants.
+//! Time advances so that each client refreshes every 16 s and leases expire at a realistic rate. `spread` draws wants
+//! from 0 to 100, and `close` from 100 to 100.000001, the worst case for an index of wants. `children` sends the
+//! requests of child nodes: 64 slices of 50 clients each.
 
 use std::{
     ops::Range,
@@ -19,11 +19,10 @@ use leaseway_core::{
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
-/// So many requests are built before the clock starts: what the core touches is measured, what its callers touch is
-/// not.
+/// The number of requests built before the clock starts, so that the benchmark measures the core and not its callers.
 const CHUNK: usize = 64;
 const SIZES: [u32; 4] = [10, 1_000, 100_000, 1_000_000];
-/// As many slices as a child node makes of the clients of one priority.
+/// The maximum number of slices that a child node reports for the clients of one priority.
 const SLICES: usize = 64;
 /// Clients in a slice.
 const IN_A_SLICE: u32 = 50;
@@ -48,7 +47,7 @@ enum AskerKind {
 }
 
 impl AskerKind {
-    /// How many clients one of them stands for.
+    /// The number of clients behind each asker.
     fn clients(self) -> u32 {
         match self {
             AskerKind::Clients => 1,
@@ -84,12 +83,12 @@ struct Refreshers {
     asker: AskerKind,
     resource: Resource,
     leases: Vec<Option<Lease>>,
-    /// Each once, in random order; refreshing goes on at `next`.
+    /// Every client once, in random order. The next to refresh is at `next`.
     order: Vec<u32>,
     next: usize,
-    /// The places in `order` of those that ask now.
+    /// The positions in `order` of the clients of the current requests.
     asking: Range<usize>,
-    /// Requests of one round.
+    /// Number of requests per round.
     round: usize,
     wants: WantsRange,
     random: u64,
@@ -100,7 +99,7 @@ struct Refreshers {
 }
 
 impl Refreshers {
-    /// Each has asked twice.
+    /// Starts with two requests of each client.
     fn new(asker: AskerKind, kind: AlgorithmKind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
         let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * asker.clients()) * 25.0));
         settings.min_request_interval = Millis(0);
@@ -123,7 +122,8 @@ impl Refreshers {
         refreshers
     }
 
-    /// The master is lost, and the next has inherited leases or, if it remembers nothing, only newcomers.
+    /// Replaces the master. If the new one `remembers`, it has inherited the leases; otherwise every client is new to
+    /// it.
     fn lose_master(&mut self, remembers: bool) {
         let settings = self.resource.settings().clone();
         let askers = self.leases.len() as u32;
@@ -143,7 +143,7 @@ impl Refreshers {
         self.shuffle();
     }
 
-    /// Runs this number of refreshes, each the first of its client at a new master.
+    /// Runs this number of refreshes, each the first of its client at a new master. Returns the time spent in the core.
     fn measure_returns(&mut self, refreshes: u64, remembers: bool) -> Duration {
         let mut spent = Duration::ZERO;
         let mut left = refreshes;
@@ -223,7 +223,7 @@ impl Refreshers {
         };
         let ask = Ask {
             kind,
-            // As it comes from the wire: newly written, so in the cache.
+            // A new allocation, as if it had just been decoded, so it is in the cache.
             id: format!("host-{client}.example.com:1234:{client}").into(),
             claims: self.claims(),
             has,
@@ -274,7 +274,7 @@ fn refresh(criterion: &mut Criterion) {
         let name = format!("children/{}", kind.name());
         bench(criterion, &name, AskerKind::Children, kind, WantsRange::Spread, 1, &[10, 1_000]);
     }
-    // What a busy resource does: it absorbs what waits, and works on it in one go.
+    // A busy resource handles all waiting requests in one round.
     bench(
         criterion,
         "round-of-64/FAIR_SHARE/spread",
@@ -286,7 +286,7 @@ fn refresh(criterion: &mut Criterion) {
     );
 }
 
-/// The first refresh of each client after its master was lost: where that is remembered, and where each is a newcomer.
+/// The first refresh of each client after a change of master: leases are inherited (`named`) or unknown (`newcomers`).
 fn returns(criterion: &mut Criterion) {
     for (name, remembers) in [("named", true), ("newcomers", false)] {
         let mut group = criterion.benchmark_group(format!("returns/FAIR_SHARE/round-of-64/{name}"));

@@ -29,7 +29,7 @@ pub trait Environment {
     fn reported_load(&self) -> Option<Load>;
 }
 
-/// The node may not decide, so nothing was decided.
+/// The node is not the master, or its master lease has expired, so the engine decided nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostMastership;
 

@@ -9,7 +9,7 @@ use crate::{pool::PoolNotes, resource::Resource, types::Millis};
 /// The maximum number of entries and bytes per turn.
 const MAX_ENTRIES: usize = 64;
 const MAX_BYTES: usize = 16 << 10;
-/// The maximum when this master leaves.
+/// The maximum of the last turn, before this master leaves.
 const MAX_LAST_ENTRIES: usize = 1024;
 const MAX_LAST_BYTES: usize = 128 << 10;
 
@@ -23,11 +23,11 @@ pub(super) struct NoteWriter {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoteScope {
-    /// Those that are due.
+    /// Notes that are due.
     Due,
-    /// All that are not written yet.
+    /// All notes that are not written yet.
     All,
-    /// All, and more at once, because this master leaves.
+    /// All notes, with the higher maximum, because this master leaves.
     Last,
 }
 

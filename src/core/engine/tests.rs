@@ -199,7 +199,7 @@ fn visits_of_watched_holders_are_paced() {
     harness.asks("a", 100.0);
     harness.pass(50);
     let effects = harness.asks("b", 100.0);
-    assert_eq!(hinted(&effects), ["a"], "hinted at once");
+    assert_eq!(hinted(&effects), ["a"], "hinted immediately");
     assert!(effects.wake_at.is_some(), "the hint may be repeated");
     harness.pass(49);
     let steps = [harness.asks("a", 100.0), harness.asks("c", 100.0), harness.releases("a")];

@@ -20,9 +20,9 @@ pub(super) const MAX_WAIT: Millis = Millis::from_secs(1);
 /// unknown before the first supply, because the parent sends the lease length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Predecessor {
-    /// A new master that began then. It learns as long as configured.
+    /// A new master that began at this time. It learns for the configured time.
     NewMaster(Millis),
-    /// An incarnation that was rebuilt then. It learns until all leases granted before have ended.
+    /// An incarnation that was rebuilt at this time. It learns until all leases granted before have ended.
     Rebuilt(Millis),
 }
 

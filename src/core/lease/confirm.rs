@@ -1,5 +1,5 @@
 //! Applies a request's statement about the leases of its holder: rules 1, 2 and E3 to E12 of
-//! src/core/lease-protocol.md. The statement counts even if the request is then ignored.
+//! docs/internals/lease-protocol.md. The statement counts even if the request is then ignored.
 //!
 //! A request shows one of these:
 //!
@@ -22,7 +22,8 @@ use crate::{
     types::{Amount, HolderKind, Millis, Now, Sum, Token, certain_end},
 };
 
-/// The first leases of a master can look like the last ones of its predecessor. After this time they cannot.
+/// Without tokens, the first leases of a new master can look like the last ones of its predecessor. A holder waits up
+/// to this time for a lease that cannot.
 const LOOKALIKE_TIME: Millis = Millis(3_000);
 
 /// The part of a request that is about leases.
@@ -55,7 +56,7 @@ pub(crate) struct LeaseConditions {
     pub(crate) length: Millis,
 }
 
-/// The bounds that leases set to the grant of a request.
+/// The bounds that a holder's leases set on its next grant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entitlement {
     /// The amount that the holder may keep even if nothing is free.
@@ -82,11 +83,11 @@ pub(crate) enum LeftOut {
     Never,
     /// If the grant is less than the due amount, because the holder may have more (rule E11).
     IfShort,
-    /// Because a lease given a little later is a better one (rule E10).
+    /// A lease granted a little later cannot be mistaken for one of an earlier master, so it is better (rule E10).
     Always,
 }
 
-/// Why a request goes no further.
+/// Why a request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rejection {
     /// It is older than a request that was applied already.
@@ -96,7 +97,7 @@ pub(crate) enum Rejection {
 }
 
 impl LeaseBook {
-    /// Applies a statement to the record in `slot`. Returns the bounds of the grant, or why the request goes no further.
+    /// Applies a statement to the record in `slot`. Returns the bounds of the grant, or why the request is rejected.
     /// Call [`recount`](Self::recount) afterwards.
     pub(crate) fn apply_statement(
         &mut self,
@@ -133,7 +134,7 @@ impl LeaseBook {
         stated.drops_late || stated.kind == HolderKind::Client && self.has_inherited() && is_live
     }
 
-    /// Whether a client echoes a token of this master without knowing what tokens are.
+    /// Whether a client returns a token of this master. It may do so without understanding tokens.
     fn echoes(&self, stated: &LeaseStatement, token: Token) -> bool {
         stated.kind == HolderKind::Client && self.tokens.issued(token)
     }
@@ -165,8 +166,8 @@ impl LeaseBook {
         Ok(Entitlement { most, restores: keep.min(amount), ..Entitlement::keeping(keep) })
     }
 
-    /// The holder claims a lease of an earlier master that has ended (rule E12). Below a parent that may be another's
-    /// by now, so the holder gets only what is free of it.
+    /// The holder claims a lease of an earlier master that has ended (rule E12). The parent, if any, may have lent that
+    /// capacity to others since, so the holder gets only what is free.
     fn apply_lapsed_claim(
         &mut self,
         slot: u32,
@@ -183,8 +184,8 @@ impl LeaseBook {
     }
 
     /// The request carries no token, so leases of this master and of earlier ones look alike (rule E10). Until the
-    /// holder shows a lease that can only be the newest of this master, it gets back what it says it has, up to the
-    /// amount that it has claimed, and confirms nothing.
+    /// holder shows a lease that can only be the newest of this master, it gets back the amount that it shows, up to
+    /// the amount that it has claimed, and confirms nothing.
     fn apply_plain(
         &mut self,
         slot: u32,
@@ -214,8 +215,8 @@ impl LeaseBook {
         })
     }
 
-    /// Whether the holder is better off waiting: a lease given now would look like one of an earlier master, a lease
-    /// given in [`LOOKALIKE_TIME`] would not, and the lease that the holder has lasts long enough.
+    /// Whether the holder should wait: a lease granted now could be mistaken for one of an earlier master, a lease
+    /// granted [`LOOKALIKE_TIME`] later could not, and the holder's lease lasts long enough.
     fn is_early(&self, has: &Has, conditions: &LeaseConditions, now: Now) -> bool {
         let length = conditions.length;
         let can_wait = has.expiry_time.saturating_sub(now.unix) > (length.0 / 2000) as i64;
@@ -223,17 +224,17 @@ impl LeaseBook {
         can_wait && conditions.is_bounded && !outlasts(length) && outlasts(length.plus(LOOKALIKE_TIME))
     }
 
-    /// Whether the request shows the newest lease of this record, and that ends later than any lease of an earlier
-    /// master.
+    /// Whether the request shows the newest lease of this record, and this lease ends later than any lease of an
+    /// earlier master.
     fn shows_newest(&self, slot: u32, has: &Has, stated: &LeaseStatement, now: Now) -> bool {
         let is_newest = has.token.is_none() && self.ledger.holder(slot).leases.shows_newest(has);
         let is_ours = self.outlasts_inherited(has.expiry_time, now) || planted::is(Fault::TakesLookalikes);
         stated.kind == HolderKind::Client && is_newest && is_ours
     }
 
-    /// The holder shows a lease of this master, so it uses nothing of earlier masters any more. Of the claimed amount
-    /// as much comes free as was claimed in the request that this lease answers. The rest may be another holder's (rule
-    /// E10).
+    /// The holder shows a lease of this master, so it has stopped using leases of earlier masters. The amount that it
+    /// claimed in the request answered by this lease comes free. The rest of its claimed amount may belong to another
+    /// holder, and goes back to the unclaimed leases (rule E10).
     fn apply_proof(
         &mut self,
         slot: u32,
@@ -246,13 +247,13 @@ impl LeaseBook {
         let proven = self.take_unproven(slot, newest);
         let freed = if planted::is(Fault::ShownFreesAll) { claimed } else { proven.min(claimed) };
         let entitled = self.apply_echo(slot, stated, conditions, now)?;
-        // Not rounded up, because more would count than before.
+        // Exact, because a rounded amount would count more than before.
         let _ = self.give_back(Sum::from(claimed) - freed.into());
         Ok(entitled)
     }
 
-    /// The request says nothing about leases. If the holder has claimed something, the rest of what it may have is
-    /// unknown (rule E5): it is left out of the answer until it claims something, or until the inherited leases end.
+    /// The request names no live lease. If the holder has claimed an amount before, its other leases are unknown (rule
+    /// E5). Then it is left out of the answer until it claims a lease or the inherited leases end.
     fn apply_silence(
         &mut self,
         slot: u32,
@@ -267,7 +268,7 @@ impl LeaseBook {
         Ok(Entitlement::keeping(leases.current(now)))
     }
 
-    /// The request echoes a lease of this master, or says nothing, or shows something unknown.
+    /// The request echoes a lease of this master, names no lease, or names an unknown one.
     fn apply_echo(
         &mut self,
         slot: u32,
@@ -298,15 +299,16 @@ impl LeaseBook {
         let until = certain_end(now, conditions.lease);
         let outstanding = match (stated.kind, conditions.reuse) {
             _ if planted::is(Fault::BelievesClients) => reported,
-            // This master does not know the leases that earlier masters of the node gave.
+            // Earlier masters of the child node may have granted leases that this master does not know.
             (HolderKind::Node, _) => reported,
-            // The client does not know what is in use, except that it is no more than was held for it.
+            // The client cannot tell what is in use, but it is at most what was held for it.
             (HolderKind::Client, Reuse::Prompt) if reported == Amount::MAX => held,
-            // Older leases are forgotten then.
+            // The new lease replaces the older ones, so only the reported amount counts.
             (HolderKind::Client, Reuse::Prompt) => reported.min(conditions.capacity),
-            // It has what it was given, which is held until it has confirmed a smaller lease.
+            // The client uses at most what it was granted, which is held until it confirms a smaller lease.
             (HolderKind::Client, Reuse::Confirmed) if trusted => reported.min(held),
-            // A claimed amount may go back, and would count twice.
+            // A claimed amount may go back to the unclaimed leases. If it were outstanding as well, it would count
+            // twice.
             (HolderKind::Client, Reuse::Confirmed) if leases.claimed() > Amount::ZERO => Amount::ZERO,
             (HolderKind::Client, Reuse::Confirmed) => reported.min(leases.held(now)),
         };
@@ -323,8 +325,9 @@ impl LeaseBook {
         Ok(Entitlement::keeping(keep))
     }
 
-    /// Whether this may be a holder of earlier masters that does not say what it has (rule E11): a child node, or a
-    /// client that came while some of those were still missing. Our own clients would have claimed their lease.
+    /// Whether the holder may have a lease of an earlier master that its request does not show (rule E11): a child
+    /// node, or a client that arrives while holders of earlier masters are still missing. A client with `drops_late`
+    /// would have claimed its lease.
     pub(crate) fn may_have_more(
         &self,
         slot: u32,

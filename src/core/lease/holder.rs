@@ -2,16 +2,16 @@
 //!
 //! Answers get lost, repeated and reordered, so a holder may be using any lease since the newest one that it has
 //! *confirmed* by echoing its token. All of those count until they end. The largest of them is *held*. The rules,
-//! numbered as in src/core/lease-protocol.md:
+//! numbered as in docs/internals/lease-protocol.md:
 //!
 //! 1. A confirmation drops older leases only, and may only lower the lease that it names. If it names an older lease
 //!    than was confirmed before, the request was delayed, and all of it is ignored.
 //! 2. The outstanding amount in a request is believed if the request proves that its holder knows a lease at least as
 //!    new as the confirmed one. Otherwise it may only raise what is held. It counts until the latest end that was ever
 //!    given.
-//! 3. A holder may keep its newest live lease, never `held`: what it may be using is not what it is entitled to. A
-//!    holder whose leases only an earlier master knew may keep what it says it has, up to the amount that it claimed
-//!    ([`crate::lease::inherited`]).
+//! 3. A holder may keep its newest live lease, never `held`: the amount that it may be using is no entitlement. A
+//!    holder whose leases only an earlier master knew may keep the amount that it shows, up to the amount that it
+//!    claimed ([`crate::lease::inherited`]).
 
 #[cfg(test)]
 mod tests;
@@ -48,7 +48,7 @@ pub(crate) enum Confirmation {
     Known,
     /// It names an older lease than the holder confirmed before: the request was delayed.
     Stale,
-    /// It names a lease of this master that answered an earlier claim of the holder than its last. This much of the
+    /// It names a lease of this master that answered an earlier claim than the holder's last one. This part of the
     /// inherited leases goes back to the unclaimed amount.
     Older(Amount),
     /// It is absent, or names a lease that this record does not know.
@@ -128,7 +128,7 @@ impl Leases {
         self.grants.retain(|grant| grant.token != Token::INHERITED);
         if claimed > Amount::ZERO {
             if before == Amount::ZERO && !planted::is(Fault::ClaimsOntoFresh) {
-                // These leases are empty. Leases from now on are covered.
+                // These leases are empty, because there was no fresh lease. Leases granted from now on are covered.
                 self.forget_given();
             }
             self.grants.insert(0, Grant { token: Token::INHERITED, capacity: claimed, end });
@@ -150,8 +150,8 @@ impl Leases {
         self.max_end = self.max_end.max(until);
     }
 
-    /// The holder has given back all leases.
-    pub(crate) fn bury(&mut self) {
+    /// Clears a record whose holder has given back all leases.
+    pub(crate) fn leave_tombstone(&mut self) {
         self.grants.clear();
         self.outstanding = Amount::ZERO;
     }
@@ -166,7 +166,7 @@ impl Leases {
         self.grants.last().map_or(0, |grant| grant.end.0) ^ self.max_end.0
     }
 
-    /// The newest lease of this master that has ended, of those that are not forgotten yet.
+    /// The newest ended lease that is still recorded.
     pub(crate) fn newest_ended(&self, now: Millis) -> Option<Token> {
         self.grants.iter().filter(|grant| grant.end <= now).map(|grant| grant.token).max()
     }
@@ -194,7 +194,7 @@ impl Leases {
         self.grants.last().map_or(Millis::default(), |grant| grant.end)
     }
 
-    /// When no more than `amount` is held, unless the holder confirms a smaller lease before.
+    /// The moment from which at most `amount` is held, even if the holder confirms nothing.
     pub(crate) fn last_above(&self, amount: Amount, now: Millis) -> Millis {
         let reported = (self.outstanding(now) > amount).then_some(self.max_end);
         let given = self.live(now).filter(|grant| grant.capacity > amount).map(|grant| grant.end);
@@ -258,9 +258,10 @@ impl Leases {
         claimed
     }
 
-    /// The holder claims a lease of an earlier master. That confirms nothing, but a holder never goes back to an older
-    /// lease, so a request that does was delayed (rule E3): returns `None`. A holder that goes on to a newer lease does
-    /// not use the answers to what it claimed before (rule E4). Returns whether this claim differs from the last.
+    /// The holder claims a lease of an earlier master, which confirms nothing. A holder never goes back to an older
+    /// lease, so a request that names one was delayed: returns `None` (rule E3). If the holder names a newer lease, it
+    /// does not use the answers to its earlier claims, so they are dropped (rule E4). Returns whether this claim
+    /// differs from the last.
     pub(crate) fn claim_former(&mut self, token: Token, now: Millis) -> Option<bool> {
         if self.is_stale(token) {
             return None;
@@ -320,8 +321,8 @@ impl Leases {
         (self.expiry_time, newest.capacity) == (has.expiry_time, has.capacity)
     }
 
-    /// Applies a reported outstanding amount (rule 2). A holder that is new here may report what earlier masters gave
-    /// it; that counts until `until`.
+    /// Applies a reported outstanding amount (rule 2). A new holder may report leases of earlier masters; these count
+    /// until `until`.
     pub(crate) fn report_outstanding(&mut self, reported: Amount, trusted: bool, now: Millis, until: Millis) {
         self.outstanding = if trusted { reported } else { self.outstanding(now).max(reported) };
         if self.outstanding > Amount::ZERO && self.max_end <= now {
@@ -329,10 +330,11 @@ impl Leases {
         }
     }
 
-    /// A child node that was cut may have lent more than its newest lease, and for as long. Until it has received that
-    /// lease, the amount that it may lend counts as outstanding. Then it reports the amount itself. Nodes that confirm
-    /// nothing are excluded, because that would never end. Claimed amounts are excluded, because they may go back and
-    /// would count twice; they become outstanding when the inherited leases end.
+    /// A child node that was cut may have lent more than its newest lease, for as long as its older leases last. Until
+    /// it has received the newest lease, the amount that it may have lent counts as outstanding. Then it reports the
+    /// amount itself. Nodes that confirm nothing are excluded, because for them the wait would never end. Claimed
+    /// amounts are excluded, because they may go back and would count twice; they become outstanding when the inherited
+    /// leases end.
     pub(crate) fn await_report(&mut self, now: Millis) {
         if self.has_confirmed() && self.claimed() == Amount::ZERO {
             self.outstanding = self.held(now);
@@ -379,7 +381,7 @@ impl Leases {
     /// left, and the amount that goes back to the unclaimed leases.
     pub(crate) fn release(&mut self, token: Token) -> (bool, Amount) {
         let is_newest = self.first.is_some_and(|first| first <= token);
-        // The lease is from before this record, which was released: this is a repeat.
+        // The lease is older than this record, whose predecessor was released. So this release is a repeat.
         let is_unknown = !is_newest && self.claimed() == Amount::ZERO;
         let is_late = is_unknown || self.confirmed.is_none_or(|confirmed| token < confirmed);
         let mut returned = Amount::ZERO;

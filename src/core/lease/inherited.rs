@@ -48,7 +48,7 @@ pub(crate) enum InheritedChange {
     None,
     /// The unclaimed amount was set.
     Amount,
-    /// There were none before. The record that stands for them has this slot.
+    /// Inherited leases have begun. Their record is in this slot.
     Begun(u32),
 }
 
@@ -62,8 +62,8 @@ pub(crate) struct WantsChange {
 }
 
 impl LeaseBook {
-    /// Starts with the promises of earlier masters. Parts that have already ended are removed by
-    /// [`end_parts`](Self::end_parts).
+    /// Takes over the promises of earlier masters. [`end_parts`](Self::end_parts) removes the parts that have already
+    /// ended.
     pub(crate) fn inherit(&mut self, inherited: Inherited) -> InheritedChange {
         let Inherited { total, wants, until, high_water_mark, parts, clock, .. } = inherited;
         if total == Amount::ZERO {
@@ -77,7 +77,7 @@ impl LeaseBook {
         change
     }
 
-    /// Assumes that all of `capacity` was lent by earlier masters until then, except for what records hold.
+    /// Assumes that earlier masters lent all of `capacity` until `until`, except the amount that records hold.
     pub(crate) fn assume_lent(&mut self, capacity: Amount, until: Millis) -> InheritedChange {
         let records = self.ledger.sums().held - self.unclaimed_sum();
         let unknown = (Sum::from(capacity) - records).max(self.unclaimed_sum());
@@ -90,8 +90,8 @@ impl LeaseBook {
         self.set_unclaimed(unknown)
     }
 
-    /// The capacity has risen while the resource learns: earlier masters may have lent the difference, too. Not what
-    /// records hold already, nor what there was `before`.
+    /// The capacity has risen above `before` in learning mode. Earlier masters may have lent the difference, too, so it
+    /// becomes unclaimed, except the amount that records hold already.
     pub(crate) fn raise_unclaimed(&mut self, capacity: Amount, before: Amount) -> InheritedChange {
         let more = Sum::from(capacity) - self.ledger.sums().held.max(before.into());
         if more <= Sum::ZERO {
@@ -101,7 +101,7 @@ impl LeaseBook {
         unclaimed += more;
         match self.inherited {
             Some(_) => self.set_unclaimed(unclaimed),
-            // The first supply may have been nothing.
+            // There was nothing to inherit if the first supply was zero.
             None => self.begin_inherited(unclaimed, self.learning_until, Claims::new()),
         }
     }
@@ -127,8 +127,8 @@ impl LeaseBook {
         InheritedChange::Amount
     }
 
-    /// Ends the parts whose time has come (rule E13). Returns what that changes about the inherited wants, or nothing if
-    /// no part has ended.
+    /// Removes the parts that have ended (rule E13). Returns the changes of the inherited wants; `None` if no part has
+    /// ended.
     pub(crate) fn end_parts(&mut self, now: Millis) -> Option<Vec<WantsChange>> {
         let inherited = self.inherited.as_mut()?;
         let (before, ended, slot) = (inherited.unclaimed, inherited.parts.end(now), inherited.slot);
@@ -142,8 +142,8 @@ impl LeaseBook {
         Some(self.scale_inherited_wants(slot, left.get() / before.get()))
     }
 
-    /// Ends all of them if the last lease of earlier masters has ended (rule E2). Returns the record that stood for them
-    /// and the wants that are left of it.
+    /// Removes the inherited leases if the last of them has ended (rule E2). Returns the slot of their record, and the
+    /// wants that are left in it.
     pub(crate) fn end_inherited(&mut self, now: Millis, lease: Millis) -> Option<(u32, Claims)> {
         let early = if planted::is(Fault::UnclaimedEndsEarly) { lease } else { Millis(0) };
         let inherited = self.inherited.take_if(|inherited| inherited.until <= now.plus(early))?;
@@ -153,7 +153,7 @@ impl LeaseBook {
     }
 
     /// Claims an inherited lease for the holder in `slot`, or gives part of one back, until its record has `amount` or
-    /// nothing is left unclaimed (rule E4). `token`: the lease that is claimed, if the holder says which.
+    /// nothing is left unclaimed (rule E4). `token`: the claimed lease, if the holder names it.
     pub(crate) fn claim(&mut self, slot: u32, amount: Amount, token: Option<Token>) -> InheritedChange {
         let claimed = self.ledger.holder(slot).leases.claimed();
         let (amount, change) = self.exchange(claimed, amount, token);
@@ -186,8 +186,8 @@ impl LeaseBook {
         self.set_unclaimed(unclaimed)
     }
 
-    /// A holder of earlier masters now states its own wants: takes its claim out of the slice that it is most like, of
-    /// those in its band. `band` tells the band of a priority.
+    /// A holder of earlier masters now states its own wants, so its claim leaves the inherited wants: it is subtracted
+    /// from the slice of its band with the most similar wants. `band` returns the band of a priority.
     pub(crate) fn lower_inherited_wants(&mut self, claim: &Claim, band: impl Fn(i16) -> i16) -> Option<WantsChange> {
         let slot = self.inherited_slot()?;
         let mean = |claim: &Claim| claim.wants.get() / f64::from(claim.subclients.max(1));
@@ -216,8 +216,8 @@ impl LeaseBook {
         changes
     }
 
-    /// The parts to tell the quorum of, in the order of their ends. The last is what earlier masters gave and no other
-    /// part contains.
+    /// The parts for the quorum to store, in the order of their ends. The last one is the rest: leases of earlier
+    /// masters that are in no other part.
     pub(super) fn inherited_parts(&self, now: Millis) -> Vec<Part> {
         let first = Token::first(self.tokens.epoch());
         let for_log =
@@ -225,7 +225,7 @@ impl LeaseBook {
         self.inherited.as_deref().map_or_else(Vec::new, for_log)
     }
 
-    /// When the next part ends, or all of them.
+    /// When the next part ends, or, without parts, the last inherited lease.
     pub(crate) fn next_end_of_inherited(&self) -> Option<Millis> {
         self.inherited
             .as_ref()
@@ -247,7 +247,7 @@ impl LeaseBook {
         self.inherited.as_ref().map(|inherited| inherited.until)
     }
 
-    /// When this much of the unclaimed amount has ended at the latest.
+    /// The moment by which `amount` of the unclaimed leases has ended.
     pub(crate) fn inherited_over_by(&self, amount: Amount) -> Option<Millis> {
         let inherited = self.inherited.as_ref()?;
         Some(inherited.parts.over_by(amount).unwrap_or(inherited.until).min(inherited.until))
@@ -267,7 +267,7 @@ impl LeaseBook {
         self.inherited.as_ref().map_or(Sum::ZERO, |inherited| inherited.unclaimed)
     }
 
-    /// An ended lease that a holder may still claim (rule E12).
+    /// The token and amount of an ended lease that the request may still claim (rule E12).
     pub(crate) fn lapsed_claim(&self, stated: &LeaseStatement) -> Option<(Token, Amount)> {
         let from = self.inherited.as_ref()?.high_water_mark?;
         let had = stated.had.filter(|_| stated.has.is_none() && stated.drops_late)?;
@@ -289,7 +289,7 @@ impl LeaseBook {
         })
     }
 
-    /// A lease was given to a holder that claimed this amount without a token.
+    /// Notes that the lease `token` answers a request that claimed `amount` without a token.
     pub(super) fn note_claimed(&mut self, slot: u32, token: Token, amount: Amount) {
         if let Some(inherited) = self.inherited.as_mut().filter(|_| amount > Amount::ZERO) {
             inherited.unproven.insert(slot, (token, amount));
@@ -302,7 +302,7 @@ impl LeaseBook {
         unproven.is_some_and(|(token, _)| self.ledger.holder(slot).leases.newest() == Some(*token))
     }
 
-    /// The amount claimed in the request that the lease `token` answered. It can be taken once.
+    /// Takes the amount claimed in the request that the lease `token` answered.
     pub(crate) fn take_unproven(&mut self, slot: u32, token: Option<Token>) -> Amount {
         let unproven = self.inherited.as_mut().and_then(|inherited| inherited.unproven.remove(&slot));
         unproven.filter(|(newest, _)| Some(*newest) == token).map_or(Amount::ZERO, |(_, amount)| amount)

@@ -25,7 +25,7 @@ use crate::{
     types::{Amount, Claim, Claims, HolderKind, Millis, Principal, SlotDelta, SlotDeltas, Sum, Token, further, wanted},
 };
 
-/// The width of a bucket of the expiry queue. Capacity comes free at most this much later than it could.
+/// The width of a bucket of the expiry queue. Expired capacity becomes free at most this much later.
 pub(crate) const BUCKET_MS: u64 = 100;
 /// The bucket of records that are not queued. Its time comes after thirteen years.
 const NOT_QUEUED: u32 = u32::MAX;
@@ -131,7 +131,7 @@ pub struct Sums {
 
 #[derive(Clone, Copy)]
 struct TableEntry {
-    /// Kept so that neither a miss nor growth of the table touches any record.
+    /// Stored so that neither a failed lookup nor growth of the table touches a record.
     hash: u32,
     slot: u32,
 }
@@ -139,8 +139,8 @@ struct TableEntry {
 pub(crate) struct Ledger {
     holders: Records,
     by_id: HashTable<TableEntry>,
-    /// The principal that each record is charged to, by slot. Beside the records, because requests of known holders do
-    /// not need it.
+    /// The principal that each record is charged to, by slot. It is not part of the record, because requests of known
+    /// holders do not need it.
     principals: Vec<Principal>,
     /// Changes of the places of principals that were not drained yet.
     slot_deltas: SlotDeltas,
@@ -206,7 +206,7 @@ impl Ledger {
         self.lapsed
     }
 
-    /// All leases up to this one have ended.
+    /// Records that all leases up to this one have ended.
     pub(crate) fn lapse(&mut self, token: Option<Token>) {
         self.lapsed = self.lapsed.max(token);
     }
@@ -215,7 +215,7 @@ impl Ledger {
         self.lapse(self.holders[slot].leases.newest_ended(now));
     }
 
-    /// Rises with every change that may affect a due amount, what is free, or whether a holder waits.
+    /// Rises with every change that may affect a due amount, the free capacity, or whether a holder waits.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -306,7 +306,7 @@ impl Ledger {
         self.principals.get(slot as usize).copied().unwrap_or_default()
     }
 
-    /// The changes of the places of principals since the last call.
+    /// Takes the changes in the number of places of each principal since the last call.
     pub(crate) fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.slot_deltas.drain()
     }
@@ -365,7 +365,7 @@ impl Ledger {
         self.changed_claims();
     }
 
-    /// Keeps a holder that has no leases until then.
+    /// Keeps the record of a holder without leases until `until`.
     pub(crate) fn remember(&mut self, slot: u32, now: Millis, until: Millis) {
         self.holders[slot].leases.remember(until);
         self.recount(slot, now);
@@ -444,7 +444,7 @@ impl Ledger {
         self.changed_claims();
     }
 
-    /// Forgets the record of the inherited leases. Returns the wants that were left in it.
+    /// Removes the record of the inherited leases. Returns the wants that were left in it.
     pub(crate) fn remove_inherited(&mut self) -> Claims {
         self.set_unclaimed(Sum::ZERO);
         let Some((slot, _)) = self.inherited.take() else { return Claims::new() };
@@ -470,7 +470,7 @@ impl Ledger {
         self.holders[slot].counted.granted
     }
 
-    /// Bytes in use, for the benchmarks. Includes ids, but not what unusual holders keep on the heap.
+    /// Bytes in use, for the benchmarks. Includes ids, but not claims and leases that unusual holders keep on the heap.
     pub(crate) fn bytes(&self) -> usize {
         self.holders.bytes()
             + self.holders.iter_from(0).map(|(_, holder)| holder.id.len()).sum::<usize>()

@@ -2,7 +2,7 @@
 //! be using; a *horizon*, after which none of those leases is in use; and a summary of the wants.
 //!
 //! A master proposes [`Changes`], its peers store them ([`Promises`]), and the next master starts from them
-//! ([`Inherited`]) and serves at once. It needs no list of holders: each holder names its lease in its next request,
+//! ([`Inherited`]) and serves immediately. It needs no list of holders: each holder names its lease in its next request,
 //! and claims it from the total. A total may be too high and a horizon too late; then the next master grants too little
 //! for a while. Neither is ever too low or too early.
 //!
@@ -95,7 +95,7 @@ impl Inherited {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Refused {
-    #[error("promises of epoch {} come too late, epoch {} has promised since", got.0, newest.0)]
+    #[error("stale promises of epoch {}: epoch {} has promised since", got.0, newest.0)]
     OlderEpoch {
         /// The newest epoch in the promises.
         newest: Epoch,
@@ -103,7 +103,7 @@ pub enum Refused {
     },
     /// If the number is too high, changes are missing, and the promises are unreliable without them. If it is too low,
     /// the changes were applied already.
-    #[error("change {got} of epoch {} is out of order, {expected} would be next", epoch.0)]
+    #[error("change {got} of epoch {} is out of order, expected {expected}", epoch.0)]
     Gap { epoch: Epoch, expected: u64, got: u64 },
 }
 
@@ -115,15 +115,15 @@ pub struct Promises {
     total: Amount,
     wants: Claims,
     until: ClusterTime,
-    /// The maximum lease length under the newest changes; the maximum before that, and the moment until which those
-    /// leases may be in use.
+    /// The maximum lease length under the newest changes.
     lease: Millis,
+    /// The maximum lease length before that, and the moment until which those leases may be in use.
     lease_before: (Millis, ClusterTime),
     high_water_mark: Option<Token>,
     parts: Vec<Part>,
 }
 
-/// An unknown length of leases counts as longer than any.
+/// An unknown lease length counts as longer than any other.
 const UNKNOWN: Millis = Millis(u64::MAX);
 
 impl Promises {
@@ -175,7 +175,8 @@ impl Promises {
         Inherited { total, wants, newest, until, high_water_mark, parts, clock }
     }
 
-    /// Until when some of the total may be in use, if nothing was granted since `since`.
+    /// The moment until which some of the total may be in use, if nothing was granted since `since`; `None` if it is
+    /// over.
     pub fn believed_until(&self, clock: ClusterClock, now: Millis, since: Millis) -> Option<Millis> {
         let until = certain_end(since, self.longest(clock.at(now))).min(clock.local(self.until));
         (now < until).then_some(until)

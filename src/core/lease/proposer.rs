@@ -42,26 +42,25 @@ const RAISE_BELOW: f64 = 1.0 / 8.0;
 pub(crate) struct Proposal {
     /// To be proposed after all earlier changes.
     pub changes: Option<Changes>,
-    /// The leases granted since the last call must wait until changes up to this number are acknowledged; absent: no
-    /// wait.
+    /// Leases granted since the last call must wait until changes up to this number are acknowledged; `None`: no wait.
     pub awaits: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PromiseReport {
-    /// The bound on all leases, whether the quorum has acknowledged it or not.
+    /// The newest bound on all leases, acknowledged by the quorum or not.
     pub total: Amount,
     pub unclaimed: Amount,
     /// When the last lease of earlier masters ends.
     pub inherited_until: Millis,
-    /// When the unclaimed amount has ended, apart from the room that masters leave in a total.
+    /// When nothing is unclaimed but the headroom that masters leave in a total.
     pub unclaimed_until: Millis,
     pub horizon: Millis,
     /// The number of changes that are not acknowledged yet.
     pub under_way: u64,
 }
 
-/// The epoch of an incarnation, above all that it inherits.
+/// The epoch of an incarnation, above all inherited epochs.
 pub(super) fn begin_epoch(epoch: Epoch, inherited: Option<&Inherited>) -> Epoch {
     let least = match inherited {
         // The first token must not be the one that stands for inherited leases.
@@ -160,7 +159,7 @@ impl RoundState {
         self.lapsed.map_or(high_water_mark, |lapsed| high_water_mark.max(lapsed.next()))
     }
 
-    /// The held amount up to which the total suffices: most of its room.
+    /// The held amount up to which `total` suffices. Beyond it, most of the room is used up, and the total must rise.
     fn covered_up_to(&self, total: Amount) -> Sum {
         if self.capacity.is_some_and(|capacity| capacity <= total) {
             return total.into();
@@ -169,9 +168,9 @@ impl RoundState {
         Amount::clamped(held + (total.get() - held) * (1.0 - RAISE_BELOW)).min(total).into()
     }
 
-    /// The total to propose: the held or wanted amount plus room, but at most half of the free capacity, so that the
-    /// next master can grant the rest to new holders at once. `changed`: the recent change of the held amount, if
-    /// known.
+    /// The total to propose: the held or wanted amount plus room. The room is at most half of the free capacity, so
+    /// that the next master can grant the rest to new holders immediately. `changed`: the recent change of the held
+    /// amount, if known.
     fn total(&self, changed: Option<f64>) -> Amount {
         let needed = self.held.max(self.wants).get();
         let whole = self.capacity.map_or(needed, Amount::get);
@@ -188,7 +187,7 @@ impl RoundState {
 }
 
 impl Proposer {
-    /// For an incarnation with these inherited promises.
+    /// Starts an incarnation from these inherited promises.
     pub(super) fn new(epoch: Epoch, inherited: &Inherited) -> Proposer {
         let Inherited { total, until, high_water_mark, clock, .. } = *inherited;
         let mark = high_water_mark.unwrap_or(Token::first(epoch));
@@ -218,7 +217,7 @@ impl Proposer {
         }
     }
 
-    /// A lease is live until `end`.
+    /// Makes the next horizon cover a lease that ends at `end`.
     pub(super) fn cover_until(&mut self, end: Millis) {
         self.latest_end = self.latest_end.max(end);
     }
@@ -241,7 +240,8 @@ impl Proposer {
         }
     }
 
-    /// The changes to propose, and the number that answers since the last call wait for. Most rounds have neither.
+    /// Returns the changes to propose, and the number of the change that answers since the last call must wait for.
+    /// Most rounds have neither.
     pub(super) fn take(&mut self, mut round: RoundState, wants: impl FnOnce() -> Claims) -> Proposal {
         let (held, lease, now) = (round.held, round.lease, round.now);
         let moment = self.clock.at(now);
@@ -294,10 +294,10 @@ impl Proposer {
         }
         let high_water_mark =
             if newest.is_above(round.lapsed) { newest.high_water_mark } else { round.raised(newest.high_water_mark) };
-        let (known, foreseen) = (total_at(newest.total, &newest.parts, moment), round.total(None));
+        let (known, forecast) = (total_at(newest.total, &newest.parts, moment), round.total(None));
         let is_short = held > Sum::from(known);
         // The total is raised before it is needed, when most of its room is used up.
-        let is_foreseen = spare(known).get() < spare(foreseen).min(newest.room).get() * RAISE_BELOW;
+        let is_foreseen = spare(known).get() < spare(forecast).min(newest.room).get() * RAISE_BELOW;
         let has_given = latest_end > now;
         let is_given_over = has_given && high_water_mark != newest.high_water_mark;
         let is_claimed = has_given && !stored_parts::are_left(&newest.parts, &round.parts);
@@ -305,7 +305,7 @@ impl Proposer {
         if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
             return None;
         }
-        let (total, given) = if is_short || is_foreseen { (foreseen, spare(foreseen)) } else { (known, newest.room) };
+        let (total, given) = if is_short || is_foreseen { (forecast, spare(forecast)) } else { (known, newest.room) };
         let parts = self.stored_parts.next_parts(&newest.parts, &round.parts, now);
         Some((Bound { total, room: given, high_water_mark, parts, ..newest }, false))
     }
@@ -315,7 +315,7 @@ impl Proposer {
         self.under_way.back().map_or(&self.stored, |(_, bound)| bound)
     }
 
-    /// The number that must be stored before leases may be sent. No later pending change withdraws what covers them.
+    /// The number that must be stored before leases may be sent: no pending change after it withdraws their cover.
     fn awaited(&self, round: &RoundState, end: Millis, moment: ClusterTime) -> Option<u64> {
         let covers = |bound: &Bound| bound.covers(round, end, moment);
         if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {

@@ -24,13 +24,13 @@ pub use self::{
 pub enum Action {
     /// Ask for capacity as a client, release it, and listen for hints.
     Ask,
-    /// The same as a child node.
+    /// Ask for capacity as a child node.
     Lend,
     /// Read status, pages, metrics, configurations, peers and pools.
     Read,
     /// Change the configuration.
     Configure,
-    /// Change what clients of pools are assigned.
+    /// Change assignments of pools.
     Pools,
     /// Add and remove peers.
     Peers,

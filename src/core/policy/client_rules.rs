@@ -28,14 +28,14 @@ pub enum ClientRuleError {
     #[error("`clients` is not for PRIORITY_POOL, which assigns capacity to clients; leave it out")]
     OfPool,
     #[error(
-        "`clients` gives `{pattern}` a `{field}`, but {kind} shares nothing between clients; only `max` can be given"
+        "`clients` gives `{pattern}` a `{field}`, but {kind} does not share capacity between clients; set only `max`"
     )]
     NotShared { pattern: Arc<str>, field: &'static str, kind: &'static str },
-    #[error("`clients` gives `{0}` a `min`, but there is a `reserve` for all bands; give one of the two")]
+    #[error("`clients` gives `{0}` a `min`, but `reserve` is set, too; use only one of them")]
     WithReserve(Arc<str>),
-    #[error("`clients` gives `{pattern}` a `min` of {min}, more than {what}, {most}; at most that")]
+    #[error("`clients` gives `{pattern}` a `min` of {min}, more than {what}, {most}; lower the `min`")]
     TooMuch { pattern: Arc<str>, min: Amount, what: &'static str, most: Amount },
-    #[error("`clients` gives `{pattern}` a `{field}` of {amount}, but `whole_units` is true; a whole number")]
+    #[error("`clients` gives `{pattern}` a `{field}` of {amount}, but `whole_units` is true; use a whole number")]
     NotWhole { pattern: Arc<str>, field: &'static str, amount: Amount },
 }
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_very_id_wins_then_the_first_pattern() {
+    fn an_exact_id_wins_then_the_first_pattern() {
         let rules = rules(&["1 0 5 batch-*", "2 0 - batch-9", "1 0 7 b*", "3 0 - x y"]);
         let found = |id: &str| rules.get(rules.number_of(id)).map(|rule| rule.pattern.to_string());
         assert_eq!(found("batch-1").as_deref(), Some("batch-*"));

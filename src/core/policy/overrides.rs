@@ -112,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn the_very_id_wins_then_the_newest_pattern() {
+    fn an_exact_id_wins_then_the_newest_pattern() {
         let all = [("db*", 0.1), ("db1", 0.2), ("d*", 0.3), ("[", 0.4)];
         let overrides = Overrides::new(all.map(|(pattern, factor)| set(pattern, Load::Factor(factor))));
         let found = |id: &str| overrides.find(id).map(|one| one.pattern.to_string());
         assert_eq!(found("db1").as_deref(), Some("db1"));
-        assert_eq!(found("db2").as_deref(), Some("d*"), "the newer of two");
-        assert_eq!(found("[").as_deref(), Some("["), "what is no pattern is an id");
+        assert_eq!(found("db2").as_deref(), Some("d*"), "the newest matching pattern");
+        assert_eq!(found("[").as_deref(), Some("["), "an invalid pattern is an id");
         assert_eq!((found("x"), overrides.len()), (None, 4));
     }
 

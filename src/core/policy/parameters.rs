@@ -30,7 +30,7 @@ pub enum ParameterError {
 /// The lease length, as named in Doorman's design document. Only the configuration reader uses it; child nodes get the
 /// length in their leases.
 pub const LEASE_PARAMETER: &str = "lease_duration_secs";
-/// The refresh interval, likewise.
+/// The refresh interval, from the same document.
 pub const REFRESH_PARAMETER: &str = "refresh_interval";
 
 /// A client rule; one parameter for each. Only child nodes receive rules this way.
@@ -125,7 +125,7 @@ const PARAMETERS: [Parameter<Settings>; 13] = [
         priority, "ignore" => Priority::Ignore, "strict" => Priority::Strict, "weighted" => Priority::Weighted),
     parameter!(
         "reserve",
-        "a part from 0 (nothing) to 1 of the capacity, shared by all bands under `priority: strict`",
+        "a fraction from 0 (nothing) to 1 of the capacity, shared by all bands under `priority: strict`",
         reserve,
         |value| number(value, 0.0..=1.0),
         text
@@ -139,44 +139,44 @@ const PARAMETERS: [Parameter<Settings>; 13] = [
     ),
     parameter!(
         "doorman_priority",
-        "a whole number from -32768 to 32767, the priority that what Doorman's own servers report counts at",
+        "a whole number from -32768 to 32767, the priority of clients below a Doorman server",
         doorman_priority,
         parsed,
         text
     ),
-    words!("reuse", "`confirmed` (clients never believe in more than there is) or `prompt` (as Doorman)",
+    words!("reuse", "`confirmed` (leases in use never exceed the capacity) or `prompt` (as Doorman)",
         reuse, "confirmed" => Reuse::Confirmed, "prompt" => Reuse::Prompt),
     parameter!(
         "shadow",
-        "`true` (all clients get what they want, and what they would have got is shown) or `false`",
+        "`true` (clients get what they want; reports show what they would have got) or `false`",
         shadow,
         parsed,
         text
     ),
     parameter!(
         "whole_units",
-        "`true` (no client gets a part of a unit, what is left over goes round) or `false`",
+        "`true` (grants are whole units, and left-over units rotate) or `false`",
         whole_units,
         parsed,
         text
     ),
     parameter!(
         "rotation_period",
-        "seconds from 1 to 86400 for which a left over unit stays with one holder",
+        "seconds from 1 to 86400 for which a left-over unit stays with one holder",
         rotation_period,
         |value| span(value, 1.0..=86_400.0).map(Some),
         |period| if_any(period, in_seconds)
     ),
     parameter!(
         "headroom",
-        "a part from 0 (nothing) to 1 of the unclaimed capacity, lent to child nodes",
+        "a fraction from 0 (nothing) to 1 of the unclaimed capacity, lent to child nodes in advance",
         headroom,
         |value| number(value, 0.0..=1.0),
         text
     ),
     parameter!(
         "decay_factor",
-        "a factor from 0.01 to 1: clients of a child node ask after this part of its own interval",
+        "a factor from 0.01 to 1: the refresh interval of a child node's clients, relative to its own",
         decay_factor,
         |value| number(value, 0.01..=1.0),
         text
@@ -191,14 +191,14 @@ const PARAMETERS: [Parameter<Settings>; 13] = [
     // Bounds are not sent to child nodes, whose capacity comes from their parent.
     parameter!(
         "capacity_floor",
-        "the least that reports of load may make of the capacity, from 0 to 1e15",
+        "the minimum capacity that load reports may set, from 0 to 1e15",
         load_bounds.0,
         |value| amount(value).map(Some),
         |_: &_| String::new()
     ),
     parameter!(
         "capacity_ceiling",
-        "the most that reports of load may make of the capacity, from 0 to 1e15",
+        "the maximum capacity that load reports may set, from 0 to 1e15",
         load_bounds.1,
         |value| amount(value).map(Some),
         |_: &_| String::new()
@@ -212,14 +212,14 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
     parameter!("raise_tc_s", SECONDS, raise_tc, seconds, in_seconds),
     parameter!(
         "raise_threshold",
-        "a part of the total between 0 and 1",
+        "a fraction of the total between 0 and 1",
         raise_threshold,
         |value| number(value, 0.0..1.0).filter(|part| *part > 0.0),
         text
     ),
     words!("raise_mode", "`idle` (while little is used) or `demand` (while most is connected)", raise_mode,
         "idle" => RaiseMode::Idle, "demand" => RaiseMode::Demand),
-    words!("drop_mode", "`slots` (the places of the victims close), `exp` (by a part) or `rate` (steadily)", drop_mode,
+    words!("drop_mode", "`slots` (the places of the victims close), `exp` (by a fraction) or `rate` (steadily)", drop_mode,
         "slots" => DropMode::Slots, "exp" => DropMode::Exp, "rate" => DropMode::Rate),
     parameter!("drop_factor", "a number from 0.001 to 10", drop_factor, |value| number(value, 0.001..=10.0), text),
     parameter!("reduction_window_s", SECONDS, reduction_window, |value| seconds(value).map(Some), |window| if_any(
@@ -235,10 +235,16 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
     ),
     parameter!("time_factor", FACTOR, time_factor, |value| number(value, 0.0..=1e6), text),
     parameter!("request_factor", FACTOR, request_factor, |value| number(value, 0.0..=1e6), text),
-    words!("cost_weights", "`static` (by the factors alone) or `auto` (what matters more now counts ten times)",
+    words!("cost_weights", "`static` (the factors alone) or `auto` (the cost that matters more now counts ten times)",
         cost_weights, "static" => CostWeights::Static, "auto" => CostWeights::Auto),
     parameter!("calm_s", SECONDS, calm, seconds, in_seconds),
-    parameter!("calm_ratio", "a part of the capacity from 0 to 1", calm_ratio, |value| number(value, 0.0..=1.0), text),
+    parameter!(
+        "calm_ratio",
+        "a fraction of the capacity from 0 to 1",
+        calm_ratio,
+        |value| number(value, 0.0..=1.0),
+        text
+    ),
     words!("free_key", "`peer_ip`, `host` (the client's id up to the first `:`) or `client_id`", free_key,
         "peer_ip" => FreeKey::PeerIp, "host" => FreeKey::Host, "client_id" => FreeKey::ClientId),
     parameter!(
@@ -370,20 +376,20 @@ mod tests {
     }
 
     #[test]
-    fn a_reserve_is_for_strict_bands() {
+    fn a_reserve_needs_strict_bands() {
         let check = |priority| {
             let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
             Settings { priority, reserve: 0.25, ..settings }.check().map_err(|error| error.to_string())
         };
         assert_eq!(check(Priority::Strict), Ok(()));
-        let error = check(Priority::Weighted).expect_err("no band goes before another");
+        let error = check(Priority::Weighted).expect_err("weighted bands are not strict");
         assert!(["`reserve` is 0.25", "weighted", "`strict`"].iter().all(|part| error.contains(part)), "{error}");
     }
 
     #[test]
     fn errors_name_the_parameter_and_what_is_wrong() {
         assert_eq!(
-            apply("priorty", "strict").expect_err("a typing error"),
+            apply("priorty", "strict").expect_err("a typo"),
             "unknown parameter `priorty` (did you mean `priority`?); known: priority, reserve, max_priority, doorman_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling"
         );
         for (name, value) in [

@@ -23,8 +23,8 @@ pub enum Reuse {
     /// believe in never exceed the capacity.
     #[default]
     Confirmed,
-    /// At once, as in Doorman. This is one refresh faster, but a client uses its old lease until the answer arrives, so
-    /// usage may briefly exceed the capacity.
+    /// Immediately, as in Doorman. This is one refresh faster, but a client uses its old lease until the answer
+    /// arrives, so usage may briefly exceed the capacity.
     Prompt,
 }
 
@@ -57,8 +57,8 @@ pub struct Settings {
     /// The priority of clients below a Doorman server, which reports all of its clients at priority 1.
     pub doorman_priority: i16,
     pub reuse: Reuse,
-    /// The fraction of the unclaimed capacity that is lent to child nodes in advance, so that they can serve spikes at
-    /// once.
+    /// The fraction of the unclaimed capacity that is lent to child nodes in advance, so that they can serve spikes
+    /// immediately.
     pub headroom: f64,
     /// The refresh interval of a child node's holders, relative to the node's own.
     pub decay_factor: f64,
@@ -68,7 +68,7 @@ pub struct Settings {
     pub whole_units: bool,
     /// The length of one rotation; absent: eight refresh intervals.
     pub rotation_period: Option<Millis>,
-    /// A holder's request is ignored if it follows the previous one sooner than this. Zero: never.
+    /// A holder's request is ignored if it arrives sooner than this after the previous one. Zero: never.
     pub min_request_interval: Millis,
     /// The minimum and maximum capacity that load reports may set; absent: the configured capacity.
     pub load_bounds: (Option<Amount>, Option<Amount>),
@@ -113,7 +113,7 @@ impl Settings {
     /// The settings of a resource without a template: every request is granted.
     pub fn unmatched() -> Settings {
         let unmatched = Settings::new(AlgorithmKind::NoAlgorithm, Amount::ZERO);
-        // Without a limit while the server is reachable, there is none while it is not.
+        // The capacity is unlimited while the server can be reached, so the safe capacity is, too.
         Settings { safe_capacity: SafeCapacity::Unlimited, ..unmatched }
     }
 
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn learning_ends_when_no_older_lease_can_be_believed_unless_the_template_says_sooner() {
+    fn learning_ends_with_the_last_older_lease_or_as_configured() {
         let mut settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
         // 60 s, one second for rounding on the wire, and a thousandth for slow clocks.
         assert_eq!(settings.learning_until(Millis(5)), Millis(61_065));

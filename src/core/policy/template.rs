@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_names_win_over_the_whole_list_then_the_first_pattern() {
+    fn an_exact_id_wins_over_all_patterns_then_the_first_pattern() {
         let repository = repository(&["fair*", "f*", "fair-special", "a/*", "*"]);
         assert_eq!(found(&repository, "fair-special"), Some("fair-special"));
         assert_eq!(found(&repository, "fair-other"), Some("fair*"));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_star_some_ids_match_nothing() {
+    fn without_a_star_some_ids_have_no_template() {
         assert_eq!(found(&repository(&["fair*"]), "other"), None);
     }
 }

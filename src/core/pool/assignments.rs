@@ -33,7 +33,7 @@ impl Assigned {
 /// Why an assignment is refused.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum AssignError {
-    #[error("the resource is no PRIORITY_POOL, so nothing can be assigned in it")]
+    #[error("the resource is not a PRIORITY_POOL, so capacity cannot be assigned in it")]
     NoPool,
     #[error("{capacity} is less than the least useful capacity, {least}; 0 takes the assignment away")]
     BelowMinimum { capacity: Amount, least: Amount },
@@ -41,9 +41,9 @@ pub enum AssignError {
     BadShare { share: f64 },
     #[error("{capacity} does not fit: priority clients would have {connected} of {total} together")]
     OverTotal { capacity: Amount, connected: f64, total: Amount },
-    #[error("there are {MAX_ASSIGNMENTS} assignments already, that is the limit")]
+    #[error("the maximum of {MAX_ASSIGNMENTS} assignments is reached; remove one first")]
     TooMany,
-    #[error("{MAX_MARKS} marks wait to be passed already, that is the limit")]
+    #[error("the maximum of {MAX_MARKS} pending cost alarms is reached; cancel one first")]
     TooManyMarks,
 }
 

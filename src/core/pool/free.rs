@@ -25,7 +25,8 @@ use crate::types::{Amount, Principal, PrincipalShare, Sum};
 pub(super) struct FreeClients {
     waiting: ByPrincipal<QueueKey>,
     revoking: ByPrincipal<QueueKey>,
-    /// Clients with a place, the last first: without capacity yet; using capacity; not using any.
+    /// Clients with a place, the next to lose it first. `pending`: without capacity yet. `busy`: using their capacity.
+    /// `idle`: not using any.
     pending: ByPrincipal<Reverse<QueueKey>>,
     busy: ByPrincipal<Reverse<QueueKey>>,
     idle: ByPrincipal<Reverse<QueueKey>>,
@@ -135,7 +136,7 @@ impl FreeClients {
 
     /// The connected client that would lose its place next.
     fn last_served(&self, filter: PrincipalFilter) -> Option<QueueKey> {
-        // The last first.
+        // Keys are reversed, so the minimum is the client with the largest balance.
         [self.busy.first(filter), self.idle.first(filter)].into_iter().flatten().min().map(|Reverse(place)| place)
     }
 
@@ -219,7 +220,7 @@ impl Pool {
         self.free.node_granted.get().min(self.free.node_targets.get() + places)
     }
 
-    /// The usage of [`kept_by_nodes`](Self::kept_by_nodes).
+    /// Usage within [`kept_by_nodes`](Self::kept_by_nodes).
     fn used_by_nodes(&self) -> Sum {
         let (used, granted) = (self.free.node_used, self.free.node_granted.get());
         if used == Sum::ZERO {
@@ -242,8 +243,8 @@ impl Pool {
         used
     }
 
-    /// Closes places of child nodes until their usage falls by `part` of the excess. The nodes choose the clients to
-    /// disconnect. Direct clients share the same total of places, so some of theirs close, too.
+    /// Closes places of child nodes until their usage falls by the fraction `part` of the excess. The nodes choose the
+    /// clients to disconnect. Direct clients share the same total of places, so some of theirs close, too.
     pub(super) fn close_places_of_nodes(&mut self, part: f64) {
         let used = self.used_by_nodes().get();
         let excess = (self.used() - Sum::from(self.base)).get() * part;
@@ -351,7 +352,7 @@ impl Pool {
         Some(self.expect_member(slot).granted)
     }
 
-    /// The member has received capacity.
+    /// Updates the state of a member that has received capacity.
     pub(super) fn take_place(&mut self, member: &mut Member) {
         let Some(account) = member.account else { return };
         member.free = match member.free {
@@ -362,7 +363,7 @@ impl Pool {
         };
     }
 
-    /// The member has lost its capacity.
+    /// Updates the state of a member that has lost its capacity.
     pub(super) fn leave_place(&mut self, member: &mut Member) {
         let Some(account) = member.account else { return };
         match member.free {

@@ -214,7 +214,7 @@ impl Member {
         if has_places { self.granted } else { self.granted.min(self.target) }
     }
 
-    /// The usage of [`kept`](Self::kept). The rest is used until the next request, but no other client has to be
+    /// Usage within [`kept`](Self::kept). Usage beyond it ends with the next request, so no other client has to be
     /// disconnected for it.
     pub(super) fn used_of_kept(&self) -> Amount {
         let (in_use, kept) = (self.in_use(), self.kept());

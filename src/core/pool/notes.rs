@@ -1,6 +1,6 @@
 //! Pending notes of a pool, and the restoration of a pool from stored notes.
 //!
-//! Notes of large changes are due at once, others after a delay. They are written in the order in which they become
+//! Notes of large changes are due immediately, others after a delay. They are written in the order in which they become
 //! due, up to the amount that the caller allows.
 
 use std::{
@@ -20,7 +20,7 @@ use crate::pool::{
 };
 use crate::types::{Amount, HolderKind, Millis};
 
-/// A note of the total is due at once if it has changed by more than this fraction.
+/// A note of the total is due immediately if the total has changed by more than this fraction.
 const LARGE_TOTAL_CHANGE: f64 = 0.01;
 /// Maximum number of priority clients that get an event of their own when the master leaves.
 const MAX_LEAVE_EVENTS: usize = 1000;
@@ -56,8 +56,8 @@ struct LastNoted {
 }
 
 impl Notes {
-    /// The initial total for a held amount. A change of less than a hundredth may not have been noted, and kicks no
-    /// client out.
+    /// The initial total of a pool in which `held` is held. Small changes of the total may be missing in the notes. If
+    /// `held` exceeds the noted total only by such changes, the pool starts with `held`, so it kicks no client out.
     pub(super) fn begins_with(&self, held: f64) -> f64 {
         match self.total {
             Some(total) if held <= total || held > total * (1.0 + 2.0 * LARGE_TOTAL_CHANGE) => total,
@@ -110,7 +110,7 @@ impl Pool {
         self.notes.due.insert((due, slot));
     }
 
-    /// A member was removed.
+    /// Notes the removal of a member.
     pub(super) fn note_removed(&mut self, member: &mut Member, slot: u32) {
         if let Some(due) = member.note.due.take() {
             self.notes.due.remove(&(due, slot));
@@ -204,7 +204,7 @@ impl Pool {
     pub(crate) fn restore(&mut self, now: Millis, until: Millis, notes: PoolNotes) {
         let mut costs: BTreeMap<HolderName, NotedCost> =
             notes.costs.into_iter().filter_map(|(kind, id, cost)| Some(((kind, id), cost?))).collect();
-        // Members present now were sorted by the clock before the restore.
+        // Members that are here already were sorted by the clock from before the restore.
         let here: Vec<u32> = (0..self.members.len() as u32).filter(|slot| self.member(*slot).is_some()).collect();
         let lifted: Vec<_> = here.iter().map(|slot| self.take_out_of_account(*slot)).collect();
         self.clock.restore(now, &notes.clock);

@@ -125,8 +125,8 @@ impl Pool {
     }
 
     /// Updates a member's target after a change of its wants or of free capacity. At first the target is all or
-    /// nothing, later as much as fits. Any part is useful to a child node, because it has many clients. The member has
-    /// been taken out.
+    /// nothing, later as much as fits. Any part is useful to a child node, because it has many clients. The caller
+    /// has taken the member out.
     pub(super) fn update_target(&self, member: &mut Member) {
         let (wanted, target) = (member.demand.wanted, member.target);
         if wanted <= target || self.learning {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::types::{Amount, HolderKind, Millis, Sum};
 
-/// The state of a pool: the eight quantities of the LES proposal, with their names there, and others.
+/// The state of a pool. Quantities of the LES proposal have its names in parentheses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolReport {
     /// The minimum capacity (minCapacity).
@@ -18,7 +18,7 @@ pub struct PoolReport {
     pub free_capacity: Amount,
     /// Maximum capacity of connected clients (totalCapacity).
     pub total: Amount,
-    /// Load that can be served at once (totalRecharge).
+    /// Load that can be served at the same time (totalRecharge).
     pub base: Amount,
     /// Maximum of the total (maxCapacity).
     pub max: Amount,

@@ -24,7 +24,7 @@ const SECONDARY_WEIGHT: f64 = 0.1;
 impl Pool {
     /// The maximum of the total.
     pub(crate) fn most(&self) -> Amount {
-        // An overbooked parent has promised the same capacity to others, too.
+        // Lent capacity is not overbooked again: an overbooked parent has promised it to others, too.
         let most = self.settings.max_capacity.filter(|_| !self.is_lent).unwrap_or(self.base);
         most.max(self.base)
     }
@@ -107,9 +107,9 @@ impl Pool {
         self.lower_for_priority(*budget);
     }
 
-    /// Lowers the total by the excess usage of priority clients. It does so even during a reduction window, because a
-    /// report within the window must not wait for the next one. The excess is recomputed from the clients that would
-    /// give way, as long as these can change. The total loses the largest excess of the window in any case.
+    /// Lowers the total by the excess usage of priority clients, even during a reduction window, because a report
+    /// within the window must not wait for the next one. While the clients that would give way can still change, the
+    /// excess is recomputed from them. In any case, the total falls by the largest excess of the window.
     fn lower_for_priority(&mut self, budget: usize) {
         let excess = self.used_too_much();
         if excess == 0.0 {

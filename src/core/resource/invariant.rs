@@ -11,7 +11,8 @@
 //! | [`replayed`] (I8) | everything |
 //!
 //! Two more bind the peers of a node, which this crate does not have: at most one master decides at any moment (I6), and
-//! what a quorum has acknowledged survives the loss of a minority (I7). src/core/lease-protocol.md has all of them.
+//! what a quorum has acknowledged survives the loss of a minority (I7).
+//! docs/internals/lease-protocol.md lists all of them.
 
 use crate::{
     resource::{Answer, Lease, Resource, report::holder_reports},

@@ -25,7 +25,8 @@ pub struct Ask {
     pub has: Option<Has>,
     /// If it has none: the newest lease that it had, which has ended and was not given back.
     pub had: Option<Has>,
-    /// What it, or those below it, may still be using. A child node that does not say does not know terms either.
+    /// The amount that it, or the holders below it, may still be using. A child node that does not report this amount
+    /// does not understand terms either.
     pub outstanding: Option<Amount>,
     /// A child node in learning mode: its `has` confirms nothing.
     pub learning: bool,
@@ -36,7 +37,7 @@ pub struct Ask {
     pub is_gateway: bool,
     /// A child node: its instance.
     pub instance: Option<NodeInstance>,
-    /// PRIORITY_POOL: its account, and what it has used.
+    /// PRIORITY_POOL: its account, and its usage.
     pub news: Option<Box<News>>,
     /// The principal that its record is charged to if it is new.
     pub charged_to: ChargedTo,
@@ -83,7 +84,7 @@ impl NodeInstance {
 pub struct Release {
     pub kind: HolderKind,
     pub id: Arc<str>,
-    /// The newest lease to give back. Absent (Doorman clients): all that the holder has.
+    /// The newest lease to give back. Absent (Doorman clients): all leases of the holder.
     pub token: Option<Token>,
     /// As in [`Ask`].
     pub instance: Option<NodeInstance>,
@@ -92,8 +93,8 @@ pub struct Release {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     Ask(Ask),
-    /// The same, but its wants could not be read: the last known wants stay. If the holder is not known but has a
-    /// lease, the claims count. If it has none, it gets nothing.
+    /// Like `Ask`, but the wants could not be read, so the last known wants stay. If the holder is unknown but has a
+    /// lease, `claims` count. If it is unknown and has none, it gets nothing.
     Renew(Ask),
     Release(Release),
 }
@@ -116,7 +117,7 @@ pub struct Lease {
     pub pool: Option<PoolState>,
 }
 
-/// A lease for a child node, with what it needs to divide it.
+/// A lease for a child node, with the terms and settings by which the node divides it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Supplied {
     pub lease: Lease,
@@ -127,15 +128,15 @@ pub struct Supplied {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// A lease, possibly of nothing.
+    /// A lease, possibly with a capacity of zero.
     Granted(Lease),
     Supplied(Box<Supplied>),
-    /// It cannot be decided yet: the holder keeps what it has, and asks again in a second.
+    /// It cannot be decided yet: the holder keeps its lease, and asks again in a second.
     NotYet,
     /// The request came too soon after the last, and nothing has changed. It is left out of the answer, and the lease
     /// stays as it is.
     TooSoon,
-    /// The request is older than what its holder has confirmed since. No client waits for the answer any more.
+    /// The request names an older lease than a later request of its holder. No client waits for the answer any more.
     Stale,
     /// The resource has its maximum number of holders.
     Full,
@@ -180,7 +181,8 @@ pub struct Counters {
 }
 
 impl<'a> AccessRequest<'a> {
-    /// The access that a request needs. A release needs the same as asking: who may be a client may end its leases.
+    /// The access that a request needs. A release needs the same as asking, because whoever may act as a client may end
+    /// its leases.
     pub fn of(resource: &'a str, request: &'a Request) -> AccessRequest<'a> {
         let (kind, id, priority) = match request {
             Request::Ask(ask) | Request::Renew(ask) => {

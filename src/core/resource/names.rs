@@ -11,7 +11,7 @@
 //!   what is free.
 //! - If the displaced node reappears, both instances are live. It gets its record back, and the newer instance is
 //!   refused until the older one's leases expire. A third instance is refused as long as two have leases.
-//! - In a pool, places and balances belong to the name: another instance is refused at once.
+//! - In a pool, places and balances belong to the name: another instance is refused immediately.
 //!
 //! Nodes that send no instance id, such as Doorman's, continue with the record of their name.
 
@@ -130,7 +130,7 @@ impl NameOwners {
         }
     }
 
-    /// Forgets names without records. An instance that is refused is remembered while it goes on asking.
+    /// Forgets names without records. A refused instance is remembered while it continues to ask.
     pub(super) fn forget_unused(&mut self, book: &LeaseBook, lease: Millis, now: Millis) {
         let is_there = |id: &str| book.ledger().find(HolderKind::Node, id).is_some();
         self.0.retain(|name, owner| {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Resource {
-    /// Sets the part of the places of a pool that one principal keeps while clients of others wait.
+    /// Sets the share of the places of a pool that one principal keeps while clients of others wait.
     pub fn set_place_share(&mut self, share: PrincipalShare) {
         self.limits.place_share = share;
         if let Some(pool) = &mut self.pool {
@@ -29,7 +29,7 @@ impl Resource {
     }
 
     /// Assigns capacity to a holder, connected or not, in place of an earlier assignment; `None` or zero removes it.
-    /// Returns the earlier one. Dues change at once.
+    /// Returns the earlier one. Dues change immediately.
     ///
     /// Assignments are forgotten with this master, and when the algorithm changes: see
     /// [`remember_assignments`](Self::remember_assignments).
@@ -59,7 +59,7 @@ impl Resource {
         }
     }
 
-    /// From now on the pool keeps notes for peers, to be taken by [`take_notes`](Self::take_notes).
+    /// Makes the pool keep notes for peers. [`take_notes`](Self::take_notes) takes them.
     pub fn keep_notes(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.keep_notes();
@@ -85,14 +85,14 @@ impl Resource {
         self.pool.as_mut()?.take_notes(now, entries, bytes, all)
     }
 
-    /// Notes that were taken may be lost, so all are due again.
+    /// Makes all notes due again, because notes that were taken may be lost.
     pub fn note_anew(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.note_anew();
         }
     }
 
-    /// This master leaves. Emits events with the costs of priority clients.
+    /// Prepares for the end of this master: emits events with the costs of priority clients.
     pub fn part(&mut self, now: Millis) {
         self.step_pool(now, MOVES_PER_REQUEST);
         if let Some(pool) = &mut self.pool {
@@ -105,7 +105,7 @@ impl Resource {
         self.pool.as_ref()?.assigned(kind, id)
     }
 
-    /// The pool at a glance. `None`: the resource is run by another algorithm.
+    /// The state of the pool; `None` if the resource has another algorithm.
     pub fn pool(&self) -> Option<PoolReport> {
         self.pool.as_ref().map(|pool| pool.report(self.sums().held))
     }
@@ -121,12 +121,12 @@ impl Resource {
         self.pool.as_ref().map_or_else(PoolPage::default, |pool| pool.list(filter, from, limit, find))
     }
 
-    /// The events since the last call. Call it after every round and tick.
+    /// Takes the events since the last call. Call it after every round and tick.
     pub(crate) fn take_pool_events(&mut self) -> Vec<PoolEvent> {
         self.pool.as_mut().map_or_else(Vec::new, |pool| pool.take_events())
     }
 
-    /// Causes an event when the cost of a holder since it connected reaches `mark`; `None` removes the mark.
+    /// Requests an event when the cost of a holder since it connected reaches `mark`; `None` removes the mark.
     pub fn set_alarm(
         &mut self,
         now: Millis,
@@ -191,7 +191,7 @@ impl Resource {
         self.step_pool(now, MOVES_PER_TICK);
     }
 
-    /// Admits clients, before any answer says so.
+    /// Admits clients, before the round answers their requests.
     pub(super) fn balance_pool(&mut self, now: Millis, requests: usize) {
         if let Some(pool) = &mut self.pool {
             pool.balance(now, MOVES_PER_REQUEST * requests);
@@ -216,7 +216,7 @@ impl Resource {
         }
     }
 
-    /// A holder has another lease now. Returns its state for the answer.
+    /// Tells the pool that a holder has a new lease. Returns the holder's state for the answer.
     pub(super) fn pool_grants(&mut self, slot: u32, cause: Cause) -> Option<PoolState> {
         let (granted, held) = (self.book.ledger().granted(slot), self.book.ledger().sums().held);
         let pool = self.pool.as_mut()?;
@@ -242,8 +242,8 @@ impl Resource {
         }
     }
 
-    /// Settles one holder after the other, priority clients first. Less than the minimum capacity is of no use. What is
-    /// owed to priority clients that have not asked in this round is not free for others.
+    /// Settles one holder after the other, priority clients first. A grant below the minimum capacity is useless.
+    /// Capacity owed to priority clients that have not asked in this round is withheld from the others.
     pub(super) fn settle_pool(
         pool: &Pool,
         learning: bool,

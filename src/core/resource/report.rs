@@ -13,7 +13,7 @@ use crate::{
     types::{Amount, HolderKind, Millis, Sum},
 };
 
-/// A resource at a glance.
+/// The state of a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceReport {
     pub settings: Settings,
@@ -52,7 +52,7 @@ pub struct HolderReport {
     pub end: Millis,
 }
 
-/// The state of a resource at a glance.
+/// Reports the state of a resource.
 pub fn resource_report(resource: &Resource, now: Millis) -> ResourceReport {
     let learning = if resource.is_learning(now) { resource.book.learning_until().since(now) } else { Millis(0) };
     let supply = resource.supply_report(now);
@@ -84,6 +84,12 @@ pub fn holder_reports(
         page.push(holder_report(resource, slot, now, &mut terms));
     }
     (page, None)
+}
+
+/// What a holder may be using; `None` if it is unknown.
+pub fn held_by(resource: &Resource, now: Millis, kind: HolderKind, id: &str) -> Option<Amount> {
+    let ledger = resource.book.ledger();
+    ledger.find(kind, id).map(|slot| ledger.holder(slot).leases.held(now))
 }
 
 fn holder_report(resource: &Resource, slot: u32, now: Millis, terms: &mut KnownTerms) -> HolderReport {

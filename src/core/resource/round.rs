@@ -28,8 +28,8 @@ use crate::{
     types::{Amount, HolderKind, Millis, Now, Sum},
 };
 
-/// Maximum number of expiring records visited per request, besides those visited by ticks. It is about the number that
-/// refreshes make necessary, so that no request waits for a million leases that end in the same second.
+/// Maximum number of expiring records visited per request, besides those visited by ticks. Refreshes alone make about
+/// this many visits necessary. The limit keeps a request from waiting while a million leases end in the same second.
 const EXPIRE_PER_REQUEST: usize = 8;
 /// The refresh interval of a client that was cut, if others wait for the capacity. Go clients wait at least five
 /// seconds.
@@ -161,7 +161,7 @@ impl Resource {
             return;
         }
         if self.may_have_lent_more(now.at) && self.pool.is_none() {
-            // The same amount may have been counted twice, so another holder may have it.
+            // Two records may have counted the same amount, so a third holder may have the difference.
             self.raise_unclaimed(Amount::ZERO);
         }
         self.deal_units(now.at);
@@ -246,7 +246,7 @@ impl Resource {
     }
 
     /// The minimum that a holder gets back in learning mode: the lease that it claims, up to its wants. If dues
-    /// applied, the answer would depend on the order in which holders ask. Only while all claims so far fit, and no
+    /// applied, the answer would depend on the order in which holders ask. It is zero if a claim did not fit, or while
     /// more is held than the capacity.
     fn restored(&self, pending: &PendingGrant, now: Millis) -> Amount {
         let fits = self.counters.learning_excess == 0 && self.book.ledger().sums().held <= Sum::from(self.total());
@@ -257,8 +257,8 @@ impl Resource {
         pending.entitled.restores.min(wants.floor())
     }
 
-    /// Whether holders may get more than they claim. Not while more may be in use than is counted: capacity that a late
-    /// report declares outstanding may have been granted to another holder since.
+    /// Whether holders may get more than they claim. They may not while more may be in use than is counted: capacity
+    /// that a late report declares outstanding may have been granted to another holder since.
     fn may_give_more(&self, now: Millis) -> bool {
         !self.may_have_lent_more(now) || planted::is(Fault::LearningGivesMore)
     }
@@ -395,16 +395,16 @@ impl Resource {
         parts.filter(|part| part.part > 0).collect()
     }
 
-    /// Deals the left-over units, if that is due. Visits every holder, once per rotation and after changes of demand.
+    /// Deals the left-over units if a deal is due. Visits every holder, once per rotation and after changes of demand.
     pub(super) fn deal_units(&mut self, now: Millis) {
-        let version = self.book.ledger().claims_changes().wrapping_add(self.reforms);
+        let version = self.book.ledger().claims_changes().wrapping_add(self.settings_version);
         if !self.allocation.must_deal(now, version) {
             return;
         }
         let parts = self.parts();
         let winners = self.allocation.deal(now, self.settings.rotation(), version, &parts);
         if self.book.set_extra_units(&winners) {
-            // Watched holders are visited again then.
+            // The new version starts another visit of watched holders.
             self.allocation.note_rotation();
         }
     }

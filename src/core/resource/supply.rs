@@ -83,8 +83,9 @@ pub(crate) struct LastReport {
 }
 
 impl LastReport {
-    /// Whether `now` should be reported before the next refresh (rule 10): wants have changed, or more was reported as
-    /// held than the parent has `lent`, so that it waits for the difference, and holders have given up capacity.
+    /// Whether `now` should be reported before the next refresh (rule 10): if the wants have changed, or if the last
+    /// report had more held than the parent has `lent` and holders have given up some of that since, because the parent
+    /// waits for it.
     pub(crate) fn is_outdated(&self, now: &LastReport, lent: Amount) -> bool {
         let (told, wants) = (self.wants.get(), now.wants.get());
         let wants_moved = (wants - told).abs() > told.max(wants) * REPORT_THRESHOLD;
@@ -126,7 +127,7 @@ impl Resource {
         if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
             *current = Some((supply.until, supply.version));
             // Dues may change even if the capacity does not.
-            self.reforms += u64::from(self.allocation.set_parent_terms(supply.terms));
+            self.settings_version += u64::from(self.allocation.set_parent_terms(supply.terms));
             self.capacity_inputs.template = supply.capacity;
         }
         if self.is_learning(now) {
@@ -157,7 +158,7 @@ impl Resource {
         self.book.learn_until(until);
     }
 
-    /// The report to the parent. It counts as sent.
+    /// Builds the report to the parent, and records it as sent.
     pub fn summarize(&mut self, now: Millis) -> DemandSummary {
         let learning = self.is_learning(now);
         let sums = self.sums();
@@ -237,8 +238,8 @@ impl Resource {
     }
 
     /// Whether the parent may lend more for this holder once it knows the current wants. The holder must be new or a
-    /// child node, and get less than it wants, and the parent must have had enough for all when it last lent. Excluded
-    /// are overrides that lower the supply, and learning mode, because more supply would not help.
+    /// child node and get less than it wants, and at the last supply the parent must have had enough for all. Overrides
+    /// that lower the supply and learning mode are excluded, because more supply would not help.
     pub(super) fn parent_may_add(&self, pending: &PendingGrant, due: Amount, grant: Amount, now: Millis) -> bool {
         if !self.has_parent() || self.is_learning(now) || self.supply_has_ended(now) {
             return false;
@@ -251,7 +252,7 @@ impl Resource {
         }
         let holder = self.book.ledger().holder(pending.slot);
         let wants = match &self.pool {
-            // The parent knows a client without a place after its first request.
+            // After the first request of a client, the parent knows that it waits for a place.
             Some(_) if grant > Amount::ZERO || holder.leases.is_live(now) => return false,
             Some(_) => holder.wants().floor(),
             None if self.settings.shares() => self.allocation.ruled_wants(&holder.claims).floor(),
@@ -299,10 +300,10 @@ pub struct LoadReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     #[error(
-        "the capacity may not be moved by reports; the parameters `capacity_floor` and `capacity_ceiling` allow it"
+        "load reports cannot change this capacity; set the parameter `capacity_floor` or `capacity_ceiling` to allow them"
     )]
     NotAllowed,
-    #[error("the capacity of this resource is lent by a parent; report its load where the tree begins")]
+    #[error("the capacity of this resource is lent by a parent; report its load at the root")]
     HasParent,
     #[error("the factor must be finite and not negative")]
     BadFactor,

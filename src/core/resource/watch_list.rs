@@ -3,8 +3,8 @@
 //! A hint tells a holder to refresh its lease early. It carries no capacity. A holder is hinted if its lease differs
 //! from its due and its request would change something (rule 9). Holders that must shrink, or still have to confirm a
 //! smaller lease, are hinted first, while others wait for more or more is held than the capacity. (In a pool, a holder
-//! that must shrink is hinted at once.) Then follow holders that wait for more, while capacity is free. Only *watched*
-//! holders are hinted: those with an open stream of hints.
+//! that must shrink is hinted immediately.) Then follow holders that wait for more, while capacity is free. Only
+//! *watched* holders are hinted: those with an open stream of hints.
 //!
 //! The state of watched holders is stored outside the ledger, because every request touches the three cache lines of a
 //! ledger record. The record has only the holder's place in this list, and a request visits no other holder. The caller
@@ -96,7 +96,7 @@ impl HintCandidate {
 pub(crate) struct HintContext {
     /// Whether holders share the capacity. If not, a hint only depends on the difference between due and lease.
     pub(crate) bounded: bool,
-    /// Whether a holder should learn of a smaller due at once: in a pool, whose manager has decided so.
+    /// Whether a holder should learn of a smaller due immediately. This is so in a pool, whose manager has decided it.
     pub(crate) decided: bool,
     /// Whether any holder waits, watched or not.
     pub(crate) any_waits: bool,
@@ -171,7 +171,7 @@ pub(crate) struct WatchList {
     left: usize,
     /// The version at the start of the current or last pass.
     pass_version: Option<Version>,
-    /// When to revisit a holder whose pause has not ended: as found in the current pass, and in the last one.
+    /// The earliest end of a pause that hints of this pass must wait for. `next_pass`: the same, for the last pass.
     revisit_at: Option<Millis>,
     next_pass: Option<Millis>,
     /// The first holder in this pass that was not hinted because free capacity was used up. The next pass begins there.
@@ -218,7 +218,7 @@ impl WatchList {
         self.watched.get_mut(place as usize)?.last.as_mut()
     }
 
-    /// When the next pass or part is due: at once (`now`) or later.
+    /// When the next pass or part is due: immediately (`now`) or later. `None`: not before the next change.
     pub(crate) fn next_visit(&self, version: Version, now: Millis) -> Option<Millis> {
         if self.is_empty() {
             None

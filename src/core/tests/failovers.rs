@@ -55,7 +55,7 @@ proptest! {
 
     /// Both reuse modes, with all kinds of algorithms, with and without cuts of the capacity.
     #[test]
-    fn no_chain_of_masters_lets_holders_believe_in_more_than_there_is(
+    fn across_failovers_believed_leases_stay_within_the_capacity(
         settings in prop_oneof![2 => settings(Reuse::Confirmed), 1 => settings(Reuse::Prompt), 1 => unbounded()],
         actors in actors(),
         events in prop_oneof![events(false, 300), events(true, 300)],
@@ -70,7 +70,7 @@ proptest! {
     /// Each master requests a supply of its own. Before the first supply it decides nothing, and no client loses
     /// capacity.
     #[test]
-    fn no_chain_of_masters_of_a_node_gives_more_than_it_was_lent(
+    fn across_failovers_a_child_node_grants_no_more_than_it_was_lent(
         settings in settings_below_a_parent(Reuse::Confirmed),
         actors in actors(),
         events in proptest::collection::vec(prop_oneof![6 => event(true), 2 => fault(), 1 => supply()], 1..300),
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_master_has_something_for_a_new_client_at_once(
+    fn a_new_master_grants_capacity_to_a_new_client_immediately(
         settings in settings(Reuse::Confirmed),
         actors in actors(),
         events in events(false, 150),
@@ -139,7 +139,7 @@ proptest! {
 
 /// Constant demand costs two changes per lease length, and no answer waits for them.
 #[test]
-fn a_steady_state_costs_the_log_nothing_but_horizons() {
+fn a_steady_state_writes_only_horizons_to_the_log() {
     let actors = (0..40).map(|n| client(n, 1.0 + n as f64)).collect();
     let mut harness = Harness::new(keeping(Settings::new(AlgorithmKind::FairShare, Amount::clamped(500.0))), actors);
     for _ in 0..4 {

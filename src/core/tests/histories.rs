@@ -103,7 +103,7 @@ proptest! {
 
     /// With `prompt`, clients may use an old lease until the answer arrives, so only the held amount is bounded.
     #[test]
-    fn no_history_lets_holders_believe_in_more_than_there_is(
+    fn believed_leases_stay_within_the_capacity(
         settings in prop_oneof![2 => settings(Reuse::Confirmed), 1 => settings(Reuse::Prompt)],
         actors in actors(),
         events in prop_oneof![
@@ -119,7 +119,7 @@ proptest! {
     #![proptest_config(cases(400))]
 
     #[test]
-    fn learning_hands_back_no_more_than_there_is(
+    fn learning_mode_restores_no_more_than_the_capacity(
         settings in any_settings(),
         actors in actors(),
         events in proptest::collection::vec(event(false), 1..150),
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn a_node_gives_no_more_than_it_was_lent_and_for_no_longer(
+    fn a_child_node_grants_no_more_and_no_longer_than_it_was_lent(
         settings in settings_below_a_parent(Reuse::Confirmed),
         actors in actors(),
         events in proptest::collection::vec(prop_oneof![6 => event(true), 1 => supply(), 1 => Just(Event::Tick)], 1..250),
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn a_learning_node_gives_back_no_more_than_it_was_lent(
+    fn a_learning_child_node_restores_no_more_than_it_was_lent(
         settings in settings_below_a_parent(Reuse::Confirmed),
         actors in actors(),
         events in proptest::collection::vec(prop_oneof![6 => event(false), 1 => supply()], 1..150),

@@ -132,7 +132,7 @@ impl Peers {
         Ok(inherited)
     }
 
-    /// A lease is sent that its holder will believe in until `end`. What is stored by then must cover it.
+    /// Checks that the stored changes cover a lease that is sent now, and that its holder may believe in until `end`.
     pub(crate) fn covers_until(&self, end: Millis) -> Result<(), Violation> {
         let mut book = Promises::default();
         for entry in &self.log[..self.stored] {
@@ -141,7 +141,7 @@ impl Peers {
         }
         let until = self.clock.local(book.until());
         if until < self.clock(self.master, end) {
-            return violated(format!("a lease until {end:?} leaves, and nothing is promised beyond {until:?}"));
+            return violated(format!("a lease until {end:?} is sent, but the horizon is {until:?}"));
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Peers {
         let least = entries.map(|entry| entry.changes.total_at(moment));
         let least = least.reduce(Amount::min).unwrap_or_default();
         if Sum::from(least) < believed {
-            return violated(format!("{believed:?} is believed, and {least:?} promised"));
+            return violated(format!("holders believe in {believed:?}, but only {least:?} is promised"));
         }
         Ok(())
     }

@@ -1,38 +1,38 @@
 //! The rules of PRIORITY_POOL, one sentence each. The transcripts `pool_l01` to `pool_l12` show its behaviour over time,
 //! and [`histories`] that it is safe in all cases.
 //!
-//! What the proposal of the light protocol demands, and which test would fail without it (`e2e`:
+//! The demands of the proposal of the light protocol, and the test that shows each (`e2e`:
 //! `tests/scenarios/operators/pools.rs`; `L`: a transcript):
 //!
 //! | | demand | test |
 //! |---|---|---|
-//! | R1 | what is served is in proportion to capacity | the client's part: `client/limiter` |
-//! | R2 | what is connected fits into the total | `histories::no_history_lets_clients_believe_in_more_than_there_is`, `histories::holders_fit_again_after_a_fall` |
-//! | R3 | nothing, or at least `min_capacity` | `admission::free_client_gets_min_capacity_or_nothing`, `api::assignments_are_checked` |
-//! | R4 | what can be served changes from outside | `api::load_reports_move_the_capacity_within_bounds` |
-//! | R5 | the total changes at any time | L7, L8, `histories::holders_fit_again_after_a_fall` |
-//! | R6, R7 | overbooking only where it is asked for | `overload::overbooking_is_relative_to_the_base`, `histories` |
-//! | R8 | in an overload some are cut off, and no more than that | `overload::overload_cuts_no_more_clients_than_needed`, L9 |
-//! | R9 | and the total falls at the same moment | `overload::overload_spares_idle_clients`, `overload::reports_within_one_window_lower_the_total`, `core/pool/total/dynamics.rs` with the recorded laws A and B |
-//! | R10 | it rises slowly, and only while little is used | `overload::total_rises_with_high_demand_and_low_usage`, L8 |
-//! | R11 | never above its ceiling | `histories` (S2) |
-//! | R12 | the slower it rises, the rarer are overloads | `overload::slower_rise_causes_fewer_overloads`; drawn by `simulate pool --set raise_tc_s=…` |
-//! | R13 | two classes | `admission::priority_needs_an_assignment`, `admission::capacity_is_bounded_by_assignment_and_wants` |
-//! | R14 | a priority client gets in while those like it fit | L2, L4, e2e `who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches` |
-//! | R15 | and goes only when the total is below what they have | `overload::overload_by_priority_clients_starts_an_underrun`, L6 |
-//! | R16 | after the manager of the pool had time to choose | L5, L6, [`underruns`] |
+//! | R1 | clients are served in proportion to their capacity | the client's part: `client/limiter` |
+//! | R2 | the capacity of connected clients fits into the total | `histories::believed_leases_stay_within_the_capacity`, `histories::holders_fit_again_after_a_fall` |
+//! | R3 | a client gets nothing, or at least `min_capacity` | `admission::free_client_gets_min_capacity_or_nothing`, `api::assignments_are_checked` |
+//! | R4 | the base can be changed from outside | `api::load_reports_move_the_capacity_within_bounds` |
+//! | R5 | the total may change at any time | L7, L8, `histories::holders_fit_again_after_a_fall` |
+//! | R6, R7 | a pool overbooks only if configured | `overload::overbooking_is_relative_to_the_base`, `histories` |
+//! | R8 | an overload disconnects no more clients than necessary | `overload::overload_cuts_no_more_clients_than_needed`, L9 |
+//! | R9 | the total falls in the same step | `overload::overload_spares_idle_clients`, `overload::reports_within_one_window_lower_the_total`, `core/pool/total/dynamics.rs` with the recorded laws A and B |
+//! | R10 | the total rises slowly, and only while usage is low | `overload::total_rises_with_high_demand_and_low_usage`, L8 |
+//! | R11 | the total never exceeds its maximum | `histories` (S2) |
+//! | R12 | the slower the total rises, the rarer are overloads | `overload::slower_rise_causes_fewer_overloads`; drawn by `simulate pool --set raise_tc_s=…` |
+//! | R13 | there are priority clients and free clients | `admission::priority_needs_an_assignment`, `admission::capacity_is_bounded_by_assignment_and_wants` |
+//! | R14 | a priority client is connected if priority clients fit | L2, L4, e2e `who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches` |
+//! | R15 | it is disconnected only if the total falls below their capacity | `overload::overload_by_priority_clients_starts_an_underrun`, L6 |
+//! | R16 | first the manager of the pool has time to choose | L5, L6, [`underruns`] |
 //! | R17 | a free client is connected if there is a place, or one can be taken | L1, `admission::freed_capacity_is_granted_once_in_a_round` |
 //! | R18 | balances of free clients are remembered, and decay | L11, [`memory`], `admission::balance_belongs_to_the_address` |
-//! | R19 | the client that was not served lately comes first | `admission::admission_follows_the_les_vectors` |
-//! | R20 | the largest balance goes first | `admission::largest_balance_is_displaced_first` |
-//! | R21 | time and requests cost, counted apart | `admission::repeated_report_is_charged_once`, `events::events_describe_pool_and_client` |
-//! | R22 | weights follow what limits the pool | `overload::cost_weights_follow_the_limiting_factor` |
-//! | R23 | all global quantities can be asked | `api::report_has_all_quantities_of_the_proposal` |
-//! | R24 | an assignment takes effect at once, 0 ends it | `api::assignments_are_checked`, L3 |
-//! | R25 | it can be asked | e2e `what_makes_no_sense_is_refused_with_what_would`, `who_is_vouched_for_…` |
-//! | R26 | lists by filter | `api::members_are_listed_by_filter_and_page` |
+//! | R19 | the client that was served least recently comes first | `admission::admission_follows_the_les_vectors` |
+//! | R20 | the client with the largest balance is displaced first | `admission::largest_balance_is_displaced_first` |
+//! | R21 | time and requests cost, and are counted separately | `admission::repeated_report_is_charged_once`, `events::events_describe_pool_and_client` |
+//! | R22 | cost weights follow the limiting factor | `overload::cost_weights_follow_the_limiting_factor` |
+//! | R23 | all global quantities can be queried | `api::report_has_all_quantities_of_the_proposal` |
+//! | R24 | an assignment takes effect immediately, and 0 removes it | `api::assignments_are_checked`, L3 |
+//! | R25 | an assignment can be queried | e2e `what_makes_no_sense_is_refused_with_what_would`, `who_is_vouched_for_…` |
+//! | R26 | members are listed by filter | `api::members_are_listed_by_filter_and_page` |
 //! | R27, R28 | one stream of events, filtered | [`events`] |
-//! | R29 | open questions | decided in docs/decisions/pools.md: everything can be asked, in one query, and free clients have events |
+//! | R29 | open questions | decided in docs/decisions/pools.md: everything can be queried, in one request, and free clients have events |
 
 mod admission;
 mod api;

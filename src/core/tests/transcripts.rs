@@ -1,6 +1,7 @@
 //! Transcripts of rounds: requests, answers and the ledger afterwards, for readers who need not know Rust.
 //!
-//! Each file of `src/core/testscripts` tells what happens and why it is right. The numbers are checked here.
+//! Each file of `src/core/testscripts` describes the events and why the answers are right. The numbers are checked
+//! here.
 //! `UPDATE_GOLDENFILES=1 cargo test -p leaseway-core transcripts` rewrites them. Read the difference before you commit
 //! it.
 //!
@@ -8,35 +9,35 @@
 //! ```text
 //! resource KIND capacity=120 [lease=60s] [refresh=16s] [reuse=prompt] [priority=strict] [reserve=0.3] [max_priority=3]
 //!          [min_request_interval=0s] [safe=7.5] [holders=100] [learning=60s] [promises=kept] [parent=yes]
-//!                             a resource comes to life; all that went before is forgotten
-//! inherit ID 40 60s           a holder comes with a lease of 40 for 60 s from a master before this one
+//!                             creates a resource, and forgets everything before
+//! inherit ID 40 60s           a holder has a lease of 40 for 60 s from an earlier master
 //! ask ID wants=10 [priority=3] [outstanding=80] [has=none] [uses=0.5] [cost=3] [key=IP]
-//!                             a client's request starts to wait; it echoes the newest lease that reached its holder
-//! node ID 3x120 1x30@2        the same of a child node: 3 clients want 120, one of priority 2 wants 30
+//!                             queues a request of a client, which echoes the newest lease that reached it
+//! node ID 3x120 1x30@2        queues a request of a child node: 3 clients want 120, one of priority 2 wants 30
 //! lose ID                     the next answer to this holder will be lost
-//! round                       absorbs all that waits, and answers
-//! refresh [ID ...]            these, or all in the order they first came, ask again for the same, a round for each
-//! release ID [token=none]     a holder gives everything back, and goes
-//! hold NAME                   the youngest of what waits is delayed; it goes by NAME
-//! deliver NAME                a copy of it arrives, as a round of its own
-//! watch ID ...                from now on these holders listen for hints, also if they are not known yet
-//! unwatch ID ...              they do not listen any more
-//! hints [budget=2]            which of them should ask again now, and why; they do not ask by themselves
-//! capacity 50                 the template says another capacity
+//! round                       answers all queued requests
+//! refresh [ID ...]            these holders, or all in order of arrival, repeat their requests, a round for each
+//! release ID [token=none]     queues the release of all leases of a holder
+//! hold NAME                   delays the newest queued request under this name
+//! deliver NAME                a copy of the delayed request arrives, in a round of its own
+//! watch ID ...                these holders listen for hints from now on, known or not
+//! unwatch ID ...              these holders stop listening
+//! hints [budget=2]            prints which of them should ask again now, and why
+//! capacity 50                 changes the capacity of the template
 //! supply 50 30s [level=7] [each=7] [share=7 top_up=0.5] [priority=2]
-//!                             from now on the parent lends 50 for 30 s; and what it divided by
-//! condense                    what the node tells its parent: slices, outstanding, the supply it is for
-//! early                       whether the parent should hear of something before it is asked anyway
-//! advance 16s                 time passes
-//! fail                        the master dies; its successor begins with what it promised
-//! assign ID 4 | 50pct | none    PRIORITY_POOL: assigns so much, or such a part of the total, to this client
-//! alarm ID 100                an event is due when it has cost so much
-//! load 7 | 50pct | ... 60s      the protected resource can serve so much, or such a part of the template's
+//!                             the parent lends 50 for 30 s, with these terms
+//! condense                    prints the report to the parent: slices, outstanding amount, version of the supply
+//! early                       prints whether a report is due before the next refresh
+//! advance 16s                 advances time
+//! fail                        the master dies; its successor starts from the promises
+//! assign ID 4 | 50pct | none    PRIORITY_POOL: assigns this capacity, or fraction of the total, to a client
+//! alarm ID 100                requests an event when the cost of a client reaches this mark
+//! load 7 | 50pct | ... 60s      reports the load that the protected resource can serve
 //! facts ID 4                  a new master gets earlier assignments
-//! pool                        the pool at a glance
-//! events                      what has happened there since the last time
-//! list FILTER [limit=2]       the members that are known, connected, assigned or priority-connected
-//! tick                        what has ended is forgotten, even without requests
+//! pool                        prints the state of the pool
+//! events                      prints the events of the pool since the last call
+//! list FILTER [limit=2]       prints the members that pass the filter: known, connected, assigned or priority-connected
+//! tick                        expires leases without a request
 //! ```
 //! `log:` is a proposal, `(first)` means that the answers of the round wait until it is stored.
 //!

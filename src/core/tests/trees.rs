@@ -138,7 +138,7 @@ impl Node {
     }
 }
 
-/// What child nodes send to their parents.
+/// The protocol between child nodes and their parents.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Protocol {
     Ours,
@@ -241,7 +241,7 @@ fn wanted(demands: &Demands) -> f64 {
 }
 
 #[test]
-fn all_in_a_lopsided_tree_get_what_one_server_would_give() {
+fn clients_of_a_lopsided_tree_share_like_one_server() {
     for kind in SHARING {
         for order in ORDERS {
             let demands = lopsided(|n| (n % 3) as i16);
@@ -249,7 +249,7 @@ fn all_in_a_lopsided_tree_get_what_one_server_would_give() {
                 let mut tree = Tree::new(settings(kind, order, wanted(&demands) * part), &demands);
                 tree.refresh(SETTLED);
                 let error = tree.error();
-                assert!(error <= 0.01, "{kind:?}, {order:?}, {part} of what is wanted: off by {error}");
+                assert!(error <= 0.01, "{kind:?}, {order:?}, capacity is {part} of the wants: off by {error}");
             }
         }
     }
@@ -257,7 +257,7 @@ fn all_in_a_lopsided_tree_get_what_one_server_would_give() {
 
 /// Exact equality: a client that wants 7 whole units could use only 6 of 6.999999999999999.
 #[test]
-fn all_in_a_tree_get_what_they_want_where_there_is_enough() {
+fn clients_of_a_tree_get_their_wants_if_capacity_suffices() {
     for kind in SHARING {
         let mut demands = lopsided(|n| (n % 3) as i16);
         demands.iter_mut().flatten().for_each(|clients| clients.push((7.0, 0)));
@@ -270,7 +270,7 @@ fn all_in_a_tree_get_what_they_want_where_there_is_enough() {
 
 /// Weights, minimums and maximums of clients reach across nodes.
 #[test]
-fn rules_for_clients_are_kept_wherever_they_ask() {
+fn client_rules_apply_across_the_tree() {
     for kind in SHARING {
         for order in [IGNORED, (Priority::Strict, 0.0), (Priority::Weighted, 0.0)] {
             let demands = lopsided(|n| (n % 3) as i16);
@@ -282,7 +282,7 @@ fn rules_for_clients_are_kept_wherever_they_ask() {
                 let mut tree = Tree::new(settings, &demands);
                 tree.refresh(SETTLED);
                 let error = tree.error();
-                assert!(error <= 0.02, "{kind:?}, {order:?}, {part} of what is wanted: off by {error}");
+                assert!(error <= 0.02, "{kind:?}, {order:?}, capacity is {part} of the wants: off by {error}");
             }
         }
     }
@@ -290,7 +290,7 @@ fn rules_for_clients_are_kept_wherever_they_ask() {
 
 /// Without slices and terms, clients of different nodes get different shares.
 #[test]
-fn without_slices_and_terms_they_do_not_get_that() {
+fn without_slices_and_terms_a_tree_does_not_share_like_one_server() {
     let demands = lopsided(|_| 0);
     let worst = |kind, protocol| {
         let errors = [0.1, 0.25, 0.5].map(|part| {
@@ -324,7 +324,7 @@ proptest! {
     #![proptest_config(cases(60))]
 
     #[test]
-    fn all_in_any_tree_get_what_one_server_would_give(
+    fn clients_of_any_tree_share_like_one_server(
         // Which clients a full pool admits depends on their costs at each node.
         kind in proptest::sample::select(AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool).collect::<Vec<_>>()),
         order in proptest::sample::select(ORDERS.to_vec()),

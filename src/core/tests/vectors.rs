@@ -165,7 +165,7 @@ fn no_algorithm_and_static_grant_what_the_go_server_grants() {
 /// This implementation is exact max-min fairness. The Go server stops after two redistributions, measures others by the
 /// asking client's share if numbers of subclients differ, and does not limit the last share to the wants.
 #[test]
-fn fair_share_is_exact_and_differs_from_the_go_server_only_where_that_is_not() {
+fn fair_share_differs_from_the_go_server_only_where_that_is_not_exact() {
     for reuse in [Reuse::Confirmed, Reuse::Prompt] {
         for vector in vectors("FAIR_SHARE") {
             let (capacity, claims) = demand(&vector);

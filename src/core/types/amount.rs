@@ -11,7 +11,7 @@ use std::{
     ops::{AddAssign, Sub, SubAssign},
 };
 
-/// The unit that sums are counted in is 1 / `UNITS`.
+/// A sum counts units of 1 / `UNITS`.
 const UNITS: f64 = (1u64 << 52) as f64;
 
 /// An amount of a resource: queries per second, open transactions, cost units.
@@ -46,7 +46,7 @@ impl Amount {
     /// The largest amount. Sums of 16 million of these still fit a [`Sum`].
     pub const MAX: Amount = Amount(1e15);
 
-    /// Checks a number that came from outside.
+    /// Validates a number from outside.
     pub fn new(value: f64) -> Result<Amount, AmountError> {
         if !value.is_finite() {
             Err(AmountError::NotFinite)
@@ -143,7 +143,7 @@ pub fn readable(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// An exact sum of amounts. May be negative: what is free after a capacity cut is.
+/// An exact sum of amounts. May be negative, such as the free capacity after a cut.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Sum(i128);
 
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_an_amount() {
+    fn invalid_amounts_are_refused() {
         for (value, error) in [
             (f64::NAN, AmountError::NotFinite),
             (f64::INFINITY, AmountError::NotFinite),

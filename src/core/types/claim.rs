@@ -16,12 +16,12 @@ pub struct Claim {
     pub wants: Amount,
     /// The number of clients that it stands for, at least one.
     pub subclients: u32,
-    /// Larger goes first, if the algorithm uses priorities. Beyond `i16` it is clamped.
+    /// Larger priorities go first, if the algorithm uses priorities. Values beyond `i16` are clamped.
     pub priority: i16,
-    /// The client rule that applies. Child nodes apply the rules to what they report.
+    /// The client rule that applies. Child nodes apply rules before they report claims.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub rule: Option<RuleNumber>,
-    /// It is a minimum: the part of what other claims of this child node want that it must get.
+    /// Whether this claim is a minimum: the part of the wants in the other claims of this child node that it must get.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub is_minimum: bool,
 }
@@ -38,7 +38,7 @@ impl Claim {
         Claim::new(wants, 1, clamp_priority(priority))
     }
 
-    /// The same as a minimum.
+    /// The same claim as a minimum.
     pub fn as_minimum(self) -> Claim {
         Claim { is_minimum: true, ..self }
     }

@@ -16,7 +16,7 @@ use crate::{
     types::time::Millis,
 };
 
-/// The master stores the advance of the clock this often while an end is still to come.
+/// The master stores the cluster time this often while a stored end is in the future.
 const ADVANCE_EVERY: Millis = Millis(1000);
 
 /// The relative difference between the clock rates of two masters is at most one part in this many.
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(first.advance(Millis(1_499), ClusterTime(0), last), None);
         let stored = first.advance(Millis(20_700), ClusterTime(19_000), last).expect("more than a second has passed");
         assert_eq!(stored, ClusterTime(20_200));
-        // The master dies at 21 s. The next one, whose own clock shows 7 s, begins at once.
+        // The master dies at 21 s. The next one, whose own clock shows 7 s, begins immediately.
         let second = ClusterClock::new(stored, Millis(7_000));
         assert_eq!(second.local(last), Millis(7_000 + 60_060 - 20_200), "300 ms later than without a change");
     }

@@ -27,7 +27,7 @@ fn escape(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
             '\t' => escaped.push_str("\\t"),
             c => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
-                    write!(escaped, "\\u{unit:04x}").expect("a string takes everything");
+                    write!(escaped, "\\u{unit:04x}").expect("writing to a string cannot fail");
                 }
             }
         }
@@ -35,7 +35,7 @@ fn escape(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Controls, and what Unicode has for direction, joining, width and tags.
+/// Whether a character is a control character, or one that Unicode uses for direction, joining, width or tags.
 fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c,

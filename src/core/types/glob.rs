@@ -2,8 +2,8 @@
 //! match `/`, `[a-z]` and `[^a-z]` are classes, `\` takes the next character literally, all other characters match
 //! themselves. One exception: a lone `*` matches every id, also those with `/`, on which the Go server crashed.
 //!
-//! Not a library, because glob libraries differ in just these points (`**`, `{a,b}`, `[!a]`), and a template that
-//! matches something else than it did under Doorman hands out the wrong capacity.
+//! Glob libraries differ in just these points (`**`, `{a,b}`, `[!a]`). A template that matched other ids than under
+//! Doorman would grant the wrong capacity.
 
 /// A pattern that has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum GlobError {
         "a character class needs characters or ranges like `a-z`; write `\\-` or `\\]` for these characters themselves"
     )]
     BadClass,
-    #[error("`\\` at the end takes nothing literally; write `\\\\` for a backslash")]
+    #[error("`\\` at the end escapes nothing; write `\\\\` for a backslash")]
     TrailingBackslash,
 }
 
@@ -59,7 +59,7 @@ impl Glob {
         self.everything
     }
 
-    /// Whether it matches the whole of `text`. Time grows with the product of the lengths at worst.
+    /// Whether it matches the whole of `text`. The time is at worst proportional to the product of the lengths.
     pub fn matches(&self, text: &str) -> bool {
         if self.everything {
             return true;
@@ -212,7 +212,7 @@ mod tests {
         #![proptest_config(crate::tests::cases(1000))]
 
         #[test]
-        fn agrees_with_trying_everything(pattern in "[ab/*?]{0,8}", text in "[ab/]{0,10}") {
+        fn agrees_with_exhaustive_search(pattern in "[ab/*?]{0,8}", text in "[ab/]{0,10}") {
             let glob = Glob::new(&pattern).expect("no classes, no escapes");
             let chars: Vec<char> = text.chars().collect();
             prop_assert_eq!(glob.matches(&text), glob.everything || naive(&glob.parts, &chars));

@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_newcomer_is_refused_only_by_a_table_that_is_full(
+        fn a_newcomer_is_refused_only_by_a_full_table(
             part in 0.01..=1.0_f64, most in 0_usize..5_000, used in 0_usize..6_000,
         ) {
             let share = PrincipalShare::new(part).expect("a part");

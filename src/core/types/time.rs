@@ -37,14 +37,14 @@ pub struct Now {
     pub unix: i64,
 }
 
-/// How much longer than its holder the server counts a lease, besides [`CLOCK_RATE_ALLOWANCE`]: `expiry_time` is in
-/// whole seconds, and a holder may round it up.
+/// Added to the end of each lease at the server, besides [`CLOCK_RATE_ALLOWANCE`]: `expiry_time` has whole seconds, and
+/// a holder may round it up.
 const WIRE_ROUNDING: Millis = Millis(1000);
 
-/// A holder's clock may be slow by one part in this many, and its lease still ends before it does at the server.
+/// A holder's clock may be slow by one part in this many: its lease still ends there before it ends at the server.
 const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 
-/// When a lease of `length`, answered at `now`, is certainly over at its holder.
+/// When a lease of `length`, answered at `now`, has certainly ended at its holder.
 ///
 /// The holder counts from when it *sent* its request, which is before `now`; rounding and slow clocks are added here.
 pub(crate) fn certain_end(now: Millis, length: Millis) -> Millis {

@@ -75,7 +75,7 @@ impl Tokens {
         (self.first..self.next).contains(&token)
     }
 
-    /// Whether an earlier master issued `token`, if its epochs and this one belong to one sequence.
+    /// Whether an earlier master issued `token`. Only correct if the epochs of all masters belong to one sequence.
     pub(crate) fn is_former(&self, token: Token) -> bool {
         token < self.first
     }

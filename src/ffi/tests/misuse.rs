@@ -64,7 +64,7 @@ fn invalid_settings_are_reported() {
         (&["servers=a", "sever=b"], "setting `sever=b`: expected one of servers, id, mode, deadline, backoff_max, "),
         (
             &["servers=a", "token=b", "token_file=c"],
-            "settings `token` and `token_file` exclude each other: pass one of them",
+            "settings `token` and `token_file` exclude each other: pass only one of them",
         ),
         (&["servers=a", "tls_ca=/nowhere/ca.pem"], "/nowhere/ca.pem"),
     ] {

@@ -1,4 +1,4 @@
-//! Passes requests on to the master of the cluster.
+//! Forwards requests to the master of the cluster.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,9 +17,9 @@ use tonic::{Code, Status};
 use super::problem::{Problem, ProblemKind};
 use crate::lease_table::LeaseTableOptions;
 
-/// Longer than an election.
+/// The time limit for an answer of the master. Longer than an election.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Another server is asked after this long without an answer.
+/// The time limit for an answer of one server, after which another is asked.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before all servers are asked again.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -38,8 +38,9 @@ enum Outcome<T> {
     Answer(T),
     /// The server named the master.
     Elsewhere(Arc<str>),
-    /// This server or another may answer later.
+    /// A retry, at this server or another, may succeed.
     NotNow(String),
+    /// A retry would not help.
     Never(Problem),
 }
 
@@ -111,13 +112,13 @@ impl Cluster {
         };
         let status = match timeout(ATTEMPT_TIMEOUT, ask(connection.channel.clone())).await {
             Ok(Ok(answer)) => {
-                return match mastership(&answer).map(|elsewhere| elsewhere.master_address.as_deref()) {
+                return match mastership(&answer).map(|redirect| redirect.master_address.as_deref()) {
                     None => {
                         *self.lock() = Some(connection);
                         Outcome::Answer(answer)
                     }
                     Some(Some(master)) if !master.is_empty() => Outcome::Elsewhere(master.into()),
-                    Some(_) => Outcome::NotNow(format!("{address} is not the master and knows of none")),
+                    Some(_) => Outcome::NotNow(format!("{address} is not the master, and no master is known there")),
                 };
             }
             Ok(Err(status)) => status,
@@ -152,7 +153,7 @@ fn no_master(last: &str) -> Problem {
     Problem::new(ProblemKind::NoMaster, why).retry_after(Duration::from_secs(1))
 }
 
-/// Translates an error of the server.
+/// Classifies an error that the server has returned.
 fn refused<T>(address: &str, status: &Status) -> Outcome<T> {
     if let Some(why) = tls_error(status) {
         return Outcome::NotNow(format!("{address}: {why}"));

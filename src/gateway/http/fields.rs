@@ -1,5 +1,4 @@
-//! Tables of the fields of requests. Requests are validated by them, and the OpenAPI document is made from them, so that
-//! the two cannot differ.
+//! Tables of request fields. Validation and the OpenAPI document both use them, so that the two cannot differ.
 
 use std::fmt;
 
@@ -29,16 +28,16 @@ pub(super) enum FieldKind {
     LeaseToken,
 }
 
-/// The default of servers.
+/// The default of `--max-id-bytes` of servers.
 pub(super) const MAX_ID_BYTES: usize = 256;
-/// The maximum of servers.
+/// The maximum amount that servers accept.
 pub(super) const MAX_AMOUNT: f64 = 1e15;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: FieldKind,
-    /// The value of a missing field.
+    /// The value if the field is missing.
     pub(super) default: Option<f64>,
     pub(super) required: bool,
     pub(super) about: &'static str,
@@ -62,11 +61,11 @@ impl FieldKind {
     /// For an error message, after "expected".
     fn expected(self) -> String {
         match self {
-            FieldKind::Id => format!("a text of 1 to {MAX_ID_BYTES} bytes"),
+            FieldKind::Id => format!("a string of 1 to {MAX_ID_BYTES} bytes"),
             FieldKind::Amount => format!("a number from 0 to {MAX_AMOUNT:e}"),
             FieldKind::Whole { least, most } => format!("a whole number from {least} to {most}"),
             FieldKind::Seconds { least, most } => format!("a number of seconds from {least} to {most}"),
-            FieldKind::LeaseToken => "the `token` of a lease, as it was given".to_owned(),
+            FieldKind::LeaseToken => "the `token` of a lease, unchanged".to_owned(),
         }
     }
 
@@ -127,7 +126,7 @@ impl Fields {
                 return Err(unknown(table, name));
             };
             if read[..place].iter().any(|(other, _)| other == name) {
-                return Err(Problem::of_field(ProblemKind::BadValue, name, "is there twice"));
+                return Err(Problem::of_field(ProblemKind::BadValue, name, "is given twice"));
             }
             field.kind.check(name, value)?;
         }
@@ -172,9 +171,9 @@ impl Fields {
 fn unknown(table: &[Field], name: &str) -> Problem {
     let names = table.iter().map(|field| field.name);
     let why = match nearest(name, names.clone()) {
-        Some(near) => format!("is unknown here (did you mean `{near}`?)"),
-        None if table.is_empty() => "is unknown here: no fields are expected".to_owned(),
-        None => format!("is unknown here; known: {}", names.collect::<Vec<_>>().join(", ")),
+        Some(near) => format!("is unknown (did you mean `{near}`?)"),
+        None if table.is_empty() => "is unknown; no fields are expected".to_owned(),
+        None => format!("is unknown; known: {}", names.collect::<Vec<_>>().join(", ")),
     };
     Problem::of_field(ProblemKind::UnknownField, cut(name), &why)
 }
@@ -186,7 +185,7 @@ fn cut(text: &str) -> &str {
     text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Quotes a value in an answer.
+/// Renders a value for an error message, truncated.
 fn shown(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".to_owned(),
@@ -253,14 +252,14 @@ mod tests {
     fn errors_name_the_field() {
         for (body, says) in [
             (r#"{"client": "a"}"#, "`wants` is missing; expected a number from 0 to 1e15"),
-            (r#"{"client": 7, "wants": 1}"#, "`client` is 7; expected a text of 1 to 256 bytes"),
+            (r#"{"client": 7, "wants": 1}"#, "`client` is 7; expected a string of 1 to 256 bytes"),
             (r#"{"client": "", "wants": 1}"#, "`client` is "),
             (r#"{"client": "a", "wants": "1"}"#, "`wants` is "),
             (r#"{"client": "a", "wants": -1}"#, "`wants` is -1"),
             (r#"{"client": "a", "wants": 1e16}"#, "`wants` is "),
             (r#"{"client": "a", "wants": null}"#, "`wants` is null"),
             (r#"{"client": "a", "wants": []}"#, "`wants` is a list"),
-            (r#"{"client": "a", "wants": 1, "wants": 2}"#, "`wants` is there twice"),
+            (r#"{"client": "a", "wants": 1, "wants": 2}"#, "`wants` is given twice"),
             (r#"{"client": "a", "wants": 1, "wantss": 2}"#, "did you mean `wants`?"),
             (r#"{"client": "a", "wants": 1, "\u001b[2J": 2}"#, "known: client, wants, permits, wait, token"),
             (r#"{"client": "a", "wants": 1, "permits": 1.5}"#, "a whole number from 1 to 10"),

@@ -1,4 +1,4 @@
-//! Decoders of requests by HTTP, for arbitrary bytes.
+//! Entry points for fuzzing the decoders of HTTP requests.
 
 use super::{fields::Fields, lease_token::LeaseToken, operation::Operation};
 
@@ -15,7 +15,7 @@ pub fn fields(bytes: &[u8]) {
     }
 }
 
-/// A token that was read is written as the same text.
+/// A token that parses survives a round trip through its text.
 pub fn lease_token(bytes: &[u8]) {
     let token = str::from_utf8(bytes).ok().and_then(LeaseToken::parse);
     if let Some(token) = token {

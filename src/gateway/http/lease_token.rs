@@ -1,5 +1,5 @@
-//! Tokens of leases for callers. A token contains all that the cluster needs to recognise a lease, so that the gateway is
-//! stateless.
+//! Lease tokens for callers. A token has all fields by which the cluster recognises a lease, so the gateway keeps no
+//! state.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 80;
 /// The fields of a lease, exactly as the cluster sent them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LeaseToken {
-    /// 0 if the server speaks only the original protocol.
+    /// The cluster's token; 0 if the server speaks only the original protocol.
     token: u64,
     capacity: f64,
     expiry_time: i64,
@@ -20,7 +20,7 @@ pub(super) struct LeaseToken {
 }
 
 impl LeaseToken {
-    /// None if a field is missing that every lease has.
+    /// `None` if a required field is missing or the capacity is invalid.
     pub(super) fn of(lease: &Lease) -> Option<LeaseToken> {
         Some(LeaseToken {
             token: lease.token.unwrap_or_default(),
@@ -30,7 +30,7 @@ impl LeaseToken {
         })
     }
 
-    /// The lease for `has` of a request.
+    /// The lease to send as `has` in a request.
     pub(super) fn echo(self) -> Lease {
         Lease {
             expiry_time: Some(self.expiry_time),
@@ -41,12 +41,12 @@ impl LeaseToken {
         }
     }
 
-    /// The token of the cluster.
+    /// The cluster's token, if it has issued one.
     pub(super) fn number(self) -> Option<u64> {
         Some(self.token).filter(|token| *token != 0)
     }
 
-    /// None if the text has another form. An impossible capacity becomes 0, which confirms nothing.
+    /// `None` if the text is malformed. An invalid capacity becomes 0, which confirms nothing.
     pub(super) fn parse(text: &str) -> Option<LeaseToken> {
         if text.len() > MAX_BYTES {
             return None;

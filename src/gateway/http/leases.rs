@@ -1,4 +1,5 @@
-//! Leases of the callers. Requests are passed on to the cluster under the caller's name. The gateway keeps no state.
+//! Leases that belong to callers. The gateway forwards requests to the cluster under the caller's client id, and keeps
+//! no state.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use super::{
 /// Asks for a lease, or renews the lease that the caller names.
 pub(super) async fn get(cluster: &Cluster, caller: &HttpCaller, fields: &Fields) -> Result<HttpAnswer, Problem> {
     let (client, resource) = (fields.id("client"), fields.id("resource"));
-    // The table of fields has these bounds.
+    // The table of fields limits priorities to `i16`.
     let priority = fields.number("priority") as i16;
     caller.check(&AccessRequest { priority: Some(priority), ..as_client(client, resource) })?;
     let entry = ResourceRequest {
@@ -37,7 +38,7 @@ pub(super) async fn get(cluster: &Cluster, caller: &HttpCaller, fields: &Fields)
         usage: None,
         outstanding: None,
     };
-    // It is not known whether the caller drops late answers.
+    // `drops_late` is unset, because the gateway does not know whether the caller drops late answers.
     let request = GetCapacityRequest {
         client_id: Some(client.to_owned()),
         resource: vec![entry],
@@ -72,9 +73,9 @@ fn as_client<'a>(client: &'a str, resource: &'a str) -> AccessRequest<'a> {
 fn lease(client: &str, resource: &str, answer: &GetCapacityResponse) -> Result<Value, Problem> {
     let found = answer.response.iter().find(|response| response.resource_id.as_deref() == Some(resource));
     let Some(response) = found else {
-        return Err(answer.problem.first().map_or_else(unsaid, of_entry));
+        return Err(answer.problem.first().map_or_else(suppressed, of_entry));
     };
-    let nonsense = || Problem::new(ProblemKind::BadCluster, "the cluster answered with a lease that makes no sense");
+    let nonsense = || Problem::new(ProblemKind::BadCluster, "the cluster answered with an invalid lease");
     let gets = response.gets.as_ref().ok_or_else(nonsense)?;
     let token = LeaseToken::of(gets).ok_or_else(nonsense)?;
     Ok(json!({
@@ -90,13 +91,14 @@ fn lease(client: &str, resource: &str, answer: &GetCapacityResponse) -> Result<V
     }))
 }
 
-/// Servers of the original protocol give no reason for a missing resource. There is only this one.
-fn unsaid() -> Problem {
+/// The problem if the answer has neither the resource nor a reason. Servers of the original protocol give no reason;
+/// they leave a resource out only if it was requested too soon.
+fn suppressed() -> Problem {
     let why = "the client asked for this resource a moment ago and keeps its current lease";
     Problem::new(ProblemKind::TooSoon, why).retry_after(Duration::from_secs(1))
 }
 
-/// In seconds. Servers of the original protocol send a time of their own clock.
+/// The remaining seconds of a lease. Servers of the original protocol send only an expiry time, by their own clock.
 fn expires_in(remaining_ms: Option<i64>, expiry_time: Option<i64>) -> f64 {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let seconds = match remaining_ms {
@@ -114,7 +116,7 @@ fn safe_capacity(response: &ResourceResponse) -> Option<f64> {
 /// The cluster's reason for leaving the resource out.
 fn of_entry(problem: &EntryProblem) -> Problem {
     let reason = problem.reason();
-    // The request has a single entry.
+    // The request has a single entry, so its index says nothing.
     let message = problem.message().replace("resource[0].", "");
     let message = escaped(&message);
     let soon = Duration::from_secs(1);

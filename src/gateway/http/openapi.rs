@@ -10,8 +10,8 @@ use super::{
 
 pub(super) const PATH: &str = "/openapi.json";
 
-const ABOUT: &str = "Leases on shares of something limited, and permits of them. A lease is the client's own: it keeps \
-    it, and keeps to it. Permits are taken at this gateway, which holds the lease.";
+const ABOUT: &str = "Leases on shares of limited resources, and permits. A lease belongs to the client, which renews it \
+    and stays within its capacity. Permits are taken from a lease that this gateway holds.";
 
 pub(super) fn document() -> Value {
     let mut paths = Map::new();
@@ -55,8 +55,8 @@ fn describe(operation: Operation) -> Value {
 
 fn parameters(operation: Operation) -> Vec<Value> {
     let in_path = operation.parameter().map(|name| {
-        // The names of reservations have the form of ids.
-        let about = if name == "resource" { "The resource." } else { "As it was named in the answer." };
+        // Names of reservations are described as ids.
+        let about = if name == "resource" { "The resource." } else { "The `reservation` of the answer to `reserve`." };
         json!({ "name": name, "in": "path", "required": true, "description": about, "schema": schema(FieldKind::Id) })
     });
     let in_query = operation.query().iter().map(|field| {
@@ -96,7 +96,7 @@ fn schema(kind: FieldKind) -> Value {
 
 fn responses(operation: Operation) -> Value {
     let (status, members) = operation.answer();
-    let mut answer = json!({ "description": "It was carried out." });
+    let mut answer = json!({ "description": "Success." });
     if !members.is_empty() {
         answer["content"] = json!({ "application/json": { "schema": answer_schema(members) } });
     }
@@ -104,7 +104,7 @@ fn responses(operation: Operation) -> Value {
         answer["headers"] = quota_headers();
     }
     if operation == Operation::Reserve {
-        let about = "Where the reservation is settled.";
+        let about = "The path that settles the reservation.";
         answer["headers"]["Location"] = json!({ "description": about, "schema": { "type": "string" } });
     }
     let mut responses = Map::new();
@@ -133,8 +133,8 @@ fn answer_schema(members: &[Member]) -> Value {
 fn quota_headers() -> Value {
     let header = |about: &str| json!({ "description": about, "schema": { "type": "string" } });
     json!({
-        "RateLimit-Policy": header("What this gateway has of the resource, as draft-ietf-httpapi-ratelimit-headers has it."),
-        "RateLimit": header("What is left of it."),
+        "RateLimit-Policy": header("The quota of this gateway (draft-ietf-httpapi-ratelimit-headers)."),
+        "RateLimit": header("The rest of the quota."),
     })
 }
 
@@ -147,7 +147,7 @@ fn problem(kind: ProblemKind) -> Value {
         described["headers"] = quota_headers();
     }
     if matches!(kind, ProblemKind::OverLimit | ProblemKind::Closing | ProblemKind::TooSoon) {
-        let about = "Seconds after which it may be worth asking again, if that is known.";
+        let about = "Seconds after which a retry may succeed, if known.";
         described["headers"]["Retry-After"] = json!({ "description": about, "schema": { "type": "integer" } });
     }
     described
@@ -157,18 +157,18 @@ fn problem_schema() -> Value {
     let text = |about: &str| json!({ "type": "string", "description": about });
     json!({
         "type": "object",
-        "description": "What is wrong (RFC 9457).",
+        "description": "Problem details (RFC 9457).",
         "properties": {
             "type": text("`about:blank`, or a registered type."),
-            "title": text("The kind of problem, for people."),
-            "status": { "type": "integer", "description": "The status of the answer." },
-            "reason": text("The kind of problem, for programs."),
-            "detail": text("What is wrong with this request."),
-            "field": text("The field that is meant."),
+            "title": text("The kind of problem, human-readable."),
+            "status": { "type": "integer", "description": "The HTTP status code." },
+            "reason": text("The kind of problem, machine-readable."),
+            "detail": text("The error in this request, human-readable."),
+            "field": text("The name of the invalid field."),
             "violated-policies": {
                 "type": "array",
                 "items": { "type": "string" },
-                "description": "The resources of which there is not enough.",
+                "description": "The resources whose limits are exceeded.",
             },
         },
         "required": ["type", "title", "status", "reason", "detail"],

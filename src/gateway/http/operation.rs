@@ -13,7 +13,7 @@ pub(super) const MAX_PERMITS: i64 = 1_000_000_000;
 pub(super) const MAX_WAIT: f64 = 60.0;
 /// The maximum duration of a reservation, in seconds.
 pub(super) const MAX_RESERVED: f64 = 3600.0;
-/// Its default.
+/// The default duration of a reservation, in seconds.
 const RESERVED: f64 = 60.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ pub(super) enum Operation {
     Standing,
 }
 
-/// A member of an answer.
+/// A member of the JSON object in an answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub(super) name: &'static str,
@@ -49,24 +49,24 @@ const fn member(name: &'static str, kind: MemberKind, about: &'static str) -> Me
     Member { name, kind, about }
 }
 
-const CLIENT: Field = Field::required("client", FieldKind::Id, "The client: an id that no other client uses.");
+const CLIENT: Field = Field::required("client", FieldKind::Id, "Unique id of the client.");
 const RESOURCE: Field = Field::required("resource", FieldKind::Id, "The resource.");
-const WANTS: Field = Field::required("wants", FieldKind::Amount, "How much the client would like.");
+const WANTS: Field = Field::required("wants", FieldKind::Amount, "Requested capacity.");
 const PRIORITY: Field = Field::optional(
     "priority",
     FieldKind::Whole { least: i16::MIN as i64, most: i16::MAX as i64 },
-    "How important the client claims to be; what that means is up to the resource.",
+    "Priority of the client; the resource's template decides whether it counts.",
 )
 .or(0.0);
-const PERMITS: Field =
-    Field::optional("permits", FieldKind::Whole { least: 1, most: MAX_PERMITS }, "How many permits, all at once.")
-        .or(1.0);
-const WAIT: Field = Field::optional(
-    "wait",
-    FieldKind::Seconds { least: 0.0, most: MAX_WAIT },
-    "How long to wait for them, in seconds, first come, first served.",
+const PERMITS: Field = Field::optional(
+    "permits",
+    FieldKind::Whole { least: 1, most: MAX_PERMITS },
+    "Number of permits; all of them or none are taken.",
 )
-.or(0.0);
+.or(1.0);
+const WAIT: Field =
+    Field::optional("wait", FieldKind::Seconds { least: 0.0, most: MAX_WAIT }, "Maximum wait in seconds; FIFO.")
+        .or(0.0);
 
 const GET_LEASE: &[Field] = &[CLIENT, RESOURCE, WANTS, PRIORITY];
 const KEEP_LEASE: &[Field] = &[
@@ -74,11 +74,7 @@ const KEEP_LEASE: &[Field] = &[
     RESOURCE,
     WANTS,
     PRIORITY,
-    Field::required(
-        "token",
-        FieldKind::LeaseToken,
-        "The newest lease that the client has, by the `token` it came with.",
-    ),
+    Field::required("token", FieldKind::LeaseToken, "The `token` of the client's newest lease."),
 ];
 const RELEASE_LEASE: &[Field] = &[
     CLIENT,
@@ -86,7 +82,7 @@ const RELEASE_LEASE: &[Field] = &[
     Field::optional(
         "token",
         FieldKind::LeaseToken,
-        "The newest lease that the client has; without it, all that it has is given back.",
+        "The `token` of the client's newest lease. Without it, any lease of the client is released.",
     ),
 ];
 const ACQUIRE: &[Field] = &[PERMITS, WAIT];
@@ -115,46 +111,50 @@ const LEASE: &[Member] = &[
     member("client", MemberKind::Text, "The client."),
     member("resource", MemberKind::Text, "The resource."),
     member("capacity", MemberKind::Number, "Capacity until the lease ends."),
-    member("expires_in", MemberKind::Number, "Seconds until that, counted from when the request was sent."),
-    member("expires_at", MemberKind::Whole, "The same by the cluster's clock, in seconds since 1970."),
-    member("refresh_in", MemberKind::Number, "Seconds after which the lease should be kept."),
+    member("expires_in", MemberKind::Number, "Seconds until the lease ends, counted from when the request was sent."),
+    member("expires_at", MemberKind::Whole, "End of the lease by the cluster's clock, in Unix seconds."),
+    member("refresh_in", MemberKind::Number, "Seconds after which the client should renew the lease."),
     member("safe_capacity", MemberKind::NumberOrNull, "Capacity after the lease has expired; null: no limit."),
-    member("priority", MemberKind::Whole, "The priority that the cluster counts the client at."),
-    member("token", MemberKind::Text, "Names the lease, to keep it and to release it."),
+    member("priority", MemberKind::Whole, "Effective priority of the client."),
+    member("token", MemberKind::Text, "Identifies the lease in requests that renew or release it."),
 ];
 const TAKEN: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
-    member("permits", MemberKind::Whole, "How many were taken."),
+    member("permits", MemberKind::Whole, "Number of permits taken."),
     member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
     member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
 ];
 const CHARGED: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
-    member("permits", MemberKind::Whole, "How many were charged."),
-    member("debt", MemberKind::Number, "Permits that are paid back before any are let through."),
+    member("permits", MemberKind::Whole, "Number of permits charged."),
+    member("debt", MemberKind::Number, "Debt in permits. Requests are denied until it is repaid."),
 ];
 const RESERVED_PERMITS: &[Member] = &[
-    member("reservation", MemberKind::Text, "Names the reservation, to settle it."),
+    member("reservation", MemberKind::Text, "Identifies the reservation when it is settled."),
     member("resource", MemberKind::Text, "The resource."),
-    member("permits", MemberKind::Whole, "How many are reserved."),
-    member("expires_in", MemberKind::Number, "Seconds after which they count as used."),
+    member("permits", MemberKind::Whole, "Number of permits reserved."),
+    member("expires_in", MemberKind::Number, "Seconds until the reservation expires; its permits then count as used."),
     member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
     member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
 ];
 const SETTLED: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
-    member("reserved", MemberKind::Whole, "How many permits were reserved."),
-    member("used", MemberKind::Whole, "How many of them were used."),
-    member("debt", MemberKind::Number, "Permits that are paid back before any are let through."),
+    member("reserved", MemberKind::Whole, "Number of permits that were reserved."),
+    member("used", MemberKind::Whole, "Number of permits that were used."),
+    member("debt", MemberKind::Number, "Debt in permits. Requests are denied until it is repaid."),
 ];
 const STANDING: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
     member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
-    member("basis", MemberKind::Text, "Why: `lease`, `fallback` (the lease has ended) or `unknown` (there was none)."),
+    member(
+        "basis",
+        MemberKind::Text,
+        "Source of the capacity: `lease`, `fallback` (the lease has ended) or `unknown` (no lease yet).",
+    ),
     member("lease_expires_in", MemberKind::NumberOrNull, "Seconds until the lease ends; null: no lease."),
     member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
-    member("debt", MemberKind::Number, "Permits that are paid back before any are let through."),
-    member("reservations", MemberKind::Whole, "Reservations of it at this gateway that are not settled."),
+    member("debt", MemberKind::Number, "Debt in permits. Requests are denied until it is repaid."),
+    member("reservations", MemberKind::Whole, "Number of unsettled reservations at this gateway."),
 ];
 
 /// Problems of requests with a body or a query.
@@ -191,14 +191,14 @@ impl Operation {
 
     pub(super) fn about(self) -> &'static str {
         match self {
-            Operation::GetLease => "Asks for a share of a resource, as a lease of the client's own",
-            Operation::KeepLease => "Asks again before the lease ends, and says which one the client has",
-            Operation::ReleaseLease => "Gives a lease back",
-            Operation::Acquire => "Takes permits of a resource, of which this gateway holds the lease",
-            Operation::Charge => "Counts permits that were used without being asked for",
-            Operation::Reserve => "Takes permits for something whose cost is known only afterwards",
-            Operation::Settle => "Says what a reservation has really cost",
-            Operation::Standing => "What this gateway has of a resource",
+            Operation::GetLease => "Request a lease",
+            Operation::KeepLease => "Renew a lease",
+            Operation::ReleaseLease => "Release a lease",
+            Operation::Acquire => "Acquire permits",
+            Operation::Charge => "Charge permits already used",
+            Operation::Reserve => "Reserve permits",
+            Operation::Settle => "Settle a reservation",
+            Operation::Standing => "Show a resource",
         }
     }
 
@@ -256,12 +256,12 @@ impl Operation {
         }
     }
 
-    /// The other answers, one for each status.
+    /// The possible errors, one for each status.
     pub(super) fn problems(self) -> Vec<ProblemKind> {
         let own = match self {
             Operation::GetLease | Operation::KeepLease | Operation::ReleaseLease => OF_LEASES,
             Operation::Acquire | Operation::Reserve => OF_PERMITS,
-            // More than the maximum debt.
+            // The error if the charge exceeds the maximum debt.
             Operation::Charge => OF_PERMITS,
             Operation::Settle => &[ProblemKind::NotFound, ProblemKind::OverLimit],
             Operation::Standing => &[ProblemKind::NotFound],

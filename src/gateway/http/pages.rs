@@ -94,12 +94,12 @@ fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response
     }
 }
 
-/// A gateway is ready even if the cluster is unreachable: `--without-lease` says what it decides then, and other gateways
-/// would decide the same.
+/// A gateway is ready even if the cluster is unreachable. It then decides by `--without-lease`, like all other
+/// gateways.
 async fn readyz(State(pages): State<Pages>) -> String {
     let health = pages.lease_table.client().health();
     match health.failures {
-        0 => format!("ready: the cluster is asked at {}\n", leaseway_core::types::escaped(&health.server)),
+        0 => format!("ready: using the server at {}\n", leaseway_core::types::escaped(&health.server)),
         failures => format!("ready, but the last {failures} requests to the cluster have failed\n"),
     }
 }

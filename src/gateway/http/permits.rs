@@ -31,7 +31,7 @@ const WINDOW: Window = Window { length: Duration::from_secs(1), rate: 100.0 };
 #[derive(Debug, Clone)]
 pub struct LongWindow {
     pub resources: Glob,
-    /// Its rate is the maximum of the wants.
+    /// Its rate is also the maximum of the wants.
     pub window: Window,
 }
 
@@ -39,16 +39,16 @@ fn window_of(windows: &[LongWindow], resource: &str) -> Window {
     windows.iter().find(|long| long.resources.matches(resource)).map_or(WINDOW, |long| long.window)
 }
 
-/// An unused share grows when callers wait for permits. After this time it has grown, if it can ...
+/// The time in which a share grows, if the cluster has capacity left, once callers wait for permits.
 const GROWS_WITHIN: Duration = Duration::from_secs(2);
 
-/// ... and later by this factor at most.
+/// The maximum factor by which a share may still grow after [`GROWS_WITHIN`].
 const GROWTH: u32 = 16;
 
 /// The minimum time that the first request for a resource waits for a lease. A cluster with a master answers sooner.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// `Retry-After` where the time is unknown.
+/// `Retry-After` if the time is unknown.
 const WHILE_UNKNOWN: Duration = Duration::from_secs(1);
 
 pub(super) fn check(caller: &HttpCaller, resource: &str) -> Result<(), Problem> {
@@ -77,7 +77,7 @@ pub(super) async fn acquire(
     Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
 }
 
-/// Takes permits that can be returned.
+/// Reserves permits. Unused ones can be returned later.
 pub(super) async fn reserve(
     gateway: &HttpGateway,
     entry: &Arc<LeaseEntry>,
@@ -109,7 +109,7 @@ pub(super) async fn charge(
 pub(super) fn standing(gateway: &HttpGateway, caller: &HttpCaller, resource: &str) -> Result<HttpAnswer, Problem> {
     caller.check_resource(Action::Read, resource)?;
     let Some(entry) = gateway.lease_table.look(resource) else {
-        let why = "this gateway holds no lease of it: none has asked here for some time";
+        let why = "this gateway holds no lease of this resource; a request for permits opens it";
         return Err(Problem::new(ProblemKind::NotFound, why));
     };
     let (quota, opened) = (quota(&entry), entry.rate().resource());
@@ -125,8 +125,8 @@ pub(super) fn standing(gateway: &HttpGateway, caller: &HttpCaller, resource: &st
     Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
 }
 
-/// Opens a resource. The first request waits for a lease, up to the time that it would wait for permits. Without a lease or
-/// a fallback, `--without-lease` decides.
+/// Opens a resource. The first request waits for a lease as long as it would for permits, and at least [`FIRST_WAIT`].
+/// Without a lease or a fallback, `--without-lease` decides.
 pub(super) async fn open(
     gateway: &HttpGateway,
     caller: &HttpCaller,
@@ -166,7 +166,7 @@ fn patience_of(fields: &Fields) -> Duration {
 }
 
 /// Waits for permits. The share grows when callers wait. If it does not grow enough soon, the request is refused early,
-/// because it would hold up the requests behind it in vain.
+/// so that it does not block the queue in vain.
 async fn wait_for_permits<T>(
     gateway: &HttpGateway,
     entry: &Arc<LeaseEntry>,
@@ -183,7 +183,8 @@ async fn wait_for_permits<T>(
     taken.ok_or_else(|| over_limit(entry, permits))?.map_err(|Closed| closing())
 }
 
-/// None: not enough permits in time. The place in the queue and the permits saved for it are given up.
+/// `None` if there are not enough permits in time. The request then gives up its place in the queue and the permits
+/// saved for it.
 async fn wait_in_queue<T>(
     gateway: &HttpGateway,
     entry: &LeaseEntry,
@@ -201,19 +202,19 @@ async fn wait_in_queue<T>(
     wait_for(gateway, rest, turn).await
 }
 
-/// The time until this many permits are there, if nobody else takes any.
+/// The time until this many permits are available, if nobody else takes any.
 fn needed(entry: &LeaseEntry, permits: u32) -> Duration {
     let standing = entry.standing();
-    // Negative with debt.
+    // `available` is negative if there is a debt.
     let missing = (f64::from(permits) - standing.available).max(0.0);
-    // Unknown without capacity.
+    // Without capacity the time is unknown.
     if standing.capacity.get() == 0.0 {
         return Duration::ZERO;
     }
     Duration::try_from_secs_f64(missing / standing.capacity.get()).unwrap_or(Duration::MAX)
 }
 
-/// None: timeout.
+/// `None` after the timeout. Fails if the gateway stops meanwhile.
 async fn wait_for<T>(
     gateway: &HttpGateway,
     wait: Duration,
@@ -231,11 +232,11 @@ fn over_limit(entry: &LeaseEntry, permits: u32) -> Problem {
     let needed = needed(entry, permits).max(Duration::from_millis(1));
     let (name, most) = (escaped(resource), burst.floor());
     let why = if entry.standing().capacity.get() == 0.0 {
-        format!("there are no permits of `{name}` now: the cluster lends this gateway none")
+        format!("no permits of `{name}` now: the cluster grants this gateway no capacity")
     } else if f64::from(permits) > most {
-        format!("{permits} permits of `{name}` take {needed:.0?}; no more than {most} can be had without waiting")
+        format!("{permits} permits of `{name}` take {needed:.0?}; the largest burst is {most}")
     } else {
-        format!("{permits} permits of `{name}` are there in {needed:.0?}")
+        format!("{permits} permits of `{name}` will be available in {needed:.0?}")
     };
     let quota = Budget { more_in: Some(needed), ..quota(entry) };
     let problem = Problem::new(ProblemKind::OverLimit, why);

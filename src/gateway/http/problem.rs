@@ -1,5 +1,5 @@
-//! Errors as `application/problem+json` (RFC 9457), with a `reason` for programs, a `detail` for people, and the name of
-//! the field that is wrong.
+//! Errors as `application/problem+json` (RFC 9457), with a `reason` for programs, a `detail` for people, and the name
+//! of the field that is wrong.
 
 use std::time::Duration;
 
@@ -45,26 +45,26 @@ impl ProblemKind {
     /// The status, the reason for programs, and the title for people.
     fn describe(self) -> (u16, &'static str, &'static str) {
         match self {
-            ProblemKind::Malformed => (400, "malformed", "The request cannot be read"),
-            ProblemKind::UnknownField => (400, "unknown_field", "Unknown field in the request"),
-            ProblemKind::MissingField => (400, "missing_field", "A field is missing"),
-            ProblemKind::BadValue => (400, "bad_value", "Invalid value of a field"),
-            ProblemKind::Unauthenticated => (401, "unauthenticated", "The caller is not known"),
-            ProblemKind::Denied => (403, "denied", "The access policy does not allow it"),
-            ProblemKind::ForeignPage => (403, "foreign_page", "Pages in a browser are not served"),
-            ProblemKind::NotFound => (404, "not_found", "There is nothing here"),
-            ProblemKind::NoSuchReservation => (404, "no_such_reservation", "There is no such reservation"),
-            ProblemKind::NoSuchMethod => (405, "no_such_method", "This method is not served here"),
-            ProblemKind::Slow => (408, "slow", "The request took too long to arrive"),
-            ProblemKind::TooLarge => (413, "too_large", "The request is too large"),
-            ProblemKind::NotJson => (415, "not_json", "The Content-Type is not JSON"),
+            ProblemKind::Malformed => (400, "malformed", "Malformed request"),
+            ProblemKind::UnknownField => (400, "unknown_field", "Unknown field"),
+            ProblemKind::MissingField => (400, "missing_field", "Missing field"),
+            ProblemKind::BadValue => (400, "bad_value", "Invalid value"),
+            ProblemKind::Unauthenticated => (401, "unauthenticated", "Not authenticated"),
+            ProblemKind::Denied => (403, "denied", "Denied by the access policy"),
+            ProblemKind::ForeignPage => (403, "foreign_page", "Requests from web pages are not served"),
+            ProblemKind::NotFound => (404, "not_found", "Not found"),
+            ProblemKind::NoSuchReservation => (404, "no_such_reservation", "Unknown reservation"),
+            ProblemKind::NoSuchMethod => (405, "no_such_method", "Method not allowed"),
+            ProblemKind::Slow => (408, "slow", "Request timeout"),
+            ProblemKind::TooLarge => (413, "too_large", "Request too large"),
+            ProblemKind::NotJson => (415, "not_json", "Content-Type is not JSON"),
             ProblemKind::OverLimit => (429, "over_limit", "Over the limit"),
-            ProblemKind::TooSoon => (429, "too_soon", "Asked again too soon"),
-            ProblemKind::BadCluster => (502, "bad_cluster", "The cluster refuses this gateway"),
-            ProblemKind::NoLease => (503, "no_lease", "There is no lease"),
-            ProblemKind::NoMaster => (503, "no_master", "No master answers"),
-            ProblemKind::NoRoom => (503, "no_room", "There is no room"),
-            ProblemKind::Closing => (503, "closing", "The gateway is closing"),
+            ProblemKind::TooSoon => (429, "too_soon", "Request came too soon"),
+            ProblemKind::BadCluster => (502, "bad_cluster", "Bad answer from the cluster"),
+            ProblemKind::NoLease => (503, "no_lease", "No lease"),
+            ProblemKind::NoMaster => (503, "no_master", "No master"),
+            ProblemKind::NoRoom => (503, "no_room", "Limit reached"),
+            ProblemKind::Closing => (503, "closing", "Gateway is stopping"),
         }
     }
 
@@ -84,7 +84,7 @@ pub(super) struct Problem {
     word: Option<Box<str>>,
     detail: Box<str>,
     field: Option<Box<str>>,
-    /// The policy of the RateLimit fields that the request exceeds.
+    /// The exceeded policy, as `RateLimit-Policy` names it.
     violated: Option<Box<str>>,
     retry_after: Option<Duration>,
     /// Additional header fields. Boxed, because few problems have any.
@@ -113,7 +113,7 @@ impl Problem {
         Problem { retry_after: Some(after), ..self }
     }
 
-    /// The request exceeds this policy, which `headers` describe.
+    /// For a request that exceeds `policy`. `headers` are the RateLimit fields of the policy.
     pub(super) fn beyond(self, policy: &str, headers: HeaderMap) -> Problem {
         Problem { violated: Some(policy.into()), headers: Some(Box::new(headers)), ..self }
     }
@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn a_problem_names_its_field_escaped() {
-        let problem = Problem::of_field(ProblemKind::UnknownField, "a\u{1b}", "is unknown here");
+        let problem = Problem::of_field(ProblemKind::UnknownField, "a\u{1b}", "is unknown");
         let json = problem.to_json();
-        assert_eq!(json["detail"], "`a\\u001b` is unknown here");
+        assert_eq!(json["detail"], "`a\\u001b` is unknown");
         assert_eq!((json["field"].as_str(), json["reason"].as_str()), (Some("a\u{1b}"), Some("unknown_field")));
         assert_eq!((json["type"].as_str(), json["status"].as_u64()), (Some("about:blank"), Some(400)));
     }

@@ -10,10 +10,10 @@ use super::problem::whole_seconds;
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// Structured fields have integers of fifteen digits.
+/// Structured fields have integers of at most fifteen digits.
 const MAX_INTEGER: f64 = 999_999_999_999_999.0;
 
-/// The longest window, for tiny rates.
+/// The longest window in seconds, a year. Tiny rates reach it.
 const LONGEST_WINDOW: f64 = 31_536_000.0;
 
 /// The permits of a resource at this gateway.
@@ -23,9 +23,9 @@ pub(super) struct Budget {
     pub(super) per_second: f64,
     /// How long unused permits are saved.
     pub(super) window: Duration,
-    /// Permits that are available at once.
+    /// Permits available now.
     pub(super) remaining: f64,
-    /// When there will be more, if there are none now.
+    /// The time until there are more, if none are available now.
     pub(super) more_in: Option<Duration>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn fields(resource: &str, quota: Budget) -> HeaderMap {
     headers
 }
 
-/// Whole permits in whole seconds. The window is extended until it brings one permit.
+/// The policy in whole permits and whole seconds. A window that brings less than one permit is extended.
 fn policy(per_second: f64, window: u64) -> (u64, u64) {
     let permits = per_second * window as f64;
     if permits >= 1.0 {

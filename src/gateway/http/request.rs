@@ -20,7 +20,7 @@ use super::{
     problem::{Problem, ProblemKind},
 };
 
-/// The maximum size of a body: two ids with every byte escaped as six.
+/// The maximum size of a body. Two ids of the maximum length fit, even with each byte escaped as `\u00xx`.
 pub(crate) const MAX_BODY_BYTES: usize = 4096;
 
 /// The timeout for reading a body.
@@ -37,7 +37,7 @@ pub(super) struct Read {
 pub(super) async fn read(operation: Operation, request: Request) -> Result<Read, Problem> {
     let (mut parts, body) = request.into_parts();
     if parts.headers.contains_key(header::ORIGIN) {
-        let why = "the request comes from a page in a browser (it has an `Origin`), which could be of anyone";
+        let why = "the request has an `Origin` header: it comes from a web page, which could be of anyone";
         return Err(Problem::new(ProblemKind::ForeignPage, why));
     }
     let parameter = match operation.parameter() {
@@ -52,7 +52,7 @@ pub(super) async fn read(operation: Operation, request: Request) -> Result<Read,
         table => Fields::of_body(table, &read_body(&parts.headers, body).await?)?,
     };
     let caller = parts.extensions.remove::<HttpCaller>();
-    let caller = caller.ok_or_else(|| Problem::new(ProblemKind::Unauthenticated, "it is not known who calls"))?;
+    let caller = caller.ok_or_else(|| Problem::new(ProblemKind::Unauthenticated, "the caller is unknown"))?;
     Ok(Read { caller, parameter, fields })
 }
 
@@ -69,7 +69,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> 
         return Ok(Vec::new());
     }
     if !is_json(headers) {
-        let why = "say `Content-Type: application/json` of the body (curl: --json instead of -d)";
+        let why = "set `Content-Type: application/json` (curl: --json instead of -d)";
         return Err(Problem::new(ProblemKind::NotJson, why));
     }
     if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
@@ -79,7 +79,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> 
         let (mut read, mut chunks) = (Vec::new(), body.into_data_stream());
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk.map_err(|error| {
-                Problem::new(ProblemKind::Malformed, format!("the body broke off: {}", escaped(&error.to_string())))
+                Problem::new(ProblemKind::Malformed, format!("the body was cut off: {}", escaped(&error.to_string())))
             })?;
             if read.len() + chunk.len() > MAX_BODY_BYTES {
                 return Err(too_large());
@@ -88,7 +88,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> 
         }
         Ok(read)
     };
-    let late = || Problem::new(ProblemKind::Slow, format!("the body did not come in {} s", BODY_PATIENCE.as_secs()));
+    let late = || Problem::new(ProblemKind::Slow, format!("the body did not arrive in {} s", BODY_PATIENCE.as_secs()));
     timeout(BODY_PATIENCE, read).await.unwrap_or_else(|_| Err(late()))
 }
 
@@ -96,7 +96,7 @@ fn too_large() -> Problem {
     Problem::new(ProblemKind::TooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes"))
 }
 
-/// With or without a charset.
+/// Whether the content type is JSON, with or without a charset.
 fn is_json(headers: &HeaderMap) -> bool {
     let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = said.split(';').next().unwrap_or_default().trim();

@@ -1,5 +1,5 @@
-//! Permits that are taken by one request and settled by a later one. A reservation that is not settled in time expires, and
-//! all of its permits count as used.
+//! Permits that are taken by one request and settled by a later one. A reservation that is not settled in time expires,
+//! and all of its permits count as used.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -25,7 +25,7 @@ use crate::lease_table::caller_shares::{CallerShares, SharePermit};
 /// Random, so that no caller can guess the name of another's reservation.
 type Name = u128;
 
-/// Reservations that are not settled.
+/// Unsettled reservations.
 pub(super) struct Reservations<P = Reservation> {
     max: usize,
     /// Counts pending and unsettled reservations.
@@ -69,7 +69,7 @@ impl<P> ReservationTable<P> {
         while let Some((ends, name)) = self.by_end.first().copied()
             && ends <= now
         {
-            // Dropping it keeps the permits that it took.
+            // The permits of a dropped reservation stay taken.
             self.remove(name);
         }
     }
@@ -140,8 +140,9 @@ pub(super) async fn reserve(
     let entry = permits::open(gateway, caller, resource, fields).await?;
     let permits = permits::reserve(gateway, &entry, fields).await?;
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|_| Problem::new(ProblemKind::NoRoom, "the system has no randomness to name a reservation by"))?;
+    getrandom::fill(&mut bytes).map_err(|_| {
+        Problem::new(ProblemKind::NoRoom, "the system provides no random bytes for the name of the reservation")
+    })?;
     let name = Name::from_le_bytes(bytes);
     let lasts = Duration::from_secs_f64(fields.number("expires_in"));
     let reserved = permits.reserved();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_has_its_share_and_leaves_the_rest_to_others() {
+    fn one_caller_cannot_use_the_whole_table() {
         let caller_shares = CallerShares::new(8, PrincipalShare::default());
         let mut shares: Vec<SharePermit> = std::iter::from_fn(|| caller_shares.admit(Principal(1)).ok()).collect();
         assert_eq!(shares.len(), 7);

@@ -27,12 +27,12 @@ pub struct LeaseEntry {
     window: [AtomicU64; 2],
     /// The deadline for requests that wait for the first lease.
     first_wait: Instant,
-    /// The number of the last sweep before the last request.
+    /// The sweep count at the last request.
     used: AtomicU32,
     /// An estimate of the wants is pending.
     is_pressed: AtomicBool,
     arrivals: Mutex<Arrivals>,
-    /// Callers report what they have used.
+    /// Callers report their usage afterwards, so every hit is charged.
     is_charged: bool,
     _permit: SharePermit,
 }
@@ -74,12 +74,12 @@ impl LeaseEntry {
         Duration::from_secs(self.window[0].load(Ordering::Relaxed))
     }
 
-    /// Whether callers report what they have used.
+    /// Whether callers report their usage afterwards, so that every hit is charged.
     pub fn is_charged(&self) -> bool {
         self.is_charged
     }
 
-    /// Charges permits that were used. A debt is paid back before anything else passes.
+    /// Charges permits that were used already. Nothing passes until the debt is repaid.
     pub fn charge(&self, many: u32) {
         if let Err(exceeded) = self.rate.charge(many.into()) {
             tracing::debug!(resource = self.id(), "{exceeded}");
@@ -117,12 +117,12 @@ impl LeaseEntry {
         Instant::now() < self.first_wait && is_unknown()
     }
 
-    /// Counts wants before the first lease arrives.
+    /// Counts these permits as wanted, so that the first request to the cluster asks for enough.
     pub fn add_wants(&self, many: u32) {
         let _ = self.rate.try_acquire(many);
     }
 
-    /// Waits for the first lease or another answer. Returns false after the timeout.
+    /// Waits for the first answer of the cluster. Returns false if the wait timed out or failed.
     pub async fn first_lease(&self) -> bool {
         if Instant::now() >= self.first_wait {
             return false;
@@ -131,7 +131,7 @@ impl LeaseEntry {
     }
 
     pub(super) fn note_use(&self, now: u32) {
-        // Written once per sweep, so that threads mostly read.
+        // Stored at most once per sweep, so that threads mostly read the cache line.
         if self.used.load(Ordering::Relaxed) != now {
             self.used.store(now, Ordering::Relaxed);
         }
@@ -147,16 +147,17 @@ impl LeaseEntry {
         self.rate.resource().reestimate_wants();
     }
 
-    /// Whether there are fewer requests than before, so that the wants have to be estimated. Not if it has been silent for
-    /// longer, because that is known already.
+    /// Whether fewer requests arrive than before, so that the wants must be estimated again. False if the resource has
+    /// been silent for more than [`SILENT`] sweeps: then the estimate is already low.
     pub(super) fn has_fallen(&self, now: u32) -> bool {
         let is_known = now.wrapping_sub(self.used.load(Ordering::Relaxed)) > SILENT;
         let seen = || self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).have_fallen(self.rate.arrived());
         !is_known && seen()
     }
 
-    /// Whether it can be released: it is unused, and all permits are saved up. A resource starts with full savings, so
-    /// releasing it earlier would refill it.
+    /// Whether the entry can be released: it is unused, and its bucket is full again. A reopened resource starts with a
+    /// full bucket, so an earlier release would grant permits twice. `is_tight`: the table is nearly full, and only the
+    /// idle time counts.
     pub(super) fn is_idle(&self, now: u32, idle: u32, is_tight: bool) -> bool {
         let unused = now.wrapping_sub(self.used.load(Ordering::Relaxed));
         let window = u32::try_from(self.window[0].load(Ordering::Relaxed)).unwrap_or(u32::MAX);

@@ -1,5 +1,5 @@
-//! Entries by id, in shards with a lock each. Requests for different resources rarely share a lock. Finding an entry writes
-//! no shared memory but the lock's reader count.
+//! Entries by id, in shards with a lock each. Requests for different resources rarely share a lock. A lookup writes no
+//! shared memory except the lock's reader count.
 
 use std::{
     hash::{BuildHasher as _, RandomState},

@@ -28,18 +28,19 @@ use crate::{
     rlqs::quotas::{Action, EnvoyQuotas, Quota, Usage, stay_after_report},
 };
 
-pub(super) const STOPS: &str = "this gateway stops; another may be reached";
+pub(super) const STOPS: &str = "this gateway is stopping; use another one";
 
-/// The sending half of a stream. It has room for one message, because assignments count from when they are made.
+/// The sending half of a stream. It buffers a single message, because the duration of an assignment counts from the
+/// time when the message is made.
 pub(super) type Sink = mpsc::Sender<Result<RateLimitQuotaResponse, Status>>;
 
 pub(super) enum Command {
     /// The Envoy sent a report. A stream with a higher number replaces the earlier ones.
     Reported {
         stream: Stream,
-        /// Of buckets that the Envoy may ask for.
+        /// The usage of all buckets that the Envoy is allowed to request.
         usages: Vec<(Bucket, Usage)>,
-        /// New buckets count to the share of this principal.
+        /// New buckets count toward the share of this principal.
         owner: Principal,
     },
     /// The stream with this number ended.
@@ -62,7 +63,7 @@ pub(super) struct EnvoySession {
     pub(super) stream: Option<Stream>,
     /// Whether a stream has ever been opened.
     pub(super) has_begun: bool,
-    /// Until when the Envoy certainly stays with this gateway.
+    /// The Envoy certainly stays with this gateway until this time.
     pub(super) here_until: Millis,
     /// The Envoy has the same name at all gateways.
     pub(super) is_named: bool,
@@ -145,9 +146,9 @@ impl EnvoySession {
         if self.stream.is_some() {
             tracing::warn!(
                 envoy = self.leases.client().id(),
-                "another stream of the same name takes the place of the one before"
+                "a new stream with the same name (leaseway-client) replaces the previous one"
             );
-            self.end_stream(Status::aborted("another stream reports under the same name (leaseway-client)"));
+            self.end_stream(Status::aborted("replaced by another stream with the same name (leaseway-client)"));
         }
         if std::mem::replace(&mut self.has_begun, true)
             && let Err(why) = self.leases.restart()
@@ -161,7 +162,7 @@ impl EnvoySession {
 
     fn end_stream(&mut self, status: Status) {
         if let Some(stream) = self.stream.take() {
-            // Without room the stream ends without a status.
+            // If the buffer is full, the stream ends without a status.
             let _ = stream.sink.try_send(Err(status));
             self.disconnected(self.clock.now());
         }
@@ -173,7 +174,7 @@ impl EnvoySession {
         {
             counter!("leaseway_rlqs_buckets_refused_total").increment(1);
             if !std::mem::replace(&mut self.has_refused, true) {
-                tracing::warn!(envoy = self.leases.client().id(), resource = %bucket.resource, "no quota for a bucket: {why}");
+                tracing::warn!(envoy = self.leases.client().id(), resource = %bucket.resource, "bucket refused: {why}");
             }
             return;
         }
@@ -232,10 +233,10 @@ async fn has_room(blocked: Option<Sink>) -> Option<()> {
     }
 }
 
-/// Envoy 1.40 fills its token buckets evenly, at `tokens_per_fill / fill_interval`, and truncates the interval and the time
-/// to live to whole seconds. It recognises a changed bucket by `max_tokens`, `tokens_per_fill` and the *nanoseconds* of
-/// the interval, but not by its seconds. So an interval of n seconds has n nanoseconds, too: they are truncated, and make
-/// intervals differ. An Envoy that does not truncate them lets a billionth less pass.
+/// Envoy 1.40 fills its token buckets evenly, at `tokens_per_fill / fill_interval`, and truncates the interval and the
+/// time to live to whole seconds. It recognises a changed bucket by `max_tokens`, `tokens_per_fill` and the
+/// *nanoseconds* of the interval, but not by its seconds. Therefore an interval of n seconds also gets n nanoseconds,
+/// which make intervals differ and are truncated. An Envoy that does not truncate them admits a billionth less.
 fn strategy(quota: Quota) -> RateLimitStrategy {
     let strategy = match quota {
         Quota::Nothing => Strategy::BlanketRule(BlanketRule::DenyAll.into()),

@@ -11,7 +11,7 @@ use crate::{
     rlqs::quotas::{Lease, Leases},
 };
 
-/// The clock for all Envoys of a gateway. It runs while the machine is suspended, as that of Envoy does.
+/// The clock for all Envoys of a gateway. Like Envoy's clock, it runs while the machine is suspended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock(BootInstant);
 
@@ -83,7 +83,7 @@ impl ClientLeases {
     }
 }
 
-/// At first all that the cluster holds for the Envoy counts as in use.
+/// Opens a resource. At first, everything that the cluster holds for the Envoy is reported as in use.
 fn open(client: &Client, resource: &Arc<str>, wants: f64) -> Result<Resource, OpenError> {
     client.resource(Arc::clone(resource)).wants(wants).in_use(f64::INFINITY).open()
 }

@@ -10,12 +10,12 @@
 //! To the cluster an Envoy is one holder, whichever gateway it reports to. It may move to another gateway when its
 //! stream breaks. Three rules ensure that an Envoy never applies more than the cluster holds for it:
 //!
-//! - A newly connected Envoy may have assignments of another gateway, which this gateway does not know. For the length of
-//!   an assignment the gateway therefore reports everything that the cluster holds for the Envoy as in use, so that the
-//!   cluster gives none of it to others. A bucket that the Envoy has just created is exempt ([`Usage::is_first`]).
-//! - An Envoy opens a stream only with a regular report. So it stays with this gateway for [`STAY_AFTER_REPORT`] after each regular
-//!   report. The gateway asks for leases in the Envoy's name only during that time, and ignores leases that arrive later
-//!   ([`stay_after_report`]).
+//! - A newly connected Envoy may have assignments of another gateway, which this gateway does not know. For the length
+//!   of an assignment the gateway therefore reports everything that the cluster holds for the Envoy as in use, so that
+//!   the cluster gives none of it to others. A bucket that the Envoy has just created is exempt ([`Usage::is_first`]).
+//! - An Envoy opens a stream only with a regular report. So it stays with this gateway for [`STAY_AFTER_REPORT`] after
+//!   each regular report. The gateway requests leases in the Envoy's name only during that time, and ignores leases
+//!   that arrive later ([`stay_after_report`]).
 //! - Each stream begins without a lease. So every assignment on it comes from a lease that is newer than those that
 //!   earlier gateways have named.
 
@@ -193,8 +193,8 @@ impl<Id: Clone> EnvoyQuotas<Id> {
         true
     }
 
-    /// Returns the messages to send now; none unless the stream `has_room` for a message, because assignments count from
-    /// now. Call it after every event, and at [`wake`](Self::wake).
+    /// Returns the messages to send now; none unless the stream `has_room` for a message, because assignments count
+    /// from now. Call it after every event, and at [`wake`](Self::wake).
     pub fn poll(&mut self, now: Millis, leases: &mut impl Leases, has_room: bool) -> Vec<Action<Id>> {
         let (settings, is_done, has_room) = (&self.settings, self.is_done, has_room && self.disconnected_at.is_none());
         let mut actions = Vec::new();
@@ -279,7 +279,7 @@ impl<Id: Clone> BucketState<Id> {
             let until = now.plus(Millis::from_secs(secs.into()));
             if quota != Quota::Nothing {
                 self.live.add(now, quota.rate(), until.plus(TRANSIT));
-                // If a smaller lease has just arrived, the next request confirms that one.
+                // Read again, because the next request confirms the newest lease, which may just have become smaller.
                 lease = self.hold(now, resource, leases)?;
             }
             if quota == Quota::Nothing || (lease.capacity >= quota.rate() && lease.end >= until.plus(TRANSIT)) {
@@ -289,8 +289,8 @@ impl<Id: Clone> BucketState<Id> {
         }
     }
 
-    /// The rate that the cluster has to count as in use. Assignments of another gateway are unknown, but the cluster holds
-    /// at least as much for the Envoy.
+    /// The rate that the cluster has to count as in use. Assignments of another gateway are unknown, but the cluster
+    /// holds at least as much for the Envoy.
     fn in_use(&self, now: Millis) -> f64 {
         let counts = now < self.foreign_until && !planted::is(Fault::ForgetsOtherGateways);
         if counts { f64::INFINITY } else { self.live.max_rate(now) }

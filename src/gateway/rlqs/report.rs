@@ -40,11 +40,11 @@ pub const MAX_ENTRIES: usize = 32;
 /// The maximum total size of the keys and values of a bucket.
 pub const MAX_BYTES: usize = 1024;
 
-/// The maximum of the elapsed time, for Envoys that were suspended.
+/// The maximum elapsed time in seconds. Only Envoys that were suspended report more.
 const LONGEST_SECS: i64 = 3600;
 
-/// Reads a usage, or an entry of a map of usages. The key of a map is a number where a usage has a message, so neither can be
-/// read as the other.
+/// Reads a usage, or an entry of a map of usages. The first field of an entry is a number, that of a usage a message,
+/// so neither can be read as the other.
 fn decode(at: usize, bytes: &[u8]) -> Result<BucketQuotaUsage, BadReport> {
     BucketQuotaUsage::decode(bytes).or_else(|_| {
         let entry = BucketQuotaUsageEntry::decode(bytes);

@@ -81,7 +81,7 @@ struct Present {
 }
 
 impl RlqsService {
-    /// For the cluster of this table, and with its bounds.
+    /// Uses the cluster and the limits of `lease_table`.
     pub fn new(options: RlqsOptions, lease_table: &LeaseTable) -> RlqsService {
         let (id, lease_table) = (lease_table.client().id().to_owned(), lease_table.options().clone());
         let caller_shares = Arc::new(CallerShares::new(lease_table.most_resources, lease_table.share));
@@ -102,8 +102,8 @@ impl RlqsService {
         Routes::new(RateLimitQuotaServiceServer::new(self.clone()))
     }
 
-    /// Ends all streams. Leases of named Envoys are kept for another gateway, or for this one after a restart. Leases of
-    /// unnamed Envoys are released when their assignments have expired.
+    /// Ends all streams. Leases of named Envoys are kept for another gateway, or for this one after a restart. Leases
+    /// of unnamed Envoys are released when their assignments have expired.
     pub async fn drain(&self) {
         let registry = &self.0;
         registry.stop.send_replace(true);
@@ -116,8 +116,8 @@ impl RlqsService {
         if left > 0 {
             tracing::warn!(
                 envoys = left,
-                "stopping although Envoys without a name may go by what they were told: it is not given back, and ends \
-                 by itself"
+                "stopping while Envoys without a name may still apply their assignments; their leases are not released, \
+                 and will expire"
             );
         }
     }
@@ -146,7 +146,8 @@ impl RateLimitQuotaService for RlqsService {
 fn name(metadata: &MetadataMap) -> Result<Option<Arc<str>>, Status> {
     let Some(name) = metadata.get(NAME) else { return Ok(None) };
     let name = name.to_str().ok().filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
-    let bad = || Status::invalid_argument(format!("{NAME} is a name of 1 to {MAX_NAME_BYTES} printable characters"));
+    let bad =
+        || Status::invalid_argument(format!("{NAME} must be a name of 1 to {MAX_NAME_BYTES} printable characters"));
     name.map(Arc::from).map(Some).ok_or_else(bad)
 }
 
@@ -179,7 +180,7 @@ impl Reader {
             };
             let Ok(Some(reports)) = reports else { break };
             if let Err(status) = self.reported(reports).await {
-                tracing::warn!(envoy = %self.name, "a stream is refused: {}", escaped(status.message()));
+                tracing::warn!(envoy = %self.name, "stream refused: {}", escaped(status.message()));
                 let _ = sink.send(Err(status)).await;
                 break;
             }
@@ -221,12 +222,12 @@ impl Reader {
         match &self.domain {
             Some(domain) if said.is_empty() || said == **domain => Ok(Arc::clone(domain)),
             Some(domain) => Err(Status::invalid_argument(format!(
-                "a stream has one domain: the first report said {}, another {}",
+                "a stream has one domain: that of the first report is {}, that of a later one {}",
                 escaped(domain),
                 escaped(&said)
             ))),
             None if said.is_empty() || said.len() > MAX_NAME_BYTES => Err(Status::invalid_argument(format!(
-                "the first report of a stream names its domain, in 1 to {MAX_NAME_BYTES} bytes"
+                "the first report of a stream must have a `domain` of 1 to {MAX_NAME_BYTES} bytes"
             ))),
             None => Ok(Arc::clone(self.domain.insert(said.into()))),
         }
@@ -263,7 +264,7 @@ impl Registry {
         Ok(commands)
     }
 
-    /// Each stream without a name counts as another Envoy.
+    /// Whether the Envoy has chosen its name. Each stream without a name counts as an Envoy of its own.
     fn is_named(&self, name: &str) -> bool {
         !name.starts_with(&self.anonymous)
     }
@@ -282,10 +283,10 @@ impl Registry {
         mut session: EnvoySession,
         mut commands: mpsc::Receiver<Command>,
     ) {
-        // The task was started for a command.
+        // The command for which the task was started.
         let mut next = commands.recv().await;
         while let Some(command) = next {
-            // There must not be two clients with one id at the same time, so the next Envoy with this name waits.
+            // Two clients with one id must not exist at the same time, so the next Envoy with this name waits.
             session.serve(command, &mut commands).await.close().await;
             let mut present = registry.present();
             next = commands.try_recv().ok();

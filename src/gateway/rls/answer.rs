@@ -1,7 +1,7 @@
 //! The answer to Envoy: a status for each descriptor, in order.
 //!
-//! Envoy makes the X-RateLimit headers from the limit, the remaining requests and the time until the reset. The remaining
-//! requests are those of this gateway. Other gateways have their own shares of the same limit.
+//! Envoy makes the X-RateLimit headers from the limit, the remaining requests and the time until the reset. The
+//! remaining requests are those of this gateway. Other gateways have their own shares of the same limit.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The rules in force, and how they are reloaded. A request takes no lock: each thread caches the rules, and compares one
-//! version number that rarely changes.
+//! The rules in force, and how they are reloaded. A request takes no lock: each thread caches the rules, and compares
+//! one version number that rarely changes.
 
 use std::{
     cell::RefCell,
@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::{file, rules::Rules};
 
-/// Unique over all gateways of this process.
+/// Versions are unique over all gateways of this process, because threads recognise cached rules by their version.
 static VERSIONS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
@@ -41,7 +41,7 @@ impl CurrentRules {
         self.version.store(newest.0, Ordering::Release);
     }
 
-    /// Calls `act` with the rules in force. `act` must not call this method.
+    /// Calls `act` with the rules in force. `act` must not call this method again.
     pub fn with<R>(&self, act: impl FnOnce(&Rules) -> R) -> R {
         let version = self.version.load(Ordering::Acquire);
         SEEN.with_borrow_mut(|seen| match seen {

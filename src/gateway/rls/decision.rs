@@ -1,7 +1,7 @@
-//! Decides whether a request passes, by the rules and the leases of the gateway. Nothing here waits.
+//! Decides whether a request passes, by the rules and the leases of the gateway. No function here waits.
 //!
-//! A request passes if all of its descriptors allow it. All of them are checked before permits are taken from any, so that a
-//! request that one limit refuses takes nothing from the others.
+//! A request passes if all of its descriptors allow it. All of them are checked before permits are taken from any, so
+//! that a request that one limit refuses takes nothing from the others.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -29,13 +29,13 @@ pub enum Decision {
     Awaits(Vec<Arc<LeaseEntry>>),
 }
 
-/// The common maximum of descriptors in a request.
+/// The usual maximum number of descriptors in a request. More are allocated on the heap.
 const FEW: usize = 4;
 
 /// The maximum number of descriptors in a request. Each is compared with all others.
 const MAX_DESCRIPTORS: usize = 100;
 
-/// Larger numbers are reduced to this, which exceeds any limit.
+/// Larger numbers of hits are reduced to this, the largest limit that a rule can have.
 const MAX_HITS: u64 = u32::MAX as u64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ enum Hits {
     /// 0 hits: only checks whether a permit is available.
     Check,
     Refund(u32),
-    /// Hits that were used already. They count in any case, and the answer is that of [`Check`](Hits::Check).
+    /// Hits that were used already. They are always charged; the answer is that of [`Check`](Hits::Check).
     Charge(u32),
 }
 
@@ -69,7 +69,7 @@ impl Hits {
 }
 
 struct Limited<'r> {
-    /// Its place in the request.
+    /// The index of the descriptor in the request.
     place: usize,
     rule: &'r Rule,
     requests: u32,
@@ -89,7 +89,8 @@ thread_local! {
     static ID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Decides a request. If `may_wait`, a request without a lease is to be decided again when there may be one.
+/// Decides a request. With `may_wait`, a request whose first lease may still arrive is not decided yet
+/// ([`Decision::Awaits`]).
 pub fn decide(
     rules: &Rules,
     lease_table: &LeaseTable,
@@ -105,7 +106,7 @@ pub fn decide(
     }
     if request.descriptors.len() > MAX_DESCRIPTORS {
         let many = request.descriptors.len();
-        let why = format!("`descriptors` has {many} elements, at most {MAX_DESCRIPTORS} are decided at once");
+        let why = format!("`descriptors` has {many} elements; the maximum is {MAX_DESCRIPTORS}");
         return Err(Status::invalid_argument(why));
     }
     let Some(domain) = rules.domain(&request.domain) else {
@@ -197,12 +198,12 @@ fn open(lease_table: &LeaseTable, id: &str, requests: u32, unit: Unit, caller: P
         return Some(entry);
     }
     let opened = lease_table.open(id, window, caller);
-    opened.inspect_err(|why| tracing::debug!(resource = id, "not opened: {why}")).ok()
+    opened.inspect_err(|why| tracing::debug!(resource = id, "resource not opened: {why}")).ok()
 }
 
 /// Takes permits from all, or from none. Returns whether the request passes.
 fn settle(lease_table: &LeaseTable, limited: &mut [Limited<'_>]) -> bool {
-    // Taking from a single one checks it as well.
+    // A single one needs no check before it is taken.
     let mut passes = limited.len() == 1;
     if !passes {
         let refusing = limited.iter_mut().filter_map(|limited| (!limited.check(lease_table)).then_some(()));
@@ -210,7 +211,7 @@ fn settle(lease_table: &LeaseTable, limited: &mut [Limited<'_>]) -> bool {
     }
     for at in 0..limited.len() {
         if passes && !limited[at].take(lease_table) {
-            // Another request was faster.
+            // A concurrent request took the permits.
             passes = false;
             limited[..at].iter_mut().for_each(Limited::refund);
         }
@@ -235,7 +236,7 @@ impl Limited<'_> {
         let is_there = |entry: &Arc<LeaseEntry>| entry.standing().available >= self.hits.needed();
         match &self.entry {
             Some(entry) if is_there(entry) => true,
-            // A refused request counts in the estimate of wants.
+            // Tries to take the permits, so that a refused request counts in the estimate of wants.
             _ => {
                 let passes = self.take(lease_table);
                 self.refund();

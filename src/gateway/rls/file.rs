@@ -1,7 +1,7 @@
 //! Reads the files of envoyproxy/ratelimit: YAML with one domain each.
 //!
-//! Keys that envoyproxy/ratelimit ignores are warnings with file and line. What it refuses is refused, and so is a limit
-//! without a number, which it reads as 0.
+//! Keys that envoyproxy/ratelimit ignores cause warnings with file and line. Files that it refuses are refused, and so
+//! is a limit without a number, which it reads as 0.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use leaseway_server::config::{
 
 use super::rules::{Domain, Level, Limit, Meters, Node, Rule, Rules, Unit, ValueMatch, ValuePattern};
 
-/// All keys of envoyproxy/ratelimit, which accepts them anywhere.
+/// All keys of envoyproxy/ratelimit, which accepts each of them at every level.
 const KEYS: [&str; 16] = [
     "domain",
     "descriptors",
@@ -73,7 +73,7 @@ pub enum RulesError {
         #[source]
         error: io::Error,
     },
-    #[error("{} contains no .yaml file, so no limits", .0.display())]
+    #[error("{} contains no .yaml file", .0.display())]
     NoFile(PathBuf),
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<ConfigError>),
@@ -111,7 +111,7 @@ pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
     for Parsed { domain, at, warnings: told } in read {
         let (name, file) = (Arc::clone(&domain.name), Arc::clone(&domain.file));
         if let Err(other) = rules.add(domain) {
-            let message = format!("{} has the domain `{name}` as well: a domain is in one file", other.file);
+            let message = format!("{} has the domain `{name}`, too; write each domain into a single file", other.file);
             let diagnostics = vec![Diagnostic { file, at, message }];
             wrong.push(ConfigError { diagnostics, omitted: 0 });
         }
@@ -142,14 +142,14 @@ fn read_domain(file: &str, root: &Field<'_, '_>, found: &mut Findings) -> (Domai
     let mut at = root.at();
     let Some(fields) = fields(root, &OF_FILE, found) else { return (domain, at) };
     match fields.optional("domain").and_then(|field| Some((field.at(), field.text("the name of a domain", found)?))) {
-        Some((_, "")) | None => found.error(root.at(), format!("a file needs a `domain`; the least is {EXAMPLE}")),
+        Some((_, "")) | None => found.error(root.at(), format!("a file needs a `domain`; a minimal file is {EXAMPLE}")),
         Some((place, name)) => (domain.name, at) = (name.into(), place),
     }
     domain.descriptors = read_level(&fields, &format!("{}.", domain.name), found);
     (domain, at)
 }
 
-/// Reads a map. Keys that are known only elsewhere are warnings.
+/// Reads a map. A key that belongs to another level causes a warning.
 fn fields<'n, 't>(field: &Field<'n, 't>, here: &[&str], found: &mut Findings) -> Option<Fields<'n, 't>> {
     let fields = field.map(&KEYS, found)?;
     for key in KEYS.iter().filter(|key| !here.contains(key)) {
@@ -167,7 +167,7 @@ fn read_level(fields: &Fields<'_, '_>, parent: &str, found: &mut Findings) -> Le
     for item in list.elements(MAX_DESCRIPTORS, "a descriptor", expected, found) {
         let Some(Placed { key, value, path, node }) = read_descriptor(&item, parent, found) else { continue };
         if !level.add(key, value, node) {
-            found.error(item.at(), format!("another descriptor of this list is `{path}` as well"));
+            found.error(item.at(), format!("duplicate descriptor `{path}` in this list"));
         }
     }
     level
@@ -184,7 +184,7 @@ fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings)
     let fields = fields(item, &OF_DESCRIPTOR, found)?;
     let key = fields.optional("key").and_then(|field| field.text("the key of an entry", found)).unwrap_or_default();
     if key.is_empty() {
-        found.error(item.at(), "a descriptor needs a `key`: that of an entry that Envoy sends");
+        found.error(item.at(), "a descriptor needs a `key`, which is the key of an entry that Envoy sends");
     }
     let value = fields.optional("value").and_then(|field| field.text("the value of an entry", found));
     let value = value.unwrap_or_default();
@@ -217,7 +217,7 @@ fn warn_of_flags(fields: &Fields<'_, '_>, shares_nothing: bool, found: &mut Find
         found.warn(field.key, "`share_threshold` has no effect where the `value` has no `*`");
     }
     for (key, why) in [
-        ("quota_mode", "there is no other kind of answer to it: the limit is one like all others"),
+        ("quota_mode", "the limit works like all others"),
         ("value_to_metric", "metrics are by rule here; `detailed_metric` has them by value"),
     ] {
         if let Some(field) = fields.get(key).filter(|_| flag(fields, key, found)) {
@@ -280,8 +280,8 @@ fn read_replaced(fields: &Fields<'_, '_>, own: Option<&str>, found: &mut Finding
         let Some(fields) = self::fields(&item, &OF_REPLACED, found) else { continue };
         let name = fields.optional("name").and_then(|field| field.text("the name of a rule", found));
         match name.filter(|name| !name.is_empty()) {
-            None => found.error(item.at(), "a rule that is replaced is called by its `name`"),
-            Some(name) if own == Some(name) => found.error(item.at(), "a rule does not replace itself"),
+            None => found.error(item.at(), "an element of `replaces` needs the `name` of a rule"),
+            Some(name) if own == Some(name) => found.error(item.at(), "a rule cannot replace itself"),
             Some(name) => replaced.push(name.into()),
         }
     }

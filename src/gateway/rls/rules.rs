@@ -1,9 +1,9 @@
 //! Finds the rule for a descriptor.
 //!
-//! The rules of a domain form a tree, as in the files. The entries of a descriptor are matched from the root down. At each
-//! level the most specific rule counts: that of key and value, else the first with a `*` in its value that matches, else
-//! that of the key alone. A limit applies to descriptors that end at its level. A descriptor with more or fewer entries
-//! has no limit.
+//! The rules of a domain form a tree, as in the files. The entries of a descriptor are matched from the root down. At
+//! each level the most specific rule applies: that of key and value, else the first whose value has a `*` and matches,
+//! else that of the key alone. A limit applies to descriptors that end at its level. A descriptor with more or fewer
+//! entries has no limit.
 
 use std::{
     collections::HashMap,
@@ -107,7 +107,7 @@ pub struct Rule {
     pub name: Option<Box<str>>,
     /// The names of rules that do not apply where this one does.
     pub replaces: Vec<Box<str>>,
-    /// `detailed_metric`.
+    /// The value of `detailed_metric`, which has no effect yet.
     pub detailed: bool,
     /// Counts descriptors.
     pub meters: Meters,
@@ -142,7 +142,7 @@ impl Rules {
         self.domains.get(name)
     }
 
-    /// In no order.
+    /// In arbitrary order.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.values()
     }
@@ -192,7 +192,7 @@ impl Level {
         true
     }
 
-    /// In no order.
+    /// In arbitrary order.
     pub fn descriptors(&self) -> impl Iterator<Item = (&str, ValueMatch, &Node)> {
         self.0.iter().flat_map(|(key, values)| {
             let exact = values.exact.iter().map(|(value, node)| (ValueMatch::Exactly(value.clone()), node));

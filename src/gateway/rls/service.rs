@@ -48,7 +48,7 @@ impl RlsService {
         };
         match decision {
             Decision::Answered(answer) => Ok(answer),
-            Decision::Awaits(_) => Err(Status::internal("it has waited already")),
+            Decision::Awaits(_) => Err(Status::internal("the request is still undecided after its wait")),
         }
     }
 

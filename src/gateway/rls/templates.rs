@@ -1,8 +1,8 @@
 //! Translates rules into `resources:` of the cluster's configuration.
 //!
-//! A rule of envoyproxy/ratelimit limits each of the resources that it matches, and so does a template, whose capacity is
-//! the limit per second. The first matching template counts, and rules are matched by specificity, so templates are
-//! sorted from the most specific to the most general.
+//! Like a rule of envoyproxy/ratelimit, a template limits each resource that it matches. Its capacity is the limit per
+//! second. The first matching template applies, but the most specific matching rule, so templates are sorted from the
+//! most specific to the most general.
 
 use std::{cmp::Reverse, fmt::Write as _};
 
@@ -12,7 +12,7 @@ use crate::resource_id;
 struct Template {
     glob: String,
     comment: String,
-    /// Parallel to the entries of the descriptor.
+    /// One element for each entry of the descriptor.
     openness: Vec<Openness>,
     capacity: f64,
 }
@@ -21,12 +21,13 @@ struct Template {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Openness {
     Nothing,
-    /// A pattern with a `*`, and its place among those of its key.
+    /// A pattern with a `*`. The number keeps the patterns of a key in the order of the file.
     Pattern(usize),
     Everything,
 }
 
-/// The safe capacity is the capacity divided by this number. With up to as many holders the sum stays within the limit.
+/// The safe capacity is the capacity divided by this number: with up to that many holders the sum stays within the
+/// limit.
 const SAFE_PARTS: f64 = 10.0;
 
 pub fn resources(rules: &Rules) -> String {
@@ -45,9 +46,9 @@ pub fn resources(rules: &Rules) -> String {
     text
 }
 
-/// For other clients. Gateways ask for nothing else.
+/// The template for the resources of other clients. Gateways do not request them.
 const REST: &str = "\
-# Everything else, and what the templates above take: change it to what other clients of this cluster need.
+# All other resources. The templates above use the same algorithm. Change it to what other clients of this cluster need.
 - identifier_glob: \"*\"
   capacity: 0
   safe_capacity: 0

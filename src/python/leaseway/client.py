@@ -36,7 +36,7 @@ class Options(TypedDict, total=False):
     lease_trace: bool
 
 
-#: How long the exit of a program waits for leases to be released. Others expire.
+#: How long the exit of a program waits for the release of its leases. Unreleased leases expire.
 EXIT_TIMEOUT_SECONDS = 1.0
 
 
@@ -52,8 +52,8 @@ class Client(_native.Client):
 
     id               the id of the client. Two clients that run at the same time must not share one; {pid} stands for the
                      process id. Unique by default.
-    mode             what to use when leases expire unrenewed: "safe" (the safe capacity sent by the server),
-                     "pessimistic" (nothing), "optimistic" (the wants)
+    mode             capacity to use after a lease has expired without a refresh: "safe" (the safe capacity sent by the
+                     server), "pessimistic" (none), "optimistic" (the wants)
     tls              connect over TLS and trust the CAs of the system; implied by the other TLS options
     tls_ca           file with the CA that has to sign the servers' certificates (PEM)
     tls_cert, tls_key   files with the client certificate and its key (PEM)
@@ -66,7 +66,7 @@ class Client(_native.Client):
     refresh_min      minimum refresh interval in seconds (1)
     lease_trace      record changes of leased capacity for audits: see `take_lease_trace`
 
-    After a fork the child creates a client of its own when it first uses this one. If `id` is set without {pid}, that
+    After a fork, the child creates its own client when it first uses this one. If `id` is set without {pid}, this
     raises Forked. The thread is not a Python thread: leases stay alive while the interpreter is busy.
     """
 
@@ -115,9 +115,9 @@ class Client(_native.Client):
     ) -> Rate:
         """Opens a resource as a rate, in permits per second. All handles of a resource share one lease and one queue.
 
-        wants      capacity to ask for; by default estimated from what passes and what waits
+        wants      capacity to ask for; by default estimated from the permits that callers take or wait for
         priority   the priority that this client claims
-        mode       what to use when the lease expires unrenewed; by default the mode of the client
+        mode       capacity to use after the lease has expired; by default the mode of the client
         burst      maximum number of permits that may be saved up, instead of 20 ms of capacity
         window     seconds of capacity that may be saved up, for budgets per minute or per day
         max_debt   maximum debt due to `charge` (1,000,000)

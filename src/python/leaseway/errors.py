@@ -1,4 +1,4 @@
-"""Exceptions. An unreachable server raises none of them: see `Client.health`."""
+"""Exceptions. An unreachable server raises no exception: see `Client.health`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NotReady(LeasewayError):
         super().__init__(message, resources, why)
         #: The resources without a lease.
         self.resources = resources
-        #: The error of the last request, or that none has failed.
+        #: The error of the last failed request, or a note that no request has failed.
         self.why = why
 
     def __str__(self) -> str:

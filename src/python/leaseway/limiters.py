@@ -15,7 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Limiter:
-    """What rates and gauges share, in addition to the native `Resource`."""
+    """Methods that rates and gauges share, in addition to those of the native `Resource`."""
 
     __slots__ = ()
 
@@ -67,8 +67,8 @@ class Limiter:
 class Rate(Limiter, _native.Rate):
     """Permits per second, or per window: see `Client.rate`.
 
-    In any period T at most capacity * T plus the burst pass. Waiting callers are served first come, first served, with
-    threads and tasks in one queue; a wait that is cancelled or times out takes nothing.
+    In any period T at most capacity * T plus the burst are admitted. Threads and tasks wait in one queue, first come,
+    first served. A wait that is cancelled or times out takes nothing.
 
         searches = client.rate("searches")
         searches.wait()                     # one, in a thread
@@ -124,16 +124,16 @@ class Rate(Limiter, _native.Rate):
 class Gauge(Limiter, _native.Gauge):
     """A number of permits in use at the same time: see `Client.gauge`.
 
-    At most as many whole permits are in use as the capacity allows. When the capacity is cut, permits in use stay valid:
-    no new ones are granted until enough were returned, and the server is told what is still in use.
+    The number of permits in use is at most the capacity, rounded down. When the capacity is cut, permits in use stay
+    valid: no new ones are granted until enough were returned, and the client reports the permits still in use.
 
         transactions = client.gauge("transactions")
         with transactions: ...                              # one permit; so does `async with`
         with transactions.acquire(3, timeout=2): ...
         async with transactions.acquire_async(3): ...
-        permit = transactions.try_acquire()                 # None, if none is free now
+        permit = transactions.try_acquire()                 # None if none is free now
 
-        @transactions.limit                                 # each call has one permit
+        @transactions.limit                                 # each call holds one permit
         def transact(): ...
     """
 

@@ -1,4 +1,4 @@
-"""What the workers of `celery_rates.py` run: mails, limited together, or by Celery's own limit."""
+"""The Celery app of `celery_rates.py`: sends mails, limited by a shared rate or by Celery's own limit."""
 
 import os
 import time

@@ -17,13 +17,13 @@ PROCESSES = 6
 
 
 def sent(folder):
-    """When, in order."""
+    """Times of the sent mails, in order."""
     lines = [line for file in folder.glob("sent-*") for line in file.read_text().splitlines(True)]
     return sorted(float(line) for line in lines if line.endswith("\n"))
 
 
 def run(folder, server, seconds, queued, own_limit=None, patience=60):
-    """When tasks began, for so many seconds from when all workers had some to do."""
+    """Start times of tasks, for `seconds` from when all workers are busy."""
     for name in ("queue", "control"):
         (folder / name).mkdir()
     environment = {**os.environ, "MAILS": str(folder), "LEASEWAY_SERVER": server}
@@ -40,7 +40,7 @@ def run(folder, server, seconds, queued, own_limit=None, patience=60):
     ]
     try:
         end = time.monotonic() + patience
-        # Under a limit of its own a worker may leave one of its processes without work.
+        # With Celery's own limit a worker may leave one of its processes idle.
         while len(sent(folder)) <= 50 or len(list(folder.glob("sent-*"))) < (3 if own_limit else PROCESSES):
             assert time.monotonic() < end, "not all have begun"
             time.sleep(0.1)

@@ -1,5 +1,5 @@
-"""Measures the cost of calls beside a bare function and beside limiters that ask Redis with each call, and the cost of
-waiting tasks and of clients.
+"""Measures the cost of waiting tasks, of clients and of calls. Compares calls with a bare function, and with limiters
+that ask Redis at each call.
 
     costs.py [--binary FILE] [--rounds N]
 

@@ -1,5 +1,5 @@
-"""Processes of four kinds (Rust, threads, asyncio, forked) that share a rate while what they want changes and the master
-is killed; then what they wrote down is added up. No server is asked.
+"""Runs processes of four kinds (Rust, threads, asyncio, forked) that share a rate while their demand changes and the
+master is killed. Then adds up the leases and permits that they recorded; no server is asked.
 
     crowd.py [--processes N] [--seconds N] [--window SECONDS] [--binary FILE] [--example FILE]
 
@@ -31,7 +31,7 @@ BUILT = Path(__file__).parents[3] / "target" / "debug"
 
 
 def appetites(until):
-    """Until when to be hungry, again and again."""
+    """Yields the ends of consecutive periods of high demand, of 2 to 6 s each."""
     while time.monotonic() < until:
         yield min(until, time.monotonic() + random.uniform(2, 6))
 
@@ -119,8 +119,8 @@ class Process:
 
 
 def audit(traces, begin, end):
-    """The mean and the peak of leased capacity, and the time for which it exceeded the capacity of the resource. Of
-    changes at the same time, all are applied before the sum is taken."""
+    """The mean and the peak of leased capacity, and the time for which it exceeded the capacity of the resource. All
+    changes with the same time are applied before the sum is taken."""
     lines = sorted((at, trace, capacity) for trace, lines in enumerate(traces) for at, capacity in lines)
     usable, area, peak, over = {}, 0.0, 0.0, 0.0
     for (at, trace, capacity), (later, *_) in zip(lines, [*lines[1:], (end, 0, 0)]):

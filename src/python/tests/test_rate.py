@@ -96,7 +96,7 @@ def test_costs_known_afterwards(client):
         assert reservation.reserved == 50
         reservation.settle(10)
     assert 39 <= tokens.available <= 41 or tokens.available <= 50, "40 permits were returned"
-    with pytest.raises(RuntimeError, match="settled already"):
+    with pytest.raises(RuntimeError, match="already settled"):
         reservation.settle(1)
     tokens.charge(200)
     assert 100 < tokens.debt <= 160
@@ -160,7 +160,7 @@ def test_handles_of_a_resource_share_lease_and_queue(client):
     one, other = client.rate("searches", wants=30), client.rate("searches")
     eventually(lambda: other.capacity == 30)
     assert one.client is client
-    with pytest.raises(leaseway.OpenError, match="is open already, as a rate"):
+    with pytest.raises(leaseway.OpenError, match="is already open as a rate"):
         client.gauge("searches")
     del one, other
     client.gauge("searches")

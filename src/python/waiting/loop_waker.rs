@@ -1,4 +1,5 @@
-//! Wakes an event loop from the client's thread, without the interpreter lock, which the loop may hold for long.
+//! Wakes an event loop from the client's thread. It works without the interpreter lock, which the loop may hold for a
+//! long time.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -14,7 +15,7 @@ use crate::fork::PidGuarded;
 #[pyclass(frozen, module = "leaseway._native")]
 pub(crate) struct LoopWaker(PidGuarded<Arc<Shared>>);
 
-/// What the waker and the client's thread share.
+/// The state shared by the waker and the client's thread.
 pub(crate) struct Shared {
     /// Numbers of the waiters to wake.
     woken: Mutex<Vec<u64>>,

@@ -52,7 +52,7 @@ pub enum Mastership {
         /// The master, if this peer knows it.
         of: Option<PeerAddress>,
     },
-    /// This peer does not know yet.
+    /// Consensus has not begun, a quorum has not confirmed this peer yet, or its master lease has just ended.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ struct LeaseState {
     term: u64,
     since: Millis,
     clock: ClusterClock,
-    /// The lease holds before this time. Zero once it has ended.
+    /// The end of the lease, exclusive. Zero once it has ended.
     until: AtomicU64,
     over: watch::Sender<bool>,
 }
@@ -340,7 +340,7 @@ impl LeaseRenewal {
 /// Ends the lease, because nobody renews it any more.
 impl Drop for LeaseRenewal {
     fn drop(&mut self) {
-        self.end("this peer stops");
+        self.end("this peer is stopping");
         self.mastership.send_replace(Mastership::Unknown);
     }
 }

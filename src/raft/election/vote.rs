@@ -77,12 +77,12 @@ impl Ballot {
         work.await
     }
 
-    /// Gives no votes until this time. Applies to votes that run through [`in_order`](Ballot::in_order).
+    /// Refuses to vote before this time. Applies to votes that run through [`in_order`](Ballot::in_order).
     pub(crate) fn withhold(&self, until: Millis) {
         self.withheld_until.fetch_max(until.0, Ordering::SeqCst);
     }
 
-    /// Gives votes again. The master lease of this peer must have ended, and it must begin no other.
+    /// Allows votes again. The master lease of this peer must have ended, and it must begin no other.
     pub(crate) fn release(&self) {
         self.withheld_until.store(0, Ordering::SeqCst);
     }

@@ -17,15 +17,15 @@ use crate::{
     transport::{Method, client::PeerClient},
 };
 
-/// The number of log entries at which a snapshot is taken …
+/// A snapshot is taken once this many entries have been applied since the last one, …
 const SNAPSHOT_AFTER_ENTRIES: u64 = 20_000;
-/// … or the number of bytes.
+/// … or once the log has this size.
 const SNAPSHOT_AFTER_BYTES: u64 = 8 << 20;
 const LOG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// The maximum age of the high-water mark after a power failure.
+/// The interval of flushes, and so the maximum age of the high-water mark after a power failure.
 const MARK_FLUSH_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval at which peers are asked which incarnation runs, and the time limit of an answer.
+/// The interval at which this peer asks others for their incarnation, and the time limit for an answer.
 const DOUBT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Compacts the log: takes a snapshot when the log has become long, and purges entries that a snapshot covers.
@@ -60,8 +60,8 @@ pub(crate) async fn compact_log(raft: Raft, log: LogStore) {
     }
 }
 
-/// Stores the cluster clock until every promise and learning period has ended. Every proposal carries the clock, so
-/// this proposes nothing while there are others.
+/// Writes the cluster clock to the log while a promise or learning period is in force. Every proposal carries the
+/// clock, so this task proposes nothing while a master makes other proposals.
 pub(crate) async fn advance_clock(
     state: SharedState,
     mastership: watch::Receiver<Mastership>,
@@ -121,13 +121,14 @@ pub(crate) async fn resolve_doubts(context: Arc<PeerContext>, client: Arc<PeerCl
     }
 }
 
-/// Deletes the placed backup once its content is in the log, so that a later start ignores it.
+/// Deletes the backup file from the data directory once its content is in the log. Otherwise a later start would
+/// restore it again.
 pub(crate) async fn remove_backup(settings: Arc<Settings>, state: SharedState) {
     while state.read().is_blank() {
         tokio::time::sleep(LOG_CHECK_INTERVAL).await;
     }
     let removed = tokio::task::spawn_blocking(move || Backup::remove_placed(&settings.data)).await;
     if let Ok(Err(error)) = removed {
-        tracing::warn!(%error, "cannot remove the restored backup from the data directory");
+        tracing::warn!(%error, "cannot delete the restored backup from the data directory");
     }
 }

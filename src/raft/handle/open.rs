@@ -46,7 +46,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether other settings would help.
+    /// Whether the cause is in the settings, so that a restart with the same ones fails again.
     pub fn is_configuration(&self) -> bool {
         match self {
             StartError::Store(error) => matches!(error, StoreError::OtherPeer { .. }),
@@ -103,7 +103,7 @@ fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// Refuses a directory if a file is missing or older than the others.
+/// Refuses a data directory in which a file is missing, or older than the others.
 fn check_whole(
     directory: &Directory,
     vote: Option<Vote>,
@@ -131,8 +131,8 @@ fn check_whole(
     // The identity is written after the high-water mark.
     if mark.is_none() && known.is_some_and(|identity| used || identity.cluster.is_some()) {
         return incomplete(
-            "the file floor is missing, which says how far the log has to reach: without it, entries that this server \
-             has acknowledged could be gone without notice",
+            "the high-water mark of the log (file floor) is missing: without it, nobody would notice if the log lacked \
+             entries that this server has acknowledged",
         );
     }
     if known.is_none() && used { missing("identity") } else { Ok(()) }

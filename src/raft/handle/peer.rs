@@ -248,6 +248,7 @@ fn peer_context(settings: &Arc<Settings>, opened: &Opened, mastership: watch::Re
         failing: opened.failing.clone(),
         mastership,
         discovered: Default::default(),
+        history: Default::default(),
     }
 }
 

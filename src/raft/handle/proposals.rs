@@ -1,9 +1,9 @@
 //! Group commit: proposals that arrive while an entry is being committed share the next entry.
 //!
-//! An entry costs every peer about the same, whether it carries one proposal or many. So the first proposal after a pause
-//! is written at once, and a busy master rests between two entries: the log grows with time and not with requests. A
-//! caller that waits for each proposal before it makes the next skips the rest, because it limits itself. The queue is
-//! unbounded, because its callers could only wait.
+//! An entry costs every peer about the same, whether it carries one proposal or many. So a master pauses after each
+//! entry and collects the proposals that arrive meanwhile: the log grows with time and not with requests. A proposal
+//! that arrives after the pause is written immediately. [`propose`] skips the pause, because its caller waits for the
+//! outcome and so limits itself. The queue is unbounded, because a full queue could only make callers wait.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
 
 /// The maximum size of a proposal.
 const MAX_PROPOSAL_BYTES: u64 = 4 << 20;
-/// The maximum size of several proposals that share an entry: all peers have to get it within a heartbeat.
+/// The maximum size of an entry with several proposals: all peers have to receive it within a heartbeat.
 const MAX_BATCH_BYTES: u64 = 256 << 10;
-/// A busy master rests after an entry for the time that the entry took, times this factor, within the two bounds below.
-/// An entry costs a master about 1 ms of CPU, as much as forty requests (three peers on two cores).
+/// The pause after an entry, as a multiple of the time that the entry took. It is at least `MIN_REST` and at most
+/// `MAX_REST`. An entry costs a master about 1 ms of CPU, as much as forty requests (three peers on two cores).
 const REST_FACTOR: u32 = 9;
 const MIN_REST: Duration = Duration::from_millis(3);
 const MAX_REST: Duration = Duration::from_millis(40);
@@ -62,7 +62,7 @@ pub(crate) async fn propose(
     commands: Vec<Command>,
 ) -> Result<(), ProposeError> {
     let (result, decided) = oneshot::channel();
-    // Fails if the caller was dropped.
+    // `send` fails if the caller was dropped.
     enqueue(queue, lease, commands, true, Box::new(move |outcome| drop(result.send(outcome))));
     decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }
@@ -120,7 +120,7 @@ fn gather(first: Proposal, queue: &mut mpsc::UnboundedReceiver<Proposal>) -> (Ve
 
 /// Writes one entry for proposals of one term. Its first command advances the cluster clock.
 async fn store(raft: &Raft, batch: Vec<Proposal>, clock: &Clock) {
-    // A proposal whose lease is over must not be stored.
+    // Do not store a proposal whose master lease has ended.
     let (over, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|proposal| proposal.lease.is_over());
     for proposal in over {
         (proposal.done)(Err(ProposeError::Deposed));
@@ -142,8 +142,8 @@ async fn store(raft: &Raft, batch: Vec<Proposal>, clock: &Clock) {
     answer(callers, outcome);
 }
 
-/// Without an outcome it is unknown whether the proposals were stored: openraft's errors do not tell a refused entry from
-/// one that was truncated here but may be stored elsewhere.
+/// Calls the callers back. Without an outcome, it is unknown whether the proposals were stored: openraft returns the
+/// same error for a refused entry and for one that was truncated here but may be stored elsewhere.
 fn answer(callers: Vec<Callback>, outcome: Option<Outcome>) {
     let Some(Outcome::Proposed(results)) = outcome else {
         metrics::proposed("uncertain", callers.len());

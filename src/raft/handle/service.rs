@@ -11,10 +11,11 @@
 //! | answer to `Append` | nothing | a confirmation counts for the heartbeat that asked for it, and only within two heartbeats |
 //! | `Vote` | refused while a vote lease runs, or if its log or vote is older than ours; otherwise this peer votes for a candidate that has given up, and the next election takes one more round | a vote promises something about the future, and breaks no lease |
 //! | answer to `Vote` | may complete an election of the same Raft term | the voters voted for no other peer in that term, and a master lease needs a new confirmation |
-//! | `Poll` | none but its answer | a pre-vote promises nothing |
+//! | `Poll` | an answer, and nothing else | a pre-vote promises nothing |
 //! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later term: see [`StandRequest`] and `membership/transfer.rs` |
 //! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than the committed entries is ignored | chunks with a gap before them are refused ([`ReceivedSnapshot`]) |
 //! | `Join` | a master may admit a dead peer as a learner, which delays other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
+//! | `History` | none but its answer | it reads memory, and nothing depends on the answer but plots |
 //! | `Hello` | the sender counts as alive for two leases | liveness only decides whom a master chooses or refuses to replace; both are asked again before anything depends on it |
 //!
 //! A proposal is not a message: only a master proposes, and an entry that follows a later `BeginTerm` in the log is
@@ -61,7 +62,7 @@ pub(crate) struct ReceivedSnapshot {
 }
 
 impl ReceivedSnapshot {
-    /// The progress after this chunk. An error asks the sender to start the transfer over.
+    /// The progress after this chunk. An error makes the sender restart the transfer.
     pub(crate) fn next(&self, chunk: &InstallSnapshotRequest<Types>) -> Result<ReceivedSnapshot, InstallSnapshotError> {
         let id = &chunk.meta.snapshot_id;
         let before = if *id == self.id { self.bytes } else { 0 };
@@ -181,18 +182,26 @@ impl Peers for PeersService {
         let started = start_election(&raft, &self.context.ballot, still).await;
         self.authenticator.answer(proof.as_ref(), &started, None)
     }
+
+    async fn history(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let (_, Authenticated { payload, proof, .. }) = self.consensus(Method::History, request).await?;
+        let request: Vec<u8> = decode(&payload)?;
+        let answer = self.context.history.to(request).await;
+        let answer = answer.ok_or_else(|| Status::unavailable("it is still starting"))?;
+        self.authenticator.answer(proof.as_ref(), &answer, None)
+    }
 }
 
 impl PeersService {
-    /// Checks a message of consensus. It is addressed to an identity, which is unique. So the sender of the first such
-    /// message has made this peer a member of its cluster.
+    /// Checks a message of consensus. It is addressed to a unique identity, so only a cluster that has this peer as a
+    /// member sends one. A peer without a cluster joins the cluster of the sender.
     async fn consensus(&self, method: Method, request: Request<PeerRequest>) -> Result<(Raft, Authenticated), Status> {
         if request.get_ref().to == 0 {
-            return Err(Status::invalid_argument("a message of consensus needs an addressee"));
+            return Err(Status::invalid_argument("a consensus message must name its receiver"));
         }
         let request = self.authenticator.check(method, request)?;
-        let cluster =
-            cluster_of(&request.from).ok_or_else(|| Status::failed_precondition("rejected: of no cluster"))?;
+        let cluster = cluster_of(&request.from)
+            .ok_or_else(|| Status::failed_precondition("rejected: the sender belongs to no cluster"))?;
         if self.context.handshake.cluster().is_none() {
             let handshake = Arc::clone(&self.context.handshake);
             let joined = tokio::task::spawn_blocking(move || handshake.join_cluster(cluster)).await;
@@ -200,24 +209,24 @@ impl PeersService {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     self.context.failing.fail(&error);
-                    return Err(Status::unavailable("its disk has failed"));
+                    return Err(Status::unavailable("the disk of the peer has failed"));
                 }
-                Err(_) => return Err(Status::unavailable("it is stopping")),
+                Err(_) => return Err(Status::unavailable("the peer is stopping")),
             }
         }
         if self.context.handshake.cluster() != Some(cluster) {
-            return Err(Status::failed_precondition("rejected: of another cluster"));
+            return Err(Status::failed_precondition("rejected: the sender belongs to another cluster"));
         }
         if self.context.failing.get().is_some() {
-            return Err(Status::unavailable("its disk has failed"));
+            return Err(Status::unavailable("the disk of the peer has failed"));
         }
-        let raft = self.context.raft.get().cloned().ok_or_else(|| Status::unavailable("it is still starting"))?;
+        let raft = self.context.raft.get().cloned().ok_or_else(|| Status::unavailable("the peer is still starting"))?;
         Ok((raft, request))
     }
 
-    /// Compares a master's entries with the committed entries of this peer. If they differ, a majority has lost a part of
-    /// the log, which openraft does not notice. If this peer has only stored that part, it follows the master. If it has
-    /// applied it, it cannot follow, and consensus ends on it.
+    /// Compares a master's entries with the committed entries of this peer. If they differ, a majority has lost a part
+    /// of the log, which openraft does not notice. If this peer has stored that part but not applied it, it follows the
+    /// master. If it has applied it, it cannot follow, and consensus ends on it.
     fn check_committed(&self, raft: &Raft, rpc: &AppendEntriesRequest<Types>) -> Result<(), Status> {
         let applied = raft.data_metrics().borrow().last_applied;
         let Some(conflict) = self.conflict(applied, rpc) else { return Ok(()) };
@@ -228,7 +237,7 @@ impl PeersService {
         self.context
             .failing
             .fail(&format!("{conflict}; empty its data directory and start it again, so that it rejoins"));
-        Err(Status::unavailable("its log is that of another cluster"))
+        Err(Status::unavailable("the log of the peer conflicts with that of the master"))
     }
 
     fn conflict(&self, applied: Option<LogId>, rpc: &AppendEntriesRequest<Types>) -> Option<Conflict> {

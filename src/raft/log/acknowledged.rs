@@ -197,7 +197,7 @@ impl Acknowledged {
         self.lock().doubts.clone()
     }
 
-    /// Forgets identities that are no members: lost directories do not come back.
+    /// Forgets identities that are not members. A lost directory never returns, so its records are useless.
     pub(crate) fn retain(&self, is_member: impl Fn(PeerId) -> bool) {
         let mut records = self.lock();
         records.known.retain(|peer, _| is_member(*peer));

@@ -13,7 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub(crate) const FORMAT: u8 = 1;
 
-/// Decoding fails beyond this.
+/// The maximum size of a value to decode.
 const MAX_DECODED_BYTES: u64 = 1 << 30;
 
 /// The bytes do not decode although their checksum is right, so another program wrote them.
@@ -29,7 +29,7 @@ pub(crate) fn encoded_len<T: Serialize>(value: &T) -> u64 {
     bincode::DefaultOptions::new().serialized_size(value).expect("plain data in memory always encodes")
 }
 
-/// Fails if bytes are left over.
+/// Fails if bytes are left over after the value.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     Ok(bincode::DefaultOptions::new().with_limit(MAX_DECODED_BYTES).deserialize(bytes)?)
 }

@@ -76,7 +76,7 @@ pub struct Configuration {
     pub version: u64,
     /// The YAML text as the operator wrote it.
     pub text: Arc<str>,
-    /// A file or command, for people.
+    /// The file or command that the text came from, for people.
     pub source: Arc<str>,
     /// Seconds since the Unix epoch, for people.
     pub at_unix: i64,
@@ -124,6 +124,6 @@ pub enum ProposeError {
     #[error("a proposal of {bytes} bytes is too large: the maximum is {most}")]
     TooLarge { bytes: u64, most: u64 },
     /// The promises do not continue the stored ones, which is a bug of the caller. Nothing was stored.
-    #[error("about {resource:?}: {why}")]
+    #[error("promises of {resource:?} are refused: {why}")]
     Refused { resource: Arc<str>, why: Refused },
 }

@@ -14,7 +14,8 @@ use crate::log::{
     codec::{self, FrameResult, Kind},
 };
 
-/// The previous user of the directory may still be stopping, and finishes its write first.
+/// How long to wait for the lock of the directory. The process that holds it may be stopping, and finishes a write
+/// first.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A peer's identity, created with its directory.

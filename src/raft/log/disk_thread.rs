@@ -98,7 +98,7 @@ impl Disk {
         thread::Builder::new()
             .name("raft-disk".into())
             .spawn(move || writer.run(&queue))
-            .expect("threads can be started while a server starts");
+            .expect("a thread can be spawned at startup");
         Disk { jobs, flushes }
     }
 
@@ -162,7 +162,8 @@ impl Writer {
         }
     }
 
-    /// Does nothing after a failure. It is unknown what a failed flush left on the disk, even if a later one succeeds.
+    /// Runs a write, or fails if an earlier one has failed: even if later flushes succeed, it is unknown what the
+    /// failed one left on the disk.
     fn attempt(&mut self, work: impl FnOnce(&mut Writer) -> Result<(), StoreError>) -> Result<(), Failure> {
         if let Some(failure) = self.failing.get() {
             return Err(failure);

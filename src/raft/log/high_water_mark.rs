@@ -36,7 +36,7 @@ use crate::log::{
 };
 
 const FILE_NAME: &str = "floor";
-/// The sector size: no disk writes less at once.
+/// The sector size, which a disk writes as a whole.
 const SLOT_BYTES: usize = 512;
 
 /// The content of a slot.
@@ -77,7 +77,7 @@ impl HighWaterMark {
         let path = directory.path(FILE_NAME);
         let slots = [slot(&bytes, 0), slot(&bytes, SLOT_BYTES)];
         if slots.iter().any(Option::is_none) && slots.iter().any(Option::is_some) {
-            tracing::warn!(path = %path.display(), "one of its two records is damaged, by a power failure during a write or a bad disk; the other one is used");
+            tracing::warn!(path = %path.display(), "using the other record of the high-water mark: one is damaged, by a power failure during a write or a bad disk");
         }
         let newest = slots.into_iter().flatten().max_by_key(|stored| stored.number);
         let damaged = || StoreError::Damaged { path, offset: 0, what: "both of its records are damaged".into() };

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::log::{Entry, LogId, Membership};
 
-/// The number of entries covered by a snapshot that are kept for peers that are a little behind …
+/// The maximum number of entries that are kept although a snapshot covers them. A peer that is a little behind gets
+/// these instead of the snapshot.
 const KEEP_ENTRIES: u64 = 1000;
-/// … and their maximum size.
+/// The maximum size of those entries.
 const KEEP_BYTES: u64 = 2 << 20;
 
 /// One record of the log on disk.
@@ -28,7 +29,8 @@ pub(crate) enum Record {
 pub(crate) struct SegmentStart {
     /// Counts from 1.
     pub(crate) number: u64,
-    /// The newest purged entry when the segment was begun. Earlier segments, with the purge records, may be deleted.
+    /// The newest purged entry when the segment was begun. Stored here because earlier segments, which have the purge
+    /// records, may be deleted.
     pub(crate) purged: Option<LogId>,
 }
 

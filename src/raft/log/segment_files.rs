@@ -99,7 +99,7 @@ impl Segments {
                 highest = Some(entry.log_id.index);
             }
         }
-        let segment = self.segments.back_mut().expect("there is always one that is written to");
+        let segment = self.segments.back_mut().expect("there is always a current segment");
         self.file.write_all(&bytes).map_err(StoreError::io("append to", &segment.path))?;
         self.file.sync_data().map_err(StoreError::io("flush", &segment.path))?;
         self.length += bytes.len() as u64;
@@ -113,7 +113,7 @@ impl Segments {
         while self.segments.len() > 1
             && self.segments.front().is_some_and(|oldest| oldest.highest.is_none_or(|highest| highest <= purged.index))
         {
-            let oldest = self.segments.pop_front().expect("there are two at least");
+            let oldest = self.segments.pop_front().expect("there are at least two segments");
             fs::remove_file(&oldest.path).map_err(StoreError::io("remove", &oldest.path))?;
             dropped = true;
         }
@@ -169,7 +169,7 @@ pub(crate) struct LoadedSegment {
     segment: Option<Segment>,
     /// The number of intact bytes.
     length: u64,
-    /// The number of bytes of a torn record after them.
+    /// The number of bytes of a torn record after the intact ones.
     torn: u64,
 }
 

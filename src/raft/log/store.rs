@@ -76,7 +76,7 @@ impl RaftLogReader<Types> for LogStore {
         Ok(self.log().range(start..end, u64::MAX))
     }
 
-    /// Returns nothing if the first entry was purged, so that another peer never gets a gap.
+    /// Returns nothing if the first entry was purged, so that a follower never gets a log with a gap.
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StorageError> {
         let mut entries = self.log().range(start..end, MAX_APPEND_BYTES);
         if entries.first().is_some_and(|first| first.log_id.index != start) {

@@ -58,8 +58,9 @@ impl Bootstrap {
                 self.begin(&reachable).await?;
             } else if reachable.len() == others.len() && !settings.bootstrap && !std::mem::replace(&mut hinted, true) {
                 tracing::warn!(
-                    "the directories of all peers are empty: if they lost what they knew, wait until everything they may \
-                     have promised has ended; then, or if this is the first start of all, tell all of them to bootstrap"
+                    "the data directories of all peers are empty. If this is the first start, restart every peer with \
+                     --bootstrap. If the peers have lost their data, first wait until all leases that they may have \
+                     granted have expired"
                 );
             }
             if settings.bootstrap && members.is_empty() && reachable.len() < others.len() {
@@ -76,8 +77,8 @@ impl Bootstrap {
         let name = &self.context.settings.name;
         let address = self.context.settings.address_of(name).unwrap_or_default();
         tracing::warn!(
-            "this peer waits until the cluster of {member} lets it in: if it was never one of them, \
-             `leaseway peers add {name} {address}` at one of them lets it in"
+            "waiting for the cluster of {member} to admit this peer: if it was never a member, run \
+             `leaseway peers add {name} {address}` against one of the members"
         );
     }
 
@@ -159,7 +160,7 @@ pub(crate) async fn begin(
     members: BTreeMap<PeerId, Member>,
 ) -> Result<(), StoreError> {
     context.handshake.join_cluster(random())?;
-    tracing::info!(peers = members.len(), "a new cluster begins");
+    tracing::info!(peers = members.len(), "bootstrapping a new cluster");
     // openraft refuses this only if the cluster has begun already.
     let _ = raft.initialize(members).await;
     Ok(())
@@ -173,8 +174,8 @@ fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
         Some(format!("it was started with other peers: {}", other.bootstraps.join(", ")))
     } else if other.backup != me.backup {
         Some(
-            "it begins with another backup, or with none: `leaseway restore` has to put the same file into the \
-             directories of all"
+            "it would begin with another backup, or with none: run `leaseway restore` with the same file for the \
+             directories of all peers"
                 .into(),
         )
     } else if other.take_over_ms != me.take_over_ms {

@@ -41,9 +41,9 @@ pub(crate) struct Discovery {
 /// The answers of one round.
 #[derive(Debug, Default)]
 struct Answers {
-    /// According to a peer, this one is a member.
+    /// Whether a peer has answered that this one is a member.
     is_member: bool,
-    /// According to a peer, this one was removed or replaced.
+    /// Set if a peer has answered that this one was removed or replaced, or belongs to another cluster.
     removed: Option<Ineligible>,
     other_cluster: Option<Ineligible>,
     own_cluster_answered: bool,

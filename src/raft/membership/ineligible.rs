@@ -14,7 +14,7 @@ pub enum Ineligible {
     Failed(Failure),
     /// It was removed from its cluster, according to the peer `by`.
     Removed { by: String },
-    /// Another data directory has its name and its place, according to the peer `by`.
+    /// According to the peer `by`, a member with the same name has a newer data directory.
     Replaced { by: String },
     /// Its data directory belongs to another cluster than the peer `by`.
     OtherCluster { by: String },
@@ -39,21 +39,21 @@ impl fmt::Display for Ineligible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("this peer is ineligible: ")?;
         match self {
-            Ineligible::Failed(failure) => write!(f, "{failure}. See to the cause, and start it again"),
+            Ineligible::Failed(failure) => write!(f, "{failure}. Fix the cause and restart it"),
             Ineligible::Removed { by } => write!(
                 f,
-                "it was removed from its cluster, as {by} says. Stop it and delete its data directory; to have it \
-                 back, start it with an empty one and add it with `leaseway peers add`"
+                "according to {by}, it was removed from its cluster. Stop it and delete its data directory; to add it \
+                 again, start it with an empty one and run `leaseway peers add`"
             ),
             Ineligible::Replaced { by } => write!(
                 f,
-                "a newer directory has its name and its place, as {by} says. Stop it and delete this directory, \
-                 which is out of date; start it with the newer one, or with an empty one"
+                "according to {by}, a newer directory of the same name has replaced this one. Stop it and delete \
+                 this directory, which is outdated; start it with the newer one, or with an empty one"
             ),
             Ineligible::OtherCluster { by } => write!(
                 f,
-                "its data directory belongs to another cluster than {by}. To join that, empty the directory and \
-                 start it again; to go on as it was, name the peers of its own cluster in --peers"
+                "its data directory belongs to another cluster than {by}. To join the cluster of {by}, empty the \
+                 directory and restart it; to stay in its own cluster, name the peers of that cluster in --peers"
             ),
         }
     }
@@ -76,7 +76,7 @@ impl Eligibility {
             Some(ineligible) if before.as_ref().map(Ineligible::reason) != Some(ineligible.reason()) => {
                 tracing::error!(reason = ineligible.reason(), "{ineligible}");
             }
-            None if before.is_some() => tracing::info!("this peer takes part again"),
+            None if before.is_some() => tracing::info!("this peer is eligible again"),
             _ => {}
         }
     }

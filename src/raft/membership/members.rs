@@ -37,18 +37,18 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time limit of each step of a change.
 const STEP_TIMEOUT: Duration = Duration::from_secs(15);
-const LOST: &str = "mastership was lost meanwhile, and the change may be in force: check `leaseway peers list`";
+const LOST: &str = "mastership was lost during the change, which may have taken effect: check `leaseway peers list`";
 
 /// Why the membership or the master was not changed. The membership is unchanged unless the error says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    #[error("this peer is not the master: ask {}", master.as_deref().unwrap_or("again when there is one"))]
+    #[error("this peer is not the master: ask {}", master.as_deref().unwrap_or("again once there is one"))]
     NotMaster { master: Option<String> },
     /// A lone peer has no peer listener.
     #[error(
-        "nothing listens for peers here, so that no other could join: start this server again with the same --data \
-         and with `--id {name} --peers {name}=HOST:PORT`, its name and where the others reach it; what it has \
-         promised stays. Then add them"
+        "this server has no listener for peers, so none can join: restart it with the same --data and with \
+         `--id {name} --peers {name}=HOST:PORT`, where HOST:PORT is its address for other peers. It keeps its \
+         promises. Then add the others"
     )]
     Lone { name: String },
     #[error("cannot add the peer {name:?} at {address}: {why}")]
@@ -61,18 +61,16 @@ pub enum ChangeError {
     IsMaster { name: String },
     #[error("this is the only peer with a vote, so no other can be master: add one with `leaseway peers add`")]
     Alone,
-    #[error("{name:?} is the master already")]
+    #[error("{name:?} is already the master")]
     IsMasterAlready { name: String },
     #[error("{name:?} has no vote yet: it can be master once it has caught up")]
     NoVote { name: String },
-    #[error("{name:?} is down or cut off: choose another, or bring it back first")]
+    #[error("{name:?} is down or cut off: choose another peer, or restart it first")]
     Silent { name: String },
     #[error("{name:?} was not elected in time, and this peer is master again: try again or choose another peer")]
     NotTaken { name: String },
     /// Without a majority there would be no master.
-    #[error(
-        "only {there} of the remaining peers answer, and {needed} are needed for a majority: bring others back first"
-    )]
+    #[error("only {there} of the remaining peers answer, and {needed} are needed for a majority: restart others first")]
     NoMajority { there: usize, needed: usize },
     /// The peer was added as a learner, and remains one until it is added again or removed.
     #[error("{name:?} has not caught up within {seconds} s; it continues to catch up, so try again later")]
@@ -237,6 +235,15 @@ impl Members {
         self.client.call_within::<_, ()>(ANSWER_TIMEOUT, address, peer, Method::Hello, &()).await.is_ok()
     }
 
+    /// Asks the master for the history of its resources. None if this peer is the master, or does not reach it.
+    pub(crate) async fn ask_history(&self, request: Vec<u8>) -> Option<Vec<u8>> {
+        let master = self.raft.metrics().borrow().current_leader.filter(|master| *master != self.context.id())?;
+        let member = self.members().remove(&master)?;
+        let peer = (member.name.as_str(), self.context.settings.address_of_member(&member));
+        let asked = self.client.call_within(ANSWER_TIMEOUT, peer, master, Method::History, &request).await;
+        asked.ok().map(|(_, answer)| answer)
+    }
+
     /// Removes the learners among these that are still members.
     async fn remove_nodes(&self, lease: &MasterLease, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let left: BTreeSet<_> = self.members().into_keys().filter(|peer| peers.contains(peer)).collect();
@@ -271,7 +278,7 @@ impl Members {
         }
     }
 
-    /// Whether the peer gets all entries up to `last` within `limit`.
+    /// Whether the peer receives all entries up to `last` within `limit`.
     pub(crate) async fn has_entries(&self, peer: PeerId, last: Option<u64>, limit: Duration) -> bool {
         let has_all = |metrics: &RaftMetrics| match &metrics.replication {
             Some(replication) => replication.get(&peer).is_some_and(|at| at.map(|id| id.index) >= last),

@@ -81,29 +81,30 @@ impl fmt::Display for PeersMismatch {
         if self.known == [name.clone()] {
             return write!(
                 f,
-                "{data} belongs to cluster {cluster} of only {name}, but --peers names {others} besides: {name} \
-                 would go on alone, beside a cluster of theirs.\n\
-                 To join them: empty {data} and start again. What was promised from it is forgotten with that, so \
-                 wait until its leases have ended.\n\
-                 To grow it into several, with its promises: start it with `--peers {name}={own}` (itself alone), and \
-                 let the others in with `leaseway peers add`, each with an empty directory"
+                "{data} belongs to cluster {cluster} of only {name}, but --peers also names {others}: {name} would \
+                 continue as a cluster of its own, beside theirs.\n\
+                 To join them: empty {data} and restart. This discards the promises of {name}, so first wait until its \
+                 leases have ended.\n\
+                 To add them to the cluster of {name}, which keeps its promises: start {name} with \
+                 `--peers {name}={own}` (itself alone), start the others with empty directories, and add each with \
+                 `leaseway peers add`"
             );
         }
         if self.others.is_empty() {
             return write!(
                 f,
-                "{data} belongs to cluster {cluster} of {known}, and cannot be started without --peers: it would \
-                 decide without the others.\n\
-                 To go on as one of them: start it with `--peers {members}`.\n\
-                 To begin a server of its own: give it an empty directory"
+                "{data} belongs to cluster {cluster} of {known}, so this server cannot be started without --peers: it \
+                 would decide without the others.\n\
+                 To continue as a member: start it with `--peers {members}`.\n\
+                 To start a separate server: give it an empty directory"
             );
         }
         write!(
             f,
-            "{data} belongs to cluster {cluster} of {known}, but --peers names {others} and none of them: it would \
-             go on in a cluster that is not theirs.\n\
-             To join those in --peers: empty {data} and start again.\n\
-             To go on as it was: start it with `--peers {members}`"
+            "{data} belongs to cluster {cluster} of {known}, but --peers names {others} and no other member: {name} \
+             would continue in a cluster that the peers in --peers do not belong to.\n\
+             To join the peers in --peers: empty {data} and restart.\n\
+             To stay in cluster {cluster}: start it with `--peers {members}`"
         )
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It leads, as far as the reporting peer knows. Only its master lease says whether it may decide.
+    /// The reporting peer believes that it leads. Whether it may decide depends on its master lease.
     Master,
     Follower,
     /// It receives the log and has no vote yet.
@@ -27,11 +27,11 @@ pub struct PeerReport {
     pub role: Role,
     /// The newest Raft term that the reporting peer knows. Not the term of a master lease.
     pub term: u64,
-    /// The index of the last entry that it certainly has. Known for the reporting peer, and for all peers if that leads.
+    /// The index of the last log entry that it certainly has. `None` for other peers unless the reporting peer leads.
     pub position: Option<u64>,
-    /// The number of entries that it lacks, if `position` is known.
+    /// The number of log entries that it lacks. `None` without `position`.
     pub lag: Option<u64>,
-    /// The time since it was heard from. `None` for the reporting peer, and if it never was.
+    /// The time since its last message. `None` for the reporting peer, and for a peer that has sent none.
     pub last_contact: Option<Millis>,
 }
 

@@ -39,7 +39,7 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Transferred {
     /// The new master.
     pub master: PeerAddress,
-    /// The time without a master, as far as the former master can tell.
+    /// The time without a master, as measured by the former master.
     pub took: Duration,
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
         return Err(ChangeError::Silent { name });
     }
     let before = members.state.read().term();
-    let stopping = || ChangeError::Failed("this peer stops".into());
+    let stopping = || ChangeError::Failed("this peer is stopping".into());
     let (ended, has_ended) = oneshot::channel();
     let (paused, over) = oneshot::channel();
     members.step_down.send(StepDown { ended, over }).await.map_err(|_| stopping())?;
@@ -63,7 +63,8 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     hand_over(members, next).await;
     drop(paused);
     let patience = members.context.settings.timing.certainly_over() * 4 + Duration::from_secs(1);
-    let no_master = |_| ChangeError::Failed("no master is known yet; there will be one once a majority answers".into());
+    let no_master =
+        |_| ChangeError::Failed("the next master is not known yet: it will be elected once a majority answers".into());
     let master = timeout(patience, settled(members, before, &name)).await.map_err(no_master)??;
     Ok(Transferred { master, took: began.elapsed() })
 }
@@ -91,7 +92,7 @@ async fn hand_over(members: &Members, next: PeerId) {
     let patience = members.context.settings.timing.heartbeat() * 2;
     let started = members.client.call_within::<_, bool>(patience, peer, next, Method::Stand, &request).await;
     if let Ok((_, true)) = started {
-        tracing::info!(to = member.name, "mastership is handed over");
+        tracing::info!(to = member.name, "mastership handed over: the next master stands for election");
     }
     let me = members.context.id();
     let succeeded = |metrics: &RaftMetrics| metrics.current_leader.is_some_and(|leader| leader != me);

@@ -11,9 +11,9 @@ use leaseway_core::types::Millis;
 ///
 /// 1. One master: a master lease ends at most [`reliable`](Timing::reliable) after the request that a quorum confirmed
 ///    it by, and that quorum votes for no other peer within [`lease`](Timing::lease) of its answer.
-/// 2. One sum, even if the first property failed: a quorum confirms no lease after it has voted for the next master. So
-///    a former lease ends within [`overlap`](Timing::overlap) of the beginning of the next one. The next master assumes
-///    that former masters gave client leases until then. The capacity of those leases is in the total that it inherits.
+/// 2. No capacity is leased twice, even if the first property failed: a quorum confirms no lease after it has voted for
+///    the next master. So a former lease ends within [`overlap`](Timing::overlap) of the beginning of the next one. The
+///    next master assumes that former masters gave client leases until then, and counts them in the total it inherits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     heartbeat: u64,
@@ -28,7 +28,7 @@ pub enum TimingError {
     #[error("a heartbeat must be at least 10 ms, not {0}")]
     Heartbeat(u64),
     /// One lost heartbeat must not end a mastership.
-    #[error("elections must not begin before two heartbeats ({} ms), not after {min}", heartbeat * 2)]
+    #[error("the shortest election timeout must be at least two heartbeats ({} ms), not {min} ms", heartbeat * 2)]
     TooSoon {
         heartbeat: u64,
         /// The shortest election timeout.

@@ -29,7 +29,7 @@ const BACKUP_FORMAT: u32 = 1;
 const RESTORE_FILE: &str = "restore.jsonl";
 /// The maximum number of entries of a pool in one record.
 const MAX_RECORD_ENTRIES: usize = 2000;
-/// The size at which a proposal is complete: all peers have to receive it within a heartbeat.
+/// Commands are added to a proposal until it has this size: all peers have to receive it within a heartbeat.
 const MAX_PROPOSAL_BYTES: u64 = 256 << 10;
 
 /// A member of the cluster at the time of the backup, for people.

@@ -67,7 +67,7 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
         }
         if self.0[index].len() >= MAX_PART_LEN {
             let part = Arc::make_mut(&mut self.0[index]);
-            let middle = part.keys().nth(MAX_PART_LEN / 2).cloned().expect("it has more");
+            let middle = part.keys().nth(MAX_PART_LEN / 2).cloned().expect("the part has more keys");
             let behind = part.split_off(&middle);
             self.0.insert(index + 1, Arc::new(behind));
             index += usize::from(*key >= middle);

@@ -33,7 +33,7 @@ impl Harness {
         let watcher = LeaseWatcher::start(&cluster);
         cluster.master().await;
         let mut callers = Callers::start(&cluster, seed, Mistake::None);
-        // The load makes snapshots due.
+        // Enough load for the peers to take snapshots.
         callers.add_load(1, load_bytes);
         let random = fastrand::Rng::with_seed(seed);
         Harness { cluster, callers, watcher, random, held: Vec::new(), history: format!("seed {seed}:") }
@@ -67,7 +67,7 @@ impl Chaos {
     async fn step(&mut self) {
         let names = self.harness.cluster.names.clone();
         let victim = match self.harness.cluster.masters().first() {
-            // The master is hit more often than others.
+            // Choose the master more often than the other peers.
             Some((master, _)) if self.harness.random.bool() => master.clone(),
             _ => names[self.harness.random.usize(..names.len())].clone(),
         };
@@ -164,7 +164,7 @@ impl Chaos {
         }
     }
 
-    /// Repairs everything, and judges the calls.
+    /// Restores links, disks and peers, then checks that the calls are linearizable and all peers have the same state.
     async fn end(mut self) -> Result<(usize, usize), String> {
         self.transfers.abort_all();
         self.harness.held.drain(..).for_each(|held| held.release());
@@ -203,12 +203,12 @@ async fn chaos(names: &[&str], steps: usize, seed: u64) -> Result<(usize, usize)
     chaos.end().await
 }
 
-/// The number of seeds: `LEASEWAY_SEEDS`.
+/// The number of seeds: the environment variable `LEASEWAY_SEEDS`, or 1.
 pub(crate) fn seeds() -> u64 {
     std::env::var("LEASEWAY_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1)
 }
 
-/// Leaves out the rule that `LEASEWAY_PLANT` names, to show that these tests find the fault.
+/// Plants the fault that the environment variable `LEASEWAY_PLANT` names, to show that these tests find it.
 #[cfg(feature = "planted")]
 fn plant() {
     use leaseway_core::planted::{Fault, plant_everywhere};
@@ -220,7 +220,7 @@ fn plant() {
 async fn survive(names: &[&str], seed: u64) {
     #[cfg(feature = "planted")]
     plant();
-    // A run with many seeds is longer.
+    // Inject more faults per seed if many seeds are requested.
     let steps = if seeds() == 1 { 20 } else { 40 };
     let mut answered = (0, 0);
     for seed in seed..seed + seeds() {
@@ -233,12 +233,12 @@ async fn survive(names: &[&str], seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_peers_in_trouble_have_one_master_and_linearizable_state() {
+async fn three_peers_under_random_faults_have_one_master_and_linearizable_state() {
     survive(&["a", "b", "c"], 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_peers_in_trouble_have_one_master_and_linearizable_state() {
+async fn five_peers_under_random_faults_have_one_master_and_linearizable_state() {
     survive(&["a", "b", "c", "d", "e"], 1001).await;
 }
 

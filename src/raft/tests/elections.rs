@@ -212,16 +212,21 @@ async fn a_returning_follower_does_not_depose_the_master() {
 
 #[tokio::test]
 async fn a_peer_starts_an_election_only_if_the_others_hear_no_master_either() {
-    let (mut cluster, master, lease, [apart, between]) = with_a_master().await;
-    let before = elections(&cluster, &master);
-    cluster.cut(&apart, &master, true);
-    tokio::time::sleep(long()).await;
-    assert_eq!(
-        elections(&cluster, &apart),
-        before,
-        "it has started an election although another peer hears the master"
-    );
-    assert!(lease.holds(cluster.now()));
+    let mut attempts = 0;
+    let (mut cluster, master, [apart, between], before) = loop {
+        let (cluster, master, lease, followers) = with_a_master().await;
+        let before = elections(&cluster, &master);
+        cluster.cut(&followers[0], &master, true);
+        tokio::time::sleep(long()).await;
+        let after = elections(&cluster, &followers[0]);
+        if lease.holds(cluster.now()) {
+            assert_eq!(after, before, "it has started an election although another peer hears the master");
+            break (cluster, master, followers, before);
+        }
+        // On a busy machine the master may have lost its lease: then an election is right.
+        attempts += 1;
+        assert!(attempts < 5, "the master never keeps its lease");
+    };
     // Now the master is dead, and the requests of the other peer are lost.
     cluster.cut_off(&between, &apart, true);
     cluster.kill(&master);
@@ -241,7 +246,7 @@ async fn without_a_majority_no_peer_starts_an_election() {
     for name in &cluster.names {
         assert_eq!(elections(&cluster, name), before, "{name} has started an election");
     }
-    // A restarted peer knows no vote lease, and reaches no majority either.
+    // A restarted peer has no vote lease to wait for, but reaches no majority either.
     cluster.kill(&one);
     cluster.start(&one).await;
     tokio::time::sleep(long()).await;

@@ -44,7 +44,7 @@ fn promise(number: usize) -> Command {
     promised(&format!("resource-{number:07}"), 1, 1, number as f64, ClusterTime(3_600_000))
 }
 
-/// Repeats a small proposal, and watches the master lease.
+/// Repeats a small proposal, and measures the renewals of the master lease.
 struct Probe {
     stop: Arc<AtomicBool>,
     proposals: tokio::task::JoinHandle<Duration>,
@@ -86,8 +86,8 @@ impl Probe {
         Probe { stop, proposals, watching }
     }
 
-    /// Prints the longest small proposal, the longest time between two renewals of the lease, and the shortest rest of the
-    /// lease.
+    /// Prints the duration of the slowest small proposal, the longest time between two renewals of the master lease,
+    /// and the shortest time that was left of the lease.
     async fn end(self, of: &str) {
         self.stop.store(true, Ordering::SeqCst);
         let longest = self.proposals.await.unwrap_or_else(|why| panic!("{of}: {why}"));
@@ -154,7 +154,7 @@ async fn measure_steps(count: usize, timing: Timing, command: fn(usize) -> Comma
     until_equal(&cluster, &cluster.names, "after they have started again").await;
 }
 
-/// The leases are long, to measure how long they would have had to be.
+/// Master leases are long, so that the output shows which length would have sufficed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures for minutes"]
 async fn measure_a_million() {
@@ -166,7 +166,7 @@ async fn measure_a_million() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_keeps_its_lease_while_a_large_state_is_stored_snapshot_and_sent() {
-    // Slow enough for a loaded machine.
+    // Timeouts long enough for a loaded machine.
     let timing = Timing::new(100, 1000, 2000).expect("a good timing");
     measure_steps(8_000, timing, |number| if number % 2 == 0 { assignment(number) } else { promise(number) }).await;
 }

@@ -57,7 +57,7 @@ async fn a_wiped_peer_rejoins_with_a_new_identity_and_never_votes_under_the_old_
     cluster.kill(&lost);
     cluster.propose(set_text("two")).await;
     cluster.wipe(&lost);
-    // Some operators leave the flag in place.
+    // Operators may leave `--bootstrap` in place.
     let settings = Settings { bootstrap: lost == "b", ..cluster.settings(&lost) };
     let peer = cluster.start_with(settings).await.expect("it starts");
     until("it has joined", || peer.origin() == StateOrigin::Joined).await;

@@ -93,7 +93,7 @@ impl MembershipChaos {
         self.settle(change, &name, outcome).await;
     }
 
-    /// Requests the change, as an operator. A replaced peer joins by itself.
+    /// Requests the change from the master, as an operator does. A replaced peer joins without a request.
     fn ask(&self, change: PeerChange, name: &str, master: &str) -> JoinHandle<Result<(), ChangeError>> {
         let (peer, name, address) =
             (self.harness.cluster.peer(master).clone(), name.to_owned(), self.harness.cluster.address(master, name));
@@ -110,7 +110,7 @@ impl MembershipChaos {
         })
     }
 
-    /// Causes a fault. Returns the peer that was killed, if any.
+    /// Injects a fault. Returns the peer that was killed, if any.
     async fn inject(&mut self, concerned: &str) -> Option<String> {
         let members = self.members.clone();
         let master =
@@ -228,7 +228,7 @@ async fn chaos(rounds: usize, seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_come_and_go_while_links_are_cut_and_all_peers_agree_on_each_outcome() {
-    // A run with many seeds is longer.
+    // Make more changes per seed if many seeds are requested.
     let rounds = if seeds() == 1 { 4 } else { 8 };
     for seed in 1..=seeds() {
         chaos(rounds, seed).await;

@@ -69,7 +69,7 @@ impl Authenticator {
         Ok(Authenticated { from, payload, proof })
     }
 
-    /// Logs the rejection, and words it for the sender.
+    /// Logs the rejection, and returns the error for the sender.
     fn reject(&self, caller: &Caller, rejected: &Rejected) -> Status {
         self.liveness.report_problem(&caller.address.to_string(), rejected);
         let code = match rejected {
@@ -98,7 +98,7 @@ impl Authenticator {
         membership.nodes().any(|(_, member)| is_for(&member.address))
     }
 
-    /// `request` is the proof of the request.
+    /// Signs an answer. `request` is the proof of its request.
     pub(crate) fn answer<A: Serialize>(
         &self,
         request: Option<&Proof>,
@@ -112,14 +112,14 @@ impl Authenticator {
     }
 }
 
-/// In these messages "it" is the peer that rejects.
+/// The reason of a rejection, as the sender logs it. "It" is the peer that rejects, and "this peer" is the sender.
 fn message_for_sender(rejected: &Rejected) -> String {
     match rejected {
-        Rejected::Anonymous => "who is it?".into(),
+        Rejected::Anonymous => "this peer did not identify itself".into(),
         Rejected::Format { theirs, ours } => format!("it speaks format {ours}, this peer format {theirs}"),
         Rejected::Secret => "it has another secret".into(),
         Rejected::Certificate(names) => {
-            format!("your certificate ({names}) does not match any peer that it knows")
+            format!("the certificate of this peer ({names}) does not match any peer that it knows")
         }
         Rejected::Timing { theirs, ours } => {
             format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same timing")

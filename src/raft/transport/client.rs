@@ -233,6 +233,7 @@ impl Connection {
             Method::Snapshot => client.snapshot(request).await,
             Method::Poll => client.poll(request).await,
             Method::Stand => client.stand(request).await,
+            Method::History => client.history(request).await,
         };
         answer.map(tonic::Response::into_inner)
     }

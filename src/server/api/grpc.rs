@@ -1,8 +1,8 @@
 //! gRPC on the arbiter threads, behind one listener.
 //!
 //! Each arbiter is a current-thread runtime, on which a connection is served and its requests are decided. One listener
-//! accepts all connections and distributes them ([`distribute`](crate::listen::distribute)): with SO_REUSEPORT, a second
-//! server could silently bind the same port. hyper reads the requests, and [`dispatch`] dispatches them.
+//! accepts all connections and distributes them ([`distribute`](crate::listen::distribute)): with SO_REUSEPORT, a
+//! second server could silently bind the same port. hyper reads the requests, and [`dispatch`] dispatches them.
 
 pub(crate) mod admin;
 mod capacity;
@@ -62,11 +62,11 @@ const MAX_STREAMS: u32 = 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Time to answer a keep-alive ping before the connection is closed.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Rows in a page of a list: the default, and the maximum.
+/// Default and maximum number of rows in a page of a list.
 const PAGE_ROWS: usize = 100;
 const MAX_PAGE_ROWS: usize = 1000;
 
-/// Serves an arbiter's connections until `stop`. Then they are closed as soon as their pending requests are answered.
+/// Serves an arbiter's connections until `stop`. Then each is closed as soon as its pending requests are answered.
 pub(crate) async fn serve(
     services: GrpcServices,
     authorizer: Arc<Authorizer>,
@@ -209,7 +209,7 @@ fn dispatcher(services: GrpcServices, authorizer: Arc<Authorizer>, limits: &Limi
     Dispatcher::new(Some(hot), body_limits(limits), others)
 }
 
-/// The caller of a request, set by the front. Without it, nothing is permitted.
+/// The caller of a request, as set by the dispatcher. If it is missing, any policy denies the request.
 fn admitted<T>(request: &tonic::Request<T>, authorizer: &Arc<Authorizer>) -> Admitted {
     request.extensions().get::<Admitted>().cloned().unwrap_or_else(|| Admitted::unknown(authorizer))
 }
@@ -229,7 +229,7 @@ fn page_size(requested: u32) -> usize {
 }
 
 /// The answer of a peer that is not the master, with the master's admin address in its metadata.
-fn elsewhere(why: &NotMaster) -> Status {
+fn not_master_status(why: &NotMaster) -> Status {
     let mut status = match why.master {
         Some(_) => not_master(why),
         None => Status::unavailable("there is no master at the moment; try again in a second"),
@@ -242,8 +242,8 @@ fn elsewhere(why: &NotMaster) -> Status {
     status
 }
 
-/// The answer to a failed proposal. It may have been stored.
-fn unsure(error: &ProposeError) -> Status {
+/// The error for a failed proposal, which may have been stored nevertheless.
+fn proposal_failed(error: &ProposeError) -> Status {
     match error {
         ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
         _ => Status::unavailable(format!("{error}; check what is in force, then try again")),
@@ -261,6 +261,7 @@ fn start_node(
         access: None,
         authorizer: Arc::new(Authorizer::open()),
         source: "test".into(),
+        text: "".into(),
         limits: Arc::new(Limits::default()),
         clock: crate::runtime::clock::Clock::start(),
         arbiters: threads.handles(),

@@ -55,7 +55,7 @@ async fn moved_to_resource(RawQuery(query): RawQuery) -> impl IntoResponse {
 /// The liveness probe: whether the node actor answers, and this peer is eligible.
 async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
     match (pages.node.ping().await, pages.node.ineligible()) {
-        (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "the node is gone\n".to_owned()),
+        (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "the node actor has ended\n".to_owned()),
         (Ok(()), Some(ineligible)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{ineligible}\n")),
         (Ok(()), None) => (StatusCode::OK, "ok\n".to_owned()),
     }
@@ -91,7 +91,7 @@ async fn readyz(
         (false, false) => "not ready: this peer has not heard from the master yet\n".to_owned(),
         (true, true) => format!("ready: the master is {master}\n"),
         (true, false) => {
-            format!("not ready: others say that the master is {master}; this peer has not heard from it yet\n")
+            format!("not ready: the master is {master} according to other peers; this peer has not heard from it yet\n")
         }
     };
     (status, text)

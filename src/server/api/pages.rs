@@ -1,7 +1,8 @@
-//! The pages at `/`. The server renders them completely, so they work without a script. The script applies live updates:
-//! a page consists of [`Parts`], and changed parts are sent to the browser ([`live`]).
+//! The pages at `/`. The server renders them completely, so they work without a script. The script applies live
+//! updates: a page consists of [`Parts`], and changed parts are sent to the browser ([`live`]).
 
 mod changes;
+mod cluster;
 pub(crate) mod live;
 mod overview;
 mod plan;
@@ -80,7 +81,7 @@ pub(crate) struct Pages {
     pub(crate) snapshots: Snapshots,
 }
 
-/// State shared by pages, so that many pages cost little more than one.
+/// Snapshots shared by all pages, so that many open pages cost little more than one.
 #[derive(Clone)]
 pub(crate) struct Snapshots {
     pub(crate) resources: Arc<ResourceCache>,
@@ -104,15 +105,15 @@ pub(super) enum Showing {
 }
 
 impl Showing {
-    /// Parses a path and its query. Errors are sentences.
+    /// Parses a path and its query. Errors are messages for the page.
     pub(super) fn of(path: &str, query: &str) -> Result<Showing, String> {
         Ok(match path {
             "/" => Showing::Overview,
-            "/resources" => Showing::Resources(parsed(query)?),
-            "/resource" => Showing::Resource(parsed(query)?),
-            "/why" => Showing::Why(parsed(query)?),
-            "/changes" => Showing::Changes(parsed(query)?),
-            _ => return Err("there is no such page".to_owned()),
+            "/resources" => Showing::Resources(parsed(query, RESOURCES_TAKES)?),
+            "/resource" => Showing::Resource(parsed(query, RESOURCE_TAKES)?),
+            "/why" => Showing::Why(parsed(query, "resource, holder, kind (client or node)")?),
+            "/changes" => Showing::Changes(parsed(query, "kind")?),
+            _ => return Err("There is no such page.".to_owned()),
         })
     }
 
@@ -141,10 +142,16 @@ impl Showing {
     }
 }
 
-fn parsed<T: DeserializeOwned>(query: &str) -> Result<T, String> {
-    let uri = format!("/?{query}").parse::<Uri>().map_err(|error| error.to_string())?;
-    let Query(parsed) = Query::try_from_uri(&uri).map_err(|rejection| rejection.body_text())?;
-    Ok(parsed)
+/// What the addresses of pages may have.
+const RESOURCES_TAKES: &str =
+    "search, sort (resource, capacity, wants, granted, held, clients, pressure or over), page (a number)";
+const RESOURCE_TAKES: &str = "resource, search, sort (holder, wants, due, has, held, clients, priority or short), page \
+                              (a number), span (15m, 6h or 7d)";
+
+fn parsed<T: DeserializeOwned>(query: &str, takes: &str) -> Result<T, String> {
+    let uri = format!("/?{query}").parse::<Uri>().ok();
+    let parsed = uri.and_then(|uri| Query::try_from_uri(&uri).ok());
+    parsed.map(|Query(parsed)| parsed).ok_or_else(|| format!("After `?`, the address of this page may have: {takes}."))
 }
 
 /// The parts of a page that may change, by the ids of their elements.
@@ -154,8 +161,8 @@ pub(super) struct Parts {
     pub(super) whole: BTreeMap<&'static str, String>,
     /// The rows of tables.
     pub(super) rows: BTreeMap<&'static str, Vec<String>>,
-    /// The page around the parts, with a [`MARK`] in place of each. When it changes, open pages reload, for example after
-    /// a change of master.
+    /// The page around the parts, with a [`MARK`] in place of each. When it changes, open pages reload, for example
+    /// after a change of master.
     frame: String,
     status: StatusCode,
 }
@@ -207,7 +214,7 @@ impl Parts {
         self
     }
 
-    /// A page with one sentence.
+    /// A page that consists of a title and one sentence.
     pub(super) fn sentence(status: StatusCode, title: &str, sentence: &str) -> Parts {
         let frame = html! { h1 { (escaped(title)) } p { (escaped(sentence)) } };
         Parts { status, ..Parts::default() }.framed(frame)
@@ -246,7 +253,7 @@ async fn show(State(pages): State<Pages>, uri: Uri, RawQuery(query): RawQuery) -
             let parts = showing.parts(&pages).await;
             page(&pages, &showing.title(), Some((uri.path(), &query)), &parts)
         }
-        Err(why) => page(&pages, "Not a page", None, &Parts::sentence(StatusCode::BAD_REQUEST, "Not a page", &why)),
+        Err(why) => page(&pages, "Bad request", None, &Parts::sentence(StatusCode::BAD_REQUEST, "Bad request", &why)),
     }
 }
 
@@ -285,7 +292,7 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
     (parts.status, Html(body.into_string())).into_response()
 }
 
-/// Headers of all responses. Cacheable pages set their own `Cache-Control`.
+/// Headers of all responses. Assets set their own `Cache-Control`.
 const HEADERS: [(HeaderName, HeaderValue); 5] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -335,7 +342,7 @@ fn notice(master: &MasterSeen) -> Markup {
         @match master {
             MasterSeen::Here => {}
             MasterSeen::At(MasterView { grpc, http }) => p.notice {
-                "This peer is not the master: it does not know the resources. The master is "
+                "This peer is not the master, and does not know the resources. The master is "
                 @if http.is_empty() {
                     strong { (escaped(grpc)) } "."
                 } @else {
@@ -343,11 +350,11 @@ fn notice(master: &MasterSeen) -> Markup {
                 }
             }
             MasterSeen::Silent(Some(ago)) => p.notice.warn {
-                "This peer is not the master, and has not heard from the last one for " (text::ago(*ago))
-                ": it does not know the resources, nor which peer is master now."
+                "This peer is not the master, and has not heard from the last known master for " (text::ago(*ago))
+                ": it knows neither the resources nor the present master."
             }
             MasterSeen::Silent(None) | MasterSeen::Unknown => p.notice.warn {
-                "This peer is not the master, and knows of none: it does not know the resources."
+                "This peer is not the master and knows no master, so it does not know the resources."
             }
         }
     }
@@ -416,7 +423,8 @@ mod tests {
         let one = Showing::of("/resource", "resource=a%20b&page=2");
         assert_eq!(one, Showing::of("/resource", "page=2&resource=a+b"));
         assert!(Showing::of("/resource", "page=two").is_err());
-        assert!(Showing::of("/resources", "sort=size").expect_err("no such").contains("unknown variant"));
+        assert!(Showing::of("/resources", "sort=size").expect_err("no such").contains("sort (resource, capacity"));
+        assert!(Showing::of("/resource", "span=8d").expect_err("no such").contains("15m, 6h or 7d"));
         assert!(Showing::of("/debug", "").is_err());
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     observe::metrics,
 };
 
-/// A disk that does not answer in this time is left out of the report.
+/// Timeout for reading the free space. If the disk takes longer, the report omits it.
 const DISK_TIMEOUT: Duration = Duration::from_millis(500);
 /// A peer without contact for this long is unreachable.
 pub(crate) const UNREACHABLE: Millis = Millis::from_secs(3);
@@ -68,10 +68,10 @@ impl HealthSources {
             limit_use("resources", "--max-resources", node.resources(), limits.resources),
             limit_use("holders", "--max-clients", node.holders(), limits.clients),
             limit_use("connections", "--max-connections", self.connections.count(), limits.connections),
-            limit_use("listeners for hints", "--max-watchers", node.watching(), limits.watchers),
-            limit_use("bytes that wait", "--max-waiting-bytes", self.budget.used(), limits.waiting_bytes),
+            limit_use("watchers", "--max-watchers", node.watching(), limits.watchers),
+            limit_use("buffered bytes", "--max-waiting-bytes", self.budget.used(), limits.waiting_bytes),
         ];
-        // 0 turns them off.
+        // A limit of 0 turns them off.
         let shown = [
             soft("resources with metric series", "--metrics-resources", limits.metrics_resources),
             soft("resources with a history", "--history-resources", limits.history_resources),

@@ -1,9 +1,9 @@
 //! A cache of decisions, so that a request costs one lookup per entry.
 //!
-//! A slot is one number: part of the hash of a question, and the highest allowed priority. Decisions overwrite each
-//! other. There is no lock, and the table never grows. The hash has a random key per process, so a caller cannot search
-//! for two questions that collide in all bits. The version of the policy is part of the question, so no decision outlives
-//! it.
+//! A slot is one number: part of the hash of a question, and the highest allowed priority. A new decision overwrites
+//! the slot. There is no lock, and the table never grows. The hash has a random key per process, so a caller cannot
+//! search for two questions that collide in all bits. The version of the policy is part of the question, so no decision
+//! outlives its policy.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -19,9 +19,9 @@ use leaseway_core::policy::access::{Action, Identity};
 const SLOTS: usize = 1 << 16;
 /// The lower bits of a slot hold the decision.
 const VALUE_BITS: u32 = 17;
-/// Denied at any priority.
+/// The value for: denied at any priority.
 const DENIED: u64 = 1;
-/// The lowest priority; 0 is an empty slot.
+/// The value for the lowest priority. 0 is an empty slot.
 const LOWEST: u64 = 2;
 
 /// Version of the policy, caller, action, holder and resource.

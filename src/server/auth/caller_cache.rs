@@ -1,4 +1,4 @@
-//! Authenticates the caller of a connection once rather than with every call.
+//! Authenticates the caller once per connection instead of with every call.
 
 use std::{
     net::IpAddr,
@@ -133,8 +133,8 @@ impl CallerCache {
         RefusedToken { header: header.clone(), version, until, why: Arc::clone(why) }
     }
 
-    /// The account of an identity, which its connection is charged to from now on. If the identity has its share of
-    /// connections, this one ends soon.
+    /// Returns the account of an identity, and charges the connection to it from now on. If the identity has used up
+    /// its share of connections, this connection is closed soon.
     fn account(&self, identity: &Identity) -> Option<Arc<Account>> {
         let (Identity::Named(name), Some(caller)) = (identity, &self.caller) else { return None };
         let account = self.authorizer.accounts().of_identity(name);
@@ -150,7 +150,7 @@ impl CallerCache {
 pub(crate) struct Subject {
     permissions: Permissions,
     pub(super) address: Option<IpAddr>,
-    /// The account of the identity. `None` if the connection is charged.
+    /// The account of the identity. `None` if the account of the connection is charged.
     account: Option<Arc<Account>>,
     /// When it must be authenticated again.
     expires: Option<SystemTime>,
@@ -159,7 +159,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// The origin of its calls. `None` if that is the connection.
+    /// The origin of its calls. `None` if it is that of the connection.
     pub(crate) fn origin(&self) -> Option<RequestOrigin> {
         Some(RequestOrigin { address: self.address?, principal: self.account.as_ref()?.principal() })
     }
@@ -200,7 +200,7 @@ impl Admitted {
         subject.or_else(|| Some(self.caller_cache.caller.as_ref()?.origin()))
     }
 
-    /// The identity for the audit log, which is also known without a policy.
+    /// The identity for the audit log, which is known even without a policy.
     fn identity(&self) -> Identity {
         match &self.subject {
             Some(subject) => subject.permissions().identity().clone(),
@@ -219,7 +219,7 @@ impl Admitted {
         Event { who: self.identity(), address: self.address(), what, outcome, details }
     }
 
-    /// Whether the call may do this.
+    /// Whether the call may do this. A denial is counted and audited.
     pub(crate) fn check(&self, call: CallKind, request: &AccessRequest<'_>) -> Result<(), Status> {
         self.check_any(call, std::slice::from_ref(request))
     }
@@ -254,8 +254,8 @@ impl Admitted {
         let Some(subject) = self.subject().filter(|subject| !covers(subject)) else { return Ok(()) };
         let (who, action) = (subject.permissions().identity(), action.name());
         let why = format!(
-            "`{who}` may not do this to all that a pattern matches: no rule that is for all resources lets it \
-             `{action}`; name one resource"
+            "`{who}` may not use a pattern for this: no rule for all resources allows it to `{action}`; name one \
+             resource"
         );
         Err(self.caller_cache.authorizer.deny(subject, call, &why))
     }
@@ -274,13 +274,14 @@ impl Admitted {
     pub(crate) fn check_reads_everything(&self, call: CallKind) -> Result<(), Status> {
         let Some(subject) = self.subject().filter(|_| !self.reads_everything()) else { return Ok(()) };
         let why = format!(
-            "`{}` may not read this: no rule that is for all resources lets it `read`",
+            "`{}` may not read this: no rule for all resources allows it to `read`",
             subject.permissions().identity()
         );
         Err(self.caller_cache.authorizer.deny(subject, call, &why))
     }
 
-    /// Waits until the decision must be repeated: the policy or the tokens have changed, or the credentials have expired.
+    /// Waits until the decision must be repeated: the policy or the tokens have changed, or the credentials have
+    /// expired.
     pub(crate) async fn until_outdated(&self) {
         let subject = self.subject();
         let version = subject.map_or(0, |subject| subject.version);
@@ -325,12 +326,13 @@ impl Authorizer {
         Err(self.deny(subject, call, &self.with_reason(first.unwrap_or_default())))
     }
 
-    /// If nothing is allowed at all, a missing rule is not the reason.
+    /// Adds to a denial that a policy is missing, if it is; a missing rule is then not the reason.
     fn with_reason(&self, why: String) -> String {
         if self.is_closed() { format!("{why}; access is {CLOSED}") } else { why }
     }
 
-    /// Removes requests that are not allowed, and calls `said` for each. If none is left, the call is denied.
+    /// Removes requests that are not allowed, and calls `said` with the reason for each. Denies the call if none is
+    /// left.
     pub(crate) fn retain<T>(
         &self,
         subject: &Subject,

@@ -1,4 +1,4 @@
-//! The credentials of callers: bearer tokens, which files of the server list, and certificates.
+//! The credentials of callers: certificates, and bearer tokens that are checked against files of the server.
 
 use std::{
     path::PathBuf,
@@ -47,7 +47,7 @@ pub(super) enum CredentialError {
         "unknown token: it is mistyped or was withdrawn, or its line is missing in the --tokens file of this server"
     )]
     Unknown,
-    /// A JWT that was not verified.
+    /// The JWT was not verified, because its address has sent too many invalid ones.
     #[error("too many failed logins from this address; try again in a second")]
     TooMany,
     /// An invalid JWT.
@@ -143,7 +143,7 @@ impl Credentials {
         Ok(Proved { identity, expires: Some(expires.min(now + RECHECK_INTERVAL)) })
     }
 
-    /// Whether this header has the operator's token. True if there is no such token.
+    /// Whether this header has the operator's token. True if the server has none.
     pub(crate) fn is_operators(&self, header: Option<&HeaderValue>) -> bool {
         let Some(operator) = &self.operator else { return true };
         let sent = header.map_or(&b""[..], |header| header.as_bytes());
@@ -154,7 +154,7 @@ impl Credentials {
     /// The number of tokens and keys, in words.
     pub(crate) fn in_words(&self) -> String {
         let tokens = self.tokens.as_ref().map(|tokens| format!("{} tokens", tokens.len()));
-        let keys = self.jwts.as_ref().map(|jwts| format!("{} keys of JWTs", jwts.keys()));
+        let keys = self.jwts.as_ref().map(|jwts| format!("{} JWT keys", jwts.keys()));
         tokens.into_iter().chain(keys).collect::<Vec<_>>().join(", ")
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::listen::open_connections::OpenConnections;
 
-    /// A key that signs nothing: the generator of P-256.
+    /// A valid public key (the generator of P-256), for which no test has the private key.
     const KEYS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256",
         "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"}]}"#;
     /// `{"alg":"ES256"}` without a valid signature.

@@ -1,7 +1,7 @@
-//! `--jwks FILE`: JSON Web Tokens, verified by the public keys of a file. Keys are not fetched.
+//! `--jwks FILE`: JSON Web Tokens, verified by the public keys of a file. Keys are never fetched.
 //!
-//! The key determines the algorithms that a token may be signed with, never the token. Algorithms without a public key
-//! (`none`, `HS256`, …) are refused.
+//! The key determines which algorithms are accepted; the token does not. Algorithms without a public key (`none`,
+//! `HS256`, …) are refused.
 
 mod ring_provider;
 
@@ -50,7 +50,7 @@ pub(super) enum JwtError {
     #[error("no key in this server's --jwks fits {algorithm}{}", with_id(.key.as_deref()))]
     NoKey { algorithm: String, key: Option<String> },
     /// It was not signed by the issuer, or was changed.
-    #[error("its signature is wrong")]
+    #[error("its signature is invalid")]
     Signature,
     /// `exp` has passed.
     #[error("it has expired")]
@@ -128,7 +128,7 @@ impl Jwts {
         Err(why)
     }
 
-    /// Refuses what the library accepts: a list of issuers, which RFC 7519 does not allow, and any `exp`.
+    /// Refuses claims that the library accepts: a list of issuers, which RFC 7519 does not allow, and an absurd `exp`.
     fn check_form(claims: &Map<String, Value>) -> Result<(), JwtError> {
         if !claims.get("iss").is_some_and(Value::is_string) {
             return Err(JwtError::Malformed("its claim `iss` is not a string".into()));
@@ -147,7 +147,7 @@ impl Jwts {
         let name = claim.ok_or_else(|| JwtError::Missing(self.claim.clone()))?;
         let identity = Identity::named(name);
         let identity = identity.map_err(|error| JwtError::Identity { claim: self.claim.clone(), error })?;
-        // The library ignores a fraction, too.
+        // The library ignores a fraction of a second, too.
         let seconds = claims.get("exp").and_then(Value::as_f64).unwrap_or_default() as u64;
         let until = UNIX_EPOCH.checked_add(Duration::from_secs(seconds.saturating_add(LEEWAY)));
         Ok((identity, until.unwrap_or_else(SystemTime::now)))

@@ -12,7 +12,7 @@ use ring::digest::{SHA256, digest};
 const EXPECTED: &str = "expected `IDENTITY sha256:HEX`, as `leaseway token new IDENTITY` prints it";
 /// Number of random bytes in a token.
 const BYTES: usize = 32;
-/// Lets secret scanners recognise a token.
+/// The prefix of all tokens, by which secret scanners recognise them.
 const PREFIX: &str = "lwt_";
 /// Maximum number of tokens in a file. JWTs scale further.
 const MAX_TOKENS: usize = 100_000;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_named() {
+    fn errors_name_the_invalid_line() {
         let line = NewToken::make("web").expect("a name").to_string();
         let hex = line.split_once(' ').expect("two words").1;
         for (text, error) in [

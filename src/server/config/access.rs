@@ -8,14 +8,15 @@ use super::{
 };
 
 const KEYS: [&str; 7] = ["name", "who", "may", "resources", "clients", "nodes", "max_priority"];
-/// Bounds the time of decisions that are not cached.
+/// Maximum number of rules. Bounds the time of decisions that are not cached.
 const MAX_RULES: usize = 1000;
-/// Per list of a rule.
+/// Maximum number of patterns in a list of a rule.
 const MAX_PATTERNS: usize = 100;
 
-const WHO: &str = "an identity or a pattern (in quotes), or a list of such; `anonymous` is a caller without one";
-const MAY: &str = "a word like `ask`, or a list of such";
-const PATTERNS: &str = "an id or a pattern (in quotes), or a list of such";
+const WHO: &str =
+    "an identity or a pattern (in quotes), or a list of them; `anonymous` is a caller without an identity";
+const MAY: &str = "an action like `ask`, or a list of actions";
+const PATTERNS: &str = "an id or a pattern (in quotes), or a list of them";
 const PRIORITY: &str = "a whole number from -32768 to 32767";
 const EXAMPLE: &str = r#"access: [{who: "web-*", may: ask, resources: "db/*"}]"#;
 
@@ -110,7 +111,7 @@ fn read_patterns(field: &Field<'_, '_>, expected: &str, found: &mut Findings) ->
         }
     }
     if patterns.len() > 1 && patterns.iter().any(Pattern::matches_everything) {
-        found.warn(field.at(), "`*` matches everything, so that the other patterns of this list mean nothing");
+        found.warn(field.at(), "`*` matches everything, so the other patterns of this list have no effect");
     }
     patterns
 }
@@ -128,7 +129,8 @@ fn texts<'n>(field: &Field<'n, '_>, expected: &str, found: &mut Findings) -> Vec
     items.filter_map(|item| item.text(expected, found).map(|text| (item.at(), text))).collect()
 }
 
-/// Warns about keys that the actions of a rule ignore, and about a placeholder in a rule for anonymous callers.
+/// Warns about keys that do not apply to the actions of a rule, and about a placeholder in a rule for anonymous
+/// callers.
 fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
     let (may, is_of_holders) = (rule.may, rule.may.iter().any(Action::is_of_holders));
     let relevant = [
@@ -148,8 +150,7 @@ fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
         let place = fields.get(key).or_else(|| fields.get("who"));
         if let Some(field) = place.filter(|_| is_of_anonymous && may.has(action) && nothing) {
             let message = format!(
-                "a caller without an identity has none to put into `{PLACEHOLDER}`: `{key}` must say \
-                                   what `anonymous` may be called"
+                "anonymous callers have no identity for `{PLACEHOLDER}`: list in `{key}` the ids that they may use"
             );
             found.warn(field.at(), message);
         }
@@ -162,7 +163,10 @@ fn check_rules(rules: &[Placed], found: &mut Findings) {
         let before = &rules[..place];
         if let Some(other) = before.iter().find(|other| other.rule.name == rule.name) {
             let (name, line) = (&rule.name, other.at.line);
-            found.error(*at, format!("another rule, on line {line}, is called `{name}`: denials could not tell which"));
+            found.error(
+                *at,
+                format!("duplicate rule name `{name}`, already used on line {line}: denials name the nearest rule"),
+            );
         } else if let Some(other) = before.iter().find(|other| is_covered(rule, &other.rule)) {
             let name = &other.rule.name;
             found.warn(*at, format!("has no effect: rule `{name}` allows all of it"));
@@ -170,7 +174,7 @@ fn check_rules(rules: &[Placed], found: &mut Findings) {
     }
 }
 
-/// Whether another rule allows everything that this one does, judging by their text.
+/// Whether another rule allows everything that this one allows, by comparing their texts.
 fn is_covered(rule: &Rule, other: &Rule) -> bool {
     let all_in = |patterns: &[Pattern], others: &[Pattern]| patterns.iter().all(|pattern| others.contains(pattern));
     let all_below = |patterns: &[Pattern], others: &[Pattern]| {

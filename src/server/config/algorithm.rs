@@ -17,7 +17,7 @@ use super::{
 
 const KEYS: [&str; 5] = ["kind", "lease_length", "refresh_interval", "learning_mode_duration", "parameters"];
 
-/// Maximum lease length. A mistyped one would hold capacity until it expires.
+/// Maximum duration in seconds. A mistyped lease length would hold capacity until the lease expires.
 const MAX_SECONDS: i64 = 31 * 24 * 3600;
 
 const SECONDS: &str = "whole seconds from 1 to 2678400 (31 days)";
@@ -44,8 +44,8 @@ impl Algorithm {
         let kind = match fields.get("kind") {
             Some(kind) => read_kind(&kind, found),
             None => {
-                let message = "no `kind`: NO_ALGORITHM is taken, as Doorman does; capacity is then not divided at all, \
-                    all clients get what they want";
+                let message = "no `kind`: NO_ALGORITHM applies, as in Doorman; the capacity is not divided, and every \
+                    client gets its wants";
                 found.warn(field.key, message);
                 Some(AlgorithmKind::NoAlgorithm)
             }
@@ -79,7 +79,7 @@ struct Lengths<'n, 't> {
     learning: Option<Millis>,
 }
 
-/// A duration and its field. Invalid if it has a field without a value.
+/// A duration and its field. A field without a value is invalid.
 struct Length<'n, 't> {
     key: &'static str,
     value: Option<Millis>,
@@ -179,7 +179,7 @@ fn read_parameters<'n, 't>(
             found.error(at, format!("duplicate parameter `{name}`: it is already given"));
             continue;
         }
-        // `apply` decides whether a value is required.
+        // `Settings::apply` decides whether a parameter requires a value.
         let text = match value.as_ref().filter(|value| !value.is_nothing()) {
             None => None,
             Some(value) => match value.text("text or a number", found) {
@@ -196,7 +196,7 @@ fn read_parameters<'n, 't>(
             continue;
         }
         if name == CLIENT_PARAMETER {
-            found.error(at, "rules for clients stand under the key `clients` of the template, not among parameters");
+            found.error(at, "rules for clients belong under the key `clients` of the template, not in `parameters`");
             continue;
         }
         match settings.apply(&parameter) {

@@ -1,5 +1,5 @@
-//! Mistakes and their positions. All mistakes of a file are reported at once, in the order of the file, so that an operator
-//! in an incident does not need one attempt per mistake.
+//! Mistakes and their positions. All mistakes of a file are reported together, in the order of the file, so that an
+//! operator in an incident does not need one attempt per mistake.
 
 use std::{fmt, sync::Arc};
 
@@ -45,7 +45,7 @@ impl Lines {
         Position { line: self.0.len(), column: self.0.last().map_or(1, |width| width + 1) }
     }
 
-    /// The nearest valid position: a character, or the end of a line.
+    /// The nearest valid position, which is a character or the end of a line.
     pub(super) fn nearest(&self, at: Position) -> Position {
         match self.0.get(at.line.wrapping_sub(1)) {
             Some(width) => Position { line: at.line, column: at.column.min(width + 1) },
@@ -94,8 +94,8 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Collects mistakes and warnings while a file is parsed. Readers continue after a mistake with a substitute; their results
-/// are used only if [`Findings::finish`] succeeds.
+/// Collects mistakes and warnings while a file is parsed. Readers continue after a mistake with a substitute; their
+/// results are used only if [`Findings::finish`] succeeds.
 pub struct Findings {
     file: Arc<str>,
     errors: Vec<Diagnostic>,
@@ -141,7 +141,7 @@ impl Findings {
     }
 }
 
-/// Sorts by position. A target of several aliases is read several times, so duplicates are removed.
+/// Sorts by position and removes duplicates, which occur because the target of several aliases is read several times.
 fn in_order(mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     diagnostics.sort_by_key(|diagnostic| diagnostic.at);
     diagnostics.dedup();

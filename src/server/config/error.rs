@@ -7,7 +7,7 @@ use leaseway_tls::TlsError;
 
 use super::{LoadError, listeners::ExposedError};
 
-/// Why a server did not start, or failed. Nothing was started except for `NodeFailed`.
+/// Why a server did not start, or failed. With all errors but `NodeFailed`, nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("{0}")]
@@ -50,7 +50,7 @@ pub enum ServeError {
     #[error("cannot write the audit log to {}: {error}", path.display())]
     Audit { path: PathBuf, error: std::io::Error },
     /// The node actor panicked. After a restart, the server learns the leases.
-    #[error("the node failed and lost its leases; restart the server, and it learns them from the clients")]
+    #[error("the node failed and lost its leases; restart the server to learn them from the clients")]
     NodeFailed,
 }
 
@@ -94,7 +94,7 @@ pub enum ParentError {
     Itself { address: String },
     #[error("--parent names `{address}`: expected HOST:PORT, like 10.0.0.1:5100, or https://HOST:PORT")]
     Address { address: String },
-    /// Peers name each other without a scheme, so it must be the same for all.
+    /// Peers name each other without a scheme, so the scheme must be the same for all.
     #[error("--parent names some peers with https:// and others without TLS: use https:// for all or for none")]
     Mixed,
     #[error(

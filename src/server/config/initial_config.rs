@@ -28,7 +28,7 @@ pub(crate) fn believed(lease: Millis) -> Millis {
     Settings { lease, ..Settings::unmatched() }.last_lease_over(Millis(0))
 }
 
-/// The configuration file, or its substitute.
+/// The configuration file, or the default configuration if there is none.
 pub(crate) struct InitialConfiguration {
     pub(crate) loaded: Loaded,
     pub(crate) source: String,
@@ -61,7 +61,7 @@ impl InitialConfiguration {
             .map(|template| template.settings.learning_until(Millis(0)));
         if let Some(learning) = learning.max().filter(|learning| !remembers && learning.0 > 0) {
             tracing::warn!(
-                "without --data this server remembers nothing. It is learning until {}: for {} s clients keep the leases that they have, and others get nothing, because leases of an earlier server may still be in use. --data DIRECTORY avoids that at later starts; `learning_mode_duration: 0` in a template ends it at once, \
+                "without --data this server keeps no state over a restart. It is in learning mode until {}: for {} s clients keep their leases, and others get nothing, because leases of an earlier server may still be in use. --data DIRECTORY avoids that at later starts; `learning_mode_duration: 0` in a template turns it off, \
                  and is safe only if no client can have a lease of an earlier server",
                 humantime::format_rfc3339_seconds(SystemTime::now() + Duration::from_millis(learning.0)),
                 learning.0.div_ceil(1000)
@@ -70,7 +70,7 @@ impl InitialConfiguration {
         Ok(read)
     }
 
-    /// The configuration of a node with a parent. A file has the policy only.
+    /// The configuration of a node with a parent. Its file contains only the policy.
     pub(crate) fn of_parent(path: Option<&Path>, addresses: &[String]) -> Result<InitialConfiguration, LoadError> {
         let Some(path) = path else {
             let source = format!("the parent at {}", addresses.join(", "));

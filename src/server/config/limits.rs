@@ -27,7 +27,7 @@ pub struct Limits {
     pub idle_secs: u64,
     /// Resources with series in `/metrics`.
     pub metrics_resources: usize,
-    /// Per cent of any limit that one identity, or one anonymous address, may use.
+    /// Percentage of any limit that one identity, or one anonymous address, may use.
     pub address_share: u8,
     /// Bytes buffered for reading and sending, in total.
     pub waiting_bytes: usize,
@@ -76,7 +76,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The part of any limit that one principal may use.
+    /// The fraction of any limit that one principal may use.
     pub(crate) fn share(&self) -> PrincipalShare {
         PrincipalShare::new(f64::from(self.address_share) / 100.0).unwrap_or(PrincipalShare::ALL)
     }

@@ -1,7 +1,7 @@
 //! The listeners of a server, and whether they may be reachable from other machines.
 //!
-//! On loopback everything is allowed unless a policy says otherwise. Elsewhere, TLS and a policy are required: without TLS
-//! traffic and tokens can be read and changed, and without a policy every caller may do everything.
+//! On loopback everything is allowed unless there is a policy. Beyond loopback, TLS and a policy are required: without
+//! TLS others can read and change traffic and tokens, and without a policy every caller may do everything.
 
 use std::net::SocketAddr;
 
@@ -43,7 +43,7 @@ pub(crate) struct Exposure<'a> {
     /// Flags and addresses. The peers' listener has its own rule.
     pub(crate) listeners: &'a [(&'static str, SocketAddr)],
     pub(crate) has_tls: bool,
-    /// In the configuration, or replicated by the peers.
+    /// Whether there is a policy, in the configuration file or replicated by the peers.
     pub(crate) has_policy: bool,
     /// `--insecure`.
     pub(crate) insecure: bool,
@@ -65,7 +65,7 @@ pub struct ExposedError {
 
 fn lacks(tls: &bool, policy: &bool) -> String {
     const TLS: &str = "there is no TLS (--tls-cert, --tls-key)";
-    const POLICY: &str = "no policy says who may do what (`access:` in the configuration)";
+    const POLICY: &str = "there is no policy (`access:` in the configuration)";
     match (tls, policy) {
         (true, true) => format!("{TLS} and {POLICY}"),
         (true, false) => TLS.to_owned(),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_tls_and_a_policy_are_required_unless_insecure() {
+    fn beyond_loopback_tls_and_a_policy_are_required_unless_insecure() {
         for (listen, http, flag) in [
             ("0.0.0.0:1", "127.0.0.1:2", "--listen"),
             ("127.0.0.1:1", "192.0.2.1:2", "--http"),

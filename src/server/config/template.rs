@@ -49,7 +49,7 @@ struct Draft<'n> {
 #[derive(Clone, Copy)]
 enum Given<T> {
     No,
-    /// Already reported.
+    /// Invalid, and already reported.
     Bad,
     Good(T),
 }
@@ -57,9 +57,9 @@ enum Given<T> {
 /// Reads all templates. They are complete if there are no mistakes.
 pub fn read_resources(field: &Field<'_, '_>, found: &mut Findings) -> Repository {
     if field.is_empty_list() {
-        found.error(field.at(), format!("`resources` has no templates; the least is: {EXAMPLE}"));
+        found.error(field.at(), format!("`resources` has no templates; for example: {EXAMPLE}"));
     }
-    let list = field.list(MAX_TEMPLATES, &format!("a list of templates; the least is: {EXAMPLE}"), found);
+    let list = field.list(MAX_TEMPLATES, &format!("a list of templates; for example: {EXAMPLE}"), found);
     let drafts: Vec<Draft<'_>> = list.iter().filter_map(|item| read_template(item, found)).collect();
     check_order(&drafts, found);
     let star = drafts.iter().find(|draft| draft.glob.matches_everything());
@@ -149,7 +149,7 @@ fn check_order(drafts: &[Draft<'_>], found: &mut Findings) {
     }
 }
 
-/// Completes a template. `inherited`: the algorithm of `*`; `None` if there is no `*`.
+/// Completes a template. `inherited` is the algorithm of `*`, or `None` if there is no `*`.
 fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut Findings) -> Option<(Template, Glob)> {
     let algorithm = draft.algorithm.or_else(|| {
         let algorithm = inherited.cloned().flatten();
@@ -187,11 +187,11 @@ fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut F
 
 fn without_algorithm(glob: &Glob, star: bool) -> &'static str {
     if glob.matches_everything() {
-        "`*` needs an `algorithm`: the other templates take it from here"
+        "`*` needs an `algorithm`: the other templates inherit it"
     } else if star {
-        "no `algorithm`, and the template `*` has none to take"
+        "no `algorithm`, and the template `*` has none to inherit"
     } else {
-        "no `algorithm`, and there is no template `*` to take it from"
+        "no `algorithm`, and there is no template `*` to inherit it from"
     }
 }
 

@@ -21,7 +21,7 @@ pub struct WatchedFiles {
 }
 
 impl WatchedFiles {
-    /// Call before reading the files, so that no change is missed.
+    /// Must be called before the files are read, so that no change is missed.
     pub fn new(paths: Vec<PathBuf>) -> WatchedFiles {
         WatchedFiles::listed(paths, |path| vec![path.to_owned()])
     }
@@ -36,8 +36,8 @@ impl WatchedFiles {
         &self.paths
     }
 
-    /// Whether the files have changed since they were read, and are the same as at the previous call: files that are
-    /// still being written do not count.
+    /// Whether the files have changed since they were read, but not since the previous call. So files that are still
+    /// being written do not count yet.
     pub fn have_changed(&mut self) -> bool {
         let now = stamps(&self.paths, self.list);
         let is_settled = now == self.seen;
@@ -45,7 +45,7 @@ impl WatchedFiles {
         is_settled && self.seen != self.loaded
     }
 
-    /// Call just before reading the files again.
+    /// Must be called before the files are read again.
     pub fn mark_read(&mut self) {
         self.loaded = stamps(&self.paths, self.list);
         self.seen.clone_from(&self.loaded);

@@ -1,9 +1,9 @@
-//! YAML with positions, for all of Leaseway's YAML files (`leaseway up` has one): parsing reports every mistake of a file,
-//! each with line and column. The caller walks the tree with typed readers ([`Field`]).
+//! YAML with positions, for all of Leaseway's YAML files (`leaseway up` has one): parsing reports every mistake of a
+//! file, each with line and column. The caller walks the tree with typed readers ([`Field`]).
 //!
-//! The tree is built from the parser's events. The tree of a YAML library loses duplicate keys and quotes, and copies the
-//! target of an alias each time, so that nine short lines can become gigabytes. Here aliases share their target, and the
-//! depth and the number of values are bounded.
+//! The tree is built from the parser's events. The tree of a YAML library loses duplicate keys and quotes, and copies
+//! the target of an alias each time, so that nine short lines can become gigabytes. Here aliases share their target,
+//! and the depth and the number of values are bounded.
 
 use std::{borrow::Cow, collections::HashMap, ops::RangeInclusive, rc::Rc, slice};
 
@@ -19,15 +19,15 @@ use super::{
     diagnostic::{ConfigError, Diagnostic, Lines, Position},
 };
 
-/// Configurations have six levels.
+/// Maximum depth. Configurations have six levels.
 const MAX_DEPTH: usize = 32;
-/// Enough for 10,000 templates with 50 values each.
+/// Maximum number of values: enough for 10,000 templates with 50 values each.
 const MAX_NODES: usize = 500_000;
-/// Known maps have fewer than twenty keys.
+/// Maximum number of keys in a map. Known maps have fewer than twenty.
 const MAX_KEYS: usize = 100;
-/// In bytes: unknown keys are compared with known ones, which takes time.
+/// Maximum length of a key in bytes. Unknown keys are compared with known ones, which takes time.
 const MAX_KEY: usize = 200;
-/// Maximum length of a text, because aliases could multiply it.
+/// Maximum length of a text in bytes, because aliases could multiply it.
 const MAX_TEXT: usize = 4096;
 
 /// A valid file.
@@ -39,8 +39,8 @@ pub struct Document<'b, T> {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Parses a file in memory. `file` and `what` are the names of the file and its root in messages; `empty` is the message
-/// for an empty file. The result of `walk` is used only if there are no mistakes.
+/// Parses a file in memory. `file` and `what` are the names of the file and its root in messages; `empty` is the
+/// message for an empty file. The result of `walk` is used only if there are no mistakes.
 pub fn read<'b, T>(
     file: &str,
     bytes: &'b [u8],
@@ -100,7 +100,7 @@ impl<'n, 't> Fields<'n, 't> {
         self.entries.iter().find(|entry| entry.key == key).map(Field::of)
     }
 
-    /// The value of an optional key. As in Doorman, `null` counts as missing.
+    /// The value of an optional key. As in Doorman, `null` means missing.
     pub fn optional(&self, key: &str) -> Option<Field<'n, 't>> {
         self.get(key).filter(|field| !field.is_nothing())
     }
@@ -310,7 +310,7 @@ fn octal(text: &str) -> bool {
 pub(super) struct Node<'t> {
     pub(super) at: Position,
     pub(super) value: Value<'t>,
-    /// Number of levels below. Through aliases there can be more than are open at once.
+    /// Number of levels below this node. Aliases can make it exceed the number of open collections.
     height: usize,
 }
 
@@ -426,24 +426,31 @@ fn position(marker: &Marker) -> Position {
 }
 
 /// Hints for messages of the parser.
-const HINTS: [(&str, &str); 8] = [
+const HINTS: [(&str, &str); 12] = [
     ("alias", ALIAS),
     ("unknown anchor", ALIAS),
     ("tabs disallowed", TABS),
     ("a tab", TABS),
     ("tab cannot", TABS),
-    ("mapping values are not allowed", "check the indentation; text that contains `: ` needs quotes"),
+    (
+        "mapping values are not allowed",
+        "`: ` is not allowed here: check the indentation; text that contains it needs quotes",
+    ),
     ("unexpected character", "text that begins with this character needs quotes"),
-    ("recursion limit", "a configuration has only a few levels"),
+    ("recursion limit", "nested too deeply: a configuration has only a few levels"),
+    ("flow sequence", "expected `,` or `]`: is a `[` not closed?"),
+    ("flow mapping", "expected `,` or `}`: is a `{` not closed?"),
+    ("quoted scalar", "a quotation mark is not closed"),
+    ("expected node content", "a value is missing"),
 ];
 const TABS: &str = "indent with spaces, not with tabs";
 const ALIAS: &str = "a value that begins with `*` is a YAML alias: put patterns in quotes, like \"*\"";
 
-/// The parser's message, with a hint if there is one.
+/// A plain message, or the parser's if there is none.
 fn syntax_error(error: &ScanError) -> String {
     let info = error.info();
     let hint = HINTS.iter().find(|(what, _)| info.contains(what));
-    hint.map_or_else(|| format!("not YAML: {info}"), |(_, hint)| format!("not YAML: {info} ({hint})"))
+    format!("not YAML: {}", hint.map_or(info, |(_, hint)| hint))
 }
 
 /// An open collection; `anchor` is 0 if it has none.
@@ -476,7 +483,7 @@ impl<'t> Builder<'t> {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => self.document(at),
             Event::Scalar(.., Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
-                Err((at, "YAML tags (`!…`) are not understood: leave it out".to_owned()))
+                Err((at, "YAML tags (`!…`) are not supported: remove it".to_owned()))
             }
             Event::Scalar(text, style, anchor, None) => {
                 let plain = style == ScalarStyle::Plain;
@@ -532,10 +539,10 @@ impl<'t> Builder<'t> {
         };
         for source in sources {
             let Value::Map(merged) = &source.value else {
-                found.error(at, "`<<` merges maps, expected an alias of a map, or a list of such");
+                found.error(at, "`<<` merges maps, expected an alias of a map, or a list of aliases");
                 continue;
             };
-            // Copies count, because an alias is much shorter than its map.
+            // Copied entries count as values, because an alias is much shorter than its map.
             self.count(at, merged.len())?;
             for entry in merged {
                 if !entries.iter().any(|own| own.key == entry.key) {

@@ -1,8 +1,8 @@
 //! Accounts of principals: how much of each shared resource a principal uses.
 //!
-//! A caller with a proven identity is a principal, whatever its addresses. Other callers are told apart by address: a
-//! principal is an IPv4 address or an IPv6 /64, because a machine that has one address of a /64 has all of them. State
-//! that requests create is charged until it is removed, even after the connection has ended.
+//! An identity that was proven is one principal, with all its addresses. Callers without an identity are distinguished
+//! by address: an IPv4 address or an IPv6 /64 is one principal, because a machine with one address of a /64 has all of
+//! them. State that requests create is charged until it is removed, even after the connection is closed.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -16,7 +16,7 @@ use std::{
 use leaseway_core::types::{Principal, PrincipalShare};
 use tokio::sync::Semaphore;
 
-/// Maximum number of requests for many resources that are processed at the same time for one principal.
+/// Maximum number of concurrent requests for many resources, per principal.
 const TURNS: usize = 4;
 
 /// Maximum number of invalid tokens per address and second. Beyond it no signatures are checked until the next second,
@@ -44,7 +44,7 @@ pub(crate) struct Account {
     pub(crate) turns: Semaphore,
     /// Invalid tokens from this address within the current second.
     refused: AtomicUsize,
-    /// It was unused at the last sweep.
+    /// Whether it was unused at the last sweep.
     was_unused: AtomicBool,
 }
 
@@ -65,12 +65,11 @@ impl Account {
         self.principal
     }
 
-    /// Counts an invalid token.
     pub(crate) fn refused_token(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether signatures of its tokens may be checked.
+    /// Whether signatures of its tokens may be checked: not after too many invalid ones in the current second.
     pub(crate) fn may_prove(&self) -> bool {
         self.refused.load(Ordering::Relaxed) < MAX_REFUSED
     }
@@ -97,7 +96,7 @@ impl Drop for ResourcePlace {
     }
 }
 
-/// The places of a table that are taken, in total and by principal.
+/// Counts the taken places of a table, in total and by principal.
 #[derive(Debug, Default)]
 pub(crate) struct PlacesTaken {
     in_all: usize,
@@ -219,13 +218,13 @@ impl Accounts {
         table.by_key.values().for_each(|account| account.refused.store(0, Ordering::Relaxed));
     }
 
-    /// Drops accounts that are unreferenced and unused, and were so at the last sweep: a request under way may still
-    /// have been about to charge one then. Called about every ten seconds.
+    /// Drops accounts that are unreferenced and unused, and were so at the previous sweep. One sweep is not enough,
+    /// because a request under way may be about to charge the account. Called about every ten seconds.
     pub(crate) fn sweep(&self) {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let AccountTable { by_key, by_principal, .. } = &mut *table;
         by_key.retain(|_, account| {
-            // Two references are those of the tables.
+            // The two tables hold one reference each.
             let is_unused = Arc::strong_count(account) == 2 && account.is_unused();
             let is_expired = is_unused && account.was_unused.load(Ordering::Relaxed);
             account.was_unused.store(is_unused, Ordering::Relaxed);
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_principal_and_so_is_a_network_of_one_machine() {
+    fn an_ipv4_address_or_an_ipv6_64_is_one_principal() {
         let accounts = Accounts::default();
         let of = |text| accounts.of_address(address(text)).principal();
         assert_eq!(of("10.0.0.1"), of("10.0.0.1"));

@@ -2,9 +2,9 @@
 //!
 //! Limits per stream do not bound the product: ten thousand connections may have a thousand streams each, with answers
 //! of the maximum size. So waiting bytes are charged to their connection and to one budget of the process, in which no
-//! principal has more than its share. Excess requests are refused at once.
+//! principal has more than its share. Excess requests are refused immediately.
 //!
-//! Each connection has a free allowance, so that ordinary requests touch nothing that threads share.
+//! Each connection has a free allowance, so that ordinary requests touch no memory that threads share.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -21,11 +21,11 @@ use crate::{config::limits::Limits, listen::accounts::Account};
 const FREE: usize = 16 << 10;
 /// Connections draw on the budget in blocks of this size.
 const BLOCK: usize = 16 << 10;
-/// The charge of a request besides its bytes, for its stream and task.
+/// Bytes charged for the stream and task of a request, in addition to its own bytes.
 pub(crate) const REQUEST: usize = 1 << 10;
-/// The charge of each entry of a request except the first.
+/// Bytes charged for each entry of a request except the first.
 pub(crate) const ENTRY: usize = 512;
-/// Nested entries that take as much memory as one top-level entry.
+/// Number of nested entries that take as much memory as one top-level entry.
 pub(crate) const NESTED_PER_ENTRY: usize = 16;
 
 /// The budget of the process.
@@ -95,7 +95,7 @@ pub(crate) struct ConnectionBudget {
     budget: Arc<Budget>,
     /// The account that is charged. Locked while bytes are drawn or given back, which few requests cause.
     account: Mutex<Arc<Account>>,
-    /// The lower half counts all charged bytes, the upper half those of unsent answers.
+    /// The lower 32 bits count all charged bytes, the upper 32 bits those of unsent answers.
     held: AtomicU64,
     /// Bytes drawn from the budget. Written while the account is locked.
     drawn: AtomicUsize,
@@ -103,7 +103,7 @@ pub(crate) struct ConnectionBudget {
     calls: AtomicU64,
 }
 
-/// A snapshot of a connection. If two snapshots are equal, nothing happened in between.
+/// A snapshot of a connection. If two snapshots are equal, there was no activity in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Activity {
     calls: u64,
@@ -184,7 +184,7 @@ impl ConnectionBudget {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves the charge to another account.
+    /// Moves the charge for this connection to another account.
     pub(crate) fn count_to(&self, account: &Arc<Account>) {
         let mut own = self.account();
         let before = std::mem::replace(&mut *own, Arc::clone(account));
@@ -298,7 +298,7 @@ impl Drop for Charge {
 /// Unsent bytes with their charge.
 pub(crate) struct ChargedBytes {
     pub(crate) bytes: Bytes,
-    /// `None` for a few bytes.
+    /// `None` for short pages that are not charged, such as error pages.
     pub(crate) charge: Option<Charge>,
 }
 
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_an_address_and_the_process_have_their_bounds() {
+    fn waiting_bytes_are_bounded_per_connection_per_address_and_in_total() {
         let payers = Payers::new(MAX_BYTES / 4);
         let refused = |connection: Arc<ConnectionBudget>| Charge::answer(&connection, MAX_BYTES / 4).err();
         let first = payers.connection(1);

@@ -14,13 +14,13 @@ pub(crate) struct Caller {
     pub(crate) address: IpAddr,
     /// The names in its certificate, if it has presented one.
     pub(crate) names: Option<Arc<Names>>,
-    /// It is part of this process, so everything is allowed.
+    /// Whether it is part of this process; then everything is allowed.
     pub(crate) is_in_process: bool,
     pub(crate) connection: Arc<OpenConnection>,
 }
 
 impl Caller {
-    /// The caller of a request.
+    /// The caller of a request that came through a listener.
     pub(crate) fn of<T>(request: &tonic::Request<T>) -> Option<&Caller> {
         request.extensions().get()
     }

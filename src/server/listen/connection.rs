@@ -34,7 +34,7 @@ pub(crate) struct Connection {
     preface_left: u8,
     coop: CoopBudget,
     caller: Caller,
-    /// Completes when the connection should end soon. Then reads return the end of the stream.
+    /// Completes when the connection is asked to close. From then on, reads return the end of the stream.
     ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     _permit: ConnectionPermit,
 }
@@ -46,8 +46,8 @@ impl Connection {
         Connection { stream, preface_left, coop: CoopBudget::default(), caller, ending: None, _permit: permit }
     }
 
-    /// Makes reads return the end of the stream when the connection is asked to close. For services that do not watch for
-    /// that.
+    /// Makes reads return the end of the stream when the connection is asked to close, for services that do not watch
+    /// for that themselves.
     pub(super) fn ending_by_itself(mut self) -> Connection {
         let connection = Arc::clone(&self.caller.connection);
         self.ending = Some(Box::pin(async move {

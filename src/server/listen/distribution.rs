@@ -16,7 +16,7 @@ pub(crate) struct ArbiterQueue {
     open: Arc<()>,
 }
 
-/// A connection at its arbiter, which counts it until the second part is dropped.
+/// A connection on its way to its arbiter. It counts as open there until the second element is dropped.
 pub(crate) type ArbiterConnection = (Accepted, Arc<()>);
 
 /// Creates a queue. The limit on open connections bounds its length.

@@ -74,7 +74,7 @@ impl Listener {
                     let raw = Raw::Tcp { stream, tls: tls.clone(), opening };
                     return Accepted { raw, address: address.ip().to_canonical(), service: *service, permit };
                 }
-                Err(error) => tracing::debug!(%error, "connection lost while it was accepted"),
+                Err(error) => tracing::debug!(%error, "connection lost before it was accepted"),
             }
         }
     }
@@ -91,7 +91,7 @@ impl Listener {
                 let ready = ready.clone();
                 tokio::spawn(async move {
                     if let Some(connection) = accepted.open().await {
-                        // Closed if no more connections are served.
+                        // An error means that no more connections are served.
                         let _ = ready.send(Ok(connection)).await;
                     }
                 });
@@ -117,7 +117,7 @@ enum Raw {
 
 /// Why a connection is not served.
 enum Refusal {
-    /// It was closed before the first byte, as health checks of load balancers do, or was lost.
+    /// It was lost, or closed before the first byte, as by health checks of load balancers. Not logged.
     Gone,
     Because(String),
 }
@@ -131,8 +131,8 @@ impl Accepted {
         Arc::clone(&self.permit.connection)
     }
 
-    /// Waits for the TLS handshake and the HTTP/2 preface. A client with another protocol is told what is expected. The
-    /// reason of a failure is logged.
+    /// Waits for the TLS handshake and the HTTP/2 preface. Answers a client with another protocol by an error in that
+    /// protocol. Returns `None` and logs the reason if the connection cannot be served.
     pub(crate) async fn open(self) -> Option<Connection> {
         let (address, service) = (self.address, self.service);
         let opened = timeout(HANDSHAKE_DEADLINE, self.open_in_time()).await;
@@ -142,7 +142,7 @@ impl Accepted {
             Ok(Err(Refusal::Because(why))) => why,
             Err(_) => format!("no complete handshake within {} s", HANDSHAKE_DEADLINE.as_secs()),
         };
-        metrics::opening_failed(service);
+        metrics::handshake_failed(service);
         warn(service, address, &why);
         None
     }
@@ -174,7 +174,7 @@ impl Accepted {
         };
         let has_preface = service.protocol() == Protocol::Http2;
         if has_preface && !read_preface(&mut stream).await.map_err(|_| Refusal::Gone)? {
-            return Err(Refusal::Because("it does not begin as HTTP/2 does".to_owned()));
+            return Err(Refusal::Because("it does not begin with the HTTP/2 preface".to_owned()));
         }
         if let Some(names) = &names {
             permit.connection.ends_at(names.until());
@@ -205,17 +205,18 @@ fn is_right(opening: DetectedProtocol, service: Service) -> bool {
 /// The answer to a client with another protocol, and the log text.
 fn mismatch(opening: DetectedProtocol, has_tls: bool) -> (&'static str, &'static str) {
     match opening {
-        DetectedProtocol::Tls => {
-            ("this server does not speak TLS: use http://", "it speaks TLS, which needs --tls-cert and --tls-key here")
-        }
+        DetectedProtocol::Tls => (
+            "this server does not speak TLS: use http://",
+            "it speaks TLS, but this server has no --tls-cert and --tls-key",
+        ),
         _ if has_tls => ("this server speaks TLS: use https:// or --tls-ca FILE", "it does not speak TLS"),
-        _ => ("this is a port for gRPC: pages are served at that of --http", "it does not speak gRPC"),
+        _ => ("this is a gRPC port: pages are served at the address of --http", "it does not speak gRPC"),
     }
 }
 
 static LOGGED: Throttle = Throttle::new();
 
 fn warn(service: Service, address: IpAddr, why: &str) {
-    let Some(unsaid) = LOGGED.turn() else { return };
-    tracing::warn!(listener = service.name(), from = %address, unsaid, "a connection was refused: {why}");
+    let Some(suppressed) = LOGGED.turn() else { return };
+    tracing::warn!(listener = service.name(), from = %address, suppressed, "connection refused: {why}");
 }

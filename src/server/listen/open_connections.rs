@@ -30,9 +30,9 @@ use crate::{
 
 /// How often connections are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a connection may take to close when it should end soon.
+/// How long a connection may take to close after [`Ending::Soon`].
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of invalid tokens of a connection. One is forgotten each [`POLL_INTERVAL`].
+/// Maximum number of recent invalid tokens of a connection. The count falls by one in each [`POLL_INTERVAL`].
 const MAX_REFUSED: u32 = 20;
 /// Accounts are swept with every tenth check.
 const POLLS_PER_SWEEP: u32 = 10;
@@ -63,16 +63,16 @@ struct Connections {
 #[derive(Default)]
 struct ConnectionTable {
     connections: Slab<ConnectionEntry>,
-    /// Connections that were not told to end.
+    /// Counts the connections that were not asked to close.
     taken: PlacesTaken,
 }
 
 struct ConnectionEntry {
     connection: Arc<OpenConnection>,
-    /// Its state at the last check, and since when that is unchanged.
+    /// The activity at the last check. It has not changed since `quiet_since`.
     activity: Activity,
     quiet_since: Instant,
-    /// It was asked to close, and no longer counts.
+    /// It was asked to close, and no longer takes a place.
     is_leaving: bool,
 }
 
@@ -83,24 +83,24 @@ pub(crate) struct OpenConnection {
     account: Arc<Account>,
     /// The principal that is charged. Written while the table is locked.
     principal: AtomicU32,
-    /// The principal is an identity.
+    /// Whether the principal is an identity.
     is_known: AtomicBool,
     listener: Weak<Connections>,
     key: usize,
     pub(crate) budget: Arc<ConnectionBudget>,
     /// The expiry of its certificate.
     ends: OnceLock<SystemTime>,
-    /// The number of invalid tokens that are not forgotten.
+    /// The number of recent invalid tokens.
     refused: AtomicU32,
     ending: watch::Sender<Option<Ending>>,
 }
 
-/// How a connection is to end.
+/// When a connection must close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// When all requests under way are answered.
     WhenDone,
-    /// The same, but at the latest after [`CLOSE_TIMEOUT`].
+    /// When all requests under way are answered, but at the latest after [`CLOSE_TIMEOUT`].
     Soon,
     Now,
 }
@@ -115,8 +115,8 @@ impl OpenConnection {
         Principal(self.principal.load(Ordering::Relaxed))
     }
 
-    /// Charges the connection to an identity, unless one is charged already. Returns `false` if the identity has used up
-    /// its share.
+    /// Charges the connection to an identity, unless one is charged already. Returns `false` if the identity has used
+    /// up its share.
     pub(crate) fn count_to(&self, account: &Arc<Account>) -> bool {
         if self.is_known.load(Ordering::Relaxed) {
             return true;
@@ -127,7 +127,8 @@ impl OpenConnection {
             return true;
         }
         let (before, identity) = (self.principal(), account.principal());
-        // It has a place already. If all are taken, it has displaced another connection.
+        // The connection keeps its place. If all places are taken, the share alone would refuse the identity, so it is
+        // enough that another principal has more connections.
         let is_full = table.taken.in_all() >= listener.limits.most;
         let may_have = table.may_have(identity, table.taken.in_all() - 1, &listener.limits);
         if !(may_have || is_full && table.has_fewer(identity)) {
@@ -154,8 +155,8 @@ impl OpenConnection {
         self.account.may_prove()
     }
 
-    /// Counts an invalid token. Checking a signature is expensive, so a connection with many invalid tokens ends, and an
-    /// address with many has to wait.
+    /// Counts an invalid token. Checking signatures is expensive, so a connection with many invalid tokens is closed,
+    /// and the tokens of an address with many are not checked for a while.
     #[cold]
     pub(crate) fn refused_token(&self) {
         self.account.refused_token();
@@ -243,7 +244,7 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends connections that are stalled or idle for too long, or whose certificate has expired.
+    /// Closes connections that are stalled or idle for too long, or whose certificate has expired.
     fn check(&self, now: Instant, time: SystemTime) {
         let mut table = self.table();
         let mut left = Vec::new();
@@ -283,7 +284,7 @@ impl OpenConnections {
         OpenConnections(Arc::new(Connections { limits, accounts, budget, count, table }))
     }
 
-    /// Limits only the number of connections.
+    /// Limits the number of connections and nothing else.
     #[cfg(test)]
     pub(crate) fn at_most(most: usize) -> OpenConnections {
         let (share, stalled) = (PrincipalShare::ALL, Duration::from_secs(60));
@@ -329,7 +330,7 @@ impl OpenConnections {
         Some(ConnectionPermit { connection, listener: Arc::clone(listener), key })
     }
 
-    /// Tells all connections to end when their requests are answered.
+    /// Asks all connections to close when their requests are answered.
     pub(crate) fn end_all(&self) {
         let table = self.0.table();
         table.connections.iter().for_each(|(_, entry)| entry.connection.end(Ending::WhenDone));

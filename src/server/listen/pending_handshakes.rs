@@ -25,7 +25,7 @@ impl PendingHandshakes {
         PendingHandshakes { most, share, taken: Arc::default() }
     }
 
-    /// `None` if the limit or the share of the principal is reached.
+    /// Counts a handshake. `None` if the limit or the share of the principal is reached.
     pub(super) fn begin(&self, principal: Principal) -> Option<HandshakePermit> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let permit = || HandshakePermit { taken: Arc::clone(&self.taken), principal };

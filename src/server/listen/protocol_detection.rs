@@ -12,7 +12,7 @@ use tokio::{
 /// The first bytes of an HTTP/2 client.
 pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The first byte of every TLS connection: a handshake record.
+/// The first byte of every TLS connection: the type of a handshake record.
 const HANDSHAKE: u8 = 0x16;
 
 /// The time limit for the refusal of a wrong protocol.
@@ -51,7 +51,7 @@ pub(super) async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::R
     Ok(read == *PREFACE)
 }
 
-/// Tells the client what is expected, and closes the connection.
+/// Sends an error text in the protocol of the client, and closes the connection.
 pub(super) async fn refuse(mut stream: TcpStream, opening: DetectedProtocol, why: &str) {
     let answer = match opening {
         DetectedProtocol::Http1 => {
@@ -59,7 +59,7 @@ pub(super) async fn refuse(mut stream: TcpStream, opening: DetectedProtocol, why
             let head = format!("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {length}");
             format!("{head}\r\nConnection: close\r\n\r\n{why}\n").into_bytes()
         }
-        // A client that expects TLS fails at once.
+        // A client that expects TLS fails immediately.
         DetectedProtocol::Http2 | DetectedProtocol::Tls => go_away(why),
         DetectedProtocol::Other | DetectedProtocol::Closed => Vec::new(),
     };
@@ -67,7 +67,7 @@ pub(super) async fn refuse(mut stream: TcpStream, opening: DetectedProtocol, why
     linger(stream).await;
 }
 
-/// The initial SETTINGS of a server, and GOAWAY with a text.
+/// A server's initial SETTINGS frame, and a GOAWAY frame with a text.
 fn go_away(why: &str) -> Vec<u8> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const GO_AWAY: u8 = 7;

@@ -43,7 +43,7 @@ fn tls() -> ServerTls {
     ServerTls::new(&credentials, ClientCertificates::Ignored, Protocol::Http2).expect("it serves")
 }
 
-/// The answer to these bytes, if the connection is refused.
+/// Sends these bytes. Returns the answer if the connection is refused.
 async fn told(service: Service, tls: Option<ServerTls>, question: &[u8]) -> Option<Vec<u8>> {
     let (listener, address) = listener(service, tls, 1, 1).await;
     let asking = async {
@@ -70,7 +70,7 @@ async fn a_client_with_the_wrong_protocol_is_refused_in_its_own() {
         (Service::Clients, true, &http[..], "HTTP/1.1 400"),
         (Service::Clients, true, &http[..], "this server speaks TLS: use https:// or --tls-ca FILE\n"),
         (Service::Operators, true, PREFACE, "this server speaks TLS: use https:// or --tls-ca FILE"),
-        (Service::Clients, false, &http[..], "this is a port for gRPC: pages are served at that of --http\n"),
+        (Service::Clients, false, &http[..], "this is a gRPC port: pages are served at the address of --http\n"),
         (Service::Peers, false, &hello[..], "this server does not speak TLS: use http://"),
     ] {
         let answer = told(service, with_tls.then(tls), question).await.expect("it is refused");
@@ -88,7 +88,7 @@ async fn a_client_with_the_wrong_protocol_is_refused_in_its_own() {
 }
 
 #[tokio::test]
-async fn the_preface_is_read_again() {
+async fn the_consumed_preface_is_replayed_to_the_reader() {
     let (listener, address) = listener(Service::Clients, None, 1, 1).await;
     let mut client = TcpStream::connect(address).await.expect("it listens");
     client.write_all(PREFACE).await.expect("sent");

@@ -12,11 +12,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The certificates of a server, and the CAs that it trusts.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
-    /// The certificate of this server, and the CA of the others: clients, operators, peers, the parent.
+    /// The certificate of this server, and the CA of clients, operators, peers and the parent.
     pub files: Files,
     /// Whether clients are asked for certificates. By default they must present one if there is a CA.
     pub clients: Option<ClientCertificates>,
-    /// The CA of peers, if it differs.
+    /// The CA of peers, if it differs from that of the others.
     pub peer_ca: Option<PathBuf>,
 }
 
@@ -87,7 +87,7 @@ impl Tls {
         self.clients == ClientCertificates::Required && self.is_of_listeners()
     }
 
-    /// Whether listeners use TLS, which they do not if there is only a CA.
+    /// Whether listeners use TLS. They do not if there is a CA without a certificate.
     pub(crate) fn is_of_listeners(&self) -> bool {
         self.credentials.files().certificate.is_some()
     }
@@ -107,7 +107,7 @@ impl Tls {
     }
 }
 
-/// Reloads changed certificates, on SIGHUP at once.
+/// Reloads certificates when a file has changed, and on SIGHUP.
 pub(crate) async fn reload(tls: Arc<Tls>, mut hangup: Signal) {
     let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,11 +1,11 @@
 //! Stores what operators set for resources: assignments in pools, and the load of protected resources.
 //!
-//! It outlives the resources, which are retired and created again. With peers it is stored in the Raft log; otherwise it lasts as
-//! long as the process, and the answer to the operator says so. The notes of pools, which only peers store, are read
-//! here as well.
+//! These settings outlive the resources, which are retired and created again. With peers they are stored in the Raft
+//! log; otherwise they last as long as the process, which is reported to the operator. The notes of pools, which only
+//! peers store, are read here as well.
 //!
-//! The resource validates before anything is stored. Load reports with an expiry are not stored, because they expire
-//! before a new master would need them.
+//! The resource validates a setting before it is stored. Load reports with an expiry are not stored, because they
+//! expire before a new master would need them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,7 +23,7 @@ use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
 #[derive(Clone)]
 pub(crate) enum AssignmentStore {
     Peers(RaftHandle),
-    /// In this process.
+    /// In the memory of this process.
     Process(Arc<Mutex<HashMap<Arc<str>, Override>>>),
 }
 
@@ -42,7 +42,7 @@ impl AssignmentStore {
         raft.map_or_else(|| AssignmentStore::Process(Arc::default()), |raft| AssignmentStore::Peers(raft.clone()))
     }
 
-    /// Whether it outlives this process.
+    /// Whether the settings outlive this process.
     pub(crate) fn is_kept(&self) -> bool {
         matches!(self, AssignmentStore::Peers(_))
     }

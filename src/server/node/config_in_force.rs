@@ -16,6 +16,8 @@ pub(crate) struct ConfigInForce {
     pub(crate) version: u64,
     /// A file name, or a description.
     pub(crate) source: String,
+    /// The YAML as the operator wrote it. Empty if the templates come from a parent.
+    pub(crate) text: Arc<str>,
     /// Why the newest replacement was refused, if it was.
     pub(crate) rejected: Option<String>,
     /// Temporary settings of operators. The node actor sets them.

@@ -11,7 +11,7 @@ use actix::{Addr, Handler, Message};
 use futures_util::future::join_all;
 use leaseway_core::engine::LostMastership;
 use leaseway_core::{
-    policy::{access::Policy, settings::Settings, template::Repository},
+    policy::settings::Settings,
     resource::{Answer, Request, Resource},
     types::{HolderKind, Millis, Principal},
 };
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     auth::Authorizer,
-    config::limits::Limits,
+    config::{Loaded, limits::Limits},
     listen::accounts::RequestOrigin,
     node::{
         assignment_store::AssignmentStore,
@@ -45,7 +45,7 @@ use crate::{
     },
 };
 
-/// Number of attempts if the incarnation of a resource ends before it answers.
+/// Maximum number of attempts for a request if the incarnation of the resource ends before it answers.
 const TRIES: usize = 3;
 
 /// The node actor has ended.
@@ -58,7 +58,7 @@ pub(crate) struct NodeHandle {
     addr: Addr<NodeActor>,
     shared: Arc<NodeShared>,
     startup_gate: StartupGate,
-    /// One plan is made at a time.
+    /// One permit, because plans are made one at a time.
     planning: Arc<Semaphore>,
     children: Arc<ChildNodes>,
     pub(crate) clock: Clock,
@@ -113,11 +113,11 @@ impl NodeHandle {
             // The resource has no holders, so there is nothing to renew.
             return Ok(Answer::Unknown);
         }
-        // Boxed, because every request under way would have room for this, and few need it.
+        // Boxed to keep the futures of all requests small, because few requests get here.
         Box::pin(self.submit_to_next(id, request, from, dead)).await
     }
 
-    /// Submits a request if the resource is alive.
+    /// Submits a request if the resource is active.
     fn submit_if_alive(
         &self,
         id: &str,
@@ -128,7 +128,7 @@ impl NodeHandle {
         handle.submit(request.clone(), from).map(Some).map_err(|full| busy(full, id))
     }
 
-    /// Submits a request to a resource that is not alive, or whose incarnation `dead` has ended.
+    /// Submits a request to a resource that is not active, or whose incarnation `dead` has ended.
     async fn submit_to_next(
         &self,
         id: &str,
@@ -152,9 +152,9 @@ impl NodeHandle {
         Err(RequestError::Failed(id.to_string()))
     }
 
-    /// As [`submit_from`](Self::submit_from), for several resources. All requests are submitted before any answer is
-    /// awaited, and requests to resources that are alive cost no future each. Long lists are submitted in chunks,
-    /// yielding between chunks, and the number of long lists of a principal is bounded.
+    /// Like [`submit_from`](Self::submit_from), for several resources. Submits all requests before it awaits an answer.
+    /// Requests to active resources need no future of their own. Long lists are submitted in chunks, yielding between
+    /// them, and the number of concurrent long lists per principal is bounded.
     pub(crate) async fn submit_all(
         &self,
         requests: &[(String, Request)],
@@ -193,21 +193,21 @@ impl NodeHandle {
                 None => None,
             });
         }
-        // Resources that are not alive, not mastered by this peer, or that have ended meanwhile.
+        // The resource is not active, its incarnation has ended meanwhile, or this peer is not the master.
         let others = requests.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(request, _)| request);
         let others = others.map(|(id, request)| self.submit_from(id, request, from));
         let mut others = join_all(others).await.into_iter();
         answers.into_iter().filter_map(|answer| answer.or_else(|| others.next())).collect()
     }
 
-    /// Submits a request to a resource if it is alive.
+    /// Submits a request to a resource if it is active. `None` if it is not.
     pub(crate) async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, RequestError> {
         let Some(asked) = self.submit_if_alive(id, &request, None)? else { return Ok(None) };
         asked.await.transpose().map_err(|LostMastership| self.lost_mastership())
     }
 
-    /// Runs `work` on a resource, and creates the resource if needed. If its incarnation fails, `work` runs again on the
-    /// next one.
+    /// Runs `work` on a resource, and creates the resource if needed. If its incarnation fails, `work` runs again on
+    /// the next one.
     pub(crate) async fn operate<T: Send + 'static>(
         &self,
         id: &Arc<str>,
@@ -244,7 +244,7 @@ impl NodeHandle {
         &self.shared.subscribers
     }
 
-    /// The child nodes that have asked.
+    /// The child nodes that have asked this server.
     pub(crate) fn children(&self) -> &ChildNodes {
         &self.children
     }
@@ -253,7 +253,7 @@ impl NodeHandle {
         &self.shared.authorizer
     }
 
-    /// The settings that the configuration has for a resource. `None` if they come from the parent.
+    /// The settings of a resource by the configuration. `None` if they come from the parent.
     pub(crate) fn settings(&self, id: &str) -> Option<Settings> {
         self.shared.parent.is_none().then(|| self.config().settings_for(id))
     }
@@ -277,7 +277,7 @@ impl NodeHandle {
         self.raft().is_none_or(RaftHandle::gets_heartbeats)
     }
 
-    /// Why this peer neither votes nor serves, if so.
+    /// Why this peer is ineligible (neither votes nor serves). `None` if it is eligible.
     pub(crate) fn ineligible(&self) -> Option<Ineligible> {
         self.raft().and_then(RaftHandle::ineligible)
     }
@@ -324,10 +324,12 @@ impl NodeHandle {
     }
 
     /// Puts another configuration in force. Leases stay.
-    pub(crate) async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
+    pub(crate) async fn configure(&self, loaded: Loaded) -> Result<(), Gone> {
+        let Loaded { repository, access, text, .. } = loaded;
         let version = self.config().version + 1;
-        let source = self.config().source.clone();
-        self.tell(Configure(ConfigInForce { repository, access, version, source, ..ConfigInForce::default() })).await
+        let (source, text) = (self.config().source.clone(), text.into());
+        let config = ConfigInForce { repository, access, version, source, text, ..ConfigInForce::default() };
+        self.tell(Configure(config)).await
     }
 
     /// Applies the Raft state now rather than with the next poll.
@@ -340,18 +342,18 @@ impl NodeHandle {
         self.tell(Reject(why)).await
     }
 
-    /// Expires leases, and retires idle resources.
+    /// Makes the node expire leases and retire idle resources.
     pub(crate) async fn tick(&self) -> Result<(), Gone> {
         self.tell(Tick).await
     }
 
     /// Prepares for the end of this server: pools write their last notes, and another peer may become master.
     pub(crate) async fn hand_over(&self) {
-        // Fails if the node is gone, which has nothing to hand over.
+        // Fails if the node actor has ended, which then has nothing to hand over.
         let _ = self.tell(HandOver).await;
     }
 
-    /// Watches hints for a holder until the result is dropped.
+    /// Collects hints for a holder until the result is dropped.
     pub(crate) fn watch(
         &self,
         kind: HolderKind,
@@ -366,12 +368,12 @@ impl NodeHandle {
         self.shared.watchers.count()
     }
 
-    /// Returns when the node has handled a message, which shows that it makes progress.
+    /// Returns when the node actor has handled a message, which shows that it makes progress.
     pub(crate) async fn ping(&self) -> Result<(), Gone> {
         self.tell(Ping).await
     }
 
-    /// The number of resources that are alive.
+    /// The number of active resources.
     pub(crate) fn resources(&self) -> usize {
         self.shared.directory.len()
     }
@@ -381,28 +383,28 @@ impl NodeHandle {
         self.shared.holders.load(Ordering::Relaxed)
     }
 
-    /// The longest validity of a lease that this node grants from a lease of the parent. Zero without a parent.
+    /// The longest lease that this node grants out of leases of the parent. Zero without a parent.
     pub(crate) fn longest_loan(&self) -> Millis {
         self.shared.uplink_status.longest()
     }
 
-    /// Committed data that other peers have lost, in words.
+    /// Descriptions of committed data that other peers have lost.
     pub(crate) fn losses(&self) -> Vec<String> {
         self.raft().map_or_else(Vec::new, RaftHandle::losses)
     }
 
-    /// Waits until no other plan is made, because each copies all holders of a resource.
+    /// Waits for the permit to make a plan. There is one, because a plan copies all holders of a resource.
     pub(crate) async fn planning(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.planning).acquire_owned().await.ok()
     }
 
-    /// Waits shortly after the start until a master is first known. Returns whether one is or was known, so that another
-    /// attempt is worthwhile.
+    /// Shortly after the start, waits until a master is first known; later, returns immediately. Returns whether one is
+    /// or was known, so that another attempt is worthwhile.
     pub(crate) async fn until_first_master(&self) -> bool {
         self.startup_gate.wait().await
     }
 
-    /// A resource that is alive.
+    /// An active resource.
     #[cfg(test)]
     pub(super) fn lookup(&self, id: &str) -> Option<ResourceHandle> {
         self.shared.directory.get(id)

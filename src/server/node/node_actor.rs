@@ -1,5 +1,5 @@
 //! The actor of this process as a peer of its node: its role, the directory of resources, and the configuration in
-//! force. It supervises the resources and the uplink. Requests for resources that are alive do not pass through it: the
+//! force. It supervises the resources and the uplink. Requests for active resources do not pass through it: the
 //! [directory](super::resource_directory) is shared with the handles.
 
 mod mastership;
@@ -11,7 +11,7 @@ use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     num::NonZeroU64,
     sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use actix::{Actor, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, ResponseFuture};
@@ -48,7 +48,7 @@ use crate::{
 
 /// The capacity of the mailbox. Beyond it senders wait.
 pub(super) const MAILBOX: usize = 1024;
-/// Maximum time that a stopping server waits for its pools.
+/// Maximum time that a stopping server waits for the last notes of its pools.
 const PART_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of pools that write their last notes at the same time.
 const PART_AT_ONCE: usize = 64;
@@ -68,7 +68,7 @@ pub enum Handover {
     /// The stored promises of earlier masters.
     #[default]
     Promises,
-    /// The leases that holders report, while leases of earlier masters may be valid.
+    /// The leases that holders report in learning mode, which lasts while leases of earlier masters may be valid.
     Learning,
 }
 
@@ -79,12 +79,13 @@ pub(crate) struct NodeStart {
     pub(crate) access: Option<Arc<Policy>>,
     /// The origin of the configuration.
     pub(crate) source: String,
+    pub(crate) text: Arc<str>,
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) clock: Clock,
     /// The threads of the resources.
     pub(crate) arbiters: Vec<ArbiterHandle>,
-    /// Makes hash collisions unpredictable.
+    /// The random seed of hash tables, so that clients cannot cause hash collisions on purpose.
     pub(crate) seed: u64,
     /// `None` for a server without peers, which stores nothing.
     pub(crate) membership: Option<Membership>,
@@ -113,13 +114,15 @@ pub(super) struct NodeShared {
 
 impl NodeShared {
     pub(super) fn new(start: &NodeStart) -> NodeShared {
-        let NodeStart { repository, access, source, authorizer, limits, clock, membership, parent, accounts, .. } =
-            start;
-        // Among peers the first version is theirs. With a parent it is never replaced.
+        let NodeStart {
+            repository, access, source, text, authorizer, limits, clock, membership, parent, accounts, ..
+        } = start;
+        // With peers and no parent, the first version in force is the one that the peers store; none is in force
+        // before.
         let version = u64::from(membership.is_none() || parent.is_some());
-        let (repository, access, source) = (repository.clone(), access.clone(), source.clone());
+        let (repository, access, source, text) = (repository.clone(), access.clone(), source.clone(), Arc::clone(text));
         authorizer.set_policy(access.clone());
-        let first = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
+        let first = ConfigInForce { repository, access, version, source, text, ..ConfigInForce::default() };
         NodeShared {
             directory: Directory::new(if membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) }),
             config: watch::Sender::new(Arc::new(first)),
@@ -160,7 +163,7 @@ pub(super) struct NodeActor {
     master_known: watch::Sender<bool>,
     /// The time of the last sweep.
     swept: Millis,
-    /// The operator was warned that the configuration file differs from the one in force.
+    /// Whether the operator was warned that the configuration file differs from the one in force.
     has_warned_of_difference: bool,
     /// The newest configuration of the peers that was adopted or refused.
     adopted: u64,
@@ -196,7 +199,7 @@ impl Actor for NodeActor {
 /// Creates a resource that a request needs.
 pub(super) struct Open {
     pub(super) id: Arc<str>,
-    /// An incarnation of it that has ended.
+    /// An incarnation of the resource that is known to have ended.
     pub(super) dead: Option<u64>,
     pub(super) from: Option<RequestOrigin>,
 }
@@ -242,7 +245,7 @@ impl Handler<Configure> for NodeActor {
     type Result = ();
 
     fn handle(&mut self, Configure(config): Configure, _: &mut Context<Self>) {
-        self.put_in_force(config);
+        self.put_in_force(config, SystemTime::now());
     }
 }
 
@@ -313,10 +316,10 @@ impl Handler<HandOver> for NodeActor {
     }
 }
 
-/// Returns when the last notes of all pools are stored or lost.
+/// Asks all pools to write their last notes. Returns when these are stored or lost.
 async fn part(directory: &Directory) {
     for some in directory.resources().chunks(PART_AT_ONCE) {
-        // A resource with too many pending messages has written its notes with the last tick.
+        // A resource with too many pending messages is skipped; it has written notes with the last tick.
         let parting = some.iter().filter_map(|handle| handle.ask(resource_actor::Part).ok());
         for under_way in join_all(parting).await.into_iter().flatten().flatten() {
             while !under_way.is_over() {
@@ -399,10 +402,12 @@ impl NodeActor {
         self.shared.authorizer.audit().changes().tell(Change { outcome, ..Change::new(kind, what) });
     }
 
-    fn put_in_force(&mut self, config: ConfigInForce) {
+    /// `since`: when it was applied, which may be before this peer started.
+    fn put_in_force(&mut self, config: ConfigInForce, since: SystemTime) {
         if config.rejected.is_none() {
             let what = format!("version {} in force, from {}", config.version, config.source);
-            self.record(ChangeKind::Configuration, what, String::new());
+            let change = Change { at: since, ..Change::new(ChangeKind::Configuration, what) };
+            self.shared.authorizer.audit().changes().tell(change);
         }
         self.shared.authorizer.set_policy(config.access.clone());
         self.publish(config);
@@ -418,10 +423,11 @@ impl NodeActor {
         let config = self.shared.config();
         let what = format!("refused; version {} stays in force", config.version);
         self.record(ChangeKind::Configuration, what, why.clone());
-        self.put_in_force(ConfigInForce { rejected: Some(why), ..ConfigInForce::clone(&config) });
+        let config = ConfigInForce { rejected: Some(why), ..ConfigInForce::clone(&config) };
+        self.put_in_force(config, SystemTime::now());
     }
 
-    /// A resource with too many pending messages gets the next tick.
+    /// Sends a tick to all resources. One with too many pending messages misses this tick and gets the next one.
     fn tick_resources(&self) {
         let config = self.shared.config();
         for handle in self.shared.directory.resources() {
@@ -443,8 +449,8 @@ impl NodeActor {
         }));
     }
 
-    /// The peers of a node share the number of their cluster. A server without a data directory is a new instance with
-    /// each start.
+    /// The instance of this node: the peers of a node share the number of their cluster, and a server without a data
+    /// directory is a new instance with each start.
     fn instance(&self) -> NodeInstance {
         let cluster = self.shared.membership.as_ref().and_then(|membership| membership.raft.cluster_number());
         let node = cluster.and_then(|cluster| NonZeroU64::new((cluster >> 64) as u64 ^ cluster as u64));
@@ -460,12 +466,12 @@ impl NodeActor {
         self.shared.uplink_status.wipe();
     }
 
-    /// Restarts an uplink that has failed. Only with a tick, because it may fail again at once.
+    /// Restarts an uplink that has failed. Called with ticks only, because it may fail again immediately.
     fn supervise_uplink(&mut self) {
         if self.uplink.as_ref().is_some_and(UplinkTask::has_failed) {
             metrics::uplink_restarted();
             let parent: Vec<_> = self.shared.parent.iter().flat_map(|parent| &parent.addresses).collect();
-            tracing::error!(?parent, "the uplink failed; it is built anew");
+            tracing::error!(?parent, "uplink failed; restarting");
             self.begin_uplink();
         }
     }

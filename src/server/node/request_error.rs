@@ -16,12 +16,12 @@ pub(crate) struct NotMaster {
 pub(crate) enum RequestError {
     #[error("this server is not the master{}", .0.master.as_ref().map_or_else(String::new, |master| format!(", {} is", master.grpc)))]
     NotMaster(NotMaster),
-    /// Its principal has created its share of all resources.
+    /// The principal has used up its share of all resources.
     #[error(
         "too many resources for your identity or address (its share of {0}): raise the server's --max-resources or --address-share"
     )]
     ResourceShare(usize),
-    /// Its principal has its share of the resource's queue.
+    /// The principal has used up its share of the resource's queue.
     #[error(
         "too many requests of your identity or address wait for resource `{}`: try again later, or raise the server's --max-queue or --address-share",
         escaped(.0)

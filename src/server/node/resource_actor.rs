@@ -4,9 +4,9 @@
 //! one [`Round`] handles all pending requests, on the thread of one of them. Other messages are handled on the
 //! resource's own task.
 //!
-//! Each message makes the engine decide; the actor then carries out the effects ([`ResourceActor::carry_out`]). An
-//! incarnation always ends in the same way, whether by a panic, a lost commit or because it has no holders: the actor
-//! is dropped, pending requests are dropped, and the node is notified.
+//! The engine handles each message, and the actor then carries out the effects ([`ResourceActor::carry_out`]). An
+//! incarnation ends by a panic, a lost commit, or because it has no holders, and always in the same way: the actor and
+//! all pending requests are dropped, and the node is notified.
 
 mod combiner;
 mod commit_progress;
@@ -94,7 +94,7 @@ struct Notes {
 struct IncarnationShared {
     queue: Arc<RequestQueue>,
     wakeup: Arc<Wakeup>,
-    /// Set before the actor stops by itself. An incarnation that ends without it has failed.
+    /// Set before the actor stops by itself. If an incarnation ends without setting it, it has failed.
     ended: Arc<OnceLock<Ended>>,
 }
 
@@ -222,7 +222,7 @@ impl<T: 'static, F: FnOnce(&mut Resource, Millis) -> T> Handler<Operate<F>> for 
     }
 }
 
-/// This server is about to stop: a pool proposes its last notes.
+/// The server is about to stop: a pool proposes its last notes.
 pub(super) struct Part;
 
 impl Message for Part {
@@ -236,7 +236,7 @@ pub(super) struct NotesUnderWay {
 }
 
 impl NotesUnderWay {
-    /// Whether they are stored or lost.
+    /// Whether the notes are stored or lost.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.progress.now(), Commit::Lost) || self.progress.now() == Commit::UpTo(self.newest)
     }
@@ -313,9 +313,9 @@ pub(super) struct Start {
     pub(super) setup: Setup,
     pub(super) config: Arc<ConfigInForce>,
     pub(super) environment: ResourceEnvironment,
-    /// Where promises are written, if they are kept.
+    /// Where promises are written, if they are stored.
     pub(super) promises: Option<RaftHandle>,
-    /// Where notes of pools are written, if they are kept.
+    /// Where notes of pools are written, if they are stored.
     pub(super) notes: Option<(RaftHandle, NotePermit)>,
     /// Where the uplink reads notices, if the node has a parent.
     pub(super) notices: Option<Arc<UplinkNotices>>,
@@ -374,9 +374,9 @@ impl ResourceActor {
         actor
     }
 
-    /// Adds to each request the principal that new records are charged to. In a pool that keeps the balances of
-    /// non-priority clients by address, it also adds the address. Child nodes have no balances, because their capacity
-    /// is for their clients.
+    /// Adds to each request the principal that new records are charged to, and the address in a pool that keeps
+    /// balances of non-priority clients by address. Child nodes have no balances, because their capacity is for their
+    /// clients.
     fn note_origins(&self, scratch: &mut RoundScratch) {
         let by_address = self.engine.is_pool() && self.engine.resource().settings().pool.free_key == FreeKey::PeerIp;
         let shares_bind = self.environment.shares_bind();
@@ -436,7 +436,7 @@ impl ResourceActor {
         }
     }
 
-    /// Carries out the effects of a message. A resource affects others only here.
+    /// Carries out the effects of a message. Nothing else in this actor affects other actors or streams.
     fn carry_out(&mut self, scratch: &mut RoundScratch) {
         let RoundScratch { effects, .. } = scratch;
         self.environment.holders.set(self.engine.resource().places());
@@ -467,17 +467,17 @@ impl ResourceActor {
             self.shared.wakeup.notify_at(at);
         }
         if let Some(error) = effects.bad_load.take() {
-            tracing::warn!(resource = %self.environment.id, %error, "a reported load is no longer in force");
+            tracing::warn!(resource = %self.environment.id, %error, "reported load dropped: it does not fit the current settings");
         }
         if let Some(ended) = effects.ended.take() {
-            // Cannot be set already: it ends once.
+            // Cannot be set already, because an incarnation ends once.
             let _ = self.shared.ended.set(ended);
             scratch.stop();
         }
     }
 
-    /// Proposes new promises and notes, and that promises be forgotten if it has retired. A lost
-    /// [`Command::ForgetPromises`] is repaired by a sweep.
+    /// Proposes new promises and notes, and the removal of all promises if the resource has retired. If the removal is
+    /// lost, a sweep repeats it.
     fn propose(&mut self, effects: &mut Effects<Ticket>) {
         let (changes, notes) = (effects.changes.take(), effects.notes.take());
         let Some(master_lease) = &self.environment.master_lease else { return };

@@ -1,4 +1,4 @@
-//! The role of this peer, and the resources that are alive. Every request looks them up.
+//! The role of this peer, and its active resources. Every request looks them up.
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,12 @@ use leaseway_raft::MasterLease;
 
 use super::{addresses::PeerEndpoints, request_error::NotMaster, resource_actor::ResourceHandle};
 
-/// The role of this peer.
+/// The role of this peer in its node.
 #[derive(Debug, Clone)]
 pub(super) enum Role {
-    /// Among peers it may decide while its lease is valid; a server without peers always may.
+    /// May decide while its master lease is valid. A server without peers has no lease and may always decide.
     Master(Option<MasterLease>),
-    /// The master, if it is known.
+    /// This peer is not the master. The master, if it is known.
     Elsewhere(Option<PeerEndpoints>),
 }
 
@@ -61,7 +61,7 @@ impl Directory {
         self.read().resources.get(id).cloned()
     }
 
-    /// As [`get`](Self::get), unless another peer is known to answer.
+    /// Like [`get`](Self::get), but fails if this peer is not the master.
     pub(super) fn look_up(&self, id: &str) -> Result<Option<ResourceHandle>, NotMaster> {
         let entries = self.read();
         match &entries.role {
@@ -86,7 +86,7 @@ impl Directory {
             entries.role = role;
             std::mem::take(&mut entries.resources)
         };
-        // Outside the lock, because this ends actors.
+        // Dropped outside the lock, because this ends actors.
         drop(before);
     }
 
@@ -98,7 +98,7 @@ impl Directory {
         self.read().resources.values().cloned().collect()
     }
 
-    /// In no order.
+    /// The ids of all active resources, in no order.
     pub(super) fn ids(&self) -> Vec<Arc<str>> {
         self.read().resources.keys().cloned().collect()
     }

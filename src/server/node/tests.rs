@@ -63,6 +63,7 @@ fn with_member<F: Future<Output = ()>>(
                 access: None,
                 authorizer: Arc::new(Authorizer::open()),
                 source: "test".into(),
+                text: "".into(),
                 limits: Arc::new(limits),
                 clock,
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
@@ -82,7 +83,7 @@ fn with_member<F: Future<Output = ()>>(
 }
 
 #[test]
-fn a_resource_that_panics_is_built_anew_and_learns_before_it_divides() {
+fn a_resource_that_panics_restarts_in_learning_mode() {
     with_node(Limits::default(), |node, r| async move {
         assert_eq!(granted(node.submit(&r, ask("a", 70.0)).await.expect("an answer")), 70.0);
         node.plant_panic(&r);
@@ -96,7 +97,7 @@ fn a_resource_that_panics_is_built_anew_and_learns_before_it_divides() {
 
 /// The failed incarnation may have granted leases long after the master started.
 #[test]
-fn a_rebuilt_resource_waits_for_leases_granted_just_before_it_failed() {
+fn a_restarted_resource_waits_for_leases_granted_just_before_it_failed() {
     let data = tempfile::tempdir().expect("a directory");
     let alone = async |clock: Clock| {
         let initial = Arc::new(InitialConfiguration::read(None, true).expect("there is no file"));
@@ -202,7 +203,7 @@ fn a_dropped_leader_of_a_batch_leaves_no_request_waiting() {
 }
 
 #[test]
-fn requests_from_many_threads_at_once_are_all_answered() {
+fn concurrent_requests_from_many_threads_are_all_answered() {
     with_node(Limits { queue: 100_000, ..Limits::default() }, |node, r| async move {
         let asking = (0..4).map(|thread| {
             let (node, r) = (node.clone(), Arc::clone(&r));
@@ -250,7 +251,7 @@ async fn soon<T>(happens: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_full_queue_refuses_instead_of_growing() {
+fn a_full_queue_refuses_requests() {
     let limits = Limits { queue: 4, ..Limits::default() };
     with_node(limits, |node, r| async move {
         node.submit(&r, ask("a", 1.0)).await.expect("the resource comes to life");
@@ -359,14 +360,14 @@ fn a_resource_learns_of_a_new_watcher_with_the_next_tick() {
 }
 
 #[test]
-fn a_new_configuration_hints_at_once() {
+fn a_new_configuration_hints_watchers_immediately() {
     with_node(Limits::default(), |node, r| async move {
         let watch = node.watch(CLIENT, "a".into(), None).expect("there is room");
         node.submit(&r, ask("a", 1000.0)).await.expect("an answer");
         let mut template = config::development().repository.find(&r).expect("everything matches").clone();
         template.settings.capacity = Amount::clamped(500.0);
         let glob = Glob::new(&template.identifier_glob).expect("it was one before");
-        node.configure(Repository::new(vec![(template, glob)]), None).await.expect("the node is there");
+        node.configure(config::Loaded::of(Repository::new(vec![(template, glob)]))).await.expect("the node is there");
         assert_eq!(told(&watch).await.resources, [r]);
     });
 }

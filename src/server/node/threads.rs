@@ -15,13 +15,13 @@ pub(crate) fn spawn<T: 'static>(task: impl Future<Output = T> + 'static) -> Join
     actix_rt::spawn(task)
 }
 
-/// Threads besides the main one.
+/// The threads of the process, except the main one.
 pub(crate) struct Threads(Vec<Arbiter>);
 
 impl Threads {
     pub(crate) fn start(count: usize) -> Threads {
         let threads = Threads((0..count).map(|_| Arbiter::new()).collect());
-        // On tokio rather than actix, whose tasks have a queue of their own.
+        // Spawned on tokio instead of actix, because actix has a task queue of its own.
         threads.on_each(|| async { drop(tokio::spawn(ReplyQueue::deliver())) });
         threads
     }

@@ -1,13 +1,13 @@
 //! The actor of the uplink, which keeps the leases of the parent while this peer is master.
 //!
-//! [`UplinkActor`] owns the [engine](UplinkEngine) and does nothing else. Time, the network and the resources are handled
-//! by one task outside: the [`parent_client`], run by the request driver that clients have as well. It sends the actor what has
-//! happened, and carries out the effects. So no timer runs in the actor, none of its messages waits for anything, and a
-//! slow parent delays nothing here. Notices of resources come through a [list](super::resource_actor::uplink_notices), because a full mailbox
-//! must not lose the first request of a resource.
+//! [`UplinkActor`] owns the [engine](UplinkEngine) and does nothing else. A task outside, the [`parent_client`],
+//! handles time, the network and the resources. It is run by the same request driver as clients, sends the actor its
+//! inputs, and carries out the effects. So the actor has no timers, never waits, and is not delayed by a slow parent.
+//! Notices of resources come through a [list](super::resource_actor::uplink_notices), because a full mailbox must not
+//! lose the first request of a resource.
 //!
 //! Actor and task belong to one term of the master. If either fails, the node restarts both without leases (rule 7):
-//! the resources keep theirs until they expire, and the parent is told what the resources report.
+//! the resources keep theirs until they expire, and the new uplink reports their demand to the parent.
 
 mod parent_client;
 mod settings;
@@ -30,7 +30,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{resource_actor::uplink_notices::UplinkNotices, resource_directory::Directory};
 use crate::runtime::clock::Clock;
 
-/// The capacity of the mailbox. Only the asker sends, one message after the other.
+/// The capacity of the mailbox. Only the parent client sends, one message after the other.
 const MAILBOX: usize = 4;
 
 struct UplinkActor {
@@ -50,7 +50,7 @@ impl Actor for UplinkActor {
     type Context = Context<Self>;
 }
 
-/// Applies what has happened since the last run.
+/// Applies all inputs since the last run.
 struct Run {
     now: Millis,
     inputs: Vec<UplinkInput>,
@@ -100,7 +100,7 @@ pub(super) struct UplinkContext {
 pub(super) struct UplinkTask(JoinHandle<()>);
 
 impl UplinkTask {
-    /// Whether it has ended by itself.
+    /// Whether the task has ended by itself, which is a failure.
     pub(super) fn has_failed(&self) -> bool {
         self.0.is_finished()
     }
@@ -126,9 +126,9 @@ pub(crate) struct UplinkReport {
     pub(crate) since: Millis,
     /// When the parent's master last answered.
     pub(crate) answered: Option<Millis>,
-    /// The number of requests that have failed since.
+    /// The number of failed requests since its last answer.
     pub(crate) failures: u32,
-    /// The last failure, which may be over.
+    /// The last failure, which a later answer does not clear.
     pub(crate) last_error: Option<String>,
     /// The page of the parent's master, if it reports one.
     pub(crate) page: Option<String>,
@@ -140,7 +140,7 @@ pub(crate) struct UplinkReport {
 #[derive(Debug, Clone)]
 pub(crate) struct UplinkStatus {
     report: Arc<watch::Sender<Option<UplinkReport>>>,
-    /// The longest validity of a lease granted below, in milliseconds, for the settings received so far.
+    /// The longest lease that this node grants under the settings received so far, in milliseconds.
     longest: Arc<AtomicU64>,
 }
 

@@ -1,7 +1,7 @@
 //! The audit log: changes and denials, as lines of JSON in a file or on standard output.
 //!
-//! Lines go through a bounded queue to a writer thread. If the queue is full or writing fails, lines are lost, and the next
-//! one is preceded by their number. The rate of denials, which anyone can cause, is limited.
+//! Lines go through a bounded queue to a writer thread. If the queue is full or writing fails, lines are lost, and the
+//! next one is preceded by their number. The rate of denials, which anyone can cause, is limited.
 
 use std::{
     fs::{File, OpenOptions},
@@ -27,7 +27,7 @@ use crate::observe::{
 };
 
 const AUDIT_QUEUE: usize = 1024;
-/// Maximum rate of denials and early requests.
+/// Maximum number of lines per second about denials and early requests.
 const DENIALS_PER_SECOND: u32 = 20;
 
 /// The destination of the audit log.
@@ -38,7 +38,7 @@ pub enum AuditTarget {
     File(PathBuf),
 }
 
-/// A change, or a refused one.
+/// A change, which may have been refused.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) who: Identity,
@@ -47,12 +47,12 @@ pub(crate) struct Event {
     pub(crate) what: &'static str,
     /// `done`, or the error.
     pub(crate) outcome: String,
-    /// Must not contain secrets.
+    /// Further fields of the line. Must not contain secrets.
     pub(crate) details: Value,
 }
 
 impl Event {
-    /// A change by the server itself, after a change of a file.
+    /// A change by the server itself, because a file has changed.
     pub(crate) fn of_server(what: &'static str, outcome: String, details: Value) -> Event {
         Event { who: Identity::Operator, address: None, what, outcome, details }
     }
@@ -142,7 +142,7 @@ impl Audit {
     /// Records a client that asked too soon, at a limited rate.
     pub(crate) fn too_soon(&self, who: &Identity, address: Option<IpAddr>, client: &str, resource: &str) {
         let details = json!({ "client": client, "resource": resource });
-        self.put_limited("asked_too_soon", who.text(), address, "left out of the answer: its lease stays", details);
+        self.put_limited("asked_too_soon", who.text(), address, "left out of the answer, the lease remains", details);
     }
 
     fn put_limited(&self, what: &str, who: &str, address: Option<IpAddr>, outcome: &str, mut details: Value) {
@@ -202,7 +202,7 @@ impl AuditLog {
     }
 }
 
-/// A readable form of an event, without the resource, which is shown separately.
+/// A readable form of an event. Omits the resource, which is shown separately.
 fn in_words(what: &str, details: &Value) -> String {
     let mut words = what.replace('_', " ");
     for (name, value) in details.as_object().into_iter().flatten().filter(|(name, _)| *name != "resource") {
@@ -233,7 +233,7 @@ fn write_line(mut out: Box<dyn Write + Send>, line: &str, lost: &AtomicU64) -> B
     text.push('\n');
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         if before == 0 {
-            tracing::error!(%error, "the audit log cannot be written; lines are lost and counted until it can");
+            tracing::error!(%error, "cannot write the audit log: lines are lost and counted until writing succeeds");
         }
         lost.fetch_add(before, Ordering::Relaxed);
         lose(lost);

@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use leaseway_core::{
@@ -18,13 +18,18 @@ const MAX_CHANGES_PER_KIND: usize = 256;
 /// Maximum length of each text of a change, in bytes.
 const MAX_CHANGE_TEXT: usize = 400;
 
+/// The outcome of a successful action.
+const DONE: &str = "done";
+/// Maximum time between an action and its effect, for them to be one change.
+const MAX_DELAY: Duration = Duration::from_secs(2);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
     Configuration,
     /// A change of master.
     Election,
     Override,
-    /// An event of a pool that its manager should know.
+    /// An event that the manager of a pool should know about.
     Pool,
     /// Other changes by operators.
     Operator,
@@ -97,6 +102,35 @@ impl Change {
         }
     }
 
+    /// Whether the server recorded it when it took effect.
+    fn is_effect(&self) -> bool {
+        self.outcome.is_empty() && self.who.is_empty()
+    }
+
+    /// Whether it is in force, and was not refused.
+    pub(crate) fn took_effect(&self) -> bool {
+        self.outcome.is_empty() || self.outcome == DONE
+    }
+
+    /// Whether one of the two is an audited action of an operator, and the other its effect at this peer.
+    fn is_same_event(&self, other: &Change) -> bool {
+        let can_be = matches!(self.kind, ChangeKind::Configuration | ChangeKind::Override);
+        let (action, effect) = if self.is_effect() { (other, self) } else { (self, other) };
+        let apart = action.at.duration_since(effect.at).or_else(|_| effect.at.duration_since(action.at));
+        can_be
+            && action.outcome == DONE
+            && effect.is_effect()
+            && (self.times, other.times) == (1, 1)
+            && (self.kind == ChangeKind::Configuration || action.resource == effect.resource)
+            && apart.is_ok_and(|apart| apart <= MAX_DELAY)
+    }
+
+    /// Adds who did it to an effect, or the effect to what somebody did.
+    fn join(&mut self, other: Change) {
+        let (action, effect) = if self.is_effect() { (other, self.clone()) } else { (self.clone(), other) };
+        *self = Change { what: effect.what, at: effect.at, ..action };
+    }
+
     fn is_again(&self, other: &Change) -> bool {
         (&self.what, &self.outcome, &self.who, self.address, &self.resource)
             == (&other.what, &other.outcome, &other.who, other.address, &other.resource)
@@ -112,7 +146,7 @@ impl Changes {
         self.0[kind as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a change, or counts a repetition of the last.
+    /// Adds a change, or counts a repetition of the last. An action and its effect are one change.
     pub(crate) fn tell(&self, mut change: Change) {
         for text in [&mut change.what, &mut change.outcome, &mut change.who, &mut change.resource] {
             cut(text);
@@ -122,13 +156,16 @@ impl Changes {
             (last.at, last.times) = (change.at, last.times + 1);
             return;
         }
+        if let Some(last) = ring.back_mut().filter(|last| last.is_same_event(&change)) {
+            return last.join(change);
+        }
         if ring.len() == MAX_CHANGES_PER_KIND {
             ring.pop_front();
         }
         ring.push_back(change);
     }
 
-    /// Adds the events of a pool that its manager should know.
+    /// Adds the events that the manager of a pool should know about.
     pub(crate) fn record_pool_events(&self, resource: &str, events: &[PoolEvent]) {
         for event in events {
             let Some(what) = pool_event_text(event) else { continue };
@@ -145,7 +182,7 @@ impl Changes {
     }
 }
 
-/// The text for an event; none for routine events.
+/// The text for an event. `None` for routine events.
 fn pool_event_text(event: &PoolEvent) -> Option<String> {
     let client = event.client.as_ref().map(|client| client.id.to_string()).unwrap_or_default();
     let total = readable(event.total.get());
@@ -155,8 +192,10 @@ fn pool_event_text(event: &PoolEvent) -> Option<String> {
             Some(format!("underrun: priority clients have {has}, the total is {total}"))
         }
         PoolEventKind::Relieved => Some(format!("the underrun is over: the total is {total}")),
-        PoolEventKind::Downgraded => Some(format!("{client} has more than a free client may, and no assignment")),
-        PoolEventKind::Alarm => Some(format!("{client} has cost more than the mark that was set for it")),
+        PoolEventKind::Downgraded => {
+            Some(format!("{client} has no assignment, and more capacity than a client without one may have"))
+        }
+        PoolEventKind::Alarm => Some(format!("the cost of {client} has exceeded its alarm threshold")),
         PoolEventKind::Connected
         | PoolEventKind::Disconnected
         | PoolEventKind::Update
@@ -180,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_denials_displaces_no_election_and_is_bounded() {
+    fn a_flood_of_denials_is_bounded_and_displaces_no_other_kind() {
         let changes = Changes::default();
         changes.tell(Change::new(ChangeKind::Election, "b is master"));
         for number in 0..10 * MAX_CHANGES_PER_KIND {
@@ -190,6 +229,32 @@ mod tests {
         assert_eq!(all.len(), MAX_CHANGES_PER_KIND + 1);
         assert!(all.iter().all(|change| change.what.len() <= MAX_CHANGE_TEXT));
         assert_eq!(changes.list(Some(ChangeKind::Election))[0].what, "b is master");
+    }
+
+    #[test]
+    fn an_action_and_its_effect_are_one_change() {
+        let effect = || Change { resource: "db".into(), ..Change::new(ChangeKind::Override, "`db` is set to 4") };
+        let action = |outcome: &str| Change {
+            resource: "db".into(),
+            outcome: outcome.into(),
+            who: "ann".into(),
+            ..Change::new(ChangeKind::Override, "capacity overridden, capacity 4")
+        };
+        for order in [[effect(), action("done")], [action("done"), effect()]] {
+            let changes = Changes::default();
+            order.into_iter().for_each(|change| changes.tell(change));
+            let all = changes.list(None);
+            assert_eq!((all.len(), &*all[0].what, &*all[0].who), (1, "`db` is set to 4", "ann"));
+        }
+        let other = || Change { resource: "web".into(), ..effect() };
+        let late = || Change { at: SystemTime::now() + 2 * MAX_DELAY, ..effect() };
+        for two in
+            [[action("denied"), effect()], [action("done"), other()], [action("done"), late()], [effect(), other()]]
+        {
+            let changes = Changes::default();
+            two.into_iter().for_each(|change| changes.tell(change));
+            assert_eq!(changes.list(None).len(), 2, "they differ");
+        }
     }
 
     #[test]

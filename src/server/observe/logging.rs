@@ -8,7 +8,7 @@ use std::{
 /// Minimum interval between lines of a throttle.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether a count has passed a power of two, so that a million events produce twenty lines.
+/// Whether a count has reached a power of two since `before`, so that a million events produce twenty lines.
 pub(crate) fn worth_logging(before: u64, now: u64) -> bool {
     now.checked_ilog2() != before.checked_ilog2()
 }
@@ -20,15 +20,15 @@ pub(crate) struct Throttle(Mutex<Throttled>);
 #[derive(Debug)]
 struct Throttled {
     last: Option<Instant>,
-    unsaid: u64,
+    suppressed: u64,
 }
 
 impl Throttle {
     pub(crate) const fn new() -> Throttle {
-        Throttle(Mutex::new(Throttled { last: None, unsaid: 0 }))
+        Throttle(Mutex::new(Throttled { last: None, suppressed: 0 }))
     }
 
-    /// Whether a line may be logged now, and the number of lines left out since the last.
+    /// `Some` if a line may be logged now, with the number of lines suppressed since the last one.
     pub(crate) fn turn(&self) -> Option<u64> {
         self.turn_at(Instant::now())
     }
@@ -36,11 +36,11 @@ impl Throttle {
     fn turn_at(&self, now: Instant) -> Option<u64> {
         let mut throttled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if throttled.last.is_some_and(|last| now.saturating_duration_since(last) < LOG_EVERY) {
-            throttled.unsaid += 1;
+            throttled.suppressed += 1;
             return None;
         }
         throttled.last = Some(now);
-        Some(std::mem::take(&mut throttled.unsaid))
+        Some(std::mem::take(&mut throttled.suppressed))
     }
 }
 

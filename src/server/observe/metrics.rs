@@ -17,10 +17,10 @@ pub(crate) use self::{
 };
 use crate::config::listeners::Service;
 
-/// Buckets of Doorman, which are the defaults of its Go client library.
+/// Doorman's buckets, the defaults of the Go client library for Prometheus.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// From a write to a fast disk up to an election.
+/// Buckets for commits: from a write to a fast disk up to the duration of an election.
 const COMMIT_SECONDS: [f64; 12] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
 
 /// Gauges that are no longer set, such as those of removed peers, disappear after this time.
@@ -42,16 +42,13 @@ pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
 
 fn describe() {
     process::describe();
-    describe_gauge!("leaseway_build_info", "1, with the version of this program.");
+    describe_gauge!("leaseway_build_info", "Always 1; the label has the version of the server.");
     describe_counter!("leaseway_config_reloads_total", "Attempts to reload the configuration, by outcome.");
-    describe_counter!("leaseway_hints_total", "Times a watcher was to ask for a resource at once, by reason.");
+    describe_counter!("leaseway_hints_total", "Refresh hints for watchers, by reason.");
     for why in HintReason::ALL {
         counter!("leaseway_hints_total", "reason" => why.name()).absolute(0);
     }
-    describe_counter!(
-        "leaseway_entry_problems_total",
-        "Entries of requests with which something was wrong, by reason."
-    );
+    describe_counter!("leaseway_entry_problems_total", "Request entries with a problem, by reason.");
     for (_, reason) in Reason::NAMES {
         counter!("leaseway_entry_problems_total", "reason" => reason).absolute(0);
     }
@@ -59,21 +56,18 @@ fn describe() {
     for why in Closed::NAMES {
         counter!("leaseway_connections_closed_total", "reason" => why).absolute(0);
     }
-    describe_counter!(
-        "leaseway_openings_failed_total",
-        "Connections that came to nothing before the first request, by listener: handshakes and wrong protocols."
-    );
+    describe_counter!("leaseway_handshakes_failed_total", "Failed handshakes and protocol mismatches, by listener.");
     for service in Service::ALL {
-        counter!("leaseway_openings_failed_total", "listener" => service.name()).absolute(0);
+        counter!("leaseway_handshakes_failed_total", "listener" => service.name()).absolute(0);
     }
     for outcome in RELOADS {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
     }
-    describe_counter!("leaseway_access_denied_total", "What callers asked for and may not do, by call.");
+    describe_counter!("leaseway_access_denied_total", "Denied calls, by method.");
     for (_, call) in CallKind::NAMES {
         counter!("leaseway_access_denied_total", "call" => call).absolute(0);
     }
-    describe_counter!("leaseway_tokens_reloads_total", "Attempts to read files of tokens and keys again, by outcome.");
+    describe_counter!("leaseway_tokens_reloads_total", "Attempts to reload the files of tokens and keys, by outcome.");
     for outcome in ["applied", "rejected"] {
         counter!("leaseway_tokens_reloads_total", "outcome" => outcome).absolute(0);
     }
@@ -81,7 +75,7 @@ fn describe() {
         counter!("leaseway_uplink_requests_total", "outcome" => outcome).absolute(0);
     }
     describe_counter!("leaseway_uplink_requests_total", "Requests to the parent, by outcome.");
-    describe_histogram!("leaseway_uplink_seconds", Unit::Seconds, "Time until the parent has answered.");
+    describe_histogram!("leaseway_uplink_seconds", Unit::Seconds, "Time until the parent answers a request.");
     for (name, help) in leaseway_raft::METRICS {
         match name {
             _ if name.ends_with("_total") => describe_counter!(name, help),
@@ -100,93 +94,93 @@ fn describe() {
     }
 }
 
-/// The help text of a gauge that bypasses the registry.
+/// The help text of a gauge whose series are written without the registry.
 pub(crate) fn help_of_gauge(name: &str) -> &'static str {
     GAUGES.iter().find(|(known, _)| *known == name).map_or("", |(_, help)| help)
 }
 
 const GAUGES: [(&str, &str); 42] = [
-    ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
-    ("doorman_server_wants", "Capacity all clients want, by resource."),
-    ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
-    ("leaseway_resource_capacity", "Capacity there is, by resource; absent where it does not bind."),
-    ("leaseway_resource_held", "Capacity that must be assumed in use, by resource."),
-    ("leaseway_resource_learning", "1 while the resource learns what was lent before, by resource."),
-    ("leaseway_resource_promised", "The most that all holders together may have, as the peers keep it, by resource."),
-    ("leaseway_resource_unclaimed", "What earlier masters promised and no holder has named yet, by resource."),
-    ("leaseway_resource_lent_seconds", "For how long the parent has lent the capacity, by resource."),
-    ("leaseway_resource_awaits_supply", "1 while the parent has not lent anything yet, by resource."),
-    (
-        "leaseway_resource_override_seconds",
-        "For how long what an operator has set counts in place of the template's capacity, by resource.",
-    ),
-    ("leaseway_pool_total", "Capacity that may be connected, by pool."),
-    ("leaseway_pool_connected", "Capacity that connected clients have, by pool."),
-    ("leaseway_pool_priority_connected", "Capacity that connected priority clients have, by pool."),
-    ("leaseway_pool_priority_assigned", "Capacity that is assigned, connected or not, by pool."),
-    ("leaseway_pool_recharging", "Capacity that is counted as used, by pool."),
-    ("leaseway_pool_waiting", "Clients that wait for a place, by pool."),
-    ("leaseway_pool_subscribers", "Streams of events of pools."),
-    ("leaseway_uplink_resources", "Resources that the parent is asked for."),
-    ("leaseway_uplink_failures", "Requests to the parent that have failed since it last answered."),
+    ("doorman_server_has", "Sum of the newest leases of all clients, by resource."),
+    ("doorman_server_wants", "Sum of the wants of all clients, by resource."),
+    ("doorman_server_subclients", "Number of clients, including those of child nodes, by resource."),
+    ("leaseway_resource_capacity", "Capacity of the resource; absent if it is not divided."),
+    ("leaseway_resource_held", "Capacity that may still be in use, by resource."),
+    ("leaseway_resource_learning", "1 while the resource is in learning mode, by resource."),
+    ("leaseway_resource_promised", "Total of all promises stored by the peers, by resource."),
+    ("leaseway_resource_unclaimed", "Inherited capacity that no holder has claimed yet, by resource."),
+    ("leaseway_resource_lent_seconds", "Remaining seconds of the parent's lease, by resource."),
+    ("leaseway_resource_awaits_supply", "1 until the parent has granted the first lease, by resource."),
+    ("leaseway_resource_override_seconds", "Remaining seconds of the override, by resource."),
+    ("leaseway_pool_total", "Maximum capacity of connected clients, by pool."),
+    ("leaseway_pool_connected", "Capacity of connected clients, by pool."),
+    ("leaseway_pool_priority_connected", "Capacity of connected priority clients, by pool."),
+    ("leaseway_pool_priority_assigned", "Capacity assigned to clients, connected or not, by pool."),
+    ("leaseway_pool_recharging", "Capacity counted as used, by pool."),
+    ("leaseway_pool_waiting", "Number of clients that wait for a place, by pool."),
+    ("leaseway_pool_subscribers", "Open streams of pool events."),
+    ("leaseway_uplink_resources", "Resources with a lease of the parent."),
+    ("leaseway_uplink_failures", "Failed requests to the parent since its last answer."),
     ("leaseway_peer_ineligible", "1 while this peer neither votes nor serves, by reason."),
     ("leaseway_is_master", "1 if this server answers for its node."),
-    ("leaseway_resources", "Resources alive."),
+    ("leaseway_resources", "Active resources."),
     (
         "leaseway_resources_over_capacity",
-        "Resources that hold more than their capacity, those without series of their own included.",
+        "Resources that hold more than their capacity, including those without series.",
     ),
-    ("leaseway_metrics_resources_left_out", "Resources without series of their own, because there are too many."),
-    ("leaseway_left_out_capacity", "Capacity of the resources without series of their own."),
-    ("leaseway_left_out_wants", "Capacity that clients want of the resources without series of their own."),
-    ("leaseway_left_out_has", "Capacity of the newest leases of the resources without series of their own."),
-    ("leaseway_left_out_held", "Capacity in use, at the most, of the resources without series of their own."),
-    ("leaseway_left_out_subclients", "Clients of the resources without series of their own."),
-    ("leaseway_peer_lag_entries", "Entries of the log that a peer is not known to have, by peer, on the master."),
-    ("leaseway_peer_last_contact_seconds", "How long ago another peer was heard of, by peer."),
-    ("leaseway_data_free_bytes", "Bytes that may still be written where the data directory is."),
-    ("leaseway_data_failed", "1 once writing to the data directory has failed: nothing can be stored."),
-    ("leaseway_peers", "Peers of this node, this one included, as far as it knows."),
-    ("leaseway_config_version", "How often a configuration has been put in force."),
-    ("leaseway_overrides", "Capacities that operators have set for a time, for resources or patterns."),
-    ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one is in force."),
+    ("leaseway_unlisted_resources", "Resources without series of their own, beyond --metrics-resources."),
+    ("leaseway_unlisted_capacity", "Sum of the capacities of resources without series."),
+    ("leaseway_unlisted_wants", "Sum of the wants for resources without series."),
+    ("leaseway_unlisted_has", "Sum of the newest leases for resources without series."),
+    ("leaseway_unlisted_held", "Capacity that may still be in use, of resources without series."),
+    ("leaseway_unlisted_subclients", "Clients of resources without series."),
+    ("leaseway_peer_lag_entries", "Log entries that a peer has not acknowledged, by peer; on the master only."),
+    ("leaseway_peer_last_contact_seconds", "Seconds since the last contact with another peer, by peer."),
+    ("leaseway_data_free_bytes", "Free bytes on the file system of the data directory."),
+    ("leaseway_data_failed", "1 after a write to the data directory has failed: nothing more is stored."),
+    ("leaseway_peers", "Known peers of this node, including this one."),
+    ("leaseway_config_version", "Version of the configuration in force."),
+    ("leaseway_overrides", "Overrides in force."),
+    ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one stays in force."),
     ("leaseway_connections", "Open gRPC connections."),
-    ("leaseway_waiting_bytes", "Bytes that wait to be read or sent, as they are charged to --max-waiting-bytes."),
+    ("leaseway_waiting_bytes", "Buffered bytes of requests and answers, as charged to --max-waiting-bytes."),
     (
         "leaseway_tls_certificate_expires_seconds",
-        "Seconds until this server's certificate ends; below 0: it has ended.",
+        "Seconds until this server's certificate expires; negative after its expiry.",
     ),
-    ("leaseway_watchers", "Clients and child nodes that listen for hints."),
+    ("leaseway_watchers", "Clients and child nodes that watch for hints."),
 ];
 
 const COUNTERS: [(&str, &str); 21] = [
-    ("leaseway_audit_lost_total", "Lines of the audit log that could not be written."),
+    ("leaseway_audit_lost_total", "Audit log lines lost because they could not be written."),
     (
         "leaseway_connections_refused_total",
-        "Connections closed at once because there were too many, in all or of one address.",
+        "New connections closed because of the limit of all connections or of one address.",
     ),
-    ("leaseway_tls_reload_failures_total", "Times that new certificates were rejected and the previous ones kept."),
-    ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
-    ("leaseway_rounds_total", "Rounds of all resources."),
+    ("leaseway_tls_reload_failures_total", "Failed reloads of certificates; the previous ones stay in use."),
+    ("leaseway_watchers_refused_total", "Watchers refused because of --max-watchers."),
+    ("leaseway_rounds_total", "Rounds of all resources; a round handles a batch of requests."),
     ("leaseway_leases_granted_total", "Leases granted."),
-    ("leaseway_leases_expired_total", "Holders forgotten because their leases ended."),
-    ("leaseway_requests_too_soon_total", "Requests for a resource ignored because they came too soon."),
-    ("leaseway_requests_stale_total", "Requests dropped because their holder has confirmed newer leases."),
-    ("leaseway_holders_refused_total", "Requests refused because a resource has too many holders."),
-    ("leaseway_holder_shares_refused_total", "Requests refused because their address has its share of all holders."),
-    ("leaseway_learning_excess_total", "Times a holder came to a learning resource with more than was left."),
-    ("leaseway_unaccounted_leases_total", "Requests with a lease that this server knows nothing of."),
-    ("leaseway_resources_unmatched_total", "Resources that came to life without a template."),
-    ("leaseway_resources_refused_total", "Resources refused because there are too many."),
-    ("leaseway_pool_overloads_total", "Times that more was used in a pool than can be served."),
-    ("leaseway_pool_events_dropped_total", "Events of pools that a subscriber was too slow for."),
-    ("leaseway_uplink_supplies_total", "Leases from the parent, each of which replaces the one before."),
-    ("leaseway_uplink_impossible_total", "Times that a resource could not be run as the parent says."),
-    ("leaseway_uplink_restarts_total", "Times that the uplink was built anew because it failed."),
-    ("leaseway_resource_restarts_total", "Resources built anew because they failed."),
+    ("leaseway_leases_expired_total", "Holders removed because their leases expired."),
+    ("leaseway_requests_too_soon_total", "Requests ignored because they came before min_request_interval."),
+    ("leaseway_requests_stale_total", "Requests dropped because their holder has already confirmed a newer lease."),
+    ("leaseway_holders_refused_total", "Requests refused because of the limit of holders."),
+    (
+        "leaseway_holder_shares_refused_total",
+        "Requests refused because their principal has used up its share of all holders.",
+    ),
+    ("leaseway_learning_excess_total", "Claims in learning mode that exceeded the remaining capacity."),
+    ("leaseway_unaccounted_leases_total", "Requests with a lease that is unknown to this server."),
+    ("leaseway_resources_unmatched_total", "Resources created without a matching template."),
+    ("leaseway_resources_refused_total", "Resources refused because of --max-resources."),
+    ("leaseway_pool_overloads_total", "Times that the usage of a pool exceeded its capacity."),
+    ("leaseway_pool_events_dropped_total", "Pool events dropped because a subscriber was too slow."),
+    ("leaseway_uplink_supplies_total", "Leases received from the parent."),
+    ("leaseway_uplink_rejected_total", "Times that the parent sent settings that this server cannot apply."),
+    ("leaseway_uplink_restarts_total", "Restarts of the uplink after a failure."),
+    ("leaseway_resource_restarts_total", "Restarts of resources after a failure."),
 ];
 
-/// Why an entry of a request has a problem.
+/// The kind of a problem with a request entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     BadValue,
@@ -208,7 +202,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// All reasons in order, with their names on the wire and in metrics.
+    /// All reasons in the order of the variants, with their names on the wire and in metrics.
     const NAMES: [(Reason, &'static str); 12] = [
         (Reason::BadValue, "bad_value"),
         (Reason::BadId, "bad_id"),
@@ -229,7 +223,7 @@ impl Reason {
     }
 }
 
-/// A call that a policy decides.
+/// A call that a policy may deny.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallKind {
     Discovery,
@@ -249,7 +243,7 @@ pub(crate) enum CallKind {
 }
 
 impl CallKind {
-    /// All calls in order, with their names in metrics and the audit log.
+    /// All calls in the order of the variants, with their names in metrics and the audit log.
     const NAMES: [(CallKind, &'static str); 12] = [
         (CallKind::Discovery, "Discovery"),
         (CallKind::GetCapacity, "GetCapacity"),
@@ -269,7 +263,7 @@ impl CallKind {
         CallKind::NAMES[self as usize].1
     }
 
-    /// The call of a path; none for health and reflection, which are open to all.
+    /// The call of a gRPC path. `None` for the health and reflection services, which are open to all.
     pub(crate) fn of(path: &str) -> Option<CallKind> {
         if path.starts_with("/grpc.") {
             return None;
@@ -303,7 +297,7 @@ impl ResourceMeters {
         ])
     }
 
-    /// Adds the difference between two states of the counters.
+    /// Adds the increase from `before` to `now`.
     pub(crate) fn counted(&self, before: &Counters, now: &Counters) {
         for (meter, count) in &self.0 {
             let more = count(now) - count(before);
@@ -350,7 +344,7 @@ pub(crate) fn resource_restarted() {
     counter!("leaseway_resource_restarts_total").increment(1);
 }
 
-/// The outcomes of an attempt to reload the configuration.
+/// Outcomes of an attempt to reload the configuration. `kept`: the peers have another one in force.
 const RELOADS: [&str; 4] = ["applied", "unchanged", "kept", "rejected"];
 
 /// The outcome of a request to the parent.
@@ -379,7 +373,7 @@ pub(crate) fn supplied() {
 }
 
 pub(crate) fn parent_misunderstood() {
-    counter!("leaseway_uplink_impossible_total").increment(1);
+    counter!("leaseway_uplink_rejected_total").increment(1);
 }
 
 pub(crate) fn uplink_restarted() {
@@ -426,8 +420,8 @@ pub(crate) fn connection_closed(why: Closed) {
     counter!("leaseway_connections_closed_total", "reason" => why.name()).increment(1);
 }
 
-pub(crate) fn opening_failed(service: Service) {
-    counter!("leaseway_openings_failed_total", "listener" => service.name()).increment(1);
+pub(crate) fn handshake_failed(service: Service) {
+    counter!("leaseway_handshakes_failed_total", "listener" => service.name()).increment(1);
 }
 
 pub(crate) fn certificates_refused() {

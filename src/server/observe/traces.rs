@@ -42,11 +42,11 @@ impl Traces {
         Ok(Some(Traces(provider)))
     }
 
-    /// Exports the remaining spans, on another thread, because their connections need this one.
+    /// Exports the remaining spans. Waits on another thread, because their connections need this one.
     pub(crate) async fn stop(self) {
         let stopped = tokio::task::spawn_blocking(move || self.0.shutdown()).await;
         if let Ok(Err(error)) = stopped {
-            tracing::warn!(%error, "the last traces were not sent");
+            tracing::warn!(%error, "cannot export the last traces");
         }
     }
 }

@@ -69,18 +69,18 @@ pub struct ExtraServicesOptions {
 pub struct ExtraServices {
     guard: Guard,
     listeners: ListenerSet,
-    /// The policy is its own rather than that of a server.
+    /// Whether the policy is its own instead of that of a server.
     owns_policy: bool,
     stop: watch::Sender<bool>,
 }
 
 impl ExtraServices {
-    /// Reads the policy, credentials and certificates. Refuses `listeners` that are exposed without protection; they are
-    /// bound later.
+    /// Reads the policy, credentials and certificates. Refuses `listeners` that are exposed without protection; they
+    /// are bound later.
     pub fn open(options: ExtraServicesOptions, listeners: &[ListenOption]) -> Result<ExtraServices, ServeError> {
         let ExtraServicesOptions { config, access, tls, limits } = options;
         let files = CredentialFiles { tokens: access.tokens.clone(), jwt: access.jwt.clone(), operator: None };
-        // Before the files are read, so that no change is missed.
+        // Prepared before the files are read, so that no change is missed.
         let reload = Reload::prepare(config.clone(), &files).map_err(ServeError::Signals)?;
         let hangup = tls::hangup().map_err(ServeError::Signals)?;
         let policy = config.as_deref().map(read_policy).transpose()?.flatten();
@@ -102,13 +102,13 @@ impl ExtraServices {
         Ok(ExtraServices { owns_policy: true, ..ExtraServices::within(guard, listeners) })
     }
 
-    /// Listeners beside a server, which reloads policy, credentials and certificates.
+    /// Listeners in the process of a server. The server reloads policy, credentials and certificates.
     pub(crate) fn within(guard: Guard, listeners: ListenerSet) -> ExtraServices {
         ExtraServices { guard, listeners, owns_policy: false, stop: watch::Sender::new(false) }
     }
 
-    /// Serves HTTP and returns the bound address. Requests carry an [`HttpCaller`]. If certificates are required, /healthz
-    /// and /readyz are served without one. The routes enforce `body_bytes`.
+    /// Serves HTTP and returns the bound address. Requests carry an [`HttpCaller`]. /healthz and /readyz never require
+    /// a certificate. `body_bytes` are charged for the body of each request; the routes must enforce this limit.
     pub async fn serve_http(
         &self,
         listen: ListenOption,
@@ -130,8 +130,8 @@ impl ExtraServices {
         Ok(address)
     }
 
-    /// Serves gRPC and returns the bound address. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which extra methods
-    /// receive. Anyone may call the health service.
+    /// Serves gRPC and returns the bound address. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which extra
+    /// methods receive. Anyone may call the health service.
     pub async fn serve_grpc(
         &self,
         listen: ListenOption,
@@ -146,7 +146,7 @@ impl ExtraServices {
             .register_encoded_file_descriptor_set(leaseway_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()
-            .expect("the descriptors are compiled in, and a test asks for them");
+            .expect("the descriptors are compiled in and tested");
         let services = services.add_service(reflection);
         let listener = Listener::new(tcp, self.listeners.clients.clone());
         let (authorizer, limits, stop) =
@@ -232,10 +232,10 @@ pub struct HttpCaller {
 /// Why a caller is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallerRefusal {
-    /// It is not authenticated.
+    /// The caller is not authenticated.
     #[error("{0}")]
     Unknown(String),
-    /// No rule allows it. The nearest is named.
+    /// No rule allows the request. The text names the nearest rule.
     #[error("{0}")]
     Denied(String),
 }
@@ -248,22 +248,22 @@ impl From<Status> for CallerRefusal {
 }
 
 impl HttpCaller {
-    /// Whether this is allowed.
+    /// Checks whether the caller may make this request.
     pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check(CallKind::Http, request)?)
     }
 
-    /// Whether this is allowed on a resource, for any holder. Cached.
+    /// Checks whether the caller may do this to a resource, for any holder. Cached.
     pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check_remembered(CallKind::Gateway, &AccessRequest::on(action, resource))?)
     }
 
-    /// Whether it may read everything.
+    /// Checks whether the caller may read everything.
     pub fn check_reads_everything(&self) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check_reads_everything(CallKind::Http)?)
     }
 
-    /// The principal that is charged.
+    /// The principal that the caller's state is charged to.
     pub fn principal(&self) -> Principal {
         self.principal
     }

@@ -30,11 +30,11 @@ pub struct AccessOptions {
     pub tokens: Option<PathBuf>,
     /// The file of keys for JWTs, and the requirements for JWTs.
     pub jwt: Option<JwtOptions>,
-    /// Where changes are audited.
+    /// The audit log, if there is one.
     pub audit: Option<AuditTarget>,
     /// Allows listening beyond loopback without TLS or a policy.
     pub insecure: bool,
-    /// Further host names of the HTTP port without TLS.
+    /// Additional host names that the HTTP port accepts without TLS.
     pub http_names: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Guard {
         self.tls.as_ref().is_some_and(|tls| tls.is_of_listeners())
     }
 
-    /// The host names that an HTTP listener answers to. `None` with TLS, whose certificate decides.
+    /// The host names that an HTTP listener accepts. `None` with TLS, because the certificate then protects them.
     pub(crate) fn names(&self) -> Option<HostNames> {
         (!self.has_tls()).then(|| self.names.clone())
     }
@@ -79,7 +79,7 @@ pub(crate) fn authorizer(
     exposure.check()?;
     if let Some((flag, address)) = exposure.exposed() {
         tracing::warn!(
-            "--insecure: {flag} {address} can be reached from other machines, which can read and change all traffic, and do everything that no policy forbids"
+            "--insecure: {flag} {address} is reachable from other machines, which can read and change all traffic, and do everything that the policy, if there is one, allows"
         );
     }
     let credentials = files.read().map_err(|error| ServeError::Credentials(error.to_string()))?;

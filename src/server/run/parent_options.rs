@@ -14,8 +14,8 @@ use crate::{
 /// The parent whose capacity this node divides.
 #[derive(Debug, Clone)]
 pub struct ParentOptions {
-    /// Peers of the parent, as `host:port`. The prefix `https://` means TLS and `http://` plain text. The default is TLS
-    /// if there is a CA.
+    /// Peers of the parent, as `host:port`. The prefix `https://` means TLS and `http://` plain text. The default is
+    /// TLS if there is a CA.
     pub addresses: Vec<String>,
     /// The file with the token that authenticates this node.
     pub token: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub struct ParentOptions {
 }
 
 impl ParentOptions {
-    /// `listening` is the address of this server.
+    /// Validates the options. `listening` is the address of this server.
     pub(crate) fn check(
         &self,
         info: &ServerInfo,
@@ -75,7 +75,7 @@ fn check_address(given: &str, address: &str) -> Result<String, ParentError> {
     Err(ParentError::Address { address: given.to_owned() })
 }
 
-/// Uses the CAs of the system if none is named.
+/// TLS for connections to the parent, with the CAs of the system if no CA is configured.
 fn client(tls: Option<&Tls>) -> Result<ClientTls, TlsError> {
     match tls {
         Some(tls) => tls.to_parent(),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_selects_tls_for_all_addresses() {
+    fn the_scheme_selects_tls_and_must_be_the_same_for_all_addresses() {
         let plain = check(&["http://a:1", "http://b:1/"], None, false).expect("fine");
         assert_eq!(plain.addresses, ["a:1".into(), "b:1".into()] as [Arc<str>; 2]);
         assert!(plain.tls.is_none());

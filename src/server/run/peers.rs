@@ -82,7 +82,7 @@ pub(crate) struct Peering<'a> {
     pub(crate) tls: Option<&'a Tls>,
 }
 
-/// `id` is `None` for a server without peers.
+/// Joins the peers: starts Raft in the data directory. `id` is the name of this peer; `None` without `--id`.
 pub(crate) async fn join(
     options: &PeerOptions,
     (id, info): (Option<&str>, &ServerInfo),
@@ -99,7 +99,7 @@ pub(crate) async fn join(
     Ok(Joined { membership, data: options.data.clone() })
 }
 
-/// Accepts connections of peers with the limits of other connections.
+/// Accepts connections of peers, under the same limits as other connections.
 fn accept(settings: ListenerSettings) -> Accept {
     Arc::new(move |tcp| {
         let connections = Listener::new(tcp, settings.clone()).connections();
@@ -147,7 +147,7 @@ async fn enter(
     let raft = raft::start(settings).await?;
     if options.take_over.is_some() && raft.origin() == StateOrigin::Resumed {
         tracing::warn!(
-            "--take-over has no effect: {} has been used before; a learning period that has begun continues",
+            "--take-over is ignored: {} has been used before; a learning period that has begun continues",
             options.data.display()
         );
     }

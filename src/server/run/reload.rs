@@ -22,7 +22,8 @@ use crate::{
 
 /// Watches files and SIGHUP.
 pub(crate) struct Reload {
-    /// `None` without a file. SIGHUP is handled anyway, because it would end the process.
+    /// The configuration file. `None` without one; SIGHUP is handled anyway, because it would otherwise end the
+    /// process.
     config: Option<WatchedFiles>,
     credentials: WatchedFiles,
     hangup: Signal,
@@ -44,7 +45,7 @@ impl Reload {
     pub(crate) async fn next(&mut self) -> Option<Changed> {
         if self.config.is_none() && self.credentials.paths().is_empty() {
             while self.hangup.recv().await.is_some() {
-                tracing::info!("SIGHUP: there is no file to reload");
+                tracing::info!("SIGHUP: no file to reload");
             }
             return None;
         }
@@ -73,7 +74,7 @@ impl Reload {
         }
     }
 
-    /// Reloads until the node ends. Among peers the stored configuration counts, so a changed file is only logged.
+    /// Reloads until the node ends. With peers the stored configuration is in force, so a changed file is only logged.
     pub(crate) async fn on_change(mut self, node: NodeHandle, files: CredentialFiles, among_peers: bool) {
         while let Some(changed) = self.next().await {
             if changed.credentials {
@@ -134,13 +135,13 @@ async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: b
             }
             if among_peers {
                 metrics::config_reloaded("kept");
-                tracing::warn!(%file, "the file differs from what is in force, which the peers keep: `leaseway config apply {file}` changes that");
+                tracing::warn!(%file, "the file has changed, but the configuration stored by the peers stays in force: to apply the file, run `leaseway config apply {file}`");
                 return Ok(());
             }
             metrics::config_reloaded("applied");
-            tracing::info!(%file, "configuration reloaded; leases stay as they are");
+            tracing::info!(%file, "configuration reloaded; leases are kept");
             node.authorizer().record(Event::of_server("config_reloaded", "done".into(), json!({ "source": file })));
-            node.configure(loaded.repository, loaded.access).await
+            node.configure(loaded).await
         }
         Err(error) => {
             metrics::config_reloaded("rejected");

@@ -1,8 +1,8 @@
 //! Long work that no client waits for: pages of thousands of lines, and their compression.
 //!
 //! It runs on threads with a lower priority, so that threads that serve clients get the cores of a busy machine first.
-//! The scheduler lets a time slice of some milliseconds end at any priority, so the work is done in [parts](in_parts)
-//! and yields the core after each.
+//! Even a thread of low priority may use up its time slice of some milliseconds, so the work is done in
+//! [parts](in_parts) and yields the core after each.
 
 use std::thread;
 
@@ -29,7 +29,7 @@ pub(crate) async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + 
     result.await.ok()
 }
 
-/// Yields the core after each part.
+/// Calls `work` for each part, and yields the core after each.
 pub(crate) fn in_parts<T>(parts: impl IntoIterator<Item = T>, mut work: impl FnMut(T)) {
     for part in parts {
         work(part);
@@ -43,7 +43,7 @@ fn lower_priority() {
     use rustix::process::{getpriority_process, setpriority_process};
 
     if getpriority_process(None).is_ok_and(|nice| nice < NICE) {
-        // Without a lower priority the work is done, too.
+        // If this fails, the work runs at the normal priority.
         let _ = setpriority_process(None, NICE);
     }
 }
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(in_background(|| panic!("planted")).await, None::<()>);
     }
 
-    /// A niceness that is higher already is kept.
+    /// If this process already has a higher niceness, the thread keeps it.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_background_thread_has_a_lower_priority() {

@@ -5,19 +5,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use leaseway_client::transport::BootInstant;
 use leaseway_core::types::{Millis, Now};
 
-/// Monotonic time since the process started, including suspension, and wall-clock seconds for the wire.
+/// Monotonic time since the process started, including time in suspension, and wall-clock seconds for the wire.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     origin: BootInstant,
     skew: Skew,
 }
 
-/// A deliberate error of the clock, for tests of its effects.
+/// A deliberate clock error, for tests of its effects.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Skew {
     /// Added to the wall clock, in milliseconds.
     pub offset_ms: i64,
-    /// The speed of the clock: 2.0 is twice as fast as time.
+    /// The rate of the clock: at 2.0 it runs twice as fast as real time.
     pub rate: f64,
 }
 
@@ -46,7 +46,7 @@ impl Clock {
 
     pub(crate) fn at(&self) -> Millis {
         let elapsed = self.origin.elapsed();
-        // Exact unless skewed.
+        // Without a skew, no rounding by floating-point numbers.
         if self.skew.rate == 1.0 {
             Millis(elapsed.as_millis() as u64)
         } else {
@@ -60,7 +60,7 @@ impl Clock {
     }
 }
 
-/// A clock set before 1970 reads as 1970.
+/// The time since 1970 by the wall clock; zero if the clock is set before 1970.
 fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

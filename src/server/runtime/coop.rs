@@ -1,11 +1,11 @@
 //! Cooperative scheduling: connections, request bodies and long lists are processed in chunks, yielding between them.
 //!
-//! Without it a client that sends as fast as it can would keep its thread busy as long as bytes are available, and all
+//! Otherwise a client that sends as fast as it can would keep its thread busy as long as bytes are available, and all
 //! other connections of that thread would wait. When all cores are busy, yielding also lets other processes run before
 //! the thread's time slice ends.
 //!
-//! Of several long requests on one thread, one at a time holds the [permit](ChunkPermit) to process a chunk: other
-//! tasks wait for one chunk, not for one chunk of each long request.
+//! If a thread has several long requests, one at a time holds the [permit](ChunkPermit) to process a chunk. So other
+//! tasks wait for one chunk instead of one chunk of each long request.
 
 use std::{future::Future, pin::pin, sync::Arc, task::Context, thread};
 
@@ -41,7 +41,7 @@ impl ChunkPermit {
         ChunkPermit(permit)
     }
 
-    /// The chunk is done: waits for the next permit.
+    /// Returns the permit after a chunk, and waits for the next one.
     pub(crate) async fn next(self) -> ChunkPermit {
         drop(self.0);
         ChunkPermit::acquire().await
@@ -60,19 +60,19 @@ impl CoopBudget {
         self.read += bytes;
     }
 
-    /// Nothing is left to read, so the task yields anyway.
+    /// Resets the budget, because nothing is left to read and the task yields anyway.
     pub(crate) fn ends(&mut self) {
         self.read = 0;
     }
 
-    /// Whether the budget is used up. The task is then woken after other ready tasks have run and the thread has polled for
-    /// I/O.
+    /// Whether the budget is used up. If it is, the caller must return `Pending`; the task is woken after other ready
+    /// tasks have run and the thread has polled for I/O.
     pub(crate) fn is_over(&mut self, task: &mut Context<'_>) -> bool {
         if self.read < BYTES {
             return false;
         }
         self.read = 0;
-        // A yield that was polled once wakes the task.
+        // `pause` wakes the task when it is polled for the first time.
         pin!(pause()).poll(task).is_pending()
     }
 }

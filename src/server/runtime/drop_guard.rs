@@ -1,6 +1,6 @@
 //! Calls a function when an actor ends.
 
-/// Calls a function when it is dropped, also by a panic, unless it is disarmed.
+/// Calls a function when it is dropped, including by a panic, unless it was disarmed.
 pub(crate) struct DropGuard(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl DropGuard {

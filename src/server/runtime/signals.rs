@@ -15,7 +15,7 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// From now on the signals do not end the process by themselves.
+    /// Installs the handlers. From now on the signals do not end the process by themselves.
     pub fn new() -> io::Result<StopSignals> {
         Ok(StopSignals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

@@ -2,23 +2,23 @@
 
 use sd_notify::NotifyState;
 
-/// Connections are accepted.
+/// Reports that connections are accepted.
 pub(crate) fn ready() {
     tell(NotifyState::Ready);
 }
 
-/// The node makes progress. A watchdog (`WatchdogSec=`) restarts a server that stops reporting this.
+/// Reports that the node makes progress. A watchdog (`WatchdogSec=`) restarts a server that stops reporting this.
 pub(crate) fn alive() {
     tell(NotifyState::Watchdog);
 }
 
-/// The server is stopping.
+/// Reports that the server is stopping.
 pub(crate) fn stopping() {
     tell(NotifyState::Stopping);
 }
 
 fn tell(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "the supervisor cannot be told");
+        tracing::debug!(%error, "cannot notify the supervisor");
     }
 }

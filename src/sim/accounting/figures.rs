@@ -18,18 +18,18 @@ pub struct RunOptions {
 #[derive(Debug, Clone, Serialize)]
 pub struct Figures {
     pub seed: u64,
-    /// Usage by the accounting of the clients.
+    /// Usage, as measured at the clients.
     #[serde(flatten)]
     pub usage: UsageFigures,
-    /// Mean deviation from the oracle, sampled every half minute.
+    /// Mean deviation of clients from their dues according to the oracle, in percent, sampled every half minute.
     pub apart_mean: f64,
     pub apart_at_end: Deviation,
-    /// Seconds from the last fault until all clients had their due, for good.
+    /// Seconds from the end of faults until all clients had their due and kept it.
     pub settled_s: Option<f64>,
-    /// The same in refresh intervals of the root.
+    /// `settled_s` in refresh intervals of the root.
     pub settled_refreshes: Option<f64>,
-    /// For clients without a lease that arrive while leases of an earlier master are still live: seconds until they
-    /// have nine tenths of their due. The median.
+    /// Median waiting time of newcomers: seconds until a client that arrived without a lease, while leases of an
+    /// earlier master were live, had nine tenths of its due.
     pub newcomers_median_s: Option<f64>,
     pub newcomers_worst_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct Figures {
     pub curve: Vec<Point>,
 }
 
-/// Sums over all clients at a time.
+/// Sums over all clients at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     pub at: Millis,
@@ -54,11 +54,11 @@ pub struct Point {
     pub pool: Option<PoolPoint>,
 }
 
-/// The state of a pool at a time.
+/// The state of a pool at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolPoint {
     pub used: f64,
-    /// The total that may be connected.
+    /// The total capacity of the clients that may be connected.
     pub total: f64,
     pub kicked_out: u64,
 }
@@ -69,6 +69,6 @@ pub struct RunFailure {
     pub seed: u64,
     pub at: Millis,
     pub violation: Violation,
-    /// The events before it and the state of every node, if recorded.
+    /// The events before the violation and the state of every node, if recorded.
     pub trace: Vec<String>,
 }

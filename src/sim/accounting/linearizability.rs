@@ -1,5 +1,5 @@
-//! A linearizability checker for registers. The tests of leaseway-raft and `leaseway-bench chaos` check with it what
-//! callers of real peers have read and written.
+//! A linearizability checker for registers. The tests of leaseway-raft and `leaseway-bench chaos` check with it the
+//! reads and writes that they have made at real peers.
 //!
 //! When a call ends, the checker computes all possible orders of the concurrent calls (just-in-time linearization, Lowe
 //! 2017). There are few, because no value is written twice.
@@ -36,7 +36,7 @@ impl fmt::Display for RegisterCall {
     }
 }
 
-/// A possible value, and the concurrent calls that have taken effect before it.
+/// A possible value of the register, and the concurrent calls that have taken effect by then.
 type Possible = (Value, Vec<usize>);
 
 /// Returns the first call whose answer no order explains, or `None` if the history is linearizable.
@@ -50,7 +50,7 @@ pub fn unexplained(calls: &[RegisterCall]) -> Option<RegisterCall> {
     })
 }
 
-/// Removes writes of unknown outcome that no read has seen, because they may never have taken effect.
+/// Drops writes of unknown outcome that no read has seen: they may never have taken effect, so they explain nothing.
 fn useful(calls: Vec<RegisterCall>) -> Vec<RegisterCall> {
     let seen: HashSet<Value> = calls.iter().filter_map(|call| read(call.operation)).collect();
     let is_useful = |call: &RegisterCall| match call.operation {
@@ -85,7 +85,7 @@ fn unexplained_of_one(calls: &[RegisterCall]) -> Option<RegisterCall> {
             return Some(calls[place]);
         }
         under_way.retain(|other| *other != place);
-        // An unanswered call that has taken effect in every order is settled.
+        // An unanswered call that has taken effect in every possible order needs no further tracking.
         let is_settled = |one: &usize| calls[*one].answered.is_none() && all.iter().all(|(_, done)| done.contains(one));
         let settled: Vec<usize> = under_way.iter().copied().filter(is_settled).collect();
         under_way.retain(|one| !settled.contains(one));
@@ -99,7 +99,7 @@ fn without(mut done: Vec<usize>, settled: &[usize], place: usize) -> Vec<usize> 
     done
 }
 
-/// All orders in which the call at `place` has taken effect.
+/// All possible states in which the call at `place` has taken effect.
 fn explained(calls: &[RegisterCall], under_way: &[usize], from: HashSet<Possible>, place: usize) -> HashSet<Possible> {
     let mut seen = from.clone();
     let mut left: Vec<Possible> = from.into_iter().collect();

@@ -10,14 +10,14 @@ use serde::Serialize;
 
 use crate::accounting::per_cent;
 
-/// How far clients are from their due, in percent of it.
+/// The deviation of clients from their dues, in percent of the due.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Deviation {
     pub mean: f64,
     pub worst: f64,
 }
 
-/// The due of each client. `demands` has their wants and priorities.
+/// The due of each client, given the wants and priority of each.
 pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
     let now = Now { at: Millis(0), unix: 0 };
     let options = ResourceOptions {
@@ -56,7 +56,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
     dues
 }
 
-/// The deviation of what clients have from their dues. Clients with a due of 0 do not count.
+/// The deviation of the clients' capacities from their dues. Clients with a due of 0 do not count.
 pub(crate) fn deviation(dues: &[Amount], has: impl Iterator<Item = Amount>) -> Deviation {
     let (mut sum, mut count, mut worst) = (0.0, 0usize, 0.0f64);
     for (due, has) in dues.iter().zip(has).filter(|(due, _)| **due > Amount::ZERO) {

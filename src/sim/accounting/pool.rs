@@ -1,7 +1,7 @@
 //! Measurements of pools: how often they were overloaded, how far they were overbooked, and which clients were kicked
 //! out.
 //!
-//! A pool learns of usage with a delay of up to a refresh interval. Here the actual usage is known.
+//! A pool learns of usage with a delay of up to a refresh interval. These measurements use the actual usage.
 
 use leaseway_core::{
     pool::{Cause, PoolEvent, PoolEventKind, PoolReport},
@@ -20,11 +20,11 @@ pub(crate) struct Pools {
     from: Millis,
     last: Millis,
     used: Sum,
-    /// The total that may be connected.
+    /// The total capacity of the clients that may be connected.
     total: Amount,
     whole: PoolIntegrals,
     overloads: u64,
-    /// The incarnation of the root's master, and the overloads that it has reported.
+    /// The incarnation of the root's master, and the number of overloads that it has reported.
     seen: (u32, u64),
     kicked: Vec<KickedOut>,
     turns: u64,
@@ -53,25 +53,25 @@ pub struct KickedOut {
 pub struct PoolFigures {
     /// Number of overloads that the root noticed.
     pub overloads: u64,
-    /// The same per eight hours.
+    /// `overloads` per eight hours.
     pub overloads_in_8_h: f64,
     /// Fraction of the time in which actual usage exceeded the capacity.
     pub overused: f64,
     /// Mean actual usage, relative to the capacity.
     pub used: f64,
-    /// Peak of the same.
+    /// Peak actual usage, relative to the capacity.
     pub used_most: f64,
     /// Mean total that may be connected, relative to the capacity.
     pub total: f64,
-    /// Peak of the same.
+    /// Peak of that total, relative to the capacity.
     pub total_most: f64,
     /// Clients that lost their capacity to overloads, a falling total, or priority clients.
     pub kicked_out: u64,
-    /// The same in the worst minute.
+    /// Clients kicked out in the worst minute.
     pub kicked_out_most: u64,
-    /// The same by minute, without minutes that have none.
+    /// Clients kicked out by minute. Minutes without any are left out.
     pub kicked_out_in: Vec<KickedOut>,
-    /// Clients that lost their capacity to others that had been served less.
+    /// Clients that took turns: they lost their capacity to others that had been served less.
     pub took_turns: u64,
     /// Clients kicked out per eight hours.
     pub kicked_out_in_8_h: f64,

@@ -1,7 +1,8 @@
 //! A gateway's client for one Envoy: the real state machine and session of the gateway, the stream between gateway and
 //! Envoy, and a simulated Envoy, which acknowledges nothing.
 //!
-//! The usable capacity of such a client is the one that its *Envoy* believes, not the one that gateway and server count.
+//! The usable capacity of such a client is the capacity that its *Envoy* believes in, not the one that gateway and
+//! server count.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,18 +13,18 @@ use leaseway_gateway::rlqs::quotas::{
     stay_after_report,
 };
 
-/// Gateways give short assignments, so that many are in flight.
+/// Assignments are short, so that many are in flight.
 fn settings() -> QuotaSettings {
     QuotaSettings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, max_buckets: 1 }
 }
 
 /// Maximum delay of reports, until faults end.
 const MAX_REPORT_DELAY_MS: u64 = TRANSIT.0;
-/// Maximum time until an end of a broken stream notices.
+/// Maximum time until an end of a broken stream notices the break.
 const MAX_NOTICE_DELAY_MS: u64 = 20_000;
 /// Number of gateways that an Envoy can open a stream to.
 const GATEWAYS: usize = 2;
-/// Requests of session n are numbered from n times this.
+/// The requests of session n have numbers from n times this on.
 const NUMBERS_PER_SESSION: u64 = 1 << 32;
 
 /// The gateways, the Envoy, and the messages in transit between them.
@@ -33,7 +34,7 @@ pub(crate) struct EnvoyClient {
     session_factory: SessionFactory,
     simulated: SimulatedEnvoy,
     in_transit: BTreeMap<(Millis, u64), InTransit>,
-    /// A stream that loses all messages.
+    /// The stream that is broken, if any: it loses all messages.
     broken: Option<u64>,
     max_report_delay_ms: u64,
     /// The last number of a message or stream.
@@ -59,7 +60,7 @@ impl SessionFactory {
 /// The state of a gateway for an Envoy.
 struct GatewaySide {
     envoy: EnvoyQuotas<()>,
-    /// The number of the session, and the session.
+    /// The session, and its number.
     session: (u64, Session<Asked>),
     stream: Option<u64>,
     has_begun: bool,
@@ -68,15 +69,15 @@ struct GatewaySide {
     wanted: Option<f64>,
 }
 
-/// An Envoy, according to its source: the last assignment that arrived is in force until it expires.
+/// An Envoy. As in Envoy's source, the last assignment that arrived is in force until it expires.
 #[derive(Default)]
 struct SimulatedEnvoy {
     has_bucket: bool,
     believes: Option<(Quota, Millis)>,
-    /// The gateway and number of its stream.
+    /// The gateway that its stream goes to, and the number of the stream.
     stream: Option<(usize, u64)>,
     offered: f64,
-    /// The next report; absent while the Envoy does not run.
+    /// The time of the next report; absent while the Envoy does not run.
     reports_at: Option<Millis>,
 }
 
@@ -148,7 +149,7 @@ impl GatewaySide {
         work(envoy, &mut SessionLeases { session, in_use, wanted, now }, stream.is_some())
     }
 
-    /// Handles a report like the task of a gateway.
+    /// Handles a report, as a task of the gateway does.
     fn reported(
         &mut self,
         now: Millis,
@@ -229,7 +230,7 @@ impl EnvoyClient {
         self.simulated.reports_at.get_or_insert(now);
     }
 
-    /// The Envoy exits. The gateway notices at once.
+    /// The Envoy exits. The gateway notices immediately.
     pub(crate) fn end(&mut self, now: Millis) {
         self.simulated = SimulatedEnvoy::default();
         self.in_transit.clear();
@@ -327,7 +328,7 @@ impl EnvoyClient {
         }
     }
 
-    /// The Envoy reports what has passed, over a stream that it opens if necessary.
+    /// The Envoy reports the number of requests that it let through. It opens a stream if it has none.
     fn report(&mut self, now: Millis) {
         self.simulated.reports_at = Some(now.plus(REPORT_INTERVAL));
         let (gateway, stream) = match self.simulated.stream {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use leaseway_client::session::{Ask, Body, Capacity, Given, Lease, Outgoing, Release, Wants};
+use leaseway_client::session::{Ask, Body, Capacity, GrantedLease, Lease, Outgoing, Release, Wants};
 use leaseway_core::types::Millis;
 
 /// The delay after a failed request, or after an answer without the resource.
@@ -37,7 +37,7 @@ impl LegacyClient {
         }
     }
 
-    /// A change is sent with the next refresh.
+    /// Changes the wants. The client sends them with the next refresh.
     pub(crate) fn want(&mut self, now: Millis, wants: Wants) {
         if self.wants.replace(wants).is_none() {
             self.due = now;
@@ -85,15 +85,17 @@ impl LegacyClient {
     }
 
     /// `end` is the expiry that is written in the lease.
-    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<(Given, Millis)>) {
+    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<(GrantedLease, Millis)>) {
         let Some(sent) = self.awaited(number, now) else { return };
         self.under_way = None;
         self.due = now.plus(RETRY_DELAY);
-        let Some((Given { length, refresh, token, wire, .. }, end)) = given.filter(|_| self.wants.is_some()) else {
+        let Some((GrantedLease { length, refresh, token, wire, .. }, end)) = given.filter(|_| self.wants.is_some())
+        else {
             return;
         };
         let capacity = Capacity::of(wire.capacity);
-        // Never later than the server counts, even if the answer was written long after the request.
+        // Do not use the lease for longer than the server counts it, even if the server wrote the answer long after the
+        // request.
         let end = end.min(now.max(sent).plus(length));
         self.lease = Some(Lease { capacity, end, refresh, token, wire });
         self.due = now.plus(refresh);
@@ -109,7 +111,7 @@ impl LegacyClient {
         }
     }
 
-    /// When request `number` was sent, if its answer still counts.
+    /// The time at which request `number` was sent. `None` if its answer no longer counts.
     fn awaited(&self, number: u64, now: Millis) -> Option<Millis> {
         self.under_way
             .filter(|(awaited, sent)| *awaited == number && !self.has_failed(*sent, now))
@@ -138,10 +140,10 @@ mod tests {
         legacy
     }
 
-    fn given() -> Given {
+    fn given() -> GrantedLease {
         let wire = Wire { expiry_time: 10, refresh_interval: 4, capacity: 5.0 };
         let (length, refresh) = (Millis(10_000), Millis(4_000));
-        Given { id: "r".into(), length, refresh, token: Some(7), wire, safe: None }
+        GrantedLease { id: "r".into(), length, refresh, token: Some(7), wire, safe: None }
     }
 
     fn has(outgoing: &Outgoing<Wants>) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! A client with a rate limiter that admits or refuses callers at once, like that of a gateway (RLS, HTTP). The
+//! A client with a rate limiter that admits or refuses callers immediately, like that of a gateway (RLS, HTTP). The
 //! session, the bucket and the estimate of demand are real. Callers arrive at random, and each wants one permit.
 //!
 //! Demand is estimated at the same times as in the client library and in gateways. A caller is refused while there is
@@ -20,13 +20,13 @@ use leaseway_core::{resource::invariant::Violation, types::Millis};
 
 use self::budget::AdmissionBudget;
 
-/// How often a gateway estimates demand at limiters that have refused callers.
+/// The interval at which a gateway estimates demand at limiters that have refused callers.
 const POLL_INTERVAL: Millis = Millis(100);
-/// How often a gateway checks limiters whose demand may have fallen.
+/// The interval at which a gateway checks limiters whose demand may have fallen.
 const SWEEP_INTERVAL: Millis = Millis(1_000);
-/// A limiter without callers for this long is not checked.
+/// The gateway skips a limiter that has had no callers for this time.
 const IDLE_TIMEOUT: Millis = Millis(4_000);
-/// How long the first request waits for the first caller.
+/// The time that the first request waits for the first caller.
 const FIRST_CALLER_DELAY: Millis = Millis(5);
 /// Minimum time between estimates.
 const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
@@ -66,9 +66,9 @@ struct OpenLimiter {
     budget: AdmissionBudget,
     served: CallerCounts,
     wanted: f64,
-    /// When to estimate demand because callers were refused.
+    /// The time of the next estimate of demand, if callers were refused.
     estimate_at: Option<Millis>,
-    /// When the estimate has asked for another sample.
+    /// The time for which the estimate has requested another sample.
     recheck_at: Option<Millis>,
     sweep_at: Option<Millis>,
     last: Nanos,
@@ -110,7 +110,7 @@ impl OpenLimiter {
         }
     }
 
-    /// A caller asks for a permit, without waiting.
+    /// A caller asks for a permit. It does not wait for one.
     fn serve(&mut self, at: Nanos) -> Result<(), Violation> {
         self.served.arrived += 1;
         self.last = at;
@@ -198,7 +198,7 @@ impl LimiterClient {
         self.session.poll(now)
     }
 
-    /// Applies what may be used, if it has changed.
+    /// Applies a change of the usable capacity to the limiter, and returns the new one. `None` if it has not changed.
     pub(crate) fn changed(&mut self, now: Millis) -> Option<Usable> {
         let mut changed = None;
         self.session.changes(now, |_, usable| changed = Some(usable));

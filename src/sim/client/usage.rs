@@ -1,5 +1,5 @@
-//! Usage patterns of clients of a pool: each uses its capacity in bursts of its own. The client library computes the
-//! reports.
+//! Usage patterns of clients of a pool: each client uses its capacity in bursts. The client library computes the usage
+//! that it reports.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ pub(crate) struct UsagePattern {
     at: Millis,
     taken: f64,
     recharging: Millis,
-    /// Set once the server has said that there is a pool.
+    /// Set once an answer shows that the resource is a pool.
     tracker: Option<UsageTracker>,
     /// The report in the request in flight.
     reported: Option<(UsageCounters, Option<f64>)>,
 }
 
 impl UsagePattern {
-    /// A pattern that may begin in the middle of a burst.
+    /// Begins in a burst or in a pause, at random.
     pub(crate) fn new(uses: UsageSpec, now: Millis, rng: &mut fastrand::Rng) -> UsagePattern {
         let is_busy = rng.f64() < uses.part.0;
         UsagePattern {
@@ -78,7 +78,7 @@ impl UsagePattern {
         UsageCounters { at: self.at, taken: self.taken as u64, recharging: Duration::from_millis(self.recharging.0) }
     }
 
-    /// The usage to report, if it is a pool.
+    /// The usage to report. `None` until an answer shows that the resource is a pool.
     pub(crate) fn usage(&self) -> Option<Usage> {
         Some(self.tracker.as_ref()?.use_of_rate(self.counters()))
     }
@@ -88,7 +88,7 @@ impl UsagePattern {
         self.reported = Some((counters, usage.map(|usage| usage.recharging)));
     }
 
-    /// The answer arrived, with the state of the pool.
+    /// Handles an answer, with the state of the pool if there is one.
     pub(crate) fn answered(&mut self, state: Option<&core::pool::PoolState>) {
         let (before, reported) = (self.tracker.take(), self.reported.take());
         let (counters, part) = reported.unwrap_or_else(|| (self.counters(), None));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_client::session::{self, Given, Wire};
+use leaseway_client::session::{self, GrantedLease, Wire};
 use leaseway_core::{
     lease::holder::Has,
     resource::{Lease, Request, Supplied},
@@ -16,12 +16,12 @@ pub(crate) enum Participant {
     Node(usize),
 }
 
-/// A message. It is boxed to keep it small, because it is moved a few times.
+/// A message. Its variants are boxed to keep it small, because it is moved several times.
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
     Request(Box<RequestMessage>),
     Reply(Box<Reply>),
-    /// Goes to the current owner of the name.
+    /// Delivered to the participant that owns the name at the time of arrival.
     Hint {
         to: Participant,
         name: u32,
@@ -44,8 +44,8 @@ pub(crate) struct RequestMessage {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) participant: Participant,
-    /// A restarted client, or the next master of a node, must not get answers to its predecessor, even under the same
-    /// name.
+    /// The incarnation of the sender. A restarted client, or the next master of a node, must not receive answers to its
+    /// predecessor, even under the same name.
     pub(crate) incarnation: u32,
     pub(crate) number: u64,
 }
@@ -70,7 +70,7 @@ pub(crate) enum ReplyBody {
 }
 
 impl Message {
-    /// The holder and the node at its ends.
+    /// The two ends of the message: a holder and a node.
     pub(crate) fn ends(&self) -> (Participant, usize) {
         match self {
             Message::Request(request) => (request.from.participant, request.node),
@@ -91,7 +91,8 @@ impl Participant {
         }
     }
 
-    /// Its name at servers. All peers of a node share a name. A client may be renamed.
+    /// The name at servers. All peers of a node share a name. `number` counts the names of a client, which may be
+    /// renamed.
     pub(crate) fn name(self, number: u32) -> String {
         match self {
             Participant::Client(index) => format!("{index}.{number}"),
@@ -100,7 +101,7 @@ impl Participant {
     }
 }
 
-/// A lease in the form of a request.
+/// Converts a lease to the form in which requests name it.
 pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
     lease.map(|lease| Has {
         token: lease.token.and_then(Token::new),
@@ -110,9 +111,9 @@ pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
 }
 
 /// Decodes a lease. The wire has refresh intervals in whole seconds.
-pub(crate) fn given(resource: &Arc<str>, lease: &Lease) -> Given {
+pub(crate) fn given(resource: &Arc<str>, lease: &Lease) -> GrantedLease {
     let seconds = lease.refresh.0 / 1000;
-    Given {
+    GrantedLease {
         id: Arc::clone(resource),
         length: lease.length,
         refresh: Millis::from_secs(seconds),

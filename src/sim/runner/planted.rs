@@ -1,4 +1,5 @@
-//! Mutation testing of the simulation: leaves out a rule of the protocol, and searches for a run that notices.
+//! Mutation testing of the simulation: leaves out a rule of the protocol, and searches for a run that violates an
+//! invariant.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use crate::{
     scenario::{Handover, Scenario, built_in, plan::Plan},
 };
 
-/// The scenarios to search, with what new masters know.
+/// The scenarios to search, with the knowledge of new masters.
 const CASES: [(&str, Handover); 19] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
@@ -61,8 +62,8 @@ impl Search {
         Search { cases }
     }
 
-    /// Searches seed by seed through all scenarios, because it is not known which one notices. A run that fails without
-    /// the fault as well does not count.
+    /// Runs all scenarios with each seed, because it is unknown which scenario reveals the fault. A run that also fails
+    /// without the fault does not count.
     pub fn find(&self, fault: Fault, seeds: Range<u64>, observer: &impl Observer) -> Option<Found> {
         for seed in seeds {
             for (scenario, plan) in &self.cases {

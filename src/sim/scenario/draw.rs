@@ -12,9 +12,10 @@ use crate::{
     units::{Between, Part, Span},
 };
 
-/// Relative probabilities of faults.
+/// Weights of frequent faults: one of these numbers is drawn for each kind of fault. A kind with weight 0 does not
+/// occur.
 const WEIGHTS: [u32; 7] = [0, 0, 1, 1, 2, 3, 6];
-/// Relative probabilities of rare faults.
+/// Weights of rare faults, of which three in four kinds do not occur.
 const RARE_WEIGHTS: [u32; 4] = [0, 0, 0, 1];
 
 impl Scenario {
@@ -148,7 +149,8 @@ impl Draw {
         for amount in [capacity, capacity / 2.0] {
             may(cuts, Fault::Capacity { amount });
         }
-        // A learning master waits for the current lease length, and older leases may be longer.
+        // Keep the lease length with learning masters: they wait for the current length, and older leases could be
+        // longer.
         let (others, length) = (self.one_of(RARE_WEIGHTS), scenario.resource.lease);
         let promises = |node: &NodeSpec| node.handover.unwrap_or(scenario.handover) == Handover::Promises;
         if scenario.nodes.iter().all(promises) {

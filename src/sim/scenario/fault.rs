@@ -1,4 +1,4 @@
-//! Faults.
+//! The faults that a scenario can inject.
 
 use leaseway_core::{policy::overrides::Load, types::Amount};
 use serde::Deserialize;
@@ -10,17 +10,17 @@ use crate::units::{Between, Part, Span};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", rename_all_fields = "snake_case", deny_unknown_fields)]
 pub(crate) enum Fault {
-    /// The node loses its master. There is an election after `back`, if present.
+    /// The node loses its master. Another one is elected after `back`. Without `back` there is no election.
     LoseMaster { node: Option<String>, back: Option<Between> },
     /// A random peer becomes master. Nothing happens if it is master already.
     Election { node: Option<String> },
-    /// Adds to the wants of clients, once.
+    /// Adds `by` to the wants of random clients, once.
     Spike { clients: u32, by: f64 },
-    /// Sets the wants of clients, once.
+    /// Sets the wants of random clients, once.
     Want { clients: u32, amount: f64 },
-    /// Changes the usage pattern of clients.
+    /// Changes the fraction of time in which random clients use their capacity.
     Use { clients: u32, part: Part },
-    /// Replaces clients by new ones.
+    /// Replaces random clients by new ones.
     Crash { clients: u32 },
     /// Restarts clients under the same names; they forget their leases.
     Restart { clients: u32 },
@@ -38,9 +38,9 @@ pub(crate) enum Fault {
     Lease { length: Span },
     /// An operator overrides the capacity of a node for a time.
     Override(OverrideSpec),
-    /// Breaks the streams of Envoys; both ends notice later.
+    /// Breaks the streams of Envoys. Both ends notice later.
     BreakStreams { clients: u32 },
-    /// Replaces gateways under the same ids. Their Envoys continue.
+    /// Replaces gateways by new ones with the same ids. Their Envoys continue.
     KillGateways { clients: u32 },
     /// Sends forged requests and releases under the names of others. Enables the access policy of nodes.
     Forge { requests: u32 },
@@ -67,7 +67,7 @@ impl OverrideSpec {
         match (self.capacity, self.factor) {
             (Some(capacity), None) => Ok(Load::Capacity(number(capacity)?)),
             (None, Some(factor)) => Ok(Load::Factor(number(factor)?.get())),
-            _ => Err("`override` has either a `capacity` or a `factor`".into()),
+            _ => Err("`override` needs either a `capacity` or a `factor`".into()),
         }
     }
 }
@@ -88,7 +88,7 @@ impl Fault {
         match node {
             Some(node) if !nodes.iter().any(|known| known.name == *node) => {
                 let known: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
-                Err(format!("there is no node `{node}` that something could happen to; known: {}", known.join(", ")))
+                Err(format!("there is no node `{node}` for this fault; known: {}", known.join(", ")))
             }
             _ => Ok(()),
         }

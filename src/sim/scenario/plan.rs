@@ -20,17 +20,14 @@ impl Plan {
         let tree = Tree::new(&scenario);
         let settings = scenario.settings()?;
         if scenario.draws && !matches!(settings.kind, AlgorithmKind::FairShare | AlgorithmKind::ProportionalShare) {
-            return Err(format!(
-                "what each seed draws is for FAIR_SHARE and PROPORTIONAL_SHARE, not for {}",
-                settings.kind.name()
-            ));
+            return Err(format!("`draws` needs FAIR_SHARE or PROPORTIONAL_SHARE, not {}", settings.kind.name()));
         }
         Ok(Plan { scenario, tree, settings })
     }
 
     /// The random plan of this seed, if the scenario is random.
     pub(crate) fn drawn(&self, seed: u64) -> Option<Plan> {
-        self.scenario.draws.then(|| Plan::new(self.scenario.drawn(seed)).expect("what is drawn is valid"))
+        self.scenario.draws.then(|| Plan::new(self.scenario.drawn(seed)).expect("a drawn scenario is valid"))
     }
 
     /// Rounding tolerance of the sum of all clients' capacity: one unit in the last place of each client.

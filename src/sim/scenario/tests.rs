@@ -87,7 +87,7 @@ fn invalid_scenarios_are_refused() {
     let two = format!("{LEAST}  - {{name: leaf}}\n");
     assert!(refused(&two).contains("`leaf` has no `parent`"));
     let below_none = format!("{LEAST}  - {{name: leaf, parent: rot}}\n");
-    assert!(refused(&below_none).contains("the parent of `leaf` is `rot`; above it are root"));
+    assert!(refused(&below_none).contains("the parent of `leaf` is `rot`, expected a node earlier in the file: root"));
 }
 
 #[test]

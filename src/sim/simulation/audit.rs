@@ -1,4 +1,5 @@
-//! The safety invariant, checked after every event: no node counts less than its holders believe.
+//! The safety invariant, checked after every event: each node counts at least the capacity that its holders believe
+//! they may use.
 
 use leaseway_core::{
     policy::settings::Reuse,
@@ -13,20 +14,20 @@ use crate::{
 };
 
 impl Simulation<'_> {
-    /// Checks that no node counts less than its holders believe, and that a master elected now would not either.
+    /// Checks the safety invariant for every node, and for every master that could be elected now.
     pub(crate) fn audit(&mut self) -> Result<(), Violation> {
         if self.pools.is_some() || !self.settings.shares() || self.settings.reuse != Reuse::Confirmed {
             return Ok(());
         }
         if let Some(master) = self.nodes[ROOT].master.as_ref().filter(|_| self.is_cut) {
-            // A successor might still count everything that is stored.
+            // A successor may still count all stored promises.
             let stored = survivors(&self.nodes[ROOT], self.now).map(Sum::from);
             self.accounting.held(stored.fold(master.engine.resource().sums().held, Sum::max));
         }
         let believed = self.believed();
         for (index, (node, believed)) in self.nodes.iter().zip(&believed).enumerate() {
             let keeps_promises = self.plan.handover(index) == Handover::Promises;
-            // A learning child node only knows its current supply, and its predecessor may have had more.
+            // A learning child node only knows its own supply, and its predecessor may have had a larger one.
             let knows = keeps_promises || index == ROOT;
             if let Some(master) = node.master.as_ref().filter(|_| knows) {
                 let held = master.engine.resource().sums().held;
@@ -51,7 +52,7 @@ impl Simulation<'_> {
         counted: Sum,
         believed: Sum,
     ) -> Result<(), Violation> {
-        // After a cut the sum of dues may exceed the capacity by the rounding error of each.
+        // Dues are rounded one by one, so after a cut their sum may exceed the capacity a little.
         let is_close = self.is_cut && believed.get() <= counted.get() * (1.0 + 1e-12);
         let mut with_digits = counted;
         with_digits += self.plan.digits();
@@ -60,12 +61,13 @@ impl Simulation<'_> {
         }
         let name = &self.plan.tree.nodes[index].name;
         let missing = believed - counted;
-        let detail = format!("{name} counts {counted:?}, its holders believe {believed:?}: {missing:?} more");
+        let detail =
+            format!("{name} counts {counted:?}, but its holders believe {believed:?}, which is {missing:?} more");
         Err(Violation { invariant, detail })
     }
 
-    /// The sum that the holders of each node believe. A child node counts with the larger of its supply and the sum that
-    /// its own holders believe.
+    /// For each node, the capacity that all its holders believe they may use. A holder that is a child node counts with
+    /// its supply, or with the sum of its own holders if that is larger.
     fn believed(&self) -> Vec<Sum> {
         let mut believed = vec![Sum::ZERO; self.nodes.len()];
         for (place, client) in self.plan.tree.clients.iter().zip(&self.clients) {
@@ -105,7 +107,7 @@ impl Simulation<'_> {
 
 /// The totals that a master elected now might inherit, for every prefix of the uncommitted log.
 pub(crate) fn survivors(node: &Node, now: Millis) -> impl Iterator<Item = Amount> {
-    // As a master elected now would count.
+    // Count in the way of a master that is elected now.
     let (promises, clock) = (&node.promises, ClusterClock::new(node.reached, now));
     let moment = clock.at(now);
     let stored = promises.believed_until(clock, now, now).map_or(Amount::ZERO, |_| promises.total_at(moment));

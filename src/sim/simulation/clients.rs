@@ -269,7 +269,7 @@ impl Simulation<'_> {
         }
         let wants = std::mem::take(&mut client.wants);
         if !client.kind.is_ours() {
-            // The release names no lease. If delayed, it would release the next one.
+            // The release names no lease, so a late one would release the next lease of this name.
             self.rename(index);
             self.restart_process(index)?;
         }
@@ -281,7 +281,7 @@ impl Simulation<'_> {
         self.set_usable(index, Amount::ZERO)
     }
 
-    /// A client has arrived without a lease: measure its waiting time if that is after a failover.
+    /// A client has arrived without a lease. Starts to measure its waiting time if it arrived after a failover.
     fn note_arrival(&mut self, index: usize) {
         let node = &self.nodes[self.plan.tree.clients[index].node];
         let is_after_failover = node.incarnation > 1 && self.now < node.failed_over.plus(self.settings.lease);
@@ -304,7 +304,7 @@ impl Simulation<'_> {
         self.accounting.believe(now, index, before, after)
     }
 
-    /// Polls a client: sends its request, records what may be used, and schedules its wake-up.
+    /// Polls a client: sends its request, records its usable capacity, and schedules its wake-up.
     fn step_client(&mut self, index: usize) -> Result<(), Violation> {
         self.report(index);
         let (now, client) = (self.now, &mut self.clients[index]);
@@ -359,7 +359,7 @@ impl Simulation<'_> {
                 let usage = ask.demand.usage.map(usage::to_core);
                 let wants = Amount::clamped(ask.demand.amount);
                 let now = has(ask.has).filter(|_| client.kind.reports_leases());
-                // The wire has the amount in use beyond the echoed lease.
+                // A request only has the outstanding amount if it exceeds the capacity of the lease that it names.
                 let named = now.map_or(Amount::ZERO, |has| has.capacity);
                 let in_use = Amount::clamped(ask.demand.outstanding);
                 let token = |has: &core::lease::holder::Has| has.token.filter(|_| client.kind != ClientKind::Doorman);
@@ -381,7 +381,7 @@ impl Simulation<'_> {
                     charged_to: core::types::ChargedTo::default(),
                 })
             }
-            // The original protocol has no release for nodes.
+            // The original protocol has no release for child nodes.
             Body::Release(_) if client.kind == ClientKind::DoormanNode => return,
             Body::Release(releases) => Request::Release(core::resource::Release {
                 kind: HolderKind::Client,
@@ -403,7 +403,7 @@ impl Simulation<'_> {
 
 fn client_name(index: usize, kind: ClientKind, number: u32) -> Arc<str> {
     let name = Participant::Client(index).name(number);
-    // Must differ from the names of simulated nodes.
+    // A prefix, because the name must differ from those of simulated nodes.
     if kind == ClientKind::DoormanNode { format!("go{name}").into() } else { name.into() }
 }
 
@@ -411,7 +411,7 @@ fn kind(kind: ClientKind) -> HolderKind {
     if kind == ClientKind::DoormanNode { HolderKind::Node } else { HolderKind::Client }
 }
 
-/// The expiry that is written in a lease.
+/// The expiry of a lease, in whole seconds as on the wire.
 fn written_end(lease: &core::resource::Lease) -> Millis {
     Millis::from_secs(u64::try_from(lease.expiry_time - START_UNIX).unwrap_or_default())
 }

@@ -132,7 +132,7 @@ impl Simulation<'_> {
         self.now.plus(after.pick(&mut self.rng))
     }
 
-    /// A random node, of this name if there is one.
+    /// A random node; if a name is given, a random node with that name.
     pub(crate) fn pick_node(&mut self, name: Option<&str>) -> usize {
         let plan = self.plan;
         match name {

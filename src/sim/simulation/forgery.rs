@@ -1,4 +1,4 @@
-//! Forged requests under the names of others, and the access policy of the core that has to refuse them.
+//! Forged requests under the names of others. The access policy of the core has to refuse them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     simulation::{RESOURCE, Simulation},
 };
 
-/// The permissions of each participant: to ask under its own names.
+/// The permissions of each participant: it may ask only under its own names.
 pub(crate) struct Access {
     clients: Vec<Permissions>,
     nodes: Vec<Permissions>,
@@ -57,14 +57,14 @@ impl Access {
 }
 
 impl Simulation<'_> {
-    /// Whether the policy admits a request. Requests under own names must be admitted.
+    /// Whether the policy admits a request. It must admit every request under the sender's own name.
     pub(crate) fn is_allowed(&self, message: &RequestMessage) -> Result<bool, Violation> {
         let Some(access) = &self.access else { return Ok(true) };
         let permissions = access.of(message.forged_by.unwrap_or(message.from.participant));
         match permissions.check(&AccessRequest::of(RESOURCE, &message.request)) {
             Ok(()) => Ok(true),
             Err(_) if message.forged_by.is_some() => Ok(false),
-            Err(why) => Err(Violation { invariant: "all may ask under their own names", detail: why }),
+            Err(why) => Err(Violation { invariant: "the policy admits requests under own names", detail: why }),
         }
     }
 
@@ -108,7 +108,7 @@ impl Simulation<'_> {
                 charged_to: ChargedTo::default(),
             }),
         };
-        // Goes to the master, if there is one. Nobody waits for the answer.
+        // Send it to the master, or to peer 0 without one. Nobody waits for the answer.
         let peer = self.nodes[node].master.as_ref().map_or(0, |master| master.peer);
         let from = Sender { participant: victim, incarnation: u32::MAX, number: u64::MAX };
         let forged_by = Some(forged_by);

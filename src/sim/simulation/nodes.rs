@@ -23,9 +23,9 @@ use crate::{
 
 /// The interval between ticks of engines.
 const TICK_INTERVAL: Millis = Millis(1_000);
-/// Maximum number of notes of all pools.
+/// Maximum number of notes about all pools of a node.
 const MAX_NOTES: usize = 200_000;
-/// Resources never retire.
+/// The idle time after which resources retire: never.
 const NEVER: Millis = Millis(u64::MAX);
 
 impl Simulation<'_> {
@@ -41,7 +41,7 @@ impl Simulation<'_> {
         let cluster_clock = ClusterClock::new(node.reached, now);
         node.failed_over = now;
         let incarnation = node.incarnation;
-        // A child node decides nothing before its parent has sent the settings.
+        // A child node makes no decision before its parent has sent the settings.
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
         let (inherited, learning_until, predecessor) = match self.plan.handover(index) {
@@ -53,7 +53,7 @@ impl Simulation<'_> {
         let options = ResourceOptions {
             settings,
             source: if uplink.is_some() { Source::Parent } else { Source::Own },
-            // Above all epochs of its predecessors.
+            // Higher than all epochs of its predecessors.
             epoch: Epoch((1 << 40) + u64::from(incarnation) * Inherited::EPOCHS_APART),
             since: now,
             learning_until,
@@ -85,13 +85,13 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Which clients listen for hints, if there are any.
+    /// Whether each client listens for hints. `None` if the scenario has no hints.
     fn listens(&self) -> Option<Vec<bool>> {
         let clients = self.plan.tree.clients.iter();
         self.plan.scenario.push.then(|| clients.map(|place| place.kind.is_ours()).collect())
     }
 
-    /// The assignments at a node, which outlive masters.
+    /// The assignments at a node. They survive a change of master.
     fn assignments(&self, index: usize) -> Vec<(HolderKind, Arc<str>, Assigned)> {
         if self.pools.is_none() {
             return Vec::new();
@@ -194,7 +194,7 @@ impl Simulation<'_> {
         self.input(index, |engine, moment, buffers| engine.wake(moment, &mut buffers.effects))
     }
 
-    /// The next log entry is committed: answers that waited for it are sent.
+    /// Commits the next log entry, and sends the answers that waited for it.
     pub(crate) fn committed(&mut self, index: usize, incarnation: u32) -> Result<(), Violation> {
         let node = &mut self.nodes[index];
         if node.master_of(incarnation).is_none() {
@@ -233,7 +233,7 @@ impl Simulation<'_> {
         self.apply_effects_decided_at(index, effects, self.now, own_end)
     }
 
-    /// The same, for answers that were decided at another time.
+    /// As `apply_effects`, for answers that were decided at another time.
     fn apply_effects_decided_at(
         &mut self,
         index: usize,
@@ -279,13 +279,14 @@ impl Simulation<'_> {
                 && let Some(report) = master.engine.resource().pool()
             {
                 pools.record_report(now, node.incarnation, &report);
-                // After the total has fallen, connected clients leave gradually. It never exceeds the maximum.
+                // After the total has fallen, connected clients leave gradually. Even then they never exceed the
+                // maximum.
                 self.accounting.allow(report.connected.max(report.total.into()).min(report.max.into()));
             }
         }
         effects.pool_events.clear();
         for (ticket, reply) in effects.replies.drain(..) {
-            let answer = reply.expect("there is one master, and it may decide");
+            let answer = reply.expect("the only master may decide");
             if self.checks_invariants {
                 self.check_answer(index, &ticket, &answer, decided, own_end)?;
             }
@@ -303,8 +304,8 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Checks that an answer is the only one to its request, and within bounds. That its promise is committed is
-    /// checked when it arrives.
+    /// Checks that an answer is within bounds, and the only one to its request. Whether its promise is committed is
+    /// checked when the answer arrives.
     fn check_answer(
         &mut self,
         index: usize,

@@ -20,7 +20,7 @@ impl Simulation<'_> {
         let (index, ends) = (self.pick_node(set.node.as_deref()), self.time_after(set.ends));
         let one = Override {
             pattern: RESOURCE.into(),
-            capacity: set.load().expect("it was checked"),
+            capacity: set.load().expect("a valid override"),
             above: set.above,
             ends,
             by: "operator".into(),
@@ -39,7 +39,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Ends an override, unless another one was set since. The master's next tick applies it.
+    /// Ends an override, unless another one was set since. The master notices at its next tick.
     pub(crate) fn end_override(&mut self, index: usize, number: u32) {
         let node = &mut self.nodes[index];
         if node.sets == number && self.plan.handover(index) == Handover::Promises {
@@ -60,7 +60,7 @@ impl Simulation<'_> {
         let node = &mut self.nodes[index];
         let set = node.set.clone();
         let Some(master) = node.master.as_mut().filter(|master| master.follows != set) else {
-            // The override of its predecessor may have ended meanwhile.
+            // The override that its predecessor applied may have ended meanwhile.
             if index == ROOT && node.sets > 0 {
                 self.update_root_capacity();
             }
@@ -79,7 +79,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Updates the capacity at the root from settings and override.
+    /// Recomputes the capacity at the root from its settings and override.
     pub(crate) fn update_root_capacity(&mut self) {
         let follows = self.nodes[ROOT].master.as_ref().and_then(|master| master.follows.as_ref());
         let template = self.settings.capacity;
@@ -92,8 +92,8 @@ impl Simulation<'_> {
         self.accounting.set_capacity(self.now, capacity);
     }
 
-    /// Checks an override below the root. When the held total of a child node has fallen, the leases that its holders
-    /// believe in must not grow until the override or the supply of the node grows.
+    /// Checks an override below the root. Once the amount held at a child node has fallen, the capacity that its
+    /// holders believe in must not grow again until the override or the supply of the node grows.
     pub(crate) fn check_set(&mut self, index: usize, believed: Sum) -> Result<(), Violation> {
         let now = self.now;
         let node = &mut self.nodes[index];
@@ -108,7 +108,7 @@ impl Simulation<'_> {
         let resource = master.engine.resource();
         let stored = audit::survivors(node, now).map(Sum::from);
         let held = stored.fold(resource.sums().held, Sum::max);
-        // The sum of dues may exceed the capacity by the rounding error of each.
+        // Dues are rounded one by one, so their sum may exceed the capacity a little.
         let close = Amount::clamped(resource.settings().capacity.get() * (1.0 + 1e-12));
         let most = node.most.map_or(held, |most| most.min(held)).max(close.into());
         node.most = Some(most);
@@ -116,7 +116,7 @@ impl Simulation<'_> {
             return Ok(());
         }
         let name = &self.plan.tree.nodes[index].name;
-        let detail = format!("{name} has an override: its holders believe {believed:?} of {most:?}");
+        let detail = format!("{name} has an override: its holders believe {believed:?}, but the bound is {most:?}");
         Err(Violation { invariant: "I2 below the root", detail })
     }
 }

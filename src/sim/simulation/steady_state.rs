@@ -1,6 +1,6 @@
-//! The check at the end of runs with limiters: all clients have their due, on average. Estimated wants depend on random
-//! arrivals and never settle, and neither do the dues of others, so the check compares means over the second half of
-//! the quiet period.
+//! The check at the end of runs with limiters: all clients have their due, on average. Limiters estimate their wants
+//! from random arrivals, so these wants never settle, and neither do the dues of all clients. The check therefore
+//! compares means over the second half of the quiet period.
 
 use leaseway_client::limiter::Window;
 use leaseway_core::{
@@ -16,8 +16,8 @@ use crate::{
     simulation::Simulation,
 };
 
-/// Relative tolerance. Clients send changes of wants by more than a tenth at once, and smaller ones with the next
-/// refresh. The maximum in 260 runs of the built-in scenarios is 7 %.
+/// Relative tolerance. Clients send changes of wants by more than a tenth immediately, and smaller ones with the next
+/// refresh. The largest deviation in 260 runs of the built-in scenarios was 7 %.
 const TOLERANCE: f64 = 0.1;
 
 pub(crate) struct SteadyState {
@@ -81,17 +81,20 @@ impl LimiterAverages {
         let passed = (self.served.passed - self.before.passed) as f64;
         self.check_wants(arrived / seconds, self.asked / seconds)?;
         let least = arrived.min(due);
-        // Random arrivals can miss permits. With few callers that is visible, so √least of them may.
+        // Callers arrive at random, so some permits remain unused. With few callers that matters, so tolerate √least.
         if passed + least.sqrt() < least * (1.0 - TOLERANCE) || passed > due * (1.0 + TOLERANCE) + self.burst {
-            return Err(format!("let {passed} through of {arrived}, and was due {due:.1}"));
+            return Err(format!("admitted {passed} of {arrived} callers, and was due {due:.1}"));
         }
         Ok(())
     }
 
-    /// Checks the estimated wants. For k arrivals in the observation period the estimate has an error of √k, plus √k
-    /// after refusals by chance. Minimum wants are ten permits per window or a fiftieth of the limit. Wants of windows
-    /// longer than a second never exceed the limit. Remembered wants are negligible if the window is at most a tenth of
-    /// the quiet period.
+    /// Checks the estimated wants against the offered rate, with these tolerances:
+    /// - For k arrivals in the observation period, the estimate has an error of √k, plus √k after refusals by chance.
+    /// - The estimate is at least ten permits per window, or a fiftieth of the limit if that is less.
+    /// - With windows longer than a second, it never exceeds the limit.
+    ///
+    /// Wants that the estimate remembers from before the quiet period are negligible if the window is at most a tenth
+    /// of that period.
     fn check_wants(&self, offered: f64, wants: f64) -> Result<(), String> {
         let (length, rate) = (self.window.length.as_secs_f64(), self.window.rate);
         let spread = (offered / length.clamp(1.0, 5.0)).sqrt();
@@ -99,7 +102,7 @@ impl LimiterAverages {
         let most = if length > 1.0 { rate } else { f64::INFINITY };
         let (least, most) = (offered.min(most) - spread, offered.max(spare).min(most) + 2.0 * spread);
         if !(least..=most).contains(&wants) {
-            return Err(format!("wants {wants:.2} per second, and is offered {offered:.2}"));
+            return Err(format!("wants {wants:.2} per second, and {offered:.2} callers arrive"));
         }
         Ok(())
     }
@@ -134,7 +137,7 @@ impl Simulation<'_> {
         };
         for (client, watched) in self.clients.iter().zip(clients) {
             watched.check_outcome(*seconds).map_err(|what| {
-                let detail = format!("in the calm client {} {what}", client.name);
+                let detail = format!("in the quiet period client {} {what}", client.name);
                 Violation { invariant: "I5", detail }
             })?;
         }
@@ -163,11 +166,11 @@ mod tests {
         assert_eq!(judged(41.0, 41.0, 41.0, 3_920), Ok(()));
         for (wrong, expected) in [
             (judged(20.0, 17.0, 41.0, 1_700), "had 17.00 and was due 20.00"),
-            (judged(20.0, 20.0, 33.0, 1_960), "wants 33.00 per second, and is offered 40.00"),
+            (judged(20.0, 20.0, 33.0, 1_960), "wants 33.00 per second, and 40.00 callers arrive"),
             (judged(20.0, 20.0, 53.0, 1_960), "wants 53.00"),
-            (judged(20.0, 20.0, 41.0, 1_750), "let 1750 through of 4000, and was due 2000.0"),
-            (judged(20.0, 20.0, 41.0, 2_230), "let 2230 through"),
-            (judged(41.0, 41.0, 41.0, 3_500), "let 3500 through"),
+            (judged(20.0, 20.0, 41.0, 1_750), "admitted 1750 of 4000 callers, and was due 2000.0"),
+            (judged(20.0, 20.0, 41.0, 2_230), "admitted 2230 of"),
+            (judged(41.0, 41.0, 41.0, 3_500), "admitted 3500 of"),
         ] {
             let error = wrong.expect_err(expected);
             assert!(error.contains(expected), "{error}");

@@ -45,7 +45,7 @@ fn a_run_is_determined_by_its_seed() {
     assert_ne!(first.digest, other.digest);
 }
 
-/// As in Doorman's simulation: 8 s, 4 s and 2 s. The file has the root's interval only.
+/// Refresh intervals are those of Doorman's simulation: 8 s, 4 s and 2 s. The file only has that of the root.
 #[test]
 fn nodes_take_their_settings_from_their_parents() {
     let plan = scenario("five", |scenario| scenario.length = Span::millis(30_000));
@@ -120,7 +120,7 @@ fn after_faults_end_all_clients_get_their_due() {
     }
 }
 
-/// A client at a leaf gets its due, but not if child nodes send sums of claims.
+/// A client at a leaf gets its due with `slices`. If child nodes send sums of claims, it does not.
 #[test]
 fn a_lopsided_tree_is_as_fair_as_one_server() {
     let short = |scenario: &mut Scenario| scenario.length = Span::millis(120_000);
@@ -169,8 +169,8 @@ fn pooled(figures: &Figures) -> &PoolFigures {
     figures.pool.as_ref().expect("it is a pool")
 }
 
-/// The master of a pool learns of usage up to a refresh late, and a client that has to leave uses its capacity until
-/// then. Nevertheless only as many clients have to leave as are too many.
+/// The master of a pool learns of usage up to one refresh late, and a client that has to leave uses its capacity until
+/// its next refresh. Nevertheless, only the clients above the capacity have to leave.
 #[test]
 fn a_surge_kicks_out_only_the_clients_above_the_capacity() {
     let plan = pool(|_| {});
@@ -230,7 +230,7 @@ fn overbooking_and_overloads_work_through_a_tree() {
     assert!(pool.used < 100.0, "{pool:?}");
 }
 
-/// Pools keep their promises under all faults.
+/// No run violates an invariant, whatever the faults.
 #[test]
 fn pools_in_a_tree_keep_their_promises_under_faults() {
     for handover in [Handover::Promises, Handover::Learning] {
@@ -287,7 +287,7 @@ fn newcomers_after_a_failover_do_not_wait_for_earlier_leases() {
     assert_eq!(run(&scenario("one", |_| {}), 1).newcomers_worst_s, None);
 }
 
-/// A node that counts less than its clients believe.
+/// A client believes more than its node counts.
 #[test]
 fn capacity_that_no_node_counts_is_found() {
     let plan = scenario("one", |scenario| scenario.length = Span::millis(20_000));

@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Simulation<'_> {
-    /// The uplink of a new master. It does not know its predecessor's supply, and asks at once.
+    /// The uplink of a new master. It does not know the supply of its predecessor, so it asks its parent immediately.
     pub(crate) fn uplink(&mut self, index: usize) -> Option<Uplink> {
         let parent = self.plan.tree.nodes[index].parent?;
         let seed = self.rng.u64(..);

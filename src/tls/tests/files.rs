@@ -14,8 +14,8 @@ fn unusable_files_are_refused_with_the_reason() {
         Files { certificate: Some(authority.path(name)), ..files.clone() }
     };
     let cases: [(Files, &[&str]); 11] = [
-        (Files { key: None, ..files.clone() }, &["--tls-cert is given without --tls-key"]),
-        (Files { certificate: None, ..files.clone() }, &["--tls-key is given without --tls-cert"]),
+        (Files { key: None, ..files.clone() }, &["--tls-cert needs --tls-key"]),
+        (Files { certificate: None, ..files.clone() }, &["--tls-key needs --tls-cert"]),
         (Files { ca: Some(authority.path("nothing")), ..files.clone() }, &["cannot read", "nothing"]),
         (Files { certificate: key.clone(), ..files.clone() }, &["a.key", "BEGIN CERTIFICATE"]),
         (Files { key: certificate, ..files.clone() }, &["a.pem", "BEGIN PRIVATE KEY"]),

@@ -62,7 +62,7 @@ async fn a_server_of_another_ca_validity_or_name_is_refused_with_the_reason() {
         let invalid = Credentials::load_without_validity_check(&authority.issue("server", &["a.test"], years));
         let server = ServerTls::new(&invalid, ClientCertificates::Ignored, Protocol::Http2).expect("it serves");
         let seen = meet(&server, &trusting, "a.test").await;
-        assert_refused(&seen, client_error, "has expired, or is not valid yet");
+        assert_refused(&seen, client_error, "has expired or is not valid yet");
     }
     let elsewhere = server(authority.issue("server", &["b.test", "c.test"], NOW), ClientCertificates::Ignored);
     let seen = meet(&elsewhere, &trusting, "a.test").await;
@@ -89,7 +89,7 @@ async fn a_client_of_another_ca_or_validity_is_refused_with_the_reason() {
         let files = authority.issue("web", &["web.test"], years);
         let client = ClientTls::new(&Credentials::load_without_validity_check(&files), None).expect("it connects");
         let seen = meet(&server, &client, "a.test").await;
-        assert_refused(&seen, "has expired, or is not valid yet", server_error);
+        assert_refused(&seen, "has expired or is not valid yet", server_error);
     }
 }
 
@@ -99,7 +99,7 @@ async fn a_client_without_a_certificate_is_refused_only_if_one_is_required() {
     let files = authority.issue("server", &["a.test"], NOW);
     let bare = client(authority.trust());
     let seen = meet(&server(files.clone(), ClientCertificates::Required), &bare, "a.test").await;
-    assert_refused(&seen, "asks for a certificate, and this client has none", "has shown no certificate");
+    assert_refused(&seen, "requires a client certificate", "presented no certificate");
     for clients in [ClientCertificates::Optional, ClientCertificates::Ignored] {
         let (read, names) = meet(&server(files.clone(), clients), &bare, "a.test").await;
         assert_eq!((read.as_deref(), names), (Ok("hello"), Ok(None)));
@@ -147,5 +147,5 @@ async fn an_http_1_port_is_refused_for_grpc() {
     let files = authority.issue("server", &["a.test"], NOW);
     let pages = ServerTls::new(&load(files), ClientCertificates::Ignored, Protocol::Http1).expect("it serves");
     let seen = meet(&pages, &client(authority.trust()), "a.test").await;
-    assert_refused(&seen, "but not HTTP/2", "another protocol");
+    assert_refused(&seen, "but not HTTP/2", "does not speak HTTP/2");
 }

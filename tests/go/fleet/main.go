@@ -1,5 +1,5 @@
-// Clients by Doorman's own library of 2016: `fleet ADDRESS RESOURCE WANTS CLIENT...`. Says whenever one of them may use
-// another capacity, as `CLIENT CAPACITY`, until its input ends.
+// Clients with Doorman's own library of 2016: `fleet ADDRESS RESOURCE WANTS CLIENT...`. Prints `CLIENT CAPACITY`
+// whenever a client gets another capacity, until the end of standard input.
 package main
 
 import (

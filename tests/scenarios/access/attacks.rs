@@ -1,4 +1,5 @@
-//! Attacks on other clients' leases: they work as the guide says without a policy, and fail under one.
+//! Attacks on other clients' leases: without a policy they succeed, as docs/explanation/threats.md says; under a policy
+//! they fail.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ resources:
               parameters: {min_request_interval: 0}}
 ";
 
-/// Mallory may ask for what alice may, but not in her name. The stranger may do nothing.
+/// Mallory may ask for the same resources as alice, but not under her id. The stranger may do nothing.
 const ACCESS: &str = "
 access:
 - {name: clients, who: [alice, bob, mallory], may: ask, max_priority: 5}
@@ -59,17 +60,17 @@ impl Attacked {
     }
 }
 
-/// Returns whether the caller could do harm. Each attack has a resource of its own.
+/// Returns whether the attack succeeded. Each attack has its own resource.
 type Attack = fn(&Attacked, &Doorman) -> bool;
 
-/// Releases alice's capacity without a token: bob gets what alice goes on using.
+/// Releases alice's capacity without a token: bob gets capacity that alice still uses.
 fn releases(attacked: &Attacked, attacker: &Doorman) -> bool {
     assert_eq!(attacked.asks("alice", "released", 100.0), 100.0);
     let _ = attacker.try_release("alice", &["released"], false);
     attacked.asks("bob", "released", 100.0) > 0.0
 }
 
-/// Lowers alice's wants to zero in her name, and confirms the lease: bob gets what alice goes on using.
+/// Lowers alice's wants to zero under her id, and confirms the lease: bob gets capacity that alice still uses.
 fn lowers(attacked: &Attacked, attacker: &Doorman) -> bool {
     assert_eq!(attacked.asks("alice", "lowered", 100.0), 100.0);
     let mut lease = None;
@@ -90,7 +91,7 @@ fn takes_hints(attacked: &Attacked, attacker: &Doorman) -> bool {
     taken.is_ok()
 }
 
-/// Reads who holds which resource.
+/// Reads the holders of a resource.
 fn learns(attacked: &Attacked, attacker: &Doorman) -> bool {
     attacked.asks("alice", "secret project", 1.0);
     let rows = attacker.status("secret project").map(|status| status.resources);
@@ -118,7 +119,7 @@ fn poses_as_a_crowd(attacked: &Attacked, attacker: &Doorman) -> bool {
 fn invents_a_lease(_: &Attacked, attacker: &Doorman) -> bool {
     let (expiry_time, refresh_interval) = (Some(unix_now() + 3000), Some(600));
     let has = Lease { expiry_time, refresh_interval, capacity: Some(90.0), ..Default::default() };
-    // In alice's name.
+    // Under alice's id.
     let got = attacker.ask("alice", "learning", 90.0, Some(has));
     got.is_ok_and(|lease| lease.is_some_and(|lease| lease.capacity() > 0.0))
 }
@@ -140,13 +141,13 @@ fn harmful(attacked: &Attacked, identity: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn without_a_policy_the_attacks_of_the_guide_succeed() {
+fn attacks_succeed_without_a_policy() {
     let all: Vec<&str> = ATTACKS.iter().map(|(name, _)| *name).collect();
     assert_eq!(harmful(&Attacked::new(false), "stranger"), all);
 }
 
 #[test]
-fn under_a_policy_the_attacks_of_the_guide_fail() {
+fn attacks_fail_under_a_policy() {
     for identity in ["stranger", "mallory"] {
         assert_eq!(harmful(&Attacked::new(true), identity), [""; 0], "{identity}");
     }

@@ -1,4 +1,4 @@
-//! Access policies on a running cluster that the tests share: each row of a table is tried on every peer.
+//! Access policies on a running cluster that the tests share. Each row of a table is tried on every peer.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ use crate::harness::{
     doorman::{Doorman, assert_problem, assert_refused, entry, node_request, request},
     http,
     peers::{Peers, channel},
-    process::{Said, leaseway},
+    process::{Output, leaseway},
     prometheus::Scrape,
     server::Server,
     tls,
@@ -21,7 +21,7 @@ use crate::harness::{
 
 const IDENTITIES: [&str; 8] = ["web-1", "web-2", "db-1", "region-1", "reader", "auditor", "ops", "stranger"];
 
-/// Allows what the harness asks for to find the master.
+/// The rule for the harness's own requests, by which it finds the master.
 pub(crate) const PROBE: &str = "- {name: probe, who: anonymous, may: ask, resources: probe, clients: probe}\n";
 
 const RULES: &str = "\
@@ -65,7 +65,7 @@ impl Cluster {
         }
     }
 
-    fn operate(&self, identity: &str, arguments: &[&str]) -> Said {
+    fn operate(&self, identity: &str, arguments: &[&str]) -> Output {
         let file = self.tokens.of_identity(identity);
         self.peers.operate(self.master, &[arguments, &["--admin-token-file", &file]].concat())
     }
@@ -83,7 +83,7 @@ enum PolicyCall {
 }
 
 impl PolicyCall {
-    /// Fails if the policy denies it. The answer itself does not matter.
+    /// Fails if the policy denies the call. Ignores the answer.
     fn make(&self, caller: &Doorman) -> Result<(), Status> {
         match *self {
             PolicyCall::Ask { resource, client, priority } => {
@@ -124,7 +124,7 @@ const fn lend(resource: &'static str, node: &'static str, priority: i64) -> Poli
 
 const ALLOWED: &str = "";
 
-/// Identity, call, and a part of the denial.
+/// Identity, call, and a part of the denial's text.
 const TABLE: [(&str, PolicyCall, &str); 39] = [
     ("web-1", ask("db/1", "web-1", 0), ALLOWED),
     ("web-1", ask("cache", "web-1", 0), ALLOWED),
@@ -134,10 +134,10 @@ const TABLE: [(&str, PolicyCall, &str); 39] = [
     ("web-1", ask("db/1", "web-1", 6), "max_priority"),
     ("web-1", ask("db/1", "web-1", 32_767), "at priority 32767"),
     ("web-1", ask("db/1", "web-2", 0), "as client `web-2`"),
-    ("web-1", ask("db/1", "web-10", 0), "does not let it be that client"),
-    ("web-1", ask("db/1", "web-1/a/b", 0), "does not let it be that client"),
+    ("web-1", ask("db/1", "web-10", 0), "does not cover this client"),
+    ("web-1", ask("db/1", "web-1/a/b", 0), "does not cover this client"),
     ("web-1", ask("queue", "web-1", 0), "`queue`"),
-    ("web-1", ask("db/1/x", "web-1", 0), "is not for this resource"),
+    ("web-1", ask("db/1/x", "web-1", 0), "does not cover this resource"),
     ("web-1", lend("db/1", "web-1", 0), "be lent `db/1` as child node `web-1`"),
     ("web-1", PolicyCall::Release { resource: "db/1", client: "web-1" }, ALLOWED),
     ("web-1", PolicyCall::Release { resource: "db/1", client: "web-2" }, "as client `web-2`"),
@@ -148,27 +148,27 @@ const TABLE: [(&str, PolicyCall, &str); 39] = [
     ("web-1", PolicyCall::Discovery, ALLOWED),
     ("web-2", ask("db/1", "web-2", 0), ALLOWED),
     ("db-1", ask("db/1", "batch-7", 32_767), ALLOWED),
-    ("db-1", ask("cache", "db-1", 0), "`db`, is not for this resource"),
+    ("db-1", ask("cache", "db-1", 0), "`db`, does not cover this resource"),
     ("db-1", ask("db/1", "web-1", 0), "as client `web-1`"),
     ("region-1", lend("db/1", "region-1", 3), ALLOWED),
     ("region-1", lend("db/1", "region-1", 4), "max_priority"),
-    ("region-1", lend("db/1", "region-2", 0), "does not let it be that child node"),
+    ("region-1", lend("db/1", "region-2", 0), "does not cover this child node"),
     ("region-1", ask("db/1", "region-1", 0), "`region-1` may not ask for `db/1`"),
     ("region-1", PolicyCall::ReleaseNode { resource: "db/1", node: "region-1" }, ALLOWED),
     ("reader", PolicyCall::Status { resource: "" }, ALLOWED),
     ("reader", PolicyCall::Status { resource: "db/1" }, ALLOWED),
     ("reader", PolicyCall::Status { resource: "cache" }, "`reader` may not read `cache`"),
     ("reader", ask("db/1", "reader", 0), "`reader` may not ask for `db/1`"),
-    ("stranger", ask("db/1", "web-1", 0), "no rule is for it"),
-    ("stranger", PolicyCall::Discovery, "no rule is for it"),
-    ("stranger", PolicyCall::Status { resource: "" }, "no rule is for it"),
+    ("stranger", ask("db/1", "web-1", 0), "no rule applies to it"),
+    ("stranger", PolicyCall::Discovery, "no rule applies to it"),
+    ("stranger", PolicyCall::Status { resource: "" }, "no rule applies to it"),
     ("anonymous", ask("probe", "probe", 0), ALLOWED),
     ("anonymous", ask("db/1", "web-1", 0), "`anonymous` may not ask for `db/1`"),
     ("anonymous", PolicyCall::Watch { client: "web-1" }, "as client `web-1`"),
 ];
 
 #[test]
-fn every_peer_decides_calls_by_the_policy() {
+fn every_peer_enforces_the_policy() {
     let cluster = Cluster::shared();
     for peer in cluster.peers.all() {
         for (row, (identity, call, denial)) in TABLE.iter().enumerate() {
@@ -190,14 +190,14 @@ fn every_peer_decides_calls_by_the_policy() {
         let PolicyCall::Ask { resource, client, priority } = call else { continue };
         let priority = (*priority).clamp(-32_768, 32_767).to_string();
         let asked = ["access", "test", identity, resource, "--client", client, "--priority", &priority];
-        let said = cluster.operate("ops", &asked);
+        let output = cluster.operate("ops", &asked);
         let expected = if *denial == ALLOWED { (Some(0), "allowed: ") } else { (Some(77), "denied: ") };
-        assert!(said.code == expected.0 && said.stdout.starts_with(expected.1), "row {row}: {said:?}");
+        assert!(output.code == expected.0 && output.stdout.starts_with(expected.1), "row {row}: {output:?}");
     }
 }
 
 #[test]
-fn one_denied_entry_of_many_is_left_out_and_the_others_are_answered() {
+fn a_denied_entry_does_not_affect_the_others_of_its_request() {
     let cluster = Cluster::shared();
     let web = cluster.client(cluster.master, "web-1");
     let entries = ["db/1", "queue", "cache"].map(|resource| entry(resource, 1.0)).to_vec();
@@ -226,22 +226,22 @@ fn operators_may_run_the_commands_that_rules_allow() {
         ("web-1", vec!["pool", "show", "db/1"], false),
         ("ops", vec!["config", "apply", file.path()], true),
     ] {
-        let said = cluster.operate(identity, &arguments);
+        let output = cluster.operate(identity, &arguments);
         let expected = if allowed { 0 } else { 77 };
-        assert_eq!(said.code, Some(expected), "{identity} {arguments:?}: {said:?}");
-        assert!(allowed || said.stderr.contains("may not"), "{said:?}");
+        assert_eq!(output.code, Some(expected), "{identity} {arguments:?}: {output:?}");
+        assert!(allowed || output.stderr.contains("may not"), "{output:?}");
     }
-    // There is no such pool, but it is not a denial.
+    // These fail because there is no such pool, and not with a denial.
     for arguments in [&["pool", "set", "web-1", "db/1", "5"][..], &["pool", "load", "db/1", "5"]] {
-        let said = cluster.operate("ops", arguments);
-        assert!(said.code != Some(0) && said.code != Some(77), "{said:?}");
+        let output = cluster.operate("ops", arguments);
+        assert!(output.code != Some(0) && output.code != Some(77), "{output:?}");
     }
-    let said = cluster.peers.operate(cluster.master, &["config", "show"]);
-    assert!(said.code == Some(77) && said.stderr.contains("`anonymous` may not"), "{said:?}");
+    let output = cluster.peers.operate(cluster.master, &["config", "show"]);
+    assert!(output.code == Some(77) && output.stderr.contains("`anonymous` may not"), "{output:?}");
 }
 
 #[test]
-fn rows_of_status_are_those_that_may_be_read() {
+fn status_shows_only_resources_that_the_caller_may_read() {
     let cluster = Cluster::shared();
     let web = cluster.client(cluster.master, "web-1");
     for resource in ["db/1", "db/2", "cache"] {
@@ -257,7 +257,7 @@ fn rows_of_status_are_those_that_may_be_read() {
 }
 
 #[test]
-fn pages_are_for_callers_that_may_read_everything_and_probes_need_nothing() {
+fn pages_need_permission_to_read_everything_and_probes_need_none() {
     let cluster = Cluster::shared();
     let server = cluster.peers.http(cluster.master);
     for (identity, status) in [("anonymous", 401), ("web-1", 403), ("reader", 403), ("auditor", 200)] {
@@ -292,35 +292,35 @@ fn an_unknown_token_is_refused_and_not_treated_as_anonymous() {
 }
 
 #[test]
-fn an_applied_policy_is_in_force_on_all_peers_and_ends_streams() {
+fn an_applied_policy_reaches_all_peers_and_closes_denied_streams() {
     let tokens = TokenFiles::of(&IDENTITIES);
     let open = config::text(&[Template::fair("*", 100.0)]);
     let peers = Peers::start(3, ConfigFile::new(&open), &["--tokens", &tokens.server()]);
     let master = peers.master();
     let stranger = Doorman::with_token(channel(peers.grpc(master)), &tokens.token("stranger"));
-    stranger.ask("web-1", "db/1", 100.0, None).unwrap().expect("everything is allowed");
+    stranger.ask("web-1", "db/1", 100.0, None).unwrap().expect("without a policy everything is allowed");
     let mut hints = stranger.watch("web-1").unwrap();
     let next = |hints: &mut tonic::Streaming<_>| block_on(hints.message());
     assert!(next(&mut hints).unwrap().is_some());
 
     let file = ConfigFile::new(&format!("{open}access:\n{PROBE}{RULES}"));
     let shown = peers.operated(master, &["config", "diff", file.path()]);
-    assert!(shown.contains("access: what no rule allows allowed → denied"), "{shown}");
+    assert!(shown.contains("access: default allowed → denied"), "{shown}");
     assert!(shown.contains("access rule `web`: new, with who web-*, may ask"), "{shown}");
     peers.operated(master, &["config", "apply", file.path()]);
     assert_refused(stranger.ask("web-1", "db/1", 0.0, None), Code::PermissionDenied, &["`stranger`"]);
     for peer in peers.all() {
         let stranger = Doorman::with_token(channel(peers.grpc(peer)), &tokens.token("stranger"));
-        eventually("each peer has it", || {
+        eventually("each peer enforces the policy", || {
             stranger.try_discovery().is_err_and(|status| status.code() == Code::PermissionDenied).then_some(())
         });
     }
-    // The open stream ends although there is no hint to send.
+    // The open stream is closed, although there is no hint to send.
     assert_refused(next(&mut hints), Code::PermissionDenied, &["as client `web-1`"]);
 }
 
 #[test]
-fn a_child_node_proves_itself_at_its_parent_by_a_token() {
+fn a_child_node_authenticates_at_its_parent_with_a_token() {
     let tokens = TokenFiles::of(&["region-1"]);
     let config = ConfigFile::new(&config_text(RULES));
     let above = Server::with_flags(&["--config", config.path(), "--tokens", &tokens.server()]);
@@ -331,17 +331,17 @@ fn a_child_node_proves_itself_at_its_parent_by_a_token() {
         let answer = known.doorman().get(request("alice", vec![entry("db/1", 7.0)])).ok()?;
         (answer.response.first()?.gets.as_ref()?.capacity == Some(7.0)).then_some(())
     });
-    eventually("the log says why the parent lends nothing", || {
+    eventually("the log has the reason of the denial", || {
         unknown.doorman().get(request("alice", vec![entry("db/1", 7.0)])).ok();
         unknown.log().contains("`anonymous` may not be lent `db/1`").then_some(())
     });
     let serve = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--parent", "10.0.0.1:1"];
-    let said = leaseway(&[&serve[..], &["--parent-token-file", &token]].concat());
-    assert!(said.code == Some(78) && said.stderr.contains("without TLS"), "{said:?}");
+    let output = leaseway(&[&serve[..], &["--parent-token-file", &token]].concat());
+    assert!(output.code == Some(78) && output.stderr.contains("without TLS"), "{output:?}");
 }
 
 #[test]
-fn rules_name_what_certificates_prove_and_a_token_wins_over_one() {
+fn rules_match_certificate_identities_and_a_token_takes_precedence() {
     let authority = Authority::new("ours");
     let issue = |name: &str, names: &[&str]| authority.issue(name, names, Valid::Now);
     let tokens = TokenFiles::of(&["db-1"]);
@@ -350,7 +350,7 @@ fn rules_name_what_certificates_prove_and_a_token_wins_over_one() {
     let config = ConfigFile::new(&config_text(rules));
     let files = tls::flags(&issue("server", &["127.0.0.1"]));
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    // With TLS and a policy it may listen on all addresses.
+    // With TLS and a policy the server may listen on all addresses.
     let flags = ["--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--config", config.path()];
     let server = Server::start(&[&flags[..], &["--tokens", &tokens.server()], &files].concat(), &[]);
     assert!(!server.log().contains("--insecure"), "{}", server.log());

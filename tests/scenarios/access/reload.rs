@@ -32,12 +32,12 @@ fn with_rules(rules: &str) -> String {
 }
 
 fn asks(caller: &Doorman, name: &str) -> Result<f64, Code> {
-    // A node without a lease of its parent leaves the entry out of its answer.
+    // Without a lease from its parent a node leaves the entry out of its answer.
     let lease = caller.ask(name, "db", 1.0, None).map_err(|status| status.code())?;
     Ok(lease.map_or(0.0, |lease| capacity(Some(lease))))
 }
 
-/// Stops the load when dropped, also if the test fails.
+/// Stops the load when dropped, even if the test fails.
 struct EndLoad<'a>(&'a AtomicBool);
 
 impl Drop for EndLoad<'_> {
@@ -47,7 +47,7 @@ impl Drop for EndLoad<'_> {
 }
 
 #[test]
-fn a_policy_and_tokens_are_reloaded_under_load_and_no_allowed_call_fails() {
+fn policy_and_tokens_reload_under_load_without_failing_allowed_calls() {
     let web_1 = "- {name: first, who: web-1, may: ask}\n";
     let both = "- {name: first, who: [web-1, web-2], may: ask}\n";
     let tokens = TokenFiles::of(&["ops", "web-1", "web-2"]);
@@ -70,7 +70,7 @@ fn a_policy_and_tokens_are_reloaded_under_load_and_no_allowed_call_fails() {
             server.signal(Signal::HUP);
             eventually("the policy is in force", || (asks(&second, "web-2") == expected).then_some(()));
         }
-        // A bad file of tokens changes nothing.
+        // An invalid file of tokens changes nothing.
         let before = tokens.lines();
         tokens.write("web-1 sha256:0123\n");
         server.signal(Signal::HUP);
@@ -85,13 +85,13 @@ fn a_policy_and_tokens_are_reloaded_under_load_and_no_allowed_call_fails() {
         let again = caller("web-2");
         eventually("a new token is accepted without a signal", || (asks(&again, "web-2") == Ok(1.0)).then_some(()));
         drop(end);
-        load.join().expect("every allowed call has succeeded");
+        load.join().expect("every allowed call succeeded");
     });
     assert!(answered.load(Ordering::Relaxed) > 0);
 }
 
 #[test]
-fn a_leaf_has_its_own_policy_and_its_parent_lends_to_it_alone() {
+fn a_leaf_has_its_own_policy_and_its_parent_lends_only_to_it() {
     let lend = "- {name: leaf, who: anonymous, may: lend, nodes: leaf}\n";
     let root = ConfigFile::new(&format!("{}access:\n{OPS}{lend}", config::text(&[Template::fair("*", 100.0)])));
     let root = Server::with_config(&root);
@@ -110,7 +110,7 @@ fn a_leaf_has_its_own_policy_and_its_parent_lends_to_it_alone() {
     let leaf = Server::with_flags(&[flags.concat(), vec!["--bootstrap"]].concat());
     let caller = |identity: &str| Doorman::with_token(leaf.channel(), &tokens.token(identity));
     let (first, second) = (caller("web-1"), caller("web-2"));
-    eventually("the leaf has something to give", || (asks(&first, "web-1") == Ok(1.0)).then_some(()));
+    eventually("the leaf has a lease", || (asks(&first, "web-1") == Ok(1.0)).then_some(()));
     assert_eq!(asks(&second, "web-2"), Err(Code::PermissionDenied));
 
     // The parent lends to this node only.
@@ -125,16 +125,16 @@ fn a_leaf_has_its_own_policy_and_its_parent_lends_to_it_alone() {
         leaseway(&[arguments, &ops].concat())
     };
     let both = ConfigFile::new(&format!("access:\n{OPS}- {{name: web, who: 'web-*', may: ask}}\n"));
-    let said = operate(&["config", "apply", both.path()]);
-    assert!(said.code == Some(0) && said.stdout.contains("access rule `web`: who web-1 → web-*"), "{said:?}");
-    eventually("it is in force", || (asks(&second, "web-2") == Ok(1.0)).then_some(()));
+    let output = operate(&["config", "apply", both.path()]);
+    assert!(output.code == Some(0) && output.stdout.contains("access rule `web`: who web-1 → web-*"), "{output:?}");
+    eventually("the policy is in force", || (asks(&second, "web-2") == Ok(1.0)).then_some(()));
     assert!(operate(&["config", "show"]).stdout.contains("web-*"));
     let templates = ConfigFile::new(&with_rules(""));
-    let said = operate(&["config", "apply", templates.path()]);
-    assert!(said.code != Some(0) && said.stderr.contains("takes its templates from the parent"), "{said:?}");
+    let output = operate(&["config", "apply", templates.path()]);
+    assert!(output.code != Some(0) && output.stderr.contains("takes its templates from the parent"), "{output:?}");
 
-    let said = leaseway(&["serve", "--parent", &parent, "--node", "leaf", "--config", templates.path()]);
-    assert!(said.code == Some(78) && said.stderr.contains("takes its templates from the parent"), "{said:?}");
+    let output = leaseway(&["serve", "--parent", &parent, "--node", "leaf", "--config", templates.path()]);
+    assert!(output.code == Some(78) && output.stderr.contains("takes its templates from the parent"), "{output:?}");
 }
 
 /// An issuer of JWTs with one key.
@@ -161,7 +161,7 @@ impl Issuer {
 }
 
 #[test]
-fn a_jwt_names_its_holder_as_long_as_it_is_valid_and_its_key_is_known() {
+fn a_jwt_is_accepted_only_while_valid_and_signed_by_a_known_key() {
     let (issuer, next) = (Issuer::new(), Issuer::new());
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("jwks.json");
@@ -177,12 +177,12 @@ fn a_jwt_names_its_holder_as_long_as_it_is_valid_and_its_key_is_known() {
     let expired = caller(&issuer.token("web-1", -600)).ask("web-1", "db", 1.0, None);
     assert_refused(expired, Code::Unauthenticated, &["it has expired"]);
     let stranger = caller(&next.token("web-1", 600));
-    assert_refused(stranger.ask("web-1", "db", 1.0, None), Code::Unauthenticated, &["its signature is wrong"]);
+    assert_refused(stranger.ask("web-1", "db", 1.0, None), Code::Unauthenticated, &["its signature is invalid"]);
 
     std::fs::write(&path, next.jwks()).unwrap();
     server.signal(Signal::HUP);
     eventually("the new key is accepted", || (asks(&stranger, "web-1") == Ok(1.0)).then_some(()));
-    assert_eq!(asks(&web, "web-1"), Err(Code::Unauthenticated), "and the old one is not");
+    assert_eq!(asks(&web, "web-1"), Err(Code::Unauthenticated), "the old key is refused");
 }
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -191,7 +191,7 @@ fn lines(path: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn the_audit_log_says_who_changed_what_and_who_was_denied() {
+fn the_audit_log_records_changes_and_denials_with_identities() {
     let directory = tempfile::tempdir().unwrap();
     let audit = directory.path().join("audit.jsonl");
     let tokens = TokenFiles::of(&["ops", "web-1"]);
@@ -220,6 +220,6 @@ fn the_audit_log_says_who_changed_what_and_who_was_denied() {
     assert!(denied["outcome"].as_str().unwrap().contains("may not") && denied["call"].is_string(), "{denied}");
     let text = std::fs::read_to_string(&audit).unwrap();
     for identity in ["ops", "web-1"] {
-        assert!(!text.contains(&tokens.token(identity)), "no secret is in it");
+        assert!(!text.contains(&tokens.token(identity)), "the log contains no tokens");
     }
 }

@@ -1,4 +1,4 @@
-//! TLS of real processes: accepted connections, and the errors on both sides.
+//! TLS between real processes: accepted connections, and the errors on both sides.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ fn client(server: &Server, files: &Files) -> Client {
 
 /// The error of a request over this channel.
 fn error_over(channel: Channel) -> String {
-    let error = Doorman::over(channel).try_discovery().expect_err("it is refused");
+    let error = Doorman::over(channel).try_discovery().expect_err("the server refuses the client");
     let causes = std::iter::successors(std::error::Error::source(&error), |error| error.source());
     causes.last().map_or_else(|| error.message().to_owned(), ToString::to_string)
 }
@@ -42,7 +42,7 @@ fn error_of(server: &Server, files: &Files) -> String {
 }
 
 #[test]
-fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_why_not_otherwise() {
+fn every_listener_requires_a_valid_certificate_of_the_ca() {
     let (ours, other) = (Authority::new("ours"), Authority::new("another"));
     let server = server(&of_server(&ours), &[]);
     let (grpc, http) = (server.grpc(), server.http());
@@ -52,10 +52,10 @@ fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_
 
     let good = ours.issue("web-1", &["spiffe://acme/web/1"], Valid::Now);
     for address in [grpc, admin] {
-        let answer = show(&good, b"h2").ask(address, HTTP2).expect("it gets in");
-        assert_eq!(answer[3], 4, "settings of HTTP/2");
+        let answer = show(&good, b"h2").ask(address, HTTP2).expect("the certificate is accepted");
+        assert_eq!(answer[3], 4, "the answer is a SETTINGS frame");
     }
-    assert_eq!(show(&good, b"http/1.1").page(http, "/metrics").expect("it gets in").0, 200);
+    assert_eq!(show(&good, b"http/1.1").page(http, "/metrics").expect("the certificate is accepted").0, 200);
     assert_eq!(client(&server, &good).ask("r", 10.0), 10.0);
 
     let bad = [
@@ -67,41 +67,41 @@ fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_
         for (address, protocol, listener) in
             [(grpc, &b"h2"[..], "clients"), (admin, b"h2", "operators"), (http, b"http/1.1", "http")]
         {
-            eventually("the server says why", || {
-                let error = show(shown, protocol).ask(address, HTTP2).expect_err("it is refused");
+            eventually("the server logs the reason", || {
+                let error = show(shown, protocol).ask(address, HTTP2).expect_err("the server refuses the client");
                 assert!(error.contains(client_says), "{listener}: {error}");
-                // At most one line a second is logged, so another error may have taken its place.
+                // The server logs at most one such line per second, so it may have logged another error instead.
                 let log = server.log();
-                let said = log
+                let is_logged = log
                     .lines()
                     .any(|line| line.contains(server_says) && line.contains(&format!("listener=\"{listener}\"")));
-                said.then_some(())
+                is_logged.then_some(())
             });
         }
     }
 
-    // Without a certificate pages are refused with a hint, and probes are answered.
+    // Without a certificate pages are refused with a hint, but probes are answered.
     for address in [grpc, admin] {
-        let error = show(&ours.trust(), b"h2").ask(address, HTTP2).expect_err("it is refused");
+        let error = show(&ours.trust(), b"h2").ask(address, HTTP2).expect_err("the server refuses the client");
         assert!(error.contains("CertificateRequired"), "{error}");
     }
     let bare = show(&ours.trust(), b"http/1.1");
     for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 401), ("/resources", 401), ("/", 401)] {
-        let (found, page) = bare.page(http, path).expect("it is answered");
+        let (found, page) = bare.page(http, path).expect("an answer");
         assert_eq!(found, status, "{path}: {page}");
         assert_eq!(page.contains("--tls-client-auth"), status == 401, "{page}");
     }
-    eventually("the server says why", || {
-        show(&ours.trust(), b"h2").ask(grpc, HTTP2).expect_err("it is refused");
+    eventually("the server logs the reason", || {
+        show(&ours.trust(), b"h2").ask(grpc, HTTP2).expect_err("the server refuses the client");
         server.log().contains("it has shown no certificate").then_some(())
     });
 
     // Errors of our own client.
     let error = error_of(&server, &ours.trust());
-    assert!(error.contains("asks for a certificate, and this client has none"), "{error}");
+    assert!(error.contains("requires a client certificate"), "{error}");
     let error = error_of(&server, &Files { ca: ours.trust().ca, ..bad[0].0.clone() });
     assert!(error.contains("does not trust the CA that has issued this client's certificate"), "{error}");
-    let metrics = show(&good, b"http/1.1").page(http, "/metrics").expect("it gets in").1;
+    let metrics = show(&good, b"http/1.1").page(http, "/metrics").expect("the certificate is accepted").1;
     assert!(metrics.contains("leaseway_tls_certificate_expires_seconds"), "{metrics}");
 }
 
@@ -111,7 +111,7 @@ fn child(parent: &str, files: &Files) -> Server {
 }
 
 #[test]
-fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words() {
+fn child_and_parent_authenticate_each_other_by_certificates() {
     let (ours, other) = (Authority::new("ours"), Authority::new("another"));
     let parent = server(&of_server(&ours), &[]);
     let address = parent.grpc().to_string();
@@ -125,20 +125,20 @@ fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words()
     let trusting = Files { ca: ours.trust().ca, ..stranger };
     let of_stranger = Files { ca: other.trust().ca, ..files };
     let bare = format!("https://{address}");
-    let not_trusted = ("does not trust the CA that has issued this client's", "not issued by the CA");
-    let not_shown = ("this client has none", "has shown no certificate");
+    let not_trusted = ("does not trust the CA of this client's", "not issued by the CA");
+    let not_shown = ("requires a client certificate", "presented no certificate");
     for (child, asks, (child_says, parent_says)) in [
         (child(&address, &trusting), Some(&of_stranger), not_trusted),
         (server(&ours.trust(), &["--parent", &bare]), None, not_shown),
     ] {
-        eventually("both say why", || {
+        eventually("child and parent log the reason", || {
             ask_in_vain(&child, asks);
             (child.log().contains(child_says) && parent.log().contains(parent_says)).then_some(())
         });
     }
 }
 
-/// Makes the child ask its parent. Its own answer does not matter. Without files the request is in the clear.
+/// Sends a request that makes the child ask its parent, and ignores the answer. Without files it uses no TLS.
 fn ask_in_vain(child: &Server, files: Option<&Files>) {
     let channel = match files {
         Some(files) => channel(child.grpc(), files),
@@ -166,7 +166,7 @@ fn hosts() -> Vec<String> {
 }
 
 #[test]
-fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
+fn peers_authenticate_each_other_by_certificates() {
     let (ours, other) = (Authority::new("ours"), Authority::new("another"));
     let hosts = hosts();
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
@@ -184,15 +184,15 @@ fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
     // A client certificate of the same CA completes the handshake.
     let at: SocketAddr = peer_address(&running[0]);
     let web = ours.issue("web-1", &["web"], Valid::Now);
-    assert!(Stranger::new(&web, b"h2").ask(at, HTTP2).is_ok(), "the handshake is fine");
+    assert!(Stranger::new(&web, b"h2").ask(at, HTTP2).is_ok(), "the handshake succeeds");
     for (shown, client_says, peer_says) in [
         (&stranger, "UnknownCA", "not issued by the CA of --tls-ca"),
-        (&ours.trust(), "CertificateRequired", "has shown no certificate"),
+        (&ours.trust(), "CertificateRequired", "presented no certificate"),
         (&ours.issue("past", &hosts, Valid::Past), "CertificateExpired", "has expired"),
         (&ours.issue("future", &hosts, Valid::Future), "CertificateExpired", "is not valid before"),
     ] {
-        eventually("the peer says why", || {
-            let error = Stranger::new(shown, b"h2").ask(at, HTTP2).expect_err("it is refused");
+        eventually("the peer logs the reason", || {
+            let error = Stranger::new(shown, b"h2").ask(at, HTTP2).expect_err("the server refuses the client");
             assert!(error.contains(client_says), "{error}");
             running[0].log().contains(peer_says).then_some(())
         });
@@ -200,18 +200,18 @@ fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
 }
 
 fn peer_address(server: &Server) -> SocketAddr {
-    let said = server.said();
-    let (_, after) = said.split_once("peer ").expect("it has peers");
-    let (_, after) = after.split_once(" on ").expect("it says where");
-    after.split_once(',').expect("it says more").0.parse().unwrap()
+    let output = server.stdout();
+    let (_, after) = output.split_once("peer ").expect("the log names the peers' listener");
+    let (_, after) = after.split_once(" on ").expect("the line has an address");
+    after.split_once(',').expect("a comma follows the address").0.parse().unwrap()
 }
 
 #[test]
-fn a_server_with_tls_tells_clients_without_tls() {
+fn plaintext_clients_of_a_tls_server_get_a_clear_error() {
     let ours = Authority::new("ours");
     let server = server(&of_server(&ours), &[]);
     // hyper drops the reason of a GOAWAY that arrives before the request was sent.
-    eventually("the server says why", || {
+    eventually("the server logs the reason", || {
         error_over(in_the_clear(server.grpc())).contains("this server speaks TLS").then_some(())
     });
     let page = http::get(server.http(), "/metrics");
@@ -220,8 +220,8 @@ fn a_server_with_tls_tells_clients_without_tls() {
     let plain = Server::with_flags(&[]);
     let error = error_of(&plain, &ours.trust());
     assert!(error.contains("does not speak TLS on this port: use http:// without TLS"), "{error}");
-    eventually("the server says why", || {
+    eventually("the server logs the reason", || {
         error_of(&plain, &ours.trust());
-        plain.log().contains("it speaks TLS, which needs --tls-cert and --tls-key here").then_some(())
+        plain.log().contains("it speaks TLS, but this server has no --tls-cert and --tls-key").then_some(())
     });
 }

@@ -6,7 +6,7 @@ use leaseway_client::{Basis, Client, ClientTls, Credentials, Files, Resource};
 
 use crate::harness::{
     authority::Authority,
-    process::{Process, Said, leaseway, leaseway_reading},
+    process::{Output, Process, leaseway, leaseway_reading},
     server::Server,
     tls::{flags, text},
     wait::{block_on, eventually, runtime},
@@ -26,20 +26,20 @@ fn mutual(authority: &Authority, more: &[&str]) -> Server {
     Server::with_flags(&[&words(&flags(&authority.issued("node")))[..], more].concat())
 }
 
-fn get(server: &str, flags: &[&str]) -> Said {
+fn get(server: &str, flags: &[&str]) -> Output {
     leaseway(&[&["get", "alice", "mysql", "40", "--server", server], flags].concat())
 }
 
-fn granted(said: &Said) {
-    assert!(said.code == Some(0) && said.stdout.contains("alice may use 40 of `mysql`"), "{said:?}");
+fn granted(output: &Output) {
+    assert!(output.code == Some(0) && output.stdout.contains("alice may use 40 of `mysql`"), "{output:?}");
 }
 
-fn refused(said: &Said, code: i32, says: &str) {
-    assert!(said.code == Some(code) && said.stderr.contains(says), "expected {code}, {says}: {said:?}");
+fn refused(output: &Output, code: i32, says: &str) {
+    assert!(output.code == Some(code) && output.stderr.contains(says), "expected {code}, {says}: {output:?}");
 }
 
 #[test]
-fn the_command_line_asks_over_tls_and_says_what_is_wrong() {
+fn the_command_line_works_over_tls_and_explains_tls_errors() {
     let authority = Authority::with_node_and_alice();
     let server = server_alone(&authority);
     let (address, ca) = (server.grpc().to_string(), text(&authority.path("ca.pem")));
@@ -80,7 +80,7 @@ fn client_tls(files: Files) -> ClientTls {
 }
 
 fn has_lease(resource: &Resource) {
-    eventually("it has a lease", || (resource.usable().basis == Basis::Lease).then_some(()));
+    eventually("the client has a lease", || (resource.usable().basis == Basis::Lease).then_some(()));
 }
 
 fn says(client: &Client, words: &str) {
@@ -88,7 +88,7 @@ fn says(client: &Client, words: &str) {
 }
 
 #[test]
-fn the_client_library_asks_over_tls_and_says_why_it_has_no_lease() {
+fn the_client_library_works_over_tls_and_reports_tls_errors() {
     let authority = Authority::with_node_and_alice();
     let server = mutual(&authority, &[]);
     let address = server.grpc().to_string();
@@ -101,7 +101,7 @@ fn the_client_library_asks_over_tls_and_says_why_it_has_no_lease() {
 
     let without = build(endpoint().tls(&client_tls(authority.trust())));
     let _waiting = without.resource("r").wants(1.0).open().unwrap();
-    says(&without, "asks for a certificate");
+    says(&without, "requires a client certificate");
     let other = build(endpoint().tls(&client_tls(Authority::with_node_and_alice().issued("alice"))));
     let _waiting = other.resource("r").wants(1.0).open().unwrap();
     says(&other, "not issued by a CA that is trusted here");

@@ -1,4 +1,4 @@
-//! Clients over TLS that share no code with ours: Python and Go.
+//! TLS clients with other TLS stacks: Python's grpcio and grpc-go.
 
 use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, ResourceRequest};
 use prost::Message as _;
@@ -16,7 +16,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 
 #[test]
 #[cfg_attr(not(python), ignore = "needs LEASEWAY_TEST_PYTHON")]
-fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
+fn python_grpcio_gets_a_lease_over_tls_and_mutual_tls() {
     let authority = Authority::with_node_and_alice();
     let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| text(&authority.path(file)));
     let entry = ResourceRequest {
@@ -33,8 +33,8 @@ fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
         let arguments = [&[&address[..], "/doorman.Capacity/GetCapacity", &request, &ca], own].concat();
         foreign::call_with_python(&arguments)
     };
-    let granted = |said: &str| {
-        let answer = said.strip_prefix("ok ").unwrap_or_else(|| panic!("{said}"));
+    let granted = |output: &str| {
+        let answer = output.strip_prefix("ok ").unwrap_or_else(|| panic!("{output}"));
         let answer = GetCapacityResponse::decode(&bytes(answer)[..]).unwrap();
         assert_eq!(answer.response[0].gets.unwrap().capacity, Some(40.0));
     };
@@ -50,7 +50,7 @@ fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
 
 #[test]
 #[cfg_attr(not(go_client), ignore = "needs LEASEWAY_TEST_GO_CLIENT")]
-fn go_with_grpc_has_a_lease_over_tls_and_mutual_tls_and_is_told_why_not() {
+fn go_grpc_gets_a_lease_or_a_clear_error_over_tls_and_mutual_tls() {
     let (authority, others) = (Authority::with_node_and_alice(), Authority::new("another"));
     let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| text(&authority.path(file)));
     let [own, own_key] = ["alice.pem", "alice.key"].map(|file| text(&authority.path(file)));
@@ -65,17 +65,17 @@ fn go_with_grpc_has_a_lease_over_tls_and_mutual_tls_and_is_told_why_not() {
     let mutual = Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key, "--tls-ca", &ca]);
     assert_eq!(ask(&mutual, &[&ca, &own, &own_key]), all);
     for (flags, go_says, server_says) in [
-        (vec![&ca], "failed Unavailable", "it has shown no certificate"),
+        (vec![&ca], "failed Unavailable", "it presented no certificate"),
         (
             vec![&text(&others.path("ca.pem")), &own, &own_key],
             "certificate signed by unknown authority",
-            "does not accept this server's",
+            "it rejected this server's",
         ),
     ] {
         let flags: Vec<&str> = flags.into_iter().map(String::as_str).collect();
-        eventually("both say why", || {
-            let said = ask(&mutual, &flags);
-            assert!(said.contains(go_says), "{said}");
+        eventually("client and server report the reason", || {
+            let output = ask(&mutual, &flags);
+            assert!(output.contains(go_says), "{output}");
             mutual.log().contains(server_says).then_some(())
         });
     }

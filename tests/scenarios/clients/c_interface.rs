@@ -9,8 +9,8 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 #[track_caller]
 fn holds(program: &mut Command, server: &Server) {
     let output = program.arg(server.grpc().to_string()).output().unwrap();
-    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said == "all of it holds\n", "{said}{complaint}");
+    let (printed, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && printed == "all checks passed\n", "{printed}{complaint}");
 }
 
 fn compile(directory: &Path, library: &Path) -> Command {
@@ -28,7 +28,7 @@ fn compile(directory: &Path, library: &Path) -> Command {
 }
 
 #[test]
-fn programs_in_c_have_leases_wait_and_fork_linked_with_either_library() {
+fn c_programs_work_with_the_static_and_the_shared_library() {
     let server = &Server::development();
     for library in binary::c_libraries() {
         let directory = tempfile::tempdir().unwrap();
@@ -39,7 +39,7 @@ fn programs_in_c_have_leases_wait_and_fork_linked_with_either_library() {
 
 #[test]
 #[cfg_attr(not(koffi), ignore = "needs LEASEWAY_TEST_KOFFI")]
-fn programs_of_node_wait_while_their_loop_goes_on() {
+fn node_programs_wait_without_blocking_their_event_loop() {
     let server = &Server::development();
     let [library, _] = binary::c_libraries();
     let mut node = Command::new("node");

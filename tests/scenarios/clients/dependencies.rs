@@ -8,14 +8,14 @@ fn the_client_library_has_only_the_listed_dependencies() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/client-dependencies.txt");
     let arguments = "tree --locked --offline --package leaseway-client --edges normal --prefix none --format {p} \
                      --target x86_64-unknown-linux-gnu";
-    let said = Command::new(env!("CARGO"))
+    let output = Command::new(env!("CARGO"))
         .args(arguments.split_whitespace())
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // Names only. Cargo.lock has the versions.
-    let names: BTreeSet<_> = std::str::from_utf8(&said.stdout)
+    let names: BTreeSet<_> = std::str::from_utf8(&output.stdout)
         .unwrap()
         .lines()
         .filter_map(|line| line.split_whitespace().next())

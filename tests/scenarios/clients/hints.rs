@@ -11,9 +11,9 @@ use crate::harness::{
     server::Server,
 };
 
-/// Without a hint, a request within half an hour is too soon.
+/// `min_request_interval` is half an hour: without a hint, a second request is too soon.
 #[test]
-fn a_share_changes_hands_by_hints_alone_and_streams_end_with_the_server() {
+fn hints_alone_move_capacity_and_streams_end_with_the_server() {
     let template = Template { refresh: 3599, min_request_interval: 1800, ..Template::fair("*", 100.0) };
     let server = Server::with_config(&ConfigFile::of(&[template]));
     let (mut alice, mut bob) = (server.client("alice"), server.client("bob"));
@@ -21,7 +21,7 @@ fn a_share_changes_hands_by_hints_alone_and_streams_end_with_the_server() {
     assert_eq!(alice.ask("mysql", 100.0), 100.0);
     assert_eq!(bob.ask("mysql", 100.0), 0.0);
     hints_alice.followed_by(&mut alice, "mysql", 100.0, 50.0);
-    // Its answer may have been lost: another hint asks it to confirm.
+    // Alice has not confirmed her smaller lease yet, so another hint follows.
     hints_alice.is_told_of("mysql");
     alice.try_ask("mysql", 100.0).unwrap();
     hints_bob.followed_by(&mut bob, "mysql", 100.0, 50.0);
@@ -35,7 +35,7 @@ fn a_share_changes_hands_by_hints_alone_and_streams_end_with_the_server() {
     server.signal(Signal::TERM);
     let ended = std::iter::repeat_with(|| hints_alice.next()).find(Result::is_err).unwrap();
     assert_refused(ended, Code::Unavailable, &["shutting down"]);
-    // The connections of the streams are still open. The server does not wait for them.
-    let said = server.finish();
-    assert!(said.code == Some(0) && !said.stderr.contains("panicked"), "{said:?}");
+    // The server does not wait for the connections of the streams, which are still open.
+    let output = server.finish();
+    assert!(output.code == Some(0) && !output.stderr.contains("panicked"), "{output:?}");
 }

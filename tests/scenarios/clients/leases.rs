@@ -16,7 +16,7 @@ fn client_of(server: &Server, id: &str) -> Client {
 }
 
 fn leased(resource: &Resource) -> f64 {
-    eventually("it has a lease", || {
+    eventually("the client has a lease", || {
         let usable = resource.usable();
         (usable.basis == Basis::Lease).then_some(usable.capacity.get())
     })
@@ -36,7 +36,7 @@ fn leases_are_released_when_the_client_and_its_handles_are_dropped() {
     eventually("the lease is released", || (holders() == 0).then_some(()));
 }
 
-/// The refresh interval is ten minutes: only hints can move leases.
+/// The refresh interval is ten minutes, so only hints can move capacity within the test.
 #[test]
 fn hints_move_leases_without_waiting_for_refreshes() {
     let clients = ["alice", "bob", "carol"].map(|id| client_of(Server::shared(), id));
@@ -56,7 +56,7 @@ fn counted_at(server: &Server) -> i64 {
 }
 
 #[test]
-fn a_client_has_the_priority_that_the_server_caps() {
+fn the_server_caps_the_priority_of_a_client() {
     let template = config::text(&[Template::fair("*", 100.0)]);
     let with = |parameters: &str| {
         let strict = "    parameters:\n    - {name: priority, value: strict}\n";
@@ -66,19 +66,19 @@ fn a_client_has_the_priority_that_the_server_caps() {
     let server = Server::with_config(&file);
     let client = client_of(&server, "alice");
     let resource = client.resource("r").wants(10.0).priority(7).open().unwrap();
-    assert_eq!(resource.priority(), 7, "before the first answer it is as claimed");
-    eventually("the cap counts", || (resource.priority() == 3).then_some(()));
+    assert_eq!(resource.priority(), 7, "before the first answer it is the claimed one");
+    eventually("the cap is in force", || (resource.priority() == 3).then_some(()));
     assert_eq!(counted_at(&server), 3);
     let mut wants = [10.0, 20.0].into_iter().cycle();
     let mut counted = |priority| {
-        // Changed wants are sent at once; the server reads its file a little later.
+        // Changed wants are sent immediately; the server reloads its file a little later.
         resource.set_wants(wants.next().unwrap()).unwrap();
         thread::sleep(Duration::from_millis(50));
         (resource.priority() == priority).then_some(())
     };
     file.replace(&with("    - {name: max_priority, value: 5}\n"));
-    eventually("a higher cap counts", || counted(5));
+    eventually("the higher cap is in force", || counted(5));
     file.replace(&with(""));
-    eventually("without a cap the claim counts", || counted(7));
+    eventually("without a cap the claimed priority is in force", || counted(7));
     assert_eq!(counted_at(&server), 7);
 }

@@ -43,7 +43,7 @@ fn a_layer_limits_a_tonic_client() {
     for _ in 0..5 {
         block_on(service.get_status(GetStatusRequest::default())).unwrap();
     }
-    eventually("the permit is back", || (slots.in_use() == 0).then_some(()));
+    eventually("the permit is returned", || (slots.in_use() == 0).then_some(()));
     block_on(client.close());
     let refused = block_on(service.get_status(GetStatusRequest::default())).unwrap_err();
     assert!(refused.message().contains("closed"), "{refused:?}");
@@ -62,7 +62,7 @@ fn balancing_follows_the_leases_of_backends() {
         let _inside = runtime().enter();
         Balanced::new(rates).unwrap()
     };
-    eventually("both leases have arrived", || {
+    eventually("both leases arrive", || {
         let balancer = search.balancer();
         (balancer.is_enabled(0) && balancer.is_enabled(1)).then_some(())
     });
@@ -71,7 +71,7 @@ fn balancing_follows_the_leases_of_backends() {
     search.failed(0);
     assert_eq!((0..5).map(|_| turn()).collect::<String>(), "bbbbb");
     search.failed(1);
-    // No backend is left: it waits until the client is closed.
+    // Without a backend, `wait` waits until the client is closed.
     let waiting = runtime().spawn({
         let search = search.clone();
         async move { search.wait().await.map(|turn| turn.index()) }
@@ -83,7 +83,7 @@ fn balancing_follows_the_leases_of_backends() {
 }
 
 #[test]
-fn requests_of_a_client_are_counted_under_doormans_names() {
+fn client_requests_are_counted_under_doormans_metric_names() {
     let server = Server::shared();
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();

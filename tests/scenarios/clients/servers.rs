@@ -1,4 +1,4 @@
-//! The client library and servers that hang, die or are replaced.
+//! The client library while servers hang, die or are replaced.
 
 use std::{
     net::TcpListener,
@@ -27,15 +27,15 @@ fn client(endpoints: &[String]) -> Client {
 
 #[track_caller]
 fn has_lease(resource: &Resource, capacity: f64) {
-    eventually("it has the lease", || {
+    eventually("the client has the lease", || {
         let usable = resource.usable();
         (usable.basis == Basis::Lease && usable.capacity.get() == capacity).then_some(())
     });
 }
 
-/// The kernel accepts connections to the listener; nothing answers.
+/// The kernel accepts connections to the listener, but nothing answers.
 #[test]
-fn a_server_that_hangs_is_given_up_and_another_asked() {
+fn a_client_leaves_a_hanging_server_for_another() {
     let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
     let (hangs, answers) = (hangs.local_addr().unwrap().to_string(), Server::shared().grpc().to_string());
     for (endpoints, id) in [([hangs.clone(), answers.clone()], "hangs 1"), ([answers, hangs], "hangs 2")] {
@@ -44,7 +44,7 @@ fn a_server_that_hangs_is_given_up_and_another_asked() {
 }
 
 #[test]
-fn a_connection_that_has_died_silently_is_replaced() {
+fn a_silently_dead_connection_is_replaced() {
     for (towards_only, id) in [(false, "dead 1"), (true, "dead 2")] {
         let link = Link::to(Server::shared().grpc(), runtime().handle()).unwrap();
         let client = client(&[link.address()]);
@@ -57,19 +57,19 @@ fn a_connection_that_has_died_silently_is_replaced() {
         }
         resource.set_wants(20.0).unwrap();
         has_lease(&resource, 20.0);
-        assert!(link.connections() >= 2, "the lease came over a new connection");
+        assert!(link.connections() >= 2, "the lease arrives over a new connection");
     }
 }
 
 #[test]
-fn a_client_that_was_given_one_peer_finds_the_others_when_that_one_is_gone() {
+fn a_client_configured_with_one_peer_discovers_the_others() {
     let mut peers = peers::shared();
     let master = peers.master();
     for (given, id) in [(master, "given master"), (peers.follower(), "given follower")] {
         let client = client(&[peers.grpc(given).to_string()]);
         let resource = client.resource(id).wants(10.0).open().unwrap();
         has_lease(&resource, 10.0);
-        eventually("it learns of the others", || (client.health().endpoints.len() == 3).then_some(()));
+        eventually("the client discovers the other peers", || (client.health().endpoints.len() == 3).then_some(()));
         assert_eq!(client.health().endpoints[0], peers.grpc(given).to_string(), "the given endpoint comes first");
         peers.kill(given);
         resource.set_wants(20.0).unwrap();
@@ -82,7 +82,7 @@ fn a_client_that_was_given_one_peer_finds_the_others_when_that_one_is_gone() {
 fn error_at(port: &str) -> String {
     let client = client(&[port.to_owned()]);
     let _resource = client.resource("r").wants(10.0).open().unwrap();
-    let not_ready = eventually("it has tried", || {
+    let not_ready = eventually("a request fails", || {
         let not_ready = block_on(client.ready(Duration::from_millis(200))).unwrap_err();
         (client.health().failures > 0).then_some(not_ready)
     });
@@ -91,7 +91,7 @@ fn error_at(port: &str) -> String {
 }
 
 #[test]
-fn a_wrong_port_is_recognised_and_the_right_one_named() {
+fn errors_about_a_wrong_port_name_the_right_one() {
     let peers = peers::shared();
     let http = peers.http(0).to_string();
     let expected = format!(
@@ -100,15 +100,15 @@ fn a_wrong_port_is_recognised_and_the_right_one_named() {
     );
     assert_eq!(error_at(&http), expected);
     for port in [peers.admin(0).to_string(), peers.peer_address(0)] {
-        let said = error_at(&port);
+        let error = error_at(&port);
         let expected = format!("{port} has no service doorman.Capacity: this looks like the --admin port");
-        assert!(said.contains(&expected), "{said}");
+        assert!(error.contains(&expected), "{error}");
     }
 }
 
-/// A server is killed, stays away for longer than leases last, and comes back.
+/// A server is killed, is down for longer than a lease, and returns.
 #[test]
-fn the_three_modes_while_a_server_is_killed_and_comes_back() {
+fn the_three_modes_during_and_after_a_server_outage() {
     let text = config::text(&[Template { lease: 3, refresh: 1, ..Template::fair("*", 90.0) }])
         .replace("  capacity: 90\n", "  capacity: 90\n  safe_capacity: 5\n");
     let file = ConfigFile::new(&text);
@@ -138,12 +138,12 @@ fn the_three_modes_while_a_server_is_killed_and_comes_back() {
     server.finish();
     show("the server is killed");
     for ((_, resource), (mode, _, after)) in watched.iter().zip(modes) {
-        eventually("the lease ends", || (resource.usable().basis == Basis::Fallback).then_some(()));
+        eventually("the lease expires", || (resource.usable().basis == Basis::Fallback).then_some(()));
         assert_eq!(resource.capacity().get(), after, "{mode}");
     }
-    // The last refresh was little more than a second before.
+    // Leases last 3 s and are refreshed each second, so none expires within 1.5 s of the kill.
     assert!(killed.elapsed() >= Duration::from_millis(1_500), "{:?}", killed.elapsed());
-    show("the leases have ended");
+    show("the leases have expired");
     let _server = start();
     show("the server is back");
     eventually("all have leases again", || {

@@ -1,4 +1,4 @@
-//! `leaseway backup` and `leaseway restore`: clients continue after all peers and directories were lost.
+//! `leaseway backup` and `leaseway restore`: clients keep their leases after the loss of all peers and directories.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ fn facts(peers: &Peers) -> [Value; 3] {
     [kept.take(), overrides, assigned]
 }
 
-fn restore(file: &Path, data: &Path) -> crate::harness::process::Said {
+fn restore(file: &Path, data: &Path) -> crate::harness::process::Output {
     leaseway(&["restore", file.to_str().unwrap(), "--data", data.to_str().unwrap()])
 }
 
@@ -56,44 +56,44 @@ fn a_restored_cluster_has_the_same_state_and_grants_no_held_capacity() {
     peers.operated(peers.follower(), &["pool", "set", "acme", "searches", "15"]);
     let (mut alice, mut carol, mut bob) = (peers.client("alice"), peers.client("carol"), peers.client("bob"));
     let before = facts(&peers);
-    let said = peers.operated(peers.follower(), &["backup", file.to_str().unwrap()]);
-    assert!(said.contains("version 2 of the configuration, 1 override, 1 assignment"), "{said}");
+    let output = peers.operated(peers.follower(), &["backup", file.to_str().unwrap()]);
+    assert!(output.contains("version 2 of the configuration, 1 override, 1 assignment"), "{output}");
     let again = peers.operate(peers.follower(), &["backup", file.to_str().unwrap()]);
     assert!(again.code == Some(1) && again.stderr.contains("--force"), "{again:?}");
     assert_eq!(fs::metadata(&file).unwrap().len() as usize, fs::read(&file).unwrap().len());
-    // Promises made after the backup count as well.
+    // The restored cluster must respect leases given after the backup, too.
     let held = carol.ask(&peers, "web", 40.0) + alice.ask(&peers, "web", CAPACITY);
     assert_eq!(held, CAPACITY);
-    let alice_until = alice.until().expect("she has a lease") * 1000;
+    let alice_until = alice.until().expect("alice has a lease") * 1000;
 
     for peer in peers.all() {
         peers.kill(peer);
     }
-    let said = restore(&file, &peers.data(0));
-    assert!(said.code == Some(2) && said.stderr.contains("is not empty"), "{said:?}");
+    let output = restore(&file, &peers.data(0));
+    assert!(output.code == Some(2) && output.stderr.contains("is not empty"), "{output:?}");
     for peer in peers.all() {
         fs::remove_dir_all(peers.data(peer)).unwrap();
-        let said = restore(&file, &peers.data(peer));
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.stdout.contains("leaseway serve --data "), "{said:?}");
+        let output = restore(&file, &peers.data(peer));
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert!(output.stdout.contains("leaseway serve --data "), "{output:?}");
         peers.run(peer, &[]);
     }
     peers.master();
     assert_eq!(facts(&peers), before);
-    // Carol continues, alice is away with her lease, and bob wants everything.
-    eventually("bob has what is left", || {
+    // Carol refreshes, alice does not but may use her lease, and bob wants everything.
+    eventually("bob has the capacity that alice held", || {
         let carols = carol.ask(&peers, "web", 40.0);
         let alices = if unix_ms() < alice_until { CAPACITY - 40.0 } else { 0.0 };
         let bobs = bob.ask(&peers, "web", CAPACITY);
         assert!(bobs + carols + alices <= CAPACITY, "{bobs} + {carols} + {alices}");
-        assert_eq!(carols, 40.0, "she keeps what she had");
+        assert_eq!(carols, 40.0, "carol keeps her lease");
         (bobs == CAPACITY - 40.0).then_some(())
     });
-    assert!(unix_ms() >= alice_until, "it was given away too early");
+    assert!(unix_ms() >= alice_until, "capacity of alice was granted before her lease expired");
     assert_eq!(bob.ask(&peers, "db1", CAPACITY), CAPACITY / 2.0, "the override is in force");
-    // The restored file is used once.
+    // The peer deletes the restored file after use.
     let (master, data) = (peers.master(), peers.data(peers.master()));
-    eventually("the file is gone", || (!data.join("restore.jsonl").exists()).then_some(()));
+    eventually("the restored file is deleted", || (!data.join("restore.jsonl").exists()).then_some(()));
     peers.stop(master);
     peers.run(master, &[]);
     assert_eq!(facts(&peers), before);

@@ -13,15 +13,15 @@ fn peers(capacity: f64) -> Peers {
 }
 
 #[test]
-fn peers_that_are_not_the_master_name_it_in_every_answer() {
+fn followers_redirect_every_request_to_the_master() {
     let peers = peers(100.0);
     let master = peers.master();
     for peer in peers.all().filter(|peer| *peer != master) {
         let expected = Some(peers.grpc(master).to_string());
-        let named = eventually("it knows the master", || {
-            let said = peers.doorman(peer).discovery();
-            assert_eq!(said.is_master, Some(false));
-            said.mastership.and_then(|mastership| mastership.master_address)
+        let named = eventually("the follower knows the master", || {
+            let answer = peers.doorman(peer).discovery();
+            assert_eq!(answer.is_master, Some(false));
+            answer.mastership.and_then(|mastership| mastership.master_address)
         });
         assert_eq!(Some(named), expected);
         let got = peers.doorman(peer).get(request("alice", vec![entry("r", 1.0)])).unwrap();
@@ -30,38 +30,38 @@ fn peers_that_are_not_the_master_name_it_in_every_answer() {
         assert_eq!((got.response.len(), got.mastership.unwrap().master_address), (0, expected.clone()));
         let released = peers.doorman(peer).try_release("alice", &["r"], false).unwrap();
         assert_eq!(released.mastership.unwrap().master_address, expected);
-        eventually("it counts", || (http::get(peers.http(peer), "/readyz").status == 200).then_some(()));
+        eventually("the peer is ready", || (http::get(peers.http(peer), "/readyz").status == 200).then_some(()));
     }
 }
 
 #[test]
-fn a_new_master_serves_newcomers_at_once_and_takes_nothing_from_others() {
+fn a_new_master_serves_newcomers_immediately_and_keeps_existing_leases() {
     let mut peers = peers(100.0);
     let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
     peers.kill(peers.master());
-    // The first answer gives bob the capacity that alice cannot hold.
+    // Bob immediately gets capacity that alice cannot hold.
     let first = bob.ask(&peers, "r", 1000.0);
-    assert!((45.0..=60.0).contains(&first), "{first} of what alice has left");
+    assert!((45.0..=60.0).contains(&first), "bob got {first}, and alice left 60");
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
     alice.ask(&peers, "r", 10.0);
     alice.ask(&peers, "r", 10.0);
     let then = bob.ask(&peers, "r", 1000.0);
-    assert!((first + 30.0..=90.0).contains(&then), "{then}: she has confirmed, and what she gave up is free at once");
+    assert!((first + 30.0..=90.0).contains(&then), "bob got {then} after alice confirmed a smaller lease");
 }
 
 #[test]
-fn without_a_majority_no_peer_decides_and_with_one_it_goes_on() {
+fn no_peer_decides_without_a_majority() {
     let peers = peers(100.0);
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
     peers.all().for_each(|peer| peers.cut(peer));
-    eventually("all have stopped", || {
+    eventually("no peer is master", || {
         let masters = peers.all().filter(|peer| peers.doorman(*peer).discovery().is_master == Some(true));
         (masters.count() == 0).then_some(())
     });
     for peer in peers.all() {
-        eventually("no master is named", || {
+        eventually("the peer names no master", || {
             let answer = alice.try_ask(peers.doorman(peer), "r", 40.0).unwrap();
             assert_eq!(answer.response, [], "no peer decides");
             answer.mastership.unwrap().master_address.is_none().then_some(())

@@ -8,14 +8,14 @@ use crate::harness::{
     server::Server,
 };
 
-/// Alice has 60 and bob 30 of 90. The server crashes, and another takes its place.
+/// Alice has 60 and bob 30 of 90. The server crashes and is replaced by a learning one.
 fn crash(learning: u64) -> (Client, Client, Server) {
     let before = ConfigFile::of(&[Template::fair("*", 90.0)]);
     let server = Server::with_config(&before);
     let (mut alice, mut bob) = (server.client("alice"), server.client("bob"));
     assert_eq!((alice.ask("mysql", 60.0), bob.ask("mysql", 30.0)), (60.0, 30.0));
     server.signal(Signal::KILL);
-    assert_eq!(server.finish().code, None, "the signal ended it");
+    assert_eq!(server.finish().code, None, "the signal kills the server");
 
     let after = ConfigFile::of(&[Template { learning, ..Template::fair("*", 90.0) }]);
     let server = Server::with_config(&after);
@@ -30,9 +30,9 @@ fn a_learning_server_restores_leases_and_grants_only_released_capacity() {
     let mut carol = server.client("carol");
     assert_eq!(alice.ask("mysql", 60.0), 60.0);
     assert_eq!(carol.ask("mysql", 10.0), 0.0);
-    assert_eq!(bob.ask("mysql", 90.0), 30.0, "what it has, not what it wants");
+    assert_eq!(bob.ask("mysql", 90.0), 30.0, "the current lease, not the wants");
     assert_eq!(carol.ask("mysql", 10.0), 0.0);
-    assert_eq!(alice.ask("mysql", 60.0), 40.0, "now it is known what all want");
+    assert_eq!(alice.ask("mysql", 60.0), 40.0, "the wants of all clients are known now");
     alice.ask("mysql", 60.0);
     assert_eq!((carol.ask("mysql", 10.0), bob.ask("mysql", 90.0)), (10.0, 40.0));
 

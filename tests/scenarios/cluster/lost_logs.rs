@@ -6,7 +6,7 @@ use crate::harness::{
     config::{ConfigFile, Template},
     http,
     peers::{Peers, granted},
-    process::{Said, leaseway},
+    process::{Output, leaseway},
     wait::eventually,
 };
 
@@ -35,15 +35,15 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn assert_refused(said: &Said, words: &[&str]) {
-    assert_ne!(said.code, Some(0), "{said:?}");
+fn assert_refused(output: &Output, words: &[&str]) {
+    assert_ne!(output.code, Some(0), "{output:?}");
     for word in words {
-        assert!(said.stderr.contains(word), "`{word}` is not in: {}", said.stderr);
+        assert!(output.stderr.contains(word), "`{word}` is not in: {}", output.stderr);
     }
 }
 
 #[test]
-fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
+fn an_outdated_data_directory_is_reported_by_log_page_and_check() {
     let mut peers = Peers::start(3, config(), &[]);
     let (master, victim) = (peers.master(), peers.follower());
     let mut alice = peers.client("alice");
@@ -52,14 +52,14 @@ fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
     let kept = tempfile::tempdir().unwrap();
     copy(&peers.data(victim), kept.path());
     peers.run(victim, &[]);
-    eventually("it counts", || (http::get(peers.http(victim), "/readyz").status == 200).then_some(()));
+    eventually("the peer is ready", || (http::get(peers.http(victim), "/readyz").status == 200).then_some(()));
     assert_eq!(alice.ask(&peers, "r", 100.0), 100.0);
-    // Each second the master stores what the others have acknowledged, alternating between two records.
+    // Each second the master stores the acknowledged positions of the others, alternating between two records.
     for _ in 0..2 {
         let records = || fs::read(peers.data(master).join("floor")).unwrap();
         let before = records();
         let is_new = |record: std::ops::Range<usize>| records()[record.clone()] != before[record];
-        eventually("both records are written anew", || (is_new(0..512) && is_new(512..1024)).then_some(()));
+        eventually("both records are rewritten", || (is_new(0..512) && is_new(512..1024)).then_some(()));
     }
     for peer in peers.all() {
         peers.kill(peer);
@@ -73,24 +73,24 @@ fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
     }
     let what = format!("{name} has lost entries of the log that it had acknowledged");
     let says_error = |log: &str| log.lines().any(|line| line.contains("ERROR") && line.contains(&what));
-    eventually("the log says so", || says_error(&peers.log(master)).then_some(()));
-    eventually("the page says so", || http::get(peers.http(master), "/").body.contains(&what).then_some(()));
+    eventually("the log reports the loss", || says_error(&peers.log(master)).then_some(()));
+    eventually("the page reports the loss", || http::get(peers.http(master), "/").body.contains(&what).then_some(()));
     let endpoints = peers.endpoints().join(",");
     let check = || leaseway(&["check", "--server", &endpoints]);
-    eventually("check says so, and what to do", || {
-        let said = check();
-        let told = said.stdout.contains(&what) && said.stdout.contains("empty its data directory");
-        (said.code == Some(4) && told).then_some(())
+    eventually("check reports the loss and the remedy", || {
+        let output = check();
+        let told = output.stdout.contains(&what) && output.stdout.contains("empty its data directory");
+        (output.code == Some(4) && told).then_some(())
     });
-    // Follow the advice.
+    // Apply the remedy.
     peers.kill(victim);
     fs::remove_dir_all(peers.data(victim)).unwrap();
     peers.run(victim, &[]);
-    eventually("nothing is said any more", || (!check().stdout.contains(&what)).then_some(()));
+    eventually("check reports no loss", || (!check().stdout.contains(&what)).then_some(()));
 }
 
 #[test]
-fn a_peer_that_has_lost_its_log_gives_no_vote_to_one_that_knows_less() {
+fn a_peer_without_its_log_does_not_start_and_gives_no_vote() {
     let mut peers = Peers::start(3, config(), &[]);
     // This peer misses all later entries.
     let behind = peers.follower();
@@ -103,10 +103,10 @@ fn a_peer_that_has_lost_its_log_gives_no_vote_to_one_that_knows_less() {
     empty(&peers.data(other).join("log"), &[]);
     peers.run(behind, &[]);
     let started = peers.launch(other, &[0, 1, 2], &[], &[]);
-    // If it started, it would make the peer that knows nothing the master.
-    eventually("it is refused", || {
+    // Its vote would make the outdated peer master.
+    eventually("the peer refuses to start", || {
         let bob = granted(peers.client("bob").try_ask(peers.doorman(behind), "r", 100.0));
-        assert_eq!(bob, None, "alice has it all");
+        assert_eq!(bob, None, "alice holds the whole capacity");
         started.ended()
     });
     assert_refused(&started.finish(), &["the log is empty", "will join them as a new one"]);
@@ -118,5 +118,5 @@ fn a_peer_that_has_lost_its_log_gives_no_vote_to_one_that_knows_less() {
     assert_eq!(bob.map(|lease| lease.capacity()), Some(0.0));
     fs::remove_dir_all(peers.data(other)).unwrap();
     peers.run(other, &[]);
-    eventually("it counts", || (http::get(peers.http(other), "/readyz").status == 200).then_some(()));
+    eventually("the peer is ready", || (http::get(peers.http(other), "/readyz").status == 200).then_some(()));
 }

@@ -1,5 +1,4 @@
-//! Directories and `--peers` that contradict each other, growth from one peer to several, and peers that cannot take
-//! part.
+//! Membership: data directories that contradict `--peers`, growth from one peer to several, and ineligible peers.
 
 use std::fs;
 
@@ -19,7 +18,7 @@ use crate::harness::{
 const ABC: [usize; 3] = [0, 1, 2];
 const C: usize = 2;
 
-/// Peers of which none runs.
+/// Peers that are not started.
 fn peers(number: usize) -> Peers {
     Peers::found(number, Some(ConfigFile::of(&[Template::fair("*", 100.0)])), &[], Vec::new())
 }
@@ -30,12 +29,12 @@ fn found(peers: &mut Peers) {
     peers.master();
 }
 
-/// The error of a start that is refused.
+/// Starts a peer that must refuse to start, and returns its error.
 #[track_caller]
 fn refused(peers: &Peers, peer: usize, others: &[usize], flags: &[&str]) -> String {
-    let said = peers.launch(peer, others, &[], flags).finish();
-    assert_eq!(said.code, Some(78), "{said:?}");
-    said.stderr
+    let output = peers.launch(peer, others, &[], flags).finish();
+    assert_eq!(output.code, Some(78), "{output:?}");
+    output.stderr
 }
 
 fn client(peers: &Peers, id: &str, at: usize) -> Client {
@@ -49,10 +48,11 @@ fn is_added(peers: &Peers, at: usize, new: usize) {
     });
 }
 
-/// Waits until the peer reports everywhere that it is ineligible for this reason, in words that contain `says`.
+/// Waits until health, pages, metrics, status and log all report that the peer is ineligible for this reason, in texts
+/// that contain `says`.
 fn is_ineligible(peers: &Peers, peer: usize, reason: &str, says: &str) {
     let http = peers.http(peer);
-    let health = eventually("it is not healthy", || {
+    let health = eventually("the peer is unhealthy", || {
         let health = http::get(http, "/healthz");
         (health.status != 200 && health.body.contains(says)).then_some(health)
     });
@@ -62,7 +62,7 @@ fn is_ineligible(peers: &Peers, peer: usize, reason: &str, says: &str) {
     let metrics = Scrape::parse(&http::get(http, "/metrics").body);
     assert_eq!(metrics.find("leaseway_peer_ineligible", "reason", reason), Some(1.0));
     let reasons = metrics.series("leaseway_peer_ineligible").iter().filter(|series| series.value != 0.0).count();
-    assert_eq!(reasons, 1, "one reason at a time");
+    assert_eq!(reasons, 1, "exactly one reason is set");
     assert!(http::get(http, "/").body.contains(says));
     let mut health = HealthClient::new(channel(peers.grpc(peer)));
     eventually("gRPC health reports it", || {
@@ -74,11 +74,11 @@ fn is_ineligible(peers: &Peers, peer: usize, reason: &str, says: &str) {
     assert_eq!(peers.status(peer, &[])["ineligible"]["reason"], Value::from(reason));
     let log = peers.log(peer);
     let errors = log.lines().filter(|line| line.contains("ERROR")).filter(|line| line.contains(says));
-    assert_eq!(errors.count(), 1, "logged once: {log}");
+    assert_eq!(errors.count(), 1, "the error is logged once: {log}");
 }
 
 fn takes_part(peers: &Peers, peer: usize) {
-    eventually("it is healthy and ready", || {
+    eventually("the peer is healthy and ready", || {
         let well = |path| http::get(peers.http(peer), path).status == 200;
         (well("/healthz") && well("/readyz")).then_some(())
     });
@@ -88,7 +88,7 @@ fn takes_part(peers: &Peers, peer: usize) {
 }
 
 #[test]
-fn a_directory_of_a_lone_server_does_not_go_on_alone_among_others() {
+fn a_lone_servers_directory_is_refused_in_a_larger_cluster() {
     let mut peers = peers(3);
     peers.run_naming(C, &[], &["--bootstrap"]);
     peers.master();
@@ -96,37 +96,37 @@ fn a_directory_of_a_lone_server_does_not_go_on_alone_among_others() {
     peers.kill(C);
     let data = peers.data(C);
     for flags in [&[][..], &["--bootstrap"]] {
-        let said = refused(&peers, C, &ABC, flags);
+        let error = refused(&peers, C, &ABC, flags);
         let alone = format!("--peers {}", peers.named(C, &[C]));
         for part in [data.to_str().unwrap(), "only c", "a, b", "empty", &alone, "leaseway peers add"] {
-            assert!(said.contains(part), "`{part}` is not in: {said}");
+            assert!(error.contains(part), "`{part}` is not in: {error}");
         }
     }
-    // It can go on as a lone server, with or without `--peers`.
+    // The directory still works for a lone server, with or without `--peers`.
     for others in [&[C][..], &[]] {
         peers.run_naming(C, others, &[]);
         peers.kill(C);
     }
-    // With an empty directory it can join the others.
+    // With an empty directory the peer can join the others.
     fs::remove_dir_all(data).unwrap();
     found(&mut peers);
 }
 
 #[test]
-fn a_directory_of_several_peers_does_not_go_on_alone_or_among_strangers() {
+fn a_peers_directory_is_refused_alone_or_in_another_cluster() {
     let mut peers = peers(5);
     found(&mut peers);
     ABC.iter().for_each(|peer| peers.kill(*peer));
     for (others, parts) in [(&[][..], ["a, b, c", "without --peers"]), (&[0, 3, 4], ["d, e", "empty"])] {
-        let said = refused(&peers, 0, others, &[]);
+        let error = refused(&peers, 0, others, &[]);
         for part in [&parts[..], &["--peers a="]].concat() {
-            assert!(said.contains(part), "`{part}` is not in: {said}");
+            assert!(error.contains(part), "`{part}` is not in: {error}");
         }
     }
 }
 
 #[test]
-fn a_peer_that_has_missed_changes_goes_on_and_says_what_differs() {
+fn a_peer_that_missed_membership_changes_starts_and_warns() {
     let mut peers = peers(4);
     found(&mut peers);
     peers.kill(0);
@@ -135,27 +135,27 @@ fn a_peer_that_has_missed_changes_goes_on_and_says_what_differs() {
     is_added(&peers, master, 3);
     peers.run_naming(0, &[0, 1, 3], &[]);
     let log = peers.log(0);
-    let warned = log.lines().find(|line| line.contains("WARN") && line.contains("--peers")).expect("it warns");
+    let warned = log.lines().find(|line| line.contains("WARN") && line.contains("--peers")).expect("the peer warns");
     assert!(warned.contains("a, b, c") && warned.contains("a, b, d"), "{warned}");
     takes_part(&peers, 0);
-    // It may name only itself, as after it has grown: it knows the others from its directory.
+    // `--peers` may name only the peer itself, as on a lone server that has grown: the directory has the others.
     peers.kill(0);
     peers.run_naming(0, &[0], &[]);
     takes_part(&peers, 0);
 }
 
 #[test]
-fn one_server_grows_into_three_without_losing_a_promise() {
+fn a_lone_server_grows_to_three_peers_without_losing_promises() {
     let mut peers = peers(3);
     peers.run_naming(0, &[], &["--bootstrap"]);
     peers.master();
     let mut alice = client(&peers, "alice", 0);
     assert_eq!(alice.ask("r", 40.0), 40.0);
-    // Other peers cannot reach it yet. The error says what to change.
-    let said = peers.operate(0, &["peers", "add", "b", &peers.peer_address(1)]);
-    assert_ne!(said.code, Some(0), "{said:?}");
+    // Without `--peers` other peers cannot reach the server. The error says what to change.
+    let output = peers.operate(0, &["peers", "add", "b", &peers.peer_address(1)]);
+    assert_ne!(output.code, Some(0), "{output:?}");
     for part in ["--id a", "--peers a=HOST:PORT", "same --data"] {
-        assert!(said.stderr.contains(part), "`{part}` is not in: {said:?}");
+        assert!(output.stderr.contains(part), "`{part}` is not in: {output:?}");
     }
     peers.kill(0);
     peers.run_naming(0, &[0], &[]);
@@ -168,29 +168,29 @@ fn one_server_grows_into_three_without_losing_a_promise() {
     }
     let list = peers.operated(0, &["peers", "list"]);
     assert_eq!(list.matches("follower").count(), 2, "{list}");
-    // The first peer is lost, and the others know its promises.
+    // The first peer is lost. The others know its promises.
     peers.kill(0);
     let master = peers.master();
     let bob = client(&peers, "bob", master).ask("r", 1000.0);
-    assert!(bob > 0.0 && bob <= 60.0, "{bob} of what alice has left");
+    assert!(bob > 0.0 && bob <= 60.0, "bob got {bob}, and alice left 60");
     alice.moves_to(peers.doorman(master).clone());
     assert_eq!(alice.ask("r", 40.0), 40.0);
 }
 
 #[test]
-fn a_peer_that_was_removed_says_so() {
+fn a_removed_peer_reports_that_it_is_ineligible() {
     let mut peers = peers(3);
     found(&mut peers);
     let (master, removed) = (peers.master(), peers.follower());
     takes_part(&peers, removed);
-    eventually("it is removed", || {
+    eventually("the peer is removed", || {
         (peers.operate(master, &["peers", "remove", NAMES[removed]]).code == Some(0)).then_some(())
     });
     is_ineligible(&peers, removed, "removed", "was removed");
     peers.kill(removed);
     peers.run(removed, &[]);
     is_ineligible(&peers, removed, "removed", "was removed");
-    // It is added again with an empty directory.
+    // With an empty directory the peer can be added again.
     peers.kill(removed);
     fs::remove_dir_all(peers.data(removed)).unwrap();
     peers.run(removed, &[]);
@@ -199,14 +199,14 @@ fn a_peer_that_was_removed_says_so() {
 }
 
 #[test]
-fn a_peer_whose_old_directory_comes_back_says_that_it_was_replaced() {
+fn a_replaced_peer_reports_that_it_is_ineligible() {
     let mut peers = peers(3);
     found(&mut peers);
     peers.kill(C);
     let (data, old) = (peers.data(C), peers.data(C).with_extension("old"));
     fs::rename(&data, &old).unwrap();
     peers.run(C, &[]);
-    eventually("it has a vote again", || {
+    eventually("the peer votes again", || {
         [0, 1].iter().any(|peer| peers.log(*peer).contains("a peer has joined")).then_some(())
     });
     peers.kill(C);
@@ -217,19 +217,19 @@ fn a_peer_whose_old_directory_comes_back_says_that_it_was_replaced() {
 }
 
 #[test]
-fn a_peer_whose_disk_has_failed_says_so() {
+fn a_peer_with_a_failed_disk_reports_that_it_is_ineligible() {
     let mut peers = peers(3);
     found(&mut peers);
     let (master, failing) = (peers.master(), peers.follower());
     takes_part(&peers, failing);
-    // A vote is first written to this file, which is now a directory.
+    // The peer cannot write its vote, because this path is a directory now.
     fs::create_dir(peers.data(failing).join("vote.new")).unwrap();
     peers.kill(master);
     is_ineligible(&peers, failing, "failed", "vote.new");
 }
 
 #[test]
-fn a_peer_just_restarted_knows_the_master_when_it_is_first_asked() {
+fn a_restarted_peer_knows_the_master_at_its_first_request() {
     let mut peers = peers::shared();
     let master = peers.master();
     let expected = Some(peers.grpc(master).to_string());
@@ -240,10 +240,10 @@ fn a_peer_just_restarted_knows_the_master_when_it_is_first_asked() {
         let got = ask(&peers, peer).unwrap();
         assert_eq!((got.response.len(), got.mastership.unwrap().master_address), (0, expected.clone()), "{peer}");
     }
-    // The others may still name the restarted master. It does not redirect clients to itself.
+    // The other peers may still name the restarted master as master. It must not redirect clients to itself.
     peers.kill(master);
     peers.run(master, &[]);
-    eventually("it gives a lease or names another master", || {
+    eventually("the peer grants a lease or names another master", || {
         let named = ask(&peers, master).unwrap().mastership.map(|mastership| mastership.master_address);
         assert_ne!(named, Some(expected.clone()));
         (named != Some(None)).then_some(())

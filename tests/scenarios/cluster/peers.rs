@@ -25,7 +25,7 @@ fn own_peers() -> Peers {
 }
 
 #[test]
-fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survives_the_master() {
+fn a_configuration_applied_through_any_peer_reaches_all_and_survives_failover() {
     let second = fair(50.0);
     let mut peers = own_peers();
     let mut alice = peers.client("alice");
@@ -33,7 +33,7 @@ fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survi
     let applied = peers.operated(peers.follower(), &["config", "apply", second.path()]);
     assert!(applied.contains("capacity 100 → 50") && applied.contains("version 2 is in force"), "{applied}");
     for peer in peers.all() {
-        eventually("every peer serves it", || {
+        eventually("every peer has the new configuration", || {
             let shown = peers.operated(peer, &["config", "show"]);
             (shown == text(&[Template::fair("*", 50.0)])).then_some(())
         });
@@ -44,11 +44,11 @@ fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survi
     assert!(history.contains(peers.config().path()) && history.contains(second.path()), "{history}");
     let rolled_back = peers.operated(peers.follower(), &["config", "rollback", "1"]);
     assert!(rolled_back.contains("version 3 is in force"), "{rolled_back}");
-    eventually("it is as it was", || (alice.ask(&peers, "r", 1000.0) == 100.0).then_some(()));
+    eventually("the first capacity is in force", || (alice.ask(&peers, "r", 1000.0) == 100.0).then_some(()));
 }
 
 #[test]
-fn a_changed_file_is_logged_and_changes_nothing() {
+fn a_changed_configuration_file_has_no_effect_on_a_cluster() {
     let peers = own_peers();
     let master = peers.master();
     peers.config().rewrite(&text(&[Template::fair("*", 50.0)]));
@@ -62,8 +62,8 @@ fn a_rolling_restart_of_all_peers_loses_no_request() {
     let mut alice = peers.client("alice");
     for peer in peers.all() {
         alice.ask(&peers, "rolling", 40.0);
-        let said = peers.stop(peer);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = peers.stop(peer);
+        assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(alice.ask(&peers, "rolling", 40.0), 40.0);
         peers.run(peer, &[]);
     }
@@ -71,7 +71,7 @@ fn a_rolling_restart_of_all_peers_loses_no_request() {
 }
 
 #[test]
-fn a_peer_that_lost_its_disk_comes_back_as_another_one_and_counts_once_it_knows_everything() {
+fn a_wiped_peer_rejoins_under_a_new_identity_and_votes_once_caught_up() {
     let mut peers = own_peers();
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
@@ -79,32 +79,32 @@ fn a_peer_that_lost_its_disk_comes_back_as_another_one_and_counts_once_it_knows_
     peers.kill(wiped);
     std::fs::remove_dir_all(peers.data(wiped)).unwrap();
     peers.run(wiped, &[]);
-    eventually("it has a vote again", || {
+    eventually("the peer votes again", || {
         let logs = peers.all().map(|peer| peers.log(peer));
         logs.into_iter().any(|log| log.contains("a peer has joined")).then_some(())
     });
-    // Now it is one of the remaining two, and knows what was promised.
+    // The new master is elected with its vote, and knows the promises.
     peers.kill(peers.master());
     let bob = peers.client("bob").ask(&peers, "r", 1000.0);
-    assert!(bob > 0.0 && bob <= 60.0, "{bob} of what alice has left");
+    assert!(bob > 0.0 && bob <= 60.0, "bob got {bob}, and alice left 60");
 }
 
 #[test]
-fn a_peer_is_not_removed_if_the_rest_would_have_no_majority() {
+fn a_peer_is_not_removed_if_no_majority_would_remain() {
     let mut peers = peers::shared();
     let master = peers.master();
     let others: Vec<_> = peers.all().filter(|peer| *peer != master).collect();
     peers.kill(others[0]);
-    eventually("the master misses it", || {
+    eventually("the master reports the peer as unreachable", || {
         peers.operate(master, &["peers", "list"]).stdout.contains("unreachable").then_some(())
     });
-    let said = peers.operate(master, &["peers", "remove", ["a", "b", "c"][others[1]]]);
-    assert!(said.code != Some(0) && said.stderr.contains("only 1 of the remaining peers answer"), "{said:?}");
-    assert_eq!(peers.client("alice").ask(&peers, "not removed", 40.0), 40.0, "it goes on");
+    let output = peers.operate(master, &["peers", "remove", ["a", "b", "c"][others[1]]]);
+    assert!(output.code != Some(0) && output.stderr.contains("only 1 of the remaining peers answer"), "{output:?}");
+    assert_eq!(peers.client("alice").ask(&peers, "not removed", 40.0), 40.0, "the master still grants leases");
 }
 
 #[test]
-fn when_all_disks_are_lost_no_peer_answers_until_told_that_nothing_is_promised() {
+fn peers_that_lost_all_disks_answer_only_after_a_new_bootstrap() {
     let mut peers = own_peers();
     assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
     for peer in peers.all() {
@@ -115,10 +115,12 @@ fn when_all_disks_are_lost_no_peer_answers_until_told_that_nothing_is_promised()
         peers.run(peer, &[]);
     }
     for peer in peers.all() {
-        eventually("it says what to do", || peers.log(peer).contains("tell all of them to bootstrap").then_some(()));
+        eventually("the log says what to do", || {
+            peers.log(peer).contains("restart every peer with --bootstrap").then_some(())
+        });
         assert_eq!(peers.doorman(peer).discovery().is_master, Some(false));
         let answer = peers.client("alice").try_ask(peers.doorman(peer), "r", 40.0).unwrap();
-        assert_eq!(answer.response, [], "what was promised is unknown");
+        assert_eq!(answer.response, [], "no peer grants while promises are unknown");
     }
     for peer in peers.all() {
         peers.stop(peer);
@@ -128,20 +130,22 @@ fn when_all_disks_are_lost_no_peer_answers_until_told_that_nothing_is_promised()
 }
 
 #[test]
-fn a_first_start_says_which_peer_it_waits_for() {
+fn a_first_start_logs_which_peer_is_missing() {
     let mut peers = Peers::found(3, Some(fair(100.0)), &[], Vec::new());
     for peer in [0, 1] {
         peers.run(peer, &["--bootstrap"]);
     }
     for peer in [0, 1] {
-        eventually("it names the one", || peers.log(peer).contains("still waiting for c (").then_some(()));
+        eventually("the log names the missing peer", || {
+            peers.log(peer).contains("still waiting for c (").then_some(())
+        });
     }
     peers.run(2, &["--bootstrap"]);
     assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
 }
 
 #[test]
-fn a_directory_belongs_to_one_peer_and_to_one_process() {
+fn a_data_directory_is_locked_to_one_peer_and_one_process() {
     let mut peers = peers::shared();
     let follower = peers.follower();
     let mut command = peers.command(follower, &[0, 1, 2]);
@@ -150,8 +154,8 @@ fn a_directory_belongs_to_one_peer_and_to_one_process() {
             let at = command.iter().position(|word| word == flag).expect("the command has this flag");
             command[at + 1] = (*value).to_owned();
         }
-        let said = leaseway(&command.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(said.code != Some(0) && said.stderr.contains(says), "{said:?}");
+        let output = leaseway(&command.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(output.code != Some(0) && output.stderr.contains(says), "{output:?}");
     };
     refused(&["--listen", "--http", "--admin", "--peer-listen"].map(|flag| (flag, ANYWHERE)), "in use");
     peers.kill(follower);
@@ -159,7 +163,7 @@ fn a_directory_belongs_to_one_peer_and_to_one_process() {
 }
 
 #[test]
-fn requests_go_on_while_masters_are_asked_to_stop() {
+fn requests_succeed_while_masters_shut_down_in_turn() {
     let mut peers = peers::shared();
     let stop = AtomicBool::new(false);
     let endpoints: Vec<_> = peers.all().map(|peer| peers.doorman(peer).clone()).collect();
@@ -177,8 +181,8 @@ fn requests_go_on_while_masters_are_asked_to_stop() {
             let master = peers.master();
             peers.stop(master);
             peers.run(master, &[]);
-            // Like an operator, it waits for the peer to be ready.
-            eventually("it is ready", || (http::get(peers.http(master), "/readyz").status == 200).then_some(()));
+            // Waits until the peer is ready, as an operator would.
+            eventually("the peer is ready", || (http::get(peers.http(master), "/readyz").status == 200).then_some(()));
         }
         stop.store(true, Ordering::Relaxed);
         asking.join().unwrap()

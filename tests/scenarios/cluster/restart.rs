@@ -1,4 +1,4 @@
-//! What a restarted server without peers knows.
+//! What a lone server knows after a restart.
 
 use rustix::process::Signal;
 
@@ -9,7 +9,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Leases outlast every test, and learning lasts as long as leases.
+/// Leases outlast every test. Learning mode lasts as long as leases.
 fn learning_file(capacity: f64) -> ConfigFile {
     ConfigFile::of(&[Template { learning: 3600, ..Template::fair("*", capacity) }])
 }
@@ -30,7 +30,7 @@ impl Lone {
         let data = data.to_str().unwrap();
         let flags = [&["--config", self.config.path(), "--data", data, "--admin", ANYWHERE], flags].concat();
         let server = Server::with_flags(&flags);
-        eventually("it is its own master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
+        eventually("the server is master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
         server
     }
 }
@@ -45,12 +45,12 @@ fn a_lone_server_with_a_data_directory_keeps_its_promises_over_a_restart() {
     let lone = Lone::new(learning_file(100.0));
     let server = lone.start(&["--bootstrap"]);
     let mut alice = server.client("alice");
-    assert_eq!(alice.ask("r", 40.0), 40.0, "nothing was ever promised, so there is nothing to learn");
+    assert_eq!(alice.ask("r", 40.0), 40.0, "a bootstrapped server does not learn");
     kill(server);
     let server = lone.start(&[]);
     let mut bob = server.client("bob");
     let first = bob.ask("r", 1000.0);
-    assert!(first > 0.0 && first <= 60.0, "{first} of what alice has left");
+    assert!(first > 0.0 && first <= 60.0, "bob got {first}, and alice left 60");
     kill(server);
     let server = lone.start(&["--bootstrap"]);
     assert_eq!(server.client("carol").ask("r", 5.0), 0.0);
@@ -61,12 +61,12 @@ fn a_lone_server_with_a_data_directory_keeps_its_promises_over_a_restart() {
 }
 
 #[test]
-fn an_empty_directory_does_not_pass_for_a_first_start() {
+fn a_server_with_an_empty_directory_learns_unless_bootstrapped() {
     let lone = Lone::new(learning_file(100.0));
     for _ in 0..2 {
-        // The second start happens before all clients have asked.
+        // The second start interrupts learning.
         let server = lone.start(&[]);
-        assert_eq!(server.client("new").ask("r", 40.0), 0.0, "another client may have it all");
+        assert_eq!(server.client("new").ask("r", 40.0), 0.0, "another client may hold the whole capacity");
         let learning = server.status(&["r"])["resources"][0]["learning_ms"].as_u64().unwrap();
         assert!(learning > 3_000_000, "{learning}");
         kill(server);

@@ -1,4 +1,4 @@
-//! Suspended machines: their processes do not notice the time that passes.
+//! Suspended machines: the clocks of their processes stop, too.
 
 use crate::harness::{
     config::{ConfigFile, Template},
@@ -10,7 +10,7 @@ use crate::harness::{
 };
 
 #[test]
-fn a_master_whose_machine_was_suspended_decides_nothing_when_it_wakes() {
+fn a_suspended_master_decides_nothing_when_it_wakes() {
     let suspension = Suspension::new();
     let config = ConfigFile::of(&[Template { lease: 5, refresh: 1, ..Template::fair("*", 100.0) }]);
     let peers = Peers::start_within(3, config, suspension.variables());
@@ -18,10 +18,10 @@ fn a_master_whose_machine_was_suspended_decides_nothing_when_it_wakes() {
     let (mut alice, bob) = (peers.client("alice"), peers.client("bob"));
     assert_eq!(alice.ask(&peers, "r", 90.0), 90.0);
     let suspended = suspension.suspend(peers.process(master));
-    // It cannot hear from the others. It has only its clocks.
+    // Without messages from the others, the master can rely on its clocks only.
     peers.cut(master);
     let successor = peers.master_but(&[master]);
-    eventually("alice's lease has ended", || {
+    eventually("alice's lease has expired", || {
         let got = granted(bob.try_ask(peers.doorman(successor), "r", 90.0)).map(|lease| lease.capacity());
         (got == Some(90.0)).then_some(())
     });
@@ -29,13 +29,13 @@ fn a_master_whose_machine_was_suspended_decides_nothing_when_it_wakes() {
     // By the master's clock alice's lease is still valid, and her request needs no further promise.
     for _ in 0..50 {
         let answer = alice.try_ask(peers.doorman(master), "r", 90.0);
-        assert_eq!(granted(answer), None, "bob has it");
+        assert_eq!(granted(answer), None, "bob holds the capacity");
     }
     peers.heal(master);
 }
 
 #[test]
-fn a_child_node_whose_machine_was_suspended_lends_nothing_of_a_lease_that_has_ended() {
+fn a_suspended_child_node_grants_nothing_from_an_expired_lease() {
     let suspension = Suspension::new();
     let config = ConfigFile::of(&[Template { lease: 5, refresh: 1, ..Template::fair("*", 100.0) }]);
     let root = Server::with_config(&config);
@@ -47,7 +47,7 @@ fn a_child_node_whose_machine_was_suspended_lends_nothing_of_a_lease_that_has_en
     let (mut alice, mut bob) = (leaf.client("alice"), root.client("bob"));
     assert_eq!(alice.ask("r", 100.0), 100.0);
     let suspended = suspension.suspend(leaf.process());
-    eventually("the lease of the leaf has ended", || (bob.ask("r", 100.0) == 100.0).then_some(()));
+    eventually("the lease of the leaf has expired", || (bob.ask("r", 100.0) == 100.0).then_some(()));
     suspended.wake();
-    assert_eq!(alice.ask("r", 100.0), 0.0, "bob has it");
+    assert_eq!(alice.ask("r", 100.0), 0.0, "bob holds the capacity");
 }

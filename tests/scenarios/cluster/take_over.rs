@@ -1,4 +1,4 @@
-//! Peers that replace a Doorman server whose clients hold the whole capacity.
+//! Peers replace a Doorman server whose clients hold the whole capacity.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -52,7 +52,7 @@ impl Old {
         Old { id, wants, lease: None, next: Instant::now() }
     }
 
-    /// Refreshes when that is due, at the first server that answers.
+    /// Refreshes its lease if that is due, at the first server that answers.
     fn refresh(&mut self, servers: &[Raw]) {
         if Instant::now() < self.next {
             return;
@@ -68,21 +68,21 @@ impl Old {
         self.next = Instant::now() + Duration::from_millis(300);
     }
 
-    /// The capacity that it believes it may use.
+    /// The capacity of its unexpired lease.
     fn usable(&self) -> f64 {
         let lease = self.lease.as_ref().filter(|lease| unix() < field(lease, "expiry_time").as_i64().unwrap() as f64);
         lease.map_or(0.0, |lease| number(lease, "capacity"))
     }
 }
 
-/// The largest sum that clients believe in until newcomers have a share. `trouble` is called once, while the peers
-/// learn.
+/// Refreshes all clients until newcomers have a share. Returns the peak of the sum of their leases. Calls `trouble` once,
+/// while the peers learn.
 fn most_believed(mut servers: impl FnMut() -> Vec<Raw>, old: Vec<Old>, mut trouble: impl FnMut()) -> f64 {
     let newcomers = 3;
     let mut clients: Vec<Old> = (0..newcomers).map(|n| Old::newcomer(format!("new {n}"), 100.0)).chain(old).collect();
     let (began, mut most, mut troubled) = (Instant::now(), 0.0f64, false);
     let mut reached = servers();
-    eventually("newcomers have their part", || {
+    eventually("newcomers have a share", || {
         for client in &mut clients {
             client.refresh(&reached);
         }
@@ -102,7 +102,7 @@ fn ten_old() -> Vec<Old> {
 }
 
 #[test]
-fn peers_that_take_over_never_give_away_what_clients_hold_from_before_also_if_their_master_dies() {
+fn peers_that_take_over_never_grant_held_capacity_even_after_a_failover() {
     let old = ten_old();
     let peers = Peers::start_with(3, config(), &[], &["--take-over"]);
     let peers = std::cell::RefCell::new(peers);
@@ -116,6 +116,6 @@ fn peers_that_take_over_never_give_away_what_clients_hold_from_before_also_if_th
         peers.borrow_mut().run(master, &[]);
     };
     let most = most_believed(servers, old, trouble);
-    assert!(most <= CAPACITY, "{most} of {CAPACITY} were believed in");
-    assert!(most > CAPACITY * 0.9, "only {most}");
+    assert!(most <= CAPACITY, "clients held {most} of {CAPACITY}");
+    assert!(most > CAPACITY * 0.9, "clients held only {most}");
 }

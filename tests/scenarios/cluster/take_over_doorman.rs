@@ -1,4 +1,4 @@
-//! A real Doorman server that is replaced while clients of Doorman's own library hold leases.
+//! A real Doorman server is replaced while clients of Doorman's own library hold leases.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -14,7 +14,7 @@ use crate::harness::{
 
 const CAPACITY: f64 = 500.0;
 
-/// What its clients believe now, and the most they believed together at any time: each keeps what it was told last.
+/// A process with clients of the Go library.
 struct GoFleet(Process);
 
 impl GoFleet {
@@ -23,6 +23,7 @@ impl GoFleet {
         GoFleet(Process::start_program_reading(&programs.join("fleet"), &arguments))
     }
 
+    /// The newest lease of each client, and the peak of their sum so far.
     fn books(&self) -> (BTreeMap<String, f64>, f64) {
         let (mut books, mut most) = (BTreeMap::new(), 0.0f64);
         for line in self.0.stdout().lines() {
@@ -37,9 +38,9 @@ impl GoFleet {
 
 #[test]
 #[cfg_attr(not(doorman), ignore = "needs LEASEWAY_TEST_DOORMAN")]
-fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_than_there_is() {
+fn clients_stay_within_the_capacity_while_doorman_is_replaced() {
     let programs = foreign::path("LEASEWAY_TEST_DOORMAN");
-    // Compile first, so that no lease runs meanwhile.
+    // Compile before any lease begins.
     binary::path();
     let template = Template { lease: 20, refresh: 1, ..Template::fair("*", CAPACITY) };
     let config = ConfigFile::of(&[template]);
@@ -49,13 +50,13 @@ fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_t
     let (port, debug) = (address.port().to_string(), free_addresses(1)[0].port().to_string());
     let arguments = ["--port", &port, "--debug_port", &debug, "--config", &source, "--logtostderr"];
     let doorman = Process::start_program(&programs.join("doorman"), &arguments, &[]);
-    eventually("it listens", || {
+    eventually("Doorman listens", || {
         assert!(doorman.ended().is_none(), "{}", doorman.stderr());
         std::net::TcpStream::connect(address).ok()
     });
     let old = ["one", "two", "three", "four", "five"];
     let fleet = GoFleet::start(&programs, &address.to_string(), "200", &old);
-    eventually("it has given all of it away", || {
+    eventually("the whole capacity is leased", || {
         let (books, _) = fleet.books();
         (books.len() == 5 && books.values().all(|capacity| *capacity == 100.0)).then_some(())
     });
@@ -67,7 +68,7 @@ fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_t
     }
     let mut newcomer = peers.client("newcomer");
     let mut most = 0.0f64;
-    eventually("a new client has its part", || {
+    eventually("the new client has a share", || {
         let given = newcomer.ask(&peers, "r", 1000.0);
         let (books, _) = fleet.books();
         let all: f64 = books.values().sum::<f64>() + given;
@@ -77,5 +78,5 @@ fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_t
     let (books, _) = fleet.books();
     assert!(most <= CAPACITY + 1e-6, "{most}");
     assert_eq!(books.len(), 5, "{books:?}");
-    assert!(books.values().all(|capacity| *capacity > 50.0), "each has its part: {books:?}");
+    assert!(books.values().all(|capacity| *capacity > 50.0), "each client has a share: {books:?}");
 }

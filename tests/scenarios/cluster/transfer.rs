@@ -11,7 +11,7 @@ use crate::harness::{
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 #[test]
-fn leases_go_on_under_the_master_that_was_named() {
+fn leases_survive_a_transfer_to_the_named_master() {
     let audit = tempfile::tempdir().unwrap();
     let log = audit.path().join("audit");
     let config = ConfigFile::of(&[Template::fair("*", 100.0)]);
@@ -21,26 +21,29 @@ fn leases_go_on_under_the_master_that_was_named() {
     let (before, next) = (peers.master(), peers.follower());
     let asked = peers.all().find(|peer| ![before, next].contains(peer)).unwrap();
 
-    let said = peers.operate(asked, &["transfer", NAMES[next], "-o", "json"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    let output = peers.operate(asked, &["transfer", NAMES[next], "-o", "json"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(answer["master"], NAMES[next], "{answer}");
     assert_eq!(answer["master_grpc_address"], peers.grpc(next).to_string(), "{answer}");
     assert!(answer["took_ms"].as_u64().is_some(), "{answer}");
     assert_eq!(peers.master(), next);
-    assert_eq!(bob.ask(&peers, "mysql", 100.0), 0.0, "all of it is promised");
+    assert_eq!(bob.ask(&peers, "mysql", 100.0), 0.0, "the whole capacity is promised");
     assert_eq!(alice.ask(&peers, "mysql", 50.0), 50.0);
-    eventually("what alice has given back", || {
+    eventually("bob gets the capacity that alice gave up", || {
         alice.ask(&peers, "mysql", 50.0);
         (bob.ask(&peers, "mysql", 100.0) == 50.0).then_some(())
     });
     let lines = std::fs::read_to_string(&log).unwrap();
-    let line = lines.lines().find(|line| line.contains(r#""what":"mastership_transferred""#)).expect("it is audited");
+    let line = lines
+        .lines()
+        .find(|line| line.contains(r#""what":"mastership_transferred""#))
+        .expect("the transfer is in the audit log");
     assert!(line.contains(&format!(r#""to":"{}""#, NAMES[next])) && line.contains(r#""outcome":"done""#), "{line}");
 
     let refused = |peers: &Peers, to: &str, why: &str| {
-        let said = peers.operate(asked, &["transfer", to]);
-        assert!(said.code != Some(0) && said.stderr.contains(why), "{said:?}");
+        let output = peers.operate(asked, &["transfer", to]);
+        assert!(output.code != Some(0) && output.stderr.contains(why), "{output:?}");
         assert_eq!(peers.master(), next);
     };
     refused(&peers, NAMES[next], "is the master already");

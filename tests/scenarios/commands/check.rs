@@ -1,4 +1,4 @@
-//! `leaseway check` finds problems of real clusters. Unit tests of the server cover each finding.
+//! `leaseway check` finds problems of real clusters. Unit tests of the server cover each kind of problem.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use crate::harness::{
     config::{ConfigFile, Template},
     foreign,
     peers::Peers,
-    process::{Said, leaseway},
+    process::{Output, leaseway},
     wait::eventually,
 };
 
@@ -23,38 +23,41 @@ fn fair(capacity: f64) -> ConfigFile {
     ConfigFile::of(&[Template { refresh: 1, ..Template::fair("*", capacity) }])
 }
 
-fn check(servers: &str, flags: &[&str]) -> Said {
+fn check(servers: &str, flags: &[&str]) -> Output {
     leaseway(&[&["check", "--server", servers], flags].concat())
 }
 
-/// The verdicts as `GRADE ABOUT: FOUND`.
-fn verdicts(said: &Said) -> Vec<String> {
-    let read: Value = serde_json::from_str(&said.stdout).unwrap();
+/// The checks as `SEVERITY SUBJECT: MESSAGE`.
+fn checks(output: &Output) -> Vec<String> {
+    let read: Value = serde_json::from_str(&output.stdout).unwrap();
     let text = |verdict: &Value, field: &str| verdict[field].as_str().unwrap().to_owned();
     let line = |verdict: &Value| {
-        assert!(verdict["grade"] == "ok" || !text(verdict, "next").is_empty(), "what to do is said: {verdict}");
-        format!("{} {}: {}", text(verdict, "grade"), text(verdict, "about"), text(verdict, "found"))
+        assert!(
+            verdict["severity"] == "ok" || !text(verdict, "remedy").is_empty(),
+            "every problem has a remedy: {verdict}"
+        );
+        format!("{} {}: {}", text(verdict, "severity"), text(verdict, "subject"), text(verdict, "message"))
     };
-    read["verdicts"].as_array().unwrap().iter().map(line).collect()
+    read["checks"].as_array().unwrap().iter().map(line).collect()
 }
 
-/// Waits for this exit code with these verdicts, each given by its start and a part of it.
+/// Waits for this exit code with these checks. Each is given as prefix and substring.
 #[track_caller]
 fn finds(servers: &str, code: i32, expected: &[(&str, &str)]) {
     let mut last = None;
     let found = catch_unwind(AssertUnwindSafe(|| {
         eventually(&format!("{code}, {expected:?}"), || {
-            let said = last.insert(check(servers, &["--json"]));
-            let lines = if said.code == Some(code) { verdicts(said) } else { return None };
+            let output = last.insert(check(servers, &["--json"]));
+            let lines = if output.code == Some(code) { checks(output) } else { return None };
             let is_said = |(start, part): &(&str, &str)| lines.iter().any(|l| l.starts_with(start) && l.contains(part));
             expected.iter().all(is_said).then_some(())
         });
     }));
-    assert!(found.is_ok(), "expected {code}, {expected:?}, and found {last:?}");
+    assert!(found.is_ok(), "expected {code}, {expected:?}; got {last:?}");
 }
 
 #[test]
-fn a_cluster_that_is_well_is_said_to_be_and_a_peer_that_dies_is_named() {
+fn check_reports_a_healthy_cluster_and_names_a_dead_peer() {
     let mut peers = Peers::start(3, fair(100.0), &[]);
     let first = peers.endpoints()[0].clone();
     finds(&first, WELL, &[("ok peers", "3 of 3 take part"), ("ok clocks", "3 agree")]);
@@ -73,7 +76,7 @@ fn a_cluster_that_is_well_is_said_to_be_and_a_peer_that_dies_is_named() {
 }
 
 #[test]
-fn a_disk_that_is_slow_and_the_peer_that_waits_for_it_are_found() {
+fn check_finds_a_slow_disk_and_its_peer() {
     let directory = tempfile::tempdir().unwrap();
     let (library, slow) = (foreign::preload_library(directory.path(), "slow_disk"), directory.path().join("slow"));
     let mut peers = Peers::start(3, fair(100.0), &[]);
@@ -85,8 +88,12 @@ fn a_disk_that_is_slow_and_the_peer_that_waits_for_it_are_found() {
     finds(&at, WELL, &[("ok peers", "3 of 3 take part")]);
     // The delay outlasts the test.
     fs::write(&slow, "120000").unwrap();
-    // This needs a promise that must be stored.
+    // A new lease needs a promise, so the peer must write.
     peers.client("ann").ask(&peers, "r", 1.0);
     let waits = format!("{name} runs, but the master does not hear from it");
-    finds(&at, WARNED, &[("warn peers", &waits), ("warn disks", &format!("the disk of {name} is slow: it took"))]);
+    finds(
+        &at,
+        WARNED,
+        &[("warn peers", &waits), ("warn disks", &format!("the disk of {name} is slow: the slowest flush"))],
+    );
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::harness::{
     config::{self, ConfigFile, Template},
     peers::Peers,
-    process::{Process, Said, leaseway},
+    process::{Output, Process, leaseway},
 };
 
 fn fair(capacity: f64) -> ConfigFile {
@@ -16,23 +16,23 @@ fn one_peer(flags: &[&str]) -> Peers {
     Peers::start(1, fair(500.0), flags)
 }
 
-fn json(said: &Said) -> Value {
-    serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"))
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
 #[test]
-fn a_file_is_put_in_force_and_can_be_taken_back() {
+fn a_configuration_is_applied_and_rolled_back() {
     let peers = one_peer(&[]);
     let (first, second) = (fair(500.0), fair(400.0));
     let difference = "*: capacity 500 → 400\n";
     assert_eq!(peers.operated(0, &["config", "diff", second.path()]), difference);
-    let said = peers.operate(0, &["config", "diff", second.path(), "--exit-code", "--json"]);
-    assert_eq!(said.code, Some(1));
-    assert_eq!((&json(&said)["version"], &json(&said)["differences"][0]["field"]), (&1.into(), &"capacity".into()));
+    let output = peers.operate(0, &["config", "diff", second.path(), "--exit-code", "--json"]);
+    assert_eq!(output.code, Some(1));
+    assert_eq!((&json(&output)["version"], &json(&output)["differences"][0]["field"]), (&1.into(), &"capacity".into()));
     let applied = peers.operated(0, &["config", "apply", second.path()]);
     assert!(applied.starts_with(difference) && applied.ends_with("version 2 is in force\n"), "{applied}");
     let again = peers.operated(0, &["config", "apply", second.path()]);
-    assert_eq!(again, "version 2 is this text already; nothing has changed\n");
+    assert_eq!(again, "version 2 already has this text; nothing has changed\n");
     let back = peers.operated(0, &["config", "rollback", "1"]);
     assert_eq!(back, "*: capacity 400 → 500\nversion 3 is in force\n");
     assert_eq!(peers.operated(0, &["config", "diff", first.path(), "--exit-code"]), "no difference\n");
@@ -48,28 +48,31 @@ fn a_file_is_put_in_force_and_can_be_taken_back() {
 fn concurrent_changes_of_the_configuration_are_not_overwritten() {
     let peers = one_peer(&[]);
     peers.operated(0, &["config", "apply", fair(2.0).path()]);
-    let said = peers.operate(0, &["config", "apply", fair(3.0).path(), "--expect", "1"]);
-    assert_eq!(said.code, Some(1));
-    assert!(said.stderr.contains("version 2 is in force"), "{said:?}");
+    let output = peers.operate(0, &["config", "apply", fair(3.0).path(), "--expect", "1"]);
+    assert_eq!(output.code, Some(1));
+    assert!(output.stderr.contains("version 2 is in force"), "{output:?}");
     peers.operated(0, &["config", "apply", fair(3.0).path(), "--expect", "2"]);
 
     let wrong = ConfigFile::new("resources:\n- {identifier_glob: a, capacity: -1}\n- {identifier_glob: b}\n");
     for command in ["apply", "diff", "plan"] {
-        let said = peers.operate(0, &["config", command, wrong.path()]);
-        assert_eq!(said.code, Some(78), "{said:?}");
-        assert!(said.stderr.contains(":2:34: ") && said.stderr.contains(":3:21: "), "both mistakes: {said:?}");
+        let output = peers.operate(0, &["config", command, wrong.path()]);
+        assert_eq!(output.code, Some(78), "{output:?}");
+        assert!(
+            output.stderr.contains(":2:34: ") && output.stderr.contains(":3:21: "),
+            "both mistakes are reported: {output:?}"
+        );
     }
 }
 
 #[test]
-fn a_token_is_sent_and_a_wrong_one_is_told_from_a_missing_server() {
+fn wrong_admin_tokens_and_unreachable_servers_have_different_errors() {
     let (right, wrong) = (ConfigFile::new("open sesame\n"), ConfigFile::new("sesame"));
     let peers = one_peer(&["--admin-token-file", right.path()]);
     peers.operated(0, &["peers", "list", "--admin-token-file", right.path()]);
     for arguments in [&["peers", "list"][..], &["peers", "list", "--admin-token-file", wrong.path()]] {
-        let said = peers.operate(0, arguments);
-        assert_eq!(said.code, Some(77), "{said:?}");
-        assert!(said.stderr.contains("--admin-token-file"), "{said:?}");
+        let output = peers.operate(0, arguments);
+        assert_eq!(output.code, Some(77), "{output:?}");
+        assert!(output.stderr.contains("--admin-token-file"), "{output:?}");
     }
     let admin = peers.admin(0).to_string();
     let variables = [("LEASEWAY_ADMIN", admin.as_str()), ("LEASEWAY_ADMIN_TOKEN_FILE", right.path())];

@@ -1,4 +1,4 @@
-//! `leaseway debug bundle`: its contents, and that it has no secrets.
+//! `leaseway debug bundle`: its contents, and the absence of secrets.
 
 use std::{fs, io::Read as _};
 
@@ -13,7 +13,7 @@ use crate::harness::{
 const SECRETS: [&str; 2] = ["operators-0a1b2c3d4e5f", "peers-5f4e3d2c1b0a99887766"];
 
 #[test]
-fn the_bundle_has_the_state_of_every_server_and_no_secret() {
+fn the_bundle_contains_the_state_of_every_server_and_no_secrets() {
     let directory = tempfile::tempdir().unwrap();
     let place = |name: &str| directory.path().join(name).display().to_string();
     let (token, secret, log, file) = (place("token"), place("secret"), place("leaseway.log"), place("bundle.tar.gz"));
@@ -29,16 +29,16 @@ fn the_bundle_has_the_state_of_every_server_and_no_secret() {
 
     let servers = peers.endpoints().join(",");
     let arguments = ["debug", "bundle", &file, "--server", &servers, "--admin-token-file", &token, "--log", &log];
-    let said = leaseway(&[&arguments[..], &["-o", "json"]].concat());
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let told: Value = serde_json::from_str(&said.stdout).unwrap();
+    let output = leaseway(&[&arguments[..], &["-o", "json"]].concat());
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let told: Value = serde_json::from_str(&output.stdout).unwrap();
     let missing = told["missing"].as_array().unwrap();
     assert!(missing.len() == 1 && missing[0].as_str().unwrap().contains(&dead_name(&peers, dead)), "{told}");
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(fs::File::open(&file).unwrap()).read_to_end(&mut bytes).unwrap();
     let text = String::from_utf8_lossy(&bytes);
     for secret in SECRETS {
-        assert!(!text.contains(secret), "{secret} is told");
+        assert!(!text.contains(secret), "the bundle contains {secret}");
     }
     for part in [
         "leaseway-debug/contents.txt",
@@ -51,7 +51,7 @@ fn the_bundle_has_the_state_of_every_server_and_no_secret() {
     ] {
         assert!(text.contains(part) || text.contains(&part.replace(": \"e", ":\"e")), "`{part}` is missing");
     }
-    assert!(!text.contains("the oldest line"), "only the last lines of a log are there");
+    assert!(!text.contains("the oldest line"), "the bundle has only the last lines of a log");
     let status =
         told["files"].as_array().unwrap().iter().filter(|name| name.as_str().unwrap().ends_with("status.json"));
     assert_eq!(status.count(), 2, "{told}");

@@ -1,4 +1,4 @@
-//! `leaseway explain`: its predictions come true in each situation of docs/guide/why-throttled.md.
+//! `leaseway explain`: checks its predictions in each situation of docs/guide/why-throttled.md.
 
 use std::{thread::sleep, time::Duration};
 
@@ -52,8 +52,9 @@ impl<'a> Asker<'a> {
     fn ask(&mut self) -> f64 {
         let mut request = one_of_ours(self.id, self.resource, self.wants, self.has);
         request.resource[0].priority = Some(self.priority);
-        let lease =
-            eventually("it is answered", || self.doorman.get(request.clone()).ok()?.response.into_iter().next()?.gets);
+        let lease = eventually("the request is answered", || {
+            self.doorman.get(request.clone()).ok()?.response.into_iter().next()?.gets
+        });
         self.has = Some(lease);
         capacity(Some(lease))
     }
@@ -75,8 +76,8 @@ struct Level {
 }
 
 fn levels(server: &str, resource: &str, client: &str) -> Vec<Level> {
-    let said = leaseway(&["explain", client, resource, "--json", "--timeout", "2", "--server", server]);
-    let read: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let output = leaseway(&["explain", client, resource, "--json", "--timeout", "2", "--server", server]);
+    let read: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let texts = |value: &Value| value.as_array().unwrap().iter().map(text).collect::<Vec<_>>();
     let told = |level: &Value| Level {
@@ -108,7 +109,7 @@ fn says(told: &Level, rule: &str, blocks: &[&str], parts: &[&str]) {
 }
 
 #[test]
-fn each_client_gets_what_the_named_rule_says() {
+fn each_client_gets_what_the_explained_rule_allows() {
     let strict = ", priority: strict";
     let server = Server::with_config(&file(&[
         fair("satisfied", 100.0),
@@ -122,18 +123,18 @@ fn each_client_gets_what_the_named_rule_says() {
         template("each", 10.0, "STATIC", "", ""),
         template("unlimited", 10.0, "NO_ALGORITHM", "", ""),
     ]));
-    // Resource, wants of ann, wants and priority of bob, rule, and a part of the text.
+    // Resource, ann's wants, bob's wants and priority, the expected rule, and a part of the text.
     for (resource, ann, bob, priority, rule, part) in [
         ("satisfied", 40.0, 10.0, 0, "wants", "ann is due 40: all that it wants."),
         ("level", 80.0, 80.0, 0, "level", "no client that wants more is due more than 50"),
-        ("max", 80.0, 80.0, 0, "max", "a rule for clients says so much at most, 20"),
-        ("min", 80.0, 80.0, 0, "min", "a rule for clients says so much at least, 70, and its share is less"),
-        ("minimums", 80.0, 80.0, 0, "minimums", "set aside is more than there is, and no minimum gets more than 50"),
+        ("max", 80.0, 80.0, 0, "max", "a client rule limits it to 20"),
+        ("min", 80.0, 80.0, 0, "min", "a client rule guarantees it 70, and its share is less"),
+        ("minimums", 80.0, 80.0, 0, "minimums", "exceeds the capacity, and no minimum gets more than 50"),
         ("band", 50.0, 100.0, 1, "band", "clients of a higher priority than 0 want 100"),
         ("reserve", 50.0, 100.0, 1, "level", "no client that wants more is due more than 25"),
         ("share", 80.0, 120.0, 0, "share", "an equal share of 50"),
         ("each", 40.0, 40.0, 0, "each", "no client is due more than 10"),
-        ("unlimited", 40.0, 40.0, 0, "unlimited", "all that it wants, for this resource is not shared out"),
+        ("unlimited", 40.0, 40.0, 0, "unlimited", "all that it wants, because this resource is not shared"),
     ] {
         let mut ann = Asker::new(&server.doorman(), resource, "ann", ann);
         let mut bob = Asker { priority, ..Asker::new(&server.doorman(), resource, "bob", bob) };
@@ -142,7 +143,7 @@ fn each_client_gets_what_the_named_rule_says() {
         let told = told(&server.grpc().to_string(), resource, "ann");
         assert_eq!(told.rule, rule, "{told:?}");
         assert!(told.text.contains(part), "`{part}` is not in: {}", told.text);
-        // After each has named its lease twice, no older lease counts.
+        // After these requests both clients have confirmed their newest lease.
         for _ in 0..3 {
             ann.ask();
             bob.ask();
@@ -150,13 +151,13 @@ fn each_client_gets_what_the_named_rule_says() {
         assert_eq!(ann.ask(), told.due, "{told:?}");
         if resource == "band" {
             bob.release();
-            assert_eq!(ann.ask(), 50.0, "those that went first are gone");
+            assert_eq!(ann.ask(), 50.0, "the client of higher priority is gone");
         }
     }
 }
 
 #[test]
-fn capacity_is_free_when_the_explanation_predicted_it() {
+fn capacity_becomes_free_at_the_predicted_time() {
     let config = file(&[fair("newcomer", 100.0), fair("cut", 100.0), fair("own", 100.0)]);
     let server = Server::with_config(&config);
     let (at, doorman) = (server.grpc().to_string(), server.doorman());
@@ -173,7 +174,7 @@ fn capacity_is_free_when_the_explanation_predicted_it() {
     let mut bob = Asker::new(&doorman, "cut", "bob", 20.0);
     assert_eq!(bob.ask(), 0.0);
     let cut = told(&at, "cut", "bob");
-    says(&cut, "wants", &["over", "others"], &["50 more is held than there is, from before the capacity was cut"]);
+    says(&cut, "wants", &["over", "others"], &["50 more is held than the capacity, from before a cut"]);
 
     let mut eve = Asker::new(&doorman, "own", "eve", 80.0);
     eve.ask();
@@ -182,26 +183,26 @@ fn capacity_is_free_when_the_explanation_predicted_it() {
     let own = told(&at, "own", "eve");
     says(&own, "wants", &["unconfirmed"], &["80 is held for it: an older lease, until its next request shows"]);
     eve.ask();
-    assert_eq!(told(&at, "own", "eve").blocks, [""; 0], "its next request has shown it");
+    assert_eq!(told(&at, "own", "eve").blocks, [""; 0], "the request has confirmed the smaller lease");
 
     sleep(newcomer.latest.unwrap().max(cut.latest.unwrap()));
     assert_eq!((ann.ask(), bob.ask()), (newcomer.due, cut.due));
 }
 
 #[test]
-fn a_learning_server_says_when_it_ends() {
+fn a_learning_server_explains_when_learning_ends() {
     let learning = fair("*", 100.0).replace("learning_mode_duration: 0", "learning_mode_duration: 4");
     let server = Server::with_config(&file(&[learning]));
     let mut ann = Asker::new(&server.doorman(), "r", "ann", 40.0);
     assert_eq!(ann.ask(), 0.0);
     let told = told(&server.grpc().to_string(), "r", "ann");
-    says(&told, "wants", &["learning"], &["knows nothing of earlier leases", "and listens for"]);
+    says(&told, "wants", &["learning"], &["does not know earlier leases", "and learns for"]);
     sleep(told.latest.unwrap());
     assert_eq!(ann.ask(), told.due);
 }
 
 #[test]
-fn whole_units_rotate_and_a_free_place_in_a_pool_goes_to_a_waiting_client() {
+fn whole_units_rotate_and_a_waiting_client_gets_a_free_pool_slot() {
     let units = template("units", 2.0, "FAIR_SHARE", ", whole_units: true, rotation_period: 3", "");
     let pool = template("pool", 20.0, "PRIORITY_POOL", ", min_capacity: 10, free_key: client_id", "");
     let server = Server::with_config(&file(&[units, pool]));
@@ -210,64 +211,64 @@ fn whole_units_rotate_and_a_free_place_in_a_pool_goes_to_a_waiting_client() {
     for one in [0, 1, 2].repeat(3) {
         three[one].ask();
     }
-    let without = three.iter_mut().position(|one| one.ask() == 0.0).expect("there are two for three");
+    let without = three.iter_mut().position(|one| one.ask() == 0.0).expect("two units for three clients");
     let told_units = told(&at, "units", three[without].id);
-    says(&told_units, "units", &[], &["only whole units are given; those that are left over go to the next in"]);
-    eventually("its turn has come", || {
+    says(&told_units, "units", &[], &["only whole units are given; left-over units move to other holders in"]);
+    eventually("the unit rotates to the client", || {
         let has: Vec<f64> = three.iter_mut().map(Asker::ask).collect();
         (has[without] == 1.0).then_some(())
     });
 
     let mut guests = ["tom", "tim", "kim"].map(|id| Asker::new(&doorman, "pool", id, 10.0));
     assert_eq!(guests.each_mut().map(Asker::ask), [10.0, 10.0, 0.0]);
-    says(&told(&at, "pool", "tom"), "pool", &[], &["so much a client without an assignment gets"]);
+    says(&told(&at, "pool", "tom"), "pool", &[], &["this is what a client without an assignment gets"]);
     says(&told(&at, "pool", "kim"), "pool", &[], &["it waits for a place in the pool", "`leaseway pool set`"]);
     guests[0].release();
-    eventually("the place is kim's", || (guests[2].ask() == 10.0).then_some(()));
+    eventually("kim gets the free slot", || (guests[2].ask() == 10.0).then_some(()));
 }
 
 #[test]
-fn after_a_failover_former_promises_count_until_the_predicted_end() {
+fn inherited_promises_count_until_the_predicted_end_after_a_failover() {
     let mut peers = Peers::start(3, file(&[fair("*", 100.0)]), &[]);
     let first = peers.master();
     assert_eq!(Asker::new(peers.doorman(first), "r", "gone", 80.0).ask(), 80.0);
     peers.kill(first);
     let next = peers.master();
     let mut ann = Asker::new(peers.doorman(next), "r", "ann", 50.0);
-    // More may have been promised than was held.
+    // The stored promise may exceed the 80 that were held.
     assert!(ann.ask() <= 20.0);
     let told = told(&peers.grpc(next).to_string(), "r", "ann");
     says(
         &told,
         "wants",
         &["unclaimed"],
-        &["of what earlier masters promised has not been named by its holders yet, and counts as held for"],
+        &["of what earlier masters promised is not claimed by its holders yet, and counts as held for"],
     );
     sleep(told.latest.unwrap());
     assert_eq!(ann.ask(), told.due);
 }
 
 #[test]
-fn an_override_is_named_and_binds_until_it_is_cleared() {
+fn an_override_is_explained_and_limits_until_it_is_cleared() {
     let peers = Peers::start(1, file(&[fair("*", 100.0)]), &[]);
     peers.operated(0, &["capacity", "r", "50%", "--for", "1h", "--why", "a replica is down"]);
     let mut ann = Asker::new(peers.doorman(0), "r", "ann", 80.0);
-    eventually("it is in force", || (ann.ask() == 50.0).then_some(()));
+    eventually("the override is in force", || (ann.ask() == 50.0).then_some(()));
     let told = told(&peers.grpc(0).to_string(), "r", "ann");
     says(&told, "level", &[], &["more than 50", "has set `r` to 50 %", "a replica is down"]);
     assert_eq!(ann.ask(), told.due);
     peers.operated(0, &["capacity", "r", "--clear"]);
-    eventually("the template counts again", || (ann.ask() == 80.0).then_some(()));
+    eventually("the template's capacity is in force", || (ann.ask() == 80.0).then_some(()));
 }
 
 #[test]
-fn a_leaf_names_its_parents_lease_and_one_whose_parent_is_gone_says_so() {
+fn a_leaf_explains_its_parents_lease_and_a_missing_parent() {
     let mut root = Peers::start(1, file(&[fair("*", 120.0)]), &[]);
     let leaf = root.child("leaf", 1);
     let mut beside = Asker::new(root.doorman(0), "r", "beside", 100.0);
     let mut ann = Asker::new(leaf.doorman(0), "r", "ann", 100.0);
     let at = leaf.grpc(0).to_string();
-    let both = eventually("the root knows what the leaf wants", || {
+    let both = eventually("the root knows the leaf's wants", || {
         beside.ask();
         ann.ask();
         let both = levels(&at, "r", "ann");
@@ -279,17 +280,17 @@ fn a_leaf_names_its_parents_lease_and_one_whose_parent_is_gone_says_so() {
         &both[1].blocks.iter().map(String::as_str).collect::<Vec<_>>(),
         &["leaf, a node with one client, wants 100, is due 60"],
     );
-    eventually("ann has what the root was said to owe the leaf", || {
+    eventually("ann has the amount that was explained at the root", || {
         beside.ask();
         (ann.ask() == 60.0).then_some(())
     });
-    assert_eq!(told(&at, "r", "ann").rule, "level", "of what the parent lends");
+    assert_eq!(told(&at, "r", "ann").rule, "level", "within the parent's lease");
 
     root.kill(0);
     let words = leaseway(&["explain", "ann", "r", "--server", &at, "--timeout", "1"]);
     assert_eq!(words.code, Some(0), "{words:?}");
     assert!(words.stdout.contains("ann wants 100") && words.stdout.contains("does not answer:"), "{words:?}");
-    let ended = eventually("the loan has ended", || {
+    let ended = eventually("the parent's lease has expired", || {
         let told = told(&at, "r", "ann");
         (told.rule == "loan_ended").then_some(told)
     });
@@ -297,7 +298,7 @@ fn a_leaf_names_its_parents_lease_and_one_whose_parent_is_gone_says_so() {
         &ended,
         "loan_ended",
         &ended.blocks.iter().map(String::as_str).collect::<Vec<_>>(),
-        &["what the parent lent has ended, and was not renewed"],
+        &["the lease from the parent has ended and was not renewed"],
     );
     assert_eq!(ann.ask(), ended.due);
 }

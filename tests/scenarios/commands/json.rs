@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::harness::{
     config::ConfigFile,
     peers::Peers,
-    process::{Process, Said, leaseway},
+    process::{Output, Process, leaseway},
     wait::eventually,
 };
 
-/// Fields by command. A field of an object is `a.b`, one of the objects in a list `a[].b`.
+/// Fields by command. `a.b` is a field of the object `a`; `a[].b` of the objects in the list `a`.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
 const TEMPLATES: &str = "
@@ -35,10 +35,10 @@ struct Printed(Fields);
 impl Printed {
     /// Records the fields of each line, which is an object or a list of objects.
     #[track_caller]
-    fn note(&mut self, command: &str, said: &Said) -> Vec<Value> {
-        let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{command}: {error}: {said:?}"));
-        let lines: Vec<Value> = said.stdout.lines().map(read).collect();
-        assert!(!lines.is_empty(), "{command}: {said:?}");
+    fn note(&mut self, command: &str, output: &Output) -> Vec<Value> {
+        let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{command}: {error}: {output:?}"));
+        let lines: Vec<Value> = output.stdout.lines().map(read).collect();
+        assert!(!lines.is_empty(), "{command}: {output:?}");
         let fields = self.0.entry(command.to_owned()).or_default();
         lines.iter().for_each(|line| collect("", line, fields));
         lines
@@ -48,9 +48,9 @@ impl Printed {
     #[track_caller]
     fn run(&mut self, command: &str, arguments: &[&str]) -> Value {
         let words: Vec<&str> = command.split(' ').collect();
-        let said = leaseway(&[&words, arguments, &["-o", "json"]].concat());
-        assert!(said.code == Some(0) || ["access test", "check"].contains(&command), "{command}: {said:?}");
-        self.note(command, &said).remove(0)
+        let output = leaseway(&[&words, arguments, &["-o", "json"]].concat());
+        assert!(output.code == Some(0) || ["access test", "check"].contains(&command), "{command}: {output:?}");
+        self.note(command, &output).remove(0)
     }
 
     /// Runs a command with `--server`.
@@ -102,7 +102,7 @@ fn documented() -> Fields {
 }
 
 #[test]
-fn every_field_of_every_command_is_documented_and_no_other() {
+fn the_json_of_every_command_has_exactly_the_documented_fields() {
     let mut printed = Printed::default();
     of_files(&mut printed);
     let mut root = Peers::start(3, ConfigFile::new(TEMPLATES), &[]);
@@ -119,7 +119,10 @@ fn every_field_of_every_command_is_documented_and_no_other() {
         let documented = &documented[&command];
         let unknown: Vec<_> = fields.difference(documented).collect();
         let missing: Vec<_> = documented.difference(&fields).collect();
-        assert!(unknown.is_empty() && missing.is_empty(), "{command}: only printed {unknown:?}, only told {missing:?}");
+        assert!(
+            unknown.is_empty() && missing.is_empty(),
+            "{command}: only printed {unknown:?}, only documented {missing:?}"
+        );
     }
 }
 
@@ -151,7 +154,7 @@ fn of_configurations(printed: &mut Printed, peers: &Peers) {
     let more = ConfigFile::new(&TEMPLATES.replace("capacity: 100", "capacity: 90"));
     assert_eq!(printed.operate(peers, "config diff", &[more.path()])["differences"][0]["field"], "capacity");
     printed.ask(peers, "get", &["greedy", "planned", "1000"]);
-    assert_eq!(printed.operate(peers, "config plan", &[more.path()])["resources"][0]["foreseen"]["losing"], 1);
+    assert_eq!(printed.operate(peers, "config plan", &[more.path()])["resources"][0]["forecast"]["losing"], 1);
     assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], true);
     assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], false);
     let back = printed.operate(peers, "config rollback", &["1"]);
@@ -176,7 +179,7 @@ fn of_pools(printed: &mut Printed, peers: &Peers) {
     let admin = peers.admin(peers.master()).to_string();
     let events = ["pool", "watch", "searches", "--events", "2", "--json", "--admin", &admin];
     let watch = Process::start(&events, &[]);
-    eventually("it watches", || watch.stdout().contains("begin").then_some(()));
+    eventually("the watch begins", || watch.stdout().contains("begin").then_some(()));
     for capacity in ["50%", "10", "10"] {
         printed.operate(peers, "pool set", &["acme", "searches", capacity]);
         printed.operate(peers, "pool get", &["acme", "searches"]);
@@ -195,7 +198,7 @@ fn of_pools(printed: &mut Printed, peers: &Peers) {
 
 fn of_a_tree(printed: &mut Printed, root: &Peers) {
     let leaf = root.child("east", 1);
-    eventually("the loan comes with terms", || {
+    eventually("the parent's lease has terms", || {
         for client in ["alice", "bob"] {
             leaseway(&["get", client, "mysql", "90", "--server", &leaf.endpoints()[0]]);
         }
@@ -227,18 +230,18 @@ fn of_members(printed: &mut Printed, peers: &mut Peers) {
     let listed = list["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == name).unwrap();
     let address = listed["peer_address"].as_str().unwrap().to_owned();
     printed.operate(peers, "peers remove", &[name]);
-    eventually("it says that it is ineligible", || {
+    eventually("the removed peer reports that it is ineligible", || {
         let status = peers.status(removed, &[]);
-        let said = leaseway(&["status", "--here", "-o", "json", "--server", &peers.grpc(removed).to_string()]);
-        printed.note("status", &said);
+        let output = leaseway(&["status", "--here", "-o", "json", "--server", &peers.grpc(removed).to_string()]);
+        printed.note("status", &output);
         (status["ineligible"]["reason"] == "removed").then_some(())
     });
     peers.kill(removed);
     fs::remove_dir_all(peers.data(removed)).unwrap();
     peers.run(removed, &[]);
     let admin = peers.admin(master).to_string();
-    eventually("it is let in", || {
-        let said = leaseway(&["peers", "add", name, &address, "-o", "json", "--admin", &admin]);
-        (said.code == Some(0)).then(|| printed.note("peers add", &said))
+    eventually("the peer is added", || {
+        let output = leaseway(&["peers", "add", name, &address, "-o", "json", "--admin", &admin]);
+        (output.code == Some(0)).then(|| printed.note("peers add", &output))
     });
 }

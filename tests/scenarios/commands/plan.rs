@@ -53,14 +53,14 @@ impl Fleet {
 
     fn usable(&self, id: &str) -> f64 {
         let member = self.members.iter().find(|(client, _)| client.id() == id);
-        member.expect("it has joined").1.capacity().get()
+        member.expect("a member of the fleet").1.capacity().get()
     }
 }
 
 /// A field of each holder of `r` at the root, from `leaseway status`.
 fn holders(root: &Peers, field: &str) -> BTreeMap<String, f64> {
-    let said = leaseway(&["status", "r", "--all", "--json", "--server", &root.endpoints().join(",")]);
-    let status: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let output = leaseway(&["status", "r", "--all", "--json", "--server", &root.endpoints().join(",")]);
+    let status: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
     holders.iter().map(|one| (one["id"].as_str().unwrap().to_owned(), one[field].as_f64().unwrap())).collect()
 }
@@ -74,13 +74,13 @@ fn plan(root: &Peers, file: &ConfigFile) -> Value {
 fn predicted(root: &Peers, file: &ConfigFile) -> BTreeMap<String, f64> {
     let mut due = holders(root, "due");
     let plan = plan(root, file);
-    let foreseen = &plan["resources"][0]["foreseen"];
-    for change in foreseen["changes"].as_array().into_iter().flatten() {
+    let forecast = &plan["resources"][0]["forecast"];
+    for change in forecast["changes"].as_array().into_iter().flatten() {
         let before = due.insert(change["id"].as_str().unwrap().to_owned(), change["due_after"].as_f64().unwrap());
         assert!(close(before.unwrap(), change["due_before"].as_f64().unwrap()), "{change}");
     }
-    if let Some(after) = foreseen["due_after"].as_f64() {
-        assert!(close(due.values().sum(), after), "the sum is that of all holders: {foreseen}");
+    if let Some(after) = forecast["due_after"].as_f64() {
+        assert!(close(due.values().sum(), after), "`due_after` is the sum over all holders: {forecast}");
     }
     due
 }
@@ -90,7 +90,7 @@ fn close(one: f64, other: f64) -> bool {
 }
 
 #[test]
-fn changes_of_a_tree_give_each_client_the_planned_capacity() {
+fn clients_of_a_tree_get_the_planned_capacity() {
     let root = Peers::start(3, file(&template("*", 300.0, "FAIR_SHARE", "")), &[]);
     let leaf = root.child("leaf", 1);
     let mut fleet = Fleet { members: Vec::new() };
@@ -109,12 +109,12 @@ fn changes_of_a_tree_give_each_client_the_planned_capacity() {
         template("*", 250.0, "FAIR_SHARE", ", priority: strict, reserve: 0.5"),
         template("r", 220.0, "FAIR_SHARE", "") + &template("*", 1.0, "FAIR_SHARE", ""),
         template("*", 1.0, "NO_ALGORITHM", ""),
-        // The last, because no forecast of another mode is exact once the leaf has reported weights.
+        // Last, because forecasts of other modes are inexact once the leaf has reported weights.
         template("*", 250.0, "FAIR_SHARE", ", priority: weighted"),
     ];
     for change in &changes {
         let file = file(change);
-        eventually("the root knows of all that is wanted", || {
+        eventually("the root knows the wants of all clients", || {
             let clients: f64 = holders(&root, "subclients").values().sum();
             (clients == 10.0 && close(holders(&root, "wants").values().sum(), all)).then_some(())
         });
@@ -122,7 +122,7 @@ fn changes_of_a_tree_give_each_client_the_planned_capacity() {
         root.operated(root.master(), &["config", "apply", file.path()]);
         let mut last = BTreeMap::new();
         let reached = catch_unwind(AssertUnwindSafe(|| {
-            eventually("each has what was planned", || {
+            eventually("each client has the planned capacity", || {
                 thread::sleep(Duration::from_millis(50));
                 last = holders(&root, "granted");
                 let same = predicted.iter().all(|(id, due)| last.get(id).is_some_and(|has| close(*has, *due)));
@@ -137,21 +137,21 @@ fn changes_of_a_tree_give_each_client_the_planned_capacity() {
 }
 
 #[test]
-fn a_plan_names_who_loses_capacity_and_which_leases_have_to_end() {
+fn a_plan_lists_losing_clients_and_leases_that_must_expire() {
     let root = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
     for (id, wants) in [("alice", 40.0), ("bob", 70.0)] {
         root.client(id).ask(&root, "r", wants);
     }
     let lower = file(&template("*", 60.0, "FAIR_SHARE", ""));
-    let said = root.operated(0, &["config", "plan", lower.path()]);
+    let output = root.operated(0, &["config", "plan", lower.path()]);
     for part in [
         "*: capacity 100 → 60",
-        "r         100 → 60  100 → 60        2        40 (2)            40",
-        "40 more is held than there would be",
+        "r         100 → 60  100 → 60        2        40 (2)               40",
+        "40 more is held than the new capacity",
         "70    60       60        30",
         "1 of 1 resources would change; 0 clients would gain, 2 clients would lose",
     ] {
-        assert!(said.contains(part), "`{part}` is not in\n{said}");
+        assert!(output.contains(part), "`{part}` is not in\n{output}");
     }
     let same = root.operated(0, &["config", "plan", file(&template("*", 100.0, "FAIR_SHARE", "")).path()]);
     assert_eq!(same, "no difference\nnone of 1 resources would change\n");

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use crate::harness::{
     doorman::Asks as _,
-    process::{Said, leaseway, leaseway_reading},
+    process::{Output, leaseway, leaseway_reading},
     server::{ANYWHERE, Server},
 };
 
-/// Clears a screen, begins a line of the log, reverses the text after it, and is invisible.
+/// Ids that clear the screen, forge a log line, reverse the text direction and contain invisible characters.
 const CLIENT: &str = "\u{1b}[2J\n2026-01-01T00:00:00Z ERROR forged\u{202e}";
 const RESOURCE: &str = "my\r\nsql\u{9b}31m\u{200b}";
 
@@ -18,13 +18,13 @@ const SEEN: [&str; 2] = ["\\u001b[2J\\n2026-01-01T00:00:00Z ERROR forged\\u202e"
 fn assert_harmless(text: &str) {
     let harmful = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202e}' | '\u{200b}');
     assert!(!text.contains(harmful), "{text:?}");
-    assert!(!text.lines().any(|line| line.starts_with("2026-01-01")), "a line is forged: {text:?}");
+    assert!(!text.lines().any(|line| line.starts_with("2026-01-01")), "a line was forged: {text:?}");
 }
 
 #[track_caller]
-fn shown(said: &Said, code: i32, seen: &[&str]) {
-    assert_eq!(said.code, Some(code), "{said:?}");
-    let text = format!("{}{}", said.stdout, said.stderr);
+fn shown(output: &Output, code: i32, seen: &[&str]) {
+    assert_eq!(output.code, Some(code), "{output:?}");
+    let text = format!("{}{}", output.stdout, output.stderr);
     assert_harmless(&text);
     for part in seen {
         assert!(text.contains(part), "`{part}` is not in {text}");
@@ -32,7 +32,7 @@ fn shown(said: &Said, code: i32, seen: &[&str]) {
 }
 
 #[test]
-fn an_id_moves_no_cursor_and_begins_no_line_wherever_it_is_shown() {
+fn a_hostile_id_is_escaped_in_all_terminal_output() {
     let server = Server::development();
     shown(&server.cli(&["get", CLIENT, RESOURCE, "40"]), 0, &SEEN);
     shown(&server.cli(&["status"]), 0, &SEEN[1..]);
@@ -42,22 +42,22 @@ fn an_id_moves_no_cursor_and_begins_no_line_wherever_it_is_shown() {
     shown(&json, 0, &SEEN);
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["resources"][0]["resource"], RESOURCE, "JSON has the id unchanged");
-    // The shell reads one command a line, so these ids have no line breaks.
+    // The shell reads one command per line, so these ids have no line breaks.
     let [client, resource] = [CLIENT, RESOURCE].map(|id| id.replace(['\r', '\n'], ""));
-    let said = leaseway_reading(
+    let output = leaseway_reading(
         &["shell", "--server", &server.grpc().to_string()],
         &format!("get '{client}' '{resource}' 1\nshow\nmaster\n"),
     );
-    shown(&said, 0, &["\\u001b[2J2026", "forged\\u202e", "sql\\u009b31m"]);
+    shown(&output, 0, &["\\u001b[2J2026", "forged\\u202e", "sql\\u009b31m"]);
     let page = server.page("/resources");
     assert_harmless(&page);
     assert!(page.contains(SEEN[1]), "{page}");
     shown(&server.cli(&["release", CLIENT, RESOURCE]), 0, &SEEN);
 }
 
-/// With a configuration that does not match the resource, which the log mentions.
+/// No template matches the resource, so the server logs its id.
 #[test]
-fn an_id_forges_no_line_of_the_log() {
+fn a_hostile_id_forges_no_log_line() {
     let config = crate::harness::config::ConfigFile::of(&[crate::harness::config::Template::fair("other", 100.0)]);
     for format in ["text", "json"] {
         let server = Server::with_flags(&["--config", config.path(), "--log-format", format]);
@@ -74,7 +74,7 @@ fn an_id_forges_no_line_of_the_log() {
 }
 
 #[test]
-fn a_wrong_port_is_recognised_and_the_right_one_named() {
+fn errors_about_a_wrong_port_name_the_right_one() {
     let server = Server::with_flags(&["--admin", ANYWHERE]);
     let admin = server.admin();
     let (grpc, http) = (server.grpc().to_string(), server.http().to_string());
@@ -87,17 +87,17 @@ fn a_wrong_port_is_recognised_and_the_right_one_named() {
         (&admin, &["get", "a", "b", "1"], "is the --admin port of a server, for operators; clients use --listen, 5100"),
         (&admin, &["status"], "is the --admin port"),
     ] {
-        let said = leaseway(&[command, &["--server", at]].concat());
-        assert!(said.code == Some(69) && said.stderr.contains(says), "{command:?}: {said:?}");
-        assert!(said.stderr.contains(at.as_str()), "{said:?}");
+        let output = leaseway(&[command, &["--server", at]].concat());
+        assert!(output.code == Some(69) && output.stderr.contains(says), "{command:?}: {output:?}");
+        assert!(output.stderr.contains(at.as_str()), "{output:?}");
     }
     for (at, says) in [
         (&http, "answers HTTP, not gRPC: this is the --http port of a server; operators use --admin, 5160"),
         (&grpc, "is the --listen port of a server, for clients; operators use --admin, 5160"),
     ] {
         for command in [&["peers", "list"][..], &["config", "show"], &["pool", "show", "x"]] {
-            let said = leaseway(&[command, &["--admin", at]].concat());
-            assert!(said.code == Some(69) && said.stderr.contains(says), "{command:?}: {said:?}");
+            let output = leaseway(&[command, &["--admin", at]].concat());
+            assert!(output.code == Some(69) && output.stderr.contains(says), "{command:?}: {output:?}");
         }
     }
 }

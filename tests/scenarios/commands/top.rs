@@ -38,11 +38,11 @@ fn top_sorts_by_contention_follows_the_master_and_restores_the_terminal() {
 
     peers.kill(master);
     let next = peers.grpc(peers.master()).to_string();
-    eventually("it follows", || top.screen()[1].contains(&next).then_some(()));
-    eventually("one is down", || top.screen()[0].contains("peers: ").then_some(()));
+    eventually("`top` follows the master", || top.screen()[1].contains(&next).then_some(()));
+    eventually("`top` reports the dead peer", || top.screen()[0].contains("peers: ").then_some(()));
     assert!(!top.is_as_before());
     top.press("\u{3}");
     assert_eq!(top.ended().code(), Some(0));
-    eventually("the screen of before", || top.said().contains("\u{1b}[?1049l").then_some(()));
+    eventually("the screen is restored", || top.output().contains("\u{1b}[?1049l").then_some(()));
     assert!(top.is_as_before());
 }

@@ -13,7 +13,7 @@ use crate::harness::{
 
 /// On a development server: a lease of a minute, refreshed every five seconds.
 #[test]
-fn a_request_written_by_hand_is_understood() {
+fn a_hand_written_request_is_understood() {
     let server = Server::development();
     #[rustfmt::skip]
     let request = vec![
@@ -30,11 +30,11 @@ fn a_request_written_by_hand_is_understood() {
     let lease = inner(&response, "gets");
     assert_eq!(number(&lease, "capacity"), 40.0);
     assert_eq!(field(&lease, "refresh_interval").as_i64(), Some(5));
-    assert!(!answer.has_field_by_name("mastership"), "it is the master");
+    assert!(!answer.has_field_by_name("mastership"), "the server is the master");
 }
 
 #[test]
-fn a_request_of_ours_is_one_of_the_original_protocol_with_fields_after_it() {
+fn our_requests_are_original_requests_with_extra_fields() {
     let plain = request("alice", vec![entry("bytes", 40.0)]);
     let ours = GetCapacityRequest { drops_late: Some(true), ..plain.clone() }.encode_to_vec();
     let entries = Value::List(vec![legacy_client::entry("bytes", 40.0, None)]);
@@ -75,7 +75,7 @@ fn answers_have_every_required_field_even_if_it_is_zero() {
 }
 
 #[test]
-fn the_other_rpcs_speak_the_original_protocol_too() {
+fn the_other_rpcs_speak_the_original_protocol() {
     let server = Server::shared();
     let raw = server.raw();
     let answer = strict("DiscoveryResponse", &raw.call("Discovery", Vec::new()).unwrap());
@@ -93,7 +93,7 @@ fn the_other_rpcs_speak_the_original_protocol_too() {
 }
 
 #[test]
-fn a_client_that_keeps_unknown_fields_echoes_the_token_without_knowing() {
+fn a_client_that_keeps_unknown_fields_echoes_the_token() {
     let server = Server::shared();
     let mut keeps = server.legacy_client("go", UnknownFields::Kept);
     let mut drops = server.legacy_client("rust", UnknownFields::Dropped);

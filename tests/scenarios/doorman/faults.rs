@@ -22,7 +22,7 @@ fn doorman_fault_1_a_resource_id_with_a_slash_kills_the_server() {
 }
 
 #[test]
-fn doorman_fault_2_a_release_that_meets_a_decision_kills_the_server() {
+fn doorman_fault_2_a_release_during_a_decision_kills_the_server() {
     const TASKS: usize = 32;
     const ROUNDS: usize = 40;
     let server = Server::shared();
@@ -51,7 +51,11 @@ fn doorman_fault_2_a_release_that_meets_a_decision_kills_the_server() {
     });
     for resource in 0..3 {
         let status = &server.status(&[&format!("fault 2 {resource}")])["resources"][0];
-        assert_eq!((&status["held"], &status["wants"]), (&0.0.into(), &0.0.into()), "everything is released: {status}");
+        assert_eq!(
+            (&status["held"], &status["wants"]),
+            (&0.0.into(), &0.0.into()),
+            "all leases are released: {status}"
+        );
     }
     server.assert_alive();
 }
@@ -65,7 +69,7 @@ fn doorman_fault_4_nan_poisons_a_resource_for_ever() {
         let answer = server.doorman().get(request("mallory", vec![entry("mysql", number)]));
         assert_left_out(answer, "bad_value", &["resource[0].wants"]);
     }
-    // For a child without bands Doorman divided zero by zero.
+    // Doorman divided zero by zero for a child without bands.
     let answer = server.doorman().get_server(node_request("mallory", "mysql", &[])).unwrap();
     assert_eq!(capacity(answer.response[0].gets), 0.0);
 
@@ -112,20 +116,20 @@ fn doorman_grows_without_bound_by_invented_clients() {
     ask("1", "b").unwrap();
     assert_left_out(ask("2", "b"), "too_many_clients", &["--max-clients"]);
     doorman.release("1", &["a"]).unwrap();
-    ask("2", "b").expect("there is room again");
+    ask("2", "b").expect("a slot is free again");
 }
 
-/// `leaseway config check` and `leaseway serve` refuse the text at this place for this reason.
+/// Asserts that `leaseway config check` and `leaseway serve` refuse the text, and name `place` and `why`.
 fn assert_refused(text: &str, place: &str, why: &str) {
     let file = ConfigFile::new(text);
     let check = leaseway(&["config", "check", file.path()]);
     let serve = leaseway(&["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", file.path()]);
-    for said in [check, serve] {
-        assert_eq!(said.code, Some(78), "{said:?}");
+    for output in [check, serve] {
+        assert_eq!(output.code, Some(78), "{output:?}");
         let expected = format!("{}:{place}: ", file.path());
-        let line = said.stderr.lines().find(|line| line.contains(&expected));
-        assert!(line.is_some_and(|line| line.contains(why)), "{expected}…{why}… is not in {}", said.stderr);
-        assert!(!said.stdout.contains("serving"), "{said:?}");
+        let line = output.stderr.lines().find(|line| line.contains(&expected));
+        assert!(line.is_some_and(|line| line.contains(why)), "{expected}…{why}… is not in {}", output.stderr);
+        assert!(!output.stdout.contains("serving"), "{output:?}");
     }
 }
 

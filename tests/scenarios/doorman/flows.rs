@@ -1,4 +1,4 @@
-//! Requests as Doorman's clients and child servers send them, and what their answers say.
+//! Requests of Doorman's clients and child servers, and the contents of the answers.
 
 use leaseway_proto::doorman::algorithm::Kind;
 
@@ -23,7 +23,7 @@ fn every_answer_has_a_lease_and_a_safe_capacity() {
     let lease = response.gets.unwrap();
     assert_eq!((lease.capacity, lease.refresh_interval), (Some(30.0), Some(16)));
     assert!(lease.expiry_time.unwrap() >= now + 300, "the lease has the length of its template");
-    assert_eq!(response.safe_capacity, Some(90.0), "the capacity by the number of clients");
+    assert_eq!(response.safe_capacity, Some(90.0), "the capacity divided by the number of clients");
     let response = server.client("bob").try_ask("shared", 30.0).unwrap().unwrap();
     assert_eq!(response.safe_capacity, Some(45.0));
     for name in ["alice", "bob"] {
@@ -33,7 +33,7 @@ fn every_answer_has_a_lease_and_a_safe_capacity() {
 }
 
 #[test]
-fn a_child_node_is_given_capacity_with_the_algorithm_to_divide_it_by() {
+fn a_child_node_gets_capacity_and_the_algorithm_to_divide_it() {
     let text = "resources:
 - identifier_glob: fair*
   capacity: 120
@@ -52,7 +52,7 @@ fn a_child_node_is_given_capacity_with_the_algorithm_to_divide_it_by() {
     assert_eq!(response.resource_id.as_deref(), Some("fair one"));
     assert_eq!(capacity(response.gets), 50.0);
     assert_eq!(response.safe_capacity, Some(7.5));
-    let algorithm = response.algorithm.as_ref().expect("a child needs to know how to divide");
+    let algorithm = response.algorithm.as_ref().expect("a child node gets its algorithm");
     assert_eq!(algorithm.kind, Some(Kind::FairShare as i32));
     assert_eq!((algorithm.lease_length, algorithm.refresh_interval), (Some(60), Some(5)));
     assert_eq!(algorithm.learning_mode_duration, Some(0));
@@ -62,12 +62,12 @@ fn a_child_node_is_given_capacity_with_the_algorithm_to_divide_it_by() {
 }
 
 #[test]
-fn a_release_as_the_go_client_sends_it_frees_the_capacity() {
+fn a_release_of_the_go_client_frees_the_capacity() {
     let server = Server::shared();
     let doorman = server.doorman();
     server.client("go").ask("released by go", 100.0);
     assert_eq!(server.client("bob").ask("released by go", 100.0), 0.0);
-    // Before the ids it sends an empty id for each resource.
+    // The Go client sends an empty id for each resource before the ids.
     doorman.release("go", &["", "released by go"]).unwrap();
     assert_eq!(server.client("bob").ask("released by go", 100.0), 100.0);
     for nothing in [&[][..], &[""], &["unknown"], &["released by go"]] {

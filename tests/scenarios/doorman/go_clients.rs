@@ -7,7 +7,7 @@ use crate::harness::{
     server::Server,
 };
 
-/// The Go library keeps unknown fields, and asks for all of its resources at once.
+/// The Go library keeps unknown fields, and asks for all of its resources in one request.
 fn client(server: &Server, id: &str) -> LegacyClient {
     server.legacy_client(id, UnknownFields::Kept)
 }
@@ -21,10 +21,10 @@ fn invalid_wants_do_not_keep_other_resources_from_being_refreshed() {
         let before = alice.lease("go b").clone();
         alice.refresh(&[("go a", 11.0), ("go b", wants)]).unwrap();
         assert_eq!(alice.capacity("go a"), Some(11.0), "beside wants of {wants}");
-        assert_eq!(alice.capacity("go b"), Some(20.0), "the former wants count instead of {wants}");
+        assert_eq!(alice.capacity("go b"), Some(20.0), "the server keeps the former wants instead of {wants}");
         assert_ne!(*alice.lease("go b"), before, "the lease is refreshed");
         alice.refresh(&[("go a", 11.0), ("go b", 25.0)]).unwrap();
-        assert_eq!(alice.capacity("go b"), Some(25.0), "valid wants count again");
+        assert_eq!(alice.capacity("go b"), Some(25.0), "valid wants are in force again");
         alice.close().unwrap();
     }
     let status = server.status(&["go b"]);
@@ -53,7 +53,7 @@ fn invalid_wants_of_an_unknown_client_are_left_out_and_valid_ones_answered() {
 }
 
 #[test]
-fn beyond_the_limit_of_a_request_resources_are_served_in_turn() {
+fn resources_beyond_the_request_limit_are_served_in_turn() {
     let server = Server::with_flags(&["--max-resources-per-request", "10"]);
     let mut alice = client(&server, "alice");
     let names: Vec<String> = (0..25).map(|n| format!("resource {n}")).collect();
@@ -62,7 +62,7 @@ fn beyond_the_limit_of_a_request_resources_are_served_in_turn() {
         alice.refresh(&wants).unwrap();
         assert_eq!(alice.leases(), leases);
     }
-    // Leases beyond the limit stay until they expire; the call succeeds.
+    // The release succeeds, although leases beyond the limit stay until they expire.
     alice.close().unwrap();
     let many = (0..200).map(|n| entry(&format!("resource {n}"), 1.0)).collect();
     let answer = server.doorman().get(request("bob", many)).unwrap();
@@ -87,13 +87,13 @@ fn a_full_table_fails_no_request() {
 enum Pace {
     Unlimited,
     Blocked,
-    /// This many calls per number of nanoseconds.
+    /// Number of calls, and the interval in nanoseconds.
     Every(i64, i64),
 }
 
 /// The library converts a capacity to an interval in whole milliseconds, as an `int64` of nanoseconds that may wrap.
 fn pace(capacity: f64) -> Pace {
-    /// As on amd64: NaN and numbers that do not fit become the minimum.
+    /// Converts as Go does on amd64: NaN and out-of-range numbers become the minimum.
     fn int(value: f64) -> i64 {
         let bound = 2f64.powi(63);
         if (-bound..bound).contains(&value) { value as i64 } else { i64::MIN }
@@ -109,7 +109,7 @@ fn pace(capacity: f64) -> Pace {
         }
     };
     match millis.wrapping_mul(1_000_000) {
-        // An expired timer fires at once.
+        // An expired timer fires immediately.
         nanos if nanos <= 0 => Pace::Unlimited,
         nanos => Pace::Every(permits, nanos),
     }

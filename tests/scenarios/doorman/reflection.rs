@@ -18,7 +18,7 @@ fn reflect(server: &Server, question: MessageRequest) -> MessageResponse {
         let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
         let mut answers = reflection.server_reflection_info(requests).await.unwrap().into_inner();
         let answer = answers.message().await.unwrap().expect("an answer");
-        answer.message_response.expect("with something in it")
+        answer.message_response.expect("a message in the answer")
     })
 }
 
@@ -27,7 +27,7 @@ fn reflection_lists_the_services() {
     let server = Server::shared();
     let MessageResponse::ListServicesResponse(list) = reflect(server, MessageRequest::ListServices(String::new()))
     else {
-        panic!("a list was asked for");
+        panic!("expected a list of services");
     };
     let services: Vec<&str> = list.service.iter().map(|service| service.name.as_str()).collect();
     for expected in ["doorman.Capacity", "leaseway.push.v1.Push", "leaseway.status.v1.Status", "grpc.health.v1.Health"]
@@ -37,11 +37,11 @@ fn reflection_lists_the_services() {
 }
 
 #[test]
-fn reflection_gives_the_protocol_with_everything_that_the_original_has() {
+fn reflection_returns_a_superset_of_the_original_protocol() {
     let server = Server::shared();
     let question = MessageRequest::FileContainingSymbol("doorman.Capacity".into());
     let MessageResponse::FileDescriptorResponse(files) = reflect(server, question) else {
-        panic!("a file was asked for");
+        panic!("expected a file descriptor");
     };
     let mut pool = DescriptorPool::new();
     for file in &files.file_descriptor_proto {

@@ -10,19 +10,19 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// The holder has everything and must make room for a newcomer, which waits until the holder has confirmed.
+/// The holder has the whole capacity and must shrink. The newcomer gets nothing before the holder has confirmed.
 fn makes_room(resource: &str, holder: &mut dyn Asks, newcomer: &mut dyn Asks) {
     assert_eq!(holder.ask(resource, 100.0), 100.0);
     assert_eq!(newcomer.ask(resource, 100.0), 0.0, "nothing is free");
-    assert_eq!(holder.ask(resource, 100.0), 50.0, "it is told to shrink");
-    assert_eq!(newcomer.ask(resource, 100.0), 0.0, "the holder may not have heard it");
-    assert_eq!(newcomer.ask(resource, 100.0), 0.0, "and asking again does not help");
-    assert_eq!(holder.ask(resource, 100.0), 50.0, "it echoes the smaller lease");
-    assert_eq!(newcomer.ask(resource, 100.0), 50.0, "now it is certain");
+    assert_eq!(holder.ask(resource, 100.0), 50.0, "the holder gets a smaller lease");
+    assert_eq!(newcomer.ask(resource, 100.0), 0.0, "the answer to the holder may be lost");
+    assert_eq!(newcomer.ask(resource, 100.0), 0.0, "asking again changes nothing");
+    assert_eq!(holder.ask(resource, 100.0), 50.0, "the request echoes the smaller lease");
+    assert_eq!(newcomer.ask(resource, 100.0), 50.0, "the holder has confirmed the smaller lease");
 }
 
 #[test]
-fn a_client_that_keeps_unknown_fields_confirms_without_knowing() {
+fn a_client_that_keeps_unknown_fields_confirms_by_token() {
     let server = Server::shared();
     makes_room("reuse kept", &mut server.legacy_client("holder", UnknownFields::Kept), &mut server.client("newcomer"));
 }
@@ -43,7 +43,7 @@ struct Unhurried {
 
 impl Asks for Unhurried {
     fn ask(&mut self, resource: &str, wants: f64) -> f64 {
-        self.asked = eventually("the second is over", || {
+        self.asked = eventually("the next second begins", || {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
             (now > self.asked).then_some(now)
         });

@@ -30,7 +30,7 @@ fn template() -> ConfigFile {
 }
 
 #[test]
-fn over_tls_a_token_says_who_asks_and_a_denial_names_the_rule() {
+fn tokens_identify_rls_callers_and_denials_name_the_rule() {
     let authority = Authority::with_node_and_alice();
     let template = template();
     let (server, flags, alice) = with_tls(&authority, &template);
@@ -42,15 +42,18 @@ fn over_tls_a_token_says_who_asks_and_a_denial_names_the_rule() {
     let gateway = Gateway::for_requests(&[server.grpc().to_string()], &rules(), &flags);
     let envoy = RlsCaller::on(tls::channel(gateway.rls(), &alice));
     let ask = |token: &str, user: &str| envoy.ask_with_token(token, request("shop", &[descriptor(&[("user", user)])]));
-    assert!(ask(&tokens.token("edge-1"), "ann").expect("it may").passes());
-    let denied = ask(&tokens.token("edge-1"), "bob").expect_err("no rule lets it");
+    assert!(ask(&tokens.token("edge-1"), "ann").expect("a rule allows it").passes());
+    let denied = ask(&tokens.token("edge-1"), "bob").expect_err("no rule allows it");
     assert_eq!(denied.code(), Code::PermissionDenied);
-    assert!(denied.message().contains("`edges`, is not for this resource"), "{denied:?}");
-    assert_eq!(ask(&tokens.token("other"), "ann").expect_err("of another").code(), Code::PermissionDenied);
-    assert_eq!(ask("nonsense", "ann").expect_err("of none").code(), Code::Unauthenticated);
+    assert!(denied.message().contains("`edges`, does not cover this resource"), "{denied:?}");
+    assert_eq!(
+        ask(&tokens.token("other"), "ann").expect_err("no rule for this identity").code(),
+        Code::PermissionDenied
+    );
+    assert_eq!(ask("nonsense", "ann").expect_err("an unknown token").code(), Code::Unauthenticated);
     let free = request("shop", &[descriptor(&[("more", "x")])]);
     let free = envoy.ask_with_token(&tokens.token("other"), free);
-    assert!(free.expect("what is under no limit is no resource").passes());
+    assert!(free.expect("a descriptor without a limit needs no permission").passes());
 }
 
 #[test]

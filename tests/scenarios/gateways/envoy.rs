@@ -21,7 +21,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Answers every request, and records when each arrived.
+/// A backend that answers every request and records its arrival.
 struct Backend {
     address: SocketAddr,
     arrivals: Arc<Mutex<Vec<Instant>>>,
@@ -98,7 +98,7 @@ fn config(listener: SocketAddr, filter: &str, rate_limits: &str, clusters: &str)
     )
 }
 
-/// The header `user` of a request is its descriptor.
+/// Uses the header `user` of a request as its descriptor.
 const RATE_LIMIT_FILTER: &str = "          - name: envoy.filters.http.ratelimit
             typed_config:
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
@@ -114,8 +114,8 @@ const USER_HEADER: &str = ", rate_limits: [{actions: [{request_headers: {header_
 
 #[test]
 #[cfg_attr(not(envoy), ignore = "needs LEASEWAY_TEST_ENVOY")]
-fn envoy_lets_pass_what_the_gateway_does_and_tells_callers_the_limit() {
-    // Within a test, no permits of a daily limit come back.
+fn envoy_enforces_the_gateways_decisions_and_sends_limit_headers() {
+    // A limit per day, so that no permits are refilled during the test.
     let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 5.0 / 86_400.0)]));
     let rules =
         ConfigFile::new("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n");
@@ -123,7 +123,7 @@ fn envoy_lets_pass_what_the_gateway_does_and_tells_callers_the_limit() {
     let backend = Backend::start();
     let clusters = cluster("backend", backend.address, false) + &cluster("gateway", gateway.rls(), true);
     let envoy = Envoy::start(|listener| config(listener, RATE_LIMIT_FILTER, USER_HEADER, &clusters));
-    eventually("Envoy serves", || (http::get(envoy.listener, "/").status == 200).then_some(()));
+    eventually("Envoy serves requests", || (http::get(envoy.listener, "/").status == 200).then_some(()));
     let ask = |user: &str| http::get_with(envoy.listener, "/", &format!("user: {user}\r\n"));
     for left in (0..5).rev() {
         let answer = ask("ann");
@@ -141,7 +141,7 @@ fn envoy_lets_pass_what_the_gateway_does_and_tells_callers_the_limit() {
     assert_eq!(http::get(envoy.listener, "/").status, 200, "without a descriptor there is no limit");
 }
 
-/// Sends requests to an Envoy at a rate, as far as the machine can, until it is dropped.
+/// Sends requests to an Envoy at a rate until it is dropped. A slow machine may send fewer.
 struct Driver {
     rate: Arc<AtomicU64>,
     passed: Arc<AtomicU64>,
@@ -225,22 +225,22 @@ fn three_envoys_share_a_capacity_while_the_master_and_a_gateway_are_killed() {
     let envoys = ["envoy-1", "envoy-2", "envoy-3"].map(|name| quota_envoy(name, &backend, &[&first, &second]));
     let offered = envoys.iter().zip([200, 50, 10]);
     let drivers: Vec<Driver> = offered.map(|(envoy, rate)| Driver::start(envoy.listener, rate)).collect();
-    pass("each has a share", &drivers, 30);
+    pass("each Envoy has a share", &drivers, 30);
     eventually("the wants follow the offered load", || {
         let status = peers.status(peers.master(), &["shop/route=cart"]);
         (status["resources"][0]["wants"].as_f64()? > CAPACITY).then_some(())
     });
     drivers[2].rate.store(200, Ordering::Relaxed);
     drivers[0].rate.store(10, Ordering::Relaxed);
-    pass("capacity moves to where requests are offered", &drivers, 60);
+    pass("capacity follows the load", &drivers, 60);
     peers.kill(peers.master());
-    pass("leases live on without a master", &drivers, 10);
+    pass("leases stay usable without a master", &drivers, 10);
     peers.master();
-    pass("the next master goes on", &drivers, 60);
+    pass("the next master renews the leases", &drivers, 60);
     first.kill();
-    pass("the other gateway has their leases", &drivers, 100);
+    pass("the other gateway takes over", &drivers, 100);
     drop(drivers);
     let excess = backend.excess(CAPACITY);
     // All token buckets together hold one second of the capacity.
-    assert!(excess <= CAPACITY, "{excess} more than {CAPACITY} a second arrived");
+    assert!(excess <= CAPACITY, "{excess} requests above {CAPACITY} per second arrived");
 }

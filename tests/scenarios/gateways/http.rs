@@ -22,7 +22,7 @@ fn gateway_to(server: &Server) -> Gateway {
 }
 
 #[test]
-fn a_lease_is_got_kept_and_given_back_under_the_clients_own_name() {
+fn a_lease_is_granted_renewed_and_released_under_the_clients_name() {
     let server = server_with(100.0);
     let gateway = gateway_to(&server);
     let asked = json!({ "client": "alice", "resource": "db/main", "wants": 40 });
@@ -42,7 +42,7 @@ fn a_lease_is_got_kept_and_given_back_under_the_clients_own_name() {
     let keep = json!({ "client": "alice", "resource": "db/main", "wants": 70, "token": lease["token"] });
     let kept = gateway.ask("PUT", "/v1/leases", &keep);
     assert_eq!((kept.status, kept.json()["capacity"].as_f64()), (200, Some(70.0)), "{kept:?}");
-    assert_ne!(kept.json()["token"], lease["token"], "it is another lease");
+    assert_ne!(kept.json()["token"], lease["token"], "the renewed lease has a new token");
 
     let token = kept.json()["token"].as_str().unwrap().to_owned();
     let released =
@@ -52,7 +52,7 @@ fn a_lease_is_got_kept_and_given_back_under_the_clients_own_name() {
 }
 
 #[test]
-fn permits_are_taken_at_once_and_what_is_beyond_is_told_as_the_draft_has_it() {
+fn acquire_beyond_the_limit_returns_429_with_ratelimit_headers() {
     let server = server_with(4.0);
     let gateway = gateway_to(&server);
     let first = gateway.acquire("mysql", 1, 5.0);
@@ -73,7 +73,7 @@ fn permits_are_taken_at_once_and_what_is_beyond_is_told_as_the_draft_has_it() {
 }
 
 #[test]
-fn what_is_reserved_is_settled_once_and_ends_by_itself() {
+fn a_reservation_settles_once_and_expires() {
     let server = server_with(1000.0);
     let gateway = gateway_to(&server);
     let reserve = |lasts: f64| {
@@ -97,7 +97,7 @@ fn what_is_reserved_is_settled_once_and_ends_by_itself() {
 
     let late = reserve(1.0);
     let standing = || gateway.ask("GET", "/v1/resources/tokens", &Value::Null).json()["reservations"].as_u64();
-    eventually("it ends by itself", || (standing() == Some(0)).then_some(()));
+    eventually("the reservation expires", || (standing() == Some(0)).then_some(()));
     assert_eq!(gateway.ask("POST", &late, &json!({ "used": 4 })).status, 404);
     for nonsense in ["x", "00000000000000000000000000000000", "%FF"] {
         let told = gateway.ask("POST", &format!("/v1/reservations/{nonsense}/settle"), &json!({ "used": 1 }));
@@ -106,7 +106,7 @@ fn what_is_reserved_is_settled_once_and_ends_by_itself() {
 }
 
 #[test]
-fn wrong_requests_are_told_which_field_is_wrong_and_what_is_expected() {
+fn invalid_requests_get_the_field_and_the_expected_value() {
     let server = server_with(100.0);
     let gateway = gateway_to(&server);
     let lease = |more: Value| {
@@ -144,7 +144,7 @@ fn wrong_requests_are_told_which_field_is_wrong_and_what_is_expected() {
 }
 
 #[test]
-fn without_a_server_no_permit_is_given_and_the_answer_says_so() {
+fn without_a_server_requests_fail_with_the_reason() {
     let gateway = Gateway::for_http("127.0.0.1:1", &[]);
     let told = gateway.acquire("mysql", 1, 0.0);
     assert_eq!((told.status, told.problem().0), (503, "no_lease".to_owned()), "{told:?}");
@@ -156,7 +156,7 @@ fn without_a_server_no_permit_is_given_and_the_answer_says_so() {
 }
 
 #[test]
-fn requests_are_counted_by_operation_and_status_and_the_document_tells_all_of_them() {
+fn requests_are_counted_and_the_openapi_document_is_served() {
     let server = server_with(100.0);
     let gateway = gateway_to(&server);
     assert_eq!(gateway.acquire("mysql", 1, 5.0).status, 200);
@@ -178,7 +178,7 @@ fn requests_are_counted_by_operation_and_status_and_the_document_tells_all_of_th
 }
 
 #[test]
-fn a_gateway_that_is_stopped_answers_what_waits_and_gives_its_leases_back() {
+fn a_stopping_gateway_answers_waiting_requests_and_releases_its_leases() {
     let server = server_with(5.0);
     let gateway = gateway_to(&server);
     assert_eq!(gateway.acquire("mysql", 5, 5.0).status, 200);
@@ -186,8 +186,8 @@ fn a_gateway_that_is_stopped_answers_what_waits_and_gives_its_leases_back() {
     let waits = thread::spawn(move || {
         waiting.request("POST", "/v1/resources/mysql/acquire", &json!({ "permits": 250, "wait": 60 }))
     });
-    // Permits are refused to others only while a request waits.
-    eventually("it stands in line", || {
+    // A request waits if one permit is left and is yet refused to another caller.
+    eventually("the request waits", || {
         let standing = gateway.ask("GET", "/v1/resources/mysql", &Value::Null).json();
         let is_there = standing["remaining"].as_f64().unwrap() >= 1.0;
         (is_there && gateway.acquire("mysql", 1, 0.0).status == 429).then_some(())
@@ -195,8 +195,8 @@ fn a_gateway_that_is_stopped_answers_what_waits_and_gives_its_leases_back() {
     gateway.signal(Signal::TERM);
     let told = waits.join().unwrap();
     assert!(matches!(told.status, 429 | 503), "{told:?}");
-    let said = gateway.finish();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = gateway.finish();
+    assert_eq!(output.code, Some(0), "{output:?}");
     let status = server.status(&["mysql"]);
     assert_eq!(status["resources"][0]["held"].as_f64(), Some(0.0), "{status}");
 }

@@ -32,7 +32,7 @@ fn ask(gateway: &Gateway, token: Option<&str>, method: &str, path: &str, body: &
 }
 
 #[test]
-fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
+fn the_gateway_enforces_the_policy_and_denials_name_the_rule() {
     let server = Server::development();
     let tokens = TokenFiles::of(&["web-1", "ops"]);
     let policy = ConfigFile::new(POLICY);
@@ -46,12 +46,12 @@ fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
     assert_eq!(acquire(web, "db%2Fmain").status, 200);
     let elsewhere = acquire(web, "mysql");
     assert_eq!((elsewhere.status, elsewhere.problem().0), (403, "denied".to_owned()));
-    assert!(elsewhere.problem().1.contains("`web asks`, is not for this resource"), "{elsewhere:?}");
+    assert!(elsewhere.problem().1.contains("`web asks`, does not cover this resource"), "{elsewhere:?}");
     let unknown = acquire(Some("nonsense"), "db%2Fmain");
     assert_eq!((unknown.status, unknown.problem().0), (401, "unauthenticated".to_owned()));
     assert_eq!(unknown.header("www-authenticate"), Some("Bearer"));
     assert!(matches!(acquire(None, "db%2Fmain").status, 401 | 403));
-    assert_eq!(acquire(ops, "db%2Fmain").status, 403, "it may only read");
+    assert_eq!(acquire(ops, "db%2Fmain").status, 403, "`ops` may only read");
 
     let lease = |client: &str, priority: i64| {
         let body = json!({ "client": client, "resource": "db/main", "wants": 1, "priority": priority });
@@ -63,19 +63,19 @@ fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
     assert!(eager.status == 403 && eager.problem().1.contains("has a lower max_priority"), "{eager:?}");
     let other = lease("web-2", 0);
     assert_eq!(other.status, 403, "{other:?}");
-    assert!(other.problem().1.contains("does not let it be that client"), "{other:?}");
+    assert!(other.problem().1.contains("does not cover this client"), "{other:?}");
 
     let standing = "/v1/resources/db%2Fmain";
     assert_eq!(ask(&gateway, ops, "GET", standing, &Value::Null).status, 200);
     assert_eq!(ask(&gateway, ops, "GET", "/metrics", &Value::Null).status, 200);
-    assert_eq!(ask(&gateway, web, "GET", "/metrics", &Value::Null).status, 403, "it may not read everything");
+    assert_eq!(ask(&gateway, web, "GET", "/metrics", &Value::Null).status, 403, "`web-1` may not read everything");
     for page in ["/healthz", "/readyz", "/openapi.json"] {
         assert_eq!(ask(&gateway, None, "GET", page, &Value::Null).status, 200, "{page}");
     }
 }
 
 #[test]
-fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
+fn certificates_identify_http_callers_and_probes_need_none() {
     let authority = Authority::with_node_and_alice();
     let tls = tls::flags(&authority.issued("node"));
     let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
@@ -93,6 +93,9 @@ fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
     assert!(denied.starts_with("HTTP/1.1 403") && denied.contains("`web asks`"), "{denied}");
     assert!(acquire(&trust, "db%2Fmain").starts_with("HTTP/1.1 401"), "without a certificate");
     for page in ["/healthz", "/readyz"] {
-        assert_eq!(Stranger::new(&trust, b"http/1.1").page(gateway.http(), page).expect("it gets in").0, 200);
+        assert_eq!(
+            Stranger::new(&trust, b"http/1.1").page(gateway.http(), page).expect("probes need no certificate").0,
+            200
+        );
     }
 }

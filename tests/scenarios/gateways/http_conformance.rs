@@ -12,8 +12,8 @@ use crate::harness::{
 
 #[test]
 #[cfg_attr(not(schemathesis), ignore = "needs LEASEWAY_TEST_SCHEMATHESIS")]
-fn the_gateway_does_what_its_document_says_and_refuses_the_rest() {
-    // Requests rarely wait with this capacity.
+fn the_gateway_conforms_to_its_openapi_document() {
+    // With this capacity requests rarely wait.
     let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 1e9)]));
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let directory = tempfile::tempdir().unwrap();
@@ -27,8 +27,8 @@ fn the_gateway_does_what_its_document_says_and_refuses_the_rest() {
         .args(["--generation-codec", "ascii", "--suppress-health-check", "all", "--request-timeout", "90"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&asked.stdout);
-    assert!(asked.status.success(), "{said}");
-    assert!(said.contains("Tested: 8"), "all of it was tested: {said}");
+    let output = String::from_utf8_lossy(&asked.stdout);
+    assert!(asked.status.success(), "{output}");
+    assert!(output.contains("Tested: 8"), "every operation was tested: {output}");
     gateway.assert_alive();
 }

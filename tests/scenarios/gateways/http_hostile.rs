@@ -1,4 +1,4 @@
-//! Hostile input at the HTTP gateway: it answers with an error or hangs up, and goes on.
+//! Hostile input at the HTTP gateway: it answers with an error or closes the connection, and keeps serving.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::harness::{gateway::Gateway, http::Response, server::Server};
 
 const ACQUIRE: &str = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: localhost\r\n";
 
-fn said(gateway: &Gateway, bytes: &[u8]) -> Option<Response> {
+fn send(gateway: &Gateway, bytes: &[u8]) -> Option<Response> {
     let mut connection = gateway.connect();
     connection.send(bytes);
     connection.receive()
@@ -18,7 +18,7 @@ fn with_body(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_bodies_are_refused_in_words() {
+fn hostile_bodies_are_refused_with_a_reason() {
     let server = Server::development();
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let deep = "[".repeat(4000);
@@ -39,7 +39,7 @@ fn hostile_bodies_are_refused_in_words() {
         (b"{\"\\u001b[2J\": 1}", 400, "unknown_field"),
         (&[b' '; 5000], 413, "too_large"),
     ] {
-        let told = said(&gateway, &with_body(body)).expect("an answer");
+        let told = send(&gateway, &with_body(body)).expect("an answer");
         assert_eq!((told.status, told.problem().0), (status, reason.to_owned()), "{told:?}");
         assert!(told.body.len() < 1000 && !told.body.contains('\u{1b}'), "{told:?}");
     }
@@ -47,11 +47,11 @@ fn hostile_bodies_are_refused_in_words() {
 }
 
 #[test]
-fn a_body_that_is_announced_but_too_large_or_never_comes_costs_nothing() {
+fn an_oversized_or_missing_body_is_refused_early() {
     let server = Server::development();
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let announced = format!("{ACQUIRE}Content-Type: application/json\r\nContent-Length: 1000000000000\r\n\r\n");
-    let told = said(&gateway, announced.as_bytes()).expect("an answer before it has come");
+    let told = send(&gateway, announced.as_bytes()).expect("an answer before the body arrives");
     assert_eq!((told.status, told.problem().0), (413, "too_large".to_owned()));
     let chunked = format!("{ACQUIRE}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     let endless = [chunked.as_bytes(), &b"400\r\n"[..], &[b' '; 0x400], b"\r\n"].concat();
@@ -65,7 +65,7 @@ fn a_body_that_is_announced_but_too_large_or_never_comes_costs_nothing() {
 }
 
 #[test]
-fn a_page_in_a_browser_can_ask_for_nothing() {
+fn cross_site_browser_requests_are_refused() {
     let server = Server::development();
     let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
     let acquire = "/v1/resources/mysql/acquire";

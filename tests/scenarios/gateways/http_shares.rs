@@ -29,7 +29,7 @@ fn cluster() -> Peers {
     Peers::start(3, ConfigFile::new(&config::text(&[template])), &[])
 }
 
-/// When permits were requested, when they were granted, and how many.
+/// A grant of permits: when it was requested, when it arrived, and the number of permits.
 #[derive(Debug, Clone, Copy)]
 struct Permitted {
     asked: Instant,
@@ -37,17 +37,17 @@ struct Permitted {
     permits: u32,
 }
 
-/// Fails if more were granted in any span of time than rate and burst allow.
+/// Fails if in any time span more permits were granted than `per_second` and `burst` allow.
 fn assert_never_above(permitted: &[Permitted], per_second: f64, burst: f64) {
-    assert!(permitted.len() > 100, "{} grants show little", permitted.len());
+    assert!(permitted.len() > 100, "{} grants are too few to judge", permitted.len());
     let mut by_end = permitted.to_vec();
     by_end.sort_by_key(|one| one.granted);
     let mut starts: Vec<Instant> = permitted.iter().map(|one| one.asked).collect();
     starts.sort();
-    // Checks spans that begin at every fiftieth grant, which is close enough.
+    // Checks only the spans that begin at every fiftieth grant, to save time.
     for begin in starts.iter().step_by(50) {
         let mut sum = 0;
-        // Requests sent earlier may have been granted earlier.
+        // Ignores requests that were sent earlier, because they may have been granted before the span.
         for one in by_end.iter().filter(|one| one.asked >= *begin) {
             sum += one.permits;
             let span = one.granted.duration_since(*begin).as_secs_f64();
@@ -106,16 +106,16 @@ fn capacity(gateway: &Gateway) -> f64 {
     told.json()["capacity"].as_f64().unwrap_or_default()
 }
 
-/// All gateways together save up one second of capacity, and each begins with as much.
+/// The gateways' buckets together hold one second of capacity, and each gateway starts with a full bucket.
 const BURST: f64 = 4.0 * CAPACITY;
 
 #[test]
-fn two_gateways_let_through_no_more_than_there_is_while_the_master_is_killed() {
+fn two_gateways_stay_within_the_capacity_while_the_master_is_killed() {
     let mut cluster = cluster();
     let servers = cluster.endpoints().join(",");
     let gateways = [Gateway::for_http(&servers, &[]), Gateway::for_http(&servers, &[])];
     let callers = Callers::of(&[&gateways[0], &gateways[1]], 3);
-    eventually("both have a share, and all is out", || {
+    eventually("both gateways have a share, and all capacity is leased", || {
         let shares = gateways.each_ref().map(capacity);
         (shares.iter().all(|share| *share > 0.0) && shares.iter().sum::<f64>() > 0.99 * CAPACITY).then_some(())
     });
@@ -129,7 +129,7 @@ fn two_gateways_let_through_no_more_than_there_is_while_the_master_is_killed() {
         all.iter().any(|one| one["resource"] == "mysql" && one["holders"] == 2).then_some(())
     });
     let before = gateways.each_ref().map(|gateway| gateway.acquire("mysql", 1, 30.0).status);
-    assert_eq!(before, [200, 200], "where a lease lives, it goes on");
+    assert_eq!(before, [200, 200], "both gateways still have a lease");
     let permitted = callers.finish();
     assert_never_above(&permitted, CAPACITY, BURST);
 }

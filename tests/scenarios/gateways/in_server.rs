@@ -12,7 +12,7 @@ use crate::harness::{
 };
 
 #[test]
-fn it_serves_http_and_rls_by_leases_of_its_own() {
+fn an_in_process_gateway_serves_http_and_rls_with_its_own_leases() {
     let templates = ConfigFile::of(&[Template::fair("*", 100.0)]);
     let rules = ConfigFile::new(
         "domain: shop\ndescriptors:\n- key: user\n  rate_limit: {unit: second, requests_per_unit: 100}\n",
@@ -32,7 +32,7 @@ fn it_serves_http_and_rls_by_leases_of_its_own() {
 }
 
 #[test]
-fn the_policy_of_the_server_decides_about_callers_and_not_about_the_gateway() {
+fn the_servers_policy_applies_to_callers_and_not_to_its_gateway() {
     let config = ConfigFile::new(
         "\
 resources:

@@ -12,7 +12,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Leases outlast the test, so free capacity was released.
+/// Leases outlast the test, so that only a release frees capacity.
 fn server(capacity: f64) -> Server {
     Server::with_config(&ConfigFile::of(&[Template::fair("shop/*", capacity)]))
 }
@@ -30,12 +30,12 @@ fn held(server: &Server) -> f64 {
 }
 
 #[test]
-fn the_first_report_of_a_bucket_brings_an_assignment_and_what_is_offered_a_larger_one() {
+fn assignments_start_with_the_first_report_and_follow_the_load() {
     let server = server(100.0);
     let gateway = gateway(&server, &[]);
     let mut stream = gateway.stream(Some("envoy-1"));
     stream.report("shop", "cart", 0, 0, 1);
-    assert_eq!(stream.assigned("cart"), (10.0, 2), "nothing is known of it yet");
+    assert_eq!(stream.assigned("cart"), (10.0, 2), "the first assignment, before any usage is known");
     stream.report("shop", "cart", 5, 50, 200);
     let (rate, _) = std::iter::repeat_with(|| stream.assigned("cart")).find(|(rate, _)| *rate != 10.0).unwrap();
     assert!(rate > 10.0 && rate <= 100.0, "{rate}");
@@ -47,24 +47,24 @@ fn with_most_of_it(gateway: &Gateway) -> QuotaStream {
     let mut stream = gateway.stream(Some("envoy-1"));
     stream.report("shop", "cart", 0, 0, 1);
     stream.report("shop", "cart", 5, 425, 0);
-    eventually("it is assigned what it wants", || (stream.assigned("cart").0 > 80.0).then_some(()));
+    eventually("the Envoy is assigned more than 80", || (stream.assigned("cart").0 > 80.0).then_some(()));
     stream
 }
 
 #[test]
-fn a_gateway_that_stops_ends_its_streams_and_another_goes_on_with_the_leases_of_its_envoys() {
+fn another_gateway_takes_over_the_leases_of_a_stopped_one() {
     let server = server(100.0);
     let stopped = gateway(&server, &[]);
     let mut stream = with_most_of_it(&stopped);
-    let said = stopped.stop();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = stopped.stop();
+    assert_eq!(output.code, Some(0), "{output:?}");
     let ended = loop {
         if let Err(status) = stream.next() {
             break status;
         }
     };
     assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
-    assert!(held(&server) > 80.0, "they are still the Envoy's");
+    assert!(held(&server) > 80.0, "the leases of the Envoy are kept");
     let other = Gateway::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", "gateway-2"]);
     let mut stream = other.stream(Some("envoy-1"));
     stream.report("shop", "cart", 5, 425, 0);
@@ -72,14 +72,14 @@ fn a_gateway_that_stops_ends_its_streams_and_another_goes_on_with_the_leases_of_
 }
 
 #[test]
-fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
+fn a_new_bucket_keeps_its_lease_across_a_failover() {
     let template = Template { refresh: 1, ..Template::fair("shop/*", 100.0) };
     let mut peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
     let gateway = Gateway::for_quotas(&peers.endpoints(), &["--assignment-secs", "4", "--id", "gateway-1"]);
     let stream = with_most_of_it(&gateway);
     peers.kill(peers.master());
     let master = peers.master();
-    eventually("the next master has heard of it", || {
+    eventually("the next master knows the lease", || {
         stream.report("shop", "cart", 5, 425, 0);
         std::thread::sleep(std::time::Duration::from_millis(200));
         let status = peers.status(master, &[]);
@@ -89,7 +89,7 @@ fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
 }
 
 #[test]
-fn envoys_below_different_leaves_of_a_tree_share_what_the_root_has() {
+fn envoys_at_different_leaves_share_the_roots_capacity() {
     let template = Template { refresh: 1, ..Template::fair("shop/*", 12.0) };
     let tree = Tree::start(1, 2, ConfigFile::of(&[template]));
     let start = |leaf: &Vec<String>| Gateway::for_quotas(leaf, &["--assignment-secs", "2"]);
@@ -99,7 +99,7 @@ fn envoys_below_different_leaves_of_a_tree_share_what_the_root_has() {
         stream.report("shop", "cart", 0, 0, 1);
     }
     let mut told = [0.0; 2];
-    eventually("each has its half", || {
+    eventually("each Envoy has half", || {
         for (stream, told) in streams.iter_mut().zip(&mut told) {
             *told = stream.assigned("cart").0;
         }

@@ -10,7 +10,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Five a day, as a rate per second.
+/// Five permits per day, as a rate per second.
 const FIVE: f64 = 5.0 / 86_400.0;
 
 fn server(capacity: f64) -> Server {
@@ -21,7 +21,7 @@ fn gateway(server: &Server, rules: &ConfigFile, flags: &[&str]) -> Gateway {
     Gateway::for_requests(&[server.grpc().to_string()], rules, flags)
 }
 
-/// With daily limits no permits come back within a test.
+/// Limits per day, so that no permits are refilled during a test.
 fn rules() -> ConfigFile {
     ConfigFile::new(
         "domain: shop
@@ -50,18 +50,18 @@ descriptors:
 const ANN: Entries<'static> = &[("user", "ann")];
 
 #[test]
-fn a_limit_is_kept_for_each_value_and_everything_is_told() {
+fn each_descriptor_value_has_its_own_limit_and_status_fields() {
     let server = server(FIVE);
     let gateway = gateway(&server, &rules(), &["--id", "the-gateway"]);
     let envoy = gateway.caller();
     let first = envoy.ask(request("shop", &[descriptor(ANN)]));
     let [status] = &first.statuses[..] else { panic!("{first:?}") };
-    let limit = status.current_limit.as_ref().expect("it is under one");
+    let limit = status.current_limit.as_ref().expect("a limit applies");
     assert_eq!((limit.requests_per_unit, limit.unit(), status.limit_remaining), (5, Unit::Day, 4));
-    let reset = status.duration_until_reset.as_ref().expect("it is said").seconds;
+    let reset = status.duration_until_reset.as_ref().expect("the status has the time of the reset").seconds;
     assert!((17_000..=17_280).contains(&reset), "a fifth of a day: {reset}");
     assert_eq!(envoy.count("shop", ANN, 10), 4);
-    assert_eq!(envoy.count("shop", &[("user", "bob")], 10), 5, "each has a limit of its own");
+    assert_eq!(envoy.count("shop", &[("user", "bob")], 10), 5, "each value has its own limit");
     assert_eq!(envoy.count("shop", &[("user", "banned")], 3), 0);
     for free in [&[("user", "root")][..], &[("other", "x")], &[("user", "ann"), ("more", "x")]] {
         assert_eq!(envoy.count("shop", free, 20), 20, "{free:?}");
@@ -89,13 +89,13 @@ fn a_denied_request_takes_no_permits() {
     for _ in 0..20 {
         let answer = envoy.ask(both.clone());
         assert!(!answer.passes());
-        assert_eq!(answer.all_pass(), [true, false], "in their order");
+        assert_eq!(answer.all_pass(), [true, false], "in the order of the descriptors");
     }
-    assert_eq!(envoy.count("shop", &[("user", "bob")], 10), 5, "nothing was taken of what was refused");
+    assert_eq!(envoy.count("shop", &[("user", "bob")], 10), 5, "denied requests took no permits");
 }
 
 #[test]
-fn rules_are_read_again_when_they_change_and_bad_ones_change_nothing() {
+fn changed_rules_are_reloaded_and_invalid_ones_are_ignored() {
     let server = server(FIVE);
     let rules = rules();
     let gateway = gateway(&server, &rules, &[]);
@@ -103,16 +103,16 @@ fn rules_are_read_again_when_they_change_and_bad_ones_change_nothing() {
     let new = &[("new", "x")][..];
     assert_eq!(envoy.count("shop", new, 9), 9);
     rules.replace("domain: shop\ndescriptors: [{key: new, rate_limit: {unit: fortnight, requests_per_unit: 5}}]\n");
-    eventually("the log says so", || gateway.log().contains("unknown unit `fortnight`").then_some(()));
+    eventually("the log reports the error", || gateway.log().contains("unknown unit `fortnight`").then_some(()));
     assert!(gateway.log().contains(":2:45:"), "with line and column: {}", gateway.log());
     assert_eq!((envoy.count("shop", new, 9), envoy.count("shop", ANN, 9)), (9, 5));
     rules.replace("domain: shop\ndescriptors: [{key: new, rate_limit: {unit: day, requests_per_unit: 5}}]\n");
-    eventually("the limit holds", || (!envoy.passes("shop", new)).then_some(()));
-    assert!(envoy.passes("shop", ANN), "it is under no rule any more");
+    eventually("the new limit is in force", || (!envoy.passes("shop", new)).then_some(()));
+    assert!(envoy.passes("shop", ANN), "no rule applies any more");
 }
 
 #[test]
-fn without_a_cluster_the_flag_decides_what_passes() {
+fn without_a_cluster_the_flag_decides_whether_requests_pass() {
     let nowhere = ["127.0.0.1:1".to_owned()];
     for (flag, passed) in [("deny", 0), ("allow", 9)] {
         let flags = ["--without-lease", flag, "--first-wait-ms", "10"];

@@ -18,11 +18,11 @@ fn attacks_harm_no_well_behaved_client() {
         .args(["--json", json.to_str().unwrap()])
         .output()
         .unwrap();
-    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat();
-    assert!(output.status.success() && said.contains("No request failed, and no budget was passed."), "{said}");
+    let log = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat();
+    assert!(output.status.success() && log.contains("No request failed, and no memory budget was exceeded."), "{log}");
     let report: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(report["attacks"].as_array().map(Vec::len), Some(attacks.len()), "{report}");
     for attack in report["attacks"].as_array().unwrap() {
-        assert!(attack["pairs"][0]["sent"]["acts"].as_u64().unwrap() > 0, "the attack takes place: {attack}");
+        assert!(attack["pairs"][0]["sent"]["acts"].as_u64().unwrap() > 0, "the attack ran: {attack}");
     }
 }

@@ -14,16 +14,16 @@ const METHODS: [&str; 6] = [
     "/leaseway.push.v1.Push/Watch",
     "/grpc.health.v1.Health/Check",
 ];
-/// Its answers end without an error even if a request is incomplete.
+/// This service ends its answers without an error even if a request is incomplete.
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
-/// The prefix of a message of this length.
+/// The gRPC prefix of a message of this length.
 fn prefix(length: u32) -> Bytes {
     [&[0][..], &length.to_be_bytes()].concat().into()
 }
 
 #[test]
-fn a_message_that_is_too_long_is_refused_when_its_length_has_come() {
+fn an_oversized_message_is_refused_as_soon_as_its_length_arrives() {
     let victim = Victim::with_flags(&["--max-message-bytes", "1000"]);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
     for path in METHODS {
@@ -37,7 +37,7 @@ fn a_message_that_is_too_long_is_refused_when_its_length_has_come() {
 }
 
 #[test]
-fn a_request_that_does_not_end_ends_in_time() {
+fn an_unfinished_request_times_out() {
     let victim = Victim::with_flags(&["--request-secs", "1"]);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
     for path in METHODS {
@@ -49,7 +49,7 @@ fn a_request_that_does_not_end_ends_in_time() {
             assert_eq!(ended.code, Code::DeadlineExceeded as i32, "{path}: {ended:?}");
             assert!(ended.message.contains("--request-secs"), "{path}: {ended:?}");
         }
-        // The deadline of the caller is earlier.
+        // Here the caller's deadline is earlier than the server's.
         let mut hasty = stranger.begin(path, &[("grpc-timeout", "10m")]);
         hasty.send(prefix(100), false);
         assert_eq!(hasty.ends().code, Code::Cancelled as i32, "{path}");
@@ -62,11 +62,11 @@ fn a_request_that_does_not_end_ends_in_time() {
 }
 
 #[test]
-fn long_requests_that_do_not_end_take_no_more_than_one_connection_may() {
+fn unfinished_long_requests_stay_within_the_memory_of_a_connection() {
     for path in [GET_CAPACITY, "/doorman.Capacity/ReleaseCapacity"] {
         let victim = Victim::with_flags(&["--request-secs", "5"]);
         let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
-        // One entry with one long name, because many entries would be refused for their number.
+        // A single entry with a long name, because many entries would exceed another limit.
         let name = [0x12, 0xf0, 0xff, 0xff, 0x01, 0x0a, 0xf0, 0xff, 0xff, 0x01];
         let part = Bytes::from([&name[..], &vec![0; (4 << 20) - 1 - name.len()]].concat());
         let calls: Vec<_> = (0..40)
@@ -80,11 +80,11 @@ fn long_requests_that_do_not_end_take_no_more_than_one_connection_may() {
         victim.serves_others();
         let ended: Vec<i32> = calls.into_iter().map(|call| call.ends().code).collect();
         let count = |code: Code| ended.iter().filter(|ended| **ended == code as i32).count();
-        // Calls beyond the budget are refused at once. The others reach their deadline.
+        // Calls beyond the budget are refused immediately. The others reach their deadline.
         assert!(count(Code::ResourceExhausted) > 0, "{ended:?}");
         assert_eq!(count(Code::ResourceExhausted) + count(Code::DeadlineExceeded), 40, "{ended:?}");
         let grown = victim.grown();
         assert!(grown < 150, "{path}: {grown} MiB");
-        eventually("its memory is free", || (victim.metric("leaseway_waiting_bytes") == 0.0).then_some(()));
+        eventually("the buffers are freed", || (victim.metric("leaseway_waiting_bytes") == 0.0).then_some(()));
     }
 }

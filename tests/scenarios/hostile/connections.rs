@@ -19,7 +19,7 @@ use crate::harness::{
 fn silent_connections_do_not_lock_out_new_clients() {
     let victim = Victim::with_flags(&["--max-connections", "50", "--address-share", "100"]);
     let strangers: Vec<TcpStream> = (0..60).map(|_| connect_tcp(victim.server.grpc(), None)).collect();
-    // All places are taken. Each newcomer from another address displaces an idle connection.
+    // The connection limit is reached. Each newcomer from another address displaces an idle connection.
     for _ in 0..3 {
         victim.serves_others();
     }
@@ -38,8 +38,8 @@ fn an_idle_connection_is_closed_and_its_client_does_not_notice() {
         let metrics = Scrape::parse(&server.page("/metrics"));
         metrics.find("leaseway_connections_closed_total", "reason", "idle").unwrap()
     };
-    eventually("it is closed", || (closed() >= 1.0).then_some(()));
-    assert_eq!(client.ask("mysql", 20.0), 20.0, "it has connected again");
+    eventually("the idle connection is closed", || (closed() >= 1.0).then_some(()));
+    assert_eq!(client.ask("mysql", 20.0), 20.0, "the client has reconnected");
     // A connection with a stream of hints is not idle.
     let mut bob = server.client("bob");
     assert_eq!(bob.ask("mysql", 100.0), 80.0);
@@ -48,7 +48,7 @@ fn an_idle_connection_is_closed_and_its_client_does_not_notice() {
 }
 
 #[test]
-fn the_listeners_of_pages_and_of_operators_have_limits_too() {
+fn the_http_and_admin_listeners_limit_connections() {
     let server = Server::with_flags(&["--max-page-connections", "8", "--admin", "127.0.0.1:0"]);
     for address in [server.http(), server.admin().parse().unwrap()] {
         let mut strangers: Vec<TcpStream> = (0..12).map(|_| connect_tcp(address, None)).collect();
@@ -60,7 +60,7 @@ fn the_listeners_of_pages_and_of_operators_have_limits_too() {
         assert!(hangs_up(&mut other));
         drop(strangers);
     }
-    eventually("there is room again", || {
+    eventually("a connection is accepted again", || {
         let mut again = connect_tcp(server.http(), None);
         again.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();

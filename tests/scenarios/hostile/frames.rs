@@ -1,4 +1,4 @@
-//! Malformed HTTP/2 frames: at most their connection ends.
+//! Malformed HTTP/2 frames close at most their own connection.
 
 use std::io::{Read as _, Write as _};
 
@@ -30,7 +30,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The headers of a call as literals.
+/// The headers of a call, as HPACK literals.
 fn headers(path: &str) -> Vec<u8> {
     // `:method: POST`, `:scheme: http`.
     let mut block = vec![0x83, 0x86];
@@ -44,7 +44,7 @@ fn headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// The bytes of one connection: valid calls among random frames.
+/// The bytes of one connection: valid calls mixed with random frames.
 fn conversation(random: &mut fastrand::Rng, asks: &GetCapacityRequest) -> Vec<u8> {
     let mut sent = Vec::new();
     if random.u8(..8) > 0 {
@@ -71,15 +71,15 @@ fn conversation(random: &mut fastrand::Rng, asks: &GetCapacityRequest) -> Vec<u8
 }
 
 #[test]
-fn random_frames_end_at_most_their_connection() {
+fn random_frames_close_only_their_own_connection() {
     let victim = Victim::with_flags(&[]);
     let asks = request("a stranger", vec![entry("mysql", 1.0)]);
     for seed in 0..CONNECTIONS {
         let mut random = fastrand::Rng::with_seed(seed);
-        // Each has its own address, because the rate of connections is limited by address.
+        // Each connection has its own address, because the rate of connections per address is limited.
         let from = Ipv4Addr::new(127, 8, random.u8(..), random.u8(1..255));
         let mut stream = connect_tcp(victim.server.grpc(), Some(from.into()));
-        // The server may have hung up already.
+        // The server may have closed the connection already.
         let _ = stream.write_all(&conversation(&mut random, &asks));
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();

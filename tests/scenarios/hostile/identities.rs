@@ -1,4 +1,4 @@
-//! An identity is one principal from all of its addresses.
+//! Limits apply to an identity across all of its addresses.
 
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ impl KnownCallers {
         Doorman::with_token(self.server.channel_from(from), &self.tokens.token(identity))
     }
 
-    /// The number of clients, of this many, that get a lease.
+    /// Asks as `number` clients. Returns the number that get a lease.
     fn takes(&self, identity: &str, from: IpAddr, number: usize) -> usize {
         let caller = self.caller(identity, from);
         let ask = |n| caller.ask(&format!("{identity}-{from}-{n}"), "r", 1.0, None).unwrap();
@@ -39,12 +39,12 @@ impl KnownCallers {
 }
 
 #[test]
-fn an_identity_is_one_from_all_its_addresses_and_those_of_one_address_are_many() {
+fn limits_apply_per_identity_across_its_addresses() {
     let callers = KnownCallers::start(&["--max-clients", "100"]);
     let first = callers.takes("web", THIRD, 60);
     assert_eq!(first, 60);
     let second = callers.takes("web", ELSEWHERE, 60);
-    assert!((70..=76).contains(&(first + second)), "{second} more than {first}, of 100");
+    assert!((70..=76).contains(&(first + second)), "{first} and {second} of 100");
     let other = callers.takes("db", ELSEWHERE, 60);
-    assert!((15..=20).contains(&other), "{other} of the rest, from an address that has some already");
+    assert!((15..=20).contains(&other), "{other} of the rest, from an address with clients of another identity");
 }

@@ -1,4 +1,4 @@
-//! Tables that one address tries to fill.
+//! One address cannot fill a table.
 
 use tonic::Code;
 
@@ -24,7 +24,7 @@ fn an_address_does_not_fill_the_table_of_clients() {
     assert_eq!(refused.problem[0].reason(), "too_many_clients");
     let node = stranger.get_server(node_request("node", "r", &[(1, 1.0)])).unwrap();
     assert_eq!(node.problem[0].reason(), "too_many_clients");
-    // Known clients are served.
+    // Known clients are still served.
     assert_eq!(answers(&stranger, "stranger", 1), 1);
     assert!(victim.metric("leaseway_holder_shares_refused_total") >= 124.0);
 
@@ -32,9 +32,9 @@ fn an_address_does_not_fill_the_table_of_clients() {
     let taken = answers(&other, "other", 200);
     assert!((15..=20).contains(&taken), "{taken} of the rest");
     let third = Doorman::over(victim.server.channel_from(THIRD));
-    assert!(answers(&third, "third", 1) == 1, "there is room for a newcomer");
+    assert!(answers(&third, "third", 1) == 1, "a slot is free for a newcomer");
 
-    // Released places can be used again.
+    // Released slots can be used again.
     (0..50).for_each(|n| stranger.release(&format!("stranger-{n}"), &["r"]).unwrap());
     assert!(answers(&stranger, "again", 20) == 20);
 }
@@ -44,7 +44,7 @@ fn an_address_does_not_fill_the_table_of_watchers() {
     let victim = Victim::with_flags(&["--max-watchers", "40"]);
     let stranger = victim.server.channel();
     let mut streams = Vec::new();
-    let refused = eventually("it has its share", || {
+    let refused = eventually("the address has used up its share", || {
         let id = format!("stranger {}", streams.len());
         try_watch_over(stranger.clone(), Some(&id), None).map(|stream| streams.push(stream)).err()
     });
@@ -53,7 +53,7 @@ fn an_address_does_not_fill_the_table_of_watchers() {
     assert!(refused.message().contains("--address-share"), "{refused:?}");
     let other = victim.server.channel_from(ELSEWHERE);
     let _stream = try_watch_over(other, Some("other"), None).unwrap();
-    // Streams that end make room for others of the same address.
+    // Ended streams free slots for the same address.
     streams.truncate(20);
-    eventually("there is room again", || try_watch_over(stranger.clone(), Some("again"), None).ok());
+    eventually("a stream is accepted again", || try_watch_over(stranger.clone(), Some("again"), None).ok());
 }

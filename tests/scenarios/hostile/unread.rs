@@ -1,4 +1,4 @@
-//! Callers that request answers and do not read them.
+//! Callers that do not read their answers.
 
 use std::io::Write as _;
 
@@ -28,13 +28,13 @@ fn refused(calls: &mut [Call]) -> Vec<Ended> {
 }
 
 #[test]
-fn a_thousand_status_pages_that_are_not_read_take_no_more_than_one_connection_may() {
+fn a_thousand_unread_status_answers_stay_within_the_memory_of_a_connection() {
     let victim = Victim::with_flags(&[]);
     fill(&victim);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 0);
     let page = GetStatusRequest { page_size: 1000, ..GetStatusRequest::default() };
     let mut calls: Vec<Call> = (0..1000).map(|_| stranger.call(GET_STATUS, &page)).collect();
-    let refusals = eventually("most are refused", || {
+    let refusals = eventually("most calls are refused", || {
         let refused = refused(&mut calls);
         (refused.len() > 900).then_some(refused)
     });
@@ -48,26 +48,26 @@ fn a_thousand_status_pages_that_are_not_read_take_no_more_than_one_connection_ma
 }
 
 #[test]
-fn a_connection_that_takes_nothing_of_its_answers_is_closed() {
+fn a_connection_that_never_reads_its_answers_is_closed() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     let mut stranger = Http2::connect(victim.server.grpc(), None, 0);
     let unread = stranger.call(GET_CAPACITY, &request("a stranger", vec![entry("r", 1.0)]));
-    eventually("it is closed", || (victim.closed("stalled") == 1.0).then_some(()));
+    eventually("the connection is closed", || (victim.closed("stalled") == 1.0).then_some(()));
     victim.holds_nothing();
-    assert_eq!(unread.ends().code, -1, "there is no connection any more");
+    assert_eq!(unread.ends().code, -1, "the connection is closed");
     victim.serves_others();
 }
 
 #[test]
-fn a_page_that_is_not_read_is_given_up() {
+fn an_unread_page_is_abandoned() {
     let victim = Victim::with_flags(&["--answer-secs", "1"]);
     fill(&victim);
     let mut stranger = connect_tcp(victim.server.http(), Some(ELSEWHERE));
-    // More than the socket buffers hold.
+    // The pages exceed the socket buffers.
     for _ in 0..50 {
         let _ = stranger.write_all(b"GET /resources HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
-    eventually("it is closed", || (victim.closed("stalled") == 1.0).then_some(()));
+    eventually("the connection is closed", || (victim.closed("stalled") == 1.0).then_some(()));
     assert!(hangs_up(&mut stranger));
     victim.holds_nothing();
 }

@@ -11,7 +11,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Leases that are shorter than the test.
+/// Leases shorter than the test.
 fn config() -> ConfigFile {
     ConfigFile::of(&[Template { lease: 3, refresh: 1, learning: 0, ..Template::fair("*", 100.0) }])
 }
@@ -29,7 +29,7 @@ fn unix_ms() -> u64 {
 }
 
 #[test]
-fn an_override_survives_the_master_and_expires() {
+fn an_override_survives_a_failover_and_expires() {
     let audit = tempfile::tempdir().unwrap();
     let log = audit.path().join("audit");
     let mut peers = Peers::start(3, config(), &["--audit", log.to_str().unwrap()]);
@@ -37,16 +37,16 @@ fn an_override_survives_the_master_and_expires() {
     assert_eq!(alice.ask(&peers, "db1", 1000.0), 100.0);
 
     let set = ["capacity", "db*", "50%", "--for", "15s", "--why", "a replica is down"];
-    let said = peers.operated(peers.follower(), &set);
+    let output = peers.operated(peers.follower(), &set);
     let expected_end = unix_ms() + 15_000;
-    assert!(said.contains("db* has 50% until 2"), "{said}");
-    assert!(said.contains("db1            100        50\n"), "{said}");
+    assert!(output.contains("db* has 50% until 2"), "{output}");
+    assert!(output.contains("db1            100        50\n"), "{output}");
     let one = &listed(&peers, peers.follower())["overrides"][0];
     assert_eq!((&one["pattern"], &one["factor"]), (&"db*".into(), &0.5.into()), "{one}");
     assert_eq!((&one["by"], &one["why"]), (&"anonymous".into(), &"a replica is down".into()), "{one}");
     let until = one["until_unix_ms"].as_u64().unwrap();
     assert!(until.abs_diff(expected_end) < 5_000, "{one}");
-    eventually("alice is cut", || (alice.ask(&peers, "db1", 1000.0) == 50.0).then_some(()));
+    eventually("alice gets a smaller lease", || (alice.ask(&peers, "db1", 1000.0) == 50.0).then_some(()));
 
     let master = peers.master();
     for (path, says) in [
@@ -67,11 +67,11 @@ fn an_override_survives_the_master_and_expires() {
 
     peers.kill(master);
     let next = peers.master();
-    eventually("the next master knows the override, unless it has ended", || {
+    eventually("the next master knows the override, unless it has expired", || {
         (alice.ask(&peers, "db1", 1000.0) == 50.0 || unix_ms() >= until).then_some(())
     });
-    eventually("it is over", || (alice.ask(&peers, "db1", 1000.0) == 100.0).then_some(()));
-    assert!(unix_ms() >= until, "it ended too early");
+    eventually("the override has expired", || (alice.ask(&peers, "db1", 1000.0) == 100.0).then_some(()));
+    assert!(unix_ms() >= until, "the override expired too early");
     assert_eq!(capacity(&peers, next, "db1"), Some(100.0));
     assert_eq!(listed(&peers, next)["overrides"].as_array().map(Vec::len), Some(0));
 }

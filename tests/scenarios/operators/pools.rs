@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::{
     config::ConfigFile,
     peers::Peers,
-    process::{Process, Said, leaseway},
+    process::{Output, Process, leaseway},
     server::{ANYWHERE, Server},
     wait::{eventually, runtime},
 };
@@ -34,7 +34,7 @@ pub(super) fn template(glob: &str, capacity: f64, kind: &str, parameters: &[(&st
     ConfigFile::new(&text)
 }
 
-/// A pool with two places for free clients, which are told apart by id because all have the same address.
+/// A pool with two slots for free clients. `free_key` is the id, because all clients have the same address.
 pub(super) fn two_places() -> ConfigFile {
     template("searches", 20.0, "PRIORITY_POOL", &[("min_capacity", "10"), ("free_key", "client_id")])
 }
@@ -55,22 +55,22 @@ pub(super) fn rate(client: &Client, resource: &str, wants: f64) -> Rate {
 }
 
 pub(super) fn gets(rate: &Rate, capacity: f64) {
-    eventually("the capacity is as it should be", || (rate.resource().capacity().get() == capacity).then_some(()));
+    eventually("the client has the expected capacity", || (rate.resource().capacity().get() == capacity).then_some(()));
 }
 
-pub(super) fn json(said: &str) -> Value {
-    serde_json::from_str(said).unwrap()
+pub(super) fn json(output: &str) -> Value {
+    serde_json::from_str(output).unwrap()
 }
 
 #[test]
-fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignment() {
+fn a_priority_client_displaces_a_free_one_and_keeps_its_assignment_after_a_failover() {
     let mut peers = Peers::start(3, two_places(), &[]);
     let operator = peers.follower();
     let admin = peers.all().map(|peer| peers.admin(peer).to_string()).collect::<Vec<_>>().join(",");
     let watch = Process::start(&["pool", "watch", "searches", "--admin", &admin], &[]);
-    let begun = || watch.stdout().matches("from here on nothing is missing").count();
-    eventually("the watch is at a master", || (begun() > 0).then_some(()));
-    // Events between two masters are not seen. On a busy machine mastership may move without a kill.
+    let begun = || watch.stdout().matches("no event after this is missing").count();
+    eventually("the watch is connected to a master", || (begun() > 0).then_some(()));
+    // The watch misses events during a change of master, which also happens without a kill on a busy machine.
     let seen = |what: &str, before: usize| {
         eventually(what, || (watch.stdout().contains(what) || begun() > before).then_some(()));
     };
@@ -79,7 +79,7 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     let tom = rate(&tom, "searches", 10.0);
     gets(&tom, 10.0);
     seen("tom has 10 (free)", 1);
-    thread::sleep(Duration::from_millis(20)); // tom has been served longer
+    thread::sleep(Duration::from_millis(20)); // so that tom has held its slot longer
     let tim = rate(&tim, "searches", 10.0);
     gets(&tim, 10.0);
     assert_eq!(tom.resource().pool().unwrap().standing, PoolStanding::Free);
@@ -91,10 +91,10 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     let state = acme.resource().pool().unwrap();
     assert_eq!((state.standing, state.assigned, state.min_capacity), (PoolStanding::Priority, 10.0, 10.0));
     seen("acme has 10 (priority", 1);
-    let out = eventually("one of the strangers is out", || {
+    let out = eventually("one free client is displaced", || {
         [(&tom, "tom"), (&tim, "tim")].into_iter().find(|(rate, _)| rate.resource().capacity().get() == 0.0)
     });
-    eventually("and is told so", || {
+    eventually("the displaced client knows the reason", || {
         let state = out.0.resource().pool()?;
         (state.standing == PoolStanding::Waiting && state.reason.is_some()).then_some(())
     });
@@ -105,31 +105,31 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     let before = begun();
     peers.kill(master);
     let shown = || json(&peers.operated(operator, &["pool", "show", "searches", "--json"]));
-    eventually("the next master vouches", || (shown()["priority_assigned"] == 10.0).then_some(()));
+    eventually("the next master knows the assignment", || (shown()["priority_assigned"] == 10.0).then_some(()));
     assert!(peers.operated(operator, &["pool", "get", "acme", "searches"]).starts_with("10\n"));
-    eventually("acme is at the new master, as who it is", || {
+    eventually("acme is a priority client of the new master", || {
         (shown()["priority_connected"] == 10.0 && acme.resource().capacity().get() == 10.0).then_some(())
     });
-    eventually("the watch is at the new master", || (begun() > before).then_some(()));
+    eventually("the watch follows the new master", || (begun() > before).then_some(()));
     let at_new_master = begun();
     assert!(watch.stderr().contains("looking for the master"));
     peers.operated(operator, &["pool", "set", "acme", "searches", "none"]);
     seen("its assignment has changed", at_new_master);
     let clients = || json(&peers.operated(operator, &["pool", "clients", "searches", "--json"]));
-    eventually("all have asked it", || (clients()["clients"].as_array()?.len() == 3).then_some(()));
+    eventually("all clients have asked the new master", || (clients()["clients"].as_array()?.len() == 3).then_some(()));
     assert!(!watch.stdout().contains("DOWNGRADED"), "{}", watch.stdout());
 }
 
 #[test]
-fn reported_load_moves_the_capacity_of_any_algorithm_and_is_remembered() {
+fn reported_load_adjusts_the_capacity_and_survives_a_failover() {
     let bounds = [("capacity_floor", "20"), ("capacity_ceiling", "150")];
     let mut peers = Peers::start(3, template("backends", 100.0, "FAIR_SHARE", &bounds), &[]);
     let master = peers.master();
     let alice = client(&peers.endpoints(), "alice");
     let alice = rate(&alice, "backends", 1000.0);
     gets(&alice, 100.0);
-    let said = peers.operated(master, &["pool", "load", "backends", "80%"]);
-    assert_eq!(said, "backends has 80 now; what is reported counts from 20 to 150\n");
+    let output = peers.operated(master, &["pool", "load", "backends", "80%"]);
+    assert_eq!(output, "backends has 80 now; reports are limited to 20 to 150\n");
     gets(&alice, 80.0);
     peers.operated(master, &["pool", "load", "backends", "5"]);
     gets(&alice, 20.0);
@@ -146,7 +146,7 @@ fn reported_load_moves_the_capacity_of_any_algorithm_and_is_remembered() {
     let next = peers.master();
     peers.client("bob").ask(&peers, "backends", 0.0);
     let capacity = &peers.status(next, &["backends"])["resources"][0]["capacity"];
-    assert_eq!(capacity, 40.0, "the next master has it from the first request on");
+    assert_eq!(capacity, 40.0, "the next master uses the reported load from the first request on");
     gets(&alice, 40.0);
     peers.operated(next, &["pool", "load", "backends", "30"]);
     gets(&alice, 30.0);
@@ -165,22 +165,23 @@ impl Managed {
         Managed { _server: server, admin }
     }
 
-    fn pool(&self, arguments: &[&str]) -> Said {
+    fn pool(&self, arguments: &[&str]) -> Output {
         leaseway(&[&["pool"], arguments, &["--admin", &self.admin]].concat())
     }
 
     fn done(&self, arguments: &[&str]) -> String {
-        let said = self.pool(arguments);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        said.stdout
+        let output = self.pool(arguments);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        output.stdout
     }
 }
 
 #[test]
-fn the_guides_own_example_of_a_pool_takes_every_command_that_it_lists() {
+fn every_command_in_the_pool_guide_works_with_its_example() {
     let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/pools.md");
     let guide = std::fs::read_to_string(guide).unwrap();
-    let (_, example) = guide.split_once("```yaml\n- identifier_glob: \"rpc/*\"\n").expect("the example of a pool");
+    let (_, example) =
+        guide.split_once("```yaml\n- identifier_glob: \"rpc/*\"\n").expect("docs/guide/pools.md has the example");
     let example = example.split("```").next().unwrap();
     let config = format!(
         "resources:\n- identifier_glob: \"rpc/*\"\n{example}- identifier_glob: \"*\"\n  capacity: 1\n  algorithm: {{kind: FAIR_SHARE}}\n"
@@ -189,7 +190,7 @@ fn the_guides_own_example_of_a_pool_takes_every_command_that_it_lists() {
     let managed = Managed::start(&config, &[]);
     let pool = |arguments: &[&str]| managed.done(arguments);
     for _ in 0..2 {
-        assert_eq!(pool(&["load", "rpc/x", "80"]), "rpc/x has 80 now; what is reported counts from 20 to 100\n");
+        assert_eq!(pool(&["load", "rpc/x", "80"]), "rpc/x has 80 now; reports are limited to 20 to 100\n");
     }
     assert!(pool(&["load", "rpc/x", "0"]).starts_with("rpc/x has 20 now"));
     assert!(pool(&["load", "rpc/x", "none"]).starts_with("rpc/x has 100 now"));

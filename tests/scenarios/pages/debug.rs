@@ -1,4 +1,4 @@
-//! Pages for people and probes, and the addresses that Doorman has.
+//! Doorman's paths redirect to the pages, and pages escape ids.
 
 use crate::harness::{doorman::Asks as _, http, server::Server};
 
@@ -17,7 +17,7 @@ fn doormans_paths_and_unknown_ones_redirect_to_pages() {
 }
 
 #[test]
-fn ids_with_html_in_them_are_text_and_links_lead_to_their_clients() {
+fn ids_with_html_are_escaped_and_linked() {
     let server = Server::shared();
     let (resource, client) = ("<script>alert('r')</script>\"'", "<img src=x onerror=\"alert('c')\">");
     server.client(client).ask(resource, 5.0);

@@ -1,4 +1,4 @@
-//! The status page of a peer that is not the master, during an election, and of a server that is unreachable.
+//! The status page of a follower, during an election, and while its server is unreachable.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -20,7 +20,7 @@ use crate::harness::{
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-fn three() -> Peers {
+pub(super) fn three() -> Peers {
     Peers::start(3, ConfigFile::of(&[Template::fair("*", 100.0)]), &[])
 }
 
@@ -39,7 +39,7 @@ fn until(live: &mut Live, part: &str, is_so: impl Fn(&str) -> bool) -> String {
 }
 
 #[test]
-fn an_open_page_says_which_peer_is_master_now_and_shows_the_resources_once_its_own_peer_is() {
+fn an_open_page_follows_changes_of_mastership() {
     let mut peers = three();
     let first = peers.master();
     let mut others: Vec<(usize, Live)> = peers
@@ -61,18 +61,18 @@ fn an_open_page_says_which_peer_is_master_now_and_shows_the_resources_once_its_o
     let (last, mut of_last) = others.remove(0);
     let notice = until(&mut of_last, "notice", |notice| notice.contains(&link(&peers, second)));
     assert!(!notice.contains(&link(&peers, first)), "{notice}");
-    // Without a majority there is no master. The last peer must not name the dead one.
+    // Without a majority there is no master. The last peer must not name the dead master.
     peers.kill(second);
     let notice = until(&mut of_last, "notice", |notice| !notice.contains("The master is"));
     assert!(notice.contains("does not know the resources") && !notice.contains("href"), "{notice}");
-    eventually("the verdict is no longer green", || {
+    eventually("the page shows a bad verdict", || {
         let page = http::get(peers.http(last), "/").body;
         page.contains("class=\"verdict bad\"").then_some(())
     });
 }
 
 #[test]
-fn a_peer_that_is_not_master_does_not_state_numbers_that_only_the_master_knows() {
+fn a_follower_shows_no_numbers_that_only_the_master_knows() {
     let peers = three();
     let (master, follower) = (peers.master(), peers.follower());
     peers.client("ann").ask(&peers, "r", 10.0);
@@ -84,13 +84,14 @@ fn a_peer_that_is_not_master_does_not_state_numbers_that_only_the_master_knows()
     for view in ["/", "/resources", "/resource?resource=r", "/why?resource=r&holder=ann"] {
         let page = http::get(peers.http(follower), view).body;
         assert!(page.contains("only the master knows"), "{view}: {page}");
-        for stated in ["No resource is known", "Nothing is held", "No resource is wanted", "no such resource", ">0</a>"]
+        for stated in
+            ["No resources yet", "No resource is over", "No resource is contended", "No such resource", ">0</a>"]
         {
             assert!(!page.contains(stated), "{view} states `{stated}`: {page}");
         }
     }
-    let said = leaseway_status(&peers, follower);
-    assert!(said.contains("only the master knows"), "{said}");
+    let output = leaseway_status(&peers, follower);
+    assert!(output.contains("only the master knows"), "{output}");
 }
 
 fn leaseway_status(peers: &Peers, peer: usize) -> String {
@@ -131,7 +132,7 @@ impl OpenPage {
 
 impl Drop for OpenPage {
     fn drop(&mut self) {
-        // It closes its browser at the end of its input. If killed, it would leave the browser behind.
+        // The script closes the browser at the end of its input. A kill would leave the browser running.
         drop(self.ask.take());
         let _ = self.process.wait();
     }
@@ -139,7 +140,7 @@ impl Drop for OpenPage {
 
 #[test]
 #[cfg_attr(not(chromium), ignore = "needs LEASEWAY_TEST_CHROMIUM and LEASEWAY_TEST_NODE_MODULES")]
-fn a_browser_shows_that_a_server_cannot_be_reached_and_follows_it_when_it_is_back() {
+fn an_open_page_shows_an_outage_and_recovers_after_it() {
     const LOST: &str = "document.body.classList.contains('lost') && !document.getElementById('lost').hidden && \
                         document.getElementById('lost').textContent.includes('cannot be reached') && \
                         getComputedStyle(document.querySelector('h1')).filter.includes('grayscale')";
@@ -153,7 +154,7 @@ fn a_browser_shows_that_a_server_cannot_be_reached_and_follows_it_when_it_is_bac
     peers.operated(master, &["transfer", NAMES[follower]]);
     peers.client("ann").ask(&peers, "r", 10.0);
     page.until("document.querySelector('#rows') && document.querySelector('#rows').innerText.includes('ann')");
-    // A stopped process keeps its connections open.
+    // A stopped process keeps its connections open, but answers nothing.
     peers.signal(follower, Signal::STOP);
     page.until(LOST);
     peers.signal(follower, Signal::CONT);

@@ -17,8 +17,16 @@ use crate::harness::{
     wait::{PATIENCE, eventually},
 };
 
-const VIEWS: [&str; 7] =
-    ["/", "/resources", "/resource?resource=mysql", "/why", "/why?resource=mysql&holder=alice", "/changes", "/plan"];
+const VIEWS: [&str; 8] = [
+    "/",
+    "/resources",
+    "/resource?resource=mysql",
+    "/resource?resource=mysql&span=7d",
+    "/why",
+    "/why?resource=mysql&holder=alice",
+    "/changes",
+    "/plan",
+];
 
 fn with_mysql() -> Server {
     let server = Server::development();
@@ -28,7 +36,7 @@ fn with_mysql() -> Server {
 }
 
 #[test]
-fn every_view_is_whole_without_a_script_and_has_nothing_inline() {
+fn every_view_works_without_scripts_and_has_nothing_inline() {
     let server = with_mysql();
     for view in VIEWS {
         let response = http::get(server.http(), view);
@@ -49,6 +57,13 @@ fn every_view_is_whole_without_a_script_and_has_nothing_inline() {
     }
     assert!(server.page("/").contains("Healthy"));
     assert!(server.page("/resource?resource=mysql").contains(">bob<"));
+    assert!(server.page("/").contains("Resource mysql:") && server.page("/").contains("100 of 100 units held (100 %)"));
+    let resource = server.page("/resource?resource=mysql");
+    assert!(resource.contains("0 units") && !resource.contains("−0"), "{resource}");
+    let form = server.page("/plan");
+    assert!(form.contains("This is version 1, which is in force") && form.contains("identifier_glob"), "{form}");
+    let unknown = http::get(server.http(), "/resource?resource=mysql&span=1y").body;
+    assert!(unknown.contains("15m, 6h or 7d") && !unknown.contains("deserialize"), "{unknown}");
     assert!(server.page("/why?resource=mysql&holder=bob").contains("bob wants 1000, is due 60"));
     assert!(server.page("/changes").contains("version 1 in force") || server.page("/changes").contains("Nothing has"));
     for (path, status) in
@@ -59,7 +74,7 @@ fn every_view_is_whole_without_a_script_and_has_nothing_inline() {
 }
 
 #[test]
-fn a_configuration_that_is_pasted_is_planned_and_changes_nothing() {
+fn a_pasted_configuration_is_planned_without_applying_it() {
     let server = with_mysql();
     let paste = |text: &str| http::post(server.http(), "/plan", "", text);
     let template = |capacity| {
@@ -76,21 +91,18 @@ fn a_configuration_that_is_pasted_is_planned_and_changes_nothing() {
         assert!(planned.body.contains(part), "`{part}` is not in {}", planned.body);
     }
     let refused = paste("text=resources: [{identifier_glob: <b>, capacity: -1}]");
-    assert!(
-        refused.body.contains("It would be refused.") && refused.body.contains("must not be negative"),
-        "{refused:?}"
-    );
+    assert!(refused.body.contains("would be refused.") && refused.body.contains("must not be negative"), "{refused:?}");
     assert!(!refused.body.contains("<b>"), "{refused:?}");
     let too_large = paste(&format!("text=#{}", " ".repeat(1 << 20)));
     assert_eq!(too_large.status, 413, "{too_large:?}");
     let foreign = http::post(server.http(), "/plan", "Sec-Fetch-Site: cross-site\r\n", &template(50));
     assert_eq!(foreign.status, 403, "{foreign:?}");
     let config = |status: &str| serde_json::from_str::<Value>(status).unwrap()["config_version"].clone();
-    assert_eq!(config(&version), config(&server.page("/api/v1/status")), "nothing is put in force");
+    assert_eq!(config(&version), config(&server.page("/api/v1/status")), "the pasted configuration is not applied");
 }
 
 #[test]
-fn ids_with_html_and_controls_are_text_on_every_page_and_in_every_message() {
+fn ids_with_html_and_control_characters_are_escaped_everywhere() {
     let server = Server::development();
     let (resource, client) = ("<script>alert('r')</script>\"\u{202e}\n", "<img src=x onerror=\"alert('c')\">\u{1b}[2J");
     server.client(client).ask(resource, 500.0);
@@ -157,7 +169,7 @@ impl Live {
 }
 
 #[test]
-fn a_stream_says_all_of_a_page_and_then_what_changes() {
+fn a_stream_sends_the_whole_page_and_then_changes() {
     let server = with_mysql();
     let mut live = Live::open(server.http(), "/live?view=%2Fresources");
     assert!(live.is_streaming(), "{}", live.head);
@@ -167,9 +179,9 @@ fn a_stream_says_all_of_a_page_and_then_what_changes() {
     let change = live.next();
     assert_eq!(change["rows"]["count"], 2, "{change}");
     assert!(change["rows"]["rows"]["1"].as_str().unwrap().contains("postgres"), "{change}");
-    // The open stream does not delay the end of the server.
-    let said = server.stop();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    // An open stream does not delay the shutdown.
+    let output = server.stop();
+    assert_eq!(output.code, Some(0), "{output:?}");
 }
 
 /// Collects the paths of all fields, with `[]` for elements of lists.
@@ -186,7 +198,7 @@ fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_fields_of_every_answer_are_those_that_are_documented() {
+fn every_answer_has_exactly_the_documented_fields() {
     let file = ConfigFile::of(&[Template::fair("*", 100.0)]);
     let server = Server::with_config(&file);
     for resource in 0..100 {
@@ -207,7 +219,7 @@ fn the_fields_of_every_answer_are_those_that_are_documented() {
             "explain" => "?resource=r1&holder=alice",
             _ => "",
         };
-        let answer = eventually("it has some of everything", || {
+        let answer = eventually("the history has a sample", || {
             let answer: Value = serde_json::from_str(&server.page(&format!("/api/v1/{path}{query}"))).unwrap();
             (path != "history" || answer["samples"][0].is_object()).then_some(answer)
         });
@@ -221,13 +233,13 @@ fn the_fields_of_every_answer_are_those_that_are_documented() {
             above.is_none_or(|above| answered.iter().any(|known| known.starts_with(&above)))
         };
         let missing: Vec<_> = documented.difference(&answered).filter(is_seen).collect();
-        assert!(missing.is_empty(), "/api/v1/{path}: documented, and not answered: {missing:?}");
+        assert!(missing.is_empty(), "/api/v1/{path}: documented, but missing: {missing:?}");
         looked_at += 1;
     }
     assert_eq!(looked_at, 8);
 }
 
-/// axe-core in a real browser, light and dark, wide and narrow.
+/// Runs axe-core in a real browser: light and dark, wide and narrow.
 #[test]
 #[cfg_attr(not(chromium), ignore = "needs LEASEWAY_TEST_CHROMIUM and LEASEWAY_TEST_NODE_MODULES")]
 fn pages_have_no_accessibility_violations() {
@@ -241,7 +253,7 @@ fn pages_have_no_accessibility_violations() {
         .env("NODE_PATH", foreign::path("LEASEWAY_TEST_NODE_MODULES"))
         .output()
         .expect("node runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.matches(": no violations").count(), 4 * VIEWS.len(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(printed.matches(": no violations").count(), 4 * VIEWS.len(), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! Environment variables of flags, and command lines that are refused before anything is started.
+//! Environment variables of flags, and invalid command lines.
 
 use crate::harness::{
     config::{ConfigFile, Template},
@@ -7,7 +7,7 @@ use crate::harness::{
 };
 
 #[test]
-fn addresses_and_names_can_be_given_by_variables() {
+fn environment_variables_set_addresses_and_names() {
     let [listen, http] = addresses_of_its_own();
     let config = ConfigFile::of(&[Template::fair("*", 77.0)]);
     let variables = [
@@ -30,33 +30,33 @@ fn addresses_and_names_can_be_given_by_variables() {
 }
 
 #[test]
-fn clients_find_the_server_by_a_variable() {
+fn clients_find_the_server_by_an_environment_variable() {
     let address = Server::shared().grpc().to_string();
     let ask = |flags: &[&str], server: &str| {
         let arguments = [&["get", "alice", "by variable", "1"], flags].concat();
         Process::start(&arguments, &[("LEASEWAY_SERVER", server), ("LEASEWAY_TIMEOUT", "10")]).finish()
     };
     assert_eq!(ask(&[], &address).code, Some(0));
-    assert_eq!(ask(&["--server", &address], "127.0.0.1:1").code, Some(0), "the flag wins");
+    assert_eq!(ask(&["--server", &address], "127.0.0.1:1").code, Some(0), "the flag overrides the variable");
     assert_eq!(ask(&[], "127.0.0.1:1").code, Some(69));
 }
 
-/// A start that must be refused with this code and message.
+/// Asserts that the server refuses these flags with this exit code and message.
 #[track_caller]
 fn refused(flags: &[&str], code: i32, says: &str) {
-    let said = leaseway(&[&["serve"], flags].concat());
-    assert!(said.code == Some(code) && said.stdout.is_empty(), "{flags:?}: {said:?}");
-    assert!(said.stderr.contains(says), "`{says}` is not in {}", said.stderr);
+    let output = leaseway(&[&["serve"], flags].concat());
+    assert!(output.code == Some(code) && output.stdout.is_empty(), "{flags:?}: {output:?}");
+    assert!(output.stderr.contains(says), "`{says}` is not in {}", output.stderr);
 }
 
 #[test]
-fn flags_that_cannot_work_are_refused_before_anything_is_started() {
+fn invalid_flags_are_refused_before_anything_starts() {
     let peers = |list: &'static str| ["--data", "/nowhere/at/all", "--id", "a", "--peers", list];
     for (flags, says) in [
         (&["--log", "info,openraft=verbose"][..], "unknown log level `verbose`"),
         (&["--clock-rate", "nan"], "expected a number from 0.01 to 100"),
         (&["--clock-offset-ms", "-9223372036854775808"], "a hundred years"),
-        (&["--advertise", "0.0.0.0:5100"], "every address"),
+        (&["--advertise", "0.0.0.0:5100"], "wildcard address"),
         (&["--threads", "5000"], "5000 is not in 1..=1024"),
         (&["--max-resources", "0"], "0 is not in"),
         (&["--max-message-bytes", "99999999999999"], "is not in 64..="),
@@ -76,11 +76,11 @@ fn flags_that_cannot_work_are_refused_before_anything_is_started() {
 }
 
 #[test]
-fn starts_that_would_go_wrong_are_refused_with_what_to_do() {
+fn impossible_starts_are_refused_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let data = data.to_str().unwrap();
-    let [peer, other, listen] = free_addresses(3)[..] else { unreachable!("three were requested") };
+    let [peer, other, listen] = free_addresses(3)[..] else { unreachable!("three addresses were requested") };
     let (named, listen) = (format!("a={peer},b={other}"), listen.to_string());
     let templates = ConfigFile::of(&[Template::fair("*", 100.0)]);
     let own = ["--data", data, "--admin", ANYWHERE];
@@ -95,9 +95,9 @@ fn starts_that_would_go_wrong_are_refused_with_what_to_do() {
         (&["--parent", "127.0.0.1:1", "--id", "b", "--peers", &named], "--node NAME"),
     ] {
         let own = if flags[0] == "--admin" { &own[..2] } else { &own };
-        let said = leaseway(&[&["serve", "--listen", &listen, "--http", ANYWHERE], own, flags].concat());
-        assert!(said.code != Some(0) && said.stderr.contains(says), "{flags:?}: {said:?}");
+        let output = leaseway(&[&["serve", "--listen", &listen, "--http", ANYWHERE], own, flags].concat());
+        assert!(output.code != Some(0) && output.stderr.contains(says), "{flags:?}: {output:?}");
     }
-    let said = leaseway(&["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--peers", &named]);
-    assert!(said.code != Some(0) && said.stderr.contains("--data"), "{said:?}");
+    let output = leaseway(&["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--peers", &named]);
+    assert!(output.code != Some(0) && output.stderr.contains("--data"), "{output:?}");
 }

@@ -16,23 +16,23 @@ use crate::harness::{
 };
 
 #[test]
-fn a_second_server_on_the_same_port_is_refused_and_the_first_goes_on() {
+fn a_second_server_on_the_same_port_is_refused() {
     let server = Server::development();
     let (grpc, http) = (server.grpc().to_string(), server.http().to_string());
     for (listen, http, taken, flag) in
         [(grpc.as_str(), ANYWHERE, &grpc, "--listen"), (ANYWHERE, http.as_str(), &http, "--http")]
     {
-        let said = leaseway(&["serve", "--listen", listen, "--http", http]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+        let output = leaseway(&["serve", "--listen", listen, "--http", http]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
         for part in [format!("cannot listen on {taken}").as_str(), "another server is running there", flag] {
-            assert!(said.stderr.contains(part), "`{part}` is not in {}", said.stderr);
+            assert!(output.stderr.contains(part), "`{part}` is not in {}", output.stderr);
         }
     }
     server.assert_alive();
 }
 
 #[test]
-fn a_health_watcher_hears_that_it_stops() {
+fn health_watchers_are_notified_of_a_shutdown() {
     let server = Server::development();
     let mut health = HealthClient::new(server.channel());
     let mut watches = ["", "doorman.Capacity"].map(|service| {
@@ -52,7 +52,7 @@ fn a_health_watcher_hears_that_it_stops() {
 }
 
 #[test]
-fn requests_under_way_when_a_server_stops_are_answered_or_cleanly_refused() {
+fn requests_during_a_shutdown_are_answered_or_refused_cleanly() {
     let server = Server::development();
     let (answered, mut some_are) = tokio::sync::watch::channel(0);
     let tasks: Vec<_> = (0..16)
@@ -76,13 +76,13 @@ fn requests_under_way_when_a_server_stops_are_answered_or_cleanly_refused() {
         let status = block_on(task).unwrap();
         assert!(is_clean_refusal(&status), "{status:?}");
     }
-    let said = server.finish();
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(!said.stderr.contains("panicked"), "{said:?}");
+    let output = server.finish();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(!output.stderr.contains("panicked"), "{output:?}");
 }
 
-/// Refused by the server or for lack of a connection. If the server closes the connection (GOAWAY, NO_ERROR) just as a
-/// request is sent, the client library reports an internal error.
+/// Whether the server refused the request, or there was no connection. If the server closes the connection (GOAWAY with
+/// NO_ERROR) while the client sends a request, the client library reports an internal error.
 fn is_clean_refusal(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::Unknown | Code::Cancelled => true,
@@ -108,38 +108,38 @@ impl Supervisor {
         self.path.path().join("notify").to_str().unwrap().to_owned()
     }
 
-    /// Waits for this notification.
+    /// Waits for a notification.
     fn hear(&self, word: &str) {
         self.socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        let mut said = [0; 256];
-        eventually(&format!("the supervisor hears {word}"), || {
-            let length = self.socket.recv(&mut said).ok()?;
-            (said[..length].trim_ascii() == word.as_bytes()).then_some(())
+        let mut buffer = [0; 256];
+        eventually(&format!("the supervisor receives {word}"), || {
+            let length = self.socket.recv(&mut buffer).ok()?;
+            (buffer[..length].trim_ascii() == word.as_bytes()).then_some(())
         });
     }
 
-    /// Discards earlier notifications, and returns whether no other arrives within this time.
+    /// Discards pending notifications. Returns whether no other arrives within this time.
     fn is_silent(&self, time: Duration) -> bool {
         self.socket.set_nonblocking(true).unwrap();
-        let mut said = [0; 256];
-        while self.socket.recv(&mut said).is_ok() {}
+        let mut buffer = [0; 256];
+        while self.socket.recv(&mut buffer).is_ok() {}
         self.socket.set_nonblocking(false).unwrap();
         self.socket.set_read_timeout(Some(time)).unwrap();
-        self.socket.recv(&mut said).is_err()
+        self.socket.recv(&mut buffer).is_err()
     }
 }
 
 #[test]
-fn a_supervisor_is_told_that_the_server_is_ready_alive_and_stopping() {
+fn systemd_is_notified_of_ready_watchdog_and_stopping() {
     let supervisor = Supervisor::start();
     let server =
         Server::start(&["--listen", ANYWHERE, "--http", ANYWHERE], &[("NOTIFY_SOCKET", &supervisor.variable())]);
     supervisor.hear("READY=1");
     supervisor.hear("WATCHDOG=1");
     server.signal(Signal::STOP);
-    // Notifications may be sent until the signal takes effect.
+    // The server may send notifications until the signal takes effect.
     thread::sleep(Duration::from_millis(200));
-    assert!(supervisor.is_silent(Duration::from_secs(3)), "a server that stands still says that it is alive");
+    assert!(supervisor.is_silent(Duration::from_secs(3)), "a stopped server sends no watchdog notifications");
     server.signal(Signal::CONT);
     supervisor.hear("WATCHDOG=1");
     server.signal(Signal::TERM);

@@ -13,7 +13,7 @@ fn scrape(server: &Server) -> Scrape {
 }
 
 #[test]
-fn requests_errors_and_durations_are_counted_by_method_under_doormans_names() {
+fn requests_errors_and_durations_are_counted_under_doormans_metric_names() {
     let server = Server::development();
     let doorman = server.doorman();
     for _ in 0..3 {
@@ -55,7 +55,7 @@ fn requests_errors_and_durations_are_counted_by_method_under_doormans_names() {
 }
 
 #[test]
-fn resources_have_gauges_under_any_id() {
+fn resources_with_any_id_have_gauges() {
     let server = Server::development();
     let doorman = server.doorman();
     let odd = "we\"ird\\ one\nof <b>many</b> {x=\"y\"}, ü";
@@ -81,12 +81,12 @@ fn resources_have_gauges_under_any_id() {
 }
 
 #[test]
-fn peers_and_their_data_have_gauges() {
+fn peers_and_data_directories_have_gauges() {
     let mut peers = peers::shared();
     let master = peers.master();
     let page = |peer: usize| Scrape::parse(&http::get(peers.http(peer), "/metrics").body);
     let names = ["a", "b", "c"];
-    eventually("all peers have everything", || {
+    eventually("no peer lags", || {
         let metrics = page(master);
         names.iter().all(|name| metrics.find("leaseway_peer_lag_entries", "peer", name) == Some(0.0)).then_some(())
     });
@@ -97,7 +97,7 @@ fn peers_and_their_data_have_gauges() {
         assert!(metrics.only("leaseway_data_free_bytes") > 0.0);
         assert_eq!(metrics.only("leaseway_raft_is_master"), f64::from(u8::from(peer == master)));
         let heard = metrics.series("leaseway_peer_last_contact_seconds").len();
-        assert!(peer != master || heard == 2, "the master hears from all others: {heard}");
+        assert!(peer != master || heard == 2, "the master has a series for each follower: {heard}");
     }
     let lost = peers.follower();
     peers.kill(lost);

@@ -1,4 +1,4 @@
-//! Invalid requests are refused with the right code and the field by name, and harm no other client.
+//! Invalid requests are refused with the right code, name the invalid field, and harm no other client.
 
 use leaseway_proto::doorman::{Lease, ResourceRequest};
 use tonic::Code;
@@ -11,7 +11,7 @@ use crate::harness::{
 };
 
 #[test]
-fn numbers_that_are_no_amounts_are_named() {
+fn invalid_amounts_are_refused_by_field() {
     let server = Server::shared();
     let doorman = server.doorman();
     for (number, why) in [
@@ -44,7 +44,7 @@ fn numbers_that_are_no_amounts_are_named() {
 }
 
 #[test]
-fn beyond_a_limit_the_rest_is_answered_and_the_flag_is_named() {
+fn entries_beyond_a_limit_are_left_out_and_the_flag_is_named() {
     let flags = ["--max-resources-per-request", "3", "--max-bands", "2", "--max-clients-per-resource", "2"];
     let server = Server::with_flags(&flags);
     let doorman = server.doorman();
@@ -66,14 +66,14 @@ fn beyond_a_limit_the_rest_is_answered_and_the_flag_is_named() {
     for (resource, why) in
         [("full", "--max-clients-per-resource"), (&*"i".repeat(257), "resource[0].resource_id: is 257 bytes")]
     {
-        let said = get("bob", resource);
-        assert_eq!(said.code, Some(1), "{}", said.stderr);
-        assert!(said.stderr.contains("gave no lease") && said.stderr.contains(why), "{}", said.stderr);
+        let output = get("bob", resource);
+        assert_eq!(output.code, Some(1), "{}", output.stderr);
+        assert!(output.stderr.contains("no lease for") && output.stderr.contains(why), "{}", output.stderr);
     }
 }
 
 #[test]
-fn a_compressed_message_is_answered_with_the_supported_encodings() {
+fn compressed_messages_are_refused() {
     let server = Server::shared();
     let call = |encoding: &'static str| {
         let mut call = tonic::Request::new(request("alice", vec![entry("encoded", 40.0)]));
@@ -111,24 +111,24 @@ fn malformed_messages_and_bytes_that_are_not_http_harm_no_other_client() {
 }
 
 #[test]
-fn a_client_that_asks_too_soon_is_left_out_and_named_in_log_and_audit_log() {
+fn a_client_that_asks_too_soon_is_named_in_log_and_audit_log() {
     let directory = tempfile::tempdir().unwrap();
     let audit = directory.path().join("audit.jsonl");
     let server = Server::with_flags(&["--audit", audit.to_str().unwrap()]);
     let mut hasty = server.client("hasty");
     hasty.ask("mysql", 40.0);
-    assert!(hasty.try_ask("mysql", 40.0).unwrap().is_none(), "nothing has changed since");
+    assert!(hasty.try_ask("mysql", 40.0).unwrap().is_none(), "the second request is too soon");
     let entries = ["mysql", "other"].map(|resource| {
         let has = (resource == "mysql").then(|| hasty.lease(resource));
         ResourceRequest { has, ..entry(resource, 40.0) }
     });
     let answer = server.doorman().get(request("hasty", entries.into())).unwrap();
     assert_eq!(answer.response.iter().map(|response| response.resource_id()).collect::<Vec<_>>(), ["other"]);
-    eventually("the log names it", || {
+    eventually("the log names the client", || {
         let log = server.log();
         log.lines().any(|line| line.contains("hasty") && line.contains("too_soon")).then_some(())
     });
-    let line = eventually("the audit log names it", || {
+    let line = eventually("the audit log names the client", || {
         let text = std::fs::read_to_string(&audit).unwrap();
         text.lines().find(|line| line.contains("asked_too_soon")).map(str::to_owned)
     });

@@ -24,7 +24,7 @@ fn wait_for_version(server: &Server, version: u64) {
 }
 
 #[test]
-fn a_changed_file_is_read_again_with_or_without_sighup_and_leases_stay() {
+fn a_changed_file_is_reloaded_without_dropping_leases() {
     let file = ConfigFile::new(&fair(100.0));
     let server = Server::with_config(&file);
     assert_eq!(server.client("alice").ask("mysql", 40.0), 40.0);
@@ -39,30 +39,29 @@ fn a_changed_file_is_read_again_with_or_without_sighup_and_leases_stay() {
         });
     }
     assert_eq!(server.status(&["mysql"])["resources"][0]["granted"], 40.0);
-    assert_eq!(server.client("bob").ask("mysql", 1000.0), 30.0, "seventy minus forty");
+    assert_eq!(server.client("bob").ask("mysql", 1000.0), 30.0, "70 less alice's 40");
 }
 
-/// The signal has to arrive in the microseconds after the server has said that it serves. Several tries make that
-/// likely.
+/// The signal has to arrive within microseconds after the server reports that it serves. Repetition makes that likely.
 #[test]
-fn sighup_the_moment_a_server_serves_does_not_end_it() {
+fn sighup_right_after_the_start_does_not_end_the_server() {
     let file = ConfigFile::new(&fair(100.0));
     let arguments = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--config", file.path()];
     for _ in 0..10 {
         let process = Process::start(&arguments, &[]);
         let deadline = Instant::now() + PATIENCE;
         while !process.stdout().contains("serving") {
-            assert!(process.ended().is_none() && Instant::now() < deadline, "it does not serve");
+            assert!(process.ended().is_none() && Instant::now() < deadline, "the server does not start");
             thread::yield_now();
         }
         process.signal(Signal::HUP);
         process.signal(Signal::TERM);
-        assert_eq!(process.finish().code, Some(0), "only the second signal stops it");
+        assert_eq!(process.finish().code, Some(0), "SIGTERM stops the server, not SIGHUP");
     }
 }
 
 #[test]
-fn a_bad_file_changes_nothing_and_is_shown_everywhere() {
+fn an_invalid_file_changes_nothing_and_is_reported() {
     let file = ConfigFile::new(&fair(100.0));
     let server = Server::with_config(&file);
     server.client("alice").ask("mysql", 40.0);
@@ -70,9 +69,9 @@ fn a_bad_file_changes_nothing_and_is_shown_everywhere() {
 
     file.rewrite("resources:\n- identifier_glob: a<b\n  capacity: lots\n");
     let mistake = format!("{}:3:13: ", file.path());
-    let status = eventually("the refusal is shown", || {
-        let said = server.cli(&["status"]);
-        said.stdout.contains("the newest configuration was refused").then_some(said.stdout)
+    let status = eventually("status shows the refusal", || {
+        let output = server.cli(&["status"]);
+        output.stdout.contains("the newest configuration was refused").then_some(output.stdout)
     });
     assert!(status.contains(&mistake) && status.contains("version 1"), "{status}");
     let metrics = Scrape::parse(&server.page("/metrics"));
@@ -80,7 +79,7 @@ fn a_bad_file_changes_nothing_and_is_shown_everywhere() {
     assert_eq!(metrics.find("leaseway_config_reloads_total", "outcome", "rejected"), Some(1.0));
     assert!(server.page("/").contains(&mistake));
     assert!(server.log().contains(&mistake), "{}", server.log());
-    assert_eq!(server.client("bob").ask("mysql", 1000.0), 60.0, "the old one is in force");
+    assert_eq!(server.client("bob").ask("mysql", 1000.0), 60.0, "the old configuration is in force");
 
     file.replace(&fair(50.0));
     wait_for_version(&server, 2);

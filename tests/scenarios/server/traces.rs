@@ -22,7 +22,7 @@ fn of_trace(collector: &Collector, trace: u8) -> Vec<Span> {
 
 #[test]
 #[cfg_attr(not(otlp), ignore = "needs LEASEWAY_TEST_OTLP")]
-fn a_request_is_a_span_of_the_trace_that_its_caller_names() {
+fn a_request_becomes_a_span_of_its_callers_trace() {
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address());
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
@@ -38,14 +38,14 @@ fn a_request_is_a_span_of_the_trace_that_its_caller_names() {
     for (trace, name) in [(2, "doorman.Capacity/GetCapacity"), (3, "GET")] {
         let spans = eventually("the span arrives", || Some(of_trace(&collector, trace)).filter(|all| !all.is_empty()));
         let [span] = &spans[..] else { panic!("{spans:?}") };
-        assert_eq!((&*span.name, &*span.parent_span_id, span.kind), (name, &[0x5a; 8][..], 2), "2: of a server");
+        assert_eq!((&*span.name, &*span.parent_span_id, span.kind), (name, &[0x5a; 8][..], 2), "kind 2: a server span");
         assert!(span.start > 0 && span.end >= span.start, "{span:?}");
     }
     assert_eq!(collector.attribute("service.name").as_deref(), Some("leaseway"));
     assert_eq!(collector.attribute("service.instance.id").as_deref(), Some("the one"));
-    // A server that stops sends its last spans.
+    // A server sends its last spans before it stops.
     ask(4, true);
     assert_eq!(server.stop().code, Some(0));
     assert_eq!(of_trace(&collector, 4).len(), 1);
-    assert_eq!(of_trace(&collector, 1), [], "its caller does not want it to be kept");
+    assert_eq!(of_trace(&collector, 1), [], "the caller did not sample this trace");
 }

@@ -1,4 +1,4 @@
-//! `leaseway up`: what it starts and stops, and what it refuses.
+//! `leaseway up` starts and stops peers.
 
 use std::{net::TcpListener, path::Path};
 
@@ -12,7 +12,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// A file with three peers on free ports. Their data is beside the file.
+/// A file with three peers on free ports. Their data directories are next to the file.
 struct Three {
     file: ConfigFile,
     peer_addresses: [String; 3],
@@ -39,9 +39,9 @@ impl Three {
 
     fn up_with(&self, flags: &[&str]) -> Process {
         let up = Process::start(&[&["up", self.file.path()], flags].concat(), &[]);
-        eventually("there is a master", || {
+        eventually("a peer is master", || {
             let ended = up.ended();
-            assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
+            assert!(ended.is_none(), "`up` ended: {}\n{}", up.stdout(), up.stderr());
             up.stdout().lines().any(|line| line.ends_with(" is the master")).then_some(())
         });
         up
@@ -52,7 +52,7 @@ impl Three {
     }
 }
 
-/// The rows of the table that it prints: name, gRPC, HTTP, admin.
+/// The rows of the table that `up` prints: name, gRPC, HTTP, admin.
 fn rows(up: &Process) -> Vec<Vec<String>> {
     let stdout = up.stdout();
     let table = stdout.lines().skip_while(|line| !line.starts_with("PEER")).skip(1).take_while(|line| !line.is_empty());
@@ -60,9 +60,9 @@ fn rows(up: &Process) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn three_peers_answer_as_one_and_stop_together() {
+fn up_starts_three_peers_and_stops_them_together() {
     let three = Three::new();
-    assert_eq!(three.commands().matches("--bootstrap").count(), 3, "nothing was ever promised");
+    assert_eq!(three.commands().matches("--bootstrap").count(), 3, "the first start bootstraps");
     let up = three.up();
     let data = Path::new(three.file.path()).parent().unwrap().join("leaseway-data");
     assert!(up.stdout().contains(&format!("data directory: {}\n", data.display())), "{}", up.stdout());
@@ -71,40 +71,40 @@ fn three_peers_answer_as_one_and_stop_together() {
     for row in &rows {
         // The other peers may learn of the master a moment later.
         eventually(&format!("a grant through {}", row[0]), || {
-            let said = leaseway(&["get", &row[0], "mysql", "20", "--server", &row[1]]);
-            said.stdout.contains("may use 20 of `mysql`").then_some(())
+            let output = leaseway(&["get", &row[0], "mysql", "20", "--server", &row[1]]);
+            output.stdout.contains("may use 20 of `mysql`").then_some(())
         });
-        let said = leaseway(&["peers", "list", "--json", "--admin", &row[3]]);
-        let list: serde_json::Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+        let output = leaseway(&["peers", "list", "--json", "--admin", &row[3]]);
+        let list: serde_json::Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
         assert_eq!(list["peers"].as_array().unwrap().len(), 3, "{list}");
     }
-    assert_eq!(three.commands().matches("--bootstrap").count(), 0, "there was a master");
-    let (said, admin) = (up.stdout(), &rows[0][3]);
-    let master = said.lines().find_map(|line| line.strip_suffix(" is the master")).expect("there is one");
+    assert_eq!(three.commands().matches("--bootstrap").count(), 0, "later starts do not bootstrap");
+    let (output, admin) = (up.stdout(), &rows[0][3]);
+    let master = output.lines().find_map(|line| line.strip_suffix(" is the master")).expect("`up` names the master");
     let next = ["a", "b"].into_iter().find(|peer| *peer != master).expect("one of two");
     let transferred = leaseway(&["transfer", next, "--admin", admin]);
     assert_eq!(transferred.code, Some(0), "{transferred:?}");
     eventually("the new master is named", || up.stdout().contains(&format!("{next} is the master now")).then_some(()));
     assert_eq!(up.stderr(), "", "no warnings");
     up.signal(Signal::TERM);
-    let said = up.finish();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = up.finish();
+    assert_eq!(output.code, Some(0), "{output:?}");
     for address in &three.peer_addresses {
         TcpListener::bind(address).unwrap_or_else(|error| panic!("{address} is still served: {error}"));
     }
     let up = three.up();
     up.signal(Signal::KILL);
     for address in &three.peer_addresses {
-        eventually("the peers do not outlive it", || TcpListener::bind(address).ok());
+        eventually("the peers do not outlive `up`", || TcpListener::bind(address).ok());
     }
 }
 
 #[test]
-fn a_server_that_was_started_by_up_does_not_outlive_it() {
+fn servers_do_not_outlive_leaseway_up() {
     let flags = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE];
     let mut tied = Process::start_reading(&flags, &[("LEASEWAY_UP_TETHER", "stdin")]);
-    eventually("it serves", || tied.stdout().contains("serving gRPC").then_some(()));
-    assert!(tied.ended().is_none(), "the other end of the pipe is there");
+    eventually("the server serves", || tied.stdout().contains("serving gRPC").then_some(()));
+    assert!(tied.ended().is_none(), "the server runs while the pipe is open");
     tied.close_input();
-    assert_eq!(tied.finish().code, Some(0), "it has stopped as if asked to");
+    assert_eq!(tied.finish().code, Some(0), "the server shuts down cleanly");
 }

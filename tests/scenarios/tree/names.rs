@@ -1,4 +1,4 @@
-//! Two nodes with one name: the parent serves one of them, and says so to both.
+//! Two nodes with one name: the parent serves the first and refuses the second with the reason.
 
 use rustix::process::Signal;
 
@@ -24,16 +24,16 @@ fn leaf(root: &Server, id: &str) -> Server {
 }
 
 #[test]
-fn of_two_nodes_with_one_name_one_is_served_and_both_sides_say_so() {
+fn of_two_nodes_with_one_name_the_second_is_refused_with_the_reason() {
     let (_config, root) = root();
     let (first, second) = (leaf(&root, "first"), leaf(&root, "second"));
     let (mut alice, mut bob) = (first.client("alice"), second.client("bob"));
     assert_eq!(alice.ask("r", 910.0), 910.0);
     let mut told = false;
     // The sum of the answers never exceeds the capacity.
-    eventually("the second is refused in words", || {
+    eventually("the second node is refused with the reason", || {
         let (one, other) = (alice.ask("r", 910.0), bob.ask("r", 910.0));
-        assert_eq!(one, 910.0, "it was first");
+        assert_eq!(one, 910.0, "the first node keeps its lease");
         assert!(one + other <= CAPACITY, "{one} and {other}");
         let status = second.status(&["r"]);
         let error = status["uplink"]["last_error"].as_str().unwrap_or_default();
@@ -44,8 +44,8 @@ fn of_two_nodes_with_one_name_one_is_served_and_both_sides_say_so() {
     assert!(second.cli(&["status", "r"]).stdout.contains("another node with this name has leases here"));
     assert!(root.log().contains("another node with this name has leases here"), "{}", root.log());
     assert!(root.page("/metrics").contains("leaseway_entry_problems_total{reason=\"name_taken\"}"));
-    // When the leases of the first have expired, the second gets everything.
+    // When the first node's leases have expired, the second gets the whole capacity.
     first.signal(Signal::KILL);
     first.finish();
-    eventually("the second is served", || (bob.ask("r", 910.0) == 910.0).then_some(()));
+    eventually("the second node is served", || (bob.ask("r", 910.0) == 910.0).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! A node with a parent: what its clients get.
+//! Clients of a node with a parent.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ fn client(of: &Peers, id: &str) -> Client {
     Client::new(of.doorman(0).clone(), id)
 }
 
-/// Asks until each client has what it is due.
+/// Asks until each client is granted its due.
 #[track_caller]
 fn settle(clients: &mut [(&mut Client, f64)], resource: &str, due: &[f64]) {
-    eventually("all have what they are due", || {
+    eventually("granted == due for all clients", || {
         let mut all = true;
         for ((client, wants), due) in clients.iter_mut().zip(due) {
             all &= (client.ask(resource, *wants) - due).abs() <= due * 0.01;
@@ -32,7 +32,7 @@ fn settle(clients: &mut [(&mut Client, f64)], resource: &str, due: &[f64]) {
 }
 
 #[test]
-fn clients_of_different_leaves_share_as_if_one_server_knew_them_all() {
+fn clients_of_different_leaves_share_as_on_one_server() {
     let root = root(120.0);
     let (x, y) = (root.child("x", 1), root.child("y", 1));
     let (mut ann, mut ben, mut cid) = (client(&x, "ann"), client(&x, "ben"), client(&y, "cid"));
@@ -47,12 +47,12 @@ fn the_first_request_of_a_new_resource_is_answered_with_a_grant() {
     let tree = Tree::start(1, 1, ConfigFile::of(&[Template::fair("*", 100.0)]));
     for n in 0..3 {
         let resource = format!("new-{n}");
-        assert_eq!(client(&tree.leaves[0], "ann").ask(&resource, 40.0), 40.0, "{resource}, through three levels");
+        assert_eq!(client(&tree.leaves[0], "ann").ask(&resource, 40.0), 40.0, "{resource}, over three levels");
     }
 }
 
 #[test]
-fn while_the_parent_is_away_leases_run_to_their_end_and_when_it_is_back_all_is_as_before() {
+fn leases_expire_during_a_parent_outage_and_recover_after_it() {
     let lease = Duration::from_secs(10);
     let template = Template { lease: lease.as_secs(), refresh: 1, ..Template::fair("*", 100.0) };
     let mut root = Peers::start(1, ConfigFile::of(&[template]), &[]);
@@ -60,14 +60,14 @@ fn while_the_parent_is_away_leases_run_to_their_end_and_when_it_is_back_all_is_a
     let mut ann = client(&leaf, "ann");
     assert_eq!(ann.ask("r", 40.0), 40.0);
     root.kill(0);
-    // The parent lent everything before it was killed. A thousandth is added for clocks that run fast.
+    // The parent's last lease began before the kill. Allows for clocks that are a thousandth fast.
     let most = Instant::now() + lease + lease / 1000;
-    assert_eq!(ann.ask("r", 40.0), 40.0, "the node still has it");
-    eventually("the node's lease ends", || {
+    assert_eq!(ann.ask("r", 40.0), 40.0, "the node still has its lease");
+    eventually("the node's lease expires", || {
         let asked = Instant::now();
         let granted = ann.ask("r", 40.0);
         let end = asked + Duration::from_millis(ann.lease("r").remaining_ms.unwrap().try_into().unwrap());
-        assert!(granted == 0.0 || end <= most, "{granted} for longer than the node has it");
+        assert!(granted == 0.0 || end <= most, "the lease of {granted} ends after the node's own lease");
         (granted == 0.0).then_some(())
     });
     root.run(0, &[]);
@@ -75,7 +75,7 @@ fn while_the_parent_is_away_leases_run_to_their_end_and_when_it_is_back_all_is_a
 }
 
 #[test]
-fn a_leaf_with_its_data_goes_on_where_it_was() {
+fn a_restarted_leaf_continues_from_its_data_directory() {
     let root = root(100.0);
     let mut leaf = root.child("leaf", 1);
     let mut ann = leaf.client("ann");
@@ -84,20 +84,22 @@ fn a_leaf_with_its_data_goes_on_where_it_was() {
     leaf.run(0, &[]);
     let mut ben = leaf.client("ben");
     let first = ben.ask(&leaf, "r", 100.0);
-    assert!(first <= 40.0, "{first} of what ann has left");
-    // An eighth more was promised than ann had. It is free when her former lease has expired.
+    assert!(first <= 40.0, "ben got {first}, and ann left 40");
+    // The stored promise exceeds ann's lease by an eighth. That becomes free when her former lease has expired.
     let shared = |of: f64| (42.0..=50.5).contains(&of);
-    eventually("they share", || (shared(ann.ask(&leaf, "r", 60.0)) & shared(ben.ask(&leaf, "r", 100.0))).then_some(()));
+    eventually("both clients have about half", || {
+        (shared(ann.ask(&leaf, "r", 60.0)) & shared(ben.ask(&leaf, "r", 100.0))).then_some(())
+    });
 }
 
-/// Applies this configuration.
+/// Applies a configuration at the root.
 fn apply(root: &Peers, text: &str) {
     let file = ConfigFile::new(text);
     root.operated(0, &["config", "apply", file.path()]);
 }
 
 #[test]
-fn a_configuration_of_the_root_reaches_the_leaves() {
+fn the_roots_configuration_reaches_the_leaves() {
     let root = root(100.0);
     let region = root.child("region", 1);
     let leaf = region.child("leaf", 1);
@@ -105,7 +107,7 @@ fn a_configuration_of_the_root_reaches_the_leaves() {
     assert_eq!(ann.ask("r", 40.0), 40.0);
     let template = Template { kind: "PROPORTIONAL_SHARE", lease: 40, refresh: 28, ..Template::fair("*", 100.0) };
     apply(&root, &(text(&[template]) + "  safe_capacity: 4.5\n"));
-    let answer = eventually("it has come down", || {
+    let answer = eventually("the new lengths and the safe capacity arrive", || {
         let answer = ann.try_ask("r", 40.0).unwrap().unwrap();
         (answer.gets.unwrap().refresh_interval == Some(7) && answer.safe_capacity == Some(4.5)).then_some(answer)
     });

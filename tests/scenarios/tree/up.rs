@@ -1,4 +1,4 @@
-//! `leaseway up cluster/tree.yaml` starts everything in order.
+//! `leaseway up cluster/tree.yaml` starts each node after its parent.
 
 use rustix::process::Signal;
 
@@ -10,7 +10,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// `cluster/tree.yaml` with other addresses.
+/// `cluster/tree.yaml` with free ports.
 fn file() -> ConfigFile {
     let tree = include_str!("../../../cluster/tree.yaml");
     let mut parts = tree.split("127.0.0.1:");
@@ -31,30 +31,33 @@ fn grpc(stdout: &str, peer: &str) -> String {
 }
 
 #[test]
-fn the_tree_comes_up_and_its_leaves_share_what_the_root_has() {
+fn the_example_tree_starts_and_its_leaves_share_the_roots_capacity() {
     let (file, _slot) = (file(), ServerSlot::take());
     let up = Process::start(&["up", file.path()], &[]);
-    eventually("all seven have masters", || {
+    eventually("all seven nodes have a master", || {
         let ended = up.ended();
-        assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
+        assert!(ended.is_none(), "`up` ended: {}\n{}", up.stdout(), up.stderr());
         (up.stdout().lines().filter(|line| line.ends_with(" is the master")).count() == 7).then_some(())
     });
-    let said = up.stdout();
+    let output = up.stdout();
     let master = |node: &str| {
         let named = |line: &str| line.starts_with(&format!("{node}/")) && line.ends_with(" is the master");
-        said.lines().position(named).unwrap_or_else(|| panic!("{node} has no master: {said}"))
+        output.lines().position(named).unwrap_or_else(|| panic!("{node} has no master: {output}"))
     };
     for (parent, child) in [("root", "east"), ("root", "west"), ("east", "east-1"), ("west", "west-2")] {
-        assert!(master(parent) < master(child), "{child} waits for {parent}: {said}");
+        assert!(master(parent) < master(child), "{child} waits for {parent}: {output}");
     }
 
     let ask = |client: &str, leaf: &str, wants: &str| {
-        let got = leaseway(&["get", client, "mysql", wants, "--server", &grpc(&said, leaf)]);
+        let got = leaseway(&["get", client, "mysql", wants, "--server", &grpc(&output, leaf)]);
         assert_eq!(got.code, Some(0), "{got:?}");
         got.stdout
     };
     assert!(ask("alice", "east-1/a", "40").contains("may use 40 of `mysql`"));
-    assert!(ask("bob", "west-2/a", "80").contains("may use 60 of `mysql`"), "the rest, from another region");
+    assert!(
+        ask("bob", "west-2/a", "80").contains("may use 60 of `mysql`"),
+        "the rest of the capacity, in another region"
+    );
 
     let places = [
         ("root/a", None, ["east", "west"].as_slice()),
@@ -62,12 +65,12 @@ fn the_tree_comes_up_and_its_leaves_share_what_the_root_has() {
         ("west-2/a", Some("west/a"), &["bob"]),
     ];
     for (peer, parent, holders) in places {
-        let status = leaseway(&["status", "mysql", "--json", "--server", &grpc(&said, peer)]);
+        let status = leaseway(&["status", "mysql", "--json", "--server", &grpc(&output, peer)]);
         let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap_or_else(|_| panic!("{status:?}"));
         let source = status["config"]["source"].as_str().unwrap();
         match parent {
             None => assert!(!source.contains("parent"), "{peer}: {status}"),
-            Some(parent) => assert!(source.contains("parent") && source.contains(&grpc(&said, parent)), "{status}"),
+            Some(parent) => assert!(source.contains("parent") && source.contains(&grpc(&output, parent)), "{status}"),
         }
         let holder = status["resources"][0]["holder"].as_array().unwrap();
         let mut found: Vec<_> = holder.iter().map(|holder| holder["id"].as_str().unwrap()).collect();
@@ -76,6 +79,6 @@ fn the_tree_comes_up_and_its_leaves_share_what_the_root_has() {
     }
 
     up.signal(Signal::TERM);
-    let said = up.finish();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = up.finish();
+    assert_eq!(output.code, Some(0), "{output:?}");
 }

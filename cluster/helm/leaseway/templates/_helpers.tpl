@@ -18,7 +18,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
-{{/* The host of a peer, less its own name. */}}
+{{/* The DNS domain of the peers; a peer is NAME-0 and so on in it. */}}
 {{- define "leaseway.domain" -}}
 {{ include "leaseway.name" . }}-peers.{{ .Release.Namespace }}.svc
 {{- end -}}
@@ -40,16 +40,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if eq (toString .Values.bootstrap) "auto" -}}{{ .Release.IsInstall }}{{- else -}}{{ .Values.bootstrap }}{{- end -}}
 {{- end -}}
 
-{{/* What the servers would refuse, said before there are any. */}}
+{{/* Refuses values with which the servers would not start. */}}
 {{- define "leaseway.check" -}}
 {{- $policy := regexMatch "(?m)^access:" .Values.config -}}
 {{- if and (not .Values.insecure) (not (and .Values.tls.secret $policy)) -}}
-{{- fail "every pod would reach servers without TLS or without a policy: set tls.secret and an `access:` section in config, or insecure=true if only pods reach them that may do everything" -}}
+{{- fail "TLS or the access policy is missing, and every pod can reach the servers: set tls.secret and an `access:` section in config, or insecure=true if every pod that reaches them may do everything" -}}
 {{- end -}}
 {{- if not (has (int .Values.replicas) (list 1 3 5 7)) -}}
-{{- fail (printf "replicas is %v; expected 1, 3, 5 or 7: an even number survives no more losses than one less" .Values.replicas) -}}
+{{- fail (printf "replicas is %v; expected 1, 3, 5 or 7; an even number tolerates no more failures than the odd number below it" .Values.replicas) -}}
 {{- end -}}
 {{- if and .Values.parent.addresses (not .Values.parent.node) -}}
-{{- fail "parent.addresses is set; expected parent.node too: what this node is called at its parent" -}}
+{{- fail "parent.addresses is set without parent.node: set parent.node to the name of this node at its parent" -}}
 {{- end -}}
 {{- end -}}

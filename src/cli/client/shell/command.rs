@@ -25,11 +25,11 @@ pub(crate) enum ShellCommand {
 pub(crate) enum SyntaxError {
     #[error("a quotation mark is not closed, or a backslash ends the line")]
     Unclosed,
-    #[error("there is no command `{word}`{suggestion}; `help` lists them all")]
+    #[error("unknown command `{word}`{suggestion}; `help` lists all commands")]
     Unknown { word: String, suggestion: String },
     #[error("{what} is missing: write `{usage}`")]
     Missing { what: &'static str, usage: String },
-    #[error("`{word}` is too much: write `{usage}`")]
+    #[error("unexpected `{word}`: write `{usage}`")]
     TooMany { word: String, usage: String },
     #[error("the name of {what} must not be empty")]
     NoName { what: &'static str },
@@ -37,7 +37,7 @@ pub(crate) enum SyntaxError {
     NotANumber { word: String },
     #[error("a capacity of {word} {why}: write a number above 0, like 40 or 2.5")]
     BadCapacity { word: String, why: AmountError },
-    #[error("a capacity of 0 cannot be asked for; to give up a lease write `release {client} {resource}`")]
+    #[error("a capacity of 0 cannot be requested; to give up a lease write `release {client} {resource}`")]
     Zero { client: String, resource: String },
 }
 
@@ -77,24 +77,23 @@ impl Argument {
 const GET: Usage = Usage {
     name: "get",
     arguments: &[Argument::Client, Argument::Resource, Argument::Capacity],
-    summary: "asks for capacity and keeps it until released; again to change how much",
+    summary: "request capacity and keep the lease until released; repeat it to change the amount",
 };
 const RELEASE: Usage = Usage {
     name: "release",
     arguments: &[Argument::Client, Argument::Resource],
-    summary: "gives back what `get` asked for",
+    summary: "release the lease of a `get`",
 };
-const SHOW: Usage =
-    Usage { name: "show", arguments: &[], summary: "lists what was asked for here, and what there is of it" };
-const MASTER: Usage = Usage { name: "master", arguments: &[], summary: "says which server each client talks to" };
+const SHOW: Usage = Usage { name: "show", arguments: &[], summary: "list all requests of this shell and their leases" };
+const MASTER: Usage = Usage { name: "master", arguments: &[], summary: "show the server of each client" };
 const WATCH: Usage = Usage {
     name: "watch",
     arguments: &[Argument::Resource],
-    summary: "prints a resource each second until Enter or Ctrl-C; in a file, once",
+    summary: "print a resource each second until Enter or Ctrl-C; only once in scripts",
 };
-const HELP: Usage = Usage { name: "help", arguments: &[], summary: "prints this" };
+const HELP: Usage = Usage { name: "help", arguments: &[], summary: "print this help" };
 const QUIT: Usage =
-    Usage { name: "quit", arguments: &[], summary: "gives everything back and ends; also `q`, `bye` and Ctrl-D" };
+    Usage { name: "quit", arguments: &[], summary: "release everything and exit; also `q`, `bye` and Ctrl-D" };
 
 /// All commands, in the order of `help`.
 pub(super) const COMMANDS: [Usage; 7] = [GET, RELEASE, SHOW, MASTER, WATCH, HELP, QUIT];
@@ -170,5 +169,5 @@ pub(super) fn help() -> String {
     let width = COMMANDS.iter().map(|usage| usage.line().len()).max().unwrap_or_default();
     let lines = COMMANDS.iter().map(|usage| format!("  {:<width$}  {}", usage.line(), usage.summary));
     let commands = lines.collect::<Vec<_>>().join("\n");
-    format!("{commands}\nA name with spaces goes into quotation marks; what follows a # is a comment.")
+    format!("{commands}\nQuote names that contain spaces. A # begins a comment.")
 }

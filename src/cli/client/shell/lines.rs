@@ -44,7 +44,7 @@ impl Lines {
         (Lines { requests }, answered)
     }
 
-    /// The next line. Reading starts at once, and goes on if the future is dropped.
+    /// The next line. Reading starts immediately, and continues if the future is dropped.
     pub(super) fn next(&self, purpose: Purpose) -> impl Future<Output = Line> + use<> {
         let (reply, line) = oneshot::channel();
         // If the thread has ended, the reply sender is dropped with the request.
@@ -71,7 +71,7 @@ pub(super) fn from_stdin() -> Result<Lines, CliError> {
         match io::stdin().read_line(&mut text) {
             Ok(0) => Line::End,
             Ok(_) => Line::Text(text),
-            Err(error) => Line::Failed(format!("cannot read what to do: {error}")),
+            Err(error) => Line::Failed(format!("cannot read a command: {error}")),
         }
     })?;
     Ok(lines)

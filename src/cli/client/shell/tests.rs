@@ -149,9 +149,9 @@ async fn held_capacity_is_shown_by_resource_and_client() {
 async fn failures_in_a_file_name_the_line_and_do_not_stop_it() {
     let lines = ["gett a b 1", "get a broken 1", "release a b", "get a b 1", "q"];
     let expected = [
-        "err: leaseway: line 1: there is no command `gett` (did you mean `get`?); `help` lists them all",
+        "err: leaseway: line 1: unknown command `gett` (did you mean `get`?); `help` lists all commands",
         "err: leaseway: line 2: the server at here:1 refused: broken (Internal)",
-        "err: leaseway: line 3: a has not asked for `b` in this shell; `show` lists all requests",
+        "err: leaseway: line 3: a has not requested `b` in this shell; `show` lists all requests",
         "closed: 1",
     ];
     assert_eq!(shell(false, &lines, &expected).await, Ended::WithFailures);
@@ -161,7 +161,7 @@ async fn failures_in_a_file_name_the_line_and_do_not_stop_it() {
 
 #[tokio::test]
 async fn at_a_terminal_failures_have_no_line_numbers_and_no_exit_code() {
-    let expected = ["err: there is no command `xyz`; `help` lists them all", "closed: 0"];
+    let expected = ["err: unknown command `xyz`; `help` lists all commands", "closed: 0"];
     assert_eq!(shell(true, &["xyz", "quit"], &expected).await, Ended::Well);
 }
 
@@ -194,7 +194,7 @@ async fn ctrl_c_cancels_a_slow_command_and_then_a_slow_exit() {
     let expected = [
         "err: interrupted; the command may have taken effect",
         "closed: 1",
-        "err: interrupted; leases that were not released end by themselves",
+        "err: interrupted; leases that were not released will expire",
     ];
     assert_eq!(transcript.lines(), expected);
 }

@@ -13,8 +13,8 @@ use crate::output::{in_words, learning, number};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Prints a row at once, and one per second at a terminal. A later error is printed in place of a row, because it may
-/// be temporary.
+/// Prints a row immediately, and another each second at a terminal. A later error is printed in place of a row, because
+/// it may be temporary.
 pub(super) async fn watch(session: &mut impl Session, user: &mut User, resource: &str) -> Result<(), CliError> {
     let first = session.resource(resource).await?;
     user.screen.print(&heading())?;

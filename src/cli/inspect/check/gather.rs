@@ -40,7 +40,7 @@ pub(super) async fn gather(target: &Target, admin_token: Option<&PathBuf>) -> Re
         let next = node.statuses().find_map(|(_, status)| status.uplink.as_ref()).map(|uplink| uplink.parent.clone());
         seen.nodes.push(node);
         let Some(parent) = next.filter(|parent| known.insert(parent.clone())) else { break };
-        above = Some(target.elsewhere(&parent)?);
+        above = Some(target.with_servers(&parent)?);
     }
     Ok(seen)
 }
@@ -113,7 +113,7 @@ async fn ask(target: &Target, address: String) -> (String, Answer) {
         while !status.next_page_token.is_empty() && status.resources.len() < MAX_RESOURCES {
             let page_token = std::mem::take(&mut status.next_page_token);
             let next = get_status(&channel, GetStatusRequest { page_token, ..request.clone() });
-            // Resources that could not be read are not checked.
+            // The resources on missing pages are not checked.
             let Ok(next) = within(target.timeout(), next).await else { break };
             status.resources.extend(next.resources);
             status.next_page_token = next.next_page_token;
@@ -135,7 +135,7 @@ async fn clock(target: &Target, channel: &leaseway_client::Channel) -> Option<(i
     Some((theirs.wrapping_sub(before.saturating_add(half)) as i64, half + 1))
 }
 
-/// The peers as the master lists them, because it hears from all; else as another server does.
+/// The peers as listed by the master, because all of them report to it; else as listed by another server.
 async fn peers(target: &Target, admin_token: Option<&PathBuf>, node: &NodeObservation) -> PeersObservation {
     let mut statuses: Vec<_> = node.statuses().map(|(_, status)| status).collect();
     statuses.sort_by_key(|status| !status.is_master);

@@ -21,7 +21,7 @@ type Column<T> = (&'static str, u16, fn(&T) -> String);
 /// The minimum width of ids.
 const ID_WIDTH: u16 = 16;
 
-/// By importance.
+/// The most important columns first.
 const OF_RESOURCES: [Column<Resource>; 7] = [
     ("PRESSURE", 8, |resource| percent(pressure(resource))),
     ("WANTS", 11, |resource| short(resource.wants)),
@@ -54,7 +54,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
                 &mut state,
             );
         }
-        (Some(_), None) => frame.render_widget(Paragraph::new("its clients are being asked for, or it is gone"), body),
+        (Some(_), None) => frame.render_widget(Paragraph::new("asking for its clients; or the resource is gone"), body),
         (None, _) if view.resources().is_empty() && view.seen.is_some() => {
             frame.render_widget(Paragraph::new("no resources yet: the first request for one creates it"), body);
         }
@@ -68,7 +68,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
 
 fn heading(view: &View) -> Vec<Line<'static>> {
     let Some(seen) = &view.seen else {
-        let what = view.error.as_deref().map_or("the cluster is being asked".to_owned(), |error| escaped(error).into());
+        let what = view.error.as_deref().map_or("asking the cluster".to_owned(), |error| escaped(error).into());
         return vec![Line::from(what)];
     };
     let mut lines = vec![verdict(seen)];
@@ -93,20 +93,20 @@ fn verdict(seen: &Snapshot) -> Line<'static> {
         (Some(finding), 0) => escaped(finding).into_owned(),
         (Some(finding), more) => format!("{} (and {more} more: leaseway check)", escaped(finding)),
     };
-    let grade = match seen.grade {
+    let severity = match seen.severity {
         Severity::Ok => "OK",
         Severity::Warn => "WARN",
         Severity::Bad => "BAD",
     };
-    Line::styled(format!("{grade}  {what}"), colour(seen.grade).add_modifier(Modifier::BOLD))
+    Line::styled(format!("{severity}  {what}"), colour(seen.severity).add_modifier(Modifier::BOLD))
 }
 
 /// No colour if NO_COLOR is set.
-fn colour(grade: Severity) -> Style {
+fn colour(severity: Severity) -> Style {
     if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
         return Style::new();
     }
-    Style::new().fg(match grade {
+    Style::new().fg(match severity {
         Severity::Ok => Color::Green,
         Severity::Warn => Color::Yellow,
         Severity::Bad => Color::Red,
@@ -201,7 +201,7 @@ mod tests {
         };
         Snapshot {
             at: Instant::now(),
-            grade: Severity::Warn,
+            severity: Severity::Warn,
             findings: vec!["peers: c is down".into(), "disks: \u{1b}[2J".into()],
             master: Some("a at 127.0.0.1:5100".into()),
             configuration: "limits.yaml, version 3".into(),
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn the_verdict_is_first_and_ids_are_escaped() {
         let mut view = View::default();
-        assert_eq!(drawn(&mut view, 80, 8)[0], "the cluster is being asked");
+        assert_eq!(drawn(&mut view, 80, 8)[0], "asking the cluster");
         view.learn(Ok(seen()));
         let lines = drawn(&mut view, 110, 8);
         assert_eq!(lines[0], "WARN  peers: c is down (and 1 more: leaseway check)");

@@ -25,7 +25,7 @@ pub(super) enum Update {
 pub(super) struct Snapshot {
     pub(super) at: Instant,
     /// The worst severity, and all checks that are not OK.
-    pub(super) grade: Severity,
+    pub(super) severity: Severity,
     pub(super) findings: Vec<String>,
     /// The master's id and address.
     pub(super) master: Option<String>,
@@ -64,7 +64,7 @@ impl Source {
         self.updates.try_recv()
     }
 
-    /// Queries at once, including this resource.
+    /// Queries immediately, including this resource.
     pub(super) fn look_at(&self, resource: Option<&str>) {
         *self.wanted.resource.lock().unwrap_or_else(PoisonError::into_inner) = resource.map(str::to_owned);
         self.wanted.changed.notify_one();
@@ -122,10 +122,10 @@ async fn ask(
 async fn look(target: &Target, token: Option<&PathBuf>, resource: Option<String>) -> Result<Snapshot, CliError> {
     let at = Instant::now();
     let looked = check::look(target, token).await?;
-    let grade = looked.grade();
-    let mut worst: Vec<_> = looked.verdicts.iter().filter(|verdict| verdict.grade > Severity::Ok).collect();
-    worst.sort_by_key(|verdict| std::cmp::Reverse(verdict.grade));
-    let findings = worst.iter().map(|verdict| format!("{}: {}", verdict.about, verdict.found)).collect();
+    let severity = looked.severity();
+    let mut worst: Vec<_> = looked.checks.iter().filter(|check| check.severity > Severity::Ok).collect();
+    worst.sort_by_key(|check| std::cmp::Reverse(check.severity));
+    let findings = worst.iter().map(|check| format!("{}: {}", check.subject, check.message)).collect();
     let status = looked.master().unwrap_or_default();
     let opened = match resource {
         Some(resource_id) => {
@@ -139,5 +139,5 @@ async fn look(target: &Target, token: Option<&PathBuf>, resource: Option<String>
         address => format!("{} at {address}", status.server_id),
     });
     let configuration = format!("{}, version {}", status.config_source, status.config_version);
-    Ok(Snapshot { at, grade, findings, master, configuration, resources: status.resources, opened })
+    Ok(Snapshot { at, severity, findings, master, configuration, resources: status.resources, opened })
 }

@@ -169,7 +169,7 @@ mod tests {
         };
         Snapshot {
             at: Instant::now(),
-            grade: Severity::Ok,
+            severity: Severity::Ok,
             findings: Vec::new(),
             master: None,
             configuration: String::new(),

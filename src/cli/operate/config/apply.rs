@@ -86,9 +86,9 @@ impl Consent {
         match plan::ask(target, &new.loaded, &new.source, None, self.shown.holders).await {
             Ok(plan) => plan::print_plan(&plan, self.shown)?,
             Err(error @ CliError::ConfigRefused { .. }) => return Err(error),
-            Err(error) => note(format_args!("what clients would gain and lose cannot be shown: {}", in_words(&error))),
+            Err(error) => note(format_args!("cannot preview what clients would gain and lose: {}", in_words(&error))),
         }
-        if self.yes || !io::stdin().is_terminal() || ask("put it in force? [y/N] ")? {
+        if self.yes || !io::stdin().is_terminal() || ask("apply it? [y/N] ")? {
             return Ok(());
         }
         Err(CliError::Declined)
@@ -103,17 +103,17 @@ struct NewVersion {
 
 async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion, consent: &Consent) -> Outcome {
     let before = in_force(target, &new.loaded).await?;
-    // If another version is expected, the server refuses in its own words.
+    // If another version is expected, the server refuses the request.
     if before.text == new.loaded.text && new.expect.is_none_or(|expected| expected == before.version) {
-        let text = || format!("version {} is this text already; nothing has changed", before.version);
+        let text = || format!("version {} already has this text; nothing has changed", before.version);
         return output
             .print(text, || json!({ "version": before.version, "changed": false, "differences": [], "warnings": [] }));
     }
     let differences = match before.compare(&new.loaded) {
         Ok(differences) => Some(differences),
-        // This must not keep a bad version of a newer server in force.
+        // Goes on, because a version of a newer server that is bad must be replaceable.
         Err(error) => {
-            note(format_args!("what changes cannot be shown: {}", in_words(&error)));
+            note(format_args!("cannot show the differences: {}", in_words(&error)));
             None
         }
     };
@@ -124,7 +124,7 @@ async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion, co
     // The server refuses to replace a version that the user has not seen.
     let expected_version = new.expect.unwrap_or(before.version);
     let request = ApplyConfigRequest { text: new.loaded.text, source: new.source, expected_version };
-    let progress = progress("putting it in force");
+    let progress = progress("applying the configuration");
     let answer = target.ask_once(async |mut client| client.apply_config(request.clone()).await).await;
     drop(progress);
     let answer = answer?;

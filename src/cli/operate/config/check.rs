@@ -84,13 +84,13 @@ fn print_configuration(file: &Path, loaded: &Loaded) -> Outcome {
     let policy = loaded.access.as_deref();
     let rules = policy.map_or_else(String::new, |policy| {
         let count = policy.rules().len();
-        format!(", {count} {} of access", if count == 1 { "rule" } else { "rules" })
+        format!(", {count} access {}", if count == 1 { "rule" } else { "rules" })
     });
-    print(format_args!("{} is fine: {count} {templates}{rules}", file.display()))?;
+    print(format_args!("{} is valid: {count} {templates}{rules}", file.display()))?;
     if loaded.has_templates() {
         print(table(&["TEMPLATE", "CAPACITY", "ALGORITHM", "LEASE", "REFRESH"], rows))?;
     } else {
-        print("without `resources` it is for a node with a parent")?;
+        print("without `resources`, this configuration is for a node with a parent")?;
     }
     let clients = clients_of(loaded);
     if !clients.is_empty() {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Difference {
-    /// `brings` describes the template.
+    /// `brings` describes the new template.
     Added {
         template: String,
         brings: String,

@@ -61,7 +61,7 @@ impl History {
 
 fn as_text(answer: &ListConfigsResponse) -> String {
     if answer.header.is_empty() {
-        return "no configuration has been put in force yet; `leaseway config apply FILE` does it".to_owned();
+        return "no configuration has been applied yet; use `leaseway config apply FILE`".to_owned();
     }
     let rows = answer.header.iter().map(|header| {
         let mark = if header.version == answer.in_force { "*" } else { "" };

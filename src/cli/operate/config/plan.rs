@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use leaseway_core::types::escaped;
-use leaseway_proto::admin::{DueChange, Foreseen, PlanConfigRequest, PlanConfigResponse, ResourcePlan, SettingChange};
+use leaseway_proto::admin::{DueChange, Forecast, PlanConfigRequest, PlanConfigResponse, ResourcePlan, SettingChange};
 use leaseway_server::config::Loaded;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   leaseway config plan lower.yaml                         show the largest changes
   leaseway config plan lower.yaml --resource mysql --holders 1000
-  leaseway config plan lower.yaml --json | jq '.resources[] | select(.foreseen.over > 0) | .resource'";
+  leaseway config plan lower.yaml --json | jq '.resources[] | select(.forecast.over_capacity > 0) | .resource'";
 
 #[derive(Args, Clone, Copy)]
 pub(super) struct PlanRows {
@@ -77,7 +77,7 @@ pub(super) async fn ask(
         holders,
     };
     // Planning may take seconds, so one attempt gets the whole time limit.
-    let progress = progress("dividing what clients want");
+    let progress = progress("computing the plan");
     let plan = target.ask_once(async |mut client| client.plan_config(request.clone()).await).await;
     drop(progress);
     let plan = plan?;
@@ -96,7 +96,7 @@ pub(super) fn print_plan(plan: &PlanConfigResponse, shown: PlanRows) -> Outcome 
     }
     let rows = plan.resource.iter().take(shown.rows as usize);
     print("")?;
-    let heading = ["RESOURCE", "CAPACITY", "DUE", "CLIENTS", "GAIN", "LOSE", "TO END FIRST"];
+    let heading = ["RESOURCE", "CAPACITY", "DUE", "CLIENTS", "GAIN", "LOSE", "TO EXPIRE FIRST"];
     print(table(&heading, rows.clone().map(row)))?;
     for resource in rows {
         print_resource(resource)?;
@@ -108,13 +108,13 @@ pub(super) fn print_plan(plan: &PlanConfigResponse, shown: PlanRows) -> Outcome 
             changed - u64::from(shown.rows)
         ))?;
     }
-    let sum = |count: fn(&Foreseen) -> u64| {
-        plan.resource.iter().filter_map(|plan| plan.foreseen.as_ref()).map(count).sum::<u64>()
+    let sum = |count: fn(&Forecast) -> u64| {
+        plan.resource.iter().filter_map(|plan| plan.forecast.as_ref()).map(count).sum::<u64>()
     };
     print(format_args!(
         "{changed} of {of} resources would change; {} would gain, {} would lose",
-        clients(sum(|foreseen| foreseen.gaining)),
-        clients(sum(|foreseen| foreseen.losing)),
+        clients(sum(|forecast| forecast.gaining)),
+        clients(sum(|forecast| forecast.losing)),
     ))
 }
 
@@ -123,22 +123,22 @@ fn clients(count: u64) -> String {
 }
 
 fn row(plan: &ResourcePlan) -> Vec<String> {
-    let Some(foreseen) = &plan.foreseen else { return vec![plan.resource_id.clone()] };
+    let Some(forecast) = &plan.forecast else { return vec![plan.resource_id.clone()] };
     let moved = |holders: u64, amount: f64| match holders {
         0 => String::new(),
         holders => format!("{} ({holders})", number(amount)),
     };
-    let to_end = foreseen.beyond + foreseen.unnamed;
+    let to_end = forecast.over_due + forecast.unclaimed;
     vec![
         plan.resource_id.clone(),
         from_to(
-            &capacity(&plan.algorithm_before, foreseen.capacity_before),
-            &capacity(&plan.algorithm_after, foreseen.capacity_after),
+            &capacity(&plan.algorithm_before, forecast.capacity_before),
+            &capacity(&plan.algorithm_after, forecast.capacity_after),
         ),
-        foreseen.due_after.map_or_else(|| "not foreseen".to_owned(), |after| change(foreseen.due_before, after)),
-        foreseen.subclients.to_string(),
-        moved(foreseen.gaining, foreseen.gained),
-        moved(foreseen.losing, foreseen.lost),
+        forecast.due_after.map_or_else(|| "unknown".to_owned(), |after| change(forecast.due_before, after)),
+        forecast.subclients.to_string(),
+        moved(forecast.gaining, forecast.gained),
+        moved(forecast.losing, forecast.lost),
         if to_end > 0.0 { number(to_end) } else { String::new() },
     ]
 }
@@ -158,16 +158,16 @@ fn capacity(algorithm: &str, capacity: f64) -> String {
 
 fn print_resource(plan: &ResourcePlan) -> Outcome {
     print(format_args!("\n{}: {}", escaped(&plan.resource_id), otherwise(plan)))?;
-    let Some(foreseen) = &plan.foreseen else { return Ok(()) };
-    for sentence in &foreseen.sentences {
+    let Some(forecast) = &plan.forecast else { return Ok(()) };
+    for sentence in &forecast.sentences {
         print(format_args!("  {sentence}"))?;
     }
-    if foreseen.change.is_empty() {
+    if forecast.change.is_empty() {
         return Ok(());
     }
     let heading = ["  CLIENT", "WANTS", "HELD", "DUE NOW", "DUE THEN"];
-    print(table(&heading, foreseen.change.iter().map(holder_row)))?;
-    let more = (foreseen.gaining + foreseen.losing).saturating_sub(foreseen.change.len() as u64);
+    print(table(&heading, forecast.change.iter().map(holder_row)))?;
+    let more = (forecast.gaining + forecast.losing).saturating_sub(forecast.change.len() as u64);
     if more > 0 { print(format_args!("  ... and {} more; --holders shows more", clients(more))) } else { Ok(()) }
 }
 
@@ -177,7 +177,7 @@ fn holder_row(holder: &DueChange) -> Vec<String> {
     std::iter::once(format!("  {}{node}", holder.id)).chain(numbers).collect()
 }
 
-/// The changes of the template and its settings.
+/// Describes the changes of the template and its settings.
 fn otherwise(plan: &ResourcePlan) -> String {
     let name =
         |template: &String| if template.is_empty() { "no template".to_owned() } else { format!("template {template}") };
@@ -196,14 +196,14 @@ fn as_json(plan: &PlanConfigResponse) -> Value {
             "held": holder.held, "due_before": holder.before, "due_after": holder.after,
         })
     };
-    let foreseen = |foreseen: &Foreseen| {
+    let forecast = |forecast: &Forecast| {
         json!({
-            "capacity_before": foreseen.capacity_before, "capacity_after": foreseen.capacity_after,
-            "holders": foreseen.holders, "subclients": foreseen.subclients, "wants": foreseen.wants,
-            "held": foreseen.held, "due_before": foreseen.due_before, "due_after": foreseen.due_after,
-            "gaining": foreseen.gaining, "gained": foreseen.gained, "losing": foreseen.losing, "lost": foreseen.lost,
-            "over": foreseen.over, "beyond": foreseen.beyond, "unnamed": foreseen.unnamed, "until_ms": foreseen.until_ms,
-            "learning_ms": foreseen.learning_ms, "changes": foreseen.change.iter().map(holder).collect::<Vec<_>>(),
+            "capacity_before": forecast.capacity_before, "capacity_after": forecast.capacity_after,
+            "holders": forecast.holders, "subclients": forecast.subclients, "wants": forecast.wants,
+            "held": forecast.held, "due_before": forecast.due_before, "due_after": forecast.due_after,
+            "gaining": forecast.gaining, "gained": forecast.gained, "losing": forecast.losing, "lost": forecast.lost,
+            "over_capacity": forecast.over_capacity, "over_due": forecast.over_due, "unclaimed": forecast.unclaimed, "until_ms": forecast.until_ms,
+            "learning_ms": forecast.learning_ms, "changes": forecast.change.iter().map(holder).collect::<Vec<_>>(),
         })
     };
     let resource = |plan: &ResourcePlan| {
@@ -211,7 +211,7 @@ fn as_json(plan: &PlanConfigResponse) -> Value {
             "resource": plan.resource_id, "template_before": plan.template_before,
             "template_after": plan.template_after, "algorithm_before": plan.algorithm_before,
             "algorithm_after": plan.algorithm_after, "settings": plan.setting.iter().map(setting).collect::<Vec<_>>(),
-            "foreseen": plan.foreseen.as_ref().map(foreseen),
+            "forecast": plan.forecast.as_ref().map(forecast),
         })
     };
     json!({

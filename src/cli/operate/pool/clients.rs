@@ -57,7 +57,7 @@ impl ListClients {
         }
         print(as_text(&clients))?;
         if more {
-            print(format_args!("... there are more than {}: see --rows", self.rows))?;
+            print(format_args!("... more than {} clients; --rows shows more", self.rows))?;
         }
         Ok(())
     }
@@ -106,12 +106,12 @@ fn as_text(clients: &[Client]) -> String {
 
 /// A client's standing in one line.
 pub(super) fn stands(client: Option<&Client>) -> String {
-    let Some(client) = client else { return "not connected, and does not wait".to_owned() };
+    let Some(client) = client else { return "not connected, and not waiting".to_owned() };
     let (has, due) = (number(client.capacity), number(client.due));
     let cost = format!("cost {} + {} since it connected", rounded(client.time_cost), rounded(client.request_cost));
     match client.standing() {
-        Standing::Unspecified | Standing::Waiting => "not connected: waits for a place, or wants nothing".to_owned(),
-        Standing::Revoking => format!("connected with {has}, and will have nothing when it next asks; {cost}"),
+        Standing::Unspecified | Standing::Waiting => "not connected: waiting, or wants nothing".to_owned(),
+        Standing::Revoking => format!("connected with {has}, but its next request will return no capacity; {cost}"),
         standing if client.capacity == client.due => {
             format!("connected ({}) with {has}; {cost}", self::standing(standing))
         }
@@ -186,8 +186,8 @@ mod tests {
             lines.collect::<Vec<_>>(),
             [
                 "connected (priority) with 40; cost 120 + 7 since it connected",
-                "not connected: waits for a place, or wants nothing",
-                "connected with 10, and will have nothing when it next asks; cost 0 + 0 since it connected",
+                "not connected: waiting, or wants nothing",
+                "connected with 10, but its next request will return no capacity; cost 0 + 0 since it connected",
             ]
         );
     }

@@ -32,15 +32,15 @@ impl ShowPool {
 fn as_text(pool: &GetPoolResponse) -> String {
     let totals = pool.totals.unwrap_or_default();
     let rows = [
-        ("total", number(totals.total), "may be connected"),
-        ("connected", number(totals.connected), "clients have"),
-        ("  priority", number(totals.priority_connected), "of it priority clients"),
-        ("assigned", number(pool.priority_assigned), "is assigned, connected or not"),
-        ("base", number(pool.base_capacity), "can be served at once"),
-        ("used", number(pool.recharging), "is used of it, as far as clients say"),
-        ("most", number(pool.max_capacity), "the total is never more"),
-        ("least", number(pool.min_capacity), "a client has nothing or at least this much"),
-        ("free", number(pool.free_capacity), "a free client gets"),
+        ("total", number(totals.total), "may be connected at the same time"),
+        ("connected", number(totals.connected), "held by connected clients"),
+        ("  priority", number(totals.priority_connected), "of it held by priority clients"),
+        ("assigned", number(pool.priority_assigned), "assigned to clients, connected or not"),
+        ("base", number(pool.base_capacity), "of the protected resource"),
+        ("used", number(pool.recharging), "in use, as reported by clients"),
+        ("most", number(pool.max_capacity), "maximum of the total"),
+        ("least", number(pool.min_capacity), "minimum of a connected client"),
+        ("free", number(pool.free_capacity), "of a free client"),
     ];
     // The table aligns the numbers; the words follow at the left.
     let figures = rows.iter().map(|(name, value, _)| vec![(*name).to_owned(), value.clone()]);
@@ -57,12 +57,12 @@ fn as_text(pool: &GetPoolResponse) -> String {
 fn notes(pool: &GetPoolResponse, totals: &Totals) -> Vec<String> {
     let mut notes = Vec::new();
     if pool.learning {
-        notes.push("it is learning the leases of its clients; until then none is cut off".to_owned());
+        notes.push("learning mode: until clients have reported their leases, none is disconnected".to_owned());
     }
     if let Some(left) = totals.underrun_ms {
         notes.push(format!(
-            "UNDERRUN: priority clients have more than the total; in {} s the least important lose theirs, unless assignments are \
-             lowered (`leaseway pool set`)",
+            "UNDERRUN: priority clients have more than the total; in {} s the least important are disconnected, unless \
+             assignments are lowered (`leaseway pool set`)",
             number((left / 100) as f64 / 10.0)
         ));
     }
@@ -71,19 +71,19 @@ fn notes(pool: &GetPoolResponse, totals: &Totals) -> Vec<String> {
             Some(left) => format!("for {} s more", number((left / 100) as f64 / 10.0)),
             None => "until the next report (`leaseway pool load`)".to_owned(),
         };
-        notes.push(format!("what can be served was reported to be {}; that counts {until}", number(load)));
+        notes.push(format!("reported load: the protected resource can serve {}; valid {until}", number(load)));
     }
     let overloads = match (pool.overloads, pool.overloaded) {
-        (0, _) => "more was never used than could be served".to_owned(),
-        (times, false) => format!("more was used than could be served {times} times since this master began"),
-        (times, true) => format!("more is used than can be served, for the {times}. time since this master began"),
+        (0, _) => "no overloads since this master began".to_owned(),
+        (times, false) => format!("overloads since this master began: {times}"),
+        (times, true) => format!("overloads since this master began: {times}, including the current one"),
     };
     notes.push(overloads);
     if pool.memory() == Memory::Process {
         notes.push(NOT_KEPT.to_owned());
     }
     notes.push(format!(
-        "waiting: {} free, {} priority; to lose what they have when they ask: {}",
+        "waiting: {} free, {} priority; being revoked: {}",
         pool.free_waiting, pool.priority_waiting, pool.revoking
     ));
     notes
@@ -127,37 +127,37 @@ mod tests {
         assert_eq!(
             as_text(&pool()),
             "pool searches\n\n\
-             total        100  may be connected\n\
-             connected     60  clients have\n  \
-             priority    40  of it priority clients\n\
-             assigned     150  is assigned, connected or not\n\
-             base          80  can be served at once\n\
-             used        12.5  is used of it, as far as clients say\n\
-             most         200  the total is never more\n\
-             least         10  a client has nothing or at least this much\n\
-             free          10  a free client gets\n\n\
-             more was never used than could be served\n\
-             waiting: 3 free, 0 priority; to lose what they have when they ask: 0"
+             total        100  may be connected at the same time\n\
+             connected     60  held by connected clients\n  \
+             priority    40  of it held by priority clients\n\
+             assigned     150  assigned to clients, connected or not\n\
+             base          80  of the protected resource\n\
+             used        12.5  in use, as reported by clients\n\
+             most         200  maximum of the total\n\
+             least         10  minimum of a connected client\n\
+             free          10  of a free client\n\n\
+             no overloads since this master began\n\
+             waiting: 3 free, 0 priority; being revoked: 0"
         );
     }
 
     #[test]
-    fn what_needs_an_operator_is_said() {
+    fn underruns_learning_mode_and_overloads_are_noted() {
         let totals = Some(Totals { underrun_ms: Some(4_270), ..Totals::default() });
         let troubled = GetPoolResponse { totals, learning: true, overloads: 2, overloaded: true, ..pool() };
         let text = as_text(&troubled);
         assert!(text.contains("UNDERRUN") && text.contains("in 4.2 s"), "{text}");
-        assert!(text.contains("it is learning") && text.contains("for the 2. time"), "{text}");
+        assert!(text.contains("learning mode") && text.contains("2, including the current one"), "{text}");
     }
 
     #[test]
-    fn a_reported_load_is_said_and_for_how_long_it_counts() {
-        assert!(!as_text(&pool()).contains("reported") && as_json(&pool())["reported_load"].is_null());
+    fn a_reported_load_is_shown_with_its_remaining_time() {
+        assert!(!as_text(&pool()).contains("reported load") && as_json(&pool())["reported_load"].is_null());
         let reported = GetPoolResponse { reported_load: Some(60.0), ..pool() };
-        let until_next = "what can be served was reported to be 60; that counts until the next report";
+        let until_next = "the protected resource can serve 60; valid until the next report";
         assert!(as_text(&reported).contains(until_next), "{}", as_text(&reported));
         let for_a_while = GetPoolResponse { reported_load_ms: Some(4_270), ..reported };
-        assert!(as_text(&for_a_while).contains("that counts for 4.2 s more"), "{}", as_text(&for_a_while));
+        assert!(as_text(&for_a_while).contains("valid for 4.2 s more"), "{}", as_text(&for_a_while));
         assert_eq!(
             (&as_json(&for_a_while)["reported_load"], &as_json(&for_a_while)["reported_load_ms"]),
             (&json!(60.0), &json!(4_270))

@@ -1,4 +1,5 @@
-//! `leaseway pool watch`: the events of a pool. When the stream ends with its master, the command subscribes at the next.
+//! `leaseway pool watch`: the events of a pool. When the stream ends with its master, the command subscribes at the
+//! next.
 
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ impl Watch {
     pub(super) async fn run(self) -> Outcome {
         let mut left = self.events.unwrap_or(u64::MAX);
         let mut stream = match self.subscribe().await {
-            // Peers that have just been started elect one within a moment.
+            // Peers that were just started elect a master soon.
             Err(why) if why.awaits_master() => {
                 note(format_args!("{}; waiting for a master", in_words(&why)));
                 self.again().await?
@@ -137,7 +138,7 @@ impl Watch {
             match stream.message().await {
                 Ok(Some(event)) if self.output.is_json() => print_json(as_json(&event))?,
                 Ok(Some(event)) => print(as_text(&event))?,
-                Ok(None) => return Ok(End::Lost("without a word".into())),
+                Ok(None) => return Ok(End::Lost("closed by the server".into())),
                 Err(status) => return Ok(End::Lost(status.message().to_owned())),
             }
             *left -= 1;
@@ -175,13 +176,13 @@ fn as_text(event: &PoolEvent) -> String {
         }
         None => match event.kind() {
             EventKind::Gap => "events are missing here".to_owned(),
-            EventKind::Begin => "from here on nothing is missing".to_owned(),
+            EventKind::Begin => "subscribed; no event after this is missing".to_owned(),
             _ => String::new(),
         },
     };
     let cause = if event.cause.is_empty() { String::new() } else { format!(": {}", escaped(&event.cause)) };
     let deadline = match totals.underrun_ms {
-        Some(left) => format!("; priority clients lose theirs in {} s", rounded(left as f64 / 1000.0)),
+        Some(left) => format!("; priority clients are disconnected in {} s", rounded(left as f64 / 1000.0)),
         None => String::new(),
     };
     let line = format!(
@@ -249,7 +250,7 @@ mod tests {
         );
         assert_eq!(
             as_text(&event(EventKind::Begin)),
-            "2023-11-14T22:13:20.123Z  begin         from here on nothing is missing  [20 of 30 connected, 10 priority]"
+            "2023-11-14T22:13:20.123Z  begin         subscribed; no event after this is missing  [20 of 30 connected, 10 priority]"
         );
         assert_eq!(
             as_text(&event(EventKind::Total)),
@@ -262,7 +263,7 @@ mod tests {
         let mut underrun = event(EventKind::Underrun);
         underrun.totals = underrun.totals.map(|totals| Totals { underrun_ms: Some(5_000), ..totals });
         let text = as_text(&underrun);
-        assert!(text.contains("UNDERRUN") && text.contains("priority clients lose theirs in 5 s"), "{text}");
+        assert!(text.contains("UNDERRUN") && text.contains("priority clients are disconnected in 5 s"), "{text}");
         assert_eq!(as_json(&underrun)["underrun_ms"], 5_000);
     }
 

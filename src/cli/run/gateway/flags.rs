@@ -1,5 +1,5 @@
-//! Flags that `leaseway gateway` and the gateway of `leaseway serve` share. In both, the arguments with addresses have the
-//! ids `gateway_rls`, `gateway_rlqs` and `gateway_http`.
+//! Flags that `leaseway gateway` and the gateway of `leaseway serve` share. In both, the arguments with addresses have
+//! the ids `gateway_rls`, `gateway_rlqs` and `gateway_http`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -52,7 +52,7 @@ pub(crate) struct Cluster {
     pub(crate) address_share: u8,
 }
 
-/// The addresses of a gateway.
+/// The listen addresses of a gateway.
 #[derive(Clone, Copy)]
 pub(crate) struct GatewayListen {
     pub(crate) rls: Option<ListenOption>,

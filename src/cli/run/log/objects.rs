@@ -11,7 +11,8 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Has `time`, `level`, `target`, `message`, and the other fields of the event with their types below `fields`.
+/// Formats an event as an object with `time`, `level`, `target` and `message`. Its other fields are under `fields`,
+/// with their types.
 pub(super) struct Objects;
 
 impl<S, N> FormatEvent<S, N> for Objects

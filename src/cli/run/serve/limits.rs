@@ -102,8 +102,8 @@ pub(super) struct LimitFlags {
     /// Maximum number of live-updating browser pages; beyond it, pages are static
     #[arg(long, default_value_t = Limits::default().live_pages, value_name = "N")]
     max_live_pages: usize,
-    /// Maximum number of resources with a 15-minute history for pages, those under the most pressure first. Each takes
-    /// 9 KB; 0 disables the history
+    /// Maximum number of resources with a history of 15 minutes, 6 hours and 7 days for pages, those under the most
+    /// pressure first. Each takes 7 KB; 0 disables the history
     #[arg(long, default_value_t = Limits::default().history_resources, value_name = "N")]
     history_resources: usize,
 }

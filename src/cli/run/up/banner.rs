@@ -1,4 +1,4 @@
-//! What `leaseway up` prints when all peers serve: their addresses, and commands to try.
+//! The text that `leaseway up` prints when all peers serve: their addresses, and commands to try.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn needed(client: &Member) -> String {
         shell_quoted(&path.display().to_string())
     };
     format!(
-        "All of it speaks TLS and asks for a certificate. In another terminal, first:\n  \
+        "TLS is on, and clients need a certificate. In another terminal, first run:\n  \
          export LEASEWAY_TLS_CA={} LEASEWAY_TLS_CERT={} LEASEWAY_TLS_KEY={}",
         absolute(&client.ca),
         absolute(&client.certificate),
@@ -98,7 +98,10 @@ impl<'p> Nodes<'p> {
     fn drawn(&self) -> String {
         let mut rows = Vec::new();
         self.draw(None, 1, &mut rows);
-        format!("Capacity comes from the top; clients ask the leaves:\n{}", table_without_heading(&rows))
+        format!(
+            "Capacity flows from the root to the leaves; clients connect to the leaves:\n{}",
+            table_without_heading(&rows)
+        )
     }
 
     fn draw(&self, parent: Option<&str>, depth: usize, rows: &mut Vec<Vec<String>>) {
@@ -124,9 +127,9 @@ impl<'p> Nodes<'p> {
             let (server, admin) =
                 (address_flag(root.running, Port::Clients), address_flag(root.running, Port::Operators));
             let name = &root.node.name;
-            hint(format!("status mysql{server}"), &format!("{name}, and what its child nodes hold"));
-            hint(format!("config show{admin}"), &format!("what there is; {name} alone has a configuration"));
-            hint(format!("peers list{admin}"), &format!("who is master of {name}"));
+            hint(format!("status mysql{server}"), &format!("{name}, and the leases of its child nodes"));
+            hint(format!("config show{admin}"), &format!("the configuration, which only {name} has"));
+            hint(format!("peers list{admin}"), &format!("the peers of {name}, and which is the master"));
         }
         let width = rows.iter().map(|(command, _)| command.len()).max().unwrap_or_default();
         rows.iter().map(|(command, why)| format!("{command:<width$}  # {why}")).collect::<Vec<_>>().join("\n")
@@ -209,7 +212,7 @@ mod tests {
         let text = introduced(nodes, &served([5400, 5100, 5101, 5300, 5200]));
         let (_, drawn) = text.split_once("\n\n").expect("below the table");
         let expected = "\
-Capacity comes from the top; clients ask the leaves:
+Capacity flows from the root to the leaves; clients connect to the leaves:
   root
     west      127.0.0.1:5300
     east
@@ -217,9 +220,9 @@ Capacity comes from the top; clients ask the leaves:
 
   leaseway get alice mysql 40 --server 127.0.0.1:5400  # a client of east-1
   leaseway status --server 127.0.0.1:5400              # east-1, and its place in the tree
-  leaseway status mysql                                # root, and what its child nodes hold
-  leaseway config show                                 # what there is; root alone has a configuration
-  leaseway peers list                                  # who is master of root
+  leaseway status mysql                                # root, and the leases of its child nodes
+  leaseway config show                                 # the configuration, which only root has
+  leaseway peers list                                  # the peers of root, and which is the master
 
 Ctrl-C stops all 5";
         assert_eq!(drawn, expected);

@@ -1,10 +1,10 @@
-//! The directories that `leaseway up` makes: `DATA/NODE`, with one for each peer.
+//! The directories that `leaseway up` creates: `DATA/NODE`, with a directory for each peer.
 //!
-//! A marker in the node's directory says that `up` made it: other directories are neither used nor deleted. A note says
-//! that the node is being founded, from before its peers first start until a master is seen. Meanwhile all its peers
+//! The node's directory has a marker file. Directories without it are neither used nor deleted. From before the first
+//! start of the peers until a master is seen, it also has a [bootstrap file](founding). While that exists, all peers
 //! get `--bootstrap` (or `--take-over`), also those that start later (`--only`) or again (after a port was in use).
-//! Afterwards none gets it, so that a peer whose directory was wiped learns from the others instead of claiming that
-//! nothing was ever promised.
+//! Afterwards no peer gets the flag, so that a peer whose directory was wiped joins the others instead of bootstrapping
+//! a new cluster.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -18,8 +18,8 @@ use crate::error::CliError;
 const MARKER: &str = "made-by-leaseway-up";
 const MARKER_TEXT: &str = "`leaseway up` made this directory, and `leaseway up --fresh` may delete it.\n";
 
-/// Makes everything that must exist before peers start; with `fresh` deletes old data first. Changes nothing if any of
-/// the directories was made by others.
+/// Creates everything that must exist before peers start; with `fresh`, deletes old data first. Changes nothing if `up`
+/// has not created one of the directories.
 pub(super) fn prepare(plan: &Plan, fresh: bool) -> Result<(), CliError> {
     for node in &plan.nodes {
         check_ours(&node.directory)?;
@@ -44,10 +44,9 @@ fn prepare_node(node: &NodePlan, fresh: bool) -> Result<(), CliError> {
     }
 }
 
-/// Accepts a directory that does not exist, and one that only holds restored peers.
+/// Fails for a directory that `up` has not created, unless it is empty or has only peers placed by `leaseway restore`.
 fn check_ours(directory: &Path) -> Result<(), CliError> {
     let there = directory.exists() && !directory.join(MARKER).exists();
-    // Empty, or filled by `leaseway restore`.
     let is_restored = |path: PathBuf| Backup::placed(&path).is_ok_and(|backup| backup.is_some());
     let fits =
         || fs::read_dir(directory).is_ok_and(|mut all| all.all(|entry| entry.is_ok_and(|one| is_restored(one.path()))));
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_bootstrapped_until_there_was_a_master_and_none_afterwards() {
+    fn peers_are_bootstrapped_until_the_node_has_had_a_master() {
         let temporary = tempfile::tempdir().expect("a directory");
         let (data, root) = (temporary.path(), temporary.path().join("root"));
         assert_eq!(up(data, Some("a"), false), peers(&[("a", true)]));
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_others_are_left_alone() {
+    fn directories_without_the_marker_are_neither_used_nor_deleted() {
         let temporary = tempfile::tempdir().expect("a directory");
         let root = temporary.path().join("root");
         fs::create_dir_all(root.join("a")).expect("made");

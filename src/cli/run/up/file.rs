@@ -18,12 +18,13 @@ const NODE_KEYS: [&str; 6] = ["config", "resources", "access", "parent", "option
 const PEER_KEYS: [&str; 4] = ["grpc", "http", "admin", "peer"];
 const EXAMPLE: &str = "`leaseway up --example` prints a file to start from";
 const ADDRESS: &str = "an address like 127.0.0.1:5100";
-const NAMES: &str = "letters, digits, `-`, `_` and `.`, at most 64, not a `.` first: it names a directory";
+const NAMES: &str =
+    "at most 64 letters, digits, `-`, `_` and `.`, not beginning with `.`, because directories get this name";
 const LONGEST_NAME: usize = 64;
 
 #[derive(Debug, PartialEq)]
 pub(super) struct NodeSet {
-    /// As written; relative to the file.
+    /// As written. Relative paths start from the directory of the file.
     pub(super) data: PathBuf,
     pub(super) nodes: Vec<Node>,
 }
@@ -31,7 +32,7 @@ pub(super) struct NodeSet {
 #[derive(Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) name: String,
-    /// The node that this one gets its capacity and templates from.
+    /// The node from which this one gets its capacity and templates.
     pub(super) parent: Option<String>,
     pub(super) configuration: Configuration,
     pub(super) options: Vec<Setting>,
@@ -105,7 +106,7 @@ impl Reader {
             Some(field) => {
                 let entries = field.entries("a map of names to peers, each with grpc, http, admin and peer", found);
                 if field.is_empty_map() {
-                    found.error(field.key, format!("node `{name}` has no peers; one is the least"));
+                    found.error(field.key, format!("node `{name}` has no peers; it needs at least one"));
                 }
                 peers.extend(entries.iter().filter_map(|(peer, field)| self.peer(name, peer, field, found)));
             }
@@ -157,13 +158,13 @@ impl Reader {
         };
         if address.port() == 0 {
             if key == "peer" {
-                field.refuse("the others must know the port before it is opened", found);
+                field.refuse("write a fixed port, because the other peers must know it in advance", found);
             }
             return Some(address);
         }
         let owner = format!("`{key}` of `{peer}`, line {}", field.at().line);
         if let Some(owner) = self.taken.insert(address, owner) {
-            field.refuse(format!("{owner}, has it already"), found);
+            field.refuse(format!("already used by {owner}"), found);
         }
         Some(address)
     }
@@ -180,13 +181,13 @@ impl Reader {
 fn configuration(fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration {
     let [parent, config, resources, access] = ["parent", "config", "resources", "access"].map(|key| fields.get(key));
     if let (Some(_), Some(resources)) = (&parent, &resources) {
-        let why = "a node with a parent takes its templates from there";
+        let why = "a node with a parent gets its templates from the parent";
         found.error(resources.key, format!("both `parent` and `resources`: {why}"));
     }
     if let Some(config) = config {
         for (key, other, why) in [
-            ("resources", &resources, "one of them says what the node shares"),
-            ("access", &access, "who may do what is written into that file"),
+            ("resources", &resources, "use only one of them"),
+            ("access", &access, "write the access policy into the file"),
         ] {
             if let Some(other) = other {
                 found.error(other.key, format!("both `config` and `{key}`: {why}"));
@@ -196,7 +197,7 @@ fn configuration(fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration
         return path.map_or(Configuration::Example, |path| Configuration::File(path.into()));
     }
     if let (Some(access), None, None) = (&access, &parent, &resources) {
-        found.error(access.key, "`access` alone, for a node without a parent: write its `resources` beside it");
+        found.error(access.key, "`access` without `resources`, for a node without a parent: add `resources`");
     }
     let mut text = String::new();
     if let Some(resources) = resources {
@@ -248,7 +249,7 @@ impl Tree {
                 found.error(*at, yaml::unknown("node", parent, &known));
             } else if let Some(circle) = self.circle(child) {
                 let message = format!(
-                    "`parent` goes round in a circle ({}): one of them must be without it, and have a `config` of its own",
+                    "`parent` has a cycle ({}): one of these nodes must have a `config` instead of a `parent`",
                     circle.join(", ")
                 );
                 found.error(*at, message);
@@ -256,8 +257,9 @@ impl Tree {
         }
         for (node, at) in &self.portless {
             if let Some((child, ..)) = self.parents.iter().find(|(_, parent, _)| parent == node) {
-                let message =
-                    format!("`grpc` of `{node}` needs a port: `{child}`, whose parent it is, must know it beforehand");
+                let message = format!(
+                    "`grpc` of `{node}` needs a fixed port, because its child `{child}` must know it in advance"
+                );
                 found.error(*at, message);
             }
         }
@@ -267,8 +269,8 @@ impl Tree {
         self.parents.iter().find(|(child, ..)| child == node).map(|(_, parent, _)| parent.as_str())
     }
 
-    /// The path from a node to its parents and back to itself. Only for the first node of the cycle in the file, so that
-    /// every cycle is reported once.
+    /// The path from a node to its parents and back to itself. Only for the first node of the cycle in the file, so
+    /// that every cycle is reported once.
     fn circle<'t>(&'t self, first: &'t str) -> Option<Vec<&'t str>> {
         let place = |node: &str| self.parents.iter().position(|(child, ..)| child == node);
         let mut way = vec![first];

@@ -28,7 +28,7 @@ pub(super) struct Plan {
 
 pub(super) struct NodePlan {
     pub(super) name: String,
-    /// The node that this one gets its capacity from.
+    /// The node from which this one gets its capacity.
     pub(super) parent: Option<String>,
     /// The directory with the peers' data.
     pub(super) directory: PathBuf,
@@ -37,7 +37,7 @@ pub(super) struct NodePlan {
     pub(super) peers: Vec<PeerPlan>,
     /// All peers of the node, started here or not.
     pub(super) members: Vec<Peer>,
-    /// The flag of a first start, while the peers have promised nothing yet.
+    /// The flag for a first start (`--bootstrap` or `--take-over`), until the node has had a master.
     pub(super) first: Option<String>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Start<'a> {
     pub(super) fresh: bool,
     /// On a first start, take over from another server.
     pub(super) take_over: Option<TakeOverFlag>,
-    /// Make and use certificates.
+    /// Create certificates and use TLS.
     pub(super) tls: bool,
 }
 
@@ -115,11 +115,12 @@ fn certificates(set: &NodeSet, data: &Path) -> Result<LocalSet, CliError> {
     let own = |node: &&Node| node.options.iter().any(|setting| setting.flag.starts_with("--tls"));
     if let Some(node) = set.nodes.iter().find(own) {
         let why =
-            format!("--tls makes certificates, and the `options` of node `{}` name others: one of them", node.name);
+            format!("--tls creates certificates, but the `options` of node `{}` name others: use only one", node.name);
         return Err(CliError::Flags(why));
     }
     if set.nodes.iter().any(|node| node.name == CERTIFICATES) {
-        let why = format!("with --tls no node can be called `{CERTIFICATES}`: the directory is that of certificates");
+        let why =
+            format!("with --tls no node may have the name `{CERTIFICATES}`: the certificates are in that directory");
         return Err(CliError::Flags(why));
     }
     Ok(LocalSet::in_directory(data.join(CERTIFICATES)))
@@ -133,7 +134,7 @@ fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, C
         Configuration::Example => Ok((None, None)),
         Configuration::File(path) => {
             let path = base.join(path);
-            // Once, before anything is started, rather than in every peer.
+            // Checked here once, before anything is started, and not only by each peer.
             let loaded = config::load(&path)?;
             let placed = loaded.check_place(&path.display().to_string(), node.parent.is_some());
             placed.map_err(config::LoadError::from)?;

@@ -37,7 +37,7 @@ pub(super) struct Served {
     pub(super) admin: String,
 }
 
-/// The log filter of peers without `log:` in the file. What matters at `info` is printed by `up` itself.
+/// The log filter of peers without `log:` in the file. `up` itself prints the important events of level `info`.
 const DEFAULT_LOG: &str = "warn,openraft=off";
 
 /// Starts `program` as a peer. Its events are sent from then on; the last is `Ended`.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn announcements_are_told_from_other_output() {
+    fn announcements_are_distinguished_from_other_output() {
         for line in ["serving gRPC on 127.0.0.1:1, HTTP on 127.0.0.1:2", "peer a on 127.0.0.1:3, admin on 127.0.0.1:4"]
         {
             assert!(is_announcement(line), "{line}");

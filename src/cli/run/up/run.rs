@@ -137,7 +137,7 @@ struct Set<'p> {
 }
 
 impl Set<'_> {
-    /// Starts every node that need not wait.
+    /// Starts every node that does not have to wait for its parent.
     fn start(&mut self) -> Outcome {
         for node in 0..self.plan.nodes.len() {
             let members = self.members(node);
@@ -154,8 +154,8 @@ impl Set<'_> {
         Ok(())
     }
 
-    /// Whether the parent will have a master and has none yet. If too few of its peers run here for that, the children
-    /// look for the parent themselves, as they do when it goes away later.
+    /// Whether the node has to wait: its parent has no master yet, but enough of the parent's peers run here to elect
+    /// one. If too few run here, the children retry the parent themselves, as they do after it fails later.
     fn must_wait(&self, node: usize) -> bool {
         self.plan.parent_of(&self.plan.nodes[node]).is_some_and(|parent| {
             let states = &self.states[self.members(parent)];
@@ -188,7 +188,7 @@ impl Set<'_> {
         }
     }
 
-    /// After the last peer of all, prints the banner; after the last of a node, looks for the node's master.
+    /// Once all peers are ready, prints the banner. Once all peers of a node are ready, looks for its master.
     fn ready(&mut self, peer: usize, at: Served) -> Outcome {
         self.states[peer] = State::Ready(at);
         let serve = |states: &[State]| !states.iter().any(|state| matches!(state, State::Waiting | State::Starting));
@@ -197,9 +197,7 @@ impl Set<'_> {
             let served: Vec<_> = self.states.iter().map(State::served).collect();
             print(banner::text(self.plan, &served))?;
             self.run_file = (self.write)(&running(self.plan, &served)).unwrap_or_else(|error| {
-                note(format_args!(
-                    "cannot write down where the peers serve: {error}. Commands need --server and --admin"
-                ));
+                note(format_args!("cannot write the run file: {error}. Pass --server and --admin to other commands"));
                 None
             });
         }
@@ -214,7 +212,9 @@ impl Set<'_> {
         let (here, size, most) = (plan.peers.len(), plan.members.len(), plan.majority());
         if here < most {
             let name = &plan.name;
-            print(format_args!("{here} of {size} peers of {name} run here; it has a master only while {most} run"))?;
+            print(format_args!(
+                "{here} of the {size} peers of {name} run here; it needs {most} running peers to have a master"
+            ))?;
         }
         let served = members.filter_map(|peer| {
             let at = self.states[peer].served()?;
@@ -233,7 +233,7 @@ impl Set<'_> {
         let before = std::mem::replace(&mut self.states[peer], State::Ended);
         let label = &self.peers[peer].label;
         let fine = how.as_ref().is_some_and(ExitStatus::success);
-        let how = how.map_or_else(|| "its end is not known".to_owned(), |status| status.to_string());
+        let how = how.map_or_else(|| "exit status unknown".to_owned(), |status| status.to_string());
         match before {
             State::Starting if self.stop.is_none() => {
                 self.refused = Some(CliError::PeerDidNotStart { label: label.clone(), how });
@@ -248,9 +248,9 @@ impl Set<'_> {
         }
         let left = self.states.iter().filter(|state| !matches!(state, State::Ended)).count();
         match left {
-            0 => print(format_args!("{label} ended: {how}; it was the last")),
+            0 => print(format_args!("{label} ended: {how}; it was the last peer")),
             _ => print(format_args!(
-                "{label} ended: {how}; {left} go on. To start it again: {} --only {label}",
+                "{label} ended: {how}; {left} still run. To restart it: {} --only {label}",
                 self.again
             )),
         }
@@ -289,7 +289,7 @@ impl Set<'_> {
         self.kill();
         let running = self.states.iter().zip(&self.peers).filter(|(state, _)| !matches!(state, State::Ended));
         let names: Vec<&str> = running.map(|(_, peer)| &*peer.label).collect();
-        print(format_args!("{} did not stop for {} s: killing", names.join(", "), tether::STOP_TIMEOUT.as_secs()))
+        print(format_args!("{} did not stop within {} s: killing", names.join(", "), tether::STOP_TIMEOUT.as_secs()))
     }
 }
 

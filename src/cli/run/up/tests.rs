@@ -71,7 +71,7 @@ fn with_tls_every_peer_gets_a_certificate_for_all_addresses() {
     let called_so = format!("nodes: {{certs: {{peers: {{ {} }} }} }}", peer("a", 10));
     let set = parse("f", called_so.as_bytes(), Path::new("")).expect("a good file");
     let error = super::plan::plan(&set, Path::new("data"), Path::new(""), &start).map(|_| ()).expect_err("a clash");
-    assert!(error.to_string().contains("no node can be called `certs`"), "{error}");
+    assert!(error.to_string().contains("no node may have the name `certs`"), "{error}");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn with_several_nodes_peers_are_named_with_their_node() {
     let script_of_one = script(&text, Some("y/a")).expect("a good file");
     assert!(script_of_one.contains("leaseway-data/y/a") && !script_of_one.contains("leaseway-data/x/a"));
     let error = script(&text, Some("y/a,a")).expect_err("which a?").to_string();
-    assert_eq!(error, "there is no peer `a` to start; there are: x/a, y/a");
+    assert_eq!(error, "unknown peer `a`; known: x/a, y/a");
 }
 
 #[test]
@@ -160,14 +160,14 @@ nodes:
         "1:1: unknown key `dta` (did you mean `data`?)",
         "3:3: `a/b` cannot be the name of a node",
         "4:13: unknown node `other`; known: a/b, empty, none, word",
-        "6:5: both `parent` and `resources`: a node with a parent takes its templates from there",
-        "6:5: both `config` and `resources`: one of them says what the node shares",
+        "6:5: both `parent` and `resources`: a node with a parent gets its templates from the parent",
+        "6:5: both `config` and `resources`: use only one of them",
         "7:15: unknown option `thread` (did you mean `threads`?)",
         "7:26: invalid value 'many'",
         "7:41: `listen` cannot be set here",
         "9:17: `grpc` is `here`, expected an address like 127.0.0.1:5100",
-        "9:51: `admin` is `\"127.0.0.1:1\"`: `http` of `a`, line 9, has it already",
-        "9:72: `peer` is `\"127.0.0.1:0\"`: the others must know the port",
+        "9:51: `admin` is `\"127.0.0.1:1\"`: already used by `http` of `a`, line 9",
+        "9:72: `peer` is `\"127.0.0.1:0\"`: write a fixed port",
         "10:7: `.b` cannot be the name of a peer",
         "10:7: peer `.b` has no `peer`",
         "10:78: unknown key `pear`",
@@ -208,7 +208,7 @@ fn peers_of_the_example_tree_start_with_the_addresses_in_its_guide() {
     let tree = include_str!("../../../../cluster/tree.yaml");
     let script = script(tree, Some("west-2/a")).expect("a good file");
     assert!(script.contains("--parent '127.0.0.1:5300,127.0.0.1:5301,127.0.0.1:5302' --node west-2 "), "{script}");
-    // cluster/README.md uses this address.
+    // docs/guide/regions.md uses this address.
     assert!(script.contains("--listen 127.0.0.1:5403 "), "{script}");
 }
 
@@ -237,8 +237,8 @@ fn access_is_written_beside_resources_or_parent() {
 fn access_is_checked_and_neither_repeated_nor_alone() {
     let said = |keys: &str| refused(&format!("nodes:\n  x:\n    {keys}\n    peers: {{ {} }}\n", peer("a", 10)));
     let says = [
-        (RULE.to_owned(), "3:5: `access` alone, for a node without a parent"),
-        (format!("config: x.yaml\n    {RULE}"), "4:5: both `config` and `access`: who may do what is written into"),
+        (RULE.to_owned(), "3:5: `access` without `resources`, for a node without a parent"),
+        (format!("config: x.yaml\n    {RULE}"), "4:5: both `config` and `access`: write the access policy into"),
         ("access: []".to_owned(), "3:13: `access` has no rules"),
         ("access: [{who: a, may: fly}]".to_owned(), "3:"),
         (
@@ -265,17 +265,16 @@ fn the_file_of_a_child_has_only_access() {
     assert!(attempt().expect("it is fine").contains(&format!("--node leaf --config {}", file.display())));
     fs::write(&file, config::DEVELOPMENT).expect("written");
     let wrong = attempt().expect_err("it has templates").to_string();
-    assert!(wrong.contains("leave out `resources` here"), "{wrong}");
+    assert!(wrong.contains("omit `resources` here"), "{wrong}");
 }
 
 #[test]
 fn a_parent_must_be_another_node_and_not_below_its_child() {
     let circle = family(&[("root", None), ("x", Some("z")), ("y", Some("x")), ("z", Some("y")), ("leaf", Some("y"))]);
-    let message =
-        "`parent` goes round in a circle (x, z, y, x): one of them must be without it, and have a `config` of its own";
+    let message = "`parent` has a cycle (x, z, y, x): one of these nodes must have a `config` instead of a `parent`";
     assert_eq!(refused(&circle), [format!("3:15: {message}")]);
     let own = refused(&family(&[("root", Some("root"))]));
-    assert!(own.len() == 1 && own[0].starts_with("2:18: `parent` goes round in a circle (root, root)"), "{own:?}");
+    assert!(own.len() == 1 && own[0].starts_with("2:18: `parent` has a cycle (root, root)"), "{own:?}");
     let misspelt = refused(&family(&[("root", None), ("leaf", Some("rot"))]));
     assert_eq!(misspelt, ["3:18: unknown node `rot` (did you mean `root`?); known: root, leaf"]);
 }
@@ -283,7 +282,7 @@ fn a_parent_must_be_another_node_and_not_below_its_child() {
 #[test]
 fn a_parent_needs_fixed_ports() {
     let anywhere = |of: &str| family(&[("root", None), ("leaf", Some("root"))]).replace(of, "127.0.0.1:0");
-    let message = "`grpc` of `root` needs a port: `leaf`, whose parent it is, must know it beforehand";
+    let message = "`grpc` of `root` needs a fixed port, because its child `leaf` must know it in advance";
     assert_eq!(refused(&anywhere("127.0.0.1:10")), [format!("2:29: {message}")]);
     assert!(script(&anywhere("127.0.0.1:20"), None).is_ok(), "nothing is below the leaf");
 }

@@ -1,5 +1,5 @@
-//! A certificate authority: making, reading and signing. Time is an argument, so that tests can make certificates of any
-//! date.
+//! The certificate authority: it is created, read from its files, and signs certificates. Time is an argument, so that
+//! tests can make certificates of any date.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use super::files::{CA, Pair};
 use super::names::SubjectName;
 use crate::{error::CliError, output::utc};
 
-/// The tolerance for clocks of other machines that are behind.
+/// Certificates are valid from this long before they are made, because clocks of other machines may be behind.
 const SKEW: Duration = Duration::from_secs(3600);
 
 const DAY: u64 = 86_400;
@@ -63,24 +63,24 @@ impl Authority {
         let (certificate_path, key_path) = (files::certificate(directory, CA), files::key(directory, CA));
         let bad = |path: &Path, why: &str| CliError::Certificates(format!("{}: {why}", path.display()));
         if !certificate_path.exists() {
-            return Err(bad(&certificate_path, "there is no CA; `leaseway certs init` makes one"));
+            return Err(bad(&certificate_path, "not found; `leaseway certs init` creates a CA"));
         }
         if !key_path.exists() {
-            return Err(bad(&key_path, "only where the CA was made is its key, and certificates can be issued"));
+            return Err(bad(&key_path, "not found; issue certificates on the machine that has the key of the CA"));
         }
         let certificate = leaseway_tls::certificates(&certificate_path, "CA certificate")?.swap_remove(0);
         let malformed = |error: MalformedCertificate| bad(&certificate_path, &error.to_string());
         let description = leaseway_tls::describe(&certificate).map_err(malformed)?;
         let name = description.common_name.unwrap_or_default();
-        // As subject and as issuer.
+        // A self-signed certificate has the name as subject and as issuer.
         if occurrences(&certificate, &encoded(&name)) < 2 {
-            let why = "it was not made by `leaseway certs init`: issue certificates with the tool that has made it";
+            let why = "not created by `leaseway certs init`: issue certificates with the tool that created it";
             return Err(bad(&certificate_path, why));
         }
         let key = KeyPair::from_pem(&files::read(&key_path)?)
-            .map_err(|_| bad(&key_path, "it is no key in PEM form (PKCS #8, -----BEGIN PRIVATE KEY-----)"))?;
+            .map_err(|_| bad(&key_path, "not a PEM private key (PKCS #8, -----BEGIN PRIVATE KEY-----)"))?;
         if occurrences(&certificate, key.public_key_raw()) == 0 {
-            return Err(bad(&key_path, &format!("it is not the key of {}", certificate_path.display())));
+            return Err(bad(&key_path, &format!("not the key of {}", certificate_path.display())));
         }
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(&name);
@@ -88,7 +88,7 @@ impl Authority {
         Ok(Authority { issuer: Issuer::new(params, key), ends, place: certificate_path.display().to_string() })
     }
 
-    /// Signs a certificate. It ends with the CA at the latest.
+    /// Signs a certificate. It expires with the CA at the latest.
     pub(super) fn issue(&self, subject: &Subject, now: SystemTime, days: u64) -> Result<Pair, CliError> {
         if self.ends <= seconds(now) {
             return Err(CliError::Certificates(format!(
@@ -204,6 +204,6 @@ mod tests {
         let mixed = Pair { certificate: one.certificate, key: other.key, ends: one.ends };
         files::write(directory.path(), CA, &mixed, Existing::Kept).expect("written");
         let error = Authority::read(directory.path()).map(|_| ()).expect_err("they do not match").to_string();
-        assert!(error.contains("ca.key: it is not the key of") && error.contains("ca.pem"), "{error}");
+        assert!(error.contains("ca.key: not the key of") && error.contains("ca.pem"), "{error}");
     }
 }

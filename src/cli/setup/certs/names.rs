@@ -12,7 +12,7 @@ const LONGEST_COMMON_NAME: usize = 64;
 /// The DNS limit for a name.
 const LONGEST_HOST: usize = 253;
 
-/// Policies cannot use longer ones, because an id has at most 256 bytes.
+/// The maximum length of a URI. Access policies cannot use longer ones, because ids have at most 256 bytes.
 const LONGEST_URI: usize = 255;
 
 /// A subject alternative name.
@@ -60,7 +60,7 @@ impl SubjectName {
         matches!(self, SubjectName::Dns(_) | SubjectName::Address(_))
     }
 
-    /// The holder's identity: the first URI, else the first DNS name that is no wildcard. Addresses are no identity.
+    /// The holder's identity: the first URI, else the first DNS name without a wildcard. An address is not an identity.
     pub(super) fn first_identity(names: &[SubjectName]) -> Option<&str> {
         let uris = names.iter().filter_map(|name| if let SubjectName::Uri(uri) = name { Some(uri) } else { None });
         let dns = names.iter().filter_map(|name| if let SubjectName::Dns(name) = name { Some(name) } else { None });
@@ -90,12 +90,12 @@ pub(super) fn file_name(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if text.is_empty() || text.len() > LONGEST_COMMON_NAME || text.starts_with('.') || !text.chars().all(fine) {
         return Err(format!(
-            "expected letters, digits, `-`, `_` and `.`, at most {LONGEST_COMMON_NAME}, not a `.` first: it names \
-             files. Other names go into --host and --uri"
+            "expected at most {LONGEST_COMMON_NAME} letters, digits, `-`, `_` and `.`, not beginning with `.`, because \
+             files get this name; use --host and --uri for other names"
         ));
     }
     if text == CA {
-        return Err("these are the CA's own files: choose another name".to_owned());
+        return Err("this name is reserved for the files of the CA: choose another name".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_precedes_other_names_and_an_address_is_no_identity() {
+    fn a_uri_is_preferred_as_identity_and_an_address_is_never_one() {
         let host = |text: &str| SubjectName::host(text).expect("a host");
         let uri = SubjectName::uri("spiffe://acme/web/1").expect("a URI");
         assert_eq!(SubjectName::first_identity(&[host("127.0.0.1")]), None);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_no_path() {
+    fn names_that_are_paths_are_refused() {
         for wrong in ["", "a/b", "..", ".a", "a b", "ca", "\u{e4}"] {
             assert!(file_name(wrong).is_err(), "{wrong}");
         }

@@ -1,5 +1,5 @@
-//! The certificates of `leaseway up --tls`. They are made when missing, and replaced when they no longer fit, because
-//! nothing outside of this machine depends on them.
+//! The certificates of `leaseway up --tls`. They are created if they are missing, and replaced if they do not cover all
+//! addresses or expire soon, because nothing outside of this machine depends on them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -53,7 +53,7 @@ impl LocalSet {
         }
     }
 
-    /// Makes certificates that are missing, do not cover all addresses, or end soon.
+    /// Creates the certificates that are missing, do not cover all addresses, or expire soon.
     pub(crate) fn make(&self, addresses: &BTreeSet<IpAddr>) -> Result<(), CliError> {
         let now = SystemTime::now();
         if !files::certificate(&self.directory, CA).exists() {
@@ -73,7 +73,7 @@ impl LocalSet {
         Ok(())
     }
 
-    /// The commands that do the same.
+    /// The equivalent commands, for `up --print`.
     pub(crate) fn commands(&self, addresses: &BTreeSet<IpAddr>) -> [Vec<String>; 3] {
         let directory = self.directory.display().to_string();
         let hosts: Vec<_> =

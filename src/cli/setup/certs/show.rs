@@ -1,4 +1,4 @@
-//! `leaseway certs show`: the names, the issuer and the end of certificates.
+//! `leaseway certs show`: the names, issuer and validity of certificates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::Outcome;
 use crate::error::CliError;
 use crate::output::{Output, note, print, print_json, utc};
 
-/// Certificates that end sooner get a warning.
+/// Certificates that expire sooner get a warning.
 pub(super) const EXPIRY_WARNING: Duration = Duration::from_secs(30 * 86_400);
 
 #[derive(Args)]
@@ -110,7 +110,7 @@ impl Shown {
         if !self.names.is_empty() {
             lines.push(format!("  names   {}", escaped(&self.names.join(", "))));
         }
-        let itself = if self.issuer == self.subject { " (itself: a CA)" } else { "" };
+        let itself = if self.issuer == self.subject { " (self-signed)" } else { "" };
         lines.push(format!("  issuer  {}{itself}", escaped(&self.issuer)));
         lines.push(format!("  valid   from {} to {}", utc(self.begins), utc(self.ends)));
         lines.join("\n")
@@ -127,14 +127,14 @@ impl Shown {
         let now = seconds(now);
         let (file, left) = (escaped(&self.file), self.ends - now);
         if left <= 0 {
-            return Some(format!("warning: {file} has ended ({}): no connection is made with it", utc(self.ends)));
+            return Some(format!("warning: {file} has expired ({}): connections with it fail", utc(self.ends)));
         }
         if self.begins > now {
-            return Some(format!("warning: {file} is not valid yet (from {}): is a clock wrong?", utc(self.begins)));
+            return Some(format!("warning: {file} is not valid yet (from {}): check the clocks", utc(self.begins)));
         }
         let days = left / 86_400;
         (left < EXPIRY_WARNING.as_secs() as i64)
-            .then(|| format!("warning: {file} ends in {days} days ({})", utc(self.ends)))
+            .then(|| format!("warning: {file} expires in {days} days ({})", utc(self.ends)))
     }
 }
 
@@ -154,8 +154,8 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(100 * 86_400);
         let warning = |begins, ends| shown(begins * DAY, ends * DAY).warning(now);
         assert_eq!(warning(0, 200), None);
-        assert!(warning(0, 129).is_some_and(|said| said.contains("ends in 29 days")));
-        assert!(warning(0, 100).is_some_and(|said| said.contains("has ended")));
+        assert!(warning(0, 129).is_some_and(|said| said.contains("expires in 29 days")));
+        assert!(warning(0, 100).is_some_and(|said| said.contains("has expired")));
         assert!(warning(101, 200).is_some_and(|said| said.contains("not valid yet")));
     }
 }

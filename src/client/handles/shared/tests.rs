@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     handles::open_resource::Limiter,
     limiter::{Burst, GaugeLimiter, RateLimiter, TryError},
-    session::{Body, Given, Mode, Pace, Settings, Wire},
+    session::{Body, GrantedLease, Mode, Pace, Settings, Wire},
 };
 
 fn shared() -> Arc<Shared> {
@@ -43,8 +43,8 @@ fn open_gauge(shared: &Shared) -> (Arc<OpenResource>, GaugeLimiter) {
     (opened, gauge)
 }
 
-fn given(id: &str, capacity: f64) -> Given {
-    Given {
+fn given(id: &str, capacity: f64) -> GrantedLease {
+    GrantedLease {
         id: id.into(),
         length: Millis(60_000),
         refresh: Millis(5_000),

@@ -2,12 +2,13 @@
 //!
 //! Returning permits must leave the bucket as if they had never been taken. That may restore less than their price:
 //! without them the bucket might have been full meanwhile and overflowed. Restoring the full price would then let more
-//! through than capacity and burst allow. So the restored credit is bounded by the smallest room that the bucket has had
-//! since the permits were taken.
+//! through than capacity and burst allow. So the restored credit is bounded by the smallest room that the bucket has
+//! had since the permits were taken.
 //!
-//! *Promised* permits (granted to a waiter that was not polled since, or reserved) are tracked individually. When the
-//! room falls below their sum, a new *era* begins: older promises share the room there was, and later promises are not
-//! affected. Two eras are kept. A promise of an earlier era restores nothing, because the bucket was full twice since.
+//! *Promised* permits are tracked individually: those granted to a waiter whose future has not been polled since, and
+//! reserved ones. When the room falls below their sum, a new *era* begins: older promises share the remaining room, and
+//! later promises are not affected. Two eras are kept. A promise of an earlier era restores nothing, because the bucket
+//! was full twice since.
 //!
 //! Other permits are tracked as a sum, and returns apply to those taken last. If room is short, promises have priority.
 

@@ -19,8 +19,8 @@ const MAX_SPAN_REFRESHES: u64 = 32;
 /// Counts are kept at most this often per refresh interval. The inverse is the shortest span.
 const MARKS_PER_REFRESH: u64 = 8;
 
-/// An observation begins right after the first arrivals and misses them. This underestimates evenly spaced arrivals by
-/// half of the first arrivals, and independent ones not at all; the constant is the mean.
+/// Correction for the first arrivals, which an observation misses because it begins right after them. Evenly spaced
+/// arrivals are underestimated by half of the first ones, independent arrivals not at all; the constant is the mean.
 const UNSEEN_FRACTION: f64 = 0.25;
 
 /// Counts of a flow up to a time, since the limiter was created.
@@ -38,8 +38,8 @@ pub(super) struct FlowCounts {
 pub(super) struct Flow {
     pub(super) all: f64,
     /// Arrivals that found nobody waiting, divided by the time in which nobody waited. The first arrival is excluded,
-    /// because it may begin that time. This is the rate of closed-loop callers without a limit, and of open-loop
-    /// callers anyway.
+    /// because that time may begin with it. For closed-loop callers this is the rate that they would have without a
+    /// limit; for open-loop callers it is their rate.
     pub(super) freely: f64,
 }
 
@@ -76,7 +76,7 @@ impl FlowEstimator {
         self.marks.front().is_none_or(|oldest| oldest.counts.count < count)
     }
 
-    /// Whether callers with which the observation began are still waiting, given the number of permits served.
+    /// Whether some of the initial callers of the observation still wait, given the number of permits served.
     pub(super) fn initial_callers_wait(&self, served: u64) -> bool {
         self.marks.front().is_some_and(|oldest| served < oldest.counts.count)
     }

@@ -115,7 +115,7 @@ fn wants_fall_between_samples() {
 
 #[test]
 fn wants_of_saturated_closed_loop_callers_exceed_the_capacity_within_bounds() {
-    // Each asks again as soon as it is served: arrivals equal served permits, and nearly all callers wait.
+    // Each caller asks again as soon as it is served: arrivals equal served permits, and nearly all callers wait.
     for capacity in [0.5, 10.0, 1000.0, 1e6] {
         let mut flow = Sampled::sampled_every(1000);
         flow.arrived = 64.0;

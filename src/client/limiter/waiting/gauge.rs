@@ -52,8 +52,8 @@ impl GaugeLimiter {
         self.acquire_many(1).await
     }
 
-    /// Waits for `n` permits at once. Meanwhile no caller behind this one is admitted, even if the capacity has to grow
-    /// first.
+    /// Waits for `n` permits and takes them together. Meanwhile no caller behind this one is admitted, even if the
+    /// capacity has to grow first.
     ///
     /// # Cancel safety
     ///
@@ -84,14 +84,14 @@ impl GaugeLimiter {
         self.semaphore.meter(Meter::in_use)
     }
 
-    /// Permits that are waited for now.
+    /// Permits that callers wait for now.
     pub fn waiting(&self) -> u64 {
         self.semaphore.waiting()
     }
 
     /// The peak since the last call of the sum of permits in use, waited for and refused. Unlike
-    /// [`in_use`](GaugeLimiter::in_use) it includes permits that were taken and returned between two calls. It resets the
-    /// peak, so it should have one caller.
+    /// [`in_use`](GaugeLimiter::in_use) it includes permits that were taken and returned between two calls. It resets
+    /// the peak, so it should have one caller.
     pub fn take_peak(&self) -> u64 {
         self.semaphore.take_peak()
     }

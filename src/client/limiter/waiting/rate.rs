@@ -76,8 +76,9 @@ impl RateLimiter {
         self.wait_many(1).await
     }
 
-    /// Waits for `n` permits at once. Meanwhile no caller behind this one is admitted, so a large request is not starved
-    /// by small ones. Participates in tokio's cooperative scheduling even if it does not have to wait.
+    /// Waits for `n` permits and takes them together. Meanwhile no caller behind this one is admitted, so small
+    /// requests do not starve a large one. Participates in tokio's cooperative scheduling even if it does not have to
+    /// wait.
     ///
     /// # Cancel safety
     ///
@@ -97,7 +98,7 @@ impl RateLimiter {
         self.semaphore.try_acquire(n)
     }
 
-    /// Charges `n` permits that were used already. They are taken from the available credit, including credit saved for
+    /// Charges `n` permits that were already used. They are taken from the available credit, including credit saved for
     /// a waiting caller; the rest becomes debt. No caller is admitted before the debt is paid.
     ///
     /// # Errors
@@ -105,7 +106,7 @@ impl RateLimiter {
     /// The part beyond the [maximum debt](RateLimiter::set_max_debt) is dropped; the error says how much.
     pub fn charge(&self, n: u64) -> Result<(), DebtExceeded> {
         let (charged, max_debt) = self.semaphore.with(|state, now, deferred| {
-            // First come, first served: waiters that are due already do not pay for this.
+            // First come, first served: the charge does not delay waiters that are already due.
             state.admit(now, deferred);
             let before = state.pending(now);
             let charged = state.meter.charge(now, n);
@@ -142,8 +143,8 @@ impl RateLimiter {
     /// Waits for `n` permits as [`wait_many`](RateLimiter::wait_many) does, for work whose cost is known only at its
     /// end.
     ///
-    /// Unused permits are returned as far as the burst has had room for them since, so the burst should be at least as
-    /// large as a reservation.
+    /// Unused permits are returned only if the burst has had room for them ever since. So the burst should be at least
+    /// as large as a reservation.
     pub async fn reserve(&self, n: u32) -> Result<RateReservation, Closed> {
         self.wait_many(n).await?;
         Ok(self.reservation(self.semaphore.with(|state, _, _| state.meter.promise(n))))
@@ -225,12 +226,12 @@ impl RateLimiter {
         self.semaphore.taken()
     }
 
-    /// Total time in which the burst was not full: the time in which the capacity was in use.
+    /// Total time in which the burst was not full, that is, in which the capacity was in use.
     pub fn recharging(&self) -> Duration {
         Duration::from_nanos(self.read(|state, now| state.meter.recharging(now)))
     }
 
-    /// Permits that are waited for now.
+    /// Permits that callers wait for now.
     pub fn waiting(&self) -> u64 {
         self.semaphore.waiting()
     }
@@ -257,8 +258,8 @@ impl RateReservation {
         self.promise.n
     }
 
-    /// Settles for `used` permits. The rest is returned: as much of it as would be available now had it never been
-    /// taken. Usage beyond the reservation is [charged](RateLimiter::charge).
+    /// Ends the reservation: `used` permits were used. Returns the unused ones, up to the credit that the limiter would
+    /// have if they had never been taken. [Charges](RateLimiter::charge) usage beyond the reservation.
     pub fn settle(mut self, used: u64) -> Result<(), DebtExceeded> {
         self.settled = true;
         self.limiter.settle(self.promise, used)

@@ -36,8 +36,8 @@ use crate::{
 /// If the head of the queue has not run this long after it was due, the next caller admits it.
 const OVERDUE: Nanos = 10_000_000;
 
-/// The longest timer; at its end the head polls the meter again. Timers of the runtime cannot reach as far as very
-/// small rates would need.
+/// The longest timer; when it fires, the head polls the meter again. At very small rates a permit may be due later than
+/// the timers of the runtime can reach.
 const MAX_SLEEP: Nanos = 3_600_000_000_000;
 
 /// See the module documentation.

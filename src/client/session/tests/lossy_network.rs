@@ -21,7 +21,7 @@ const SHORT: u64 = 5;
 #[derive(Debug)]
 enum Event {
     Asked(usize, u64, Request),
-    Answered(usize, u64, Vec<Given>),
+    Answered(usize, u64, Vec<GrantedLease>),
     /// A user changes the demand, or closes the resource.
     Change(usize),
 }
@@ -204,9 +204,9 @@ fn request(client: usize, body: Body<Wants>) -> Request {
     }
 }
 
-fn as_given(answer: &Answer) -> Option<Given> {
+fn as_given(answer: &Answer) -> Option<GrantedLease> {
     let Answer::Granted(lease) = answer else { return None };
-    Some(Given {
+    Some(GrantedLease {
         id: id("r"),
         length: lease.length,
         refresh: lease.refresh,

@@ -17,7 +17,7 @@ impl Outage {
         let mut session = Session::new(Settings { seed, ..settings(endpoints) });
         session.want(Millis(0), &id("r"), wants(100.0), MODE);
         let first = session.poll(Millis(0)).expect("a request is due");
-        let lease = Given { refresh: Millis(REFRESH), ..given("r", 40.0, 1) };
+        let lease = GrantedLease { refresh: Millis(REFRESH), ..given("r", 40.0, 1) };
         assert!(session.answered(Millis(1), first.number, vec![lease]));
         Outage { session, hangs }
     }

@@ -62,7 +62,7 @@ fn apply(session: &mut Session<Wants>, now: Millis, number: u64, op: &Op) {
         Op::Hint(name) => session.hint(now, NAMES[name]),
         Op::HintAll => session.hint_all(now),
         Op::Answer { before, length, refresh, capacity } => {
-            let one = |name| Given {
+            let one = |name| GrantedLease {
                 length: Millis(length),
                 refresh: Millis(refresh),
                 ..given(name, capacity, number.max(1))
@@ -139,7 +139,7 @@ proptest! {
         for (length, refresh, capacity) in answers {
             if let Some(outgoing) = session.poll(now) {
                 sent.push(now);
-                let given = Given { length: Millis(length), refresh: Millis(refresh), ..given("r", capacity, 1) };
+                let given = GrantedLease { length: Millis(length), refresh: Millis(refresh), ..given("r", capacity, 1) };
                 session.answered(now, outgoing.number, vec![given]);
             }
             session.want(now, &id("r"), wants(capacity), MODE);

@@ -7,13 +7,13 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::{
-    session::{Given, Mode, Session, Settings, Wants},
+    session::{GrantedLease, Mode, Session, Settings, Wants},
     transport::{Hints, Listener},
 };
 
 /// How a call ends.
 enum CallEnd {
-    Replies(Reply<Vec<Given>>),
+    Replies(Reply<Vec<GrantedLease>>),
     Fails,
     Hangs,
 }
@@ -33,7 +33,7 @@ impl Script {
 
 impl Asker for Script {
     type Demand = Wants;
-    type Answer = Vec<Given>;
+    type Answer = Vec<GrantedLease>;
 
     async fn step(&mut self) -> Option<Step<Wants>> {
         let now = self.now();
@@ -45,7 +45,7 @@ impl Asker for Script {
         Some(Step { outgoing, in_flight: self.session.in_flight(), wake })
     }
 
-    fn call(&mut self, channel: Result<Channel, Status>, _: Body<Wants>) -> Call<Vec<Given>> {
+    fn call(&mut self, channel: Result<Channel, Status>, _: Body<Wants>) -> Call<Vec<GrantedLease>> {
         let end = self.ends.pop_front().unwrap_or(CallEnd::Fails);
         Box::pin(async move {
             channel?;
@@ -57,7 +57,7 @@ impl Asker for Script {
         })
     }
 
-    fn ended(&mut self, ended: Ended<'_, Vec<Given>>) {
+    fn ended(&mut self, ended: Ended<'_, Vec<GrantedLease>>) {
         let (now, number) = (self.now(), ended.number);
         let connected = if ended.connection.is_some() { "" } else { ", distrusted" };
         let how = match ended.outcome {

@@ -52,7 +52,7 @@ impl Leaf {
     fn remove(&mut self, key: ClaimKey) {
         let (_, owner) = key.apart();
         let at = self.owners[..self.len].iter().position(|other| *other == owner);
-        let at = at.expect("only what was inserted is removed");
+        let at = at.expect("only inserted claims are removed");
         self.len -= 1;
         self.owners[at] = self.owners[self.len];
         self.ratios[at] = self.ratios[self.len];
@@ -209,7 +209,7 @@ impl Index {
         Index { leaves, branches: Slab::new(), root, height: 0, totals: Totals::default(), sorted }
     }
 
-    /// All claims, in this band.
+    /// A copy of this index with all claims in one band.
     pub(crate) fn in_band(&self, band: i16) -> Index {
         let mut index = Index::new();
         let claims = self.leaves.iter().flat_map(|(_, leaf)| leaf.entries());

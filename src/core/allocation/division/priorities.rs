@@ -32,7 +32,7 @@ impl ClaimOrder {
         match settings.priority {
             Priority::Strict if settings.reserve > 0.0 && settings.kind.is_indexed() => ClaimOrder::ReservedBands,
             Priority::Strict => ClaimOrder::Bands,
-            // STATIC gives every client the same amount, and needs the number of clients.
+            // STATIC ignores weights: every client gets the same amount, and the number of clients must stay exact.
             Priority::Weighted if settings.kind.is_indexed() => ClaimOrder::Weighted,
             Priority::Ignore | Priority::Weighted => ClaimOrder::OneBand,
         }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::types::{Amount, Sum};
 
-/// With a reserve, priorities beyond these count as the nearest.
+/// With a reserve, priorities outside this range are clamped to it.
 pub(super) const BANDS: RangeInclusive<i16> = -128..=127;
 
 pub(super) struct Reserve {
@@ -42,7 +42,7 @@ pub(super) struct Reserve {
     shares: RefCell<Vec<Share>>,
 }
 
-/// A band and its capacity.
+/// A band and the capacity that it divides.
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     band: i16,
@@ -57,7 +57,7 @@ struct Claimant {
     band: i16,
     below: Totals,
     members: Totals,
-    /// Its share of this node's own reserve.
+    /// Its share of the reserve that this node computes.
     reserved: f64,
     /// Its due by the parent's terms; without such terms, its share of the reserve.
     promised: f64,

@@ -2,19 +2,20 @@
 //! them to its parent.
 //!
 //! A parent that divides over slices makes an error only in the slice that straddles the level: at most
-//! n₁n₂/(n₁+n₂)·(w₂−w₁), if n₁ clients that want w₁ were merged with n₂ that want w₂. The clients from that slice up
-//! get this much too little or too much, together. So neighbours are merged where the error is the smallest part of
-//! what those clients get. Rejected: slices of equal counts put the whole tail of large wants into one; slices around
-//! the current level are wrong when it changes; merging without regard to the number of clients that bear an error, and
-//! to how little they have, doubles the error for small ones when capacity is scarce.
+//! n₁n₂/(n₁+n₂)·(w₂−w₁), if n₁ clients that want w₁ were merged with n₂ that want w₂. Together, the clients from that
+//! slice up get this much too little or too much. So neighbours are merged where the error is the smallest fraction of
+//! the capacity of those clients. Rejected: slices of equal counts put the whole tail of large wants into one; slices
+//! around the current level are wrong when it changes; merging that ignores how many clients bear an error, and how
+//! little they have, doubles the error of small clients when capacity is scarce.
 //!
-//! With a million claims, not every claim is visited. The index is cut at the widest cell until there are
-//! [`MAX_CELLS`], and only those are merged. With no more distinct wants than that, the result is the same as merging
-//! single claims.
+//! With a million claims, not every claim is visited. The index is cut into cells, always the widest cell next, until
+//! there are [`MAX_CELLS`], and only those are merged. With no more distinct wants than that, the result is the same as
+//! merging single claims.
 //!
-//! A parent refuses a request with too many claims, so there are never more slices than [`MAX_SLICES`]. With many
-//! priorities each gets fewer. With too many, the lowest ones are reported as one, under the lowest of them. So a node
-//! never claims a higher priority than its clients have; among them it divides by their own priorities.
+//! A parent refuses a request with too many claims, so there are never more slices than [`MAX_SLICES`]. The more
+//! priorities, the fewer slices each gets. If there are too many priorities, the lowest ones are merged and reported as
+//! the lowest of them, so a node never claims a higher priority than its clients have. The node divides among these
+//! clients by their own priorities.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 

@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn a_priority_of_three_is_three_clients(
+    fn weight_three_counts_as_three_clients(
         kind in shared_kind(),
         capacity in 0.0..2000.0,
         claims in proptest::collection::vec((claim(), -3..40i16), 1..30),
@@ -245,9 +245,9 @@ proptest! {
         }
     }
 
-    /// The capacity of a band is cached, and the cache must be invalidated by every change.
+    /// The capacity of each band is cached. Every change must invalidate the cache.
     #[test]
-    fn claims_come_and_go_and_so_does_capacity(
+    fn dues_follow_changes_of_claims_and_capacity(
         kind in shared_kind(),
         priority in proptest::sample::select(Priority::ALL.to_vec()),
         claims in proptest::collection::vec(claim(), 1..30),
@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_left_and_order_means_nothing(
+    fn all_capacity_is_divided_in_any_order_of_claims(
         kind in shared_kind(),
         priority in proptest::sample::select(Priority::ALL.to_vec()),
         reserve in prop_oneof![Just(0.0), 0.0..1.0],
@@ -350,7 +350,7 @@ fn two_of_each(priorities: [i16; 3]) -> Vec<Claim> {
 }
 
 #[test]
-fn a_reserve_of_all_is_no_priority_and_one_of_nothing_is_strict() {
+fn a_full_reserve_ignores_priorities_and_an_empty_one_is_strict() {
     let claims = two_of_each([5, 0, -3]);
     let strictly = |reserve| divide(&settings(AlgorithmKind::FairShare, Priority::Strict, reserve, 180.0), &claims);
     assert_eq!(strictly(1.0), divide(&settings(AlgorithmKind::FairShare, Priority::Ignore, 0.0, 180.0), &claims));
@@ -359,14 +359,14 @@ fn a_reserve_of_all_is_no_priority_and_one_of_nothing_is_strict() {
 }
 
 #[test]
-fn of_too_many_priorities_the_outer_ones_share_a_band_where_each_has_a_reserve() {
+fn with_a_reserve_extreme_priorities_share_the_outermost_bands() {
     let claims: Vec<Claim> = [i16::MAX, 127, 126, -127, -128, i16::MIN].map(|priority| of(60.0, priority)).to_vec();
     let due = divide(&settings(AlgorithmKind::FairShare, Priority::Strict, 0.1, 120.0), &claims);
     assert_eq!(due, [56.0, 56.0, 2.0, 2.0, 2.0, 2.0].map(Amount::clamped));
 }
 
 #[test]
-fn what_a_parent_divided_by_counts_at_once() {
+fn new_terms_of_the_parent_apply_immediately() {
     let claims = [of(60.0, 5), of(50.0, 0), of(50.0, 0)];
     let mut division = Division::new(&settings(AlgorithmKind::FairShare, Priority::Strict, 0.3, 80.0));
     claims.iter().enumerate().for_each(|(slot, claim)| division.insert(slot as u32, &[*claim]));
@@ -387,14 +387,14 @@ fn the_heaviest_claims_weigh_the_same() {
     assert!(due.iter().all(|due| (due.get() - 40.0).abs() < 1e-9), "{due:?}");
     let (most, half) = (f64::from(u32::MAX), Claim { priority: 2, ..crowd });
     let due = divide(&settings(AlgorithmKind::FairShare, Priority::Weighted, 0.0, 2e9 + most), &[crowd, half]);
-    assert!((due[0].get() - most).abs() < 1e-3, "{due:?}: as much as can be counted, and not what is left of it");
+    assert!((due[0].get() - most).abs() < 1e-3, "{due:?}: a weight saturates at u32::MAX and never wraps");
     let one = Claim { subclients: 1, ..crowd };
     let due = divide(&settings(AlgorithmKind::FairShare, Priority::Weighted, 0.0, 32_768.0), &[one, of(5.0, i16::MIN)]);
     assert_eq!(due, [32_767.0, 1.0].map(Amount::clamped));
 }
 
 #[test]
-fn where_each_client_has_the_same_weights_count_for_nothing() {
+fn algorithms_that_do_not_share_ignore_weights() {
     for kind in [AlgorithmKind::NoAlgorithm, AlgorithmKind::Static] {
         let mut division = Division::new(&settings(kind, Priority::Weighted, 0.0, 10.0)).summarizing();
         division.insert(0, &[of(30.0, 7)]);
@@ -403,7 +403,7 @@ fn where_each_client_has_the_same_weights_count_for_nothing() {
 }
 
 #[test]
-fn terms_alone_say_what_a_claim_is_due() {
+fn the_due_of_a_claim_follows_from_the_terms() {
     let claim = |wants, subclients| Claim::new(Amount::clamped(wants), subclients, 0);
     let share = Terms::Share { equal: 10.0, top_up: 0.5 };
     assert_eq!(share.due(&claim(8.0, 1)).get(), 8.0);

@@ -12,8 +12,7 @@ fn numbers(value: &Value) -> Vec<i64> {
     value.as_array().expect("an array").iter().map(|number| number.as_i64().expect("a whole number")).collect()
 }
 
-/// The rounds of whole units among the vectors of request counting. There shares are counted in parts of the sum of
-/// weights.
+/// Replays the vectors of request counting. They give shares as fractions of the sum of the weights.
 #[test]
 fn units_follow_the_vectors() {
     let file: Value = serde_json::from_str(include_str!("../../../client/testdata/byrequests.json"))
@@ -53,13 +52,17 @@ fn units_match_dues_in_the_long_run() {
 }
 
 #[test]
-fn a_round_that_is_dealt_anew_charges_no_holder_twice() {
+fn dealing_again_within_a_rotation_charges_no_holder_twice() {
     let (mut rotation, parts) = (Rotation::default(), parts(&[UNIT / 2, UNIT / 2]));
     assert_eq!(rotation.deal(Millis(0), Millis(10_000), 1, &parts, 1), [0]);
     assert!(
         !rotation.is_due(Millis(9_999), 1) && !rotation.is_due(Millis(999), 2) && rotation.is_due(Millis(1_000), 2)
     );
-    assert_eq!(rotation.deal(Millis(1_000), Millis(10_000), 2, &parts, 1), [0], "the same round, the same turn");
+    assert_eq!(
+        rotation.deal(Millis(1_000), Millis(10_000), 2, &parts, 1),
+        [0],
+        "the same rotation, so the same winner"
+    );
     assert_eq!(rotation.ends(), Millis(10_000));
     assert!(rotation.is_due(Millis(10_000), 2));
     assert_eq!(rotation.deal(Millis(10_000), Millis(10_000), 2, &parts, 1), [1]);
@@ -80,7 +83,7 @@ fn nearly_whole_units_are_whole() {
     assert_eq!(whole(Amount::clamped(2.999_999_999_9), false).get(), 3.0);
     assert_eq!(whole(Amount::clamped(2.5), false).get(), 2.0);
     assert_eq!(whole(Amount::clamped(2.5), true).get(), 3.0);
-    assert_eq!(whole(Amount::clamped(2.0), true).get(), 2.0, "nothing was cut off");
+    assert_eq!(whole(Amount::clamped(2.0), true).get(), 2.0, "a whole due has no fraction to round up");
     assert_eq!(whole(Amount::MAX, true), Amount::MAX);
     let third = part_of(Amount::clamped(10.0 / 3.0));
     assert_eq!(left_over(&parts(&[third, third, third])), 1);

@@ -92,7 +92,7 @@ fn without_a_token_only_the_newest_lease_is_recognised() {
     assert_eq!(
         leases.confirm(&other, false, |_| true),
         Confirmation::Nothing,
-        "given by another master in that second"
+        "another master may have granted it in the same second"
     );
     assert_eq!(leases.confirm(&plain, false, |_| true), Confirmation::Known);
     assert_eq!(held(&leases, 0), 20.0);
@@ -144,7 +144,7 @@ fn repeated_release_frees_nothing() {
     let mut leases = Leases::default();
     assert_eq!(leases.claim_former(named(3), Millis(0)), Some(true));
     leases.grant(grant(9, 50.0, 100), 100, Reuse::Confirmed);
-    assert_eq!(leases.release(named(7)), (false, Amount::ZERO), "of an earlier record");
+    assert_eq!(leases.release(named(7)), (false, Amount::ZERO), "a lease of an earlier record");
     assert_eq!(held(&leases, 0), 50.0);
     assert_eq!(leases.release(named(9)), (true, Amount::ZERO));
 }
@@ -155,6 +155,6 @@ fn leases_of_a_holder_are_bounded() {
     for n in 0..100u64 {
         leases.grant(grant(n + 1, 200.0 - n as f64, 1000 + n), 0, Reuse::Confirmed);
         assert!(leases.grants.len() <= MAX_GRANTS);
-        assert_eq!(held(&leases, 0), 200.0, "the oldest is still within its time");
+        assert_eq!(held(&leases, 0), 200.0, "the oldest lease is still live");
     }
 }

@@ -68,7 +68,7 @@ impl Parts {
         self.earlier.retain(|part| part.amount > Amount::ZERO);
     }
 
-    /// Ends the parts whose time has come. Returns their sum.
+    /// Removes the parts that have ended. Returns their sum.
     pub(super) fn end(&mut self, now: Millis) -> Sum {
         let (clock, over) = (self.clock, &mut self.over);
         let ended = self.earlier.extract_if(.., |part| clock.local(part.until) <= now);
@@ -90,12 +90,12 @@ impl Parts {
         enough.map(|part| self.clock.local(part.until))
     }
 
-    /// When the next of them ends.
+    /// The end of the next part.
     pub(super) fn next_end(&self) -> Option<Millis> {
         self.earlier.first().map(|part| self.clock.local(part.until))
     }
 
-    /// Forgets the parts: leases that no master promised may end at any time.
+    /// Forgets the parts, because leases that no master promised may end at any time.
     pub(super) fn forget(&mut self) {
         self.earlier.clear();
     }

@@ -31,7 +31,7 @@ impl Records {
     }
 
     pub(super) fn remove(&mut self, slot: u32) -> Holder {
-        let record = self.entry(slot).and_then(Option::take).expect("only what was inserted is removed");
+        let record = self.entry(slot).and_then(Option::take).expect("only inserted records are removed");
         self.vacant.push(slot);
         record
     }

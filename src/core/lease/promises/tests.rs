@@ -31,7 +31,7 @@ fn book(history: &[Changes]) -> Promises {
     promises
 }
 
-/// The state that a master inherits whose clock equals the cluster clock.
+/// The state that a master inherits if its clock equals the cluster clock.
 fn inherited(promises: &Promises, now: u64) -> Inherited {
     promises.inherited(ClusterClock::default(), Millis(now), Millis(now))
 }
@@ -71,7 +71,7 @@ fn the_newest_total_counts_and_the_latest_horizon() {
 }
 
 #[test]
-fn a_snapshot_keeps_every_moment() {
+fn a_snapshot_keeps_total_horizon_and_parts() {
     let part = Part { until: ClusterTime(60), before: Token::first(Epoch(1)), amount: Amount::clamped(2.0) };
     let promises = book(&[Changes { parts: vec![part], ..changes(1, 1, 5.0, Some(100)) }]);
     let restored = Promises::restore(&promises.record(ClusterTime(10)));
@@ -96,7 +96,7 @@ fn new_incarnation_waits_for_the_longest_earlier_lease() {
     promises.apply(&unknown, ClusterTime(100_000)).expect("in order");
     assert_eq!(ends(&promises, 100_000, 10), 149_000);
     let restored = Promises::restore(&promises.record(ClusterTime(100_000)));
-    assert_eq!(ends(&restored, 140_000, 10), 149_000, "a snapshot does not know it either");
+    assert_eq!(ends(&restored, 140_000, 10), 149_000, "the length stays unknown after a snapshot");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //!
 //! When an answer leaves, a part in the log must not exceed the unclaimed amount of that part: the holder now owns what
 //! it has claimed, and may hold it for longer (rule E13, see [`crate::lease`]). So a claim from a part waits for the
-//! log, unless the log has less than was left. The difference is the *slack*. It is zero while nobody claims from a
-//! part, and doubles each time it was too small. When a part has not changed for a while, the log gets all of it.
+//! log, unless the log already has a smaller amount. The difference between the unclaimed and the logged amount is the
+//! *slack*. It is zero while nobody claims from a part, and doubles each time it was too small. When a part has not
+//! changed for a while, the log gets its full amount.
 
 use crate::{
     lease::promises::Part,
@@ -50,7 +51,7 @@ impl Falling {
 }
 
 impl StoredParts {
-    /// Notes what is left of each part.
+    /// Notes the unclaimed amount of each part.
     pub(super) fn observe(&mut self, left: &[Part], now: Millis) {
         self.at = now;
         self.falling.retain(|known| left.iter().any(|part| part.before == known.before));
@@ -81,7 +82,7 @@ impl StoredParts {
         })
     }
 
-    /// The parts to store now. `stored`: the parts in the log.
+    /// The parts to propose next, given those in the log (`stored`) and those still unclaimed (`left`).
     pub(super) fn next_parts(&mut self, stored: &[Part], left: &[Part], now: Millis) -> Vec<Part> {
         let mut parts = left.to_vec();
         for part in &mut parts {

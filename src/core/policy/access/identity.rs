@@ -20,11 +20,11 @@ pub enum Identity {
 /// Why a name is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    #[error("an identity is not empty")]
+    #[error("an identity must not be empty")]
     Empty,
-    #[error("an identity has at most {MAX_BYTES} bytes")]
+    #[error("an identity must have at most {MAX_BYTES} bytes")]
     TooLong,
-    #[error("an identity has no control or invisible characters")]
+    #[error("an identity must not contain control or invisible characters")]
     Unseen,
     #[error(
         "`anonymous` and `operator` are no names: rules mean callers without one by it, and the holder of the server's \

@@ -80,6 +80,9 @@ impl Pattern {
             }
             literal.push(c);
         }
-        Some(Glob::new(&self.text.replace(PLACEHOLDER, &literal)).expect("checked, and what is put in is escaped"))
+        Some(
+            Glob::new(&self.text.replace(PLACEHOLDER, &literal))
+                .expect("the pattern was checked, and the identity is escaped"),
+        )
     }
 }

@@ -33,7 +33,7 @@ pub struct Decision<'p> {
     pub unmet: Option<Condition>,
 }
 
-/// The actions of the server's operator, allowed without any rule.
+/// Actions that the operator may perform without any rule.
 const OPERATORS: [Action; 5] = [Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
 
 impl Granted {
@@ -130,7 +130,7 @@ impl Permissions {
         }
     }
 
-    /// As [`decide`](Self::decide), with the reason of a denial as a sentence.
+    /// Like [`decide`](Self::decide), but returns the reason of a denial as a sentence.
     pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), String> {
         let decision = self.decide(request);
         if decision.allowed { Ok(()) } else { Err(decision.sentence(&self.identity, request)) }
@@ -143,16 +143,16 @@ impl Decision<'_> {
         let Some(rule) = self.rule else {
             return match self.allowed {
                 true => format!("{who} may {request}: it holds the server's admin token"),
-                false => format!("{who} may not {request}: no rule is for it"),
+                false => format!("{who} may not {request}: no rule applies to it"),
             };
         };
         let lacks = match self.unmet {
             None => return format!("{who} may {request}: rule `{rule}` allows it"),
-            Some(Condition::Who) => "is not for it",
-            Some(Condition::May) => "does not let it do that",
-            Some(Condition::Resource) => "is not for this resource",
-            Some(Condition::Holder) if request.action == Action::Lend => "does not let it be that child node",
-            Some(Condition::Holder) => "does not let it be that client",
+            Some(Condition::Who) => "does not apply to it",
+            Some(Condition::May) => "does not allow this action",
+            Some(Condition::Resource) => "does not cover this resource",
+            Some(Condition::Holder) if request.action == Action::Lend => "does not cover this child node",
+            Some(Condition::Holder) => "does not cover this client",
             Some(Condition::Priority) => "has a lower max_priority",
         };
         format!("{who} may not {request}: no rule allows it; the nearest, `{rule}`, {lacks}")

@@ -33,7 +33,7 @@ fn allows(policy: &Policy, identity: &Identity, request: &AccessRequest<'_>) -> 
 }
 
 #[test]
-fn names_that_rules_use_for_others_are_no_identities() {
+fn reserved_or_invalid_names_are_no_identities() {
     for (text, error) in [
         ("", IdentityError::Empty),
         ("a\nb", IdentityError::Unseen),
@@ -54,8 +54,8 @@ fn denials_name_the_nearest_rule_of_the_identity_and_no_other() {
     let said =
         |identity: &str, request: AccessRequest<'_>| policy.of(&named(identity)).check(&request).expect_err("no");
     for (request, says) in [
-        (asks("db/1", "bob", 0), "`web`, does not let it be that client"),
-        (asks("cache", "web", 0), "`web`, is not for this resource"),
+        (asks("db/1", "bob", 0), "`web`, does not cover this client"),
+        (asks("cache", "web", 0), "`web`, does not cover this resource"),
         (
             AccessRequest::to(Action::Configure),
             "may not change the configuration: no rule allows it; the nearest, `web`",
@@ -64,7 +64,7 @@ fn denials_name_the_nearest_rule_of_the_identity_and_no_other() {
         let said = said("web", request);
         assert!(said.contains(says), "{said}");
     }
-    assert!(said("stranger", asks("db/1", "db", 0)).ends_with("no rule is for it"));
+    assert!(said("stranger", asks("db/1", "db", 0)).ends_with("no rule applies to it"));
     let escaped = said("web", asks("x\u{1b}[2J\n", "web", 0));
     assert!(escaped.contains("`x\\u001b[2J\\n`"), "{escaped}");
 }
@@ -84,7 +84,7 @@ fn placeholders_are_checked() {
         assert_eq!(Pattern::new(text).map(|pattern| pattern.has_placeholder()), expected, "{text}");
     }
     assert_eq!(Pattern::new("{identity}["), Err(PatternError::Glob(crate::types::GlobError::UnclosedClass)));
-    let said = unknown("{idenity}").map(|_: bool| ()).expect_err("it is none").to_string();
+    let said = unknown("{idenity}").map(|_: bool| ()).expect_err("an unknown placeholder").to_string();
     assert_eq!(
         said,
         "unknown placeholder `{idenity}` (did you mean `{identity}`?); known: {identity} (write `\\{` for a brace \

@@ -12,24 +12,24 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     #[error(
-        "parameter `min_capacity` is {min}, more than the capacity, {capacity}: no client would ever fit; at most the capacity"
+        "parameter `min_capacity` is {min}, more than the capacity, {capacity}: no client would ever fit; lower it to the capacity"
     )]
     MinOverCapacity { min: Amount, capacity: Amount },
     #[error(
-        "parameter `max_capacity` is {max}, less than the capacity, {capacity}; at least the capacity, or leave it out"
+        "parameter `max_capacity` is {max}, less than the capacity, {capacity}; raise it to the capacity, or leave it out"
     )]
     MaxUnderCapacity { max: Amount, capacity: Amount },
     #[error("parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out")]
     WholeUnits,
     #[error(
-        "parameter `reserve` is {reserve}, but `priority` is `{}`: the reserve is for bands that others go before; \
+        "parameter `reserve` is {reserve}, but `priority` is `{}`: a reserve needs strict bands; \
          set `priority` to `strict`, or leave it out", priority.name()
     )]
     ReserveWithoutBands { reserve: f64, priority: Priority },
     #[error(transparent)]
     Clients(#[from] ClientRuleError),
     #[error(
-        "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between"
+        "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between them"
     )]
     Bounds { floor: Amount, ceiling: Amount, capacity: Amount },
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_that_cannot_be_kept_are_refused() {
+    fn impossible_client_rules_are_refused() {
         let check = |kind, text: &str, change: fn(&mut Settings)| {
             let mut settings = Settings::new(kind, Amount::clamped(100.0));
             assert!(settings.clients.push(ClientRule::read(text).expect(text)));

@@ -76,7 +76,7 @@ pub struct NotedCost {
 /// Changes of a pool, to be stored by peers.
 ///
 /// Stored values lag behind by at most half a minute. Larger changes are written sooner: a sixteenth of a balance or
-/// cost, or a hundredth of the total. If there are more changes than can be noted at once, the oldest come first.
+/// cost, or a hundredth of the total. If there are more changes than fit into one batch, the oldest come first.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolNotes {
@@ -145,7 +145,7 @@ impl PoolMemory {
         now.since(self.learnt)
     }
 
-    /// Whether it can be dropped: no client is known to be connected, and no balance exceeds one second.
+    /// Whether this state can be dropped: no client is known to be connected, and every balance is at most one second.
     pub fn is_worthless(&self, now: Millis) -> bool {
         let decayed = self.clock.after(self.age(now)).decayed;
         self.costs.is_empty()

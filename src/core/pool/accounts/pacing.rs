@@ -2,9 +2,9 @@
 
 use crate::types::Millis;
 
-/// Maximum age of a note that is not yet due because the change is small.
+/// A change that is too small to be due is noted after this time.
 pub(in crate::pool) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);
-/// A change by more than this fraction is due at once.
+/// A change by more than this fraction is due immediately.
 pub(in crate::pool) const LARGE_CHANGE: f64 = 1.0 / 16.0;
 /// The size of an entry without names.
 const ENTRY_BYTES: usize = 48;
@@ -27,7 +27,7 @@ pub(in crate::pool) struct NoteBudget {
 }
 
 impl NoteBudget {
-    /// At most this number of entries and bytes, or one entry more.
+    /// Limits a batch to this number of entries and bytes. The last entry may exceed the bytes.
     pub(in crate::pool) fn new(now: Millis, all: bool, most: usize, entries: usize, bytes: usize) -> NoteBudget {
         NoteBudget { now, all, most, entries, bytes }
     }

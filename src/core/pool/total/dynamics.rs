@@ -1,4 +1,4 @@
-//! The laws of the total, as pure functions: it falls at once in an overload, and otherwise rises slowly.
+//! The laws of the total, as pure functions: it falls immediately in an overload, and otherwise rises slowly.
 //!
 //! The slow rise makes overloads rare. With each overload the total falls by the capacity of the victims, and regains
 //! it in a time proportional to `raise_tc`, so the mean time between overloads is about that long, regardless of
@@ -75,7 +75,7 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
 /// The total after an overload whose victims hold `cut`.
 pub(in crate::pool) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let fallen = match settings.drop_mode {
-        // The unconnected part of the total did not cause the overload, and would allow the next one.
+        // Unconnected headroom closes first: it did not cause this overload, but would allow the next one.
         DropMode::Slots => total.min(gauge.connected) - cut,
         DropMode::Exp => total * (-settings.drop_factor * (cut / gauge.connected.max(cut)).min(1.0)).exp(),
         DropMode::Rate => total,
@@ -187,11 +187,11 @@ mod tests {
         let settings = PoolSettings::default();
         assert_eq!(dropped(15.0, 2.0, &gauge(10.0, 12.0, 15.0), &settings), 13.0);
         assert_eq!(dropped(15.0, 9.0, &gauge(10.0, 19.0, 15.0), &settings), 10.0, "never below the base");
-        assert_eq!(dropped(18.0, 1.0, &gauge(10.0, 11.0, 12.0), &settings), 11.0, "what was empty closes too");
+        assert_eq!(dropped(18.0, 1.0, &gauge(10.0, 11.0, 12.0), &settings), 11.0, "empty places close, too");
     }
 
     #[test]
-    fn without_any_base_nothing_moves_out_of_range() {
+    fn with_a_base_of_zero_the_total_stays_in_range() {
         let settings = PoolSettings { drop_mode: DropMode::Rate, ..PoolSettings::default() };
         assert_eq!(after(0.0, 1.0, &gauge(0.0, 0.0, 0.0), &settings), 0.0);
         assert_eq!(after(5.0, 1.0, &gauge(0.0, 5.0, 5.0), &settings), 0.0);

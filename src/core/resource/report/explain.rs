@@ -1,5 +1,5 @@
-//! Why a holder has what it has: what its due follows from, what keeps it from having that, and when that changes at
-//! the latest. Computed from the same allocation and lease book as the next answer would be.
+//! Explains the capacity of a holder: the reason for its due, what keeps it from having its due, and when that ends at
+//! the latest. Uses the same allocation and lease book as the next answer.
 
 mod words;
 
@@ -19,7 +19,7 @@ const MAX_NAMED: usize = 5;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
     pub holder: HolderReport,
-    /// When this was so.
+    /// The time of the explanation.
     pub at: Millis,
     pub capacity: Amount,
     /// The part of it that nobody holds; negative while more is held than the capacity.
@@ -40,25 +40,25 @@ pub struct Explanation {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum DueRule {
-    /// All that it wants.
+    /// It is due all that it wants.
     Wants,
     /// NO_ALGORITHM, or `shadow`: it gets what it asks for.
     Unlimited,
-    /// This level for each of its clients, the same for all.
+    /// At most this level for each of its clients.
     Level(f64),
-    /// An equal share for each of its clients, and this part of what is wanted beyond it.
+    /// An equal share for each of its clients, and this fraction of the wants beyond it.
     Share {
         equal: f64,
         /// From 0 to 1.
         top_up: f64,
     },
-    /// This much for each client at most, regardless of their number.
+    /// At most this amount for each client, regardless of their number.
     Each(Amount),
     /// The maximum of its client rule.
     Max(Amount),
     /// The minimum of its client rule, which is more than its share.
     Min(Amount),
-    /// Only minimums, because the capacity is less than all of them: this level for each client at most.
+    /// The capacity is less than the sum of all minimums, so only minimums are due: at most this level for each client.
     Minimums(f64),
     /// Bands of higher priority want the whole capacity.
     Band {
@@ -73,7 +73,7 @@ pub enum DueRule {
     Pool(PoolState),
     /// The lease of the node from its parent has ended.
     LoanEnded,
-    /// The parent has lent the node none of it.
+    /// The parent has lent nothing to the node.
     NothingLent,
 }
 
@@ -82,37 +82,37 @@ pub enum DueRule {
 pub enum Block {
     /// It has not asked since its due changed. Its next request is answered with its due.
     Asks,
-    /// The node has no lease of its own yet.
+    /// The node has no lease from its parent yet.
     AwaitsSupply,
-    /// This amount of inherited leases is unclaimed until then.
+    /// This amount of inherited leases is unclaimed until this time.
     Unclaimed(Amount, Millis),
-    /// This master is in learning mode until then.
+    /// This master is in learning mode until this time.
     Learning(Millis),
-    /// It echoes no tokens and has shown no lease of this master: until then at the latest it gets no more than it says
-    /// it has (rule E10).
+    /// It echoes no tokens and has shown no lease of this master. Until it does, or at the latest until this time, it
+    /// gets no more than it shows (rule E10).
     Unshown(Millis),
-    /// It may have a lease of an earlier master and does not say so: until then its requests are left out, so that it
-    /// keeps that lease (rule E11).
+    /// It may have a lease of an earlier master that its requests do not show. Until this time its requests are left
+    /// out of answers, so that it keeps that lease (rule E11).
     LeftOut(Millis),
-    /// Others hold more than they are due: older leases that they have not confirmed away, and leases that their next
+    /// Others hold more than they are due: older leases, until they confirm smaller ones, and leases that their next
     /// request will shrink.
     Others(Others),
     /// More is held than the capacity, by this amount: leases from before a cut.
     Over(Sum),
-    /// Its own older lease counts until it confirms the newer one, or until then.
+    /// Its own older lease counts until it confirms the newer one, or until this time.
     Unconfirmed(Amount, Millis),
 }
 
 /// Holders that have more than they are due.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Others {
-    /// The sum of what they have beyond their dues.
+    /// The sum of the amounts that they have beyond their dues.
     pub beyond: Sum,
-    /// How many they are.
+    /// The number of these holders.
     pub count: usize,
-    /// The holders that have the most of it: id, amount beyond the due, and when that ends at the latest.
+    /// The holders with the largest amounts: id, amount beyond the due, and when that ends at the latest.
     pub most: Vec<(String, Amount, Millis)>,
-    /// When all of it is over, unless they confirm it away before.
+    /// When all of it has ended, even if no holder confirms a smaller lease.
     pub until: Millis,
     /// Not all holders were visited.
     pub incomplete: bool,
@@ -154,7 +154,7 @@ impl Block {
     }
 }
 
-/// Why a holder has what it has; nothing if it is not known here.
+/// Explains the capacity of a holder; `None` if the holder is unknown.
 pub fn explain(resource: &Resource, now: Millis, kind: HolderKind, id: &str) -> Option<Explanation> {
     let slot = resource.book.ledger().find(kind, id)?;
     let mut terms = Vec::new();
@@ -270,7 +270,7 @@ fn blocks(
     blocks
 }
 
-/// A holder of earlier masters that does not say which lease it has cannot grow (rules E10 and E11).
+/// A holder of earlier masters that does not show its lease cannot grow (rules E10 and E11).
 fn blocked_by_silence(resource: &Resource, slot: u32, holder: &HolderReport) -> Option<Block> {
     let until = resource.book.inherited_until().filter(|_| resource.is_bounded())?;
     if !resource.book.ledger().holder(slot).leases.has_given() {
@@ -302,7 +302,7 @@ fn others(resource: &Resource, slot: u32, now: Millis, terms: &mut KnownTerms) -
     others
 }
 
-/// When the last of them ends, if each has an end.
+/// The latest end of the blocks that have one.
 fn latest(blocks: &[Block]) -> Option<Millis> {
     let ends = blocks.iter().map(|block| match block {
         Block::Unclaimed(_, until)
@@ -313,6 +313,6 @@ fn latest(blocks: &[Block]) -> Option<Millis> {
         Block::Others(others) if !others.incomplete => Some(others.until),
         Block::Others(_) | Block::Over(_) | Block::Asks | Block::AwaitsSupply => None,
     });
-    // Ends are noticed with this delay.
+    // The ledger notices an end with this delay.
     ends.flatten().max().map(|end| end.plus(Millis(BUCKET_MS)))
 }

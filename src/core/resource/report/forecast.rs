@@ -1,10 +1,10 @@
-//! What holders would be due under other settings, computed with the allocation and the sums of a resource over copies
-//! of its records.
+//! Forecasts the dues of holders under other settings, with the allocation and the sums of a resource over copies of
+//! its records.
 //!
 //! The copies are taken a page at a time, so that a resource with many holders stays responsive; the rest does not need
-//! the resource. What the records do not contain is not foreseen: wants that were rounded to whole units, a priority
-//! beyond the current `max_priority`, and what a pool admits. A child node under `priority: weighted` reports weights as
-//! numbers of clients, so the forecast of another mode counts its clients by their weights.
+//! the resource. The forecast cannot include what the records do not contain: wants that were rounded to whole units, a
+//! priority beyond the current `max_priority`, and which clients a pool admits. A child node under `priority: weighted`
+//! reports weights as numbers of clients, so the forecast of another mode counts its clients by their weights.
 
 use std::sync::Arc;
 
@@ -48,19 +48,20 @@ pub struct ForecastReport {
     pub subclients: u64,
     pub wants: Sum,
     pub held: Sum,
-    /// The sum of all dues, before and after. What a pool will admit is not foreseen.
+    /// The sum of all dues, before and after. What a pool will admit is not forecast.
     pub due: (Sum, Option<Sum>),
     pub gains: ChangeTotals,
     pub losses: ChangeTotals,
     /// The amount held beyond the new capacity. No holder gets more before this has ended.
-    pub over: Sum,
-    /// The amount that holders have beyond their new dues. Others get it when it was confirmed away or has ended.
-    pub beyond: Sum,
-    /// Inherited leases that nobody has claimed. Others get them when they were claimed or have ended.
-    pub unnamed: Sum,
-    /// When both have ended at the latest, from now; zero if there is nothing.
+    pub over_capacity: Sum,
+    /// The amount that holders have beyond their new dues. Others get it when it ends, or when smaller leases are
+    /// confirmed.
+    pub over_due: Sum,
+    /// Inherited leases that nobody has claimed. They count until they are claimed or have ended.
+    pub unclaimed: Sum,
+    /// The time until all of these have ended at the latest; zero if there are none.
     pub until: Millis,
-    /// The rest of learning mode.
+    /// Time left in learning mode.
     pub learning: Millis,
     /// Holders whose due changes, the most changed first.
     pub changes: Vec<DueChange>,
@@ -156,7 +157,7 @@ impl Forecast {
         self.due_before.push((slot, due));
     }
 
-    /// What becomes of the resource, with up to `most` of the holders whose due changes.
+    /// Finishes the forecast. The report names up to `most` holders whose due changes.
     pub fn finish(mut self, most: usize) -> ForecastReport {
         self.resource.deal_units(self.at);
         let (resource, now) = (&self.resource, self.at);
@@ -164,7 +165,7 @@ impl Forecast {
         let capacity = resource.settings.capacity;
         let is_bounded = resource.is_bounded();
         let is_foreseen = resource.settings.kind != AlgorithmKind::PriorityPool;
-        let mut foreseen = ForecastReport {
+        let mut forecast = ForecastReport {
             capacity: (self.capacity_before, capacity),
             holders: self.due_before.len(),
             subclients: sums.subclients,
@@ -173,20 +174,20 @@ impl Forecast {
             due: (self.due_before.iter().map(|(_, due)| *due).collect(), is_foreseen.then_some(Sum::ZERO)),
             gains: ChangeTotals::default(),
             losses: ChangeTotals::default(),
-            over: if is_bounded { (sums.held - capacity.into()).max(Sum::ZERO) } else { Sum::ZERO },
-            beyond: Sum::ZERO,
-            unnamed: Sum::ZERO,
+            over_capacity: if is_bounded { (sums.held - capacity.into()).max(Sum::ZERO) } else { Sum::ZERO },
+            over_due: Sum::ZERO,
+            unclaimed: Sum::ZERO,
             until: Millis(0),
             learning: self.learning.map_or(Millis(0), |until| until.since(now)),
             changes: Vec::new(),
         };
         if is_foreseen {
-            self.divide(&mut foreseen, is_bounded, most);
+            self.divide(&mut forecast, is_bounded, most);
         }
-        foreseen
+        forecast
     }
 
-    fn divide(&self, foreseen: &mut ForecastReport, is_bounded: bool, most: usize) {
+    fn divide(&self, forecast: &mut ForecastReport, is_bounded: bool, most: usize) {
         let (resource, now, mut terms) = (&self.resource, self.at, Vec::new());
         let (mut all, mut until) = (Sum::ZERO, None);
         let mut changed = Vec::new();
@@ -194,7 +195,7 @@ impl Forecast {
             let after = resource.due_now(*slot, now, &mut terms);
             all += after;
             if apart(after, *before) {
-                let moved = if after > *before { &mut foreseen.gains } else { &mut foreseen.losses };
+                let moved = if after > *before { &mut forecast.gains } else { &mut forecast.losses };
                 moved.holders += 1;
                 moved.amount += after.max(*before).saturating_sub(after.min(*before));
                 changed.push((*slot, *before, after));
@@ -202,21 +203,21 @@ impl Forecast {
             let leases = &resource.book.ledger().holder(*slot).leases;
             let beyond = leases.held(now).saturating_sub(after);
             if is_bounded && beyond > Amount::ZERO {
-                foreseen.beyond += beyond;
+                forecast.over_due += beyond;
                 until = until.max(Some(leases.last_above(after, now)));
             }
         }
         if is_bounded && resource.book.unclaimed() > Amount::ZERO {
-            foreseen.unnamed = resource.book.unclaimed().into();
+            forecast.unclaimed = resource.book.unclaimed().into();
             until = until.max(resource.book.inherited_until());
         }
-        // Ends are noticed with this delay.
-        foreseen.until = until.map_or(Millis(0), |until| until.plus(Millis(BUCKET_MS)).since(now));
-        foreseen.due.1 = Some(all);
+        // The ledger notices an end with this delay.
+        forecast.until = until.map_or(Millis(0), |until| until.plus(Millis(BUCKET_MS)).since(now));
+        forecast.due.1 = Some(all);
         let by = |(_, before, after): &(u32, Amount, Amount)| (after.get() - before.get()).abs();
         changed.sort_by(|one, other| by(other).total_cmp(&by(one)));
         changed.truncate(most);
-        foreseen.changes = changed.into_iter().map(|changed| self.change(changed)).collect();
+        forecast.changes = changed.into_iter().map(|changed| self.change(changed)).collect();
     }
 
     fn change(&self, (slot, before, after): (u32, Amount, Amount)) -> DueChange {
@@ -234,34 +235,32 @@ impl Forecast {
 }
 
 impl ForecastReport {
-    /// What has to end before dues are what they will be, and what is not foreseen.
+    /// Sentences about what delays the new dues, and about what is not forecast.
     pub fn sentences(&self) -> Vec<String> {
         let said = |sum: Sum| (sum > Sum::ZERO).then(|| readable(sum.get()));
         let end = self.until.0.div_ceil(1000);
         let mut all = Vec::new();
         if self.due.1.is_none() {
-            all.push("a pool decides as requests come: what each client would be due is not foreseen".to_owned());
+            all.push("a pool decides as requests arrive, so the due of each client is not forecast".to_owned());
         }
-        all.extend(
-            said(self.over).map(|over| {
-                format!("{over} more is held than there would be: until that has ended no client gets more")
-            }),
-        );
-        all.extend(said(self.beyond).map(|beyond| {
+        all.extend(said(self.over_capacity).map(|over| {
+            format!("{over} more is held than the new capacity: until that has ended, no client gets more")
+        }));
+        all.extend(said(self.over_due).map(|beyond| {
             format!(
                 "{beyond} is held by clients that would be due less: others get it as those confirm, in {end} s at the \
                  latest"
             )
         }));
-        all.extend(said(self.unnamed).map(|unnamed| {
+        all.extend(said(self.unclaimed).map(|unnamed| {
             format!(
-                "{unnamed} of what earlier masters promised has not been named by its holders yet: they get it back as \
-                 they ask, and others what is left of it, in {end} s at the latest"
+                "{unnamed} of what earlier masters promised is not claimed by its holders yet: they get it back as they \
+                 ask, and others get the rest, in {end} s at the latest"
             )
         }));
         if self.learning.0 > 0 {
             let left = self.learning.0.div_ceil(1000);
-            all.push(format!("its master still learns for {left} s: it divides after that"));
+            all.push(format!("its master is in learning mode for {left} s, and divides after that"));
         }
         all
     }

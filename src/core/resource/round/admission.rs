@@ -1,5 +1,5 @@
-//! Admission of a request: checks its name, its place and its pace, applies what it says about leases, and inserts what
-//! it wants.
+//! Admission of a request: checks its name, its place and its pace, applies its statement about leases, and inserts its
+//! wants.
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -15,13 +15,13 @@ use crate::{
 
 /// The priority at which Doorman's servers report all of their clients.
 const DOORMAN_PRIORITY: i16 = 1;
-/// A request that changes wants by more than this part of them is never too soon.
+/// A request that changes wants by more than this fraction is never too soon.
 const WANTS_CHANGED: f64 = 0.1;
 
 impl Resource {
-    /// Completes a request whose wants could not be read with the last known wants of its holder. If the holder is not
-    /// known here but has a lease, the claims in the request count, so that leases of earlier masters are not
-    /// forgotten. `None`: nothing is known of it.
+    /// Completes a request whose wants could not be read with the last known wants of its holder. If the holder is
+    /// unknown but has a lease, the claims in the request count, so that leases of earlier masters are not forgotten.
+    /// `None`: nothing is known of the holder.
     #[cold]
     pub(super) fn with_wants(&self, mut ask: Ask, now: Now) -> Option<Ask> {
         match self.book.ledger().find(ask.kind, &ask.id) {
@@ -32,8 +32,8 @@ impl Resource {
         Some(ask)
     }
 
-    /// Applies what the request says about leases, then inserts its claims. Returns the slot of its holder and the bounds
-    /// of the grant.
+    /// Applies the statement of a request about leases, then inserts its claims. Returns the slot of its holder and the
+    /// bounds of the grant.
     pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<(u32, Entitlement), Answer> {
         self.check_name(&ask, now.at)?;
         let known = self.book.ledger().find(ask.kind, &ask.id);
@@ -45,7 +45,7 @@ impl Resource {
             self.counters.too_soon += 1;
             return Err(Answer::TooSoon);
         }
-        // A lease that has ended does not count. The rounding of the wire is allowed for.
+        // An ended lease does not count. Expiry times are rounded, so a lease that ends in this second still counts.
         let live = ask.has.filter(|has| has.expiry_time >= now.unix);
         let claimed = live.map_or(Amount::ZERO, |has| has.capacity);
         self.book.set_mode(slot, ask.mode());
@@ -69,7 +69,7 @@ impl Resource {
         slot
     }
 
-    /// Checks the limits. A known holder may always ask for what needs no additional place.
+    /// Checks the limits of places. A known holder may always ask if it needs no additional place.
     fn find_place(&mut self, known: Option<u32>, ask: &Ask) -> Result<(), Answer> {
         let taken = known.map_or(0, |slot| 1 + further(&self.book.ledger().holder(slot).claims));
         let needed = 1 + further(&ask.claims);
@@ -114,8 +114,9 @@ impl Resource {
         }
     }
 
-    /// The claims as they count here. The priority of a client is capped by the template; a child node has capped the
-    /// priorities of its own clients. Doorman's servers report no priorities. Wants are whole if units are whole.
+    /// The claims as this master counts them. The template caps the priority of a client; a child node has capped the
+    /// priorities of its own clients. Doorman's servers report no priorities, so the configured priority applies. Wants
+    /// are whole if units are whole.
     pub(in crate::resource) fn counted(&self, kind: HolderKind, understands_terms: bool, mut claims: Claims) -> Claims {
         let (most, of_doorman) = (self.settings.max_priority, self.settings.doorman_priority);
         match kind {
@@ -139,7 +140,7 @@ impl Resource {
         claims
     }
 
-    /// Makes the instance that asks the owner of its name, or says why not ([`NameOwners`]).
+    /// Makes the asking instance the owner of its name, or returns the refusal ([`NameOwners`]).
     fn check_name(&mut self, ask: &Ask, now: Millis) -> Result<(), Answer> {
         let (HolderKind::Node, Some(instance)) = (ask.kind, ask.instance) else { return Ok(()) };
         let name = &ask.id;
@@ -178,8 +179,8 @@ impl Resource {
         watch != NOT_WATCHED
     }
 
-    /// Applies what `ask` says about leases to the holder in `slot`. Returns the bounds of the grant, or the answer if the
-    /// request goes no further. `length`: of a lease given now.
+    /// Applies the statement of `ask` about leases to the holder in `slot`. Returns the bounds of the grant, or the
+    /// answer if the request is rejected. `length`: the length of a lease granted now.
     fn apply_has(
         &mut self,
         slot: u32,
@@ -259,8 +260,8 @@ impl Resource {
         learns
     }
 
-    /// A holder of earlier masters states its own wants: its part of the inherited wants is over. It wanted no less than
-    /// it was given.
+    /// A holder of earlier masters states its own wants, so its share of the inherited wants is removed. It wanted at
+    /// least the amount that it was granted.
     fn replace_inherited_share(&mut self, ask: &Ask, amount: Amount) {
         let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims.clone());
         self.settings.put_rule(ask.kind, &ask.id, &mut claims);
@@ -285,7 +286,7 @@ fn changed(old: &[Claim], new: &[Claim]) -> bool {
     (is - was).abs() > was * WANTS_CHANGED || (old != new && shape(old) != shape(new))
 }
 
-/// The form in which records keep a refresh interval.
+/// The refresh interval as records store it.
 pub(super) fn interval_of(refresh: Millis) -> NonZeroU32 {
     u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
 }

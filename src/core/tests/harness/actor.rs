@@ -31,7 +31,7 @@ pub(crate) struct Actor {
     pub(crate) echo: Echo,
     pub(crate) claims: Claims,
     pub(crate) lease: Option<(Lease, Millis)>,
-    /// Child nodes: what their clients may still use, from each lease of the node, and until when.
+    /// Child nodes: for each lease of the node, the amount that its clients may still use, and until when.
     pub(super) below: Vec<(Amount, Millis)>,
     pub(super) sent: u64,
     /// The number of the newest answered request.

@@ -48,7 +48,7 @@ fn usage_update_event_follows_the_configured_step() {
 }
 
 #[test]
-fn an_alarm_rings_once_when_the_mark_is_passed() {
+fn alarm_event_is_sent_once_when_the_mark_is_reached() {
     let mut server = PoolServer::new(10.0, &[]);
     server.assign("p", 4.0).expect("fits");
     let id: Arc<str> = "p".into();
@@ -85,7 +85,7 @@ fn underrun_ends_after_the_last_disconnect() {
     assert_eq!(server.event_kinds(), [Disconnected, Relieved]);
     server.capacity(5.0);
     server.capacity(10.0);
-    assert_eq!(server.event_kinds(), [Total, Underrun, Total, Relieved], "a raise ends the underrun at once");
+    assert_eq!(server.event_kinds(), [Total, Underrun, Total, Relieved], "a raise ends the underrun immediately");
 }
 
 #[test]

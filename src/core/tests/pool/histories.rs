@@ -1,15 +1,15 @@
-//! Random histories of a pool: requests, lost, late and repeated messages, releases, expiries; assignments and
-//! capacities that change; reports of use that are honest, absent or wild.
+//! Random histories of a pool: requests, lost, late and repeated messages, releases, expiries; changes of assignments
+//! and capacities; usage reports that are honest, absent or wild.
 //!
 //! | | checked |
 //! |---|---|
-//! | S1 | no grant makes more held than the total; after a fall what is held does not rise until it is below |
-//! | S2 | what is held never exceeds the most that the total may be, while that does not fall |
-//! | S3 | what clients believe in is held: a lease is given to another client only when its holder knows, or it has ended |
-//! | S4 | once all have asked, what is held is within the total after the reduction window and three refreshes |
-//! | S6 | a new master that listens gives back what holders have, and kicks no client out when it has learned |
+//! | S1 | no grant raises the held amount above the total; after a fall of the total, the held amount does not rise until it fits |
+//! | S2 | the held amount never exceeds the maximum of the total, unless that maximum falls |
+//! | S3 | all leases that clients may believe in are held: capacity goes to another client only after its holder knows, or after the lease has ended |
+//! | S4 | once all have asked, the held amount is within the total after the reduction window and three refreshes |
+//! | S6 | a new master restores the leases of holders in learning mode, and kicks no client out afterwards |
 //!
-//! S5, that what is used stays below the base, is a matter of chance where the pool is overbooked, and never promised.
+//! S5, that usage stays below the base, is a matter of chance in an overbooked pool, and never promised.
 
 use proptest::prelude::*;
 
@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn no_history_lets_clients_believe_in_more_than_there_is(
+    fn believed_leases_stay_within_the_capacity(
         settings in parameters(),
         members in 1..12usize,
         events in proptest::collection::vec(event(), 1..250),

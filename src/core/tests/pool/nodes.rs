@@ -121,7 +121,7 @@ fn excess_bands_are_merged_without_free_clients() {
         let (heads, lowest) = told.split_at(usize::from(strangers));
         assert!(heads.iter().all(|heads| *heads == slice(7, 7.0, 0)));
         let merged = 1024 - (lowest.len() as u32 - 1);
-        assert_eq!(lowest[0], slice(merged, 2.0 * f64::from(merged), 1), "it claims no more than the lowest may");
+        assert_eq!(lowest[0], slice(merged, 2.0 * f64::from(merged), 1), "no client is reported above its priority");
         assert!(lowest[1..].iter().zip(merged as i16 + 1..).all(|(told, priority)| *told == slice(1, 2.0, priority)));
     }
 }
@@ -147,8 +147,8 @@ fn node_overload_closes_places_once() {
     let places = [slice(15, 15.0, 0)];
     near(node_reports(&mut server, "n", &places, 0.8), 12.5, "12 of 10 are used: a sixth has to go");
     let pool = server.report();
-    near(pool.total.get(), 12.5, "what it had is closed");
-    near(pool.used.get(), 10.0, "the same part of what is left is in use");
+    near(pool.total.get(), 12.5, "the places of the victims are closed");
+    near(pool.used.get(), 10.0, "the same fraction of the rest is in use");
     // The node disconnects its clients gradually; the same fraction stays in use.
     for _ in 0..3 {
         server.pass(5);

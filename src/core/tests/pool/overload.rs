@@ -241,7 +241,11 @@ fn reports_within_one_window_lower_the_total() {
         (vec![140.0, 100.0, 100.0], [60.0, 40.0, 0.0]),
         "only usage counts, so r loses all of its capacity"
     );
-    assert_eq!((server.report().used.get(), server.report().deadline), (100.0, None), "all of it was cut at once");
+    assert_eq!(
+        (server.report().used.get(), server.report().deadline),
+        (100.0, None),
+        "all of the excess was cut in one step"
+    );
     let underruns: Vec<_> = server.events().into_iter().filter(|event| event.kind == PoolEventKind::Underrun).collect();
     assert_eq!(underruns.iter().map(|event| event.total.get()).collect::<Vec<_>>(), [140.0, 100.0]);
     assert!(underruns.iter().all(|event| event.deadline == Some(deadline)), "{underruns:?}");

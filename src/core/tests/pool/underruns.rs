@@ -50,7 +50,7 @@ fn raised_capacity_ends_the_underrun() {
 fn underrun_cuts_priority_clients_only() {
     let mut server = underrun();
     server.capacity(5.0);
-    assert_eq!((server.due("a"), server.due("b")), (0.0, 0.0), "free clients are disconnected at once");
+    assert_eq!((server.due("a"), server.due("b")), (0.0, 0.0), "free clients are disconnected immediately");
     server.pass(5);
     for id in ["p", "q", "a", "b"] {
         server.asks(id, if id == "p" { 5.0 } else { 3.0 });

@@ -122,7 +122,7 @@ fn inherited_leases_and_learning_mode_block_until_they_end() {
         (
             ResourceOptions { learning_until: Millis(30_000), ..options(fair(100.0)) },
             Block::Learning(Millis(30_000)),
-            "listens for 30 s more",
+            "learns for 30 s more",
         ),
     ] {
         let mut server = Server::with_options(options);
@@ -143,7 +143,7 @@ fn after_a_cut_of_the_capacity_the_excess_is_explained() {
     server.asks("c", 10.0);
     let explanation = server.explain("c");
     assert!(matches!(explanation.blocks[0], Block::Over(over) if over.get() == 60.0), "{explanation:?}");
-    assert_says(&explanation, &["60 more is held than there is", "0 of 40 is free"]);
+    assert_says(&explanation, &["60 more is held than the capacity", "0 of 40 is free"]);
     server.pass_until_unblocked(&explanation);
     assert_eq!(server.asks("c", 10.0), 10.0);
 }
@@ -157,11 +157,11 @@ fn below_a_parent_the_lease_of_the_node_is_explained() {
     server.pass(1_000);
     server.asks("a", 10.0);
     assert_eq!(server.explain("a").rule, DueRule::NothingLent);
-    assert_says(&server.explain("a"), &["a is due 0: the parent has lent nothing of it to this node."]);
+    assert_says(&server.explain("a"), &["a is due 0: the parent has lent nothing to this node."]);
     server.now = Millis(30_000);
     server.resource.tick(server.now);
     assert_eq!(server.explain("a").rule, DueRule::LoanEnded);
-    assert_says(&server.explain("a"), &["what the parent lent has ended", "Look at the parent"]);
+    assert_says(&server.explain("a"), &["the lease from the parent has ended", "Check the parent"]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Which share of the capacity is due: priorities, client rules, whole units, very large and very small amounts, and the
-//! shares of principals.
+//! The due of each holder: priorities, client rules, whole units, very large and very small amounts, and the shares of
+//! principals.
 
 mod clients;
 mod numbers;

@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Server {
-    fn foresee(&self, change: impl FnOnce(&mut Settings)) -> ForecastReport {
+    fn forecast(&self, change: impl FnOnce(&mut Settings)) -> ForecastReport {
         let mut settings = self.resource.settings().clone();
         change(&mut settings);
         let mut forecast = Forecast::begin(&self.resource, self.now, settings).expect("it has no parent");
@@ -48,17 +48,17 @@ fn settled() -> Server {
 fn comes_true(change: impl Fn(&mut Settings)) {
     let mut server = settled();
     let before: Vec<f64> = WANTS.map(|(id, _)| server.report(id).due.get()).to_vec();
-    let foreseen = server.foresee(&change);
+    let forecast = server.forecast(&change);
     server.change(change);
     server.come_round(&WANTS);
     for ((id, _), before) in WANTS.iter().zip(before) {
         let has = server.report(id).granted.get();
-        let change = foreseen.changes.iter().find(|change| *change.id == **id);
+        let change = forecast.changes.iter().find(|change| *change.id == **id);
         let (was, is) = change.map_or((before, before), |change| (change.before.get(), change.after.get()));
         assert_eq!((was, is), (before, has), "{id}");
     }
     let all: Sum = WANTS.iter().map(|(id, _)| server.report(id).granted).collect();
-    assert_eq!(foreseen.due.1, Some(all));
+    assert_eq!(forecast.due.1, Some(all));
 }
 
 #[test]
@@ -76,25 +76,25 @@ fn forecast_of_a_division_is_correct() {
 #[test]
 fn forecast_sums_gains_and_losses() {
     let server = settled();
-    let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(100.0));
-    assert_eq!((foreseen.holders, foreseen.subclients, foreseen.wants.get()), (5, 5, 325.0));
-    assert_eq!((foreseen.capacity.0.get(), foreseen.capacity.1.get()), (200.0, 100.0));
-    assert_eq!((foreseen.due.0.get(), foreseen.due.1.map(Sum::get)), (200.0, Some(100.0)));
-    assert_eq!((foreseen.gains.holders, foreseen.losses.holders, foreseen.losses.amount.get().round()), (0, 3, 100.0));
-    assert_eq!((foreseen.over.get(), foreseen.beyond.get().round()), (100.0, 100.0));
-    assert!((60_000..64_000).contains(&foreseen.until.0), "the newest lease is the last to end: {:?}", foreseen.until);
-    assert_eq!(&*foreseen.changes[0].id, "e", "the largest change comes first");
-    let unchanged = server.foresee(|_| {});
-    assert_eq!((unchanged.changes.len(), unchanged.beyond, unchanged.until), (0, Sum::ZERO, Millis(0)));
+    let forecast = server.forecast(|settings| settings.capacity = Amount::clamped(100.0));
+    assert_eq!((forecast.holders, forecast.subclients, forecast.wants.get()), (5, 5, 325.0));
+    assert_eq!((forecast.capacity.0.get(), forecast.capacity.1.get()), (200.0, 100.0));
+    assert_eq!((forecast.due.0.get(), forecast.due.1.map(Sum::get)), (200.0, Some(100.0)));
+    assert_eq!((forecast.gains.holders, forecast.losses.holders, forecast.losses.amount.get().round()), (0, 3, 100.0));
+    assert_eq!((forecast.over_capacity.get(), forecast.over_due.get().round()), (100.0, 100.0));
+    assert!((60_000..64_000).contains(&forecast.until.0), "the newest lease is the last to end: {:?}", forecast.until);
+    assert_eq!(&*forecast.changes[0].id, "e", "the largest change comes first");
+    let unchanged = server.forecast(|_| {});
+    assert_eq!((unchanged.changes.len(), unchanged.over_due, unchanged.until), (0, Sum::ZERO, Millis(0)));
 }
 
 #[test]
 fn forecast_end_is_correct_without_requests() {
     let mut server = settled();
     let cut = |settings: &mut Settings| settings.capacity = Amount::clamped(100.0);
-    let foreseen = server.foresee(cut);
+    let forecast = server.forecast(cut);
     server.change(cut);
-    server.pass(foreseen.until.0);
+    server.pass(forecast.until.0);
     server.resource.tick(server.now);
     assert_eq!(server.asks("new", 30.0), 30.0);
 }
@@ -106,21 +106,21 @@ fn forecast_includes_inherited_leases() {
     let inherited = Inherited { total, wants, until: Millis(50_000), ..Inherited::default() };
     let mut server = Server::with_options(ResourceOptions { inherited: Some(inherited), ..options(fair(100.0)) });
     server.asks("new", 100.0);
-    let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(50.0));
-    assert_eq!((foreseen.holders, foreseen.over.get()), (1, 50.0), "{foreseen:?}");
+    let forecast = server.forecast(|settings| settings.capacity = Amount::clamped(50.0));
+    assert_eq!((forecast.holders, forecast.over_capacity.get()), (1, 50.0), "{forecast:?}");
     // 20 was free, of which it would be due 10.
-    assert_eq!((foreseen.beyond.get(), foreseen.unnamed.get()), (10.0, 80.0), "{foreseen:?}");
-    let sentences = foreseen.sentences();
+    assert_eq!((forecast.over_due.get(), forecast.unclaimed.get()), (10.0, 80.0), "{forecast:?}");
+    let sentences = forecast.sentences();
     assert!(sentences.iter().any(|said| said.starts_with("80 of what earlier masters promised")), "{sentences:?}");
-    assert!(foreseen.until >= Millis(50_000), "{foreseen:?}");
-    assert_eq!(foreseen.changes[0].after.get(), 10.0, "four former holders are expected");
+    assert!(forecast.until >= Millis(50_000), "{forecast:?}");
+    assert_eq!(forecast.changes[0].after.get(), 10.0, "four former holders are expected");
 }
 
 #[test]
 fn pools_and_child_nodes_have_no_forecast() {
     let server = settled();
-    let foreseen = server.foresee(|settings| settings.kind = AlgorithmKind::PriorityPool);
-    assert_eq!((foreseen.due.1, foreseen.changes.len()), (None, 0));
+    let forecast = server.forecast(|settings| settings.kind = AlgorithmKind::PriorityPool);
+    assert_eq!((forecast.due.1, forecast.changes.len()), (None, 0));
     let below = Server::below(fair(1.0));
     assert!(Forecast::begin(&below.resource, Millis(0), fair(2.0)).is_none());
 }
@@ -133,8 +133,8 @@ fn forecast_applies_max_priority() {
     let first = Ask { claims: Claims::from_slice(&[slice(1, 100.0, 5)]), ..server.request("first", 0.0) };
     server.deliver(first);
     server.asks("last", 100.0);
-    let foreseen = server.foresee(|settings| settings.max_priority = Some(0));
-    let dues: Vec<_> = foreseen.changes.iter().map(|change| (&*change.id, change.after.get())).collect();
+    let forecast = server.forecast(|settings| settings.max_priority = Some(0));
+    let dues: Vec<_> = forecast.changes.iter().map(|change| (&*change.id, change.after.get())).collect();
     assert_eq!(dues.len(), 2);
     assert!(dues.iter().all(|(_, due)| *due == 50.0), "{dues:?}");
 }

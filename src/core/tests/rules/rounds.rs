@@ -24,7 +24,7 @@ fn second_request_of_a_holder_is_settled_after_the_first() {
     let mut server = Server::new(fair(100.0));
     assert_eq!(server.round(&[("a", 90.0), ("a", 40.0)]), [90.0, 40.0]);
     assert_eq!(server.held(), 90.0, "either answer may arrive");
-    assert_eq!(server.resource.sums().wants.get(), 40.0, "the later request says what it wants");
+    assert_eq!(server.resource.sums().wants.get(), 40.0, "the later request sets the wants");
 
     let mut server = Server::new(fair(100.0));
     assert_eq!(server.round(&[("a", 100.0), ("b", 100.0), ("a", 10.0), ("b", 100.0)]), [50.0, 50.0, 10.0, 50.0]);
@@ -58,7 +58,7 @@ fn refreshes_until_shared(reuse: Reuse, kind: HolderKind) -> (usize, Server) {
     assert_eq!(server.asks("b", 100.0), 0.0);
     for refreshes in 1..5 {
         server.pass(16_000);
-        assert_eq!(first(&mut server), 50.0, "the first holder shrinks at once");
+        assert_eq!(first(&mut server), 50.0, "the first holder shrinks immediately");
         if server.asks("b", 100.0) == 50.0 {
             return (refreshes, server);
         }
@@ -77,10 +77,10 @@ fn confirmed_reuse_ends_with_the_older_leases() {
     server.asks("a", 100.0);
     server.asks("b", 100.0);
     server.pass(16_000);
-    server.asks("a", 100.0); // and is never heard of again
+    server.asks("a", 100.0); // its last request
     server.pass(61_060 - 16_000 - 1);
     assert_eq!(server.asks("b", 100.0), 0.0, "the first lease may be believed until 61.06 s");
-    server.pass(41); // ends are told apart by tenths of a second
+    server.pass(41); // ends have a granularity of 100 ms
     assert_eq!(server.deliver(ask("b", 100.0, None)), 50.0, "the second lease of `a` is live");
 }
 
@@ -175,7 +175,7 @@ fn no_holder_grows_while_more_is_held_than_the_capacity() {
     assert_eq!(server.asks("a", 90.0), 25.0);
 }
 
-// Changed settings: they take effect at once, and leases stay.
+// Changed settings: they take effect immediately, and leases stay.
 
 #[test]
 fn changed_algorithm_applies_to_the_next_round() {

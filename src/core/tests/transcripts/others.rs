@@ -1,4 +1,4 @@
-//! The parent of a node and the peers of its master, in transcripts. Peers store proposals at once.
+//! The parent of a node and the peers of its master, in transcripts. Peers store proposals immediately.
 
 use std::fmt::Write as _;
 

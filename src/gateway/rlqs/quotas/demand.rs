@@ -1,7 +1,7 @@
 //! Estimates the wants of a bucket from the reports of its Envoy.
 //!
-//! A rise counts at once. A fall counts by half with each report, and fully once two reports agree. The estimate must not
-//! be slower, because other holders get the freed capacity only after the assignment has expired.
+//! A rise applies immediately. A fall applies by half with each report, and fully once two reports agree. A slower
+//! estimate would waste capacity, because other holders get the freed part only after the assignment has expired.
 
 use std::ops::RangeInclusive;
 
@@ -71,7 +71,8 @@ impl BucketDemand {
 
     /// Applies a report; `quota` was in force meanwhile.
     pub(crate) fn reported(&mut self, now: Millis, usage: &Usage, quota: f64) {
-        // Envoy truncates seconds. A delayed report covers the time that it states, and so does the next.
+        // The time since the last report, within the range that Envoy's truncated seconds allow. A delayed report would
+        // otherwise distort its own rate and that of the next report.
         let least = usage.elapsed.0;
         let elapsed = match self.reported_at.replace(now) {
             Some(reported_at) => now.since(reported_at).0.clamp(least, least.saturating_add(999)),

@@ -1,7 +1,7 @@
 //! The assignments that may be in force at an Envoy.
 //!
-//! An Envoy acknowledges nothing, so each assignment that has not expired may be in force. The Envoy counts the time from
-//! the arrival of the message, so each assignment counts for [`TRANSIT`] longer here.
+//! An Envoy acknowledges nothing, so each assignment that has not expired may be in force. The Envoy counts the time
+//! from the arrival of the message, so each assignment counts for [`TRANSIT`] longer here.
 
 use leaseway_core::{
     planted::{self, Fault},

@@ -283,7 +283,7 @@ fn a_short_report_is_added_to_the_next() {
 }
 
 #[test]
-fn delayed_reports_cover_the_time_that_they_say() {
+fn a_delayed_report_counts_for_the_time_that_it_states() {
     let mut harness = Harness::assigned();
     for at in [5_000, 10_000, 19_999, 20_000, 25_000] {
         harness.report(at, "a", &usage(5, 500, 0));

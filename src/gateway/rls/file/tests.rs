@@ -13,10 +13,7 @@ fn errors_have_the_position_and_what_was_expected() {
         ("domain: d\nextra: 1", "f.yaml:2:1: unknown key `extra`"),
         ("domain: d\ndescriptors: 1", "f.yaml:2:14: `descriptors` is `1`, expected a list of descriptors"),
         ("domain: d\ndescriptors: [{value: x}]", "f.yaml:2:15: a descriptor needs a `key`"),
-        (
-            "domain: d\ndescriptors: [{key: a}, {key: a}]",
-            "f.yaml:2:25: another descriptor of this list is `d.a` as well",
-        ),
+        ("domain: d\ndescriptors: [{key: a}, {key: a}]", "f.yaml:2:25: duplicate descriptor `d.a` in this list"),
         ("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day}}]", "a limit needs `requests_per_unit`"),
         ("domain: d\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1}}]", "a limit needs a `unit`"),
         (
@@ -37,11 +34,11 @@ fn errors_have_the_position_and_what_was_expected() {
         ),
         (
             "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, name: x, replaces: [{name: x}]}}]",
-            "a rule does not replace itself",
+            "a rule cannot replace itself",
         ),
         (
             "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: [{}]}}]",
-            "a rule that is replaced is called by its `name`",
+            "an element of `replaces` needs the `name` of a rule",
         ),
     ] {
         let error = wrong(text);
@@ -87,7 +84,7 @@ fn a_directory_has_a_file_for_each_domain() {
     write("c.yaml", "domain: a");
     write("d.yaml", "nonsense: [");
     let error = load(&paths).expect_err("a duplicate domain and an invalid file").to_string();
-    assert!(error.contains("c.yaml:1:9: ") && error.contains("a.yml has the domain `a` as well"), "{error}");
+    assert!(error.contains("c.yaml:1:9: ") && error.contains("a.yml has the domain `a`, too"), "{error}");
     assert!(error.contains("d.yaml:"), "{error}");
     assert!(load(&["/no/such/file".into()]).is_err_and(|error| error.to_string().contains("/no/such/file")));
 }

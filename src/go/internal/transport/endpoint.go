@@ -137,7 +137,7 @@ func OverTLS(endpoints []Endpoint, wanted bool) (bool, error) {
 		}
 	}
 	if plain != "" && secured != "" {
-		why := fmt.Sprintf("it does not use TLS but https://%s does: all servers of a node have to", secured)
+		why := fmt.Sprintf("it does not use TLS, but https://%s does: use https:// for all servers", secured)
 		return false, &BadEndpointError{"http://" + plain, why}
 	}
 	if plain != "" && wanted {

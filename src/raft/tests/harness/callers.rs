@@ -27,7 +27,7 @@ use crate::{
     tests::harness::cluster::{Cluster, assigned, promised, set_text},
 };
 
-/// Longer than any test.
+/// The end of all promises: later than any test runs.
 const HORIZON: ClusterTime = ClusterTime(3_600_000);
 const LEASE: Millis = Millis(60_000);
 const CALLERS: u64 = 6;
@@ -39,7 +39,7 @@ pub(crate) enum Mistake {
     None,
     /// They read at any peer, even without a master lease.
     ReadsAnywhere,
-    /// They count a write of unknown outcome as stored.
+    /// They treat a write of unknown outcome as stored.
     TrustsTheUncertain,
     /// One write counts as acknowledged, but is never proposed.
     DropsOne,
@@ -56,7 +56,7 @@ struct SharedCallers {
     stop: AtomicBool,
     clock: Clock,
     began: Instant,
-    /// The last value that was written.
+    /// The last value that a caller wrote. Values are never reused.
     values: AtomicU64,
     mistake: Mistake,
     dropped: AtomicBool,

@@ -41,7 +41,7 @@ use crate::{
 /// The secret that all peers share.
 pub(crate) const SECRET: &str = "the shared secret";
 
-/// Slow enough for a loaded machine.
+/// Timeouts long enough for a loaded machine.
 pub(crate) fn timing() -> Timing {
     Timing::new(50, 200, 400).expect("a good timing")
 }
@@ -184,7 +184,7 @@ impl Cluster {
         self.names.iter().filter(|other| *other != name).cloned().collect()
     }
 
-    /// Also makes the peer unreachable if it is stopping by itself.
+    /// Kills a peer. Its address becomes unreachable even while the peer is still stopping.
     pub(crate) fn kill(&mut self, name: &str) {
         self.real.lock().unwrap().remove(name);
         self.peers.remove(name).expect("it was running");

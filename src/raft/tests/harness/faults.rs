@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::{log::StoreError, transport::Method};
 
-/// The messages to hold of all tests in this process, by the address that they are sent to. Each link of a
+/// Requests of all tests in this process to hold a message, by the address that it is sent to. Each link of a
 /// [`Cluster`](super::cluster::Cluster) has its own address.
 static WANTED: Mutex<BTreeMap<String, Vec<HeldMessage>>> = Mutex::new(BTreeMap::new());
 
@@ -85,9 +85,9 @@ pub(crate) async fn deliver<T: Send + 'static>(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DiskState {
     Sound,
-    /// A write takes this long.
+    /// Each write takes this long.
     Slow(Duration),
-    /// A write fails.
+    /// Each write fails.
     Broken,
 }
 

@@ -46,7 +46,7 @@ impl LeaseWatcher {
         self.watched.peers.lock().unwrap().push(peer.mastership());
     }
 
-    /// The number of leases, and the number of checks at which one held. Panics if two held at once.
+    /// The number of leases, and the number of checks at which one held. Panics if two ever held at the same time.
     pub(crate) fn stop(self) -> (usize, usize) {
         self.watched.stop.store(true, Ordering::SeqCst);
         self.thread.join().expect("no two leases ever held at once")
@@ -66,7 +66,7 @@ impl Watched {
                 }
             }
             let now = clock();
-            // A lease that began after this time does not count.
+            // Ignore leases that began after `now` was read.
             let holding: Vec<_> = leases.iter().filter(|lease| lease.since() <= now && lease.holds(now)).collect();
             assert!(holding.len() <= 1, "at {now:?} all of these hold: {holding:?}");
             held += holding.len();

@@ -89,7 +89,7 @@ impl CopiedDirectory {
         drop(Directory::open(&self.data()).expect("it is free"));
     }
 
-    /// Waits until another peer has stored in both slots that the victim has everything.
+    /// Waits until another peer has recorded, in both slots of its high-water mark, that the victim has all entries.
     async fn is_stored(&self) {
         let victim = identity(&self.cluster, &self.victim).peer;
         let covers_all = |mark: StoredMark| mark.known.get(&victim).is_some_and(|known| Some(known.log) == mark.last);

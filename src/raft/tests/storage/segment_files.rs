@@ -117,7 +117,7 @@ proptest! {
                     naive.purged = Some(upto);
                     purge(&mut segments, &mut log, upto);
                 }
-                // A snapshot arrives that is ahead of the log.
+                // Install a snapshot that is ahead of the log.
                 Step::Skip(by) => {
                     let upto = log_id(term, naive.next() + u64::from(by));
                     (naive.entries, naive.purged) = (Vec::new(), Some(upto));

@@ -1,5 +1,5 @@
-//! The admin service: configuration, membership, overrides and backups. It has its own listener, because clients must not
-//! reach it.
+//! The admin service: configuration, membership, overrides and backups. It has its own listener, because clients must
+//! not reach it.
 //!
 //! Only the master makes changes. Other peers answer with its admin address (`leaseway-master`).
 
@@ -14,7 +14,7 @@ use leaseway_core::{
 };
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader, DueChange,
-    Foreseen, GetBackupRequest, GetConfigRequest, GetConfigResponse, ListConfigsRequest, ListConfigsResponse,
+    Forecast, GetBackupRequest, GetConfigRequest, GetConfigResponse, ListConfigsRequest, ListConfigsResponse,
     ListOverridesRequest, ListOverridesResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA,
     PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse, ResourcePlan, SetOverrideRequest,
     SetOverrideResponse, SettingChange, TransferMastershipRequest, TransferMastershipResponse,
@@ -34,7 +34,7 @@ use tonic::{
     service::{Routes, interceptor::InterceptedService},
 };
 
-use super::{admitted, elsewhere, pools::PoolService, serve_here, unsure};
+use super::{admitted, not_master_status, pools::PoolService, proposal_failed, serve_here};
 use crate::{
     api::status::peer_list,
     auth::{Admitted, Authorizer, CallerCache},
@@ -54,7 +54,7 @@ use crate::{
     observe::metrics::CallKind,
 };
 
-/// Bytes of a message besides the text of a configuration.
+/// Maximum size of the other fields of a message that contains a configuration, in bytes.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
 const BACKUP_PART_BYTES: usize = 256 << 10;
 
@@ -158,12 +158,11 @@ impl AdminService {
         self.node.authorizer().record(admitted.event(what, outcome, details));
     }
 
-    /// Fails if the parent has the templates.
+    /// Fails on a node with a parent, which takes its templates from the parent.
     fn has_configurations(&self) -> Result<(), Status> {
         let Some(parent) = self.node.parent() else { return Ok(()) };
         let addresses = parent.addresses.join(", ");
-        let why =
-            format!("{TEMPLATES}, and that is at {addresses}: what is in force is changed at the root of the tree");
+        let why = format!("{TEMPLATES} ({addresses}): change the configuration at the root of the tree");
         let mut status = Status::failed_precondition(why);
         if let Ok(addresses) = addresses.parse::<MetadataValue<Ascii>>() {
             status.metadata_mut().insert(PARENT_METADATA, addresses);
@@ -172,7 +171,7 @@ impl AdminService {
     }
 
     fn master_lease(&self) -> Result<MasterLease, Status> {
-        let lease = self.node.master_lease().map_err(|why| elsewhere(&why))?;
+        let lease = self.node.master_lease().map_err(|why| not_master_status(&why))?;
         Ok(lease.expect("with peers, a master has a lease"))
     }
 
@@ -225,14 +224,17 @@ impl AdminService {
             at_unix: self.node.clock.now().unix,
             by: Arc::clone(&self.info.id),
         };
-        self.raft.propose(&lease, vec![Command::Configuration(configuration)]).await.map_err(|error| unsure(&error))?;
+        self.raft
+            .propose(&lease, vec![Command::Configuration(configuration)])
+            .await
+            .map_err(|error| proposal_failed(&error))?;
         // If the node is gone, the process is ending.
         let _ = self.node.apply_raft_state().await;
         let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
         Ok(ApplyConfigResponse { version, mistakes: Vec::new(), warnings })
     }
 
-    /// A backup contains the policy, and all resources.
+    /// Requires permission to read everything, because a backup contains the policy and all resources.
     fn may_back_up(&self, request: &Request<GetBackupRequest>) -> Result<Admitted, Status> {
         let admitted = admitted(request, self.node.authorizer());
         admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
@@ -264,11 +266,11 @@ impl AdminService {
         let is_shown = |id: &str| may_change || admitted.may(&AccessRequest::on(Action::Read, id));
         match plan::plan(&self.node, &request, is_shown).await {
             Ok(plan) => Ok(planned(plan)),
-            Err(Unplanned::NotMaster(why)) => Err(elsewhere(&why)),
+            Err(Unplanned::NotMaster(why)) => Err(not_master_status(&why)),
             Err(Unplanned::HasParent(_)) => Err(self
                 .has_configurations()
                 .err()
-                .unwrap_or_else(|| Status::failed_precondition("the parent of this node decides"))),
+                .unwrap_or_else(|| Status::failed_precondition("the parent of this node sets the capacities"))),
         }
     }
 
@@ -298,7 +300,7 @@ fn header(configuration: &Configuration) -> ConfigHeader {
 fn not_changed(error: &ChangeError) -> Status {
     match error {
         ChangeError::NotMaster { .. } => Status::unavailable(error.to_string()),
-        // The mistake is in the options of this server.
+        // The operator must first restart this server with other options.
         ChangeError::Lone { .. } => Status::not_found(error.to_string()),
         _ => Status::aborted(error.to_string()),
     }
@@ -328,31 +330,31 @@ fn resource(plan: plan::ResourcePlan) -> ResourcePlan {
         algorithm_before: plan.algorithm.0.name().to_owned(),
         algorithm_after: plan.algorithm.1.name().to_owned(),
         setting: plan.changes.into_iter().map(setting).collect(),
-        foreseen: plan.foreseen.as_ref().map(foreseen),
+        forecast: plan.forecast.as_ref().map(forecast),
     }
 }
 
-fn foreseen(foreseen: &core::resource::report::forecast::ForecastReport) -> Foreseen {
-    Foreseen {
-        capacity_before: foreseen.capacity.0.get(),
-        capacity_after: foreseen.capacity.1.get(),
-        holders: foreseen.holders as u64,
-        subclients: foreseen.subclients,
-        wants: foreseen.wants.get(),
-        held: foreseen.held.get(),
-        due_before: foreseen.due.0.get(),
-        due_after: foreseen.due.1.map(Sum::get),
-        gaining: foreseen.gains.holders as u64,
-        gained: foreseen.gains.amount.get(),
-        losing: foreseen.losses.holders as u64,
-        lost: foreseen.losses.amount.get(),
-        over: foreseen.over.get(),
-        beyond: foreseen.beyond.get(),
-        until_ms: foreseen.until.0,
-        learning_ms: foreseen.learning.0,
-        change: foreseen.changes.iter().map(change).collect(),
-        unnamed: foreseen.unnamed.get(),
-        sentences: foreseen.sentences(),
+fn forecast(forecast: &core::resource::report::forecast::ForecastReport) -> Forecast {
+    Forecast {
+        capacity_before: forecast.capacity.0.get(),
+        capacity_after: forecast.capacity.1.get(),
+        holders: forecast.holders as u64,
+        subclients: forecast.subclients,
+        wants: forecast.wants.get(),
+        held: forecast.held.get(),
+        due_before: forecast.due.0.get(),
+        due_after: forecast.due.1.map(Sum::get),
+        gaining: forecast.gains.holders as u64,
+        gained: forecast.gains.amount.get(),
+        losing: forecast.losses.holders as u64,
+        lost: forecast.losses.amount.get(),
+        over_capacity: forecast.over_capacity.get(),
+        over_due: forecast.over_due.get(),
+        until_ms: forecast.until.0,
+        learning_ms: forecast.learning.0,
+        change: forecast.changes.iter().map(change).collect(),
+        unclaimed: forecast.unclaimed.get(),
+        sentences: forecast.sentences(),
     }
 }
 

@@ -117,14 +117,14 @@ impl CapacityService {
             return self.node.check().map(|()| Vec::new()).map_err(|why| mastership(&why));
         }
         let answers = self.ask_all(requests, from).await;
-        match elsewhere(&answers) {
+        match redirect_in(&answers) {
             None => Ok(answers),
-            // Boxed, because a master never needs it.
-            Some(elsewhere) => Box::pin(self.retry_after_start(requests, from, elsewhere)).await,
+            // Boxed, so that the future of a master, which never retries, stays small.
+            Some(master) => Box::pin(self.retry_after_start(requests, from, master)).await,
         }
     }
 
-    /// Asks again if this peer has just started, as soon as it knows the master.
+    /// If this peer has just started, waits until it knows the master and asks again.
     async fn retry_after_start(
         &self,
         requests: &[ForResource],
@@ -135,7 +135,7 @@ impl CapacityService {
             return Err(mastership);
         }
         let answers = self.ask_all(requests, from).await;
-        elsewhere(&answers).map_or(Ok(answers), Err)
+        redirect_in(&answers).map_or(Ok(answers), Err)
     }
 
     async fn get(
@@ -153,7 +153,7 @@ impl CapacityService {
         let Parsed { requests, mut problems } = parsed;
         let answers = match self.ask_master(&requests, from).await {
             Ok(answers) => answers,
-            Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
+            Err(master) => return Ok(GetCapacityResponse { mastership: Some(master), ..Default::default() }),
         };
         let response = granted(requests, answers, &mut problems, convert::resource_response).await?;
         self.record_too_soon(&problems, from, subject);
@@ -173,8 +173,8 @@ impl CapacityService {
         requests.retain(|request| !convert::asks_for_nothing(request));
         let answers = match self.ask_master(&requests, from).await {
             Ok(answers) => answers,
-            Err(elsewhere) => {
-                return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
+            Err(master) => {
+                return Ok(GetServerCapacityResponse { mastership: Some(master), ..Default::default() });
             }
         };
         let at = self.node.clock.at();
@@ -224,7 +224,7 @@ impl CapacityService {
 }
 
 /// The master to ask instead, if any answer is a redirect: an answer must not mix the leases of two masters.
-fn elsewhere(answers: &[Result<Answer, RequestError>]) -> Option<Mastership> {
+fn redirect_in(answers: &[Result<Answer, RequestError>]) -> Option<Mastership> {
     answers.iter().find_map(|answer| match answer {
         Err(RequestError::NotMaster(why)) => Some(mastership(why)),
         _ => None,
@@ -235,9 +235,9 @@ fn mastership(why: &NotMaster) -> Mastership {
     Mastership { master_address: why.master.as_ref().map(|master| master.grpc.clone()) }
 }
 
-/// The grants, in order. Resources that did not answer are left out and reported as problems. If none answered and one
-/// of the causes is temporary, fails, so that callers retry. Permanent causes do not fail the request, because Doorman's
-/// clients repeat a failed request until it succeeds.
+/// The grants, in the order of the requests. A resource that did not answer is left out and reported as a problem. If
+/// no resource answered and one of the causes is temporary, the request fails, so that callers retry. Permanent causes
+/// do not fail it, because Doorman's clients repeat a failed request until it succeeds.
 async fn granted<T>(
     requests: Vec<ForResource>,
     answers: Vec<Result<Answer, RequestError>>,
@@ -305,7 +305,7 @@ fn access_request((resource, request): &ForResource) -> AccessRequest<'_> {
     AccessRequest::of(resource, request)
 }
 
-/// The problem with an answer without a lease.
+/// The problem to report for an answer without a lease.
 fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
     match answer {
         Answer::Full => Some((
@@ -314,15 +314,15 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
         )),
         Answer::NameTaken => Some((
             Reason::NameTaken,
-            "another node with this name has leases here: give every node its own --node; if this is the same node without its old data directory, it is served when those leases have ended",
+            "another node with this name has leases here: give every node its own --node; if this is the same node without its old data directory, it is served when those leases have expired",
         )),
         Answer::ShareFull => Some((
             Reason::TooManyClients,
             "too many clients for your identity or address: raise the server's --max-clients or --address-share",
         )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
-        Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
-        // No client waits for a stale answer. The problem of an unreadable entry was recorded before.
+        Answer::NotYet => Some((Reason::NotYet, "this node has no lease from its parent yet; ask again in a second")),
+        // No client waits for a stale answer. The problem of an invalid entry was recorded before.
         Answer::Stale | Answer::Unknown | Answer::Released | Answer::Granted(_) | Answer::Supplied(_) => None,
     }
 }

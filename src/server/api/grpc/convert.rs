@@ -1,7 +1,7 @@
 //! Conversion and validation between wire and core types. Errors name the field.
 //!
-//! A missing required field fails the whole request. Any other invalid value concerns its entry only, which is left out,
-//! or answered by what is known of its holder (see [`super::problems`]).
+//! A missing required field fails the whole request. Any other invalid value affects only its entry, which is left out
+//! of the answer, or answered from what is known about its holder (see [`super::problems`]).
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -46,7 +46,7 @@ fn count(found: usize, most: usize, field: &str, flag: &'static str) -> Result<(
     if found <= most { Ok(()) } else { Err(Invalid::TooMany { field: field.into(), count: found, most, flag }) }
 }
 
-/// A resource and what to ask it.
+/// The id of a resource, and a request to it.
 pub(crate) type ForResource = (String, Request);
 
 /// The valid entries of a request, and the problems of the others.
@@ -154,8 +154,8 @@ impl EntryReader<'_> {
         self.problems.check(Reason::BadValue, self.client, self.resource, read)
     }
 
-    /// A holder's report about its leases, all or nothing: if either value is invalid, no lease is confirmed. The entry
-    /// is still answered, with a new lease.
+    /// Reads both parts of a holder's report about its leases. If either is invalid, the entry confirms no lease, but
+    /// is still answered with a new one.
     #[inline]
     fn known<T>(
         &mut self,
@@ -167,8 +167,8 @@ impl EntryReader<'_> {
     }
 }
 
-/// Limits the number of entries: those without a lease first, then those whose leases expire first, so that repeated
-/// requests reach all entries. Ties are broken at random.
+/// Keeps the maximum number of entries: first those without a lease, then those whose leases expire first, so that
+/// repeated requests reach all entries. Ties are broken at random.
 fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, problems: &mut Problems) -> Vec<ForResource> {
     let (count, most) = (requests.len(), limits.resources_per_request);
     if count <= most {
@@ -188,7 +188,7 @@ fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, proble
     keys[..most].iter().for_each(|(_, _, at)| answered[*at] = true);
     let turn = format!(
         "resource: {count} entries, this server answers {most} at a time \
-         (--max-resources-per-request raises that); this one has its turn when its lease is the next to end"
+         (--max-resources-per-request raises that); entries whose leases expire first are answered first"
     );
     let mut answered = answered.into_iter();
     requests.retain(|(resource, _)| {
@@ -212,7 +212,7 @@ fn read_usage(usage: &wire::Usage, field: impl Fn(&str) -> String) -> Result<Usa
     let name = "recharging_fraction";
     let recharging = usage.recharging_fraction.unwrap_or(1.0);
     if !(0.0..=1.0).contains(&recharging) {
-        return Err(invalid(field(name), format!("is {recharging}, expected a part from 0 to 1")));
+        return Err(invalid(field(name), format!("is {recharging}, expected a fraction from 0 to 1")));
     }
     let request_cost = amount(usage.request_cost.unwrap_or_default(), || field("request_cost"))?;
     let interval = usage.interval_ms.map(|ms| {
@@ -290,7 +290,7 @@ fn node_ask(
     Ok(Some((resource, request)))
 }
 
-/// The claims of a node. Missing fields are checked first, because they fail the request.
+/// The claims of a child node. Missing fields are checked first, because they fail the whole request.
 fn claims(at: usize, list: &str, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -> Result<Claims, Invalid> {
     let field = |n: usize, name: &str| format!("resource[{at}].{list}[{n}].{name}");
     for (n, band) in bands.iter().enumerate() {
@@ -302,8 +302,8 @@ fn claims(at: usize, list: &str, bands: Vec<wire::PriorityBandAggregate>, limits
     bands.into_iter().enumerate().map(|(n, band)| claim(band, |name| field(n, name))).collect()
 }
 
-/// Whether an entry is the placeholder of Doorman's child nodes: without clients, they ask for nothing of `*`. It must
-/// not create a resource. Left out of the answer, they ask again later.
+/// Whether an entry is a placeholder: Doorman's child nodes without clients ask for zero of the resource `*`. It must
+/// not create a resource, so it is left out of the answer; the child asks again later.
 pub(crate) fn asks_for_nothing((resource, request): &ForResource) -> bool {
     let nothing = |ask: &Ask| ask.has.is_none() && ask.claims.iter().all(|claim| claim.wants == Amount::ZERO);
     resource == "*"
@@ -420,7 +420,7 @@ fn wire_terms(priority: i16, terms: &Terms) -> wire::Terms {
     wire
 }
 
-/// The algorithm and its parameters, for child nodes.
+/// The algorithm that child nodes must use, with its parameters.
 fn algorithm(settings: &Settings) -> wire::Algorithm {
     wire::Algorithm {
         kind: Some(settings.kind.number()),

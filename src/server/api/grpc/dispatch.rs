@@ -1,9 +1,9 @@
-//! Dispatch of gRPC requests: GetCapacity, Watch and [extra methods](extra_method) are answered here, all other methods go
-//! to tonic's router.
+//! Dispatch of gRPC requests: GetCapacity, Watch and [extra methods](extra_method) are answered here, all other methods
+//! go to tonic's router.
 //!
-//! Most requests are GetCapacity, and tonic's overhead for one is more than the cost of its decision: layers of cloned and
-//! boxed services, a router, two streams of messages. So this method is read and answered from hyper's requests
-//! ([`request_body`]). Watch is answered here because of the memory of its streams ([`response`]). Special cases,
+//! Most requests are GetCapacity. tonic's overhead for one (layers of cloned and boxed services, a router, two streams
+//! of messages) costs more than its decision, so this method is read from hyper's request and answered directly
+//! ([`request_body`]). Watch bypasses tonic because tonic's streams need more memory ([`response`]). Special cases,
 //! such as compression, are left to tonic.
 
 pub(super) mod extra_method;
@@ -70,7 +70,7 @@ impl Dispatcher {
         Dispatcher { clients, authorizer, extra_methods: Vec::new(), limits, routes: routes.prepare() }
     }
 
-    /// The services of another crate.
+    /// Dispatches to services of another crate, which authorize their callers themselves.
     pub(super) fn guarded(
         authorizer: Arc<Authorizer>,
         limits: BodyLimits,
@@ -81,7 +81,7 @@ impl Dispatcher {
     }
 
     fn clients(&self) -> Result<&HotServices, Status> {
-        self.clients.as_ref().ok_or_else(|| Status::unimplemented("clients are not served here"))
+        self.clients.as_ref().ok_or_else(|| Status::unimplemented("this listener does not serve clients"))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Fuzz targets: requests of clients and operators, and configuration files. Each function panics if parsing breaks a rule.
+//! Fuzz targets: requests of clients and operators, and configuration files. Each function panics if parsing breaks a
+//! rule.
 
 use std::pin::pin;
 
@@ -168,7 +169,7 @@ pub fn watch(framed: &[u8]) {
     }
 }
 
-/// The count of entries before decoding.
+/// [`EntryCount`] on arbitrary messages.
 pub fn entries(message: &[u8]) {
     if let Ok(request) = GetCapacityRequest::decode(message) {
         check_count(message, request.resource.len());
@@ -218,7 +219,7 @@ fn check_message<T>(read: Result<T, Invalid>) {
     }
 }
 
-/// The header `grpc-timeout`.
+/// The header `grpc-timeout`. A parsed timeout must not overflow a clock.
 pub fn deadline(text: &[u8]) {
     if let Some(length) = HeaderValue::from_bytes(text).ok().and_then(|value| timeout(&value)) {
         assert!(length.as_secs() < 400_000_000_000, "it does not overflow a clock");

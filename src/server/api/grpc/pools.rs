@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Response, Status};
 
-use super::{admitted, elsewhere, page_size, unsure};
+use super::{admitted, not_master_status, page_size, proposal_failed};
 use crate::{
     auth::Admitted,
     config::limits::Limits,
@@ -51,7 +51,7 @@ pub(crate) struct PoolService {
 }
 
 impl PoolService {
-    /// Streams end when `stopped` is true.
+    /// Open streams end when `stopped` becomes true.
     pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PoolService {
         PoolService { node, stopped, changing: Arc::default() }
     }
@@ -78,7 +78,7 @@ impl PoolService {
     }
 
     fn master_lease(&self) -> Result<Option<MasterLease>, Status> {
-        self.node.master_lease().map_err(|why| elsewhere(&why))
+        self.node.master_lease().map_err(|why| not_master_status(&why))
     }
 
     /// Runs `work` on a resource.
@@ -88,7 +88,7 @@ impl PoolService {
         work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
     ) -> Result<T, Status> {
         self.node.operate(resource, work).await.map_err(|why| match why {
-            RequestError::NotMaster(why) => elsewhere(&why),
+            RequestError::NotMaster(why) => not_master_status(&why),
             other => super::capacity::refused(&other),
         })
     }
@@ -162,7 +162,7 @@ impl PoolService {
             }
         };
         let put = self.manage_pool(resource, put).await;
-        written.map_err(|error| unsure(&error))?;
+        written.map_err(|error| proposal_failed(&error))?;
         put
     }
 
@@ -171,8 +171,8 @@ impl PoolService {
         let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
         let holder = (kind, Arc::clone(&id));
         let member = self.manage_pool(&resource, move |core, _| core.pool_member(kind, &id)).await?;
-        // From the store, because the pool has an assignment before a majority of peers has stored it. The mastership is checked
-        // last, because another peer may not have the latest.
+        // Read from the store, because the pool has an assignment before a majority of peers has stored it. The
+        // mastership is checked last, because a peer that is not the master may lack the latest changes.
         let assigned = self.node.assignment_store().assigned(&resource, &holder);
         self.master_lease()?;
         let client = member.as_ref().map(convert::client);
@@ -220,7 +220,7 @@ impl PoolService {
         // Only the latest report counts; one that expires is not stored.
         let remembered = load.filter(|_| valid.is_none());
         let written = self.node.assignment_store().load(lease.as_ref(), &resource, remembered).await;
-        written.map_err(|error| unsure(&error))?;
+        written.map_err(|error| proposal_failed(&error))?;
         let memory = if valid.is_none() { self.memory() } else { Memory::Process };
         Ok(ReportLoadResponse {
             capacity: capacity.get(),
@@ -252,7 +252,7 @@ impl PoolService {
     }
 }
 
-/// The permissions of which either allows to read a pool.
+/// The permissions to read a pool. Either is sufficient.
 fn reads(resource: &str) -> [AccessRequest<'_>; 2] {
     [Action::Read, Action::Pools].map(|action| AccessRequest::on(action, resource))
 }

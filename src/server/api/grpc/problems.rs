@@ -1,8 +1,9 @@
 //! Invalid requests, and problems of single entries in a request that is answered.
 //!
-//! A request is refused as a whole only if its client id, a required field or the message itself is invalid. Doorman's Go
-//! client repeats a failed request unchanged until it succeeds, so an entry that can never be answered must not block the
-//! others. It is left out, or answered by what is known of its holder, and the answer has a `Problem`.
+//! A request is refused as a whole only if its client id, a required field or the message itself is invalid. Doorman's
+//! Go client repeats a failed request unchanged until it succeeds, so an entry that can never be answered must not
+//! block the others. Such an entry is left out of the answer, or answered from what is known about its holder, and the
+//! answer carries a `Problem`.
 
 use leaseway_core::types::escaped;
 use leaseway_proto::doorman::Problem;
@@ -122,15 +123,15 @@ fn cut(text: &str, most: usize) -> &str {
 }
 
 static LOG: Throttle = Throttle::new();
-/// Separate, so that a flood of early requests hides no other problem.
+/// A throttle of its own, so that a flood of early requests hides no other problem.
 static TOO_SOON_LOG: Throttle = Throttle::new();
 
-/// Ids are untrusted, so they are truncated and escaped.
+/// Logs a problem. Ids are untrusted, so they are truncated and escaped.
 fn warn(throttle: &Throttle, reason: Reason, client: &str, resource: &str, message: &str) {
-    let Some(unsaid) = throttle.turn() else { return };
+    let Some(suppressed) = throttle.turn() else { return };
     let (client, resource, message) = (escaped(cut(client, ID_BYTES)), escaped(resource), escaped(message));
     let reason = reason.name();
-    tracing::warn!(%client, %resource, reason, unsaid, "an entry of a request has a problem: {message}");
+    tracing::warn!(%client, %resource, reason, suppressed, "problem with a request entry: {message}");
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The push service: a stream of hints for each watching holder.
 //!
-//! Pending hints are kept in [`watchers`](crate::node::streams::hints). A stream takes them at most once per [`MIN_INTERVAL`], and
-//! not while its connection is slow. Streams have no tasks: they are polled by their connection, and dropped with it.
+//! Pending hints are kept in [`watchers`](crate::node::streams::hints). A stream takes them at most once per
+//! [`MIN_INTERVAL`], and not while its connection is slow. Streams have no tasks: they are polled by their connection,
+//! and dropped with it.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub(crate) struct PushService {
 }
 
 impl PushService {
-    /// Streams end when `stopped` is true.
+    /// Open streams end when `stopped` becomes true.
     pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PushService {
         PushService { node, stopped }
     }
@@ -61,7 +62,7 @@ impl HintStream {
             return None;
         }
         let hint = match self.last {
-            // Empty: confirms the watch.
+            // The first message is empty, and confirms the watch.
             None => Ok(Hint::default()),
             Some(last) => self.wait(last).await,
         };
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn streams_end_at_once_when_the_server_stops() {
+    async fn streams_end_immediately_when_the_server_stops() {
         let fixture = Fixture::new();
         let mut messages = fixture.watch();
         next(&mut messages).await.expect("the first");

@@ -66,7 +66,7 @@ impl StatusService {
     }
 }
 
-/// Replaces texts that may name resources.
+/// Replaces error texts that may name resources, for callers that may not read all.
 const WITHHELD: &str = "visible to callers that may read all resources";
 
 fn withheld(text: String) -> String {
@@ -205,7 +205,7 @@ impl Service for StatusService {
         let admitted = admitted(&request, self.node.authorizer());
         let ExplainRequest { resource_id, holder_id, is_server } = request.into_inner();
         admitted.check(CallKind::GetStatus, &AccessRequest::on(Action::Read, &resource_id))?;
-        // Visits as many holders as a page.
+        // An explanation visits as many holders as a page.
         let _permit = self.page_permits.acquire().await;
         let kind = if is_server { HolderKind::Node } else { HolderKind::Client };
         let known = self.node.explain(&resource_id, kind, holder_id).await;

@@ -1,5 +1,7 @@
 //! `/api/v1`: the data of the pages as JSON. The fields are documented in docs/reference/api.md.
 
+use std::time::SystemTime;
+
 use axum::{
     Json, Router,
     extract::{Query, State, rejection::QueryRejection},
@@ -19,7 +21,7 @@ use crate::{
                 resources::{self as view, HolderQuery, PAGE_ROWS, ResourceQuery},
             },
         },
-        status::survey::{SAMPLE_EVERY, Sample},
+        status::history::{Point, Series, Span},
     },
     observe::changes::{Change, ChangeKind},
 };
@@ -48,7 +50,7 @@ impl IntoResponse for ApiError {
 impl From<QueryRejection> for ApiError {
     fn from(rejection: QueryRejection) -> ApiError {
         let why = rejection.body_text();
-        ApiError(StatusCode::BAD_REQUEST, format!("{why}; docs/reference/api.md says what may be asked for"))
+        ApiError(StatusCode::BAD_REQUEST, format!("{why}; docs/reference/api.md lists the parameters"))
     }
 }
 
@@ -60,24 +62,24 @@ fn answer(value: Value) -> JsonAnswer {
 }
 
 fn not_known(what: &str) -> ApiError {
-    let why = format!("{what} is not known at this peer; the master knows all resources that were asked for");
+    let why = format!("this peer does not know {what}; ask the master, which knows all active resources");
     ApiError(StatusCode::NOT_FOUND, why)
 }
 
 async fn unknown() -> ApiError {
-    let known = "status, peers, resources, resource, holders, history, explain and changes";
-    ApiError(StatusCode::NOT_FOUND, format!("there is no such path; below /api/v1 there are {known}"))
+    let known = "status, peers, resources, resource, holders, history, explain, changes";
+    ApiError(StatusCode::NOT_FOUND, format!("no such path; expected one of {known} below /api/v1"))
 }
 
 async fn status(State(pages): State<Pages>) -> JsonAnswer {
     let view = node::node(&pages).await;
-    let (grade, verdict) = node::verdict(&view);
+    let (severity, summary) = node::verdict(&view);
     let mut value = json!(view);
     for part in ["peers", "parent", "children"] {
         value.as_object_mut().map(|fields| fields.remove(part));
     }
-    value["verdict"] = verdict.into();
-    value["grade"] = json!(grade);
+    value["summary"] = summary.into();
+    value["severity"] = json!(severity);
     answer(value)
 }
 
@@ -115,23 +117,38 @@ async fn holders(State(pages): State<Pages>, parameters: Parameters<HolderQuery>
     }))
 }
 
-async fn history(State(pages): State<Pages>, parameters: Parameters<OneResource>) -> JsonAnswer {
-    let Query(OneResource { resource }) = parameters?;
-    let samples: Vec<Value> = pages.history.of(&resource).iter().map(sample).collect();
-    answer(json!({ "resource": resource, "every_ms": SAMPLE_EVERY.as_millis() as u64, "samples": samples }))
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryParameters {
+    resource: String,
+    #[serde(default)]
+    span: Span,
 }
 
-fn sample(sample: &Sample) -> Value {
-    let at = humantime::format_rfc3339_seconds(sample.at).to_string();
-    json!({
-        "at": at, "capacity": sample.capacity, "wants": sample.wants, "granted": sample.granted, "held": sample.held,
-    })
+async fn history(State(pages): State<Pages>, parameters: Parameters<HistoryParameters>) -> JsonAnswer {
+    let Query(HistoryParameters { resource, span }) = parameters?;
+    let samples: Vec<Value> = pages.history.of(&resource, span, SystemTime::now()).iter().map(sample).collect();
+    let every_ms = span.slot().as_millis() as u64;
+    answer(json!({ "resource": resource, "span": span, "every_ms": every_ms, "samples": samples }))
+}
+
+fn sample(point: &Point) -> Value {
+    let mut value = series(&point.mean);
+    value["at"] = humantime::format_rfc3339_seconds(point.at).to_string().into();
+    value["min"] = series(&point.min);
+    value["max"] = series(&point.max);
+    value
+}
+
+fn series(series: &Series) -> Value {
+    let [capacity, wants, granted, held] = series.0;
+    json!({ "capacity": capacity, "wants": wants, "granted": granted, "held": held })
 }
 
 async fn explain(State(pages): State<Pages>, parameters: Parameters<WhyQuery>) -> JsonAnswer {
     let Query(query) = parameters?;
     if !["", "client", "node"].contains(&query.kind.as_str()) {
-        return Err(ApiError(StatusCode::BAD_REQUEST, "kind: must be `client` or `node`".to_owned()));
+        return Err(ApiError(StatusCode::BAD_REQUEST, "kind: unknown kind; expected `client` or `node`".to_owned()));
     }
     let explained = node::explain(&pages, &query).await.ok_or_else(|| not_known("this holder of this resource"))?;
     answer(explained.to_json(&query.resource))
@@ -149,7 +166,7 @@ async fn changes(State(pages): State<Pages>, parameters: Parameters<ChangesParam
     let which = ChangeKind::named(&kind);
     if which.is_none() && !kind.is_empty() {
         let known = ChangeKind::ALL.map(ChangeKind::name).join(", ");
-        return Err(ApiError(StatusCode::BAD_REQUEST, format!("kind: there is none of that name, but {known}")));
+        return Err(ApiError(StatusCode::BAD_REQUEST, format!("kind: unknown kind; expected one of {known}")));
     }
     let all: Vec<Value> = pages.node.authorizer().audit().changes().list(which).iter().map(change).collect();
     answer(json!({ "changes": all }))

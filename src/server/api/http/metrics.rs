@@ -30,13 +30,13 @@ use crate::{
     runtime::background::{in_background, in_parts},
 };
 
-/// Resources whose series are rendered in some hundred microseconds.
+/// Number of resources rendered before yielding, which takes some hundred microseconds.
 const CHUNK: usize = 32;
 /// Maximum length of a label, in bytes.
 const MAX_LABEL: usize = 128;
 
-/// Thousands of series take a while to render, so this is done in the background, one scrape at a time, and at most half
-/// of the time.
+/// Thousands of series take a while to render, so scrapes are rendered in the background, one at a time, and use at
+/// most half of the time of a thread.
 pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
     let turn = Arc::clone(&pages.scrapes).acquire_owned().await;
     let began = Instant::now();
@@ -87,7 +87,8 @@ pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
     }
 }
 
-/// All resources up to the limit; beyond it, those under the most pressure, and totals of the rest.
+/// The resources that get series of their own, and the totals of the others. Beyond the limit these are the resources
+/// under the most pressure.
 async fn resources_with_series(pages: &Pages) -> (Vec<Status>, Totals) {
     let most = pages.metrics_resources;
     if pages.node.resources() <= most {
@@ -151,12 +152,12 @@ fn set_process_gauges(gauges: &ProcessGauges) {
 
 /// Sets the totals of resources without their own series.
 fn set_left_out_gauges(resources: usize, rest: &Totals) {
-    gauge!("leaseway_metrics_resources_left_out").set(resources as f64);
-    gauge!("leaseway_left_out_capacity").set(rest.capacity.get());
-    gauge!("leaseway_left_out_wants").set(rest.wants.get());
-    gauge!("leaseway_left_out_has").set(rest.granted.get());
-    gauge!("leaseway_left_out_held").set(rest.held.get());
-    gauge!("leaseway_left_out_subclients").set(rest.subclients as f64);
+    gauge!("leaseway_unlisted_resources").set(resources as f64);
+    gauge!("leaseway_unlisted_capacity").set(rest.capacity.get());
+    gauge!("leaseway_unlisted_wants").set(rest.wants.get());
+    gauge!("leaseway_unlisted_has").set(rest.granted.get());
+    gauge!("leaseway_unlisted_held").set(rest.held.get());
+    gauge!("leaseway_unlisted_subclients").set(rest.subclients as f64);
 }
 
 fn set_raft_gauges(raft: &RaftHandle, free: Option<u64>) {
@@ -184,7 +185,7 @@ fn put_resource_gauges(series: &mut GaugeText, status: &Status) {
     set("doorman_server_has", report.sums.granted.get());
     set("doorman_server_wants", report.sums.wants.get());
     set("doorman_server_subclients", report.sums.subclients as f64);
-    // Without division, the capacity is not a limit and would look exceeded.
+    // A capacity that is not divided is no limit, and would look exceeded.
     if report.is_divided() {
         set("leaseway_resource_capacity", report.settings.capacity.get());
     }
@@ -287,12 +288,12 @@ mod tests {
         series.append_to(&mut page);
         let expected = [
             "before 1",
-            "# HELP doorman_server_has Capacity of the newest leases of all clients, by resource.",
+            "# HELP doorman_server_has Sum of the newest leases of all clients, by resource.",
             "# TYPE doorman_server_has gauge",
             r#"doorman_server_has{resource="a"} 2.5"#,
             r#"doorman_server_has{resource="b\"\\\n"} 1000000000000000"#,
             "",
-            "# HELP leaseway_resource_learning 1 while the resource learns what was lent before, by resource.",
+            "# HELP leaseway_resource_learning 1 while the resource is in learning mode, by resource.",
             "# TYPE leaseway_resource_learning gauge",
             r#"leaseway_resource_learning{resource="a"} 0"#,
             r#"leaseway_resource_learning{resource="b\"\\\n"} 0"#,

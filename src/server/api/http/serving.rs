@@ -50,12 +50,12 @@ use crate::{
 /// Probes need no certificate and no host name.
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Bounds on the headers of a request.
+/// Maximum number of headers of a request, and their maximum total size.
 const MAX_HEADERS: usize = 64;
 const MAX_HEADER_BYTES: usize = 16 << 10;
-/// Shorter pages fit a packet uncompressed.
+/// Minimum length of compressed responses. Shorter ones fit into a packet uncompressed.
 const MIN_COMPRESSED: usize = 1400;
-/// Bytes that are compressed in some hundred microseconds.
+/// Number of bytes compressed before yielding, which takes some hundred microseconds.
 const CHUNK: usize = 16 << 10;
 
 /// The configuration of a listener.
@@ -69,8 +69,8 @@ pub(crate) struct Serving {
     pub(crate) names: Option<HostNames>,
 }
 
-/// Serves until `stop`; pending requests are still answered. The headers of a request must arrive within `timeout` of the
-/// end of the previous one, so idle connections are closed.
+/// Serves until `stop`; pending requests are still answered. The headers of a request must arrive within `timeout` of
+/// the end of the previous one, so idle connections are closed.
 pub(crate) async fn serve(listener: Listener, serving: Serving, timeout: Duration, stop: watch::Receiver<bool>) {
     let mut http = auto::Builder::new(TokioExecutor::new());
     let mut http1 = http.http1();
@@ -165,7 +165,7 @@ impl Serving {
 
 enum Page {
     Whole(Option<ChargedBytes>),
-    /// The charge of the request keeps the connection from being idle.
+    /// Keeps the charge of the request, so that the connection does not count as idle.
     Stream {
         body: axum::body::Body,
         charge: Charge,
@@ -192,7 +192,7 @@ impl Body for Page {
         };
         let next = ready!(Pin::new(body).poll_frame(context));
         let bytes = next.and_then(Result::ok).and_then(|frame| frame.into_data().ok());
-        // Beyond the budget, the stream ends. The page then reconnects.
+        // If a message exceeds the budget, the stream ends, and the page reconnects.
         Poll::Ready(bytes.and_then(|bytes| {
             let charge = Some(Charge::answer(request_charge.connection(), bytes.len()).ok()?);
             Some(Ok(Frame::data(ChargedBytes { bytes, charge })))
@@ -211,7 +211,7 @@ impl Body for Page {
     }
 }
 
-/// If clients must have certificates, so must readers of pages.
+/// Requires a certificate for pages if clients must have one.
 pub(crate) async fn certified(State(required): State<bool>, request: Request, next: Next) -> Response {
     let is_known = request.extensions().get::<Caller>().is_some_and(|caller| caller.names.is_some());
     if !required || is_known || PROBES.contains(&request.uri().path()) {
@@ -239,7 +239,7 @@ pub(super) async fn check_access(
     }
 }
 
-/// Whether the caller of an unguarded page may read everything.
+/// Whether the caller of a page without access checks may read everything.
 pub(super) fn reads_everything(authorizer: &Arc<Authorizer>, headers: &HeaderMap, caller: Option<Caller>) -> bool {
     let caller_cache = Arc::new(CallerCache::new(Arc::clone(authorizer), caller));
     caller_cache.admit(headers, CallKind::Http).is_ok_and(|admitted| admitted.reads_everything())
@@ -312,9 +312,9 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     any
 }
 
-/// The host names that a plain HTTP listener answers to, as protection from DNS rebinding: a page from anywhere can make a
-/// browser send requests here under the page's own name, and read the answers. The attacker cannot choose the `Host`
-/// header, which has the name of the page. Over TLS, the certificate gives the same protection.
+/// The host names that a plain HTTP listener answers to, as protection from DNS rebinding: a page from anywhere can
+/// make a browser send requests here under the page's own name, and read the answers. The attacker cannot choose the
+/// `Host` header, which has the name of the page. Over TLS, the certificate gives the same protection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostNames(Vec<String>);
 
@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_requires_acceptance() {
+    fn responses_are_compressed_only_for_requests_that_accept_gzip() {
         for (header, accepted) in [
             ("gzip", true),
             ("deflate, GZIP;q=0.5, br", true),

@@ -22,7 +22,7 @@ pub(crate) struct ChangesQuery {
     kind: String,
 }
 
-/// Possible lengths of the axis, in minutes. The shortest that shows all changes is used.
+/// Possible lengths of the axis in minutes. The page uses the shortest one that covers all changes.
 const SPANS: [u64; 7] = [15, 60, 360, 1_440, 10_080, 43_200, 525_600];
 /// The size of the axis, in units of its view box.
 const WIDTH: f64 = 900.0;
@@ -58,8 +58,9 @@ pub(super) fn parts(pages: &Pages, query: &ChangesQuery) -> Parts {
 fn count(all: &[Change]) -> String {
     match all.len() {
         0 => "Nothing has changed since this server started.".to_owned(),
+        1 => "1 change since this server started.".to_owned(),
         number => format!(
-            "{} changes that this server has seen since it started, the newest 256 of each kind; the audit log has all.",
+            "{} changes since this server started. The newest 256 of each kind are kept; the audit log has all.",
             text::count(number)
         ),
     }
@@ -94,12 +95,10 @@ fn axis(all: &[Change], kind: Option<ChangeKind>, now: SystemTime) -> Markup {
     let span = span.unwrap_or(longest);
     let x = |ago: Duration| LEFT + (WIDTH - LEFT - 10.0) * (1.0 - ago.as_secs_f64() / span.as_secs_f64());
     let height = LANE * lanes.len() as f64;
-    let label = format!(
-        "Changes of the last {} by kind; the table below has them in words.",
-        text::length(span.as_millis() as u64)
-    );
+    let label =
+        format!("Changes of the last {} by kind; the table below lists them.", text::length(span.as_millis() as u64));
     html! {
-        div.scroll tabindex="0" role="group" aria-label="Axis of time" {
+        div.scroll tabindex="0" role="group" aria-label="Time axis" {
             svg.axis viewBox={ "0 0 " (WIDTH) " " (height + 24.0) } role="img" aria-label=(label) {
                 @for (number, lane) in lanes.iter().enumerate() {
                     @let y = LANE * (number as f64 + 0.5);

@@ -1,8 +1,8 @@
 //! Live pages: the changes of a page as server-sent events, about once a second.
 //!
-//! One task renders each view for all open pages that show it. It rests in proportion to its work and output, so the cost
-//! is bounded by the number of different views. Each page has a stream that holds one message at a time; a slow reader
-//! skips frames and then gets the whole view.
+//! One task renders each view for all open pages that show it. It pauses in proportion to its work and output, so the
+//! cost is bounded by the number of different views. Each page has a stream that holds one message at a time; a slow
+//! reader skips frames and then gets the whole view.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -35,7 +35,7 @@ use crate::{auth::Admitted, observe::metrics::CallKind};
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval as a multiple of the duration of a rendering.
 const REST: u32 = 20;
-/// Bounds the interval by the length of the change.
+/// Maximum output of a view: a longer change delays the next rendering.
 const BYTES_PER_SECOND: usize = 64 << 10;
 /// Keep-alive interval of an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ pub(crate) struct LivePages {
     stopped: watch::Receiver<bool>,
 }
 
-/// The maximum number of pages is open.
+/// The maximum number of live pages is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many live pages ({0}): close some, or raise --max-live-pages; this page is static, so reload it")]
 struct TooManyPages(usize);
@@ -71,12 +71,12 @@ struct Frame {
     number: u64,
     parts: Parts,
     change: Bytes,
-    /// Rendered on demand.
+    /// The whole view as a message, made on demand.
     whole: OnceLock<Bytes>,
 }
 
 impl LivePages {
-    /// Streams end when `stopped` is true.
+    /// Open streams end when `stopped` becomes true.
     pub(crate) fn new(most: usize, stopped: watch::Receiver<bool>) -> LivePages {
         LivePages { most, open: AtomicUsize::new(0), views: Mutex::default(), stopped }
     }
@@ -110,7 +110,7 @@ impl LivePages {
         view
     }
 
-    /// Removes a view that no page shows. Returns whether it did.
+    /// Removes a view if no page shows it. Returns whether it was removed.
     fn remove_unused(&self, showing: &Showing, frames: &watch::Sender<Option<Arc<Frame>>>) -> bool {
         let mut views = self.views();
         // One receiver is in `views`.
@@ -246,7 +246,7 @@ impl LivePage {
         }
     }
 
-    /// Whether the caller still has permission. If not, the error is in the answer to its reconnect.
+    /// `None` if the caller has lost its permission. The page gets the error when it reconnects.
     fn check_again(&mut self) -> Option<()> {
         self.admitted.check_again(CallKind::Http, &[AccessRequest::to(Action::Read)]).ok()?;
         self.admitted.check_reads_everything(CallKind::Http).ok()
@@ -266,11 +266,11 @@ mod tests {
 
     #[test]
     fn a_changed_frame_is_announced() {
-        let of = |title| Parts::sentence(StatusCode::OK, title, "It is so.");
+        let of = |title| Parts::sentence(StatusCode::OK, title, "A sentence.");
         let change = difference(&of("a"), &of("b"));
         assert_eq!(change.into_iter().collect::<Vec<_>>(), [("frame".to_owned(), json!(of("b").frame_id()))]);
         assert!(difference(&of("a"), &of("a")).is_empty());
-        let lost = Parts::sentence(StatusCode::NOT_FOUND, "a", "It is so.");
+        let lost = Parts::sentence(StatusCode::NOT_FOUND, "a", "A sentence.");
         assert_ne!(lost.frame_id(), of("a").frame_id());
     }
 

@@ -1,4 +1,4 @@
-//! The overview: verdict, findings, the worst resources, peers, tree and limits.
+//! The overview page: verdict, findings, the most contended resources, peers, tree and limits.
 
 use leaseway_core::types::{escaped, escaped_lines};
 use leaseway_proto::status::LimitUse;
@@ -6,12 +6,15 @@ use maud::{Markup, html};
 
 use super::{
     Column::{Number, Text},
-    Parts, table,
+    Parts,
+    cluster::{self, Cluster},
+    table,
 };
 use crate::api::{
     pages::{
         Pages, text,
         view::{
+            self,
             node::{self, ChildRow, NodeView, ParentRow, PeerRow},
             resources::{OverrideRow, ResourceRow},
         },
@@ -19,15 +22,19 @@ use crate::api::{
     status::checkup::{Check, Severity},
 };
 
-/// Rows in each table of resources.
+/// Maximum number of rows in each table of resources.
 const MAX_WORST: usize = 8;
 
 pub(super) async fn parts(pages: &Pages) -> Parts {
     let view = node::node(pages).await;
     let rows = pages.snapshots.resources.get(pages).await;
     let mut parts = Parts::default();
+    let drawn = &view.children[..view.children.len().min(cluster::MAX_CHILDREN)];
+    let children = view::children::children(pages, drawn, &rows.rows).await;
+    let most_used = cluster::most_used(&rows.rows).filter(|_| view.is_master);
+    parts.put("cluster", &cluster::picture(&Cluster { view: &view, most_used, children: &children }));
     parts.put("verdict", &verdict(&view));
-    parts.put("findings", &findings(&view.findings));
+    parts.put("findings", &problems(&view.checks));
     parts.put("figures", &figures(&view));
     parts.put("overrides", &overrides(&view.overrides));
     let worst = |which| if view.is_master { worst(&rows.rows, which) } else { not_known() };
@@ -37,10 +44,11 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     parts.put("tree", &tree(&view));
     parts.put("limits", &limits(&view.limits));
     let frame = html! {
-        h1.unseen { "Is it fine?" }
+        h1.unseen { "Overview" }
         (Parts::place("verdict"))
         (Parts::place("findings"))
         (Parts::place("figures"))
+        section { h2 { "Cluster" } (Parts::place("cluster")) }
         (Parts::place("overrides"))
         div.columns {
             section { h2 { "Most contended" } (Parts::place("contended")) }
@@ -50,27 +58,27 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
             section { h2 { "Peers" } (Parts::place("peers")) }
             section { h2 { "Tree" } (Parts::place("tree")) }
         }
-        section { h2 { "Limits" } (Parts::place("limits")) }
+        section { h2 { "Limits of this server" } (Parts::place("limits")) }
     };
     parts.framed(frame)
 }
 
 fn verdict(view: &NodeView) -> Markup {
-    let (grade, text) = node::verdict(view);
-    let class = if grade == Severity::Ok { "fine" } else { grade.name() };
+    let (severity, text) = node::verdict(view);
+    let class = if severity == Severity::Ok { "fine" } else { severity.name() };
     html! { p.verdict.(class) role="status" { (text) } }
 }
 
-fn findings(findings: &[Check]) -> Markup {
+fn problems(checks: &[Check]) -> Markup {
     html! {
-        @if !findings.is_empty() {
+        @if !checks.is_empty() {
             ul.findings {
-                @for finding in findings {
-                    li.(finding.grade.name()) {
-                        span.grade { @if finding.grade == Severity::Bad { "fault" } @else { "warning" } }
+                @for check in checks {
+                    li.(check.severity.name()) {
+                        span.severity { @if check.severity == Severity::Bad { "fault" } @else { "warning" } }
                         div {
-                            p { strong { (finding.about) } ": " (escaped_lines(&finding.found)) }
-                            p.advice { (finding.next) }
+                            p { strong { (check.subject) } ": " (escaped_lines(&check.message)) }
+                            p.advice { (check.remedy) }
                         }
                     }
                 }
@@ -91,7 +99,7 @@ fn figures(view: &NodeView) -> Markup {
             @if let Some(clients) = view.clients { div { dt { "Clients" } dd { (text::count(clients)) } } }
             div { dt { "Configuration" } dd { a href="/changes?kind=configuration" { "version " (view.config_version) } } }
             @if let Some(left) = view.certificate_ends_secs {
-                div { dt { "Certificate ends in" } dd { (text::length(left.max(0) as u64 / 3600 * 3_600_000)) } }
+                div { dt { "Certificate expires in" } dd { (text::length(left.max(0) as u64 / 3600 * 3_600_000)) } }
             }
             @if let Some(free) = view.free_bytes {
                 div { dt { "Disk free" } dd { (text::number((free >> 20) as f64 / 1024.0)) " GiB" } }
@@ -116,7 +124,7 @@ fn overrides(overrides: &[OverrideRow]) -> Markup {
         @if !overrides.is_empty() {
             section {
                 h2 { "Overrides" }
-                (table("Overrides", &[Text("Resources"), Number("Set to"), Number("Ends in"), Text("By"), Text("Why")], &rows))
+                (table("Overrides", &[Text("Resources"), Number("Capacity, units"), Number("Expires in"), Text("By"), Text("Why")], &rows))
             }
         }
     }
@@ -159,15 +167,17 @@ fn worst(rows: &[ResourceRow], which: Worst) -> Markup {
     let all = found.len();
     found.sort_by(|one, other| key(other).total_cmp(&key(one)));
     found.truncate(MAX_WORST);
-    let (none, link) = match which {
-        Worst::Over => ("Nothing is held beyond a capacity.", "/resources?sort=over"),
-        Worst::Contended => ("No resource is wanted beyond its capacity.", "/resources?sort=pressure"),
+    let (title, none, link) = match which {
+        Worst::Over => ("Over capacity", "No resource is over its capacity.", "/resources?sort=over"),
+        Worst::Contended => {
+            ("Most contended", "No resource is contended: wants are within every capacity.", "/resources?sort=pressure")
+        }
     };
     let columns = match which {
-        Worst::Over => ["Held", "Beyond"],
-        Worst::Contended => ["Wants", "Wants / capacity"],
+        Worst::Over => ["Held, units", "Excess, units"],
+        Worst::Contended => ["Wants, units", "Wants ÷ capacity"],
     };
-    let columns = [Text("Resource"), Number("Capacity"), Number(columns[0]), Number(columns[1])];
+    let columns = [Text("Resource"), Number("Capacity, units"), Number(columns[0]), Number(columns[1])];
     let rows = html! {
         tbody { @for row in &found { tr {
             th.id scope="row" { (link_to(&row.resource)) }
@@ -183,7 +193,7 @@ fn worst(rows: &[ResourceRow], which: Worst) -> Markup {
     };
     html! {
         @if found.is_empty() { p.none { (none) } } @else {
-            (table("Table", &columns, &rows))
+            (table(title, &columns, &rows))
             @if all > found.len() { p.more { a href=(link) { "All " (text::count(all)) } } }
         }
     }
@@ -194,11 +204,11 @@ fn link_to(resource: &str) -> Markup {
 }
 
 fn peers(peers: &[PeerRow]) -> Markup {
-    let columns = [Text("Peer"), Text("Role"), Number("Lag"), Number("Heard"), Text("Clients' address")];
+    let columns = [Text("Peer"), Text("Role"), Number("Lag, entries"), Number("Last contact"), Text("Address")];
     let rows = html! { tbody { @for peer in peers { (peer_row(peer)) } } };
     html! {
-        @if peers.is_empty() { p.none { "This server has no peers: nothing is kept over a restart." } } @else {
-            (table("Table", &columns, &rows))
+        @if peers.is_empty() { p.none { "This server has no data directory: its state is lost at a restart." } } @else {
+            (table("Peers", &columns, &rows))
         }
     }
 }
@@ -215,7 +225,7 @@ fn peer_row(peer: &PeerRow) -> Markup {
             td.warn[peer.role == "unreachable"] { (peer.role) }
             td.n { @if let Some(lag) = peer.lag { (text::count(lag)) } @else { "–" } }
             td.n {
-                @match peer.heard_ms {
+                @match peer.last_contact_ms {
                     _ if peer.is_here => "–",
                     Some(ago) if ago < 1000 => "now",
                     Some(ago) => { (text::ago(ago)) " ago" },
@@ -231,11 +241,11 @@ fn tree(view: &NodeView) -> Markup {
     html! {
         @match &view.parent {
             Some(parent) => (parent_line(parent, view.is_master)),
-            None => p { "This node is a root: the configuration says how much there is." },
+            None => p { "This node is a root: the configuration sets the capacities." },
         }
         @if !view.is_master {
-            p.none { "Child nodes ask the master, if there are any." }
-        } @else if view.children.is_empty() { p.none { "No child node has asked in the last quarter of an hour." } } @else {
+            p.none { "Not known here: only the master knows the child nodes." }
+        } @else if view.children.is_empty() { p.none { "No child node has asked in the last 15 minutes." } } @else {
             (children(&view.children))
         }
     }
@@ -247,7 +257,7 @@ fn parent_line(parent: &ParentRow, is_master: bool) -> Markup {
             "Child " strong { (escaped(&parent.node)) } " of " (escaped(&parent.addresses.join(", "))) ". "
             @if let Some(page) = &parent.http { a href={ "//" (page) "/" } { "The parent's page" } ". " }
             @match parent.answered_ms {
-                _ if !is_master => "The master of this node asks there.",
+                _ if !is_master => "The master of this node asks the parent.",
                 Some(ago) => { "It answered " (text::ago(ago)) " ago, for " (text::count(parent.resources)) " resources." },
                 None => span.bad { "It has not answered yet." },
             }
@@ -263,7 +273,7 @@ fn children(children: &[ChildRow]) -> Markup {
             td.n { (text::ago(child.asked_ms)) " ago" }
         } } }
     };
-    table("Table", &[Text("Child node"), Number("Resources"), Number("Asked")], &rows)
+    table("Child nodes", &[Text("Child node"), Number("Resources"), Number("Last request")], &rows)
 }
 
 fn limits(limits: &[LimitUse]) -> Markup {
@@ -279,5 +289,5 @@ fn limits(limits: &[LimitUse]) -> Markup {
             }
         } }
     };
-    table("Table", &[Text("What"), Number("Used"), Number("Limit"), Number("Part"), Text("Flag")], &rows)
+    table("Limits", &[Text("Limit on"), Number("Used"), Number("Maximum"), Number("Part used"), Text("Flag")], &rows)
 }

@@ -1,10 +1,17 @@
 //! The list of resources, and the page of one resource with its history and holders.
 
+use std::{cmp::Reverse, time::SystemTime};
+
 use axum::http::StatusCode;
-use leaseway_core::types::escaped;
+use leaseway_core::types::{Glob, escaped};
 use maud::{Markup, html};
 
-use super::{Parts, plot};
+use super::{
+    Column::{Number, Text},
+    Parts,
+    plot::{self, Plot},
+    table,
+};
 use crate::{
     api::pages::{
         Pages, text,
@@ -12,20 +19,20 @@ use crate::{
             node::MasterSeen,
             resources::{
                 self as view, HolderPage, HolderQuery, HolderRow, HolderSort, PAGE_ROWS, ResourceDetail, ResourceQuery,
-                ResourceRow, ResourceSort,
+                ResourceRow, ResourceSort, TopHolders,
             },
         },
     },
-    observe::changes::ChangeKind,
+    observe::changes::{Change, ChangeKind},
 };
 
 const RESOURCE_COLUMNS: [(ResourceSort, &str); 7] = [
     (ResourceSort::Resource, "Resource"),
-    (ResourceSort::Capacity, "Capacity"),
-    (ResourceSort::Wants, "Wants"),
-    (ResourceSort::Granted, "Granted"),
-    (ResourceSort::Held, "Held"),
-    (ResourceSort::Pressure, "Wants / capacity"),
+    (ResourceSort::Capacity, "Capacity, units"),
+    (ResourceSort::Wants, "Wants, units"),
+    (ResourceSort::Granted, "Granted, units"),
+    (ResourceSort::Held, "Held, units"),
+    (ResourceSort::Pressure, "Wants ÷ capacity"),
     (ResourceSort::Clients, "Clients"),
 ];
 
@@ -71,7 +78,7 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
 
 fn resource_count(matching: usize, all: usize) -> String {
     match all {
-        0 => "No resource is known: the first request for one creates it.".to_owned(),
+        0 => "No resources yet: the first request for one creates it.".to_owned(),
         1 if matching == 1 => "1 resource.".to_owned(),
         _ if matching == all => format!("{} resources.", text::count(all)),
         _ => format!("{} of {} resources.", text::count(matching), text::count(all)),
@@ -108,10 +115,10 @@ fn resource_row(row: &ResourceRow) -> Markup {
 
 const HOLDER_COLUMNS: [(HolderSort, &str); 7] = [
     (HolderSort::Holder, "Holder"),
-    (HolderSort::Wants, "Wants"),
-    (HolderSort::Due, "Due"),
-    (HolderSort::Has, "Has"),
-    (HolderSort::Held, "Held"),
+    (HolderSort::Wants, "Wants, units"),
+    (HolderSort::Due, "Due, units"),
+    (HolderSort::Has, "Has, units"),
+    (HolderSort::Held, "Held, units"),
     (HolderSort::Priority, "Priority"),
     (HolderSort::Clients, "Clients"),
 ];
@@ -121,16 +128,22 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     let page = view::holders(pages, query).await.unwrap_or_default();
     let mut parts = Parts::default();
     parts.put("figures", &figures(&detail));
-    parts.put("plot", &plot::plot(&pages.history.of(&query.resource), pages.history.most()));
+    parts.put("plot", &plot(pages, query));
+    parts.put("top", &top(&page.top, &detail));
     parts.put("more", &more(&detail));
     parts.put("changes", &changes(pages, &query.resource));
     parts.put("count", &html! { (holder_count(&page, &detail)) });
     parts.put("paging", &paging(page.pages, query.page.max(1), |page| holders_link(query, query.sort, page)));
     parts.put_rows("rows", page.rows.iter().map(|holder| holder_row(holder, &query.resource)));
     let frame = html! {
-        h1 { (escaped(&query.resource)) }
+        h1 { "Resource " (escaped(&query.resource)) }
         (Parts::place("figures"))
-        section { h2 { "The last 15 minutes" } (Parts::place("plot")) }
+        section {
+            h2 { "The last " (query.span.in_words()) }
+            (plot::spans(query.span, |span| holders_link(&HolderQuery { span, ..query.clone() }, query.sort, query.page.max(1))))
+            (Parts::place("plot"))
+        }
+        (Parts::place("top"))
         (Parts::place("more"))
         (Parts::place("changes"))
         section {
@@ -138,6 +151,7 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
             form.search action="/resource" role="search" {
                 input type="hidden" name="resource" value=(query.resource);
                 input type="hidden" name="sort" value=(query.sort.name());
+                input type="hidden" name="span" value=(query.span.name());
                 label for="search" { "Part of the id" }
                 input #search name="search" type="search" value=(escaped(&query.search)) maxlength="256";
                 button { "Search" }
@@ -161,9 +175,80 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     parts.framed(frame)
 }
 
+fn plot(pages: &Pages, query: &HolderQuery) -> Markup {
+    let (span, now) = (query.span, SystemTime::now());
+    let (points, events) = (pages.history.of(&query.resource, span, now), events(pages, &query.resource));
+    Plot { span, points: &points, events: &events, now, kept: pages.history.most() }.draw()
+}
+
+/// The changes that took effect and may show on a plot, the newest first.
+fn events(pages: &Pages, resource: &str) -> Vec<Change> {
+    let all = pages.node.authorizer().audit().changes();
+    let kinds = [ChangeKind::Configuration, ChangeKind::Election, ChangeKind::Override];
+    let mut events: Vec<Change> = kinds.into_iter().flat_map(|kind| all.list(Some(kind))).collect();
+    events.retain(|event| event.took_effect() && (event.kind != ChangeKind::Override || concerns(event, resource)));
+    events.sort_by_key(|event| Reverse(event.at));
+    events
+}
+
+/// Whether a change names the resource, or a pattern that matches it.
+fn concerns(change: &Change, resource: &str) -> bool {
+    change.resource == resource || Glob::new(&change.resource).is_ok_and(|glob| glob.matches(resource))
+}
+
+/// The largest holders, and those that lack the most.
+fn top(top: &TopHolders, detail: &ResourceDetail) -> Markup {
+    let resource = &detail.row.resource;
+    let held = html! {
+        tbody { @for holder in &top.held { tr {
+            (holder_heading(holder, resource))
+            td.n { (text::number(holder.held)) }
+            td.n { @if detail.row.capacity > 0.0 && detail.row.is_divided { (text::percent(holder.held / detail.row.capacity)) } @else { "–" } }
+        } } }
+    };
+    let lacking = html! {
+        tbody { @for holder in &top.lacking { tr {
+            (holder_heading(holder, resource))
+            td.n { (text::number(holder.wants)) }
+            td.n { (text::number(holder.has)) }
+            td.n.short { (text::number(holder.lacks())) }
+        } } }
+    };
+    html! {
+        @if !top.held.is_empty() {
+            div.columns {
+                section {
+                    h2 { "Top consumers" }
+                    (table("Top consumers", &[Text("Holder"), Number("Held, units"), Number("Of the capacity")], &held))
+                }
+                section {
+                    h2 { "Most unmet demand" }
+                    @if top.lacking.is_empty() { p.none { "Every holder has what it wants." } } @else {
+                        (table(
+                            "Most unmet demand",
+                            &[Text("Holder"), Number("Wants, units"), Number("Has, units"), Number("Lacks, units")],
+                            &lacking,
+                        ))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn holder_heading(holder: &HolderRow, resource: &str) -> Markup {
+    html! { th.id scope="row" { a href=(why_link(holder, resource)) { (escaped(&holder.holder)) } } }
+}
+
+fn why_link(holder: &HolderRow, resource: &str) -> String {
+    let kind = if holder.kind == "node" { "node" } else { "client" };
+    let (resource, holder) = (text::encoded(resource), text::encoded(&holder.holder));
+    format!("/why?resource={resource}&holder={holder}&kind={kind}")
+}
+
 fn not_known(pages: &Pages, query: &HolderQuery) -> Parts {
     let sentence = match MasterSeen::of(pages) {
-        MasterSeen::Here => "There is no such resource. The first request for one creates it.",
+        MasterSeen::Here => "No such resource. The first request for it creates it.",
         _ => "Not known here: only the master knows the resources.",
     };
     Parts::sentence(StatusCode::NOT_FOUND, &query.resource, sentence)
@@ -176,10 +261,11 @@ fn sorted(is_sorted: bool, is_ascending: bool) -> Option<&'static str> {
 
 fn holders_link(query: &HolderQuery, sort: HolderSort, page: usize) -> String {
     let (resource, search) = (text::encoded(&query.resource), text::encoded(&query.search));
-    format!("/resource?resource={resource}&search={search}&sort={}&page={page}", sort.name())
+    let span = query.span.name();
+    format!("/resource?resource={resource}&search={search}&sort={}&page={page}&span={span}", sort.name())
 }
 
-/// Links to other pages, if there are any.
+/// Links to the other pages. Empty if there is only one page.
 fn paging(pages: usize, page: usize, href: impl Fn(usize) -> String) -> Markup {
     html! {
         @if pages > 1 {
@@ -194,8 +280,8 @@ fn paging(pages: usize, page: usize, href: impl Fn(usize) -> String) -> Markup {
 
 fn holder_count(page: &HolderPage, detail: &ResourceDetail) -> String {
     match (page.matching, detail.row.holders) {
-        (_, 0) => "No client holds anything of it.".to_owned(),
-        (0, _) => "No holder has that in its id.".to_owned(),
+        (_, 0) => "It has no holders.".to_owned(),
+        (0, _) => "No holder id contains this text.".to_owned(),
         (1, 1) => "1 holder.".to_owned(),
         (matching, all) if matching >= all => format!("{} holders.", text::count(matching)),
         (matching, all) => format!("{} of {} holders.", text::count(matching), text::count(all)),
@@ -206,24 +292,25 @@ fn figures(detail: &ResourceDetail) -> Markup {
     let (row, settings) = (&detail.row, &detail.status.report.settings);
     html! {
         dl.figures {
-            div { dt { "Capacity" } dd { @if row.is_divided { (text::number(row.capacity)) } @else { "not divided" } } }
-            div { dt { "Wants" } dd { (text::number(row.wants)) } }
-            div { dt { "Granted" } dd { (text::number(row.granted)) } }
-            div { dt { "Held" } dd.bad[row.over() > row.capacity * 1e-9] { (text::number(row.held)) } }
-            @if row.is_divided { div { dt { "Free" } dd { (text::number(detail.free())) } } }
+            div { dt { "Capacity" } dd { @if row.is_divided { (text::units(row.capacity)) } @else { "not divided" } } }
+            div { dt { "Wants" } dd { (text::units(row.wants)) } }
+            div { dt { "Granted" } dd { (text::units(row.granted)) } }
+            div { dt { "Held" } dd.bad[row.over() > row.capacity * 1e-9] { (text::units(row.held)) } }
+            @if row.is_divided { div { dt { "Free" } dd { (text::units(detail.free())) } } }
             div { dt { "Clients" } dd { (text::count(row.clients)) } }
             @if row.gateways > 0 {
-                div { dt { "Gateways" } dd { (text::count(row.gateways)) ", holding " (text::number(row.held_by_gateways)) } }
+                div { dt { "Gateways" } dd { (text::count(row.gateways)) ", holding " (text::units(row.held_by_gateways)) } }
             }
             div { dt { "Algorithm" } dd { (row.algorithm) } }
-            div { dt { "Template" } dd { @match &row.template { Some(glob) => code { (escaped(glob)) }, None => span.warn { "none: honoured as asked" } } } }
-            div { dt { "Lease, refresh" } dd { (text::length(settings.lease.0)) ", " (text::length(settings.refresh.0)) } }
+            div { dt { "Template" } dd { @match &row.template { Some(glob) => code { (escaped(glob)) }, None => span.warn { "none: every request is granted" } } } }
+            div { dt { "Lease length" } dd { (text::length(settings.lease.0)) } }
+            div { dt { "Refresh interval" } dd { (text::length(settings.refresh.0)) } }
             @if row.learning_ms > 0 { div { dt { "Learning" } dd.warn { (text::ago(row.learning_ms)) " more" } } }
         }
     }
 }
 
-/// Properties that only some resources have.
+/// Properties that only some resources have: override, parent's lease, promises, pool.
 fn more(detail: &ResourceDetail) -> Markup {
     let status = &detail.status;
     html! {
@@ -231,26 +318,26 @@ fn more(detail: &ResourceDetail) -> Markup {
         @if let Some(supply) = &status.report.supply {
             p {
                 @match (supply.version, supply.remaining.0) {
-                    (0, _) => "The parent has lent nothing yet.",
-                    (_, 0) => span.bad { "What the parent lent has ended." },
-                    (_, left) => { "Lent by the parent for another " (text::ago(left)) "." },
+                    (0, _) => "The parent has granted no lease yet.",
+                    (_, 0) => span.bad { "The parent's lease has expired." },
+                    (_, left) => { "The parent's lease expires in " (text::ago(left)) "." },
                 }
-                @if let Some(outstanding) = supply.outstanding { " It was told that " (text::number(outstanding.get())) " is outstanding." }
-                @for terms in detail.terms() { " It divides " (terms) "." }
+                @if let Some(outstanding) = supply.outstanding { " Reported to the parent as outstanding: " (text::units(outstanding.get())) "." }
+                @for terms in detail.terms() { " The parent divides " (terms) "." }
             }
         }
         @if let Some(promises) = &status.promises {
             p {
-                "Promised " (text::number(promises.total.get())) " in all: what the next master would hold back."
+                "Promised in total: " (text::units(promises.total.get())) ", which the next master would reserve."
                 @if promises.unclaimed.get() > 0.0 {
-                    " Earlier masters promised " (text::number(promises.unclaimed.get())) " that no holder has named yet; it ends in "
+                    " Promised by earlier masters and not yet claimed: " (text::units(promises.unclaimed.get())) ", which expires in "
                     (text::ago(promises.unclaimed_until.since(status.at).0)) " at most."
                 }
             }
         }
         @if let Some(pool) = &status.pool {
             p {
-                "Pool: " (text::number(pool.connected.get())) " of " (text::number(pool.total.get())) " connected, "
+                "Pool: " (text::number(pool.connected.get())) " of " (text::units(pool.total.get())) " connected, "
                 (text::number(pool.priority_connected.get())) " of it by priority clients; assigned "
                 (text::number(pool.priority_assigned.get())) ", used " (text::number(pool.used.get())) ", waiting "
                 (text::count(pool.free_waiting + pool.priority_waiting)) ", overloads " (text::count(pool.overloads)) "."
@@ -264,11 +351,11 @@ fn changes(pages: &Pages, resource: &str) -> Markup {
     let all = pages.node.authorizer().audit().changes();
     let kinds = [ChangeKind::Override, ChangeKind::Pool, ChangeKind::Operator];
     let list: Vec<_> = kinds.into_iter().flat_map(|kind| all.list(Some(kind))).collect();
-    let list: Vec<_> = list.into_iter().filter(|change| change.resource == resource).take(5).collect();
+    let list: Vec<_> = list.into_iter().filter(|change| concerns(change, resource)).take(5).collect();
     html! {
         @if !list.is_empty() {
             section {
-                h2 { "Changes" }
+                h2 { "Latest changes" }
                 ul.plain { @for change in &list {
                     li { time datetime=(text::moment(change.at)) { (text::clock(change.at)) } " " (escaped(&change.what)) }
                 } }
@@ -278,12 +365,7 @@ fn changes(pages: &Pages, resource: &str) -> Markup {
 }
 
 fn holder_row(holder: &HolderRow, resource: &str) -> Markup {
-    let why = format!(
-        "/why?resource={}&holder={}&kind={}",
-        text::encoded(resource),
-        text::encoded(&holder.holder),
-        if holder.kind == "node" { "node" } else { "client" }
-    );
+    let why = why_link(holder, resource);
     html! {
         th.id scope="row" { (escaped(&holder.holder)) @if holder.kind != "client" { " " span.tag { (holder.kind) } } }
         td.n { (text::number(holder.wants)) }
@@ -292,7 +374,7 @@ fn holder_row(holder: &HolderRow, resource: &str) -> Markup {
         td.n { (text::number(holder.held)) }
         td.n { (holder.priority) }
         td.n { (text::count(holder.clients)) }
-        td.n { @if holder.remaining_ms == 0 { "ended" } @else { (text::ago(holder.remaining_ms.div_ceil(5_000) * 5_000)) } }
-        td { a href=(why) aria-label={ "Why " (escaped(&holder.holder)) " has that" } { "why" } }
+        td.n { @if holder.remaining_ms == 0 { "expired" } @else { (text::ago(holder.remaining_ms.div_ceil(5_000) * 5_000)) } }
+        td { a href=(why) aria-label={ "Why " (escaped(&holder.holder)) " has this capacity" } { "why" } }
     }
 }

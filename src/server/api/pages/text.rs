@@ -15,7 +15,27 @@ pub(crate) fn number(value: f64) -> String {
     let part = part.trim_end_matches('0');
     let sign = if whole.starts_with('-') { "−" } else { "" };
     let whole = grouped(whole.trim_start_matches('-'));
+    // A negative number that rounds to zero has no sign.
+    let sign = if whole == "0" && part.is_empty() { "" } else { sign };
     if part.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") }
+}
+
+/// An amount of a resource.
+pub(crate) fn units(value: f64) -> String {
+    let number = number(value);
+    let unit = if number == "1" { "unit" } else { "units" };
+    format!("{number} {unit}")
+}
+
+/// A part of a whole, as a percentage.
+pub(crate) fn percent(part: f64) -> String {
+    match 100.0 * part {
+        all if all > 0.0 && all < 1.0 => "less than 1 %".to_owned(),
+        all if all > 9_999.0 => "more than 9,999 %".to_owned(),
+        // Only a full bar is 100 %.
+        all if (99.0..100.0).contains(&all) => "99 %".to_owned(),
+        all => format!("{} %", count(all.round())),
+    }
 }
 
 /// With thousands separators.
@@ -46,7 +66,7 @@ pub(crate) fn length(ms: u64) -> String {
     }
 }
 
-/// A duration that changes while it is shown: whole seconds.
+/// A duration that changes while it is shown, in whole seconds.
 pub(crate) fn ago(ms: u64) -> String {
     match ms {
         0..1000 => "less than 1 s".to_owned(),
@@ -89,10 +109,28 @@ mod tests {
             (1_000_000.0, "1,000,000"),
             (-1500.0, "−1,500"),
             (-0.5, "−0.5"),
+            (-0.0, "0"),
+            (-0.000_01, "0"),
             (1e15, "1,000,000,000,000,000"),
         ] {
             assert_eq!(number(value), text, "{value}");
         }
+    }
+
+    #[test]
+    fn parts_are_formatted_and_only_a_full_one_is_100_percent() {
+        for (part, text) in [
+            (0.0, "0 %"),
+            (0.001, "less than 1 %"),
+            (0.456, "46 %"),
+            (0.999, "99 %"),
+            (1.0, "100 %"),
+            (1.5, "150 %"),
+            (f64::MAX, "more than 9,999 %"),
+        ] {
+            assert_eq!(percent(part), text, "{part}");
+        }
+        assert_eq!([units(1.0), units(-0.000_001), units(2.5)], ["1 unit", "0 units", "2.5 units"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why a holder has what it has.
+//! The page that explains why a holder has its present capacity.
 
 use axum::http::StatusCode;
 use leaseway_core::types::escaped;
@@ -13,9 +13,9 @@ use crate::api::pages::{
 pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     if query.resource.is_empty() || query.holder.is_empty() {
         let frame = html! {
-            h1 { "Why does it have that?" }
+            h1 { "Explain a lease" }
             (form(query))
-            p.none { "A holder is a client, or a child node. The ids are those that they ask under." }
+            p.none { "A holder is a client or a child node. Enter the ids of the resource and of the holder, as in its requests." }
         };
         return Parts::default().framed(frame);
     }
@@ -29,23 +29,23 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     );
     parts.put("parent", &explained.parent.as_ref().map(|parent| above(parent, &query.resource)).unwrap_or_default());
     let frame = html! {
-        h1 { "Why " (escaped(&query.holder)) " has that" }
-        p.of { "of " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
+        h1 { "Why " (escaped(&query.holder)) " has this capacity" }
+        p.of { "Resource " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
         (Parts::place("figures"))
         (Parts::place("bar"))
         (Parts::place("sentences"))
         (Parts::place("parent"))
-        section { h2 { "Another" } (form(query)) }
+        section { h2 { "Another holder" } (form(query)) }
     };
     parts.framed(frame)
 }
 
 fn not_known(pages: &Pages, query: &WhyQuery) -> Parts {
     let frame = html! {
-        h1 { "Why does it have that?" }
+        h1 { "Explain a lease" }
         @if MasterSeen::of(pages) != MasterSeen::Here {
             p { "Not known here: only the master knows who holds " strong { (escaped(&query.resource)) } "." }
-        } @else { p { "There is no holder " strong { (escaped(&query.holder)) } " of " strong { (escaped(&query.resource)) } " here. A holder is known from its first request until its lease has ended." } }
+        } @else { p { "There is no holder " strong { (escaped(&query.holder)) } " of " strong { (escaped(&query.resource)) } " here. A holder is known from its first request until its lease expires." } }
         (form(query))
     };
     Parts { status: StatusCode::NOT_FOUND, ..Parts::default() }.framed(frame)
@@ -68,10 +68,10 @@ fn figures(explained: &Explained) -> Markup {
     let blocks: Vec<_> = explanation.blocks.iter().map(leaseway_core::resource::report::explain::Block::name).collect();
     html! {
         dl.figures {
-            div { dt { "Wants" } dd { (text::number(holder.wants)) } }
-            div { dt { "Due" } dd { (text::number(holder.due)) } }
-            div { dt { "Has" } dd { (text::number(holder.has)) } }
-            div { dt { "Held" } dd { (text::number(holder.held)) } }
+            div { dt { "Wants" } dd { (text::units(holder.wants)) } }
+            div { dt { "Due" } dd { (text::units(holder.due)) } }
+            div { dt { "Has" } dd { (text::units(holder.has)) } }
+            div { dt { "Held" } dd { (text::units(holder.held)) } }
             div { dt { "Rule" } dd { (explanation.rule.name()) } }
             @if !blocks.is_empty() { div { dt { "Waits for" } dd { (blocks.join(", ")) } } }
             @if let Some(asks) = explained.asks_ms() { div { dt { "Asks again in" } dd { (text::ago(asks)) } } }
@@ -80,7 +80,7 @@ fn figures(explained: &Explained) -> Markup {
     }
 }
 
-/// The parts of the capacity held by this holder, held by others, and free.
+/// A bar with the fractions of the capacity held by this holder, held by others, and free.
 fn bar(explained: &Explained) -> Markup {
     let (capacity, free) = (explained.explanation.capacity.get(), explained.explanation.free.get());
     if capacity <= 0.0 {
@@ -91,7 +91,7 @@ fn bar(explained: &Explained) -> Markup {
     let others = part(capacity - free.max(0.0) - explained.holder.held);
     let free = 100.0 - own - others;
     let caption =
-        format!("Of {}: this holder {own:.1} %, others {others:.1} %, free {free:.1} %.", text::number(capacity));
+        format!("Of {}: this holder {own:.1} %, others {others:.1} %, free {free:.1} %.", text::units(capacity));
     html! {
         svg.bar viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label=(caption) {
             rect.free x="0" y="0" width="1000" height="24" {}
@@ -102,7 +102,7 @@ fn bar(explained: &Explained) -> Markup {
     }
 }
 
-/// Where to explain the capacity of this node.
+/// The command that explains this node's own lease at the parent.
 fn above(parent: &ParentRow, resource: &str) -> Markup {
     let command = format!(
         "leaseway explain {} {} --node --server {}",
@@ -112,10 +112,10 @@ fn above(parent: &ParentRow, resource: &str) -> Markup {
     );
     html! {
         section {
-            h2 { "One level up" }
+            h2 { "At the parent" }
             p {
-                "What there is here was lent by the parent at " (escaped(&parent.addresses.join(", "))) ", where this node is "
-                strong { (escaped(&parent.node)) } ". That is explained there:"
+                "The capacity here is a lease of the parent at " (escaped(&parent.addresses.join(", "))) ", where this node is "
+                strong { (escaped(&parent.node)) } ". To explain that lease:"
             }
             pre { code { (escaped(&command)) } }
         }

@@ -14,24 +14,24 @@ use serde::Serialize;
 
 /// Time without an answer after which a parent counts as unreachable.
 const PARENT_SILENT_MS: u64 = 5_000;
-/// Maximum lag of a peer, in entries of the log.
+/// A larger lag of a peer, in log entries, is a warning.
 const MAX_LAG: u64 = 1_000;
-const START: &str = "start it again, or replace it (`leaseway peers add`, then `leaseway peers remove`)";
-const REJOIN: &str = "leases may have been given twice: stop that peer, empty its data directory and start it again, so \
+const START: &str = "restart it, or replace it (`leaseway peers add`, then `leaseway peers remove`)";
+const REJOIN: &str = "capacity may have been granted twice: stop that peer, empty its data directory and start it again, so \
                       that it rejoins; see the runbook, `a data directory was put back to an older copy`";
-const RUNBOOK: &str = "see the runbook, `a peer is ineligible`; the others go on without it";
+const RUNBOOK: &str = "see the runbook, `a peer is ineligible`; the other peers continue without it";
 /// Maximum number of resources listed in a message.
 const MAX_LISTED: usize = 3;
-/// Maximum offset of a clock, beyond the uncertainty of its measurement.
+/// A larger offset of a clock is a warning. The uncertainty of the measurement is added.
 const MAX_CLOCK_OFFSET_MS: u64 = 1_000;
-/// Remaining seconds of a certificate for a warning, and for a fault.
+/// Remaining seconds of a certificate below which it is a warning, and a fault.
 const CERTIFICATE_WARN_SECS: i64 = 14 * 86_400;
 const CERTIFICATE_BAD_SECS: i64 = 86_400;
-/// Minimum free space at the data directory.
+/// Less free space for the data directory is a warning.
 const MIN_FREE_BYTES: u64 = 256 << 20;
-/// Maximum time to flush the log. Answers wait for it, and elections start after 150 ms.
+/// A slower flush of the log is a warning. Answers wait for flushes, and elections start after 150 ms.
 const MAX_FLUSH_MS: u64 = 100;
-/// Use of a limit for a warning, in per cent.
+/// Usage of a limit that is a warning, in per cent.
 const LIMIT_WARN: u64 = 80;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
@@ -55,7 +55,7 @@ impl Severity {
     }
 
     pub fn worst(checks: &[Check]) -> Severity {
-        checks.iter().map(|check| check.grade).max().unwrap_or_default()
+        checks.iter().map(|check| check.severity).max().unwrap_or_default()
     }
 }
 
@@ -72,18 +72,18 @@ pub struct NodeObservation {
     /// The node's name at its parent, or the address that was asked.
     pub name: String,
     pub servers: Vec<ServerObservation>,
-    /// As listed by the master, or else by another server.
+    /// The peers as listed by the master, or else by another server.
     pub peers: PeersObservation,
 }
 
 #[derive(Debug, Default)]
 pub enum PeersObservation {
-    /// A server without a data directory.
+    /// There are none: a server without a data directory.
     #[default]
     Alone,
-    /// Another peer, the master, has contact with them.
+    /// Only the master has contact with all peers, and it is another server.
     Elsewhere,
-    /// Why they could not be listed.
+    /// The peers could not be listed, for this reason.
     Unknown(String),
     Listed(ListPeersResponse),
 }
@@ -91,9 +91,9 @@ pub enum PeersObservation {
 #[derive(Debug)]
 pub struct ServerObservation {
     pub address: String,
-    /// The master's answer has all resources.
+    /// The status, or why there is none. That of the master has all resources.
     pub answer: Result<GetStatusResponse, String>,
-    /// How far its clock is ahead of the local one, and the uncertainty, in milliseconds.
+    /// The offset of its clock (positive: ahead of the local one), and the uncertainty, both in milliseconds.
     pub clock_ms: Option<(i64, u64)>,
 }
 
@@ -134,13 +134,13 @@ impl NodeObservation {
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    pub grade: Severity,
+    pub severity: Severity,
     pub node: String,
     /// The subject.
-    pub about: &'static str,
-    pub found: String,
+    pub subject: &'static str,
+    pub message: String,
     /// Advice. Empty if all is well.
-    pub next: &'static str,
+    pub remedy: &'static str,
 }
 
 /// Severity, finding and advice. Each check of a node has at least one.
@@ -173,15 +173,15 @@ pub(crate) fn check_self(status: GetStatusResponse, peers: PeersObservation) -> 
     let address = if status.is_master { status.master_address.clone() } else { String::new() };
     let here = ServerObservation { address, answer: Ok(status), clock_ms: None };
     let mut found = check_node(&NodeObservation { name: String::new(), servers: vec![here], peers }, unix);
-    found.retain(|check| check.grade > Severity::Ok);
-    found.sort_by_key(|check| std::cmp::Reverse(check.grade));
+    found.retain(|check| check.severity > Severity::Ok);
+    found.sort_by_key(|check| std::cmp::Reverse(check.severity));
     found
 }
 
 fn check_node(node: &NodeObservation, unix: i64) -> Vec<Check> {
     if node.statuses().next().is_none() {
         let errors: Vec<String> = node.servers.iter().map(unanswered).collect();
-        let next = "look from the node below whether it reaches its parent; check runs where it may be unreachable";
+        let next = "run `leaseway check` on a server of the node below: this machine may have no route to the parent";
         return named(node, "servers", vec![bad(format!("no server answers: {}", errors.join("; ")), next)]);
     }
     let checks: [(&'static str, Vec<Outcome>); 11] = [
@@ -197,12 +197,13 @@ fn check_node(node: &NodeObservation, unix: i64) -> Vec<Check> {
         ("disks", disks(node)),
         ("limits", limits(node)),
     ];
-    checks.into_iter().flat_map(|(about, found)| named(node, about, found)).collect()
+    checks.into_iter().flat_map(|(subject, outcomes)| named(node, subject, outcomes)).collect()
 }
 
-fn named(node: &NodeObservation, about: &'static str, found: Vec<Outcome>) -> Vec<Check> {
-    let check = |Outcome(grade, found, next)| Check { grade, node: node.name.clone(), about, found, next };
-    found.into_iter().map(check).collect()
+fn named(node: &NodeObservation, subject: &'static str, outcomes: Vec<Outcome>) -> Vec<Check> {
+    let check =
+        |Outcome(severity, message, remedy)| Check { severity, node: node.name.clone(), subject, message, remedy };
+    outcomes.into_iter().map(check).collect()
 }
 
 fn unanswered(server: &ServerObservation) -> String {
@@ -213,14 +214,14 @@ fn configuration(node: &NodeObservation) -> Vec<Outcome> {
     let mut found = Vec::new();
     for (_, status) in node.statuses().filter(|(_, status)| !status.config_error.is_empty()) {
         let (server, version, why) = (&status.server_id, status.config_version, &status.config_error);
-        let text = format!("{server} refused the newest, version {version} stays in force: {why}");
-        found.push(warn(text, "mend the file (`leaseway config check FILE`), then reload or apply it again"));
+        let text = format!("{server} refused the newest configuration, version {version} stays in force: {why}");
+        found.push(warn(text, "fix the file (`leaseway config check FILE`), then reload or apply it again"));
     }
     let versions = by_value(node, |status| status.config_version.to_string());
     // Servers without a data directory have versions of their own.
     if let (Some(differ), PeersObservation::Listed(_)) = (differences(&versions), &node.peers) {
-        let next = "one that is behind catches up within seconds: check again, then look at its log";
-        found.push(warn(format!("peers have different ones: {differ}"), next));
+        let next = "a peer that is behind catches up within seconds: check again, then read its log";
+        found.push(warn(format!("peers have different versions: {differ}"), next));
     }
     let version =
         node.master().map_or_else(String::new, |master| format!("version {} is in force", master.config_version));
@@ -260,17 +261,16 @@ fn parent(node: &NodeObservation) -> Vec<Outcome> {
     let Some(uplink) = node.master().or_else(|| node.statuses().next().map(|(_, status)| status)) else {
         return Vec::new();
     };
-    let Some(uplink) = &uplink.uplink else { return fine("it has none: it is a root") };
+    let Some(uplink) = &uplink.uplink else { return fine("none: this node is a root") };
     if node.master_elsewhere().is_some() {
-        return fine("the master asks it");
+        return fine("only the master asks the parent");
     }
     let at = uplink.parent.join(", ");
-    let next =
-        "see whether the parent is up and can be reached from this node; leases that it gave last until they end";
+    let next = "check that the parent is up and reachable from this node; its leases remain valid until they expire";
     let Uplink { failures, answered_ms, last_error, .. } = uplink;
     match answered_ms {
-        _ if uplink.master.is_empty() => vec![warn(format!("{at} is asked by no master of this node"), next)],
-        None if *failures == 0 => vec![warn(format!("{at} has not been asked yet"), "check again in some seconds")],
+        _ if uplink.master.is_empty() => vec![warn(format!("no master of this node asks {at}"), next)],
+        None if *failures == 0 => vec![warn(format!("{at} has not been asked yet"), "check again in a few seconds")],
         None => vec![bad(format!("{at} has never answered: {last_error}"), next)],
         Some(ago) if *failures > 0 && *ago > PARENT_SILENT_MS => {
             vec![bad(format!("{at} has not answered for {} s: {last_error}", ago / 1000), next)]
@@ -287,7 +287,7 @@ fn children(node: &NodeObservation) -> Vec<Outcome> {
     names.dedup();
     let found = |name: &&str| {
         let text = format!("two nodes are called {name}: only one of them is served");
-        bad(text, "start the other with a --node of its own")
+        bad(text, "give the other node its own --node")
     };
     or_fine(names.iter().map(found).collect(), "names are unique")
 }
@@ -300,7 +300,7 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
             None => fine(format!("the master is at {address}")),
             Some(why) => vec![warn(
                 format!("the master at {address} does not answer here ({why}), but others name it"),
-                "check again in some seconds; then see whether clients can reach that address (--advertise)",
+                "check again in a few seconds; if it persists, check that clients can reach that address (--advertise)",
             )],
         };
     }
@@ -310,8 +310,10 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
             let (up, all) = voters(node, list);
             let text = format!("no master, no leases are granted: {up} of {all} peers answer");
             let next = match 2 * up > all {
-                true => "a majority is up: see whether the peers reach each other at their peer addresses",
-                false => "there is no quorum: start peers until a majority is up; with their data lost see the runbook",
+                true => "a majority is up: check that the peers reach each other at their peer addresses",
+                false => {
+                    "there is no quorum: start peers until a majority is up; if their data is lost, see the runbook"
+                }
             };
             vec![bad(text, next)]
         }
@@ -332,7 +334,7 @@ fn voters(node: &NodeObservation, list: &ListPeersResponse) -> (usize, usize) {
     (voters.iter().filter(|peer| is_up(node, list, peer)).count(), voters.len())
 }
 
-/// Only the master has contact with all peers; the others have contact with the master.
+/// Whether a peer is up, by any evidence. Only the master has contact with all peers; the others only with the master.
 fn is_up(node: &NodeObservation, list: &ListPeersResponse, peer: &PeerReport) -> bool {
     let seen_by_master = list.name == list.master && peer.role() != Role::Unreachable;
     peer.self_
@@ -362,7 +364,7 @@ fn peers(node: &NodeObservation) -> Vec<Outcome> {
         PeersObservation::Elsewhere => "in contact with the master".to_owned(),
         PeersObservation::Unknown(why) => {
             let next = "pass the admin token with --admin-token-file";
-            found.push(warn(format!("they are not known: {why}"), next));
+            found.push(warn(format!("the peers are unknown: {why}"), next));
             String::new()
         }
         PeersObservation::Listed(list) => {
@@ -403,21 +405,21 @@ fn peer_fault(
     match peer.role() {
         Role::Unreachable if answers => Some(warn(
             format!("{name} runs, but the master does not hear from it"),
-            "see whether peers reach each other at their peer addresses",
+            "check that the peers reach each other at their peer addresses",
         )),
         _ if !is_up(node, list, peer) => Some(down(peer, votes)),
         // Reported by `master`.
         _ if peer.name == list.master => None,
         _ if server.is_some_and(|server| server.answer.is_err()) => Some(warn(
             format!("{name} does not answer here at {}, but the master has just heard from it", peer.grpc_address),
-            "check again in some seconds; then see whether clients can reach that address (--advertise)",
+            "check again in a few seconds; if it persists, check that clients can reach that address (--advertise)",
         )),
         Role::Learner => {
             Some(warn(format!("{name} is catching up and has no vote yet"), "it votes once it has caught up"))
         }
         _ if by_master && peer.lag.is_some_and(|lag| lag > MAX_LAG) => Some(warn(
             format!("{name} lags behind: it lacks {} entries of the log", peer.lag.unwrap_or_default()),
-            "it should catch up within seconds; if not, look at its disk and its link",
+            "it should catch up within seconds; if not, check its disk and its network",
         )),
         _ => None,
     }
@@ -426,14 +428,14 @@ fn peer_fault(
 /// `up`: voters that are up, of `all`.
 fn down(peer: &PeerReport, (up, all): (usize, usize)) -> Outcome {
     let heard = match peer.last_contact_ms {
-        Some(ms) => format!("was heard from {} s ago", ms / 1000),
-        None => "is not heard from".to_owned(),
+        Some(ms) => format!("last contact {} s ago", ms / 1000),
+        None => "no contact".to_owned(),
     };
-    let text = format!("{} is down or cut off, it {heard}: ", peer.name);
+    let text = format!("{} is down or cut off ({heard}): ", peer.name);
     match (2 * up).checked_sub(all + 1) {
-        None => bad(format!("{text}there is no quorum"), "start it again"),
-        Some(0 | 1) => warn(format!("{text}no other may fail now"), START),
-        Some(spare) => warn(format!("{text}{} more may fail", spare / 2), START),
+        None => bad(format!("{text}there is no quorum"), "restart it"),
+        Some(0 | 1) => warn(format!("{text}no other peer may fail"), START),
+        Some(spare) => warn(format!("{text}{} more peers may fail", spare / 2), START),
     }
 }
 
@@ -441,7 +443,7 @@ fn resources(node: &NodeObservation) -> Vec<Outcome> {
     if node.master_elsewhere().is_some() {
         return fine("the master knows them");
     }
-    let Some(master) = node.master() else { return vec![bad("no master: no lease is given", "see `master`")] };
+    let Some(master) = node.master() else { return vec![bad("no master: no leases are granted", "see `master`")] };
     let mut found = Vec::new();
     let mut report =
         |applies: fn(&Resource) -> bool, text: &str, finding: fn(String, &'static str) -> Outcome, next| {
@@ -452,43 +454,43 @@ fn resources(node: &NodeObservation) -> Vec<Outcome> {
         };
     report(
         |resource| !resource.unbounded && resource.held > resource.capacity * (1.0 + 1e-9),
-        "over-committed: more is held than there is",
+        "over-committed: more is held than the capacity",
         warn,
-        "leases from before a cut end by themselves (`leaseway status RESOURCE` says when); a shorter lease_length helps next time",
+        "leases from before a capacity cut expire (`leaseway status RESOURCE` shows when); a shorter lease_length helps next time",
     );
     report(
         |resource| resource.learning_ms > 0,
-        "learning: holders keep what they have, and nothing more is given",
+        "learning: holders keep their leases, and nothing more is granted",
         warn,
-        "it ends by itself within a lease length",
+        "learning mode ends within a lease length",
     );
     report(
         |resource| resource.template.is_empty() && resource.supply.is_none(),
         "not limited: no template matches, so every request is granted",
         warn,
-        "add a template with `identifier_glob: \"*\"` to bound what no other matches",
+        "add a template with `identifier_glob: \"*\"` for resources that no other template matches",
     );
     report(
         |resource| resource.supply.as_ref().is_some_and(|supply| supply.version > 0 && supply.remaining_ms == 0),
-        "without capacity: what the parent lent has ended",
+        "without capacity: the parent's lease has expired",
         bad,
         "see `parent`",
     );
     report(
         |resource| resource.supply.as_ref().is_some_and(|supply| supply.version == 0),
-        "without capacity: the parent has lent nothing yet",
+        "without capacity: the parent has granted no lease yet",
         warn,
-        "check again in some seconds, then see `parent`",
+        "check again in a few seconds; if it persists, see `parent`",
     );
     let all = master.resources.len() as u64;
     if all < master.resources_total {
-        let text = format!("only {all} of {} were checked", master.resources_total);
+        let text = format!("only {all} of {} resources were checked", master.resources_total);
         found.push(warn(text, "`leaseway status --all` shows all"));
     }
-    or_fine(found, format!("{all} alive, all well"))
+    or_fine(found, format!("{all} active, all healthy"))
 }
 
-/// The first resources and the number of the others, with a verb.
+/// Names the first resources and counts the others, as the subject of a sentence with its verb.
 fn counted(which: &[&Resource]) -> String {
     let named = |resource: &&Resource| {
         let Resource { resource_id, held, capacity, .. } = resource;
@@ -514,14 +516,15 @@ fn clocks(node: &NodeObservation) -> Vec<Outcome> {
     let apart = |(ahead, within): (i64, u64)| ahead.unsigned_abs() > MAX_CLOCK_OFFSET_MS + within;
     let offset = |(server, (ahead, _)): &(String, (i64, u64))| {
         let which = if *ahead > 0 { "ahead of" } else { "behind" };
-        format!("that of {server} is {:.1} s {which} this machine's", ahead.unsigned_abs() as f64 / 1000.0)
+        format!("the clock of {server} is {:.1} s {which} this machine's", ahead.unsigned_abs() as f64 / 1000.0)
     };
     let wrong: Vec<String> = all.iter().filter(|(_, clock)| apart(*clock)).map(offset).collect();
     match (wrong.is_empty(), all.is_empty()) {
         (_, true) => fine("not visible to this caller"),
-        (true, _) => fine(format!("{} agree with this machine's", all.len())),
+        (true, _) => fine(format!("{} agree with this machine's clock", all.len())),
         _ => {
-            let next = "set them by NTP: Doorman's clients and certificates go by them, leases of other clients do not";
+            let next =
+                "synchronize them by NTP: Doorman's clients and certificates depend on them, other leases do not";
             vec![warn(wrong.join(", "), next)]
         }
     }
@@ -533,15 +536,17 @@ fn certificates(node: &NodeObservation, unix: i64) -> Vec<Outcome> {
         .filter_map(|(server, health)| Some((server, health.certificate_ends_unix?.saturating_sub(unix))))
         .collect();
     let finding = |(server, left): (&str, i64)| match left {
-        left if left < 0 => Some(bad(format!("that of {server} has ended"), next)),
-        left if left < CERTIFICATE_BAD_SECS => Some(bad(format!("that of {server} ends in {} h", left / 3600), next)),
+        left if left < 0 => Some(bad(format!("the certificate of {server} has expired"), next)),
+        left if left < CERTIFICATE_BAD_SECS => {
+            Some(bad(format!("the certificate of {server} expires in {} h", left / 3600), next))
+        }
         left if left < CERTIFICATE_WARN_SECS => {
-            Some(warn(format!("that of {server} ends in {} days", left / 86_400), next))
+            Some(warn(format!("the certificate of {server} expires in {} days", left / 86_400), next))
         }
         _ => None,
     };
     let first = ends.iter().map(|(_, left)| *left).min();
-    let well = first.map_or("none".to_owned(), |left| format!("the first ends in {} days", left / 86_400));
+    let well = first.map_or("none".to_owned(), |left| format!("the first expires in {} days", left / 86_400));
     or_fine(ends.into_iter().filter_map(finding).collect(), well)
 }
 
@@ -549,20 +554,20 @@ fn disks(node: &NodeObservation) -> Vec<Outcome> {
     let mut found = Vec::new();
     for (server, health) in healths(node) {
         if !health.data_error.is_empty() {
-            let text = format!("{server} can no longer store anything: {}", health.data_error);
+            let text = format!("{server} cannot store anything: {}", health.data_error);
             found.push(bad(text, "repair the disk, then restart this peer"));
         }
         if let Some(free) = health.free_bytes.filter(|free| *free < MIN_FREE_BYTES) {
-            let text = format!("{} MiB are free where {server} has its data", free >> 20);
-            found.push(warn(text, "make room: a peer whose disk is full is ineligible"));
+            let text = format!("only {} MiB are free for the data directory of {server}", free >> 20);
+            found.push(warn(text, "free disk space: a peer whose disk is full is ineligible"));
         }
         if let Some(took) = health.slowest_flush_ms.filter(|took| *took > MAX_FLUSH_MS) {
-            let text = format!("the disk of {server} is slow: it took {took} ms to store something in the last minute");
-            found.push(warn(text, "see what else uses the disk: answers that raise a promise wait for it"));
+            let text = format!("the disk of {server} is slow: the slowest flush of the last minute took {took} ms");
+            found.push(warn(text, "find out what else uses the disk: answers that raise a promise wait for a flush"));
         }
     }
     let least = healths(node).filter_map(|(_, health)| health.free_bytes).min();
-    or_fine(found, least.map_or("none is used".to_owned(), |free| format!("{} GiB are free", free >> 30)))
+    or_fine(found, least.map_or("no data directory".to_owned(), |free| format!("{} GiB are free", free >> 30)))
 }
 
 fn limits(node: &NodeObservation) -> Vec<Outcome> {
@@ -573,18 +578,17 @@ fn limits(node: &NodeObservation) -> Vec<Outcome> {
         for LimitUse { what, flag, used, most, .. } in soft.into_iter().filter(|limit| limit.used > limit.most) {
             let text = format!("{server} has {used} resources, but {flag} allows {most} {what}");
             let next =
-                "those under the most pressure are shown, the rest in sums: raise the flag to have all, or set it to 0";
+                "only those under the most pressure are shown: raise the flag to show all, or set it to 0 to show none";
             found.push(warn(text, next));
         }
         for limit in hard.into_iter().filter(|limit| nearly(limit.used, limit.most)) {
-            let text =
-                format!("{server} has {} of {} {}, which {} sets", limit.used, limit.most, limit.what, limit.flag);
+            let text = format!("{server} has {} of {} {} ({})", limit.used, limit.most, limit.what, limit.flag);
             found.push(match limit.used >= limit.most {
-                true => bad(text, "raise the limit, or see who uses so much; docs/reference/limits.md"),
-                false => warn(text, "raise the limit, or see who uses so much; docs/reference/limits.md"),
+                true => bad(text, "raise the limit, or find out who uses so much; see docs/reference/limits.md"),
+                false => warn(text, "raise the limit, or find out who uses so much; see docs/reference/limits.md"),
             });
         }
     }
     let known = healths(node).next().is_some();
-    or_fine(found, if known { "none is near" } else { "not visible to this caller" })
+    or_fine(found, if known { "no limit is nearly used up" } else { "not visible to this caller" })
 }

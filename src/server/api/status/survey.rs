@@ -24,7 +24,7 @@ const HALF_LIFE: Duration = Duration::from_secs(60);
 /// Another resource replaces a chosen one only if its pressure is higher by this factor.
 const MARGIN: f64 = 1.25;
 
-/// The sums of a resource at one time.
+/// Capacity, wants, granted and held of a resource at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) at: SystemTime,
@@ -233,7 +233,8 @@ impl Survey {
         self.began + SAMPLE_EVERY.max(self.took * REST)
     }
 
-    /// Whether it can be reused. Before [`next`](Self::next), only a change in the number of resources invalidates it.
+    /// Whether it can be reused: until [`next`](Self::next) if the number of resources is unchanged, else only for
+    /// [`REST`] times the duration of the pass.
     fn is_fresh(&self, resources: usize, now: Instant) -> bool {
         let known = self.metrics.samples.len() + self.metrics.rest.resources;
         now < self.next() && (known == resources || now < self.began + self.took * REST)
@@ -291,7 +292,7 @@ impl Surveyor {
         survey
     }
 
-    /// Warns about left-out resources, which are easily missed.
+    /// Warns once if resources are left out, which is easy to overlook.
     fn warn_once(&self, survey: &Survey, limits: &Limits) {
         let left_out = |most: usize, selection: &Selection| if most == 0 { 0 } else { selection.rest.resources };
         let metrics = left_out(limits.metrics_resources, &survey.metrics);
@@ -300,8 +301,8 @@ impl Surveyor {
             tracing::warn!(
                 without_series = metrics,
                 without_history = history,
-                "not every resource has metric series and a history of its own: those under the most pressure have; \
-                 raise --metrics-resources and --history-resources to have all"
+                "too many resources: only those under the most pressure have metric series and a history; \
+                 to cover all, raise --metrics-resources and --history-resources"
             );
         }
     }
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_resource_stays_until_another_has_clearly_more_pressure_or_it_is_idle_for_minutes() {
+    fn a_chosen_resource_is_replaced_by_clearly_higher_pressure_or_after_minutes_of_idleness() {
         let mut selector = Selector::new(1);
         let two = |a: f64, b: f64| [candidate("a", 0.0, a, 0.0), candidate("b", 0.0, b, 0.0)];
         assert_eq!(pass(&mut selector, two(2.0, 1.9)).0, ["a"]);
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_over_its_capacity_is_chosen_at_once() {
+    fn a_resource_over_its_capacity_is_chosen_in_the_next_pass() {
         let mut selector = Selector::new(1);
         assert_eq!(pass(&mut selector, [candidate("a", 0.0, f64::MAX, 1e9), candidate("b", 0.0, 0.0, 0.0)]).0, ["a"]);
         let now = [candidate("a", 0.0, f64::MAX, 1e9), candidate("b", 1.000_001, 1.0, 0.0)];

@@ -20,7 +20,7 @@ static RING: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Later calls have no effect.
+/// Installs the provider for the process. Later calls have no effect.
 pub(super) fn install() {
     let _ = RING.install_default();
 }
@@ -59,7 +59,7 @@ impl Verifier<Vec<u8>> for RingVerifier {
             (Scheme::Curve(curve), DecodingKeyKind::SecretOrDer(key)) => {
                 UnparsedPublicKey::new(*curve, key).verify(message, signature)
             }
-            // A key of another family.
+            // The key is of another family than the algorithm.
             _ => return Err(signature::Error::new()),
         };
         checked.map_err(|_| signature::Error::new())

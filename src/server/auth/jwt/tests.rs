@@ -1,4 +1,4 @@
-//! Tokens that are right, and each way of being wrong.
+//! Valid tokens, and each way in which a token can be invalid.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use leaseway_core::policy::access::Identity;
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A key that nothing else uses: no library here can make one of this kind.
+/// An RSA key for these tests only, from a file because no library here can generate one.
 const RSA: &[u8] = include_bytes!("tests/rsa.der");
 
 fn base64(bytes: impl AsRef<[u8]>) -> String {
@@ -99,7 +99,7 @@ fn verified(issuer: &Issuer, token: &str) -> Result<String, JwtError> {
 }
 
 #[test]
-fn a_token_of_each_kind_of_key_names_its_holder() {
+fn tokens_signed_by_each_kind_of_key_are_accepted() {
     let issuer = Issuer::new();
     for algorithm in ["ES256", "EdDSA", "RS256"] {
         for header in [json!({ "alg": algorithm, "kid": algorithm, "typ": "JWT" }), json!({ "alg": algorithm })] {
@@ -109,10 +109,10 @@ fn a_token_of_each_kind_of_key_names_its_holder() {
 }
 
 #[test]
-fn another_claim_may_be_the_identity_and_the_end_is_known() {
+fn the_identity_claim_is_configurable_and_the_expiry_includes_the_leeway() {
     let issuer = Issuer::new();
     let jwts = Jwts::new(&JwtOptions { claim: "team".into(), ..options() }, &issuer.jwks()).expect("keys");
-    assert_eq!(jwts.keys(), 3, "keys that are secrets, or of kinds that are not known, are left out");
+    assert_eq!(jwts.keys(), 3, "secret keys and keys of unknown kinds are left out");
     let claims = claims();
     let (identity, until) = jwts.verify(issuer.sign(&json!({ "alg": "EdDSA" }), &claims).as_bytes()).expect("a token");
     assert_eq!(identity, Identity::named("search").expect("a name"));
@@ -121,14 +121,14 @@ fn another_claim_may_be_the_identity_and_the_end_is_known() {
 }
 
 #[test]
-fn without_a_public_key_nothing_is_proved() {
+fn algorithms_without_a_public_key_are_refused() {
     let issuer = Issuer::new();
     for algorithm in ["none", "None", "HS256", "HS384", "ES512", "PS256", ""] {
         let header = json!({ "alg": algorithm });
         let error = verified(&issuer, &issuer.sign(&header, &claims())).expect_err(algorithm);
         assert!(matches!(error, JwtError::NoKey { .. } | JwtError::Malformed(_)), "{algorithm}: {error}");
     }
-    // The public key, taken for a secret.
+    // A token signed with the public key as the secret of HS256.
     let jwks: Value = serde_json::from_str(&issuer.jwks()).expect("JSON");
     let signed = format!("{}.{}", base64(r#"{"alg":"HS256","kid":"RS256"}"#), base64(claims().to_string()));
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, jwks["keys"][2]["n"].as_str().expect("text").as_bytes());
@@ -137,7 +137,7 @@ fn without_a_public_key_nothing_is_proved() {
 }
 
 #[test]
-fn what_is_wrong_with_claims_is_said() {
+fn invalid_claims_are_named() {
     let issuer = Issuer::new();
     let missing = |claim: &str| JwtError::Missing(claim.into());
     for (claims, error) in [
@@ -174,7 +174,7 @@ fn what_is_wrong_with_claims_is_said() {
 }
 
 #[test]
-fn a_list_of_issuers_and_an_absurd_end_are_refused() {
+fn a_list_of_issuers_and_an_absurd_expiry_are_refused() {
     let issuer = Issuer::new();
     for (name, value) in [
         ("iss", json!(["https://issuer.test"])),
@@ -195,7 +195,7 @@ fn a_list_of_issuers_and_an_absurd_end_are_refused() {
 }
 
 #[test]
-fn a_token_that_was_changed_or_is_of_another_issuer_is_refused() {
+fn altered_tokens_and_tokens_of_other_issuers_are_refused() {
     let (issuer, other) = (Issuer::new(), Issuer::new());
     for algorithm in ["ES256", "EdDSA"] {
         let header = json!({ "alg": algorithm });

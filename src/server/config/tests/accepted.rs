@@ -204,7 +204,7 @@ fn parameters_as_a_list_or_as_a_map() {
         assert_eq!(
             template.parameters,
             [parameter("priority", "strict"), parameter("max_priority", "3"), parameter("min_request_interval", "2.5")],
-            "sent to child nodes as written"
+            "parameters are sent to child nodes as written"
         );
     }
 }
@@ -217,7 +217,7 @@ fn a_missing_kind_means_no_algorithm_with_a_warning() {
     assert_eq!(
         warnings,
         [
-            "f:3:3: no `kind`: NO_ALGORITHM is taken, as Doorman does; capacity is then not divided at all, all clients get what they want"
+            "f:3:3: no `kind`: NO_ALGORITHM applies, as in Doorman; the capacity is not divided, and every client gets its wants"
         ]
     );
 }

@@ -69,7 +69,7 @@ fn access_may_stand_alone_or_beside_templates() {
     let alone = parse("f", &format!("access:\n{OPS}")).expect("valid");
     assert!(!alone.has_templates() && alone.check_place("f", true).is_ok());
     let error = alone.check_place("f", false).expect_err("a root has templates").to_string();
-    assert!(error.starts_with("f:1:1: no `resources`; the least is: "), "{error}");
+    assert!(error.starts_with("f:1:1: no `resources`; for example: "), "{error}");
     let both =
         format!("access:\n{OPS}resources: [{{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]\n");
     let both = parse("f", &both).expect("valid");
@@ -115,7 +115,7 @@ fn mistakes_have_positions() {
         ),
         (
             "- {name: ops, who: a, may: ask}",
-            vec!["3:3: another rule, on line 2, is called `ops`: denials could not tell which".to_owned()],
+            vec!["3:3: duplicate rule name `ops`, already used on line 2: denials name the nearest rule".to_owned()],
         ),
     ] {
         assert_eq!(mistakes(rules), expected, "{rules}");
@@ -149,7 +149,7 @@ fn rules_and_keys_without_effect_are_warnings() {
         ("- {who: [a, a], may: ask}", "3:13: `a` is in this list twice"),
         (
             "- {who: a, may: ask, resources: [b, '*']}",
-            "3:33: `*` matches everything, so that the other patterns of this list mean nothing",
+            "3:33: `*` matches everything, so the other patterns of this list have no effect",
         ),
         (
             "- {who: a, may: ask}\n- {who: a, may: ask, resources: b, max_priority: 3}",
@@ -159,10 +159,7 @@ fn rules_and_keys_without_effect_are_warnings() {
         assert_eq!(warnings(rules), [expected], "{rules}");
     }
     let anonymous = warnings("- {who: anonymous, may: ask}");
-    assert!(
-        anonymous[0].starts_with("3:9: a caller without an identity has none to put into `{identity}`"),
-        "{anonymous:?}"
-    );
+    assert!(anonymous[0].starts_with("3:9: anonymous callers have no identity for `{identity}`"), "{anonymous:?}");
     assert_eq!(warnings("- {who: anonymous, may: ask, clients: guest}"), [""; 0]);
     let loaded = parse("f", "access: [{who: a, may: read}]").expect("valid");
     let warning = loaded.warnings[0].to_string();

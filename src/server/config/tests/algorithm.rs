@@ -69,7 +69,7 @@ fn durations() {
 fn parameters() {
     let known = "known: priority, reserve, max_priority, doorman_priority, reuse, shadow, whole_units, rotation_period, \
                  headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling";
-    let reuse = "expected `confirmed` (clients never believe in more than there is) or `prompt` (as Doorman)";
+    let reuse = "expected `confirmed` (leases in use never exceed the capacity) or `prompt` (as Doorman)";
     for (parameters, expected) in [
         (
             "[{name: priorty, value: strict}, {name: foo, value: bar}]",
@@ -111,7 +111,7 @@ fn parameters() {
             "{priority: high, reserve: 1.5}",
             vec![
                 "4:52: parameter `priority` is `high`, expected `ignore` (as Doorman), `strict` (higher bands first) or `weighted` (3 counts as three clients)".into(),
-                "4:67: parameter `reserve` is `1.5`, expected a part from 0 (nothing) to 1 of the capacity, shared by all bands under `priority: strict`".into(),
+                "4:67: parameter `reserve` is `1.5`, expected a fraction from 0 (nothing) to 1 of the capacity, shared by all bands under `priority: strict`".into(),
             ],
         ),
         (
@@ -135,7 +135,7 @@ fn a_reserve_without_strict_bands() {
     };
     for (priority, name) in [("", "ignore"), (", priority: ignore", "ignore"), (", priority: weighted", "weighted")] {
         let expected = format!(
-            "2:20: parameter `reserve` is 0.2, but `priority` is `{name}`: the reserve is for bands that others go before; \
+            "2:20: parameter `reserve` is 0.2, but `priority` is `{name}`: a reserve needs strict bands; \
              set `priority` to `strict`, or leave it out"
         );
         assert_eq!(mistakes(&template(&format!("reserve: 0.2{priority}"))), [expected]);
@@ -154,11 +154,11 @@ fn pools() {
     for (parameters, expected) in [
         (
             "min_capacity: 11",
-            "2:20: parameter `min_capacity` is 11, more than the capacity, 10: no client would ever fit; at most the capacity",
+            "2:20: parameter `min_capacity` is 11, more than the capacity, 10: no client would ever fit; lower it to the capacity",
         ),
         (
             "max_capacity: 9",
-            "2:20: parameter `max_capacity` is 9, less than the capacity, 10; at least the capacity, or leave it out",
+            "2:20: parameter `max_capacity` is 9, less than the capacity, 10; raise it to the capacity, or leave it out",
         ),
         (
             "whole_units: true",

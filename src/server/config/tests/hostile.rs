@@ -14,8 +14,8 @@ fn nesting_does_not_overflow_the_stack() {
         chain.push_str(&format!("a{level}: &a{level} [*a{before}]\n"));
     }
     for (text, message) in [
-        ("[".repeat(deep), "1:256: not YAML: recursion limit exceeded (a configuration has only a few levels)"),
-        ("{a: ".repeat(deep), "1:1021: not YAML: recursion limit exceeded (a configuration has only a few levels)"),
+        ("[".repeat(deep), "1:256: not YAML: nested too deeply: a configuration has only a few levels"),
+        ("{a: ".repeat(deep), "1:1021: not YAML: nested too deeply: a configuration has only a few levels"),
         ("- ".repeat(deep), "1:65: more than 32 levels deep: a configuration has only a few"),
         ("? ".repeat(deep), "1:65: more than 32 levels deep: a configuration has only a few"),
         (chain, "33:6: more than 32 levels deep: a configuration has only a few"),

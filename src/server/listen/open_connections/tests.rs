@@ -105,7 +105,7 @@ fn a_busy_connection_ends_when_its_certificate_expires() {
 }
 
 #[test]
-fn a_connection_with_many_bad_tokens_ends_and_one_with_a_few_goes_on() {
+fn a_connection_with_many_invalid_tokens_is_closed() {
     let open = listener(LIMITS);
     let (few, many) = (open.admit(address(1)).expect("a place"), open.admit(address(1)).expect("a place"));
     for _ in 0..3 * MAX_REFUSED {
@@ -120,7 +120,7 @@ fn a_connection_with_many_bad_tokens_ends_and_one_with_a_few_goes_on() {
 }
 
 #[test]
-fn after_many_bad_tokens_an_address_waits_for_the_next_second() {
+fn after_many_invalid_tokens_an_address_waits_for_the_next_second() {
     let open = listener(ConnectionLimits { most: 1000, ..LIMITS });
     let other = open.admit(address(2)).expect("a place");
     let mut tokens = 0;

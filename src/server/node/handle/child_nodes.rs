@@ -55,7 +55,7 @@ impl ChildNodes {
         }
     }
 
-    /// The names that two nodes have used recently.
+    /// The names that two nodes have used at the same time recently.
     pub(crate) fn names_taken(&self, now: Millis) -> Vec<String> {
         let is_taken = |child: &Child| child.taken.is_some_and(|at| now.since(at) <= TAKEN);
         self.list(now).into_iter().filter(is_taken).map(|child| child.id).collect()

@@ -1,4 +1,4 @@
-//! Plans a configuration: which resources it would change, and what their holders would gain and lose by their present
+//! Plans a configuration: which resources it would change, and what their holders would gain and lose at their present
 //! demand.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{
     node::{ConfigInForce, NodeHandle, NotMaster},
 };
 
-/// Number of resources that are divided at the same time. Their holders are copied.
+/// Number of resources that are divided concurrently. Bounds the memory, because their holders are copied.
 const TOGETHER: usize = 4;
 /// Approximate maximum size of a plan. Further resources are only counted.
 const MAX_BYTES: usize = 3 << 20;
@@ -39,7 +39,7 @@ pub(crate) struct PlanRequest {
 pub(crate) struct Plan {
     /// The version in force.
     pub(crate) in_force: u64,
-    /// The errors in the text. If there are any, the rest is empty.
+    /// The errors in the text. If there are any, the other fields are empty.
     pub(crate) mistakes: Vec<String>,
     /// Valid settings that are probably mistakes.
     pub(crate) warnings: Vec<String>,
@@ -62,13 +62,13 @@ pub(crate) struct ResourcePlan {
     /// The changed settings. Empty if only the name of the template changes.
     pub(crate) changes: Vec<FieldChange>,
     /// The dues of holders. `None` if the settings do not change, or if the resource is busy or gone.
-    pub(crate) foreseen: Option<ForecastReport>,
+    pub(crate) forecast: Option<ForecastReport>,
 }
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unplanned {
-    /// The master knows the demand.
+    /// This peer is not the master, which alone knows the demand.
     NotMaster(NotMaster),
     /// The templates come from the parent at these addresses.
     HasParent(Vec<String>),
@@ -111,7 +111,7 @@ pub(crate) async fn plan(
     let mut planned = Vec::with_capacity(drafts.len());
     let mut drafts = drafts.into_iter().peekable();
     while drafts.peek().is_some() {
-        let part = drafts.by_ref().take(TOGETHER).map(|draft| foresee(node, draft, request.holders));
+        let part = drafts.by_ref().take(TOGETHER).map(|draft| forecast(node, draft, request.holders));
         planned.extend(join_all(part).await);
     }
     plan.fill(planned);
@@ -121,7 +121,7 @@ pub(crate) async fn plan(
 /// The plan of a resource, and its settings if they change.
 type PlanDraft = (ResourcePlan, Option<Settings>);
 
-/// Finds the resources that would change, which takes long for many patterns and resources.
+/// The resources that would change. Takes long for many patterns and resources.
 fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<PlanDraft> {
     let after = &after.repository;
     let draft = |id: &Arc<str>| {
@@ -134,20 +134,20 @@ fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<PlanD
             return None;
         }
         let algorithm = (was.kind, is.kind);
-        Some((ResourcePlan { id: Arc::clone(id), template: (old, new), algorithm, changes, foreseen: None }, settings))
+        Some((ResourcePlan { id: Arc::clone(id), template: (old, new), algorithm, changes, forecast: None }, settings))
     };
     ids.iter().filter_map(draft).collect()
 }
 
-async fn foresee(node: &NodeHandle, (mut plan, settings): PlanDraft, most: usize) -> ResourcePlan {
+async fn forecast(node: &NodeHandle, (mut plan, settings): PlanDraft, most: usize) -> ResourcePlan {
     if let Some(settings) = settings {
-        plan.foreseen = node.foresee(&plan.id, settings, most).await;
+        plan.forecast = node.forecast(&plan.id, settings, most).await;
     }
     plan
 }
 
 impl Plan {
-    /// Adds what fits: all resources before any holder.
+    /// Adds what fits into [`MAX_BYTES`]: first the resources, then their holders.
     fn fill(&mut self, mut planned: Vec<ResourcePlan>) {
         planned
             .sort_by(|one, other| other.part_moved().total_cmp(&one.part_moved()).then_with(|| one.id.cmp(&other.id)));
@@ -155,9 +155,9 @@ impl Plan {
         let kept = planned.iter().take_while(|plan| budget.take(plan.bytes())).count();
         self.left_out = planned.len() - kept;
         planned.truncate(kept);
-        for foreseen in planned.iter_mut().filter_map(|plan| plan.foreseen.as_mut()) {
-            let named = foreseen.changes.iter().take_while(|change| budget.take(ROW + change.id.len())).count();
-            foreseen.changes.truncate(named);
+        for forecast in planned.iter_mut().filter_map(|plan| plan.forecast.as_mut()) {
+            let named = forecast.changes.iter().take_while(|change| budget.take(ROW + change.id.len())).count();
+            forecast.changes.truncate(named);
         }
         self.resources = planned;
     }
@@ -167,7 +167,7 @@ impl Plan {
 struct ByteBudget(usize);
 
 impl ByteBudget {
-    /// Takes bytes. If they do not fit, nothing is left.
+    /// Takes bytes. Returns `false` if they do not fit; then no bytes are left, so later ones do not fit either.
     fn take(&mut self, bytes: usize) -> bool {
         let left = self.0.checked_sub(bytes);
         self.0 = left.unwrap_or(0);
@@ -178,9 +178,9 @@ impl ByteBudget {
 impl ResourcePlan {
     /// The fraction of the due amounts that would change.
     fn part_moved(&self) -> f64 {
-        let Some(foreseen) = &self.foreseen else { return 0.0 };
-        let most = foreseen.due.0.max(foreseen.due.1.unwrap_or(Sum::ZERO)).get();
-        if most > 0.0 { (foreseen.gains.amount.get() + foreseen.losses.amount.get()) / most } else { 0.0 }
+        let Some(forecast) = &self.forecast else { return 0.0 };
+        let most = forecast.due.0.max(forecast.due.1.unwrap_or(Sum::ZERO)).get();
+        if most > 0.0 { (forecast.gains.amount.get() + forecast.losses.amount.get()) / most } else { 0.0 }
     }
 
     /// The estimated size without holders.

@@ -8,11 +8,12 @@ use leaseway_core::{
     resource::{
         Resource,
         report::{
+            self,
             explain::{Explanation, explain},
             forecast::{Forecast, ForecastReport, copy_holders},
         },
     },
-    types::{Glob, HolderKind, Millis},
+    types::{Amount, Glob, HolderKind, Millis},
 };
 use tokio::task::spawn_blocking;
 
@@ -22,11 +23,11 @@ use crate::{
     runtime::coop::{ENTRIES, pause},
 };
 
-/// Number of holders copied at once: less than a millisecond of the resource's time.
+/// Number of holders copied at a time, which takes a resource less than a millisecond.
 const COPIED: usize = 1000;
 
 impl NodeHandle {
-    /// Runs `look` on a resource. `None` if it is not alive, is too busy, or this peer may not decide.
+    /// Runs `look` on a resource. `None` if it is not active, is too busy, or this peer may not decide.
     async fn read_resource<T: Send + 'static>(
         &self,
         id: &str,
@@ -36,9 +37,9 @@ impl NodeHandle {
         self.shared.directory.get(id)?.ask(Operate(look)).ok()?.await.ok()?
     }
 
-    /// What the holders of a resource would be due under other settings, with up to `most` of them. Holders are copied in
-    /// pages and divided on another thread, so that requests are answered meanwhile.
-    pub(crate) async fn foresee(&self, id: &str, settings: Settings, most: usize) -> Option<ForecastReport> {
+    /// What the holders of a resource would be due under other settings, with up to `most` of them. Holders are copied
+    /// in pages and divided on another thread, so that requests are answered meanwhile.
+    pub(crate) async fn forecast(&self, id: &str, settings: Settings, most: usize) -> Option<ForecastReport> {
         let mut forecast =
             self.read_resource(id, move |resource, now| Forecast::begin(resource, now, settings)).await??;
         let mut from = Some(0);
@@ -51,17 +52,17 @@ impl NodeHandle {
         spawn_blocking(move || forecast.finish(most)).await.ok()
     }
 
-    /// The ids of the resources that are alive.
+    /// The ids of the active resources.
     pub(crate) fn living(&self) -> Vec<Arc<str>> {
         self.shared.directory.ids_after("")
     }
 
-    /// The number of resources that are alive and shown.
+    /// The number of active resources that `is_shown` selects.
     pub(crate) fn resources_shown(&self, is_shown: impl Fn(&str) -> bool) -> usize {
         self.living().iter().filter(|id| is_shown(id)).count()
     }
 
-    /// The sorted ids of the resources that are alive and match a pattern.
+    /// The sorted ids of the active resources that match a pattern.
     pub(crate) fn ids_matching(&self, pattern: &str) -> Vec<Arc<str>> {
         let glob = Glob::new(pattern).ok();
         let mut ids = self.living();
@@ -79,13 +80,22 @@ impl NodeHandle {
         self.read_resource(id, move |resource, now| explain(resource, now, kind, &holder)).await?
     }
 
+    /// What each of these child nodes holds of a resource. `None` if the resource is not alive, or too busy.
+    pub(crate) async fn held_by_nodes(&self, id: &str, nodes: Arc<[String]>) -> Option<Vec<f64>> {
+        let look = move |resource: &Resource, now| {
+            let held = |node: &String| report::held_by(resource, now, HolderKind::Node, node).map_or(0.0, Amount::get);
+            nodes.iter().map(held).collect()
+        };
+        self.read_resource(id, look).await
+    }
+
     /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the last id if there are
     /// more. Busy resources are left out.
     pub(crate) async fn statuses(&self, after: &str, limit: usize) -> (Vec<Status>, Option<Arc<str>>) {
         self.statuses_of(after, limit, |_| true).await
     }
 
-    /// As [`statuses`](Self::statuses), for resources that are shown.
+    /// Like [`statuses`](Self::statuses), for the resources that `is_shown` selects.
     pub(crate) async fn statuses_of(
         &self,
         after: &str,
@@ -102,7 +112,7 @@ impl NodeHandle {
         (statuses, next)
     }
 
-    /// The states of those resources that are alive.
+    /// The states of those of these resources that are active.
     pub(crate) async fn statuses_named(&self, ids: &[Arc<str>]) -> Vec<Status> {
         let mut statuses = Vec::with_capacity(ids.len());
         self.visit_each(ids, |status| statuses.push(status)).await;

@@ -1,8 +1,8 @@
 //! Holds requests back for up to a second after the start, until this peer first learns of a master.
 //!
-//! Doorman's clients sleep for more than a second when they are told that no master is known, while a peer learns of
-//! the master within a round trip, or an election takes place, which is also faster. A peer that has known a master
-//! before, or has already waited in vain, answers at once, so that its clients ask other peers.
+//! If the answer names no master, Doorman's clients sleep for more than a second. A starting peer learns of the master
+//! sooner: within a round trip, or after an election. A peer that has known a master before, or has already waited in
+//! vain, answers immediately, so that its clients ask other peers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::{
 
 /// Time after the start during which requests may wait.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of waiting requests; beyond it they are answered at once.
+/// Maximum number of waiting requests; beyond it requests are answered immediately.
 const MAX_WAITING: usize = 1024;
 
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub(super) struct StartupGate {
 }
 
 impl StartupGate {
-    /// Starts now. `known` becomes true when a master is first known.
+    /// Starts the timeout. `known` becomes true when a master is first known.
     pub(super) fn new(known: watch::Receiver<bool>) -> StartupGate {
         StartupGate { known, places: Arc::new(Semaphore::new(MAX_WAITING)), until: Instant::now() + TIMEOUT }
     }
@@ -36,7 +36,7 @@ impl StartupGate {
             return *known.borrow();
         }
         let Ok(_place) = self.places.try_acquire() else { return false };
-        // An error means that the node is gone.
+        // An error means that the node actor has ended.
         timeout_at(self.until, known.wait_for(|known| *known)).await.is_ok_and(|known| known.is_ok())
     }
 }

@@ -12,7 +12,7 @@ use crate::{config::initial_config::longest_lease, node::resource_directory::Rol
 /// How often a peer checks the Raft state, which another peer may have changed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Sends the node every change of mastership, and [`FollowQuorum`] periodically, until either of them is gone.
+/// Sends the node every change of mastership, and [`FollowRaft`] periodically, until Raft or the node ends.
 pub(super) async fn follow(raft: RaftHandle, node: Addr<NodeActor>) {
     let mut mastership = raft.mastership();
     mastership.mark_changed();
@@ -98,7 +98,7 @@ impl NodeActor {
     }
 
     /// A master that stores no promises records this in Raft before its first lease, and renews the record before it
-    /// expires. Otherwise a successor would mistake the stored promises for all of them. With `wins`, this peer becomes
+    /// expires. Otherwise a successor would take the stored promises for complete. With `wins`, this peer becomes
     /// master when the record is committed.
     pub(super) fn warn_successors(&mut self, master_lease: &MasterLease, wins: bool, ctx: &mut Context<Self>) {
         let Some(membership) = &self.shared.membership else { return };
@@ -115,12 +115,12 @@ impl NodeActor {
         let told = async move {
             let told = raft.propose(&master_lease, vec![Command::Listen(Listening { length, whole: false })]).await;
             if let Err(error) = &told {
-                tracing::warn!(%error, "the peers do not know yet that this master keeps no promises");
+                tracing::warn!(%error, "cannot record in Raft that this master stores no promises");
             }
             told.map(|()| master_lease)
         };
         ctx.spawn(wrap_future(told).map(move |told, node: &mut NodeActor, _| {
-            // Another may have won in the meantime.
+            // Another master may have been elected in the meantime.
             if let (Ok(master_lease), Mastership::Master(current)) = (told, &node.mastership)
                 && current.term() == master_lease.term()
             {

@@ -1,6 +1,9 @@
 //! Applies the configuration and overrides of the Raft state, and removes expired entries from it.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use actix::Context;
 use leaseway_core::{
@@ -24,7 +27,7 @@ use crate::{
 const SWEEP_INTERVAL: Millis = Millis::from_secs(10);
 /// How long the notes of an unused pool are kept.
 const POOLS_LAST: Millis = Millis::from_secs(24 * 3600);
-/// Maximum number of resources that one sweep forgets.
+/// Maximum number of resources whose entries one sweep removes.
 const MAX_SWEPT: usize = 1000;
 
 /// A pattern, and its override.
@@ -53,20 +56,25 @@ impl NodeActor {
         self.adopted = newest.version;
         match config::parse(&newest.source, &newest.text) {
             Ok(loaded) => {
-                tracing::info!(version = newest.version, source = %newest.source, "configuration of the peers in force");
+                tracing::info!(version = newest.version, source = %newest.source, "stored configuration in force");
                 let (version, mut source) = (newest.version, newest.source.to_string());
                 // With a parent, only the access policy applies: the templates were stored before the node had one.
                 let repository = if self.notices.is_some() { Repository::default() } else { loaded.repository };
                 if self.notices.is_some() && loaded.access.is_none() {
                     source.clone_from(&self.shared.config().source);
                 }
-                let config = ConfigInForce { repository, access: loaded.access, version, source, ..Default::default() };
-                self.put_in_force(config);
+                let (access, text) = (loaded.access, newest.text);
+                let config = ConfigInForce { repository, access, version, source, text, ..Default::default() };
+                let since = UNIX_EPOCH + Duration::from_secs(newest.at_unix.max(0) as u64);
+                self.put_in_force(config, since.min(SystemTime::now()));
             }
-            // Applied by a newer server.
+            // Probably applied by a newer version of the server.
             Err(error) if self.shared.config().rejected.is_none() => {
                 let version = newest.version;
-                tracing::error!(version, "the configuration of the peers cannot be read by this version:\n{error}");
+                tracing::error!(
+                    version,
+                    "this version of Leaseway cannot read the stored configuration, the previous one stays in force:\n{error}"
+                );
                 self.reject(error.to_string());
             }
             Err(_) => {}
@@ -84,14 +92,14 @@ impl NodeActor {
         if initial.is_file && !config.is_same_as(&initial.loaded) {
             let (file, version, source) = (&initial.source, config.version, &config.source);
             tracing::warn!(
-                "{file} differs from version {version} from {source}, which is in force: \
-                 `leaseway config diff {file}` shows how, `leaseway config apply {file}` changes that"
+                "{file} differs from the configuration in force (version {version} from {source}): \
+                 `leaseway config diff {file}` shows how, `leaseway config apply {file}` puts it in force"
             );
         }
     }
 
-    /// Puts the stored overrides in force until they expire. An expiry needs no message and no commit, because every
-    /// peer checks.
+    /// Puts the stored overrides in force until they expire. An expiry needs no commit, because every peer checks it by
+    /// its own clock.
     pub(super) fn follow_overrides(&mut self) {
         let Some(membership) = &self.shared.membership else { return };
         let (unix_ms, known) = (self.shared.clock.unix_ms(), &self.kept_overrides);
@@ -101,7 +109,7 @@ impl NodeActor {
         });
         let Some(in_force) = changed else { return };
         let patterns: Vec<&str> = in_force.iter().map(|(pattern, _)| &**pattern).collect();
-        tracing::info!(?patterns, "other capacities than templates say are in force");
+        tracing::info!(?patterns, "overrides in force have changed");
         self.record_overrides(&in_force);
         let at = self.shared.clock.at();
         self.overrides = Arc::new(Overrides::new(in_force.iter().map(|kept| of_core(kept, unix_ms, at))));
@@ -113,21 +121,26 @@ impl NodeActor {
     /// Records new and expired overrides for the pages.
     fn record_overrides(&self, in_force: &[Kept]) {
         let is_over = |(pattern, _): &&Kept| in_force.iter().all(|(other, _)| other != pattern);
+        let now = SystemTime::now();
+        let at = |unix_ms: u64| (UNIX_EPOCH + Duration::from_millis(unix_ms)).min(now);
+        // A peer that starts finds overrides that were set before.
         let set = in_force.iter().filter(|one| !self.kept_overrides.contains(one)).map(|one| {
             let set_to = of_core(one, 0, Millis(0)).set_to();
             let (pattern, kept) = one;
-            (pattern, format!("`{pattern}` is set to {set_to} by {}: {}", kept.by, kept.why))
+            (pattern, at(kept.from_unix_ms), format!("`{pattern}` is set to {set_to} by {}: {}", kept.by, kept.why))
         });
         let over = self.kept_overrides.iter().filter(is_over);
-        let over = over.map(|(pattern, _)| (pattern, format!("what was set for `{pattern}` is over")));
-        for (pattern, what) in set.chain(over) {
+        let over = over.map(|(pattern, kept)| {
+            (pattern, at(kept.until_unix_ms), format!("override of `{pattern}` expired or cleared"))
+        });
+        for (pattern, at, what) in set.chain(over) {
             let resource = pattern.to_string();
-            let change = Change { resource, ..Change::new(ChangeKind::Override, what) };
+            let change = Change { at, resource, ..Change::new(ChangeKind::Override, what) };
             self.shared.authorizer.audit().changes().tell(change);
         }
     }
 
-    /// Proposes to forget what has expired. If the proposal is lost, the next sweep repeats it.
+    /// Proposes to remove expired entries from the Raft state. If the proposal is lost, the next sweep repeats it.
     pub(super) fn sweep(&mut self, master_lease: &MasterLease) {
         let now = self.shared.clock.at();
         if now.since(self.swept) < SWEEP_INTERVAL {
@@ -142,7 +155,7 @@ impl NodeActor {
         let (raft, master_lease) = (membership.raft.clone(), master_lease.clone());
         actix_rt::spawn(async move {
             if let Err(error) = raft.propose(&master_lease, expired).await {
-                tracing::debug!(%error, "what has ended is forgotten later");
+                tracing::debug!(%error, "removal of expired entries not committed; the next sweep retries");
             }
         });
     }
@@ -159,7 +172,8 @@ fn of_core((pattern, kept): &Kept, unix_ms: u64, at: Millis) -> Override {
     }
 }
 
-/// Forgets expired promises of resources that are not alive, worthless pools, and a finished time of listening.
+/// The commands that remove expired promises of inactive resources, old or worthless notes of pools, and the record of
+/// a learning period that is over.
 fn expired(raft: &RaftHandle, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Command> {
     let ended: Vec<(Arc<str>, Option<Epoch>)> = raft.read(|state| {
         let named = state.promised().filter_map(|resource| Some((resource, state.promises(resource)?)));
@@ -178,7 +192,7 @@ fn expired(raft: &RaftHandle, directory: &Directory, now: Millis, moment: Cluste
     commands
 }
 
-/// Forgets the notes of pools that are not alive, if they are old or worthless.
+/// The commands that remove the notes of inactive pools, if they are old or worthless.
 fn expired_pools(raft: &RaftHandle, directory: &Directory, now: Millis) -> Vec<Command> {
     let ended: Vec<Arc<str>> = raft.read(|state| {
         let ended = state.pools().filter(|(_, pool)| pool.age(now) >= POOLS_LAST || pool.is_worthless(now));

@@ -1,4 +1,4 @@
-//! Creates resources, and rebuilds those that fail.
+//! Creates resources, and restarts those that fail.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -26,7 +26,7 @@ use crate::{
 };
 
 impl NodeActor {
-    /// Returns the resource, and creates it if it is not alive. `dead` is an incarnation of it that has ended.
+    /// Returns the resource, and creates it if it is not active. `dead` is an incarnation that is known to have ended.
     pub(super) fn open(
         &mut self,
         id: Arc<str>,
@@ -40,7 +40,7 @@ impl NodeActor {
         };
         match self.shared.directory.get(&id) {
             Some(handle) if Some(handle.generation()) != dead => Ok(handle),
-            // Its message about its end is still under way.
+            // It has retired, and its message about that is still under way.
             Some(handle) if handle.retired() => Ok(self.begin(id, master_lease, ctx)),
             Some(handle) => Ok(self.rebuild(id, &handle, master_lease, ctx)),
             None => {
@@ -50,7 +50,7 @@ impl NodeActor {
         }
     }
 
-    /// Charges a new resource to the principal of the request.
+    /// Charges a new resource to the principal of the request. Fails at the limits.
     fn find_place(&mut self, id: &Arc<str>, from: Option<RequestOrigin>) -> Result<(), RequestError> {
         let (used, most) = (self.shared.directory.len(), self.shared.limits.resources);
         if used >= most {
@@ -64,7 +64,7 @@ impl NodeActor {
         Ok(())
     }
 
-    /// Removes an incarnation that has retired, and rebuilds one that has failed.
+    /// Removes an incarnation that has retired, and restarts one that has failed.
     pub(super) fn ended(&mut self, id: &Arc<str>, generation: u64, ctx: &mut Context<Self>) {
         let known = self.shared.directory.get(id).filter(|handle| handle.generation() == generation);
         // An incarnation that is not in the directory belongs to an earlier term.
@@ -76,7 +76,7 @@ impl NodeActor {
                 if let Some(notices) = &self.notices {
                     notices.post(Notice::Retired(Arc::clone(id)));
                 }
-                tracing::debug!(resource = %id, "retired");
+                tracing::debug!(resource = %id, "resource retired");
             }
             Role::Master(master_lease) => drop(self.rebuild(Arc::clone(id), &handle, master_lease, ctx)),
             Role::Elsewhere(_) => {
@@ -86,13 +86,13 @@ impl NodeActor {
         }
     }
 
-    /// Creates a resource that has leases of earlier masters only.
+    /// Creates a resource whose earlier leases, if any, were granted by earlier masters.
     fn begin(&mut self, id: Arc<str>, master_lease: Option<MasterLease>, ctx: &mut Context<Self>) -> ResourceHandle {
         let given_until = self.former_masters_end();
         self.begin_after(id, given_until, master_lease, ctx)
     }
 
-    /// Earlier masters and incarnations have granted nothing after `given_until`.
+    /// Creates a resource for which earlier masters and incarnations have granted nothing after `given_until`.
     fn begin_after(
         &mut self,
         id: Arc<str>,
@@ -130,15 +130,15 @@ impl NodeActor {
     ) -> ResourceHandle {
         let (generation, now) = (before.generation(), self.shared.clock.at());
         if before.lost_commit() {
-            tracing::debug!(resource = %id, generation, "rebuilt, because its promises were not stored");
+            tracing::debug!(resource = %id, generation, "resource restarted: its promises were not committed");
             return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
         }
         metrics::resource_restarted();
         if self.keeps_promises().is_some() {
-            tracing::error!(resource = %id, generation, "resource failed and was rebuilt from its promises");
+            tracing::error!(resource = %id, generation, "resource failed; restarting from its stored promises");
             return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
         }
-        tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
+        tracing::error!(resource = %id, generation, "resource failed; restarting in learning mode for one lease length");
         let predecessor = Predecessor::Rebuilt(now);
         let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
         self.start_resource(id, now, learning_until, Some(predecessor), master_lease, ctx)
@@ -213,12 +213,12 @@ impl NodeActor {
         self.since.plus(overlap)
     }
 
-    /// The membership, if masters store promises.
+    /// The membership, if masters store promises. `None` without peers, or with `--handover learning`.
     fn keeps_promises(&self) -> Option<&Membership> {
         self.shared.membership.as_ref().filter(|membership| membership.handover == Handover::Promises)
     }
 
-    /// The stored promises, and where to write new ones. Neither if promises are not kept.
+    /// The stored promises, and where to write new ones. Both `None` if promises are not stored.
     fn inherit(
         &self,
         id: &str,
@@ -233,8 +233,8 @@ impl NodeActor {
         (Some(inherited), Some(membership.raft.clone()))
     }
 
-    /// Epochs only rise: they count milliseconds since 1970, with room for four million tokens in each. They rise over
-    /// restarts because time does. If the clock was set back, stored promises raise them.
+    /// Epochs increase monotonically, over restarts as well, because they count milliseconds since 1970. If the clock
+    /// was set back, the stored promises raise them. Each has room for four million tokens.
     fn next_epoch(&mut self, before: Option<Epoch>) -> Epoch {
         let now = self.shared.clock.unix_ms().saturating_mul(Inherited::EPOCHS_APART);
         let before = before.map_or(0, |epoch| epoch.0).max(self.last_epoch);
@@ -243,7 +243,7 @@ impl NodeActor {
     }
 }
 
-/// The clock of the cluster. Without peers it is that of the process.
+/// The clock of the cluster, or that of the process if there are no peers.
 fn clock_of(master_lease: Option<&MasterLease>) -> ClusterClock {
     master_lease.map(MasterLease::clock).unwrap_or_default()
 }
@@ -253,10 +253,10 @@ fn placeholder() -> Settings {
     Settings::new(AlgorithmKind::FairShare, Amount::ZERO)
 }
 
-/// Called on the thread on which an incarnation ended, which must not wait. If the mailbox is full, the end is noticed
-/// when the resource is next needed.
+/// Called on the thread on which an incarnation ended, which must not block. If the mailbox is full, the node notices
+/// the end when the resource is next needed.
 fn notify_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
     if let Err(SendError::Full(Ended { id, .. })) = node.try_send(Ended { id, generation }) {
-        tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");
+        tracing::warn!(resource = %id, "mailbox of the node actor full: it will notice the end of this resource later");
     }
 }

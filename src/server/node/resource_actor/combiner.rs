@@ -11,8 +11,8 @@
 //!
 //! So rounds grow with the load, and a request waits at most for the round before its own. After [`ROUNDS_IN_A_ROW`]
 //! rounds the holder leaves the rest to the resource's task, because its thread has connections to serve. If the actor
-//! panics or stops, it is dropped with everything pending ([`Combiner::work`]). The [queue](super::request_queue) bounds the
-//! number of requests.
+//! panics or stops, it is dropped with all pending requests and messages ([`Combiner::work`]). The
+//! [queue](super::request_queue) bounds the number of requests.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -49,18 +49,19 @@ pub(crate) struct ResourceHandle(pub(super) Arc<Incarnation>);
 
 pub(super) struct Incarnation {
     pub(super) combiner: Arc<Combiner>,
-    /// Dropped after the combiner, so that the task does not find it.
+    /// Wakes the resource's task when it is dropped. Dropped after the combiner, so that the task finds the combiner
+    /// gone and ends.
     pub(super) _end_task: DropGuard,
     pub(super) generation: u64,
     pub(super) queue: Arc<RequestQueue>,
-    /// Set before the actor stops by itself. An incarnation that ends without it has failed.
+    /// Set before the actor stops by itself. If an incarnation ends without setting it, it has failed.
     pub(super) ended: Arc<OnceLock<Ended>>,
 }
 
 /// Why a message was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendError {
-    /// Too many are pending.
+    /// The maximum number of messages is pending.
     Busy,
     /// The actor has ended.
     Gone,
@@ -72,12 +73,12 @@ impl ResourceHandle {
         self.0.generation
     }
 
-    /// Whether it stopped because it had no holders.
+    /// Whether the incarnation stopped because it had no holders.
     pub(crate) fn retired(&self) -> bool {
         self.0.ended.get() == Some(&Ended::Retired)
     }
 
-    /// Whether it stopped because its promises were not stored, as when mastership is lost.
+    /// Whether the incarnation stopped because its promises were not committed, as when mastership is lost.
     pub(crate) fn lost_commit(&self) -> bool {
         self.0.ended.get() == Some(&Ended::CommitLost)
     }
@@ -112,7 +113,7 @@ impl ResourceHandle {
         Ok(result)
     }
 
-    /// Puts it into the state between its retirement and the removal from the directory.
+    /// Puts the incarnation into the state between its retirement and its removal from the directory.
     #[cfg(test)]
     pub(crate) fn pretend_to_have_retired(&self) {
         let _ = self.0.ended.set(Ended::Retired);
@@ -144,7 +145,7 @@ impl PendingAnswer {
         self.resource.generation
     }
 
-    /// Whether it runs the round, which it should do [after the others](YieldOnce) of its thread.
+    /// Whether this request leads: it should run the round [after the others](YieldOnce) of its thread have joined.
     pub(crate) fn leads(&self) -> bool {
         self.leads
     }
@@ -199,9 +200,9 @@ impl Future for YieldOnce {
 enum Submitted {
     /// Another thread or request runs the round.
     Queued,
-    /// It is the first of a batch: [`run`](Combiner::run) is to be called once the others have submitted theirs.
+    /// This is the first request of a batch. The caller must call [`run`](Combiner::run) once others have joined it.
     Leads,
-    /// The round has been run.
+    /// The round was run, or the actor has ended.
     Ran,
 }
 
@@ -215,7 +216,7 @@ struct Pending {
     origins: Vec<Option<RequestOrigin>>,
     tickets: Vec<Ticket>,
     messages: Vec<Envelope>,
-    /// The actor has ended; everything is refused.
+    /// The actor has ended; new requests and messages are refused.
     is_closed: bool,
 }
 
@@ -226,8 +227,8 @@ pub(super) struct Combiner {
 }
 
 enum CombinerState {
-    /// Starts on the first thread that needs it, not on the one that creates it, because a resource may inherit many
-    /// leases.
+    /// Not started yet. The first thread that needs the actor starts it, and not the one that creates it, because this
+    /// takes long if the resource inherits many leases.
     Starting(Box<dyn FnOnce(&mut RoundScratch) -> ResourceActor + Send>),
     Running(Box<ResourceActor>),
     Over,
@@ -277,7 +278,7 @@ impl Combiner {
         Ok(())
     }
 
-    /// Handles messages, then runs pending requests, on the resource's task. Returns whether the actor goes on.
+    /// Handles messages, then runs pending requests, on the resource's task. Returns whether the actor continues.
     pub(super) fn wake(&self) -> bool {
         let mut state = self.state.lock().expect(CAUGHT);
         let messages = std::mem::take(&mut self.pending().messages);
@@ -307,7 +308,7 @@ impl Combiner {
             self.work(&mut state, |actor, scratch| {
                 let mut pending = self.pending();
                 let Pending { requests, origins, tickets, .. } = &mut *pending;
-                // Appended and not swapped, so that large buffers stay with the thread.
+                // Appended instead of swapped, so that large buffers stay with the thread.
                 scratch.batch.append(requests, tickets);
                 scratch.origins.append(origins);
                 drop(pending);
@@ -323,7 +324,7 @@ impl Combiner {
 
     /// Runs `work` on the actor. If it panics or stops, the actor and everything pending are dropped.
     fn work(&self, state: &mut CombinerState, work: impl FnOnce(&mut ResourceActor, &mut RoundScratch)) {
-        // State that a panic left inconsistent is dropped.
+        // If `work` panics, the inconsistent state is dropped, and `Over` remains.
         let before = std::mem::replace(state, CombinerState::Over);
         let worked = panic::catch_unwind(AssertUnwindSafe(move || {
             let mut actor = None;
@@ -342,7 +343,7 @@ impl Combiner {
             Ok(None) | Err(_) => {
                 let closed = Pending { is_closed: true, ..Pending::default() };
                 let pending = std::mem::replace(&mut *self.pending(), closed);
-                // Outside the lock: a dropped request may be submitted again at once.
+                // Dropped outside the lock, because the owner of a dropped request may immediately submit it again.
                 drop(pending);
             }
         }
@@ -390,7 +391,7 @@ mod tests {
         answer
     }
 
-    /// Submits a request again at once when it is dropped, up to `left` times.
+    /// Immediately submits a request again when it is dropped, up to `left` times.
     struct Again {
         combiner: Weak<Combiner>,
         left: AtomicUsize,
@@ -421,7 +422,7 @@ mod tests {
         drop(held);
         assert!(!combiner.wake());
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
-        assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "refused at once");
+        assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "refused immediately");
         assert_eq!(combiner.send(Box::new(|_, _| {})), Err(SendError::Gone));
     }
 
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_submitted_again_when_they_are_dropped_are_dropped_again() {
+    fn requests_resubmitted_while_the_actor_fails_are_dropped_again() {
         let combiner = failing();
         let left = AtomicUsize::new(5 * ROUNDS_IN_A_ROW);
         let again = Arc::new(Again { combiner: Arc::downgrade(&combiner), left, answer: Mutex::default() });

@@ -18,18 +18,18 @@ use crate::observe::logging::Throttle;
 pub(super) struct CommitProgress {
     stored: AtomicU64,
     lost: AtomicBool,
-    /// Notified of each change. `None` if the resource polls.
+    /// Notified when the progress changes. `None` if the resource polls.
     notified: Option<Arc<Notify>>,
 }
 
-/// Lost mastership fails the proposals of thousands of resources.
+/// Throttled, because a loss of mastership fails the proposals of thousands of resources.
 static LOGGED: Throttle = Throttle::new();
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Commit {
     /// All proposals up to this number are committed.
     UpTo(u64),
-    /// A proposal was not stored, or may not have been: no decision since then counts.
+    /// A proposal was not committed, or its outcome is unknown: all decisions since then are void.
     Lost,
 }
 
@@ -53,10 +53,10 @@ impl CommitProgress {
         let (guard, term) = (self.guard(number), master_lease.term());
         raft.submit(master_lease, vec![command], move |result| match result {
             Ok(()) => guard.confirm(),
-            Err(ProposeError::Deposed) => tracing::debug!(term, "what was to be stored comes too late"),
+            Err(ProposeError::Deposed) => tracing::debug!(term, "proposal from an earlier term was not committed"),
             Err(error) => {
-                if let Some(unsaid) = LOGGED.turn() {
-                    tracing::warn!(term, unsaid, %error, "the peers did not store what they were to");
+                if let Some(suppressed) = LOGGED.turn() {
+                    tracing::warn!(term, suppressed, %error, "proposal not committed");
                 }
             }
         });
@@ -67,7 +67,7 @@ impl CommitProgress {
     }
 }
 
-/// Accompanies a proposal, which is lost if this is dropped unconfirmed.
+/// Tracks one proposal. If it is dropped before [`confirm`](CommitGuard::confirm), the proposal counts as lost.
 #[derive(Debug)]
 struct CommitGuard {
     progress: Arc<CommitProgress>,
@@ -76,7 +76,6 @@ struct CommitGuard {
 }
 
 impl CommitGuard {
-    /// The proposal is committed.
     fn confirm(mut self) {
         self.stored = true;
     }

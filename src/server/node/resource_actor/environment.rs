@@ -27,7 +27,7 @@ use crate::{
 pub(crate) struct ResourceEnvironment {
     pub(crate) id: Arc<str>,
     pub(crate) clock: Clock,
-    /// The lease under which it decides. `None` for a server without peers.
+    /// The master lease under which the resource decides. `None` for a server without peers.
     pub(crate) master_lease: Option<MasterLease>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) watchers: Arc<Watchers>,
@@ -69,7 +69,8 @@ impl HoldersShare {
         }
     }
 
-    /// Writes the shared number only if it changes, which most rounds do not do.
+    /// Sets the number of holders of this resource. Most rounds do not change it, and then do not write the shared
+    /// number.
     pub(super) fn set(&mut self, own: usize) {
         match own.cmp(&self.own) {
             cmp::Ordering::Equal => return,
@@ -107,12 +108,12 @@ impl ResourceEnvironment {
         own.is_some_and(|own| !self.limits.share().allows(own, 1, used, most))
     }
 
-    /// Whether any principal can have used up its share.
+    /// Whether any principal can have used up its share; if not, [`is_at_share`](Self::is_at_share) need not be called.
     pub(super) fn shares_bind(&self) -> bool {
         !self.limits.share().cannot_bind(self.holders.all.load(Ordering::Relaxed), self.limits.clients)
     }
 
-    /// The limit of one resource, or what the limit of all resources leaves.
+    /// The maximum number of holders: the limit per resource, or less if the limit of all resources is nearly used up.
     fn max_holders(&self) -> usize {
         let left = self.limits.clients.saturating_sub(self.holders.all.load(Ordering::Relaxed));
         self.limits.clients_per_resource.min(self.holders.own + left)

@@ -9,7 +9,7 @@ use crate::observe::{
     metrics::{self, ResourceMeters},
 };
 
-/// The values at the last report.
+/// The counters of the resource at the last report.
 pub(super) struct Metering {
     counters: Counters,
     overloads: u64,
@@ -21,8 +21,8 @@ impl Metering {
         Metering { counters: Counters::default(), overloads: 0, meters: ResourceMeters::new() }
     }
 
-    /// Adds what has happened since the last report to the metrics. Called with ticks and status reports, but not with
-    /// rounds, because threads contend for the counters.
+    /// Adds the increase of the counters since the last report to the metrics. Called with ticks and status reports,
+    /// but not with rounds, because threads contend for the metrics.
     pub(super) fn report(&mut self, id: &Arc<str>, resource: &Resource) {
         let now = resource.counters();
         let before = std::mem::replace(&mut self.counters, now);
@@ -33,19 +33,19 @@ impl Metering {
         }
         if worth_logging(before.learning_excess, now.learning_excess) {
             let times = now.learning_excess;
-            tracing::warn!(resource = %id, times, "learning mode: holders claim more than the capacity; each claim was granted as far as capacity was left");
+            tracing::warn!(resource = %id, times, "learning mode: claims exceed the capacity; each was granted as far as capacity was left");
         }
         if worth_logging(before.unaccounted, now.unaccounted) {
             let times = now.unaccounted;
-            tracing::warn!(resource = %id, times, "a request came with a lease that this master does not know of");
+            tracing::warn!(resource = %id, times, "request with a lease that is unknown to this master");
         }
         if worth_logging(before.share_full, now.share_full) {
             let (times, holders) = (now.share_full, resource.holders());
-            tracing::warn!(resource = %id, times, holders, "an identity or address has its share of all holders: its new ones are refused");
+            tracing::warn!(resource = %id, times, holders, "an identity or address has used up its share of all holders: its new holders are refused");
         }
         if worth_logging(before.full, now.full) {
             let (times, holders) = (now.full, resource.holders());
-            tracing::warn!(resource = %id, times, holders, "too many holders: new ones are refused");
+            tracing::warn!(resource = %id, times, holders, "too many holders: new holders are refused");
         }
     }
 }

@@ -15,12 +15,13 @@ const MIN_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) struct NoteRateLimiter(mpsc::UnboundedSender<Arc<AtomicBool>>);
 
 impl NoteRateLimiter {
-    /// Each pool has at most one pending request, so the number of pools bounds the queue.
+    /// Starts the task of the limiter. Its queue is bounded by the number of pools, which have one pending request
+    /// each.
     pub(crate) fn start() -> NoteRateLimiter {
         let (queue, mut requests) = mpsc::unbounded_channel::<Arc<AtomicBool>>();
         actix_rt::spawn(async move {
             while let Some(granted) = requests.recv().await {
-                // With one reference left, the pool was dropped.
+                // If this is the only reference, the pool was dropped.
                 if Arc::strong_count(&granted) > 1 {
                     granted.store(true, Ordering::Release);
                     tokio::time::sleep(MIN_INTERVAL).await;

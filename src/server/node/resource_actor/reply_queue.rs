@@ -45,7 +45,7 @@ impl ReplyQueue {
         }
     }
 
-    /// The queue of this thread. Without one, its tasks are woken directly by the threads that answer them.
+    /// The queue of this thread. If it has none, the answering threads wake its tasks directly.
     pub(super) fn own() -> Option<&'static ReplyQueue> {
         OWN.get()
     }

@@ -1,8 +1,8 @@
 //! Bounds on the unanswered requests of one resource, in total and per principal.
 //!
-//! There are usually few, and one counter is enough. Half of the places are open to all principals. In the other half,
-//! which fills only when a resource cannot keep up, each principal has at most its share. So no principal fills the
-//! queue, and requests pay for this only when the queue is long.
+//! Half of the places are open to all principals, and one counter is enough for them. In the other half, which fills
+//! only when a resource cannot keep up, each principal has at most its share. So no principal can fill the queue, and
+//! requests pay for the accounting by principal only when the queue is long.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -17,9 +17,9 @@ use crate::listen::accounts::{PlacesTaken, RequestOrigin};
 /// Why there is no place for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// The maximum number of requests is pending.
+    /// The queue of the resource is full.
     InAll,
-    /// The maximum number of requests of its principal is pending.
+    /// The principal has used up its share of the queue.
     OfPrincipal,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct RequestQueue {
     share: PrincipalShare,
 }
 
-/// A place in the half in which principals have shares, until it is dropped.
+/// A place in the half of the queue in which each principal is limited to its share. Dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct SharedPlace {
     queue: Arc<RequestQueue>,
@@ -89,7 +89,7 @@ impl RequestQueue {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends answers. Frees their places first, because the next request may follow at once.
+    /// Sends answers. Frees their places first, because a client may send its next request immediately.
     pub(super) fn answer(&self, replies: &mut Vec<(Ticket, Reply)>) {
         let shared = replies.iter().filter(|(ticket, _)| ticket.place.is_some()).count();
         self.count.fetch_sub(replies.len() - shared, Ordering::Relaxed);

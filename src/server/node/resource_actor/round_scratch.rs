@@ -1,6 +1,6 @@
 //! The context of the resource actor: the buffers of one round.
 //!
-//! Nothing in them outlives a message, so each thread reuses one set for all resources that it works for. That set
+//! Their contents do not outlive a message, so each thread reuses one set for all resources that it works for. That set
 //! stays in the CPU caches; buffers per resource would be cold.
 
 use std::cell::Cell;
@@ -25,8 +25,8 @@ thread_local! {
 }
 
 impl RoundScratch {
-    /// Lends the buffers of this thread. Returns whether the actor goes on. If `work` panics, the buffers and the
-    /// requests in them are dropped.
+    /// Lends the buffers of this thread to `work`. Returns whether the actor continues. If `work` panics, the buffers
+    /// and the requests in them are dropped.
     pub(super) fn lend(work: impl FnOnce(&mut RoundScratch)) -> bool {
         let mut scratch = SPARE.take().unwrap_or_default();
         work(&mut scratch);

@@ -1,7 +1,7 @@
 //! Notices of resources to the uplink, for example that the parent should be asked now.
 //!
-//! They are a list with a wake-up, because a full mailbox would lose them. A resource asks at most once until it is
-//! summarized, so the list is bounded by the number of resources.
+//! They are kept in a list with a wake-up, because a full mailbox would lose them. A resource asks at most once until
+//! it is summarized, so the number of resources bounds the list.
 
 use std::sync::Mutex;
 

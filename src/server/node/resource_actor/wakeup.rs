@@ -34,7 +34,7 @@ impl Wakeup {
         self.called.notify_one();
     }
 
-    /// Notified by each wake-up.
+    /// The `Notify` that each wake-up notifies.
     pub(super) fn called(&self) -> Arc<Notify> {
         Arc::clone(&self.called)
     }
@@ -45,7 +45,7 @@ impl Wakeup {
         self.notify();
     }
 
-    /// Whether a scheduled wake-up is due; clears it.
+    /// Whether a scheduled wake-up is due. Clears it if so.
     pub(super) fn is_woken(&self, now: Millis) -> bool {
         let at = self.wake_at.load(Ordering::Acquire);
         at <= now.0 && self.wake_at.compare_exchange(at, NEVER, Ordering::AcqRel, Ordering::Acquire).is_ok()

@@ -1,8 +1,8 @@
 //! Streams of hints, each with its pending resources.
 //!
-//! Resources hint holders; streams send the hints. Between them is one [`Watcher`] for each watched holder: the
-//! resources it should ask for, each once, at most [`MAX_PENDING`] of them, and beyond that "everything". So a slow
-//! stream costs a few hundred bytes and never delays a resource.
+//! Resources hint holders; streams send the hints. Between them is one [`Watcher`] for each watched holder. It has a
+//! list of the resources that the holder should ask for, each once. Beyond [`MAX_PENDING`] the list is replaced by
+//! "everything". So a slow stream costs a few hundred bytes and never delays a resource.
 //!
 //! Resources learn which holders are watched without a lookup per request, because few holders are ever hinted:
 //! - a resource looks a holder up when it first sees it ([`Watchers::is_watched`]);
@@ -10,8 +10,8 @@
 //!   tick. If there is nothing new, that costs one read of a number that rarely changes;
 //! - the end of a stream is not announced. A resource learns of it when it hints the holder ([`Watchers::hint`]).
 //!
-//! There is no list of resources per holder: it would have to be kept for all holders, or be collected from all
-//! resources whenever a stream starts.
+//! There is no list of the resources of each holder: it would have to be maintained for all holders, or be collected
+//! from all resources whenever a stream starts.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -38,7 +38,7 @@ const LOG: usize = 16_384;
 #[derive(Debug)]
 pub(crate) struct Watchers {
     listening: Mutex<Listeners>,
-    /// The number of streams that have ever started. Read without the lock: usually there is nothing new.
+    /// The number of streams that have ever started. Read without the lock, because it rarely changes.
     started: AtomicU64,
     most: usize,
     share: PrincipalShare,
@@ -77,7 +77,7 @@ struct Watcher {
 pub(crate) struct PendingHints {
     /// The resources to ask for, in the order of their hints.
     pub(crate) resources: Vec<Arc<str>>,
-    /// There were more than [`MAX_PENDING`].
+    /// There were more than [`MAX_PENDING`] resources: the holder should ask for all.
     pub(crate) everything: bool,
     ended: Option<Ended>,
 }
@@ -182,7 +182,8 @@ impl Watchers {
         self.started.load(Ordering::Acquire)
     }
 
-    /// The holders whose streams have started since `seen`, which is advanced. Some may have ended again.
+    /// The holders whose streams have started since position `seen` of the log, which is advanced. Some of these
+    /// streams may have ended again.
     pub(crate) fn started_since(&self, seen: &mut u64) -> Vec<(HolderKind, Arc<str>)> {
         if *seen == self.started() {
             return Vec::new();
@@ -197,7 +198,7 @@ impl Watchers {
         clients.chain(listening.nodes.keys().map(|id| (HolderKind::Node, Arc::clone(id)))).collect()
     }
 
-    /// Delivers hints and removes them from `hints`. The holders of those that remain are not watched.
+    /// Delivers hints to watched holders. Leaves those for unwatched holders in `hints`.
     pub(crate) fn hint(&self, resource: &Arc<str>, hints: &mut Vec<Hint>) {
         let mut listening = self.listening();
         hints.retain(|hint| {

@@ -4,8 +4,8 @@
 //! events are replaced by one gap event with the present totals ([`PoolEventKind::Gap`]): a pool never waits for a
 //! subscriber.
 //!
-//! Subscriptions belong to the name of a resource rather than to its actor: they may begin before the first request, and
-//! survive the end of the actor. They end when another peer becomes master.
+//! Subscriptions belong to the name of a resource rather than to its actor: they may begin before the first request,
+//! and survive the end of the actor. They end when another peer becomes master.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -47,7 +47,7 @@ struct Subscriber {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<QueuedEvent>,
-    /// When priority clients will be cut off, if they have more than the total.
+    /// When priority clients will be cut off. `None` if they have no more than the total.
     deadline: Option<Millis>,
     ended: bool,
 }
@@ -104,7 +104,7 @@ impl Subscribers {
         self.listening().get(resource).map_or(0, Vec::len)
     }
 
-    /// Queues events of a pool for its subscribers.
+    /// Queues events of a pool for its subscribers, and records some for the pages.
     pub(crate) fn tell(&self, resource: &str, events: &[PoolEvent]) {
         self.changes.record_pool_events(resource, events);
         if events.is_empty() || self.count() == 0 {
@@ -169,10 +169,9 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Sets the deadline that was known when the subscription began.
+    /// Sets the deadline that was known when the subscription began. An event that is already queued takes precedence.
     pub(crate) fn expect(&self, deadline: Option<Millis>) {
         let mut queue = self.subscriber.queue();
-        // A newer event takes precedence.
         if queue.waiting.is_empty() && queue.deadline.is_none() {
             queue.deadline = deadline;
         }

@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// How long a summary may take. A slower resource is left out of the request.
+/// Timeout for the summary of a resource. A slower resource is left out of the request.
 const SUMMARY_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) struct ParentClient {
@@ -37,9 +37,9 @@ pub(super) struct ParentClient {
     actor: Addr<UplinkActor>,
     /// Inputs for the next run, other than notices.
     happened: Vec<UplinkInput>,
-    /// Resources to ask for: those older than the uplink, and those that did not take their supply.
+    /// Resources to ask the parent for: those older than the uplink, and those that did not accept their supply.
     asking: Vec<Arc<str>>,
-    /// The last complaint about each resource. Each is logged once.
+    /// The last complaint about the settings of each resource, because each complaint is logged once.
     complaints: HashMap<Arc<str>, String>,
     /// Failures since the parent last answered.
     failures: u64,
@@ -47,7 +47,7 @@ pub(super) struct ParentClient {
 
 /// Creates an uplink without leases. Its driver ends when the actor ends.
 pub(super) fn driver(context: UplinkContext) -> Driver<ParentClient> {
-    // Earlier notices are covered by the directory.
+    // Earlier notices are not needed, because `asking` starts with all active resources.
     drop(context.notices.take());
     let asking = context.directory.ids_after("");
     let since = context.clock.at();
@@ -110,7 +110,7 @@ impl Asker for ParentClient {
                 (ParentOutcome::Answered, Some(ParentReply::Granted(self.answered(server, parsed))))
             }
             Outcome::Replied(Reply::Redirect(master)) => {
-                tracing::debug!(%server, ?master, "the parent's master is another");
+                tracing::debug!(%server, ?master, "the parent redirects to another master");
                 if master.is_none() {
                     self.failed(format!("{server}: is not the master and knows none"));
                 }
@@ -153,18 +153,18 @@ impl ParentClient {
         inputs
     }
 
-    /// `None` if the actor has panicked.
+    /// Runs the actor. `None` if it has panicked.
     async fn run(&self, inputs: Vec<UplinkInput>) -> Option<UplinkEffects> {
         self.actor.send(Run { now: self.context.clock.at(), inputs }).await.ok()
     }
 
-    /// A step that changes nothing must not be followed by another at once.
+    /// The instant of a wake-up, at least one millisecond from now, so that steps without effect do not spin.
     fn instant(&self, at: Millis) -> Instant {
         Instant::now() + Duration::from_millis(at.since(self.context.clock.at()).0.max(1))
     }
 
-    /// Delivers supplies. If a resource does not take one, it is as if it had never arrived: the next summary of the
-    /// resource names the previous one.
+    /// Delivers supplies. A supply that a resource does not accept has no effect: the next summary of the resource
+    /// names the previous one, and the parent is asked again.
     fn deliver(&mut self, supplies: Vec<NewSupply>) {
         for NewSupply { id, supply, settings } in supplies {
             metrics::supplied();
@@ -175,8 +175,8 @@ impl ParentClient {
         }
     }
 
-    /// The summaries of resources that answer in time. When mastership is lost none does, because another peer may ask
-    /// in this node's name.
+    /// The summaries of the resources that answer in time. After a loss of mastership none answers, because another
+    /// peer may then ask in this node's name.
     async fn summarize(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, DemandSummary)> {
         let ask = |id: Arc<str>| async move {
             let summary = self.context.directory.get(&id)?.ask(Summarize).ok()?;
@@ -191,11 +191,11 @@ impl ParentClient {
         let now = self.context.clock.at();
         let before = self.context.status.read().and_then(|report| report.answered);
         if before.is_none() {
-            tracing::info!(%server, node = %self.context.parent.node, "the parent has answered");
+            tracing::info!(%server, node = %self.context.parent.node, "connected to the parent");
         }
         self.context.status.write(|report| (report.answered, report.page) = (Some(now), parsed.page));
         if !parsed.malformed.is_empty() {
-            self.failed(format!("{server}: answered nonsense for {}", parsed.malformed.join(", ")));
+            self.failed(format!("{server}: malformed answer for {}", parsed.malformed.join(", ")));
         }
         if let Some(taken) = parsed.name_taken {
             self.name_taken(format!("{server}: {taken}"));
@@ -211,7 +211,7 @@ impl ParentClient {
     /// Another node has this node's name, so the parent refuses some resources. Logged once.
     fn name_taken(&mut self, error: String) {
         if self.context.status.read().and_then(|report| report.last_error).as_ref() != Some(&error) {
-            tracing::warn!(parent = %error, "the parent refuses this node some resources");
+            tracing::warn!(parent = %error, "another node uses this node's name: the parent refuses some resources");
             self.context.status.write(|report| report.last_error = Some(error));
         }
     }
@@ -229,10 +229,10 @@ impl ParentClient {
             metrics::parent_misunderstood();
             tracing::error!(
                 resource = %id, %complaint,
-                "cannot be run as the parent says: each holder gets what it wants, within this node's lease"
+                "cannot apply the parent's settings: each holder is granted its wants, up to this node's lease"
             );
         } else {
-            tracing::warn!(resource = %id, %complaint, "what the parent says is not all understood here");
+            tracing::warn!(resource = %id, %complaint, "ignoring invalid or unknown settings from the parent");
         }
         self.complaints.insert(Arc::clone(id), complaint);
     }
@@ -241,7 +241,7 @@ impl ParentClient {
         let before = self.failures;
         self.failures += 1;
         if worth_logging(before, self.failures) {
-            tracing::warn!(parent = %error, "the parent could not be asked");
+            tracing::warn!(parent = %error, "request to the parent failed");
         }
         self.context.status.write(|report| report.last_error = Some(error));
     }

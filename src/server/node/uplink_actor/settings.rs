@@ -1,5 +1,5 @@
-//! Reads the settings of a resource from a parent's answer. A parent cannot be refused: invalid settings are ignored and
-//! logged.
+//! Reads the settings of a resource from a parent's answer. Invalid settings are ignored and logged; the rest of the
+//! answer remains valid.
 
 use leaseway_core::{
     policy::{
@@ -10,15 +10,15 @@ use leaseway_core::{
 };
 use leaseway_proto::doorman as wire;
 
-/// The longest lease that a configuration may ask for.
+/// The longest lease that a configuration may set, in seconds.
 const LONGEST_SECS: i64 = 31 * 86_400;
 
-/// The error in the settings of a resource.
+/// The errors in the settings of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Complaint {
-    /// The algorithm cannot be run: each holder gets what it wants, within the node's own lease.
+    /// This node cannot run the algorithm: each holder is granted its wants, up to the node's own lease.
     pub(super) impossible: bool,
-    /// Empty if nothing is wrong.
+    /// Empty if there are no errors.
     pub(super) text: String,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Opt
     let (settings, impossible) = match algorithm {
         Some(algorithm) => read(algorithm, &mut wrong),
         None => {
-            wrong.push("it names no algorithm".to_owned());
+            wrong.push("the algorithm is missing".to_owned());
             (Settings::new(AlgorithmKind::NoAlgorithm, Amount::ZERO), true)
         }
     };
@@ -40,7 +40,7 @@ fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool
     let number = algorithm.kind.unwrap_or_default();
     let kind = AlgorithmKind::from_number(number);
     if kind.is_none() {
-        wrong.push(format!("there is no algorithm {number} here"));
+        wrong.push(format!("algorithm {number} is unknown to this server"));
     }
     let mut settings = without_parameters(kind.unwrap_or(AlgorithmKind::NoAlgorithm), algorithm);
     let mut possible = kind.is_some();
@@ -48,7 +48,7 @@ fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool
         let parameter =
             NamedParameter { name: parameter.name.clone().unwrap_or_default(), value: parameter.value.clone() };
         if let Err(error) = settings.apply(&parameter) {
-            // An unknown parameter may not matter here.
+            // An unknown parameter is ignored; any other error makes the settings unusable.
             possible &= matches!(error, ParameterError::Unknown { .. });
             wrong.push(error.to_string());
         }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_run_as_the_parent_says() {
+    fn a_resource_uses_the_settings_of_the_parent() {
         let said = algorithm(2, &[("reuse", "prompt"), ("max_priority", "3")]);
         let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), Some(5.0));
         assert_eq!((settings.kind, settings.reuse), (AlgorithmKind::ProportionalShare, Reuse::Prompt));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_settings_become_no_algorithm_with_the_same_durations() {
+    fn unusable_settings_become_no_algorithm_with_the_same_durations() {
         let bad = [algorithm(99, &[]), algorithm(-1, &[]), algorithm(3, &[("reuse", "never"), ("max_priority", "1")])];
         for said in bad {
             let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refresh_interval_decays_as_the_parent_says_but_not_below_a_second() {
+    fn the_refresh_interval_decays_by_the_factor_of_the_parent_but_not_below_a_second() {
         for (said, factor, refresh) in [(16, "0.5", 8), (16, "1", 16), (5, "0.5", 2), (10, "0.25", 2), (1, "0.01", 1)] {
             let said = wire::Algorithm { refresh_interval: Some(said), ..algorithm(3, &[("decay_factor", factor)]) };
             assert_eq!(instructed(Some(&said), None).0.of_child().refresh, Millis::from_secs(refresh), "{said:?}");

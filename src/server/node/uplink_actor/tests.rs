@@ -58,6 +58,7 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
                 access: None,
                 authorizer: Arc::new(Authorizer::open()),
                 source: "the parent".into(),
+                text: "".into(),
                 limits: Arc::new(limits),
                 clock: Clock::start(),
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
@@ -127,7 +128,7 @@ fn granted(answer: &Result<Answer, RequestError>) -> f64 {
 }
 
 #[test]
-fn the_very_first_request_of_a_resource_is_granted_what_the_parent_lends_for_it() {
+fn the_first_request_of_a_resource_is_granted_from_the_lease_of_the_parent() {
     below(Says::sharing(70.0), |node, fake| async move {
         assert_eq!(granted(&asks(&node, "a", 100.0, None).await), 70.0);
         let asked = fake.asked();
@@ -139,7 +140,7 @@ fn the_very_first_request_of_a_resource_is_granted_what_the_parent_lends_for_it(
 }
 
 #[test]
-fn while_the_parent_is_silent_requests_wait_and_then_get_nothing() {
+fn without_an_answer_of_the_parent_requests_wait_and_get_no_lease() {
     below(Says { silent: true, ..Says::sharing(70.0) }, |node, _fake| async move {
         let began = node.clock.at();
         let asked = async {
@@ -185,9 +186,9 @@ fn a_resource_has_the_settings_and_terms_of_the_parent() {
     });
 }
 
-/// Even if the algorithm ignores priorities, because the parent interprets them.
+/// Priorities are reported even if the algorithm ignores them, because the parent interprets them.
 #[test]
-fn the_parent_is_told_of_each_priority() {
+fn the_demand_of_each_priority_is_reported_to_the_parent() {
     below(Says::sharing(70.0), |node, fake| async move {
         for (client, claim) in [("a", (10.0, 0)), ("b", (20.0, 3)), ("c", (30.0, 3))] {
             asks_with(&node, client, claim, None).await.expect("it is granted something");
@@ -237,7 +238,7 @@ fn a_hint_of_the_parent_makes_the_node_ask() {
 }
 
 #[test]
-fn a_rebuilt_uplink_confirms_no_lease() {
+fn a_restarted_uplink_confirms_no_lease() {
     below(Says::sharing(70.0), |node, fake| async move {
         let had = asks(&node, "a", 100.0, None).await.expect("an answer");
         fake.hint(PANIC).await;
@@ -262,7 +263,7 @@ fn redirects_are_followed() {
     below(Says::sharing(70.0), |node, first| async move {
         let second = Fake::start(Says::sharing(50.0)).await;
         let to = second.0.address.clone();
-        first.now_says(|says| says.elsewhere = Some(to.clone()));
+        first.now_says(|says| says.redirect = Some(to.clone()));
         assert_eq!(granted(&asks(&node, "a", 100.0, None).await), 50.0);
         assert_eq!(first.asked().len(), 1);
         assert_eq!(node.uplink().map(|report| report.master.to_string()), Some(to));
@@ -270,7 +271,7 @@ fn redirects_are_followed() {
 }
 
 #[test]
-fn a_retired_resource_gives_its_lease_back_by_name() {
+fn a_retired_resource_releases_its_lease_at_the_parent() {
     let limits = Limits { idle_secs: 0, ..Limits::default() };
     with_parent(Says::sharing(70.0), limits, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
@@ -292,7 +293,7 @@ fn a_retired_resource_gives_its_lease_back_by_name() {
 }
 
 #[test]
-fn a_node_without_stored_state_learns_for_as_long_as_the_parent_says() {
+fn a_node_without_stored_state_learns_for_the_learning_duration_of_the_parent() {
     let mut says = Says::sharing(70.0);
     says.algorithm.learning_mode_duration = None;
     below(says, |node, _fake| async move {
@@ -315,7 +316,7 @@ fn an_unknown_lease_starts_learning_for_a_lease_length_of_the_parent() {
 }
 
 #[test]
-fn a_rebuilt_resource_confirms_no_lease_and_learns() {
+fn a_restarted_resource_confirms_no_lease_and_learns() {
     below(Says::sharing(70.0), |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
         node.plant_panic("r");
@@ -326,13 +327,13 @@ fn a_rebuilt_resource_confirms_no_lease_and_learns() {
 }
 
 #[test]
-fn the_report_has_successes_and_failures() {
+fn the_uplink_report_has_the_last_answer_and_failures() {
     below(Says::sharing(70.0), |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
         let report = eventually("the report is written", || node.uplink().filter(|report| report.resources == 1)).await;
         assert_eq!((&*report.master, report.failures, report.last_error), (&*fake.0.address, 0, None));
         assert!(report.answered.is_some());
-        fake.now_says(|says| says.elsewhere = Some(String::new()));
+        fake.now_says(|says| says.redirect = Some(String::new()));
         fake.hint("r").await;
         let report = eventually("a failure is told", || node.uplink().filter(|report| report.failures > 0)).await;
         assert!(report.last_error.expect("a failure").contains("knows none"));

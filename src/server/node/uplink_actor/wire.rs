@@ -17,7 +17,7 @@ use leaseway_uplink::{Aggregate, Granted};
 
 use super::settings::{Complaint, instructed};
 
-/// A request for the demand of the holders below.
+/// A request to the parent that reports the demand of this node's holders.
 pub(super) fn get_server_capacity(
     node: &str,
     instance: NodeInstance,
@@ -59,7 +59,7 @@ fn band(claim: &Claim) -> wire::PriorityBandAggregate {
     }
 }
 
-/// A request that gives back leases.
+/// A request to the parent that releases leases.
 pub(super) fn release_capacity(
     node: &str,
     instance: NodeInstance,
@@ -76,7 +76,7 @@ pub(super) fn release_capacity(
 /// The valid part of an answer.
 #[derive(Debug, Default)]
 pub(super) struct ParentAnswer {
-    /// The leases, each with what is wrong with its settings.
+    /// The leases, each with the errors in its settings.
     pub(super) granted: Vec<(Granted, Complaint)>,
     /// The names of resources with invalid answers.
     pub(super) malformed: Vec<String>,
@@ -86,7 +86,7 @@ pub(super) struct ParentAnswer {
     pub(super) page: Option<String>,
 }
 
-/// `sent` is when the request was sent, since 1970.
+/// Decodes the valid part of an answer. `sent` is when the request was sent, since 1970.
 pub(super) fn parsed(
     answer: Vec<wire::ServerCapacityResourceResponse>,
     problems: &[wire::Problem],

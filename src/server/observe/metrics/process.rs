@@ -13,14 +13,14 @@ const START: &str = "process_start_time_seconds";
 const THREADS: &str = "process_threads";
 
 pub(super) fn describe() {
-    describe_counter!(CPU, "CPU time of user and system, whole seconds.");
+    describe_counter!(CPU, "User and system CPU time, in whole seconds.");
     for (name, help) in [
-        (RESIDENT, "Memory that is in RAM."),
-        (VIRTUAL, "Addresses that are in use."),
-        (OPEN, "Open file descriptors, connections among them."),
-        (MOST, "File descriptors that may be open."),
-        (START, "When the process began, in seconds since the epoch."),
-        (THREADS, "Threads of the system."),
+        (RESIDENT, "Resident memory in bytes."),
+        (VIRTUAL, "Virtual memory in bytes."),
+        (OPEN, "Open file descriptors, including connections."),
+        (MOST, "Maximum number of open file descriptors."),
+        (START, "Start time of the process, in seconds since the epoch."),
+        (THREADS, "Number of operating system threads."),
     ] {
         describe_gauge!(name, help);
     }
@@ -63,7 +63,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// The process name is in brackets and may contain brackets, so fields are counted after the last one.
+    /// The process name is in parentheses and may contain some, so fields are counted after the last `)`.
     fn read(text: &str) -> Option<Stat> {
         let (_, fields) = text.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_whitespace().collect();

@@ -1,7 +1,7 @@
 //! Counts, errors and durations of requests for capacity, by method.
 //!
-//! Each thread has its own stripe of counters, and a scrape adds them up. The registry's shared counters and histograms,
-//! which keep each value until the next scrape, would take a few per cent of the time of a request.
+//! Each thread has its own stripe of counters, and a scrape adds them up. The registry's shared counters and
+//! histograms, which keep each value until the next scrape, would take a few per cent of the time of a request.
 
 use std::{
     cell::Cell,
@@ -12,7 +12,7 @@ use std::{
 
 use super::SECONDS;
 
-/// Further threads share stripes.
+/// Number of stripes. With more threads, some share a stripe.
 const STRIPES: usize = 32;
 
 #[derive(Debug, Clone, Copy)]
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counts_of_threads_are_added_up() {
+    fn a_scrape_adds_up_the_counts_of_all_threads() {
         let took = [Duration::from_millis(5), Duration::from_millis(6), Duration::from_secs(11)];
         let requests = RequestCounts::new();
         let count = || {

@@ -1,9 +1,10 @@
 //! An independent check of the permits that a limiter admits, given the leases of its session.
 //!
-//! In every period the admitted permits are at most the leased capacity in it plus one burst: the capacity at the start
-//! of the period times the length of the window, and at least one permit. All periods are checked at once, by tracking
-//! the one with the smallest budget left. A period that begins now has a burst left; leased capacity is added to all
-//! periods, and an admitted permit is subtracted from all.
+//! In every period, the admitted permits must not exceed the leased capacity plus one burst. The burst is the capacity
+//! at the start of the period times the length of the window, and at least one permit.
+//!
+//! It suffices to track the smallest remaining budget of all periods that end now. A period that begins now has a burst
+//! left. Leased capacity is added to the budgets of all periods, and an admitted permit is subtracted from all.
 //!
 //! The first lease fills the burst, because a newly opened resource begins full.
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 use leaseway_client::limiter::Nanos;
 use leaseway_core::resource::invariant::Violation;
 
-/// Rounding error of a million additions. The bucket itself is exact.
+/// Tolerance for the rounding errors of a million additions here. The bucket itself is exact.
 const TOLERANCE: f64 = 1e-4;
 
 pub(super) struct AdmissionBudget {
@@ -46,11 +47,11 @@ impl AdmissionBudget {
         self.advance(at);
         self.left -= 1.0;
         if self.capacity() == 0.0 {
-            return Err(broken("none passes without a lease", "one passed, and there is none".into()));
+            return Err(broken("no permit without a lease", "a permit was admitted without a lease".into()));
         }
         if self.left < -TOLERANCE {
-            let detail = format!("{} more have passed, at {} per second", -self.left, self.capacity());
-            return Err(broken("passed ≤ ∫ leased + burst", detail));
+            let detail = format!("admitted {} permits too many, at {} per second", -self.left, self.capacity());
+            return Err(broken("admitted ≤ ∫ leased + burst", detail));
         }
         Ok(())
     }
@@ -58,8 +59,12 @@ impl AdmissionBudget {
     pub(super) fn refused(&mut self, at: Nanos) -> Result<(), Violation> {
         self.advance(at);
         if self.capacity() > 0.0 && self.left > 1.0 + TOLERANCE {
-            let detail = format!("one was refused, and {} may pass, at {} per second", self.left, self.capacity());
-            return Err(broken("what is leased and saved is let through", detail));
+            let detail = format!(
+                "a caller was refused, though {} permits were left, at {} per second",
+                self.left,
+                self.capacity()
+            );
+            return Err(broken("no refusal within the budget", detail));
         }
         Ok(())
     }
@@ -162,7 +167,7 @@ mod tests {
         let mut budget = AdmissionBudget::new(0, WINDOW);
         budget.leased(0, Some((3.0, 10 * SECOND)));
         assert!((0..6).all(|_| budget.passed(SECOND).is_ok()), "it begins full");
-        assert!(budget.passed(SECOND).expect_err("it was full").detail.contains("1 more"));
+        assert!(budget.passed(SECOND).expect_err("it was full").detail.contains("admitted 1 permits too many"));
         budget.leased(2 * SECOND, Some((3.0, 10 * SECOND)));
         assert!((0..2).all(|_| budget.passed(2 * SECOND).is_ok()) && budget.passed(2 * SECOND).is_err());
         budget.leased(9 * SECOND, Some((3.0, 10 * SECOND)));

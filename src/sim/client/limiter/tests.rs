@@ -1,4 +1,4 @@
-use leaseway_client::session::{Capacity, Given, Pace, Wire};
+use leaseway_client::session::{Capacity, GrantedLease, Pace, Wire};
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn leased_ten() -> LimiterClient {
     let asked = client.poll(Millis(5)).expect("the first caller may have come");
     let wire = Wire { expiry_time: 20, refresh_interval: 20, capacity: 10.0 };
     let (length, refresh) = (Millis(20_000), Millis(20_000));
-    let given = Given { id: "r".into(), length, refresh, token: Some(1), wire, safe: None };
+    let given = GrantedLease { id: "r".into(), length, refresh, token: Some(1), wire, safe: None };
     client.tell(Millis(50), |session| session.answered(Millis(50), asked.number, vec![given]));
     assert_eq!(client.changed(Millis(50)).map(leased), Some(10.0));
     client
@@ -43,7 +43,7 @@ fn callers_are_admitted_by_the_lease_and_wants_follow_their_rate() {
     assert_eq!((client.served().arrived, client.wanted()), (0, 0.0));
 }
 
-/// A bucket that ignores the lease of the session.
+/// Sets the capacity of the bucket to less or more than that of the lease.
 #[test]
 fn a_limiter_that_admits_too_much_or_too_little_is_found() {
     let broken = |capacity| {
@@ -55,8 +55,8 @@ fn a_limiter_that_admits_too_much_or_too_little_is_found() {
         client.take_broken().map(|violation| violation.invariant)
     };
     assert_eq!(broken(10.0), None);
-    assert_eq!(broken(20.0), Some("passed ≤ ∫ leased + burst"));
-    assert_eq!(broken(5.0), Some("what is leased and saved is let through"));
+    assert_eq!(broken(20.0), Some("admitted ≤ ∫ leased + burst"));
+    assert_eq!(broken(5.0), Some("no refusal within the budget"));
 }
 
 #[test]
@@ -65,5 +65,5 @@ fn a_limiter_that_misses_the_expiry_is_found() {
     client.poll(Millis(20_000));
     assert_eq!(client.take_broken(), None);
     client.poll(Millis(21_000));
-    assert_eq!(client.take_broken().map(|violation| violation.invariant), Some("none passes without a lease"));
+    assert_eq!(client.take_broken().map(|violation| violation.invariant), Some("no permit without a lease"));
 }

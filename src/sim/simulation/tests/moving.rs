@@ -36,7 +36,8 @@ fn moving(who: Who, back: Between) -> Plan {
     })
 }
 
-/// The leases of clients at these times, relative to the half minute before the change; mean over the seeds.
+/// The capacity of all clients at the times of [`AFTER`], relative to the half minute before the change. Mean over the
+/// seeds.
 fn had(who: Who, back: Between) -> [f64; AFTER.len()] {
     let plan = moving(who, back);
     let mut sums = [0.0; AFTER.len()];
@@ -56,8 +57,8 @@ fn had(who: Who, back: Between) -> [f64; AFTER.len()] {
     sums
 }
 
-/// Clients keep what they had, measured after their second refresh. The leases of clients that never name them expire a
-/// minute after the change, and the last lease from before it expires a little later.
+/// Clients keep their capacity, as measured after their second refresh. `Silent` clients never name their leases. They
+/// are not measured 60 s after the change, because their leases from before the change expire around that time.
 #[test]
 fn clients_of_every_kind_keep_their_capacity_after_a_change_of_master() {
     let all = &[2, 3, 4, 5, 6][..];

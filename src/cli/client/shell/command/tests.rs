@@ -38,16 +38,16 @@ fn a_wrong_line_is_refused_with_the_right_one() {
         ("get", "the client is missing: write `get CLIENT RESOURCE CAPACITY`"),
         ("get alice mysql", "the capacity is missing: write `get CLIENT RESOURCE CAPACITY`"),
         ("release alice", "the resource is missing: write `release CLIENT RESOURCE`"),
-        ("get alice mysql 1 2 3", "`2` is too much: write `get CLIENT RESOURCE CAPACITY`"),
-        ("bye bye", "`bye` is too much: write `quit`"),
+        ("get alice mysql 1 2 3", "unexpected `2`: write `get CLIENT RESOURCE CAPACITY`"),
+        ("bye bye", "unexpected `bye`: write `quit`"),
         ("get '' mysql 1", "the name of the client must not be empty"),
         ("get alice mysql 1,5", "`1,5` is not a capacity: write a number above 0, like 40 or 2.5"),
         (
             "get 'al ice' mysql 0",
-            "a capacity of 0 cannot be asked for; to give up a lease write `release 'al ice' mysql`",
+            "a capacity of 0 cannot be requested; to give up a lease write `release 'al ice' mysql`",
         ),
-        ("relase a b", "there is no command `relase` (did you mean `release`?); `help` lists them all"),
-        ("xyz", "there is no command `xyz`; `help` lists them all"),
+        ("relase a b", "unknown command `relase` (did you mean `release`?); `help` lists all commands"),
+        ("xyz", "unknown command `xyz`; `help` lists all commands"),
     ] {
         assert_eq!(ShellCommand::parse(line).expect_err(line).to_string(), why);
     }

@@ -7,8 +7,8 @@ use super::Difference;
 pub(in super::super) fn between_policies(before: Option<&Policy>, after: Option<&Policy>) -> Vec<Difference> {
     let mut differences = Vec::new();
     match (before.is_some(), after.is_some()) {
-        (false, true) => differences.push(changed("access", "what no rule allows", "allowed", "denied")),
-        (true, false) => differences.push(changed("access", "what no rule allows", "denied", "allowed")),
+        (false, true) => differences.push(changed("access", "default", "allowed", "denied")),
+        (true, false) => differences.push(changed("access", "default", "denied", "allowed")),
         _ => {}
     }
     let [before, after] = [before, after].map(|policy| policy.map(Policy::rules).unwrap_or_default());
@@ -40,7 +40,7 @@ fn in_short(rule: &Rule) -> String {
     shown.map(|(field, value)| format!("{field} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// All fields of a rule in words. Taken apart by name, so that a new field must be added here.
+/// All fields of a rule in words. The rule is destructured by name, so that a new field must be added here.
 fn fields(rule: &Rule) -> Vec<(&'static str, String)> {
     let Rule { name: _, who, may, resources, clients, nodes, max_priority } = rule;
     vec![
@@ -81,10 +81,10 @@ mod tests {
         assert_eq!(differences(web, web), "no difference");
         assert_eq!(
             differences("", web),
-            "access: what no rule allows allowed → denied\n\
+            "access: default allowed → denied\n\
              access rule `web`: new, with who web-*, may ask, clients {identity} {identity}/*, nodes {identity}"
         );
-        assert!(differences(web, "").starts_with("access: what no rule allows denied → allowed\n"));
+        assert!(differences(web, "").starts_with("access: default denied → allowed\n"));
         let changed =
             "access:\n- {name: web, who: ['web-*', api], may: [ask, read], resources: 'db/*', max_priority: 3}\n";
         assert_eq!(

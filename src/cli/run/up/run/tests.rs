@@ -1,4 +1,4 @@
-//! Processes that come and go: shell scripts in place of servers.
+//! Supervision of processes that start and end, with shell scripts in place of servers.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -93,7 +93,7 @@ impl Scripts {
 }
 
 #[tokio::test]
-async fn if_one_does_not_start_it_is_named_and_the_others_are_stopped() {
+async fn if_a_peer_does_not_start_the_error_names_it_and_the_others_are_stopped() {
     let scripts = Scripts::new(&["serve; stop_if_asked", "await a-ready; exit 3"]);
     let error = scripts.run(async |_| ()).await.expect_err("b did not start").to_string();
     assert_eq!(error, "b did not start (exit status: 3): see its log above. All other peers have been stopped");
@@ -101,7 +101,7 @@ async fn if_one_does_not_start_it_is_named_and_the_others_are_stopped() {
 }
 
 #[tokio::test]
-async fn a_peer_that_exits_with_success_is_no_failure() {
+async fn a_peer_that_exits_with_success_is_not_a_failure() {
     let scripts = Scripts::new(&["serve; note ready; await b-ready", "serve; note ready; await a-ready; sleep 0.2"]);
     let outcome = scripts.run(async |_| ()).await;
     assert!(outcome.is_ok(), "{outcome:?}");
@@ -126,7 +126,7 @@ async fn a_peer_that_is_killed_is_named_at_the_end_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_second_request_kills() {
+async fn a_second_stop_request_kills_the_peers() {
     let scripts = Scripts::new(&["serve; never_stop"]);
     let begun = Instant::now();
     let operator = async |ask: mpsc::Sender<()>| {
@@ -149,7 +149,7 @@ async fn a_program_that_cannot_be_started_is_named() {
 }
 
 #[test]
-fn all_ports_that_are_taken_are_named_at_once() {
+fn one_error_lists_all_ports_in_use() {
     let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
     let [grpc, peer] = taken.each_ref().map(|listener| listener.local_addr().expect("bound"));
     let mut plan = Scripts::new(&[""]).plan;

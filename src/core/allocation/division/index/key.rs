@@ -51,7 +51,7 @@ impl ClaimKey {
         f64::from_bits((self.0 >> 48) as u64)
     }
 
-    /// The ratio, and the rest: band and owner.
+    /// Splits the key into the ratio, and the rest: band and owner.
     pub(super) fn apart(self) -> (u64, u64) {
         ((self.0 >> 48) as u64, (self.0 >> 112 << 48) as u64 | self.0 as u64 & 0xffff_ffff_ffff)
     }

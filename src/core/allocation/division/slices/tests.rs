@@ -146,10 +146,10 @@ fn excess_priorities_are_merged() {
     let summary = summarize(&index(&claims));
     assert_eq!(summary.len(), MAX_SLICES);
     let lowest = summary[0];
-    assert_eq!((lowest.priority, lowest.subclients), (-500, 2 * 745), "it claims no more than the lowest may");
+    assert_eq!((lowest.priority, lowest.subclients), (-500, 2 * 745), "no client is reported above its priority");
     assert_eq!(summary[1..], (0..255).map(|n| Claim::new(Amount::clamped(3.0), 2, 245 + n)).collect::<Vec<_>>()[..]);
     let few: Vec<Claim> =
         (0..16).flat_map(|n| (0..40).map(move |w| Claim { priority: n, ..of_client(f64::from(w)) })).collect();
     assert!(summarize(&index(&few)).iter().all(|slice| slice.priority >= 0));
-    assert_eq!(summarize(&index(&few)).len(), 16 * 16, "of many priorities each gets fewer");
+    assert_eq!(summarize(&index(&few)).len(), 16 * 16, "with many priorities each gets fewer slices");
 }

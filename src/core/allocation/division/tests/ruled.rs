@@ -3,7 +3,7 @@
 use super::*;
 use crate::{policy::client_rules::ClientRule, types::RuleNumber};
 
-/// A claim after its rule: wants, minimum, weight and band.
+/// A claim after its client rule was applied.
 #[derive(Debug, Clone, Copy)]
 struct PlainClaim {
     wants: f64,
@@ -122,7 +122,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn rules_for_clients_are_kept_as_the_plainest_code_keeps_them(
+    fn client_rules_agree_with_the_naive_algorithm(
         kind in shared_kind(),
         strict in any::<bool>(),
         capacity in prop_oneof![0.0..2000.0, 0.0..60.0, Just(0.0)],
@@ -149,7 +149,7 @@ proptest! {
 
     /// The slices that a child node reports are due the same as its claims.
     #[test]
-    fn a_parent_divides_for_slices_as_for_the_claims(
+    fn slices_are_due_as_much_as_their_claims(
         kind in shared_kind(),
         capacity in 0.0..2000.0,
         (rules, claims) in ruled(),

@@ -1,4 +1,4 @@
-//! An explanation as sentences, the same wherever people read it.
+//! Explanations as sentences. All interfaces show the same ones.
 
 use super::{Block, DueRule, Explanation, Others};
 use crate::{
@@ -7,11 +7,11 @@ use crate::{
 };
 
 impl Explanation {
-    /// What the holder has and is due, why that is its due, what keeps it from having it, what happens next, and what
-    /// it could do, in this order.
+    /// In this order: what the holder has and is due, the reason for its due, what keeps it from having its due, what
+    /// happens next, and how it could get more.
     pub fn sentences(&self) -> Vec<String> {
         let mut said = vec![self.detail(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
-        said.extend(self.client.iter().map(|rule| format!("A rule for clients says {}.", escaped(&rule.in_words()))));
+        said.extend(self.client.iter().map(|rule| format!("A client rule applies: {}.", escaped(&rule.in_words()))));
         said.extend(self.overridden.iter().map(|overridden| overridden.sentence(self.at)));
         said.extend(self.blocks.iter().map(|block| self.blocked(block)));
         said.push(self.next());
@@ -60,7 +60,7 @@ impl Explanation {
             if self.holder.subclients > 1 || self.holder.kind == HolderKind::Node { " for each client" } else { "" };
         match &self.rule {
             DueRule::Wants => "all that it wants".to_owned(),
-            DueRule::Unlimited => "all that it wants, for this resource is not shared out".to_owned(),
+            DueRule::Unlimited => "all that it wants, because this resource is not shared".to_owned(),
             DueRule::Level(level) => {
                 format!("no client that wants more is due more than {}{each}", readable(*level))
             }
@@ -70,36 +70,35 @@ impl Explanation {
             }
             DueRule::Share { equal, .. } => format!("an equal share of {}{each}", readable(*equal)),
             DueRule::Each(most) => format!("no client is due more than {}", amount(*most)),
-            DueRule::Max(max) => format!("a rule for clients says so much at most, {}", amount(*max)),
+            DueRule::Max(max) => format!("a client rule limits it to {}", amount(*max)),
             DueRule::Min(min) => {
-                format!("a rule for clients says so much at least, {}, and its share is less", amount(*min))
+                format!("a client rule guarantees it {}, and its share is less", amount(*min))
             }
             DueRule::Minimums(_) if self.holder.due == Amount::ZERO => {
-                "what rules for clients set aside for others is more than there is".to_owned()
+                "the minimums of other clients use up the capacity".to_owned()
             }
             DueRule::Minimums(level) => format!(
-                "what rules for clients set aside is more than there is, and no minimum gets more than {}{each}",
+                "the sum of all minimums exceeds the capacity, and no minimum gets more than {}{each}",
                 readable(*level)
             ),
             DueRule::Band { band, above } => format!(
-                "clients of a higher priority than {band} want {}, which is all there is, and go first",
+                "clients of a higher priority than {band} want {}, which uses up the capacity, and go first",
                 sum(*above)
             ),
-            DueRule::Units(until) => format!(
-                "only whole units are given; those that are left over go to the next in {}",
-                self.in_time(*until)
-            ),
+            DueRule::Units(until) => {
+                format!("only whole units are given; left-over units move to other holders in {}", self.in_time(*until))
+            }
             DueRule::Pool(state) => {
                 let why = state.reason.map(|cause| format!(": {}", cause.name())).unwrap_or_default();
                 match state.standing {
-                    PoolStanding::Priority => format!("so much is assigned to it{why}"),
-                    PoolStanding::Free => format!("so much a client without an assignment gets{why}"),
+                    PoolStanding::Priority => format!("this is its assignment{why}"),
+                    PoolStanding::Free => format!("this is what a client without an assignment gets{why}"),
                     PoolStanding::Waiting => format!("it waits for a place in the pool{why}"),
                     PoolStanding::Revoking => format!("it loses its place in the pool{why}"),
                 }
             }
-            DueRule::LoanEnded => "what the parent lent has ended, and was not renewed".to_owned(),
-            DueRule::NothingLent => "the parent has lent nothing of it to this node".to_owned(),
+            DueRule::LoanEnded => "the lease from the parent has ended and was not renewed".to_owned(),
+            DueRule::NothingLent => "the parent has lent nothing to this node".to_owned(),
         }
     }
 
@@ -109,31 +108,30 @@ impl Explanation {
                 "It has more than it is due: its next request is answered with less.".to_owned()
             }
             Block::Asks => "Nothing stands in its way: its next request is answered with its due.".to_owned(),
-            Block::AwaitsSupply => "This node has nothing to give yet: its parent has not answered.".to_owned(),
+            Block::AwaitsSupply => "This node has no capacity yet, because its parent has not answered.".to_owned(),
             Block::Unclaimed(left, until) => format!(
-                "{} of what earlier masters promised has not been named by its holders yet, and counts as held for {} \
-                 at most.",
+                "{} of what earlier masters promised is not claimed by its holders yet, and counts as held for {} at \
+                 most.",
                 amount(*left),
                 self.in_time(*until)
             ),
             Block::Learning(until) => format!(
-                "This master knows nothing of earlier leases: it gives back what holders say they had, and listens for \
-                 {} more.",
+                "This master does not know earlier leases: it restores what holders report, and learns for {} more.",
                 self.in_time(*until)
             ),
             Block::Others(others) => self.others(others),
             Block::Over(over) => format!(
-                "{} more is held than there is, from before the capacity was cut: until that has ended, no lease grows.",
+                "{} more is held than the capacity, from before a cut: until that has ended, no lease grows.",
                 sum(*over)
             ),
             Block::Unshown(until) => format!(
-                "It sends no lease token, and this master cannot tell yet whether its lease is of an earlier one: until \
-                 a later request shows that, for {} at most, it gets no more than it says it has.",
+                "It sends no lease token, and its lease may be one of an earlier master: until a later request shows a \
+                 lease of this master, for {} at most, it gets no more than it reports.",
                 self.in_time(*until)
             ),
             Block::LeftOut(until) => format!(
-                "It may have a lease of an earlier master, and does not say so: its requests are left unanswered for {} \
-                 at most, so that it keeps that lease.",
+                "It may have a lease of an earlier master that its requests do not show: they are left unanswered for \
+                 {} at most, so that it keeps that lease.",
                 self.in_time(*until)
             ),
             Block::Unconfirmed(held, until) => format!(
@@ -152,7 +150,7 @@ impl Explanation {
         let named = named.collect::<Vec<_>>().join(", ");
         let more = others.count.saturating_sub(others.most.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let partly = if others.incomplete { ", as far as was looked" } else { "" };
+        let partly = if others.incomplete { " among the holders checked" } else { "" };
         let count = if others.count == 1 { "Another holder has" } else { "Other holders have" };
         format!(
             "{count} {} beyond what is due{partly}: {named}{more}. It is free when they ask again and know of their \
@@ -163,7 +161,7 @@ impl Explanation {
 
     fn next(&self) -> String {
         let asks = match self.asks {
-            Some(at) if at > self.at => format!("It is to ask again in {}", self.in_time(at)),
+            Some(at) if at > self.at => format!("It should ask again in {}", self.in_time(at)),
             Some(_) => "It may ask again now".to_owned(),
             None => "It has not asked this master yet".to_owned(),
         };
@@ -186,12 +184,12 @@ impl Explanation {
             DueRule::Level(_) | DueRule::Share { .. } => {
                 "More would take a larger capacity, fewer clients that want it, or a larger weight."
             }
-            DueRule::Each(_) => "More would take a larger capacity in the template: it is for each client.",
+            DueRule::Each(_) => "More would take a larger capacity in the template, which applies to each client.",
             DueRule::Pool(state) if state.standing == PoolStanding::Waiting => {
                 "An assignment (`leaseway pool set`) would give it a place before others."
             }
-            DueRule::NothingLent => "The parent says why: explain this node there.",
-            DueRule::LoanEnded => "Look at the parent: `leaseway status` of this node says when it answered last.",
+            DueRule::NothingLent => "Explain this node at the parent to see why.",
+            DueRule::LoanEnded => "Check the parent: `leaseway status` of this node says when it answered last.",
             _ => return None,
         };
         Some(could.to_owned())

@@ -17,7 +17,7 @@ fn ruled(kind: AlgorithmKind, texts: &[&str]) -> Server {
 }
 
 impl Server {
-    /// The due of each of these wants.
+    /// Sends these wants, and returns the due of each client.
     fn due_of(&mut self, wants: &[(&str, f64)]) -> Vec<f64> {
         for (id, wants) in wants {
             self.asks(id, *wants);
@@ -59,7 +59,7 @@ fn minimum_is_due_up_to_the_wants() {
     assert_eq!(server.due_of(&ALL), [50.0, 25.0, 25.0]);
     let (rule, words) = server.explains("web-1");
     assert_eq!(rule, DueRule::Min(Amount::clamped(50.0)));
-    assert!(words.contains("at least, 50, and its share is less"), "{words}");
+    assert!(words.contains("guarantees it 50, and its share is less"), "{words}");
     assert_eq!(server.explains("web-2").0, DueRule::Level(25.0));
     server.pass(16_000);
     assert_eq!(server.due_of(&[("web-1", 20.0)]), [20.0], "unused minimums are not kept idle");
@@ -71,7 +71,7 @@ fn excess_minimums_are_divided() {
     let mut server = ruled(AlgorithmKind::FairShare, &["1 80 - web-1", "1 30 - web-2"]);
     assert_eq!(server.due_of(&ALL), [70.0, 30.0, 0.0]);
     assert_eq!(server.explains("batch-1").0, DueRule::Minimums(70.0));
-    assert!(server.explains("batch-1").1.contains("set aside for others"), "{}", server.explains("batch-1").1);
+    assert!(server.explains("batch-1").1.contains("minimums of other clients"), "{}", server.explains("batch-1").1);
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn the_largest_and_the_smallest_wants_are_granted_exactly() {
 }
 
 #[test]
-fn very_different_amounts_never_add_up_to_more_than_there_is() {
+fn sums_of_very_different_amounts_stay_within_the_capacity() {
     let mut server = Server::new(fair(1e15));
     assert_eq!(server.round(&[("a", 1e-9), ("b", 1e15)])[0], 1e-9);
     // 1e15 − 1e-9 is not a float; the next smaller one is.

@@ -10,7 +10,7 @@ fn whole(capacity: f64) -> Settings {
     settings
 }
 
-/// Each client asks at its refresh time, and again at once to confirm a smaller lease. Calls `look` every 100 ms.
+/// Each client asks at its refresh time, and immediately again to confirm a smaller lease. Calls `look` every 100 ms.
 fn live(server: &mut Server, wants: &[(&str, f64)], secs: u64, mut look: impl FnMut(&Server)) {
     let mut due: BTreeMap<&str, Millis> = wants.iter().map(|(id, _)| (*id, server.now)).collect();
     for _ in 0..secs * 10 {
@@ -45,7 +45,7 @@ const TEN: [(&str, f64); 10] = [
 fn three_units_rotate_among_ten_clients() {
     for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         let mut server = Server::new(Settings { kind, ..whole(3.0) });
-        // All have come, and a round begins.
+        // All clients have asked, and a rotation begins.
         live(&mut server, &TEN, 40, |_| ());
         let (mut had, mut used, mut looks) = ([0.0; 10], 0.0, 0.0);
         live(&mut server, &TEN, 400, |server| {

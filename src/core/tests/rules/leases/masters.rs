@@ -8,7 +8,7 @@ use crate::{
     types::{ClusterClock, ClusterTime, Epoch},
 };
 
-/// A resource over several masters, and a log that stores all changes at once.
+/// A resource over several masters, and a log that stores all changes immediately.
 struct Masters {
     server: Server,
     log: Promises,
@@ -50,7 +50,7 @@ impl Masters {
         self.written += 1;
     }
 
-    /// A second passes.
+    /// Advances time by one second.
     fn second(&mut self) {
         self.server.pass(1000);
         let now = self.server.now;
@@ -60,7 +60,7 @@ impl Masters {
         self.settle();
     }
 
-    /// The master dies, and another one starts at once.
+    /// The master dies, and another one starts immediately.
     fn change(&mut self) {
         let now = self.server.now;
         self.clock = ClusterClock::new(self.stored, now);

@@ -133,7 +133,11 @@ fn high_water_mark_follows_horizons() {
             .extend(server.settle().map(|changes| (n, newest.get() - changes.high_water_mark.expect("a floor").get())));
         server.pass(5_000);
     }
-    assert_eq!(floors, [(0, 0), (7, 6), (14, 6), (21, 6), (28, 6)], "(when, how many leases have been given since it)");
+    assert_eq!(
+        floors,
+        [(0, 0), (7, 6), (14, 6), (21, 6), (28, 6)],
+        "(refresh, number of leases granted since the mark)"
+    );
 }
 
 #[test]
@@ -153,7 +157,7 @@ fn high_water_mark_rises_before_ended_capacity_is_reused() {
     server.resource.tick(server.now);
     server.asks("new", 50.0);
     let Proposal { changes: Some(changes), awaits } = server.take() else {
-        panic!("the next master would take its name")
+        panic!("the ended lease could be claimed from the next master")
     };
     assert_eq!((awaits, changes.horizon, changes.high_water_mark), (Some(changes.number), None, Some(crashed.next())));
     server.resource.acknowledge(changes.number);

@@ -69,7 +69,7 @@ fn capacity_lent_by_a_node_counts_until_its_next_report() {
     assert_eq!(server.asks("a", 100.0), 50.0);
 }
 
-/// Rule 10: a report that increases wants is due at once.
+/// Rule 10: a report that increases wants is due immediately.
 #[test]
 fn the_parent_is_asked_early_when_demand_has_moved() {
     let mut server = with(AlgorithmKind::FairShare, 100.0);
@@ -233,7 +233,7 @@ fn weights_are_reported_as_numbers_of_clients() {
     let before = server.resource.summarize(server.now).claims;
     assert_eq!(before.iter().map(|claim| claim.subclients).sum::<u32>(), 3, "the parent's weights are unknown before");
     server.change(|settings| settings.priority = Priority::Weighted);
-    assert!(server.resource.asks_early(), "reported again at once");
+    assert!(server.resource.asks_early(), "reported again immediately");
     let told = server.resource.summarize(server.now).claims;
     assert_eq!(told[..], [slice(4, 200.0, 1), slice(2, 120.0, 1)]);
     assert_eq!(server.resource.sums().subclients, 3, "the number of clients is known");

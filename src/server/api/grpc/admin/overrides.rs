@@ -20,7 +20,7 @@ use tonic::{Request, Status};
 
 use super::AdminService;
 use crate::{
-    api::grpc::{admitted, convert, problems::invalid, unsure},
+    api::grpc::{admitted, convert, problems::invalid, proposal_failed},
     auth::Admitted,
     node::{self, NodeHandle},
     observe::metrics::CallKind,
@@ -79,7 +79,7 @@ impl AdminService {
             self.check_effect(&pattern, set).await?;
         }
         let command = Command::Override { pattern: Arc::clone(&pattern), set: set.clone().map(Box::new) };
-        self.raft.propose(&lease, vec![command]).await.map_err(|error| unsure(&error))?;
+        self.raft.propose(&lease, vec![command]).await.map_err(|error| proposal_failed(&error))?;
         // If the node is gone, the process is ending.
         let _ = self.node.apply_raft_state().await;
         let (resource, resources) = affected(&self.node, &pattern).await;
@@ -104,10 +104,12 @@ impl AdminService {
         let capacity = match capacity {
             Capacity::Amount(amount) => Load::Capacity(convert::amount(amount, || "amount".into())?),
             Capacity::Factor(factor) if factor.is_finite() && factor >= 0.0 => Load::Factor(factor),
-            Capacity::Factor(factor) => return Err(expected("factor", &factor.to_string(), "a number from 0 on")),
+            Capacity::Factor(factor) => {
+                return Err(expected("factor", &factor.to_string(), "a finite number that is not negative"));
+            }
         };
         let length = match request.end {
-            None => return Err(expected("end", "nothing", "how long it counts, or until when")),
+            None => return Err(expected("end", "missing", "a duration or an end time")),
             Some(End::LengthMs(length)) => length,
             Some(End::UntilUnix(until)) => {
                 u64::try_from(until).unwrap_or_default().saturating_mul(1000).saturating_sub(now)
@@ -118,7 +120,7 @@ impl AdminService {
             return Err(expected(
                 "end",
                 &format!("{length} from now"),
-                "1 s to 7 days; for a lasting change edit the configuration",
+                "1 s to 7 days; for a permanent change, edit the configuration",
             ));
         }
         if request.why.trim().is_empty() || request.why.len() > MAX_WHY_BYTES {
@@ -151,8 +153,8 @@ impl AdminService {
             let Some(settings) = settings.filter(|settings| settings.kind != AlgorithmKind::NoAlgorithm) else {
                 let pattern = escaped(pattern);
                 return Err(Status::aborted(format!(
-                    "`{pattern}` is not shared out: its requests are honoured as they come, whatever its capacity is; \
-                     a template with another algorithm than NO_ALGORITHM has to match it"
+                    "the capacity of `{pattern}` is not divided, so an override has no effect: all its requests are \
+                     granted; add a template with another algorithm than NO_ALGORITHM"
                 )));
             };
             return check_above(set, pattern, &settings);
@@ -176,11 +178,11 @@ fn check_above(set: &KeptOverride, id: &str, settings: &Settings) -> Result<(), 
     }
     let (id, capacity, template) = (escaped(id), readable(capacity.get()), readable(settings.capacity.get()));
     Err(Status::aborted(format!(
-        "`{id}` has {template} by its template, and {capacity} is more: --above allows it, if it can serve that"
+        "the template of `{id}` sets {template}, and {capacity} is more: pass --above if the resource can serve that"
     )))
 }
 
-/// The first active resources that match a pattern, and the number of all.
+/// Up to [`MAX_LISTED`] active resources that match a pattern, and the number of all that match.
 async fn affected(node: &NodeHandle, pattern: &str) -> (Vec<OverriddenResource>, u64) {
     let ids = node.ids_matching(pattern);
     let mut named = Vec::new();

@@ -33,7 +33,7 @@ fn error(entry: wire::ResourceRequest) -> String {
     read(entry).expect_err("invalid").to_string()
 }
 
-/// The problem in the answer, and whether the entry is answered nevertheless.
+/// The only problem of a request, and whether its entry is answered nevertheless.
 fn problem(parsed: Parsed) -> (String, bool) {
     let problems = parsed.problems.into_wire();
     let [problem] = problems.as_slice() else { panic!("one problem is expected: {problems:?}") };
@@ -213,7 +213,7 @@ fn invalid_reports_of_use_are_problems() {
         let usage = wire::Usage { recharging_fraction: Some(part), ..wire::Usage::default() };
         assert_eq!(
             problem(read(with(usage)).expect("answered")),
-            (format!("resource[1].usage.recharging_fraction: is {part}, expected a part from 0 to 1"), true)
+            (format!("resource[1].usage.recharging_fraction: is {part}, expected a fraction from 0 to 1"), true)
         );
     }
     let usage = wire::Usage { request_cost: Some(f64::INFINITY), ..wire::Usage::default() };

@@ -26,7 +26,7 @@ impl GrpcCaller {
     /// The caller of a request that arrived through [`ExtraServices`](crate::ExtraServices).
     pub fn of(extensions: &Extensions) -> Result<GrpcCaller, Status> {
         let admitted = extensions.get::<Admitted>().cloned();
-        Ok(admitted.ok_or_else(|| Status::internal("the connection is unknown to this server"))?.into())
+        Ok(admitted.ok_or_else(|| Status::internal("unexpected error: the request has no caller"))?.into())
     }
 
     /// Whether it may ask for a resource.

@@ -1,8 +1,9 @@
 //! Reading of unary requests, bypassing tonic.
 //!
-//! tonic treats every call as two streams of messages: each gets a buffer of 8 KiB and is polled until its end. GetCapacity
-//! is called far more often than all other methods, so its message is decoded from the frame that it arrived in. The body
-//! is bounded in time ([`RequestBody`]), and what it holds in memory is charged to its connection before it is decoded.
+//! tonic treats every call as two streams of messages: each gets a buffer of 8 KiB and is polled until its end.
+//! GetCapacity is called far more often than all other methods, so its message is decoded directly from the frame that
+//! it arrived in. The body must arrive within a time limit ([`RequestBody`]), and its memory is charged to the
+//! connection before it is decoded.
 
 use std::{
     future::poll_fn,
@@ -27,7 +28,7 @@ use crate::{
 
 /// Bytes before each gRPC message: a compression flag, and the length.
 pub(super) const PREFIX: usize = 5;
-/// Longer messages are decoded in chunks, and their entries are counted beforehand. Most messages are shorter.
+/// Messages longer than this are decoded in chunks, and their entries are counted beforehand. Most are shorter.
 const LONG_MESSAGE: usize = 16 << 10;
 
 /// Bounds on the body of a request.
@@ -44,17 +45,17 @@ pub(super) struct RequestBody {
     limits: BodyLimits,
     framing: Framing,
     coop: CoopBudget,
-    /// Covers the incomplete message, and `base_charge`.
+    /// `base_charge`, plus the incomplete message and the memory of the decoded entries.
     charge: Charge,
     base_charge: usize,
     /// Created on the first wait. Most bodies are complete when they are first polled.
     timer: Option<Pin<Box<Sleep>>>,
-    /// The client may pause between messages.
+    /// Whether it is a stream of requests, in which the client may pause between messages.
     is_stream: bool,
 }
 
 impl RequestBody {
-    /// Adds what the body buffers to `charge`.
+    /// Adds the memory of the body to `charge`.
     pub(super) fn new(incoming: Incoming, limits: BodyLimits, charge: Charge) -> RequestBody {
         let base_charge = charge.bytes();
         let (framing, coop) = (Framing::default(), CoopBudget::default());
@@ -66,7 +67,7 @@ impl RequestBody {
         RequestBody { is_stream: true, ..RequestBody::new(incoming, limits, charge) }
     }
 
-    /// The charge, now for the decoded message.
+    /// The charge, which now covers the decoded message.
     pub(super) fn into_charge(self) -> Charge {
         self.charge
     }
@@ -81,7 +82,7 @@ impl RequestBody {
         self.charge.resize(self.base_charge + buffered + ENTRY * entries).map_err(|why| too_many(entries, why))
     }
 
-    /// Waits for more data, until the timeout.
+    /// Polls the timeout while there is no more data.
     fn wait(&mut self, task: &mut Context<'_>) -> Poll<Status> {
         if self.is_stream && self.framing.pending() == 0 {
             return Poll::Pending;
@@ -97,7 +98,7 @@ impl RequestBody {
     }
 }
 
-/// The refusal of a message whose decoded size is beyond the budget.
+/// The error for a message whose decoded size exceeds the budget.
 fn too_many(entries: usize, why: BeyondBudget) -> Status {
     match entries {
         0 => why.into(),
@@ -192,7 +193,7 @@ async fn next_message<M: Message + Default>(framed: &[u8], max_bytes: usize) -> 
     };
     match decode(message).await {
         Ok(message) => Ok((message, rest)),
-        Err(error) => Err(Status::internal(format!("the message cannot be read: {error}"))),
+        Err(error) => Err(Status::internal(format!("the message cannot be decoded: {error}"))),
     }
 }
 
@@ -299,9 +300,9 @@ impl Framing {
 
 /// Counts the entries of a message as it arrives, before it is decoded.
 ///
-/// An empty entry is two bytes on the wire and a hundred in memory, so memory is bounded by the number of entries, not
-/// by the length of the message. Length-delimited fields are counted, top-level ones and those nested in them: lists in
-/// clients' requests go no deeper. The bytes of a string that look like a field are counted too.
+/// An empty entry has two bytes on the wire and a hundred in memory, so memory is bounded by the number of entries, not
+/// by the length of the message. Length-delimited fields are counted at the top level and one level below; lists in
+/// clients' requests are nested no deeper. The bytes of a string that look like a field are counted too.
 #[derive(Debug, Default)]
 pub(crate) struct EntryCount {
     next: Token,

@@ -66,7 +66,7 @@ async fn framed_in_chunks(answer: GetCapacityResponse) -> Bytes {
     framed.into_boxed_slice().into()
 }
 
-/// The response with one framed message. Resizes the charge of the request to the size of the answer.
+/// A response with one framed message. Resizes the charge of the request to the size of the answer.
 pub(super) fn encoded(framed: Result<Bytes, Status>, request: Charge) -> Response<Answer> {
     let charged = framed.and_then(|bytes| {
         let charge = Some(request.answered(bytes.len())?);
@@ -78,12 +78,12 @@ pub(super) fn encoded(framed: Result<Bytes, Status>, request: Charge) -> Respons
     }
 }
 
-/// The response to a refused request.
+/// The response to a refused request: only trailers, with the error.
 pub(super) fn refusal(status: Status) -> Response<Answer> {
     status.into_http::<()>().map(|()| Answer::Sent)
 }
 
-/// The response with a stream of hints.
+/// A response with a stream of hints.
 pub(super) fn hints(hints: Hints, request: Charge) -> Response<Answer> {
     grpc(Answer::Stream(StreamAnswer { source: Some(Source::Hints(hints)), first: None, request }))
 }
@@ -94,7 +94,7 @@ fn grpc(body: Answer) -> Response<Answer> {
     response
 }
 
-/// A response that is being made.
+/// A response in progress.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
 
 /// Drops a call at its deadline. The timer starts only if the call is not answered on its first poll.
@@ -114,7 +114,7 @@ pub(super) fn within(
 pub(crate) enum Answer {
     /// One message, then trailers.
     Message(ChargedBytes),
-    /// The trailers of a success.
+    /// The trailers of a successful call remain to be sent.
     Trailers,
     Sent,
     Stream(StreamAnswer),
@@ -122,9 +122,9 @@ pub(crate) enum Answer {
 
 pub(super) type Hints = Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
-/// Frames that are produced one by one.
+/// A stream of frames, produced on demand.
 pub(crate) struct StreamAnswer {
-    /// None after the end.
+    /// `None` after the end of the stream.
     source: Option<Source>,
     first: Option<Frame<ChargedBytes>>,
     /// The charge of the request, which lasts as long as its answer.
@@ -132,8 +132,8 @@ pub(crate) struct StreamAnswer {
 }
 
 enum Source {
-    /// tonic keeps a buffer of 8 KiB per stream. There are many streams of hints, and most of them are idle: each hint
-    /// is encoded into a buffer of its size.
+    /// Bypasses tonic, which keeps a buffer of 8 KiB per stream: there are many streams of hints, and most are idle.
+    /// Each hint is encoded into a buffer of its own size.
     Hints(Hints),
     Tonic(tonic::body::Body),
 }
@@ -152,8 +152,9 @@ impl Source {
 }
 
 impl StreamAnswer {
-    /// Takes over tonic's answer. tonic encodes on demand and keeps the answer, whose size is unknown, until then; so the
-    /// first frame is requested at once. For most answers that is the whole message. Fails beyond the budget.
+    /// Wraps tonic's answer. tonic encodes on demand, and until then keeps the decoded answer, whose size is unknown.
+    /// So the first frame, which is usually the whole message, is requested immediately. Fails if it exceeds the
+    /// budget.
     pub(super) async fn begin(body: tonic::body::Body, request: Charge) -> Result<StreamAnswer, Status> {
         let mut source = Source::Tonic(body);
         let first = poll_fn(|task| Poll::Ready(source.poll(task))).await;

@@ -1,5 +1,5 @@
-//! The dispatcher and tonic receive the same bytes, and give the same answers. The fuzz target `capacity` compares their parsing
-//! of random bodies.
+//! The dispatcher and tonic receive the same bytes, and give the same answers. The fuzz target `capacity` compares
+//! their parsing of random bodies.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ use crate::{
 const MAX_BYTES: usize = 1000;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Repeated requests are answered.
+/// A configuration in which clients may repeat requests immediately.
 const NO_MIN_INTERVAL: &str = "
 resources:
 - identifier_glob: '*'
@@ -237,15 +237,15 @@ fn calls() -> Vec<Call> {
         bytes[at] = byte;
         frames(vec![bytes.into()])
     };
-    with("said to be compressed", &changed(0, 1));
-    with("a flag that means nothing", &changed(0, 2));
-    with("said to be long", &changed(1, 1));
+    with("marked as compressed", &changed(0, 1));
+    with("an invalid compression flag", &changed(0, 2));
+    with("a length beyond the body", &changed(1, 1));
     with("no protobuf", &changed(5, 0xff));
-    with("as long as it may be", &frames(vec![long(MAX_BYTES as u32)]));
+    with("of the maximum length", &frames(vec![long(MAX_BYTES as u32)]));
     with("a byte too long", &frames(vec![long(MAX_BYTES as u32 + 1)]));
     with("much too long", &frames(vec![long(60_000)]));
     with("with trailers", &|call| call.end = End::WithTrailers);
-    with("a deadline that passes", &|call| {
+    with("an expired deadline", &|call| {
         call.end = End::Never;
         call.headers.push(("grpc-timeout", "20m"));
     });

@@ -38,9 +38,10 @@ pub(in crate::api::grpc) fn assigned(assigned: Option<wire::Assigned>) -> Result
             Ok(Some(Assigned::Capacity(capacity)))
         }
         Portion::Share(share) if share > 0.0 && share <= 1.0 => Ok(Some(Assigned::Share(share))),
-        Portion::Share(share) => {
-            Err(invalid("assigned.share", format!("is {share}, expected a part of the total: more than 0, at most 1")))
-        }
+        Portion::Share(share) => Err(invalid(
+            "assigned.share",
+            format!("is {share}, expected a fraction of the total, more than 0 and at most 1"),
+        )),
     }
 }
 
@@ -77,7 +78,7 @@ pub(in crate::api::grpc) fn filter(filter: Filter) -> PoolFilter {
     }
 }
 
-/// The token of the next page: `s` and a slot, or `c` or `n` and the last holder.
+/// The token of the next page: `s` and a slot, or the last holder after `c` (client) or `n` (node).
 pub(in crate::api::grpc) fn page_token(place: &PoolCursor) -> String {
     match place {
         PoolCursor::Slot(slot) => format!("s{slot}"),
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn page_tokens_are_parsed_again() {
+    fn page_tokens_round_trip() {
         for at in [
             PoolCursor::Slot(17),
             PoolCursor::After(HolderKind::Client, "ä:1 s".into()),

@@ -112,10 +112,10 @@ fn an_assignment_survives_a_restart_and_a_temporary_removal_of_the_pool() {
         assert_eq!(set(&service, "acme", 12.0).await, Ok(Some(Portion::Capacity(15.0))));
         node.plant_panic("searches");
         assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
-        node.configure(repository("FAIR_SHARE"), None).await.expect("a running node");
+        node.configure(config::Loaded::of(repository("FAIR_SHARE"))).await.expect("a running node");
         assert_eq!(get(&service, "acme").await, Err(Code::NotFound));
         assert_eq!(set(&service, "acme", 18.0).await, Err(Code::NotFound));
-        node.configure(repository("PRIORITY_POOL"), None).await.expect("a running node");
+        node.configure(config::Loaded::of(repository("PRIORITY_POOL"))).await.expect("a running node");
         assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
         assert_eq!(set(&service, "acme", 0.0).await, Ok(Some(Portion::Capacity(12.0))));
         node.plant_panic("searches");

@@ -1,4 +1,4 @@
-// Keeps a page up to date: swaps the parts that the server says have changed. Everything works without it.
+// Updates a page: replaces the parts that have changed, as the server reports them. Pages work without this script.
 "use strict";
 
 (() => {
@@ -9,7 +9,8 @@
   if (!url || !window.EventSource) return;
   bar.hidden = false;
 
-  // The server sends an event at least every five seconds. If it hangs or its host is gone, the connection stays open.
+  // The server sends an event at least every five seconds. If it hangs or its host fails, the connection stays open, so
+  // silence for this long counts as a failure.
   const PATIENCE_MS = 15000;
   const lost = document.getElementById("lost");
   let source = null;
@@ -23,11 +24,11 @@
     bar.classList.toggle("stale", text !== "Live");
   };
 
-  // Shows that the figures on the page are old: a notice, and no colours.
+  // Marks the page as outdated: shows a notice, and removes the colours.
   const lose = () => {
-    say("Not live: the server does not answer. Trying again.");
+    say("Not live: the server does not answer. Retrying.");
     const since = heard.toISOString().slice(11, 19);
-    lost.textContent = `This server cannot be reached. What is below was so at ${since} UTC.`;
+    lost.textContent = `This server cannot be reached. The page shows its state at ${since} UTC.`;
     lost.hidden = false;
     document.body.classList.add("lost");
   };
@@ -50,8 +51,8 @@
     watch();
   };
 
-  // What the reader has marked, or stands on with the keyboard, is not taken away. A selection is asked once for all
-  // that is swapped: each question makes the browser lay out the page.
+  // Updates keep the reader's selection and keyboard focus. The selection is read once for all parts, because each read
+  // makes the browser lay out the page.
   const markedRange = () => {
     const selection = document.getSelection();
     return selection && !selection.isCollapsed ? selection.getRangeAt(0) : null;
@@ -79,7 +80,7 @@
   const take = (event) => {
     hear();
     const { frame, ...parts } = JSON.parse(event.data);
-    // The page has another structure now, for example because this peer has become master.
+    // The structure of the page has changed, for example because this peer has become master: reload it.
     if (frame && frame !== document.body.dataset.frame) {
       close();
       location.reload();
@@ -109,22 +110,22 @@
     source.onerror = () => {
       failures += 1;
       if (source && source.readyState === EventSource.CLOSED) {
-        say("Not live: the server takes no more pages, or you may not read this one any more. Reload to see newer.");
+        say("Not live: the server has too many live pages, or you may no longer read this page. Reload to update.");
         close();
       } else if (failures > 1 || Date.now() - heard > PATIENCE_MS) lose();
-      else say("Not live: the server does not answer. Trying again.");
+      else say("Not live: the server does not answer. Retrying.");
     };
   };
 
   pause.addEventListener("click", () => {
     paused = !paused;
-    pause.textContent = paused ? "Go on" : "Pause";
+    pause.textContent = paused ? "Resume" : "Pause";
     pause.setAttribute("aria-pressed", String(paused));
     if (paused) close();
     say(paused ? "Paused" : "Not live yet");
     open();
   });
-  // A page that is not seen costs nothing, and keeps none of the few connections that a browser opens.
+  // A hidden page closes its connection, because browsers limit connections per server.
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   window.addEventListener("pagehide", close);
   open();

@@ -1,4 +1,4 @@
-//! The server, its peers, its place in a tree, and why a holder has what it has.
+//! The server, its peers, its parent and children, and the explanation of a lease.
 
 use leaseway_core::{
     resource::report::explain::{Block, Explanation},
@@ -37,12 +37,12 @@ pub(crate) struct NodeView {
     pub(crate) config_rejected: Option<String>,
     /// A summary of the policy; empty if everything is allowed.
     pub(crate) access: String,
-    /// Set on the master only, as are `holders` and `clients`.
+    /// Number of active resources. Set on the master only, as are `holders` and `clients`.
     pub(crate) resources: Option<usize>,
     pub(crate) holders: Option<usize>,
     pub(crate) clients: Option<u64>,
     /// The worst first.
-    pub(crate) findings: Vec<Check>,
+    pub(crate) checks: Vec<Check>,
     #[serde(serialize_with = "serialize_limits")]
     pub(crate) limits: Vec<LimitUse>,
     pub(crate) overrides: Vec<OverrideRow>,
@@ -50,11 +50,11 @@ pub(crate) struct NodeView {
     pub(crate) peers: Vec<PeerRow>,
     pub(crate) parent: Option<ParentRow>,
     pub(crate) children: Vec<ChildRow>,
-    /// Negative after the expiry of the certificate.
+    /// Seconds until the certificate expires; negative after its expiry.
     pub(crate) certificate_ends_secs: Option<i64>,
     /// Free space at the data directory.
     pub(crate) free_bytes: Option<u64>,
-    /// The error that ended writing.
+    /// The error of the failed write, after which nothing more is stored.
     pub(crate) data_failed: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum MasterSeen {
     Here,
     /// Another peer, with recent contact.
     At(MasterView),
-    /// Milliseconds since the last contact with the last known master; none if there was no contact.
+    /// The last known master is silent. Milliseconds since the last contact; `None` if there was none.
     Silent(Option<u64>),
     Unknown,
 }
@@ -102,10 +102,10 @@ pub(crate) struct PeerRow {
     pub(crate) is_here: bool,
     pub(crate) grpc: String,
     pub(crate) http: String,
-    /// Missing entries of the log, if known.
+    /// Number of log entries that the peer lacks, if known.
     pub(crate) lag: Option<u64>,
     /// Time since the last contact. None for this peer, and before the first contact.
-    pub(crate) heard_ms: Option<u64>,
+    pub(crate) last_contact_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -113,7 +113,7 @@ pub(crate) struct ParentRow {
     /// The name of this node at its parent.
     pub(crate) node: String,
     pub(crate) addresses: Vec<String>,
-    /// The server that is asked. Empty on peers without an uplink.
+    /// The parent's master, as far as known. Empty on peers without an uplink.
     pub(crate) master: String,
     /// The address of its pages.
     pub(crate) http: Option<String>,
@@ -164,18 +164,18 @@ pub(crate) async fn node(pages: &Pages) -> NodeView {
         certificate_ends_secs: health.certificate_ends_unix.map(|ends| ends - (health.unix_ms / 1000) as i64),
         free_bytes: health.free_bytes,
         data_failed: Some(health.data_error.clone()).filter(|error| !error.is_empty()),
-        findings: check_self(own_observation(pages, &master, health, &limits, rows), observed_peers(pages, is_master)),
+        checks: check_self(own_observation(pages, &master, health, &limits, rows), observed_peers(pages, is_master)),
         master: if let MasterSeen::At(master) = master { Some(master) } else { None },
         limits,
     }
 }
 
-/// The overall severity, and a sentence.
+/// The overall severity, and a text for the top of the page.
 pub(crate) fn verdict(view: &NodeView) -> (Severity, &'static str) {
-    let worst = Severity::worst(&view.findings);
+    let worst = Severity::worst(&view.checks);
     let text = match worst {
-        Severity::Bad => "Not fine: clients may not get what they should.",
-        Severity::Warn => "It works; something should be looked at.",
+        Severity::Bad => "Unhealthy: clients may not get their share.",
+        Severity::Warn => "Works, but needs attention",
         Severity::Ok if view.is_master => "Healthy",
         Severity::Ok => "Healthy, as far as this peer knows",
     };
@@ -207,7 +207,7 @@ fn observed_peers(pages: &Pages, is_master: bool) -> PeersObservation {
     }
 }
 
-/// Expired overrides are removed once a second, so they are filtered here.
+/// The overrides, newest first. Expired ones are filtered, because they are removed only once a second.
 fn overrides(config: &ConfigInForce, at: Millis) -> Vec<OverrideRow> {
     let mut rows: Vec<OverrideRow> = config.overrides.iter().map(|one| OverrideRow::of(one, at)).collect();
     rows.retain(|row| row.remaining_ms > 0);
@@ -250,7 +250,7 @@ fn peers(pages: &Pages, is_master: bool) -> Vec<PeerRow> {
             grpc: addresses.grpc,
             http: addresses.http,
             lag: peer.lag,
-            heard_ms: peer.last_contact.map(|ago| ago.0),
+            last_contact_ms: peer.last_contact.map(|ago| ago.0),
         }
     };
     raft.peers().into_iter().map(row).collect()
@@ -286,15 +286,15 @@ pub(crate) struct WhyQuery {
     pub(crate) kind: String,
 }
 
-/// Why a holder has what it has.
+/// The explanation of a holder's lease.
 pub(crate) struct Explained {
     pub(crate) explanation: Explanation,
     pub(crate) holder: HolderRow,
-    /// The parent explains what this node has. None at a root.
+    /// The parent, which can explain this node's own lease. `None` at a root.
     pub(crate) parent: Option<ParentRow>,
 }
 
-/// Explains a holder; none if it is unknown here.
+/// Explains the lease of a holder. `None` if the holder is unknown here.
 pub(crate) async fn explain(pages: &Pages, query: &WhyQuery) -> Option<Explained> {
     let _permit = pages.snapshots.holder_reads.acquire().await;
     let mut explanation = None;
@@ -309,12 +309,12 @@ pub(crate) async fn explain(pages: &Pages, query: &WhyQuery) -> Option<Explained
 }
 
 impl Explained {
-    /// When the holder will ask again.
+    /// Milliseconds until the holder asks again, if known.
     pub(crate) fn asks_ms(&self) -> Option<u64> {
         self.explanation.asks.map(|at| at.since(self.explanation.at).0)
     }
 
-    /// When nothing will keep the holder from its due any more.
+    /// Milliseconds until the holder can have its due, at the latest, if known.
     pub(crate) fn latest_ms(&self) -> Option<u64> {
         self.explanation.latest.map(|at| at.since(self.explanation.at).0)
     }

@@ -17,13 +17,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::{api::pages::Pages, node::Status};
+use crate::{
+    api::{pages::Pages, status::history::Span},
+    node::Status,
+};
 
 /// Maximum number of rows of a page.
 pub(crate) const PAGE_ROWS: usize = 1000;
-/// The minimum age of the cache of resources.
+/// Minimum time between two reads of all resources.
 const MIN_AGE: Duration = Duration::from_secs(1);
-/// Its minimum age as a multiple of the duration of the last read, so that reads take at most a twentieth of a thread.
+/// The same as a multiple of the duration of the last read, so that reads take at most a twentieth of a thread.
 const REST: u32 = 20;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -43,7 +46,7 @@ pub(crate) struct ResourceRow {
     /// Number of gateways among the holders, and their part of `held`.
     pub(crate) gateways: u64,
     pub(crate) held_by_gateways: f64,
-    /// 0 after learning.
+    /// Time left in learning mode; 0 if it is over.
     pub(crate) learning_ms: u64,
     /// Version and remaining time of the parent's lease. None at a root.
     #[serde(skip)]
@@ -86,7 +89,7 @@ impl ResourceRow {
         }
     }
 
-    /// The excess of `held` over the capacity.
+    /// The amount by which `held` exceeds the capacity.
     pub(crate) fn over(&self) -> f64 {
         if self.is_divided { (self.held - self.capacity).max(0.0) } else { 0.0 }
     }
@@ -118,7 +121,7 @@ struct CachedRows {
 }
 
 impl ResourceCache {
-    /// The resources as of one second ago at most, or longer if reading them takes long.
+    /// The resources, at most [`MIN_AGE`] old, or [`REST`] times the duration of a read if that is longer.
     pub(crate) async fn get(&self, pages: &Pages) -> Arc<ResourceRows> {
         let mut last = self.0.lock().await;
         if let Some(cached) = last.as_ref().filter(|cached| cached.at.elapsed() < MIN_AGE.max(cached.took * REST)) {
@@ -216,7 +219,7 @@ pub(crate) struct ResourceDetail {
     pub(crate) status: Status,
 }
 
-/// A resource; none if it is unknown here.
+/// The details of a resource. `None` if it is unknown here.
 pub(crate) async fn resource(pages: &Pages, id: &str) -> Option<ResourceDetail> {
     let status = pages.node.resource_status(id, 0, 0).await?;
     Some(ResourceDetail { row: ResourceRow::of(&status), status })
@@ -227,7 +230,7 @@ impl ResourceDetail {
         self.row.capacity - self.row.held
     }
 
-    /// The rules by which the parent divides its capacity.
+    /// The rules by which the parent divides the capacity, one for each priority.
     pub(crate) fn terms(&self) -> Vec<String> {
         let supply = self.status.report.supply.iter();
         supply.flat_map(|supply| &supply.terms).map(|(priority, terms)| terms_text(*priority, terms)).collect()
@@ -272,10 +275,10 @@ impl ResourceDetail {
 
 fn terms_text(priority: i16, terms: &Terms) -> String {
     let by = match terms {
-        Terms::Wants => "all that is wanted".to_owned(),
+        Terms::Wants => "all wants".to_owned(),
         Terms::Each(most) => format!("{most} for each client"),
         Terms::Level(level) => format!("at most {} for each client", readable(*level)),
-        Terms::Minimums(level) => format!("minimums alone, at most {} for each client", readable(*level)),
+        Terms::Minimums(level) => format!("minimums only, at most {} for each client", readable(*level)),
         Terms::Share { equal, top_up } => {
             format!("{} for each client and {} % of what is wanted beyond", readable(*equal), readable(top_up * 100.0))
         }
@@ -283,7 +286,7 @@ fn terms_text(priority: i16, terms: &Terms) -> String {
     format!("priority {priority}: {by}")
 }
 
-/// Holders read at a time, which takes a resource one or two milliseconds.
+/// Maximum number of holders read at a time, which takes a resource one or two milliseconds.
 const MAX_EXAMINED: usize = 10_000;
 /// Maximum number of holders reachable by paging; others can be searched for.
 const REACHABLE: usize = 100_000;
@@ -299,7 +302,7 @@ pub(crate) struct HolderRow {
     pub(crate) due: f64,
     pub(crate) has: f64,
     pub(crate) held: f64,
-    /// 0 if the lease has expired.
+    /// Time left of the lease; 0 if it has expired.
     pub(crate) remaining_ms: u64,
 }
 
@@ -338,7 +341,7 @@ pub(crate) enum HolderSort {
     Held,
     Clients,
     Priority,
-    /// The part of its due that it lacks.
+    /// By the amount that is missing to the due.
     Short,
 }
 
@@ -360,7 +363,7 @@ impl HolderSort {
         }
     }
 
-    /// Numbers descending, ids ascending.
+    /// Orders by key, descending, and then by id, ascending.
     fn order(self, one: &HolderReport, other: &HolderReport) -> Ordering {
         self.key(other).total_cmp(&self.key(one)).then_with(|| one.id.cmp(&other.id))
     }
@@ -375,11 +378,45 @@ pub(crate) struct HolderQuery {
     pub(crate) sort: HolderSort,
     /// Starts at 1.
     pub(crate) page: usize,
+    /// The length of the plot.
+    pub(crate) span: Span,
+}
+
+/// Number of holders in each list of [`TopHolders`].
+const TOP: usize = 5;
+
+/// The holders that hold the most, and those that lack the most of what they want. Sorted, the largest first.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct TopHolders {
+    pub(crate) held: Vec<HolderRow>,
+    pub(crate) lacking: Vec<HolderRow>,
+}
+
+impl HolderRow {
+    /// What it wants beyond its lease.
+    pub(crate) fn lacks(&self) -> f64 {
+        (self.wants - self.has).max(0.0)
+    }
+}
+
+/// Adds those holders to a sorted list of the largest by a key, leaving out zeros.
+fn keep_largest(list: &mut Vec<HolderReport>, holders: &[HolderReport], key: fn(&HolderReport) -> f64) {
+    let is_before = |one: &HolderReport, other: &HolderReport| {
+        key(other).total_cmp(&key(one)).then_with(|| one.id.cmp(&other.id)) == Ordering::Less
+    };
+    for holder in holders.iter().filter(|holder| key(holder) > 0.0) {
+        let place = list.partition_point(|listed| is_before(listed, holder));
+        if place < TOP {
+            list.insert(place, holder.clone());
+            list.truncate(TOP);
+        }
+    }
 }
 
 /// A page of holders.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct HolderPage {
+    pub(crate) top: TopHolders,
     pub(crate) rows: Vec<HolderRow>,
     /// Number of matching holders.
     pub(crate) matching: usize,
@@ -387,18 +424,20 @@ pub(crate) struct HolderPage {
     pub(crate) pages: usize,
 }
 
-/// The first rows, by the order of the query, of the holders examined so far.
+/// The first rows of the holders examined so far, in the order of the query.
 struct Selection<'a> {
     query: &'a HolderQuery,
     from: usize,
     best: Vec<HolderReport>,
     matching: usize,
+    top_held: Vec<HolderReport>,
+    top_lacking: Vec<HolderReport>,
 }
 
 impl<'a> Selection<'a> {
     fn new(query: &'a HolderQuery) -> Selection<'a> {
         let from = query.page.saturating_sub(1).saturating_mul(PAGE_ROWS);
-        Selection { query, from, best: Vec::new(), matching: 0 }
+        Selection { query, from, best: Vec::new(), matching: 0, top_held: Vec::new(), top_lacking: Vec::new() }
     }
 
     fn needed(&self) -> usize {
@@ -406,6 +445,13 @@ impl<'a> Selection<'a> {
     }
 
     fn examine(&mut self, holders: Vec<HolderReport>) {
+        keep_largest(&mut self.top_held, &holders, |holder| holder.held.get());
+        // Up to rounding.
+        let lacks = |holder: &HolderReport| {
+            let (wants, has) = (holder.wants.get(), holder.granted.get());
+            if wants > has * (1.0 + 1e-9) { wants - has } else { 0.0 }
+        };
+        keep_largest(&mut self.top_lacking, &holders, lacks);
         let before = self.best.len();
         self.best.extend(holders.into_iter().filter(|holder| holder.id.contains(&self.query.search)));
         self.matching += self.best.len() - before;
@@ -427,11 +473,14 @@ impl<'a> Selection<'a> {
         let sort = self.query.sort;
         self.best.sort_unstable_by(|one, other| sort.order(one, other));
         let rows = self.best.iter().skip(self.from).map(|holder| HolderRow::of(holder, at)).collect();
-        HolderPage { rows, matching: self.matching, pages: self.matching.min(REACHABLE).div_ceil(PAGE_ROWS) }
+        let row = |holder: &HolderReport| HolderRow::of(holder, at);
+        let held = self.top_held.iter().map(row).collect();
+        let top = TopHolders { held, lacking: self.top_lacking.iter().map(row).collect() };
+        HolderPage { top, rows, matching: self.matching, pages: self.matching.min(REACHABLE).div_ceil(PAGE_ROWS) }
     }
 }
 
-/// A page of holders; none if the resource is unknown here. Holders are read in chunks, and only the rows needed are kept.
+/// A page of holders. `None` if the resource is unknown here. Reads holders in chunks, and keeps only the rows needed.
 pub(crate) async fn holders(pages: &Pages, query: &HolderQuery) -> Option<HolderPage> {
     let _permit = pages.snapshots.holder_reads.acquire().await;
     let mut selection = Selection::new(query);
@@ -540,6 +589,15 @@ mod tests {
         assert_eq!((found.rows[0].holder.as_str(), found.matching), ("client-000012", 113));
         let beyond = page(&HolderQuery { page: usize::MAX, ..HolderQuery::default() }, 3000);
         assert_eq!((beyond.rows.len(), beyond.matching), (0, 3000));
+    }
+
+    #[test]
+    fn the_top_holders_are_those_of_all_chunks_whatever_is_searched() {
+        let found = page(&HolderQuery { search: "nobody".into(), ..HolderQuery::default() }, 30_011);
+        let wants: Vec<f64> = found.top.lacking.iter().map(|row| row.wants).collect();
+        assert_eq!(wants, [30_010.0, 30_009.0, 30_008.0, 30_007.0, 30_006.0]);
+        assert_eq!((found.top.held.len(), found.top.lacking[0].lacks()), (TOP, 30_000.0));
+        assert_eq!(page(&HolderQuery::default(), 0).top, TopHolders::default());
     }
 
     #[test]

@@ -71,19 +71,19 @@ fn found(change: impl FnOnce(&mut NodeObservation)) -> Vec<(Severity, &'static s
     let mut node = node();
     change(&mut node);
     let observation = Observation { nodes: vec![node], unix: 1_000_000 };
-    let faults = check(&observation).into_iter().filter(|check| check.grade > Severity::Ok);
+    let faults = check(&observation).into_iter().filter(|check| check.severity > Severity::Ok);
     faults
         .map(|check| {
-            assert!(!check.next.is_empty(), "advice is missing: {check:?}");
-            (check.grade, check.about, check.found)
+            assert!(!check.remedy.is_empty(), "advice is missing: {check:?}");
+            (check.severity, check.subject, check.message)
         })
         .collect()
 }
 
 #[track_caller]
-fn finds(grade: Severity, about: &str, part: &str, change: impl FnOnce(&mut NodeObservation)) {
+fn finds(severity: Severity, about: &str, part: &str, change: impl FnOnce(&mut NodeObservation)) {
     let all = found(change);
-    let is_it = |(of, at, text): &(Severity, &str, String)| (*of, *at) == (grade, about) && text.contains(part);
+    let is_it = |(of, at, text): &(Severity, &str, String)| (*of, *at) == (severity, about) && text.contains(part);
     assert!(all.len() == 1 && all.iter().any(is_it), "{about}, {part}: {all:?}");
 }
 
@@ -92,13 +92,13 @@ fn a_healthy_node_has_a_result_for_each_check() {
     assert_eq!(found(|_| {}), []);
     let all = check(&Observation { nodes: vec![node()], unix: 0 });
     assert_eq!(all.len(), 11);
-    assert!(all.iter().all(|check| !check.found.is_empty() && check.next.is_empty()), "{all:?}");
+    assert!(all.iter().all(|check| !check.message.is_empty() && check.remedy.is_empty()), "{all:?}");
 }
 
 #[test]
 fn faults_of_peers_are_found() {
     use Severity::{Bad, Warn};
-    finds(Warn, "peers", "c is down or cut off, it is not heard from: no other may fail now", |node| kill(node, 2));
+    finds(Warn, "peers", "c is down or cut off (no contact): no other peer may fail", |node| kill(node, 2));
     finds(Warn, "peers", "c runs, but the master does not hear", |node| {
         list(node).peer[2].role = Role::Unreachable.into();
     });
@@ -114,7 +114,7 @@ fn faults_of_peers_are_found() {
             status(node, server).losses.push("c has lost entries of the log".into());
         }
     });
-    finds(Warn, "peers", "they are not known: no token", |node| {
+    finds(Warn, "peers", "the peers are unknown: no token", |node| {
         node.peers = PeersObservation::Unknown("no token".into())
     });
 }
@@ -132,8 +132,8 @@ fn a_lost_quorum_is_bad() {
     });
     let text = "no master, no leases are granted: 1 of 3 peers answer";
     assert!(all.contains(&(Severity::Bad, "master", text.into())), "{all:?}");
-    let down = all.iter().filter(|(grade, about, text)| {
-        (*grade, *about) == (Severity::Bad, "peers") && text.contains("there is no quorum")
+    let down = all.iter().filter(|(severity, about, text)| {
+        (*severity, *about) == (Severity::Bad, "peers") && text.contains("there is no quorum")
     });
     assert_eq!(down.count(), 2, "{all:?}");
 }
@@ -141,7 +141,7 @@ fn a_lost_quorum_is_bad() {
 #[test]
 fn faults_of_configurations_and_versions_are_found() {
     use Severity::Warn;
-    finds(Warn, "configuration", "b refused the newest, version 3 stays", |node| {
+    finds(Warn, "configuration", "b refused the newest configuration, version 3 stays", |node| {
         status(node, 1).config_error = "1:1: no".into();
     });
     finds(Warn, "configuration", "3 (a, c), 2 (b)", |node| status(node, 1).config_version = 2);
@@ -163,8 +163,8 @@ fn faults_of_resources_and_parents_are_found() {
     finds(Warn, "resources", "learning", told(|resource| resource.learning_ms = 1));
     finds(Warn, "resources", "no template matches", told(|resource| resource.template.clear()));
     let ended = |resource: &mut Resource| resource.supply = Some(Supply { version: 1, ..Supply::default() });
-    finds(Bad, "resources", "what the parent lent has ended", told(ended));
-    finds(Warn, "resources", "nothing yet", told(|resource| resource.supply = Some(Supply::default())));
+    finds(Bad, "resources", "the parent's lease has expired", told(ended));
+    finds(Warn, "resources", "no lease yet", told(|resource| resource.supply = Some(Supply::default())));
     finds(Bad, "parent", "never answered", |node| status(node, 0).uplink = uplink(2, None));
     finds(Bad, "parent", "for 60 s", |node| status(node, 0).uplink = uplink(2, Some(60_000)));
     finds(Warn, "parent", "2 requests", |node| status(node, 0).uplink = uplink(2, Some(100)));
@@ -180,16 +180,20 @@ fn faults_of_resources_and_parents_are_found() {
 #[test]
 fn faults_of_hosts_are_found() {
     use Severity::{Bad, Warn};
-    finds(Warn, "clocks", "that of c is 2.0 s behind", |node| node.servers[2].clock_ms = Some((-2_000, 10)));
+    finds(Warn, "clocks", "the clock of c is 2.0 s behind", |node| node.servers[2].clock_ms = Some((-2_000, 10)));
     assert_eq!(found(|node| node.servers[2].clock_ms = Some((-2_000, 1_500))), [], "within the uncertainty");
     for (left, expected) in [(-1, Some(Bad)), (3_600, Some(Bad)), (3 * 86_400, Some(Warn)), (90 * 86_400, None)] {
         let all = found(|node| health(node).certificate_ends_unix = Some(1_000_000 + left));
-        assert_eq!(all.first().map(|(grade, ..)| *grade), expected, "{all:?}");
+        assert_eq!(all.first().map(|(severity, ..)| *severity), expected, "{all:?}");
     }
-    finds(Warn, "disks", "1 MiB are free where b", |node| health(node).free_bytes = Some(1 << 20));
-    finds(Warn, "disks", "the disk of b is slow: it took 101 ms", |node| health(node).slowest_flush_ms = Some(101));
+    finds(Warn, "disks", "only 1 MiB are free for the data directory of b", |node| {
+        health(node).free_bytes = Some(1 << 20)
+    });
+    finds(Warn, "disks", "the disk of b is slow: the slowest flush of the last minute took 101 ms", |node| {
+        health(node).slowest_flush_ms = Some(101)
+    });
     assert_eq!(found(|node| health(node).slowest_flush_ms = Some(100)), []);
-    finds(Bad, "disks", "b can no longer store", |node| health(node).data_error = "EIO".into());
+    finds(Bad, "disks", "b cannot store", |node| health(node).data_error = "EIO".into());
     let limit =
         |used, soft| LimitUse { what: "resources".into(), flag: "--max-resources".into(), used, most: 10, soft };
     let (used, shown) = (|used| limit(used, false), |used| limit(used, true));
@@ -234,14 +238,17 @@ fn a_server_checks_only_what_it_knows() {
         self_check(false, |status, _| status.uplink = Some(Uplink { parent: vec!["p:1".into()], ..Uplink::default() }));
     assert_eq!(below, [], "only the master has an uplink");
     let headless = self_check(false, |status, _| status.master_address.clear());
-    assert!(headless[0].grade == Severity::Bad && headless[0].found.contains("no master is known"), "{headless:?}");
+    assert!(
+        headless[0].severity == Severity::Bad && headless[0].message.contains("no master is known"),
+        "{headless:?}"
+    );
     let worst_first = self_check(true, |status, list| {
         list.peer[2].role = Role::Unreachable.into();
         status.health.as_mut().expect("a health report").data_error = "EIO".into();
     });
-    let about: Vec<_> = worst_first.iter().map(|check| (check.grade, check.about)).collect();
+    let about: Vec<_> = worst_first.iter().map(|check| (check.severity, check.subject)).collect();
     assert_eq!(about, [(Severity::Bad, "disks"), (Severity::Warn, "peers")], "{worst_first:?}");
-    assert!(worst_first[1].found.contains("c is down or cut off"), "{worst_first:?}");
+    assert!(worst_first[1].message.contains("c is down or cut off"), "{worst_first:?}");
 }
 
 #[test]

@@ -78,7 +78,7 @@ async fn a_newer_watch_replaces_the_older_and_survives_its_end() {
 }
 
 #[test]
-fn watchers_are_limited_and_room_comes_back() {
+fn watchers_are_limited_and_ended_ones_make_room() {
     let watchers = watchers(2);
     let (first, _second) = (start(&watchers, "a"), start(&watchers, "b"));
     let refused = watchers.start(CLIENT, "c".into(), Principal::NONE).expect_err("there is no room");

@@ -33,8 +33,8 @@ pub(super) struct Says {
     pub(super) refresh: i64,
     pub(super) algorithm: wire::Algorithm,
     pub(super) terms: Vec<wire::Terms>,
-    /// The master to redirect to. Empty if it is unknown.
-    pub(super) elsewhere: Option<String>,
+    /// The master to redirect to, if this is not the master. Empty if the master is unknown.
+    pub(super) redirect: Option<String>,
     pub(super) silent: bool,
 }
 
@@ -50,8 +50,8 @@ impl Says {
             }],
             learning_mode_duration: Some(0),
         };
-        let (refresh, terms, elsewhere) = (300, Vec::new(), None);
-        Says { capacity, refresh, algorithm, terms, elsewhere, silent: false }
+        let (refresh, terms, redirect) = (300, Vec::new(), None);
+        Says { capacity, refresh, algorithm, terms, redirect, silent: false }
     }
 }
 
@@ -109,14 +109,14 @@ impl Fake {
 #[tonic::async_trait]
 impl capacity_server::Capacity for Fake {
     async fn discovery(&self, _: tonic::Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        Err(Status::unimplemented("nodes do not ask"))
+        Err(Status::unimplemented("not called by nodes"))
     }
 
     async fn get_capacity(
         &self,
         _: tonic::Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        Err(Status::unimplemented("only nodes ask"))
+        Err(Status::unimplemented("called by nodes only"))
     }
 
     async fn get_server_capacity(
@@ -133,7 +133,7 @@ impl capacity_server::Capacity for Fake {
         if says.silent {
             std::future::pending::<()>().await;
         }
-        let mastership = says.elsewhere.clone().map(|master| Mastership { master_address: Some(master) });
+        let mastership = says.redirect.clone().map(|master| Mastership { master_address: Some(master) });
         let expiry_time = Clock::start().now().unix + 600;
         let answer = |entry: wire::ServerCapacityResourceRequest| wire::ServerCapacityResourceResponse {
             resource_id: entry.resource_id,

@@ -187,7 +187,7 @@ public final class Client implements AutoCloseable {
      *
      * @param name the name of the resource
      * @param configure changes the settings of the resource
-     * @throws KindException if it is open already, as another kind
+     * @throws KindException if it is already open as another kind
      */
     public Rate rate(String name, Consumer<ResourceOptions> configure) {
         return new Rate(open(name, Opened.Kind.RATE, configure));
@@ -207,7 +207,7 @@ public final class Client implements AutoCloseable {
      *
      * @param name the name of the resource
      * @param configure changes the settings of the resource
-     * @throws KindException if it is open already, as another kind
+     * @throws KindException if it is already open as another kind
      */
     public Gauge gauge(String name, Consumer<ResourceOptions> configure) {
         return new Gauge(open(name, Opened.Kind.GAUGE, configure));
@@ -230,7 +230,7 @@ public final class Client implements AutoCloseable {
      * @param name the name of the resource
      * @param wants the capacity to ask for
      * @param configure changes the settings of the resource
-     * @throws KindException if it is open already, as another kind
+     * @throws KindException if it is already open as another kind
      */
     public Share share(String name, double wants, Consumer<ResourceOptions> configure) {
         return new Share(open(name, Opened.Kind.SHARE, configure.andThen(options -> options.wants(wants))));
@@ -636,7 +636,7 @@ public final class Client implements AutoCloseable {
                 counters.leasesEnded.incrementAndGet();
                 log.log(
                         Level.WARNING,
-                        "the lease of {0} has ended and could not be renewed; it may use {1}",
+                        "the lease of {0} expired without a refresh; it may use {1}",
                         resource.id,
                         usable.capacity());
             }
@@ -721,7 +721,7 @@ public final class Client implements AutoCloseable {
             long now = clock.now();
             for (Opened resource : opened.values()) {
                 if (described.size() == MAX_NAMED) {
-                    described.add((opened.size() - MAX_NAMED) + " resources more");
+                    described.add((opened.size() - MAX_NAMED) + " more resources");
                     break;
                 }
                 Lease lease = session.lease(now, resource.id);

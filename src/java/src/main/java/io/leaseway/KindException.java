@@ -5,6 +5,6 @@ public final class KindException extends LeasewayException {
     private static final long serialVersionUID = 1;
 
     KindException(String resource, String is, String asked) {
-        super("resource \"" + resource + "\" is open already, as a " + is + "; it cannot be a " + asked + " as well");
+        super("resource \"" + resource + "\" is already open as a " + is + ": it cannot also be opened as a " + asked);
     }
 }

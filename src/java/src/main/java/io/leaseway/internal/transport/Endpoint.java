@@ -146,7 +146,7 @@ public record Endpoint(String address, Scheme scheme) {
         if (plain != null && secured != null) {
             throw bad(
                     "http://" + plain,
-                    "it does not use TLS but https://" + secured + " does: all servers of a node have to");
+                    "it does not use TLS, but https://" + secured + " does: use https:// for all servers");
         }
         if (plain != null && isWanted) {
             throw bad("http://" + plain, "http:// conflicts with TLS options: write https://, or HOST:PORT");

@@ -1,0 +1,146 @@
+//! The cases, one for each rule of docs/reference/client-protocol.md.
+
+mod leases;
+mod limiters;
+mod servers;
+
+use std::{pin::Pin, time::Instant};
+
+use tokio::time::{Duration, sleep};
+
+use super::{
+    driver::{Driver, Outcome},
+    server::{Received, Script, ScriptedServer},
+};
+
+/// The time limit of what has to happen sooner or later.
+const DEADLINE: Duration = Duration::from_secs(40);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The resource of most cases.
+const RESOURCE: &str = "r";
+
+type CaseFuture = Pin<Box<dyn Future<Output = Outcome>>>;
+
+pub(super) struct Case {
+    pub(super) number: u8,
+    pub(super) name: &'static str,
+    pub(super) run: fn(Kit) -> CaseFuture,
+}
+
+/// `case!(number, function)`.
+macro_rules! case {
+    ($number:literal, $module:ident :: $name:ident) => {
+        Case { number: $number, name: stringify!($name), run: |kit| Box::pin($module::$name(kit)) }
+    };
+}
+
+pub(super) const CASES: &[Case] = &[
+    case!(1, leases::the_first_request_names_client_resource_and_wants),
+    case!(2, leases::a_lease_is_refreshed_and_echoed),
+    case!(3, leases::the_newest_token_is_echoed),
+    case!(4, leases::an_expired_lease_falls_back_to_the_safe_capacity),
+    case!(5, leases::a_negative_safe_capacity_is_unlimited),
+    case!(6, leases::a_pessimistic_client_uses_nothing_after_the_expiry),
+    case!(7, leases::an_optimistic_client_uses_its_wants_after_the_expiry),
+    case!(8, leases::an_expired_lease_is_named_as_such),
+    case!(9, leases::remaining_ms_counts_and_not_the_wall_clock),
+    case!(10, leases::the_leases_of_doorman_servers_end_at_their_expiry),
+    case!(11, leases::a_smaller_lease_counts_and_is_confirmed_at_once),
+    case!(12, leases::an_answer_that_arrives_after_the_expiry_is_dropped),
+    case!(13, leases::invalid_answers_leave_the_lease_as_it_is),
+    case!(14, leases::an_entry_that_is_left_out_keeps_its_lease),
+    case!(15, leases::one_request_is_in_flight),
+    case!(16, leases::resources_are_asked_for_together),
+    case!(17, leases::wants_that_change_much_are_sent_at_once),
+    case!(18, leases::wants_that_hardly_change_wait_for_the_refresh),
+    case!(19, leases::a_closed_resource_is_released_by_its_newest_token),
+    case!(20, leases::all_leases_are_released_when_the_client_closes),
+    case!(21, leases::without_a_lease_nothing_is_released),
+    case!(22, leases::a_hint_causes_a_request_at_once),
+    case!(23, servers::a_redirect_is_followed_and_remembered),
+    case!(24, servers::an_invalid_redirect_is_ignored),
+    case!(25, servers::a_circle_of_redirects_is_not_followed_for_ever),
+    case!(26, servers::a_server_that_knows_no_master_is_left_for_another),
+    case!(27, servers::a_server_that_fails_is_left_for_another),
+    case!(28, servers::a_server_that_hangs_is_left_for_another),
+    case!(29, servers::the_peers_of_a_server_are_learned_from_it),
+    case!(30, servers::requests_back_off_after_failures),
+    case!(31, servers::a_server_that_comes_back_is_asked_again),
+    case!(32, limiters::nothing_passes_before_the_first_lease),
+    case!(33, limiters::a_rate_admits_its_capacity_and_no_more),
+    case!(34, limiters::a_rate_follows_a_smaller_lease),
+    case!(35, limiters::a_rate_of_zero_or_less_admits_nothing),
+    case!(36, limiters::a_rate_admits_nothing_after_the_expiry),
+    case!(37, limiters::a_gauge_admits_as_many_as_its_capacity),
+    case!(38, limiters::a_gauge_reports_permits_beyond_a_smaller_lease),
+    case!(39, limiters::a_gauge_that_is_closed_keeps_its_lease_while_permits_are_in_use),
+];
+
+/// Starts programs and servers.
+pub(super) struct Kit {
+    command: Vec<String>,
+}
+
+impl Kit {
+    pub(super) fn new(command: Vec<String>) -> Kit {
+        Kit { command }
+    }
+
+    /// Starts a client of these servers.
+    async fn client(&self, servers: &[&ScriptedServer], mode: &str) -> Result<Driver, String> {
+        let addresses: Vec<String> = servers.iter().map(|server| server.address()).collect();
+        let mut driver = Driver::start(&self.command)?;
+        driver.order(&format!("open client-1 {} {mode}", addresses.join(","))).await?;
+        Ok(driver)
+    }
+
+    /// Starts a server and a client that opens a rate with these wants.
+    async fn rate(&self, script: Script, wants: f64, mode: &str) -> Result<(ScriptedServer, Driver), String> {
+        let server = ScriptedServer::start(script).await?;
+        let mut client = self.client(&[&server], mode).await?;
+        client.order(&format!("rate {RESOURCE} {wants}")).await?;
+        Ok((server, client))
+    }
+}
+
+/// Polls until there is a value.
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<Option<T>, String>) -> Result<T, String> {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look().await? {
+            return Ok(found);
+        }
+        if begin.elapsed() > DEADLINE {
+            return Err(format!("not within {} s: {what}", DEADLINE.as_secs()));
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Waits for a request that fulfils the condition, from `since` on.
+async fn request_since(
+    server: &ScriptedServer,
+    since: Instant,
+    what: &str,
+    condition: impl Fn(&Received) -> bool,
+) -> Result<Received, String> {
+    eventually(what, async || Ok(server.received_since(since).into_iter().find(&condition))).await
+}
+
+/// Waits until the client may use this much, on this basis.
+async fn usable(client: &mut Driver, capacity: f64, basis: &str) -> Outcome {
+    let mut seen = None;
+    let found = eventually("", async || {
+        let usable = client.usable(RESOURCE).await?;
+        let is_it = usable.capacity == capacity && usable.basis == basis;
+        seen = Some(usable);
+        Ok(is_it.then_some(()))
+    });
+    let found = found.await;
+    found.map_err(|_| format!("the client should use {capacity} by its {basis}, and not {seen:?}"))
+}
+
+fn check(is_right: bool, what: impl FnOnce() -> String) -> Outcome {
+    if is_right { Ok(()) } else { Err(what()) }
+}

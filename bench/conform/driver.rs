@@ -1,0 +1,91 @@
+//! The program that drives a client library: one command a line, one line in answer.
+
+use std::process::Stdio;
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::{Duration, timeout},
+};
+
+/// Failures are told in words.
+pub(super) type Outcome = Result<(), String>;
+
+/// The time limit of an answer, beyond the time that the command itself takes. Programs of some languages start slowly.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the library may use of a resource, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Usable {
+    pub(super) capacity: f64,
+    /// `lease`, `fallback` or `unknown`.
+    pub(super) basis: String,
+}
+
+pub(super) struct Driver {
+    _process: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Driver {
+    pub(super) fn start(command: &[String]) -> Result<Driver, String> {
+        let mut process = Command::new(&command[0])
+            .args(&command[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("cannot start `{}`: {error}", command.join(" ")))?;
+        let input = process.stdin.take().expect("it is piped");
+        let output = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        Ok(Driver { _process: process, input, output })
+    }
+
+    /// Sends a command. Returns the answer.
+    pub(super) async fn tell(&mut self, command: &str) -> Result<String, String> {
+        self.tell_within(command, Duration::ZERO).await
+    }
+
+    async fn tell_within(&mut self, command: &str, takes: Duration) -> Result<String, String> {
+        let failed = |error| format!("`{command}`: {error}");
+        self.input.write_all(format!("{command}\n").as_bytes()).await.map_err(failed)?;
+        self.input.flush().await.map_err(failed)?;
+        match timeout(ANSWER_TIMEOUT + takes, self.output.next_line()).await {
+            Err(_) => Err(format!("`{command}` is not answered")),
+            Ok(Err(error)) => Err(failed(error)),
+            Ok(Ok(None)) => Err(format!("the program ended at `{command}`")),
+            Ok(Ok(Some(line))) if line.starts_with("error") => Err(format!("`{command}`: {line}")),
+            Ok(Ok(Some(line))) => Ok(line),
+        }
+    }
+
+    /// Sends a command whose answer is `ok`.
+    pub(super) async fn order(&mut self, command: &str) -> Outcome {
+        match self.tell(command).await?.as_str() {
+            "ok" => Ok(()),
+            other => Err(format!("`{command}`: expected ok, got {other}")),
+        }
+    }
+
+    pub(super) async fn usable(&mut self, resource: &str) -> Result<Usable, String> {
+        let line = self.tell(&format!("capacity {resource}")).await?;
+        let unreadable = || format!("`capacity {resource}`: expected NUMBER BASIS, got {line}");
+        let (capacity, basis) = line.split_once(' ').ok_or_else(unreadable)?;
+        Ok(Usable { capacity: capacity.parse().map_err(|_| unreadable())?, basis: basis.to_owned() })
+    }
+
+    /// Takes permits without waiting.
+    pub(super) async fn allow(&mut self, resource: &str, permits: u32) -> Result<bool, String> {
+        let answer = self.tell(&format!("allow {resource} {permits}")).await?;
+        answer.parse().map_err(|_| format!("`allow`: expected true or false, got {answer}"))
+    }
+
+    /// Takes single permits of a rate, waiting for each, for so many seconds. Returns their number.
+    pub(super) async fn count(&mut self, resource: &str, seconds: u32) -> Result<u32, String> {
+        let command = format!("count {resource} {seconds}");
+        let answer = self.tell_within(&command, Duration::from_secs(seconds.into())).await?;
+        answer.parse().map_err(|_| format!("`count`: expected a number, got {answer}"))
+    }
+}

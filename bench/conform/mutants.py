@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Shows that each conformance case can fail: breaks one rule of the Rust client at a time, and runs its case.
+
+Run it in a clean checkout: bench/conform/mutants.py [CASE ...]. It edits files of src/client and restores them.
+"""
+
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SESSION, STATE, LEASE = "session.rs", "session/resource_state.rs", "session/lease.rs"
+ROUTE, PACE, WIRE = "session/route.rs", "session/pace.rs", "transport/wire.rs"
+BUCKET, GAUGE = "limiter/bucket.rs", "limiter/waiting/gauge.rs"
+
+# Case, file, text, and what replaces it.
+MUTANTS = [
+    (1, WIRE, "priority: Some(ask.demand.priority)", "priority: None"),
+    (2, SESSION, "{ now.plus(MIN_REQUEST_GAP) } else { refresh }", "{ refresh } else { end }"),
+    (3, WIRE, "token: lease.token,\n        remaining_ms", "token: lease.token.map(|token| token + 1),\n        remaining_ms"),
+    (4, STATE, "self.safe.map_or(Capacity::NONE, Capacity::safe)", "Capacity::NONE"),
+    (5, LEASE, "if amount < 0.0 { Capacity::UNLIMITED }", "if amount < -1e9 { Capacity::UNLIMITED }"),
+    (6, STATE, "Mode::Pessimistic => Capacity::NONE", "Mode::Pessimistic => Capacity::of(1.0)"),
+    (7, STATE, "Capacity::of(self.demand.amount())", "Capacity::NONE"),
+    (8, SESSION, "filter(|lease| has.is_none() && lease.token.is_some())", "filter(|_| false)"),
+    (9, WIRE, "remaining_ms.map_or_else(", "remaining_ms.filter(|_| false).map_or_else("),
+    (10, WIRE, "|| i128::from(expiry_time) * 1000 -", "|| 3_600_000 + i128::from(expiry_time) * 1000 -"),
+    (11, SESSION, "if shrank && given.token.is_some()", "if shrank && given.token.is_none()"),
+    (12, SESSION, "entry.named_until.is_some_and(|end| end <= now)", "entry.named_until.is_some_and(|_| false)"),
+    (13, WIRE, "lease.capacity.filter(|capacity| capacity.is_finite())?", "lease.capacity?"),
+    (14, SESSION, "Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng)",
+        "Some(_) => MIN_REQUEST_GAP"),
+    (15, SESSION, "if self.in_flight.is_some() || now < self.pause_until", "if now < self.pause_until"),
+    (16, SESSION, "resources_per_request: settings.resources_per_request.max(1)", "resources_per_request: 1"),
+    (17, SESSION, "if urgent {", "if urgent && entry.lease.is_none() {"),
+    (18, SESSION, "is_none_or(|asked| demand.is_urgent(asked))", "is_none_or(|_| true)"),
+    (19, SESSION, "token: entry.lease.and_then(|lease| lease.token) }", "token: entry.lease.and(None) }"),
+    (20, SESSION, "for id in ids {\n            self.release(&id);", "for id in ids.iter().take(1) {\n            self.release(id);"),
+    (21, SESSION, "self.leaving.retain(|_, entry| entry.lease.is_some_and(|lease| lease.is_live(now)));", ""),
+    (22, SESSION, "if let Some(entry) = self.entries.get_mut(id) {\n            entry.schedule(soon);",
+        "if let Some(entry) = self.entries.get_mut(id) {\n            let _ = soon;"),
+    (23, ROUTE, "self.target = master.into();", ""),
+    (24, ROUTE, "self.target = Arc::clone(&self.endpoints[self.tried]);", ""),
+    (25, ROUTE, "|| self.redirects > MAX_REDIRECTS", ""),
+    (26, ROUTE, "self.tried = (self.tried + 1) % self.endpoints.len();", ""),
+    (27, ROUTE, "self.tried = (self.tried + 1) % self.endpoints.len();", ""),
+    (28, PACE, "deadline: Millis(3_000)", "deadline: Millis(300_000)"),
+    (29, SESSION, "self.route.learn(peers);", "let _ = peers.into_iter().count();"),
+    (30, PACE, ".max(MIN_REQUEST_GAP.0 as f64), 0.5", ".clamp(1.0, 50.0), 0.5"),
+    (31, SESSION, "if self.in_flight.is_some() ||", "if self.in_flight.is_some() || self.failures > 2 ||"),
+    (32, STATE, "capacity: Capacity::NONE, basis: Basis::Unknown", "capacity: Capacity::of(10.0), basis: Basis::Unknown"),
+    (33, BUCKET, "self.rate.saturating_mul(u128::from(passed))", "self.rate.saturating_mul(u128::from(passed) * 2)"),
+    (34, BUCKET, "const SMOOTH_SECONDS: f64 = 0.020", "const SMOOTH_SECONDS: f64 = 3.0"),
+    (35, LEASE, "Capacity(amount.max(0.0))", "Capacity(amount.abs())"),
+    (36, LEASE, "now < self.end", "now < self.end.plus(Millis(60_000))"),
+    (37, GAUGE, "if in_use > self.whole() {", "if in_use > self.whole() + 1 {"),
+    (38, WIRE, "(beyond > 0.0).then_some(beyond)", "(beyond > 1e9).then_some(beyond)"),
+    (39, "handles/shared.rs", "if slot.handles > 0 {", "if slot.handles > 1 {"),
+]
+
+
+def run(*command):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def build(what):
+    built = run("cargo", "build", *what)
+    return built.returncode == 0, built.stderr
+
+
+def main():
+    only = {int(number) for number in sys.argv[1:]}
+    ok, said = build(["-p", "leaseway-bench"])
+    assert ok, said
+    survived = []
+    for case, name, text, replacement in MUTANTS:
+        if only and case not in only:
+            continue
+        path = ROOT / "src/client" / name
+        original = path.read_text()
+        if text not in original or text == replacement:
+            print(f"{case:>3}  stale: {name} does not have `{text}`", flush=True)
+            survived.append(case)
+            continue
+        path.write_text(original.replace(text, replacement))
+        try:
+            ok, said = build(["-p", "leaseway-client", "--features", "transport", "--example", "conform"])
+            if not ok:
+                print(f"{case:>3}  does not compile:\n{said[-2000:]}", flush=True)
+                survived.append(case)
+                continue
+            target = ROOT / "target/debug"
+            judged = run(target / "leaseway-bench", "conform", "--only", str(case), "--", target / "examples/conform")
+            is_killed = judged.returncode != 0
+            why = next((line for line in judged.stdout.splitlines() if "FAIL" in line), "")
+            print(f"{case:>3}  {'killed' if is_killed else 'SURVIVED'}  {why[6:]}", flush=True)
+            if not is_killed:
+                survived.append(case)
+        finally:
+            path.write_text(original)
+    print(f"{len(survived)} survived: {survived}" if survived else "all mutants were killed")
+    return bool(survived)
+
+
+sys.exit(main())

@@ -1,0 +1,123 @@
+//! The program with which `leaseway-bench conform` drives this library:
+//! `leaseway-bench conform -- target/debug/examples/conform`.
+#![allow(clippy::print_stdout, reason = "its protocol is lines on standard output")]
+
+use std::{
+    collections::HashMap,
+    error::Error,
+    io,
+    time::{Duration, Instant},
+};
+
+use leaseway_client::{Basis, Client, Gauge, Mode, Permit, Rate, Resource};
+
+type Failure = Box<dyn Error>;
+
+enum Opened {
+    Rate(Rate),
+    Gauge(Gauge),
+}
+
+impl Opened {
+    fn resource(&self) -> &Resource {
+        match self {
+            Opened::Rate(rate) => rate.resource(),
+            Opened::Gauge(gauge) => gauge.resource(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Driver {
+    client: Option<Client>,
+    opened: HashMap<String, Opened>,
+    /// Permits of gauges in use.
+    permits: HashMap<String, Vec<Permit>>,
+}
+
+impl Driver {
+    async fn obey(&mut self, words: &[&str]) -> Result<String, Failure> {
+        match *words {
+            ["open", id, servers, mode] => {
+                let mode = match mode {
+                    "safe" => Mode::Safe,
+                    "optimistic" => Mode::Optimistic,
+                    _ => Mode::Pessimistic,
+                };
+                let client = Client::builder().endpoints(servers.split(',')).id(id).mode(mode).build()?;
+                self.client = Some(client);
+            }
+            ["rate", name, wants] => {
+                let rate = self.client()?.resource(name).wants(wants.parse()?).rate()?;
+                self.opened.insert(name.to_owned(), Opened::Rate(rate));
+            }
+            ["gauge", name, wants] => {
+                let gauge = self.client()?.resource(name).wants(wants.parse()?).gauge()?;
+                self.opened.insert(name.to_owned(), Opened::Gauge(gauge));
+            }
+            ["wants", name, wants] => self.opened(name)?.resource().set_wants(wants.parse()?)?,
+            ["capacity", name] => {
+                let usable = self.opened(name)?.resource().usable();
+                let basis = match usable.basis {
+                    Basis::Lease => "lease",
+                    Basis::Fallback => "fallback",
+                    _ => "unknown",
+                };
+                return Ok(format!("{} {basis}", usable.capacity.get()));
+            }
+            ["allow", name, n] => {
+                let n = n.parse()?;
+                let permit = match self.opened(name)? {
+                    Opened::Rate(rate) => return Ok(rate.try_acquire(n).is_ok().to_string()),
+                    Opened::Gauge(gauge) => gauge.try_acquire(n),
+                };
+                let is_admitted = permit.is_ok();
+                self.permits.entry(name.to_owned()).or_default().extend(permit);
+                return Ok(is_admitted.to_string());
+            }
+            ["release", name, _] => drop(self.permits.get_mut(name).and_then(Vec::pop)),
+            ["count", name, seconds] => {
+                let Opened::Rate(rate) = self.opened(name)? else { return Err("only rates count".into()) };
+                let end = Instant::now() + Duration::from_secs(seconds.parse()?);
+                let mut count = 0;
+                while tokio::time::timeout(end.saturating_duration_since(Instant::now()), rate.wait()).await.is_ok() {
+                    count += 1;
+                }
+                return Ok(count.to_string());
+            }
+            ["close", name] => drop(self.opened.remove(name)),
+            ["exit"] => {
+                if let Some(client) = self.client.take() {
+                    client.close().await;
+                }
+            }
+            _ => return Err(format!("unknown command: {words:?}").into()),
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn client(&self) -> Result<&Client, Failure> {
+        self.client.as_ref().ok_or_else(|| "there is no client".into())
+    }
+
+    fn opened(&self, name: &str) -> Result<&Opened, Failure> {
+        self.opened.get(name).ok_or_else(|| "it is not open".into())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let mut driver = Driver::default();
+    loop {
+        let mut line = String::new();
+        // On a thread of its own, so that the client goes on meanwhile.
+        let read = tokio::task::spawn_blocking(move || io::stdin().read_line(&mut line).map(|bytes| (bytes, line)));
+        let (bytes, line) = read.await??;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let answer = driver.obey(&words).await.unwrap_or_else(|error| format!("error {error}"));
+        println!("{answer}");
+    }
+}

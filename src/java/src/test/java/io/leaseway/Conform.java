@@ -1,0 +1,92 @@
+package io.leaseway;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.TimeoutException;
+
+/** The program with which {@code leaseway-bench conform} drives this library. */
+final class Conform {
+    private Client client;
+    private final Map<String, Resource> opened = new HashMap<>();
+    private final Map<String, Deque<Permit>> permits = new HashMap<>();
+
+    public static void main(String[] arguments) throws IOException {
+        Conform driver = new Conform();
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String answer;
+            try {
+                answer = driver.obey(line.split(" "));
+            } catch (Exception error) {
+                answer = "error " + error;
+            }
+            System.out.println(answer);
+            System.out.flush();
+        }
+        System.exit(0);
+    }
+
+    private String obey(String[] words) throws Exception {
+        String name = words.length > 1 ? words[1] : "";
+        switch (words[0]) {
+            case "open" ->
+                    client =
+                            Client.builder(words[2].split(","))
+                                    .id(name)
+                                    .mode(Mode.valueOf(words[3].toUpperCase(Locale.ROOT)))
+                                    .connect();
+            case "rate" -> opened.put(name, client.rate(name, options -> options.wants(number(words))));
+            case "gauge" -> opened.put(name, client.gauge(name, options -> options.wants(number(words))));
+            case "wants" -> opened.get(name).setWants(number(words));
+            case "capacity" -> {
+                Resource resource = opened.get(name);
+                double capacity = resource.capacity();
+                return (Double.isInfinite(capacity) ? "inf" : capacity) + " " + resource.basis();
+            }
+            case "allow" -> {
+                return String.valueOf(allow(name, (long) number(words)));
+            }
+            case "release" -> permits.get(name).pop().close();
+            case "count" -> {
+                return String.valueOf(count((Rate) opened.get(name), number(words)));
+            }
+            case "close" -> opened.get(name).close();
+            case "exit" -> client.close();
+            default -> throw new IllegalArgumentException("unknown command " + words[0]);
+        }
+        return "ok";
+    }
+
+    private static double number(String[] words) {
+        return Double.parseDouble(words[2]);
+    }
+
+    private boolean allow(String name, long n) {
+        if (opened.get(name) instanceof Rate rate) {
+            return rate.tryAcquire(n);
+        }
+        Optional<Permit> permit = ((Gauge) opened.get(name)).tryAcquire(n);
+        permit.ifPresent(permits.computeIfAbsent(name, key -> new ArrayDeque<>())::push);
+        return permit.isPresent();
+    }
+
+    private static int count(Rate rate, double seconds) throws InterruptedException {
+        long end = System.nanoTime() + (long) (seconds * 1e9);
+        for (int count = 0; ; count++) {
+            try {
+                rate.acquire(1, Duration.ofNanos(Math.max(end - System.nanoTime(), 1)));
+            } catch (TimeoutException passed) {
+                return count;
+            }
+        }
+    }
+}

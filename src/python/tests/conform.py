@@ -1,0 +1,67 @@
+"""The program with which `leaseway-bench conform` drives this library."""
+
+import sys
+import time
+
+import leaseway
+
+
+class Driver:
+    def __init__(self):
+        self.client = None
+        self.opened = {}
+        self.permits = {}
+
+    def open(self, id, servers, mode):
+        self.client = leaseway.Client(servers.split(","), id=id, mode=mode)
+
+    def rate(self, name, wants):
+        self.opened[name] = self.client.rate(name, wants=float(wants))
+
+    def gauge(self, name, wants):
+        self.opened[name] = self.client.gauge(name, wants=float(wants))
+
+    def wants(self, name, wants):
+        self.opened[name].set_wants(float(wants))
+
+    def capacity(self, name):
+        resource = self.opened[name]
+        return f"{resource.capacity} {resource.basis}"
+
+    def allow(self, name, n):
+        admitted = self.opened[name].try_acquire(int(n))
+        if isinstance(admitted, bool):
+            return str(admitted).lower()
+        if admitted is not None:
+            self.permits.setdefault(name, []).append(admitted)
+        return "true" if admitted is not None else "false"
+
+    def release(self, name, _):
+        self.permits[name].pop().release()
+
+    def count(self, name, seconds):
+        end, count = time.monotonic() + float(seconds), 0
+        while (left := end - time.monotonic()) > 0:
+            try:
+                self.opened[name].wait(timeout=left)
+            except TimeoutError:
+                break
+            count += 1
+        return count
+
+    def close(self, name):
+        # The lease is released with the last reference.
+        del self.opened[name]
+
+    def exit(self):
+        self.client.close()
+
+
+driver = Driver()
+for line in sys.stdin:
+    command, *arguments = line.split()
+    try:
+        answer = getattr(driver, command)(*arguments)
+    except Exception as error:
+        answer = f"error {error!r}"
+    print("ok" if answer is None else answer, flush=True)
