@@ -22,9 +22,6 @@ const MAX_ID_BYTES = 256;
 /** How long the end of a program waits for leases to be released. Others expire. */
 const EXIT_TIMEOUT_MS = 1_000;
 
-/** Values of an environment variable that switch something off. */
-const OFF: ReadonlySet<string> = new Set(["", "0", "false", "f", "no", "n", "off"]);
-
 /** Options of a client. */
 export interface ClientOptions extends SecurityOptions {
   /**
@@ -169,7 +166,7 @@ export class Client {
    */
   static fromEnv(options: Partial<ClientOptions> = {}, env: NodeJS.ProcessEnv = process.env): Client {
     const value = (name: string) => env[name] || undefined;
-    const isOn = (name: string) => !OFF.has((env[name] ?? "").toLowerCase());
+    const isOn = (name: string) => checkFlag(name, value(name) ?? "false");
     return new Client({
       servers: (value("LEASEWAY_SERVER") ?? "127.0.0.1:5100").split(","),
       tls: isOn("LEASEWAY_TLS"),
@@ -290,6 +287,12 @@ function closeAtExit(client: Client): void {
   process.on("beforeExit", () => {
     for (const open of [...clients]) void open.close(EXIT_TIMEOUT_MS);
   });
+}
+
+function checkFlag(name: string, text: string): boolean {
+  const flag = text.toLowerCase();
+  if (flag === "true" || flag === "false") return flag === "true";
+  throw new BuildError(`${name}=${text}: expected true or false`);
 }
 
 type ErrorType = new (message: string) => Error;

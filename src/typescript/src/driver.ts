@@ -3,7 +3,7 @@
  * limiters, and follows the hints of the master.
  */
 
-import type { status } from "@grpc/grpc-js";
+import { status } from "@grpc/grpc-js";
 
 import type { KeepAlive, SystemClock } from "./clock.js";
 import { messageOf } from "./credentials.js";
@@ -40,7 +40,14 @@ const MAX_NAMED = 5;
 /** Maximum length of a server's text in a log line. */
 const MAX_QUOTED = 100;
 
-const INTERNAL: status.INTERNAL = 13;
+/** Errors after which a connection should not be used again. */
+const BROKEN: ReadonlySet<status> = new Set([
+  status.CANCELLED,
+  status.UNKNOWN,
+  status.DEADLINE_EXCEEDED,
+  status.INTERNAL,
+  status.UNAVAILABLE,
+]);
 
 const GET_CAPACITY: Method<GetCapacityRequest, GetCapacityResponse> = {
   path: METHODS.getCapacity,
@@ -413,7 +420,7 @@ export class Driver {
       this.sent = { number, server: target, connection, cancel };
     } catch (error) {
       this.sent = { number, server: target, connection: undefined, cancel: () => {} };
-      queueMicrotask(() => this.requestEnded(number, { code: INTERNAL, message: messageOf(error) }));
+      queueMicrotask(() => this.requestEnded(number, { code: status.INTERNAL, message: messageOf(error) }));
     }
   }
 
@@ -424,7 +431,8 @@ export class Driver {
     return connection.call(GET_CAPACITY, getCapacity(this.settings.id, asks), (answer, error) => {
       if (answer === undefined) return this.requestEnded(number, error);
       const refusal = refusalOf(answer.problem, answer.response.length);
-      if (refusal !== undefined) return this.requestEnded(number, { code: INTERNAL, message: refusal });
+      if (refusal !== undefined)
+        return this.requestEnded(number, { code: status.RESOURCE_EXHAUSTED, message: refusal });
       const redirect = redirectOf(answer.mastership);
       if (redirect !== undefined) return this.redirected(number, redirect.master);
       this.leased(number, asks, answer, sentUnixMs);
@@ -480,8 +488,9 @@ export class Driver {
     const sent = this.takeSent(number);
     if (sent === undefined) return;
     const why = error === undefined ? `${sent.server}: no answer` : explain(sent.server, error);
-    // grpc-js would wait before it connects again.
-    if (sent.connection !== undefined && sent.connection === this.connection) this.dropConnection();
+    // grpc-js would wait before it connects again. A server that has refused a request is still connected.
+    const isBroken = error === undefined || BROKEN.has(error.code);
+    if (isBroken && sent.connection !== undefined && sent.connection === this.connection) this.dropConnection();
     this.session.failed(this.clock.nowMs(), number);
     this.failed(sent.server, why);
     this.step();

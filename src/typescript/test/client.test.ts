@@ -172,6 +172,20 @@ describe("a lease that has expired unnoticed", () => {
   });
 });
 
+describe("a request that is refused", () => {
+  it("leaves the connection open", async (test) => {
+    const server = await Fake.start(test);
+    const problem = [{ resourceId: "r", reason: "busy", message: "too many clients" }];
+    server.answer = () => ({ response: [], problem });
+    const client = new Client(server.address);
+    client.rate("r", { wants: 1 });
+    await eventually(() => client.stats().requestErrors >= 3, "three refusals");
+    assert.match(client.health().lastError ?? "", /too many clients \(busy\)/);
+    assert.equal(server.connections.size, 1);
+    await client.close();
+  });
+});
+
 describe("the code of a user", () => {
   it("that throws does not stop the client", async (test) => {
     const server = await Fake.start(test);

@@ -28,6 +28,8 @@ export class Fake {
   safe: number | undefined;
   /** The number of requests for capacity. */
   asked = 0;
+  /** The connections over which requests came. */
+  readonly connections = new Set<string>();
   /** The resources that were released. */
   readonly released: string[] = [];
   /** Answers requests for capacity instead of granting; `undefined` leaves them unanswered. */
@@ -46,7 +48,10 @@ export class Fake {
         discovery: definition(METHODS.discovery, DiscoveryRequest, DiscoveryResponse),
       },
       {
-        getCapacity: unary((request: GetCapacityRequest) => fake.getCapacity(request)),
+        getCapacity: unary((request: GetCapacityRequest, peer) => {
+          fake.connections.add(peer);
+          return fake.getCapacity(request);
+        }),
         releaseCapacity: unary((request: ReleaseCapacityRequest) => fake.releaseCapacity(request)),
         discovery: unary((request: DiscoveryRequest) => fake.peers(request)),
       },
@@ -98,9 +103,9 @@ function definition<Q, A>(path: string, request: Message<Q>, answer: Message<A>)
   };
 }
 
-function unary<Q, A>(handler: Handler<Q, A>) {
+function unary<Q, A>(handler: (request: Q, peer: string) => A | undefined) {
   return (call: ServerUnaryCall<Q, A>, respond: sendUnaryData<A>) => {
-    const answer = handler(call.request);
+    const answer = handler(call.request, call.getPeer());
     if (answer !== undefined) respond(null, answer);
   };
 }

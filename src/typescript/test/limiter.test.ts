@@ -1,6 +1,7 @@
 /** The bucket and the semaphore, in virtual time. */
 
 import assert from "node:assert/strict";
+import { getEventListeners, setMaxListeners } from "node:events";
 import { describe, it } from "node:test";
 
 import { ClosedError, TimeoutError } from "../src/index.js";
@@ -129,6 +130,19 @@ describe("a semaphore", () => {
     await late;
     assert.ok(servedAt >= 300 && servedAt < 301, `${servedAt}`);
     assert.equal(semaphore.meter.taken, 1);
+  });
+
+  it("listens to a signal only while the caller waits", async () => {
+    const { time, semaphore } = rate(10);
+    const { signal } = new AbortController();
+    setMaxListeners(0, signal);
+    const waits = Array.from({ length: 100 }, () => semaphore.acquire(1, { signal, timeoutMs: 5_050 }));
+    assert.equal(getEventListeners(signal, "abort").length, 100);
+    const settled = Promise.allSettled(waits);
+    await time.advance(6_000);
+    const results = await settled;
+    assert.equal(results.filter(({ status }) => status === "fulfilled").length, 50);
+    assert.equal(getEventListeners(signal, "abort").length, 0);
   });
 
   it("without capacity nobody is admitted, and closing rejects", async () => {
