@@ -247,7 +247,7 @@ func (d *driver) redirected(sent *sentRequest, master string) {
 	why := fmt.Sprintf("%s: not the master; the master is %s", sent.server, master)
 	if endpoint, err := transport.ParseEndpoint(master); err != nil {
 		master = ""
-		why = fmt.Sprintf("%s: not the master, and knows of none", sent.server)
+		why = fmt.Sprintf("%s: not the master, and does not know it", sent.server)
 		d.warn(sent.server, why)
 	} else {
 		master = endpoint.Address

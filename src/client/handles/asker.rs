@@ -137,7 +137,7 @@ impl ClientAsker {
         metrics::redirected(server);
         let error = match master {
             Some(master) => format!("{server}: not the master; the master is {master}"),
-            None => format!("{server}: not the master, and knows of none"),
+            None => format!("{server}: not the master, and does not know it"),
         };
         tracing::debug!("{error}");
         if master.is_none() {

@@ -132,7 +132,7 @@ async fn render(pages: Pages, showing: Showing, frames: watch::Sender<Option<Arc
         let change = last.as_ref().map_or_else(Map::new, |last| difference(&last.parts, &parts));
         if last.is_none() || !change.is_empty() {
             let change = message(&Value::Object(change));
-            rest = rest.max(MIN_INTERVAL * (change.len() / BYTES_PER_SECOND) as u32);
+            rest = rest.max(Duration::from_secs_f64(change.len() as f64 / BYTES_PER_SECOND as f64));
             let number = last.map_or(0, |last| last.number + 1);
             frames.send_replace(Some(Arc::new(Frame { number, parts, change, whole: OnceLock::new() })));
         }
