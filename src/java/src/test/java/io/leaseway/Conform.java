@@ -39,11 +39,10 @@ final class Conform {
         String name = words.length > 1 ? words[1] : "";
         switch (words[0]) {
             case "open" ->
-                    client =
-                            Client.builder(words[2].split(","))
-                                    .id(name)
-                                    .mode(Mode.valueOf(words[3].toUpperCase(Locale.ROOT)))
-                                    .connect();
+                client = Client.builder(words[2].split(","))
+                        .id(name)
+                        .mode(Mode.valueOf(words[3].toUpperCase(Locale.ROOT)))
+                        .connect();
             case "rate" -> opened.put(name, client.rate(name, options -> options.wants(number(words))));
             case "gauge" -> opened.put(name, client.gauge(name, options -> options.wants(number(words))));
             case "wants" -> opened.get(name).setWants(number(words));
