@@ -46,6 +46,6 @@ fn leases_survive_a_transfer_to_the_named_master() {
         assert!(output.code != Some(0) && output.stderr.contains(why), "{output:?}");
         assert_eq!(peers.master(), next);
     };
-    refused(&peers, NAMES[next], "is the master already");
+    refused(&peers, NAMES[next], "is already the master");
     refused(&peers, "x", "there is no peer \"x\"; the peers are a, b, c");
 }
