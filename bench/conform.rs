@@ -1,7 +1,7 @@
-//! `conform`: judges a client library by a scripted server.
+//! `conform` checks a client library against scripted servers.
 //!
-//! The library is driven by a small program in its language, which obeys the commands of [`driver`]. Each [case](cases)
-//! starts the program and its own [servers](server), and checks one rule of docs/reference/client-protocol.md.
+//! A small program in the language of the library executes the commands of the [`driver`]. Each [case](cases) starts the
+//! program and its own [servers](server), and checks one rule of docs/reference/client-protocol.md.
 
 mod cases;
 mod driver;

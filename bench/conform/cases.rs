@@ -13,7 +13,7 @@ use super::{
     server::{Received, Script, ScriptedServer},
 };
 
-/// The time limit of what has to happen sooner or later.
+/// The time limit of a condition that must become true.
 const DEADLINE: Duration = Duration::from_secs(40);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -43,28 +43,28 @@ pub(super) const CASES: &[Case] = &[
     case!(5, leases::a_negative_safe_capacity_is_unlimited),
     case!(6, leases::a_pessimistic_client_uses_nothing_after_the_expiry),
     case!(7, leases::an_optimistic_client_uses_its_wants_after_the_expiry),
-    case!(8, leases::an_expired_lease_is_named_as_such),
-    case!(9, leases::remaining_ms_counts_and_not_the_wall_clock),
+    case!(8, leases::an_expired_lease_is_reported_as_had),
+    case!(9, leases::remaining_ms_takes_precedence_over_the_wall_clock),
     case!(10, leases::the_leases_of_doorman_servers_end_at_their_expiry),
-    case!(11, leases::a_smaller_lease_counts_and_is_confirmed_at_once),
+    case!(11, leases::a_smaller_lease_applies_and_is_confirmed_promptly),
     case!(12, leases::an_answer_that_arrives_after_the_expiry_is_dropped),
-    case!(13, leases::invalid_answers_leave_the_lease_as_it_is),
-    case!(14, leases::an_entry_that_is_left_out_keeps_its_lease),
-    case!(15, leases::one_request_is_in_flight),
-    case!(16, leases::resources_are_asked_for_together),
-    case!(17, leases::wants_that_change_much_are_sent_at_once),
-    case!(18, leases::wants_that_hardly_change_wait_for_the_refresh),
+    case!(13, leases::invalid_leases_are_ignored),
+    case!(14, leases::a_resource_without_an_answer_keeps_its_lease),
+    case!(15, leases::only_one_request_is_in_flight),
+    case!(16, leases::requests_are_batched),
+    case!(17, leases::large_changes_of_wants_are_sent_promptly),
+    case!(18, leases::small_changes_of_wants_wait_for_the_refresh),
     case!(19, leases::a_closed_resource_is_released_by_its_newest_token),
     case!(20, leases::all_leases_are_released_when_the_client_closes),
     case!(21, leases::without_a_lease_nothing_is_released),
-    case!(22, leases::a_hint_causes_a_request_at_once),
+    case!(22, leases::a_hint_causes_a_prompt_request),
     case!(23, servers::a_redirect_is_followed_and_remembered),
     case!(24, servers::an_invalid_redirect_is_ignored),
-    case!(25, servers::a_circle_of_redirects_is_not_followed_for_ever),
-    case!(26, servers::a_server_that_knows_no_master_is_left_for_another),
-    case!(27, servers::a_server_that_fails_is_left_for_another),
-    case!(28, servers::a_server_that_hangs_is_left_for_another),
-    case!(29, servers::the_peers_of_a_server_are_learned_from_it),
+    case!(25, servers::redirect_loops_are_bounded),
+    case!(26, servers::another_server_is_asked_if_one_knows_no_master),
+    case!(27, servers::another_server_is_asked_if_one_fails),
+    case!(28, servers::another_server_is_asked_if_one_hangs),
+    case!(29, servers::peers_are_discovered_from_the_master),
     case!(30, servers::requests_back_off_after_failures),
     case!(31, servers::a_server_that_comes_back_is_asked_again),
     case!(32, limiters::nothing_passes_before_the_first_lease),
@@ -74,7 +74,7 @@ pub(super) const CASES: &[Case] = &[
     case!(36, limiters::a_rate_admits_nothing_after_the_expiry),
     case!(37, limiters::a_gauge_admits_as_many_as_its_capacity),
     case!(38, limiters::a_gauge_reports_permits_beyond_a_smaller_lease),
-    case!(39, limiters::a_gauge_that_is_closed_keeps_its_lease_while_permits_are_in_use),
+    case!(39, limiters::a_closed_gauge_keeps_its_lease_while_permits_are_in_use),
 ];
 
 /// Starts programs and servers.
@@ -91,7 +91,7 @@ impl Kit {
     async fn client(&self, servers: &[&ScriptedServer], mode: &str) -> Result<Driver, String> {
         let addresses: Vec<String> = servers.iter().map(|server| server.address()).collect();
         let mut driver = Driver::start(&self.command)?;
-        driver.order(&format!("open client-1 {} {mode}", addresses.join(","))).await?;
+        driver.expect_ok(&format!("open client-1 {} {mode}", addresses.join(","))).await?;
         Ok(driver)
     }
 
@@ -99,7 +99,7 @@ impl Kit {
     async fn rate(&self, script: Script, wants: f64, mode: &str) -> Result<(ScriptedServer, Driver), String> {
         let server = ScriptedServer::start(script).await?;
         let mut client = self.client(&[&server], mode).await?;
-        client.order(&format!("rate {RESOURCE} {wants}")).await?;
+        client.expect_ok(&format!("rate {RESOURCE} {wants}")).await?;
         Ok((server, client))
     }
 }
@@ -143,4 +143,21 @@ async fn usable(client: &mut Driver, capacity: f64, basis: &str) -> Outcome {
 
 fn check(is_right: bool, what: impl FnOnce() -> String) -> Outcome {
     if is_right { Ok(()) } else { Err(what()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_rule_in_the_document_and_a_mutant() {
+        let document = include_str!("../../docs/reference/client-protocol.md");
+        let mutants = include_str!("mutants.py");
+        for (place, case) in CASES.iter().enumerate() {
+            assert_eq!(usize::from(case.number), place + 1, "numbers are consecutive");
+            assert!(document.contains(&format!("\n| {} | ", case.number)), "no rule {} in the document", case.number);
+            assert!(mutants.contains(&format!("\n    ({}, ", case.number)), "no mutant for case {}", case.number);
+        }
+        assert!(!document.contains(&format!("\n| {} | ", CASES.len() + 1)), "a rule without a case");
+    }
 }

@@ -8,7 +8,7 @@ use tokio::{
     time::{Duration, timeout},
 };
 
-/// Failures are told in words.
+/// Why a case failed.
 pub(super) type Outcome = Result<(), String>;
 
 /// The time limit of an answer, beyond the time that the command itself takes. Programs of some languages start slowly.
@@ -44,11 +44,11 @@ impl Driver {
     }
 
     /// Sends a command. Returns the answer.
-    pub(super) async fn tell(&mut self, command: &str) -> Result<String, String> {
-        self.tell_within(command, Duration::ZERO).await
+    pub(super) async fn send(&mut self, command: &str) -> Result<String, String> {
+        self.send_within(command, Duration::ZERO).await
     }
 
-    async fn tell_within(&mut self, command: &str, takes: Duration) -> Result<String, String> {
+    async fn send_within(&mut self, command: &str, takes: Duration) -> Result<String, String> {
         let failed = |error| format!("`{command}`: {error}");
         self.input.write_all(format!("{command}\n").as_bytes()).await.map_err(failed)?;
         self.input.flush().await.map_err(failed)?;
@@ -62,15 +62,15 @@ impl Driver {
     }
 
     /// Sends a command whose answer is `ok`.
-    pub(super) async fn order(&mut self, command: &str) -> Outcome {
-        match self.tell(command).await?.as_str() {
+    pub(super) async fn expect_ok(&mut self, command: &str) -> Outcome {
+        match self.send(command).await?.as_str() {
             "ok" => Ok(()),
             other => Err(format!("`{command}`: expected ok, got {other}")),
         }
     }
 
     pub(super) async fn usable(&mut self, resource: &str) -> Result<Usable, String> {
-        let line = self.tell(&format!("capacity {resource}")).await?;
+        let line = self.send(&format!("capacity {resource}")).await?;
         let unreadable = || format!("`capacity {resource}`: expected NUMBER BASIS, got {line}");
         let (capacity, basis) = line.split_once(' ').ok_or_else(unreadable)?;
         Ok(Usable { capacity: capacity.parse().map_err(|_| unreadable())?, basis: basis.to_owned() })
@@ -78,14 +78,14 @@ impl Driver {
 
     /// Takes permits without waiting.
     pub(super) async fn allow(&mut self, resource: &str, permits: u32) -> Result<bool, String> {
-        let answer = self.tell(&format!("allow {resource} {permits}")).await?;
+        let answer = self.send(&format!("allow {resource} {permits}")).await?;
         answer.parse().map_err(|_| format!("`allow`: expected true or false, got {answer}"))
     }
 
     /// Takes single permits of a rate, waiting for each, for so many seconds. Returns their number.
     pub(super) async fn count(&mut self, resource: &str, seconds: u32) -> Result<u32, String> {
         let command = format!("count {resource} {seconds}");
-        let answer = self.tell_within(&command, Duration::from_secs(seconds.into())).await?;
+        let answer = self.send_within(&command, Duration::from_secs(seconds.into())).await?;
         answer.parse().map_err(|_| format!("`count`: expected a number, got {answer}"))
     }
 }

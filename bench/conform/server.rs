@@ -1,4 +1,4 @@
-//! A server that answers as its script says, and records what it is asked.
+//! A server that answers by a script, and records the requests.
 
 use std::{
     net::SocketAddr,
@@ -170,7 +170,7 @@ impl ScriptedServer {
         self.address.to_string()
     }
 
-    /// Answers by another script from now on.
+    /// Changes the script.
     pub(super) fn play(&self, script: Script) {
         *lock(&self.state.script) = script;
     }
@@ -277,7 +277,7 @@ impl Capacity for Service {
                 tokio::time::sleep(pause).await;
                 self.granted(&request, &grant)
             }
-            Script::Fail(code) => return Err(Status::new(code, "as the script says")),
+            Script::Fail(code) => return Err(Status::new(code, "a scripted failure")),
             Script::Redirect(master_address) => {
                 GetCapacityResponse { mastership: Some(Mastership { master_address }), ..Default::default() }
             }

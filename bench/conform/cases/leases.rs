@@ -52,7 +52,7 @@ pub(super) async fn the_newest_token_is_echoed(kit: Kit) -> Outcome {
     Ok(())
 }
 
-/// A lease of two seconds, and then no answer.
+/// A lease of three seconds, and then a server that does not answer.
 async fn expiry(
     kit: &Kit,
     lease: Grant,
@@ -84,7 +84,7 @@ pub(super) async fn an_optimistic_client_uses_its_wants_after_the_expiry(kit: Ki
     usable(&mut client, 100.0, "fallback").await
 }
 
-pub(super) async fn an_expired_lease_is_named_as_such(kit: Kit) -> Outcome {
+pub(super) async fn an_expired_lease_is_reported_as_had(kit: Kit) -> Outcome {
     let (server, mut client) = expiry(&kit, Grant::of(40.0).safe(7.0), "safe").await?;
     usable(&mut client, 7.0, "fallback").await?;
     let token = server.last_token();
@@ -98,7 +98,7 @@ pub(super) async fn an_expired_lease_is_named_as_such(kit: Kit) -> Outcome {
     check(entry.had.and_then(|had| had.token) == Some(token), || format!("`had` is {:?}, not {token}", entry.had))
 }
 
-pub(super) async fn remaining_ms_counts_and_not_the_wall_clock(kit: Kit) -> Outcome {
+pub(super) async fn remaining_ms_takes_precedence_over_the_wall_clock(kit: Kit) -> Outcome {
     // A clock that is a day behind the server's.
     let ahead = Grant { expiry_error: 86_400, ..Grant::of(40.0).safe(7.0) };
     let (_server, mut client) = expiry(&kit, ahead, "safe").await?;
@@ -115,7 +115,7 @@ pub(super) async fn the_leases_of_doorman_servers_end_at_their_expiry(kit: Kit) 
     usable(&mut client, 7.0, "fallback").await
 }
 
-pub(super) async fn a_smaller_lease_counts_and_is_confirmed_at_once(kit: Kit) -> Outcome {
+pub(super) async fn a_smaller_lease_applies_and_is_confirmed_promptly(kit: Kit) -> Outcome {
     let begin = Instant::now();
     let (server, mut client) = kit.rate(grant(Grant::of(40.0)), 100.0, "safe").await?;
     usable(&mut client, 40.0, "lease").await?;
@@ -159,7 +159,7 @@ fn respond(response: impl Fn(&str, u64) -> Vec<ResourceResponse> + Send + Sync +
     }))
 }
 
-pub(super) async fn invalid_answers_leave_the_lease_as_it_is(kit: Kit) -> Outcome {
+pub(super) async fn invalid_leases_are_ignored(kit: Kit) -> Outcome {
     for capacity in [f64::NAN, f64::INFINITY] {
         let (server, mut client) = kit.rate(grant(Grant::of(40.0)), 100.0, "safe").await?;
         usable(&mut client, 40.0, "lease").await?;
@@ -178,7 +178,7 @@ pub(super) async fn invalid_answers_leave_the_lease_as_it_is(kit: Kit) -> Outcom
     check(seen.capacity == 40.0, || format!("after a lease of another resource the client uses {seen:?}"))
 }
 
-pub(super) async fn an_entry_that_is_left_out_keeps_its_lease(kit: Kit) -> Outcome {
+pub(super) async fn a_resource_without_an_answer_keeps_its_lease(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(grant(Grant::of(40.0)), 100.0, "safe").await?;
     usable(&mut client, 40.0, "lease").await?;
     let since = Instant::now();
@@ -192,14 +192,14 @@ pub(super) async fn an_entry_that_is_left_out_keeps_its_lease(kit: Kit) -> Outco
     check(requests <= 10, || format!("{requests} requests in 3 s for a resource that is left out"))
 }
 
-pub(super) async fn one_request_is_in_flight(kit: Kit) -> Outcome {
+pub(super) async fn only_one_request_is_in_flight(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(grant(Grant::of(40.0).refresh(LONG).length(900)), 100.0, "safe").await?;
     // A program that starts slowly may lose its first request to the timeout.
     usable(&mut client, 40.0, "lease").await?;
     let (pause, since) = (Duration::from_secs(1), Instant::now());
     server.play(Script::Late(pause, Grant::of(40.0)));
     for wants in [200, 300, 400, 50] {
-        client.order(&format!("wants {RESOURCE} {wants}")).await?;
+        client.expect_ok(&format!("wants {RESOURCE} {wants}")).await?;
         sleep(Duration::from_millis(150)).await;
     }
     let second = eventually("a second request", async || Ok(server.received_since(since).get(1).cloned())).await?;
@@ -209,33 +209,33 @@ pub(super) async fn one_request_is_in_flight(kit: Kit) -> Outcome {
     check(apart >= pause, || format!("the second request follows after {apart:?}, before the answer to the first"))
 }
 
-pub(super) async fn resources_are_asked_for_together(kit: Kit) -> Outcome {
+pub(super) async fn requests_are_batched(kit: Kit) -> Outcome {
     let begin = Instant::now();
     let (server, mut client) = kit.rate(grant(Grant::of(40.0)), 100.0, "safe").await?;
-    client.order("rate other 50").await?;
+    client.expect_ok("rate other 50").await?;
     let both = request_since(&server, begin, "a request for both resources", |received| {
         received.entry(RESOURCE).is_some() && received.entry("other").is_some()
     });
     both.await.map(drop)
 }
 
-pub(super) async fn wants_that_change_much_are_sent_at_once(kit: Kit) -> Outcome {
+pub(super) async fn large_changes_of_wants_are_sent_promptly(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(grant(Grant::of(40.0).refresh(LONG).length(900)), 100.0, "safe").await?;
     usable(&mut client, 40.0, "lease").await?;
     let since = Instant::now();
-    client.order(&format!("wants {RESOURCE} 500")).await?;
+    client.expect_ok(&format!("wants {RESOURCE} 500")).await?;
     let sent = request_since(&server, since, "a request with the new wants", |received| {
         received.entry(RESOURCE).is_some_and(|entry| entry.wants() == 500.0)
     });
     sent.await.map(drop)
 }
 
-pub(super) async fn wants_that_hardly_change_wait_for_the_refresh(kit: Kit) -> Outcome {
+pub(super) async fn small_changes_of_wants_wait_for_the_refresh(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(grant(Grant::of(40.0).refresh(LONG).length(900)), 100.0, "safe").await?;
     usable(&mut client, 40.0, "lease").await?;
     sleep(Duration::from_secs(1)).await;
     let since = Instant::now();
-    client.order(&format!("wants {RESOURCE} 101")).await?;
+    client.expect_ok(&format!("wants {RESOURCE} 101")).await?;
     sleep(Duration::from_secs(3)).await;
     let requests = server.received_since(since).len();
     check(requests == 0, || format!("{requests} requests after a change of the wants by one per cent"))
@@ -244,7 +244,7 @@ pub(super) async fn wants_that_hardly_change_wait_for_the_refresh(kit: Kit) -> O
 pub(super) async fn a_closed_resource_is_released_by_its_newest_token(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(grant(Grant::of(40.0)), 100.0, "safe").await?;
     usable(&mut client, 40.0, "lease").await?;
-    client.order(&format!("close {RESOURCE}")).await?;
+    client.expect_ok(&format!("close {RESOURCE}")).await?;
     let released = eventually("a release", async || Ok(server.released().first().cloned())).await?;
     check(released.client_id() == "client-1", || format!("client_id is {}", released.client_id()))?;
     check(released.resource_id == [RESOURCE], || format!("it releases {:?}", released.resource_id))?;
@@ -254,12 +254,12 @@ pub(super) async fn a_closed_resource_is_released_by_its_newest_token(kit: Kit) 
 
 pub(super) async fn all_leases_are_released_when_the_client_closes(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(grant(Grant::of(40.0)), 100.0, "safe").await?;
-    client.order("rate other 50").await?;
+    client.expect_ok("rate other 50").await?;
     usable(&mut client, 40.0, "lease").await?;
     let both =
         |received: &crate::conform::server::Received| received.entry("other").is_some_and(|one| one.has.is_some());
     request_since(&server, Instant::now(), "both have leases", both).await?;
-    client.order("exit").await?;
+    client.expect_ok("exit").await?;
     let released = async || {
         let all = server.released();
         let mut names: Vec<&str> = all.iter().flat_map(|one| &one.resource_id).map(String::as_str).collect();
@@ -272,14 +272,14 @@ pub(super) async fn all_leases_are_released_when_the_client_closes(kit: Kit) -> 
 pub(super) async fn without_a_lease_nothing_is_released(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(Script::Silent, 100.0, "safe").await?;
     eventually("a request", async || Ok((!server.received().is_empty()).then_some(()))).await?;
-    client.order(&format!("close {RESOURCE}")).await?;
+    client.expect_ok(&format!("close {RESOURCE}")).await?;
     // Longer than the timeout of the request in flight.
     sleep(Duration::from_secs(6)).await;
     let released = server.released();
     check(released.is_empty(), || format!("{released:?} may free a lease that is granted later"))
 }
 
-pub(super) async fn a_hint_causes_a_request_at_once(kit: Kit) -> Outcome {
+pub(super) async fn a_hint_causes_a_prompt_request(kit: Kit) -> Outcome {
     let (server, mut client) = kit.rate(grant(Grant::of(40.0).refresh(LONG).length(900)), 100.0, "safe").await?;
     usable(&mut client, 40.0, "lease").await?;
     eventually("the client watches for hints", async || Ok((server.watchers() > 0).then_some(()))).await?;

@@ -66,7 +66,7 @@ pub(super) async fn a_rate_admits_nothing_after_the_expiry(kit: Kit) -> Outcome 
 async fn gauge(kit: &Kit, capacity: f64) -> Result<(ScriptedServer, crate::conform::driver::Driver), String> {
     let server = ScriptedServer::start(Script::Grant(Grant::of(capacity))).await?;
     let mut client = kit.client(&[&server], "safe").await?;
-    client.order(&format!("gauge {RESOURCE} 10")).await?;
+    client.expect_ok(&format!("gauge {RESOURCE} 10")).await?;
     usable(&mut client, capacity, "lease").await?;
     Ok((server, client))
 }
@@ -76,7 +76,7 @@ pub(super) async fn a_gauge_admits_as_many_as_its_capacity(kit: Kit) -> Outcome 
     for (admits, what) in [(true, "the first"), (true, "the second"), (false, "a third")] {
         check(client.allow(RESOURCE, 1).await? == admits, || format!("{what} permit of a capacity of 2"))?;
     }
-    client.order(&format!("release {RESOURCE} 1")).await?;
+    client.expect_ok(&format!("release {RESOURCE} 1")).await?;
     check(client.allow(RESOURCE, 1).await?, || "a permit that was returned cannot be taken".to_owned())?;
     check(!client.allow(RESOURCE, 1).await?, || "a third permit after a return".to_owned())
 }
@@ -92,17 +92,17 @@ pub(super) async fn a_gauge_reports_permits_beyond_a_smaller_lease(kit: Kit) -> 
         received.entry(RESOURCE).is_some_and(|entry| entry.outstanding == Some(2.0))
     });
     reported.await?;
-    client.order(&format!("release {RESOURCE} 1")).await?;
-    client.order(&format!("release {RESOURCE} 1")).await?;
+    client.expect_ok(&format!("release {RESOURCE} 1")).await?;
+    client.expect_ok(&format!("release {RESOURCE} 1")).await?;
     check(!client.allow(RESOURCE, 1).await?, || "a permit beside the one in use, at a capacity of 1".to_owned())
 }
 
-pub(super) async fn a_gauge_that_is_closed_keeps_its_lease_while_permits_are_in_use(kit: Kit) -> Outcome {
+pub(super) async fn a_closed_gauge_keeps_its_lease_while_permits_are_in_use(kit: Kit) -> Outcome {
     let (server, mut client) = gauge(&kit, 2.0).await?;
     check(client.allow(RESOURCE, 1).await?, || "the first permit of a capacity of 2".to_owned())?;
-    client.order(&format!("close {RESOURCE}")).await?;
+    client.expect_ok(&format!("close {RESOURCE}")).await?;
     sleep(Duration::from_secs(2)).await;
     check(server.released().is_empty(), || "the lease is released while a permit is in use".to_owned())?;
-    client.order(&format!("release {RESOURCE} 1")).await?;
+    client.expect_ok(&format!("release {RESOURCE} 1")).await?;
     eventually("a release", async || Ok(server.released().first().map(drop))).await
 }

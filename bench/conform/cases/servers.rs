@@ -15,7 +15,7 @@ use crate::conform::{
 async fn two(kit: &Kit, first: Script, second: Script) -> Result<(ScriptedServer, ScriptedServer, Driver), String> {
     let (first, second) = (ScriptedServer::start(first).await?, ScriptedServer::start(second).await?);
     let mut client = kit.client(&[&first, &second], "safe").await?;
-    client.order(&format!("rate {RESOURCE} 100")).await?;
+    client.expect_ok(&format!("rate {RESOURCE} 100")).await?;
     Ok((first, second, client))
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn an_invalid_redirect_is_ignored(kit: Kit) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_circle_of_redirects_is_not_followed_for_ever(kit: Kit) -> Outcome {
+pub(super) async fn redirect_loops_are_bounded(kit: Kit) -> Outcome {
     let (first, second, mut client) = two(&kit, Script::Silent, Script::Silent).await?;
     first.play(Script::Redirect(Some(second.address())));
     second.play(Script::Redirect(Some(first.address())));
@@ -54,12 +54,12 @@ pub(super) async fn a_circle_of_redirects_is_not_followed_for_ever(kit: Kit) -> 
     usable(&mut client, 40.0, "lease").await
 }
 
-pub(super) async fn a_server_that_knows_no_master_is_left_for_another(kit: Kit) -> Outcome {
+pub(super) async fn another_server_is_asked_if_one_knows_no_master(kit: Kit) -> Outcome {
     let (_first, _second, mut client) = two(&kit, Script::Redirect(None), Script::Grant(Grant::of(40.0))).await?;
     usable(&mut client, 40.0, "lease").await
 }
 
-pub(super) async fn a_server_that_fails_is_left_for_another(kit: Kit) -> Outcome {
+pub(super) async fn another_server_is_asked_if_one_fails(kit: Kit) -> Outcome {
     for code in [Code::Unavailable, Code::Internal, Code::ResourceExhausted] {
         let (_first, _second, mut client) = two(&kit, Script::Fail(code), Script::Grant(Grant::of(40.0))).await?;
         usable(&mut client, 40.0, "lease").await.map_err(|why| format!("{code:?}: {why}"))?;
@@ -67,17 +67,17 @@ pub(super) async fn a_server_that_fails_is_left_for_another(kit: Kit) -> Outcome
     Ok(())
 }
 
-pub(super) async fn a_server_that_hangs_is_left_for_another(kit: Kit) -> Outcome {
+pub(super) async fn another_server_is_asked_if_one_hangs(kit: Kit) -> Outcome {
     let (_first, _second, mut client) = two(&kit, Script::Silent, Script::Grant(Grant::of(40.0))).await?;
     usable(&mut client, 40.0, "lease").await
 }
 
-pub(super) async fn the_peers_of_a_server_are_learned_from_it(kit: Kit) -> Outcome {
+pub(super) async fn peers_are_discovered_from_the_master(kit: Kit) -> Outcome {
     let other = ScriptedServer::start(Script::Grant(Grant::of(60.0))).await?;
     let named = ScriptedServer::start(Script::Grant(Grant::of(40.0))).await?;
     named.name_endpoints(vec![named.address(), other.address()]);
     let mut client = kit.client(&[&named], "safe").await?;
-    client.order(&format!("rate {RESOURCE} 100")).await?;
+    client.expect_ok(&format!("rate {RESOURCE} 100")).await?;
     usable(&mut client, 40.0, "lease").await?;
     // Discovery may follow the first lease.
     sleep(Duration::from_secs(3)).await;

@@ -36,7 +36,7 @@ struct Driver {
 }
 
 impl Driver {
-    async fn obey(&mut self, words: &[&str]) -> Result<String, Failure> {
+    async fn execute(&mut self, words: &[&str]) -> Result<String, Failure> {
         match *words {
             ["open", id, servers, mode] => {
                 let mode = match mode {
@@ -117,7 +117,7 @@ async fn main() -> Result<(), Failure> {
             return Ok(());
         }
         let words: Vec<&str> = line.split_whitespace().collect();
-        let answer = driver.obey(&words).await.unwrap_or_else(|error| format!("error {error}"));
+        let answer = driver.execute(&words).await.unwrap_or_else(|error| format!("error {error}"));
         println!("{answer}");
     }
 }

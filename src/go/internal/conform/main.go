@@ -28,7 +28,7 @@ func (d *driver) resource(name string) *leaseway.Resource {
 	return &d.rates[name].Resource
 }
 
-func (d *driver) obey(words []string) (string, error) {
+func (d *driver) execute(words []string) (string, error) {
 	name := ""
 	if len(words) > 1 {
 		name = words[1]
@@ -99,7 +99,7 @@ func main() {
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		answer, err := d.obey(strings.Fields(lines.Text()))
+		answer, err := d.execute(strings.Fields(lines.Text()))
 		if err != nil {
 			answer = "error " + err.Error()
 		}

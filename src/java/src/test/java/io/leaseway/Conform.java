@@ -25,7 +25,7 @@ final class Conform {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String answer;
             try {
-                answer = driver.obey(line.split(" "));
+                answer = driver.execute(line.split(" "));
             } catch (Exception error) {
                 answer = "error " + error;
             }
@@ -35,7 +35,7 @@ final class Conform {
         System.exit(0);
     }
 
-    private String obey(String[] words) throws Exception {
+    private String execute(String[] words) throws Exception {
         String name = words.length > 1 ? words[1] : "";
         switch (words[0]) {
             case "open" ->
