@@ -113,12 +113,13 @@ impl fmt::Display for Amount {
 /// Parses a number with an optional multiple (k, M, G) and unit of time (s, min, h, day), such as `60000/min`, `1M/day`
 /// or `5k`. A rate is converted to units per second.
 pub fn parse_quantity(text: &str) -> Option<f64> {
-    let (quantity, unit) = text.split_once('/').map_or((text, "s"), |(quantity, unit)| (quantity, unit));
-    let (digits, multiple) = match quantity.trim().char_indices().last()? {
-        (at, 'k' | 'K') => (&quantity.trim()[..at], 1e3),
-        (at, 'M') => (&quantity.trim()[..at], 1e6),
-        (at, 'G') => (&quantity.trim()[..at], 1e9),
-        _ => (quantity.trim(), 1.0),
+    let (quantity, unit) = text.split_once('/').unwrap_or((text, "s"));
+    let quantity = quantity.trim();
+    let (digits, multiple) = match quantity.char_indices().last()? {
+        (at, 'k' | 'K') => (&quantity[..at], 1e3),
+        (at, 'M') => (&quantity[..at], 1e6),
+        (at, 'G') => (&quantity[..at], 1e9),
+        _ => (quantity, 1.0),
     };
     let seconds = match unit.trim() {
         "s" | "sec" | "second" => 1.0,
