@@ -1,6 +1,6 @@
 //! Pages for browsers.
 
-mod debug;
 mod peers;
 mod plots;
+mod routes;
 mod status;

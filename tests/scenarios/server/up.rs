@@ -86,6 +86,8 @@ fn up_starts_three_peers_and_stops_them_together() {
     assert_eq!(transferred.code, Some(0), "{transferred:?}");
     eventually("the new master is named", || up.stdout().contains(&format!("{next} is the master now")).then_some(()));
     assert_eq!(up.stderr(), "", "no warnings");
+    let is_relayed = |line: &str| ["a | ", "b | ", "c | "].iter().any(|prefix| line.starts_with(prefix));
+    assert!(!up.stdout().lines().any(is_relayed), "the table has the addresses: {}", up.stdout());
     up.signal(Signal::TERM);
     let output = up.finish();
     assert_eq!(output.code, Some(0), "{output:?}");
