@@ -1,5 +1,5 @@
-//! Two servers under the same load, in turns: A, B, A, B … Other activity on the machine affects both, so the ratio of
-//! neighbouring runs is more reliable than either figure.
+//! Measures two servers under the same load, alternately: A, B, A, B … Other activity on the machine affects both, so
+//! the ratio of neighbouring runs is more reliable than either figure.
 
 pub(crate) mod ceiling;
 pub(crate) mod report;
@@ -25,17 +25,16 @@ use crate::{
     },
 };
 
-/// How long a server may take until it answers and is the master.
+/// The time limit for a server to answer as the master.
 const STARTUP: Duration = Duration::from_secs(10);
 
-/// Run two servers under the same load in turns, and report ratios.
+/// Run two servers under the same load, alternately, and report ratios.
 ///
-/// Both servers are started on free loopback ports. A command is run without a shell and has to be the server itself,
-/// because CPU time is read from its process. Clients keep their leases from one repetition to the next; with `--fill`
-/// all of them have a lease before the first.
+/// Both servers are started on free loopback ports. A command is run without a shell and must be the server itself,
+/// because CPU time is read from its process. Clients keep their leases from one repetition to the next. With `--fill`
+/// all of them have a lease before the first one.
 ///
-/// Every combination of `--clients`, `--resources` and `--load` is a case. With the defaults it takes less than a
-/// minute.
+/// Every combination of `--clients`, `--resources` and `--load` is a case. The default cases take less than a minute.
 #[derive(clap::Args)]
 #[command(after_long_help = COMPARE_EXAMPLES)]
 pub(crate) struct CompareArgs {
@@ -48,14 +47,14 @@ pub(crate) struct CompareArgs {
     /// The number of runs of each server in each case.
     #[arg(long, default_value = "3", value_name = "N")]
     reps: NonZeroU32,
-    /// The numbers of clients; `1000000:10` gives A a million and B ten. With fewer clients than requests in flight,
-    /// clients ask again before they are answered.
+    /// The numbers of clients. `1000000:10` gives A a million and B ten. With fewer clients than requests in flight,
+    /// clients send a request before the previous one is answered.
     #[arg(long, default_value = "10000", value_name = "N|A:B,…", value_delimiter = ',')]
     clients: Vec<Clients>,
     /// The numbers of resources.
     #[arg(long, default_value = "1", value_name = "K,…", value_delimiter = ',')]
     resources: Vec<NonZeroU32>,
-    /// The loads, as connections x requests in flight on each.
+    /// The loads, as connections x requests in flight on each connection.
     #[arg(long, default_value = "4x16,16x16", value_name = "CxF,…", value_delimiter = ',')]
     load: Vec<Shape>,
     #[command(flatten)]
@@ -125,7 +124,7 @@ pub(crate) fn main(args: &CompareArgs) -> Result<(), Error> {
     args.resources.iter().try_for_each(|&resources| args.common.check(resources))?;
     let writable = |path: &PathBuf| File::options().append(true).create(true).open(path).map(drop);
     if let Some(path) = &args.json {
-        // Checked first, so that an hour of measurements is not lost.
+        // Check this first, so that an hour of measurements is not lost.
         writable(path).map_err(Error::io(format!("write {}", path.display())))?;
     }
     let interrupt = Interrupt::watch()?;
@@ -262,7 +261,7 @@ impl Runner<'_> {
         let filled = self.crowd.fill(&self.options, interrupt, |live| {
             bar.set_message(format!("{label}: {} have a lease, {}", live.leased(), live.text()));
         });
-        self.server.check()?; // says why, where the load would only say that the process is gone
+        self.server.check()?; // its error has the cause, while that of the load only says that the process is gone
         filled
     }
 

@@ -1,9 +1,10 @@
-//! Load on a server, in a closed or an open loop. The closed loop keeps a fixed number of requests in flight and sends
-//! the next one when one is answered: it shows what a request costs. The open loop sends requests when they are due,
-//! answered or not: it shows how long independent clients wait.
+//! Load on a server, in a closed or an open loop. The closed loop keeps a fixed number of requests in flight, and sends
+//! the next one when one is answered; it measures the cost of a request. The open loop sends requests on schedule,
+//! whether or not earlier ones were answered; it measures the latency for independent clients.
 //!
-//! A `workload` decides which client asks for what. A `generator` starts the threads, each of which has connections of
-//! its own; a schedule paces an open loop. A `measurement` is the result. `run` puts these together, also for `compare`.
+//! A `workload` chooses the client and the content of each request. A `generator` starts the threads, each of which has
+//! its own connections; a schedule paces an open loop. A `measurement` is the result. `run` combines these, also for
+//! `compare`.
 
 pub(crate) mod connection;
 pub(crate) mod generator;
@@ -33,21 +34,21 @@ use crate::{
     },
 };
 
-/// Ask a running server for capacity, and measure throughput, latency and cost.
+/// Send requests for capacity to a running server, and measure throughput, latency and cost.
 ///
-/// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers. Each
-/// request comes from the next of `--clients` clients in random order. Clients echo their last lease as real clients
-/// do, even if it has ended, because it may be long until their next turn. Latencies are those of a server with this
-/// many requests in flight, and no more.
+/// Without `--rate` the load is a closed loop with a fixed number of requests in flight (connections x in-flight), as
+/// fast as the server answers. Requests come from `--clients` clients in random order. Clients echo their last lease as
+/// real clients do, even if it has ended, because the time until their next request may be long. Latencies are those of
+/// a server with this number of requests in flight.
 ///
-/// With `--rate` requests begin when they are due, whether or not others were answered, and latencies count from then.
-/// So a server that stops for a second makes a second's worth of requests late, and all of them count (no coordinated
-/// omission).
+/// With `--rate` the load is an open loop: requests begin when they are due, whether or not earlier ones were answered,
+/// and latencies count from that time. So if a server stops for a second, all requests of that second count as late (no
+/// coordinated omission).
 #[derive(clap::Args)]
 #[command(after_long_help = LOAD_EXAMPLES)]
 pub(crate) struct LoadArgs {
-    /// The servers. Requests go to the master: the first server that answers says which one that is. If it changes,
-    /// requests follow. With --server-pid the first has to be the master.
+    /// The servers. Requests go to the master, as named by the first server that answers, and follow it if it changes.
+    /// With --server-pid the first server must be the master.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', required = true)]
     target: Vec<String>,
     /// The number of client ids.
@@ -84,7 +85,7 @@ struct ShapeArgs {
     /// The number of connections.
     #[arg(long, default_value = "16", value_name = "C")]
     connections: NonZeroU32,
-    /// Requests in flight on each connection; with --rate, the maximum.
+    /// Requests in flight on each connection. With --rate this is the maximum.
     #[arg(long, default_value = "16", value_name = "F")]
     in_flight: NonZeroU32,
 }
@@ -142,11 +143,11 @@ pub(crate) fn main(args: &LoadArgs) -> Result<(), Error> {
     print(&filled.chain(measurement.lines()).collect::<Vec<_>>().join("\n"))
 }
 
-/// The master, then the other servers that were named.
+/// The master, followed by the other servers of --target.
 fn targets(args: &LoadArgs, dialer: &Dialer) -> Result<Vec<SocketAddr>, Error> {
     let mut targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
     if args.server_pid.is_some() {
-        // The requests of one server must not be divided by the CPU time of another.
+        // CPU time per request is only right if the measured process serves the requests.
         find_master(targets[0], dialer)?;
         targets.truncate(1);
         return Ok(targets);

@@ -1,7 +1,7 @@
 //! `leaseway-bench` measures capacity servers and tries to break them.
 //!
-//! - `load` measures one server; `compare` measures two in turns and divides. Absolute figures depend on the machine, so
-//!   ratios are what counts: `ceiling` is a bare tonic service to compare with.
+//! - `load` measures one server. `compare` alternates between two servers and reports ratios, because absolute figures
+//!   depend on the machine. `ceiling` is a bare tonic service to compare with.
 //! - `simulate` runs servers and clients in virtual time; `chaos` runs real processes and injects faults. Both check that
 //!   clients together never use more than the capacity.
 //! - `hostile` attacks a server and measures what its well-behaved clients notice.
@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 
 use crate::common::output;
 
-/// The allocator of the server, so that `ceiling` differs from it in nothing but the logic.
+/// The same allocator as in the server, so that only the logic of `ceiling` differs.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -39,18 +39,18 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  # What is the most that this machine and gRPC library allow?
+  # Compare the server with the limit of this machine and gRPC library:
   leaseway-bench compare \\
       --a 'leaseway-bench ceiling --listen 127.0.0.1:{port}' \\
       --b 'leaseway serve --listen 127.0.0.1:{port} --http 127.0.0.1:0 --config leaseway.yaml'
 
-  # One server that is already running, with its CPU time per request:
+  # Measure a server that is already running, with its CPU time per request:
   leaseway-bench load --target 127.0.0.1:5100 --server-pid \"$(pgrep -x leaseway)\"
 
-  # Faults drawn from a seed, with real processes: can clients ever use more than the capacity?
+  # Inject faults into real processes, and check that clients never use more than the capacity:
   leaseway-bench chaos --seed 1 --for 120
 
-Quote ratios, not absolute figures, and run nothing else on the machine meanwhile.";
+Quote ratios, not absolute figures. Run nothing else on the machine during a measurement.";
 
 #[derive(Subcommand)]
 enum Command {

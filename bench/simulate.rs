@@ -1,6 +1,6 @@
 //! The command line of the simulator ([`leaseway_sim`]), and its output.
 //!
-//! A run is the same to the bit for the same scenario and seed, so the command that repeats a failure is printed.
+//! The same scenario and seed repeat a run exactly, so a failure is printed with the command that repeats it.
 
 pub(crate) mod args;
 #[cfg(feature = "planted")]
@@ -32,13 +32,13 @@ fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
     plant::search(name, args, &Interrupt::watch()?)
 }
 
-/// Neither servers nor this build contain the code that leaves rules out.
+/// This build lacks the feature `planted`, so it cannot plant faults.
 #[cfg(not(feature = "planted"))]
 fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
     let seeds = args.seeds();
     let seeds = seeds.end - seeds.start;
     Err(Error::Usage(format!(
-        "--plant {name}: this build cannot leave rules out, it lacks the feature `planted`; run\n  cargo run --release -p \
+        "--plant {name}: this build cannot plant faults, because it lacks the feature `planted`; run\n  cargo run --release -p \
          leaseway-bench --features planted -- simulate --plant {name} --seeds {seeds}"
     )))
 }
@@ -107,7 +107,7 @@ fn list() -> String {
         [name.to_owned(), Scenario::parse(name, text).map_or_else(|error| error, |scenario| scenario.about)]
     };
     let rows = BUILT_IN.map(about);
-    output::render(&["scenario", "what it is about"], 2, &rows)
+    output::render(&["scenario", "description"], 2, &rows)
 }
 
 #[cfg(all(test, not(feature = "planted")))]

@@ -1,5 +1,5 @@
-//! Errors outside the measured requests, for the person who typed the command. Errors of measured requests are results,
-//! and are counted.
+//! Errors of a command, for the person who ran it. Errors of measured requests are not among them: they are counted as
+//! results.
 
 use std::{io, net::SocketAddr};
 
@@ -16,7 +16,7 @@ pub(crate) enum Error {
 
     #[error(
         "{leased} of {clients} clients have a lease and no more came in {patience} s: does --resource-prefix match the \
-         server's configuration, and has it room for so many?"
+         server's configuration, and does it allow that many clients?"
     )]
     Unfilled { leased: u64, clients: u64, patience: u64 },
 
@@ -51,7 +51,7 @@ pub(crate) enum Error {
     #[error("{failed} of {cases} cases failed: docs/reference/client-protocol.md tells the rules")]
     NotConforming { failed: usize, cases: usize },
 
-    #[error("interrupted; the unfinished measurement is thrown away")]
+    #[error("interrupted; the unfinished measurement was discarded")]
     Interrupted,
 }
 

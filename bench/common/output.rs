@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::common::error::Error;
 
-/// Prints a result. A closed pipe (`| head`) is an error, so that a long run does not go on unread.
+/// Prints a result. A closed pipe (`| head`) is an error, so that a long run stops if nobody reads its output.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")
@@ -97,7 +97,7 @@ fn model(cpuinfo: &str) -> Option<String> {
 /// The width of a table that fits a terminal, in characters.
 const WIDTH: usize = 130;
 
-/// The first `left` columns are text, the others numbers.
+/// Renders a Markdown table. The first `left` columns are text, the others are numbers.
 pub(crate) fn render<R: AsRef<[T]>, T: AsRef<str>>(head: &[&str], left: usize, rows: &[R]) -> String {
     let widths: Vec<usize> = (0..head.len()).map(|column| width(head, rows, column)).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
@@ -121,8 +121,8 @@ fn width<R: AsRef<[T]>, T: AsRef<str>>(head: &[&str], rows: &[R], column: usize)
     cells.chain([head[column]]).map(|cell| cell.chars().count()).max().unwrap_or_default()
 }
 
-/// Like [`render`], for tables that may be too wide: a single row becomes one line per column; of several rows only the
-/// columns that fit are shown, and the others are named.
+/// Like [`render`], for tables that may be too wide. A single row becomes one line per column. A table of several rows
+/// shows only the columns that fit, and names the others.
 pub(crate) fn fitted(head: &[&str], left: usize, rows: &[Vec<String>]) -> String {
     if let [row] = rows {
         let pairs: Vec<_> = head.iter().zip(row).map(|(title, cell)| [*title, cell.as_str()]).collect();
@@ -152,7 +152,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// None of no values.
+    /// The spread of these values. `None` without values.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<_> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -177,7 +177,7 @@ impl Spread {
         self.text(|value| format!("{value:.digits$}"))
     }
 
-    /// Like [`digits`](Self::digits), with a dash for none.
+    /// Like [`digits`](Self::digits); a dash for `None`.
     pub(crate) fn show(spread: Option<Spread>, digits: usize) -> String {
         spread.map_or("-".into(), |spread| spread.digits(digits))
     }
@@ -194,7 +194,7 @@ mod tests {
 |-----|------:|
 | A   |    12 |
 | A/B | 1.500 |";
-        // The head is aligned like its column.
+        // A heading is aligned like its column.
         assert_eq!(render(&["row", "ms"], 1, &[["A", "12"], ["A/B", "1.500"]]), expected.replace("ms    ", "   ms "));
     }
 

@@ -1,4 +1,5 @@
-//! Processes under test: started from a command, watched, and ended when dropped. Errors quote their output.
+//! Processes under test. A process is started from a command, watched, and killed when it is dropped. Errors quote its
+//! output.
 
 use std::{
     fs::File,
@@ -22,7 +23,7 @@ use crate::common::error::Error;
 /// The maximum length of quoted output, in bytes.
 const SAID_MAX: u64 = 2_000;
 
-/// The process and its children end with this value.
+/// A process under test. It is killed, with its children, when this value is dropped.
 pub(crate) struct Server {
     process: Process,
     command: String,
@@ -54,7 +55,7 @@ impl Server {
         self.process.signal(signal);
     }
 
-    /// From now on its end is not a failure.
+    /// From now on the process may exit.
     pub(crate) fn expect_end(&mut self) {
         self.may_end = true;
     }
@@ -76,7 +77,7 @@ impl Server {
     ) -> Result<(), Error> {
         let deadline = Instant::now() + patience;
         loop {
-            // Checked first: if another process has taken the port, its answer is not that of our server.
+            // Check the process first: if another process has taken the port, the probe would reach that one.
             self.check()?;
             match probe() {
                 Ok(()) => return self.check(),
@@ -88,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Fails with its last output if it has ended unexpectedly.
+    /// Fails with the last output of the process if it has exited unexpectedly.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.process.ended() {
             Some(status) if !self.may_end => Err(self.failed(format!("ended ({status})"))),
@@ -134,7 +135,7 @@ fn beside_us() -> Option<PathBuf> {
     beside.is_file().then_some(beside)
 }
 
-/// Runs the program of such a command with other arguments, and returns its output.
+/// Runs the program of the command `server` with other arguments, and returns its output.
 pub(crate) fn said_by(server: &[String], words: &[&str]) -> Result<String, Error> {
     let program = server.iter().map(String::as_str).take_while(|word| *word != "serve");
     let words: Vec<&str> = program.chain(words.iter().copied()).collect();
@@ -148,7 +149,7 @@ pub(crate) fn said_by(server: &[String], words: &[&str]) -> Result<String, Error
     Err(Error::Server { command, what: format!("ended ({})", output.status), said })
 }
 
-/// How often waits look for an interrupt, and for what they wait for.
+/// The interval at which waits check their condition and the interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Set once a signal asks this process to stop.
@@ -176,7 +177,7 @@ impl Interrupt {
         if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Sleeps for one poll interval.
+    /// Sleeps for one poll interval, and calls `meanwhile`.
     pub(crate) fn poll(&self, meanwhile: impl FnMut()) -> Result<(), Error> {
         self.sleep_until(Instant::now() + POLL_INTERVAL, meanwhile)
     }
@@ -202,7 +203,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on these signals no longer end the process. Must be called inside a runtime.
+    /// Catches these signals, so that they no longer kill the process. Must be called inside a runtime.
     pub(crate) fn new() -> io::Result<Signals> {
         Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }

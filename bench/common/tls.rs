@@ -20,12 +20,12 @@ pub(crate) struct Certificates {
     in_use: usize,
 }
 
-/// The files in use, in the order in which they are replaced. As when files are copied one by one, a key briefly does
-/// not match its certificate.
+/// The files in use, in the order in which they are replaced. They are replaced one by one, so a key briefly does not
+/// match its certificate, as happens when an operator copies files.
 const SHOWN: [&str; 4] = ["peer.key", "client.key", "peer.pem", "client.pem"];
 
 impl Certificates {
-    /// For servers at these hosts. `server` is the command that starts one.
+    /// Creates certificates for servers at these hosts, with the program of the command `server`.
     pub(crate) fn make(server: &[String], directory: &Path, hosts: &[String]) -> Result<Certificates, Error> {
         let (directory, server) = (directory.join("certs"), server.to_vec());
         fs::create_dir(&directory).map_err(Error::io("create a directory for certificates"))?;
@@ -41,7 +41,7 @@ impl Certificates {
         self.deploy()
     }
 
-    /// Makes another CA, which is trusted beside the one in use.
+    /// Creates another CA, which is trusted in addition to the one in use.
     pub(crate) fn add_authority(&mut self) -> Result<(), Error> {
         self.newest += 1;
         self.run(self.newest, &["init", "--name", &format!("CA {}", self.newest)])?;
@@ -102,7 +102,7 @@ impl Certificates {
         self.flags_of("client")
     }
 
-    /// Flags of a server that does not.
+    /// Flags of a server that does not ask for client certificates.
     pub(crate) fn server_flags(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.flags().into_iter().filter(|(flag, _)| *flag != "--tls-ca")
     }
@@ -111,7 +111,7 @@ impl Certificates {
         tls::client(self.files("client"), None)
     }
 
-    /// The client for pages over HTTP/1.1.
+    /// TLS settings of a client that reads pages over HTTP/1.1.
     pub(crate) fn reader(&self) -> Result<ClientTls, Error> {
         let credentials = Credentials::load(self.files("client")).map_err(Error::usage)?;
         ClientTls::for_protocol(Protocol::Http1, &credentials, None).map_err(Error::usage)
@@ -123,19 +123,19 @@ impl Certificates {
     }
 }
 
-/// Any of these turns TLS on.
+/// TLS flags. Any of them turns TLS on.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct TlsFlags {
-    /// Use TLS; the CA of the servers' certificates, as PEM.
+    /// Use TLS, and trust this CA for the servers' certificates (PEM).
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// The client certificate, as PEM.
+    /// The client certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_cert: Option<PathBuf>,
-    /// Its key, as PEM.
+    /// The key of the client certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_key: Option<PathBuf>,
-    /// The name in the servers' certificates, if it is not the address.
+    /// The name in the servers' certificates, if it differs from the address.
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     tls_server_name: Option<String>,
 }

@@ -1,9 +1,10 @@
-//! A bare tonic service to compare with: it decodes the same requests, answers with messages of the same size, and has
-//! no logic. What it costs per request is the cost of gRPC itself.
+//! A bare tonic service to compare with. It decodes the same requests, answers with messages of the same size, and has
+//! no logic, so its cost per request is the cost of gRPC itself.
 //!
-//! It has two runtimes, because they differ more than most logic costs. `current-thread`, the default, is how our server
-//! runs: one single-threaded runtime per core, to which one acceptor deals connections in turn. `multi-thread` is how
-//! tonic usually runs: one work-stealing runtime.
+//! It supports two runtimes, because the difference between them is larger than the cost of most logic.
+//! `current-thread`, the default, is the runtime of the Leaseway server: one single-threaded runtime per core, to which
+//! one acceptor distributes connections in turn. `multi-thread` is the usual runtime of tonic: one work-stealing
+//! runtime.
 
 use std::{
     fs, io,
@@ -38,27 +39,27 @@ use crate::common::{
     server::Signals,
 };
 
-/// Connections that were accepted and wait for their thread; beyond it the acceptor waits.
+/// The maximum number of accepted connections that wait for a thread. Beyond it the acceptor waits.
 const MAX_DEALT: usize = 64;
 
-/// Serve the Doorman protocol without logic: the most that tonic allows on this machine.
+/// Serve the Doorman protocol without logic, to measure the limit of tonic on this machine.
 ///
 /// Prints `listening on ADDRESS` once it accepts connections; stops on Ctrl-C or SIGTERM.
 #[derive(clap::Args)]
 pub(crate) struct CeilingArgs {
-    /// Where to listen; port 0 picks a free one.
+    /// The listen address. Port 0 picks a free port.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// The tokio runtime.
     #[arg(long, value_enum, default_value_t = Runtime::CurrentThread)]
     runtime: Runtime,
-    /// Threads that serve connections; default: one per core.
+    /// Number of threads that serve connections. [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// Serve over TLS, as tonic does it, with this certificate, as PEM.
+    /// Serve over tonic's TLS, with this certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its key, as PEM.
+    /// The key of the certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }
@@ -105,7 +106,7 @@ fn serve_multi_threaded(listener: StdListener, threads: usize, mut server: Serve
     let tokio = runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let listener = tokio.block_on(async { TcpListener::from_std(listener) })?;
     spawn("serve".into(), move || {
-        // Spawned, because this thread is not one of the runtime's own.
+        // Spawn the service, because this thread is not a worker of the runtime.
         let serving = tokio.spawn(async move {
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             complain(server.add_service(CapacityServer::new(Fixed::new())).serve_with_incoming(incoming).await);
@@ -133,7 +134,7 @@ fn deal(listener: StdListener, threads: usize, server: &Server) -> io::Result<()
 
 async fn accept(listener: &TcpListener, queues: &[mpsc::Sender<StdStream>]) {
     for queue in queues.iter().cycle() {
-        // A stream has to leave the runtime of this thread before another can adopt it.
+        // Deregister the stream from this runtime, so that another one can register it.
         let stream = listener.accept().await.and_then(|(stream, _)| {
             stream.set_nodelay(true)?;
             stream.into_std()
@@ -141,7 +142,7 @@ async fn accept(listener: &TcpListener, queues: &[mpsc::Sender<StdStream>]) {
         match stream {
             Ok(stream) => {
                 if queue.send(stream).await.is_err() {
-                    return; // its thread has ended and logged why
+                    return; // its thread has ended and logged the error
                 }
             }
             Err(error) => note(&format!("lost a connection while accepting it: {error}")),
@@ -159,10 +160,10 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name).spawn(body).map(drop)
 }
 
-/// Leases are never renewed to a later time, so they have to outlast any measurement.
+/// Renewals do not extend leases, so they must be longer than any measurement.
 const LEASE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Has the length on the wire of a real token.
+/// A token with the encoded length of a real one.
 const TOKEN: u64 = (1 << 40) | 1_000_000;
 
 /// Grants the same lease to every client.
@@ -173,7 +174,7 @@ struct Fixed {
 
 impl Fixed {
     fn new() -> Fixed {
-        // Computed once, because reading the clock would be logic. The size on the wire is the same.
+        // Computed once, because reading the clock would count as logic. The encoded size is the same.
         let expiry = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + LEASE;
         Fixed {
             lease: Lease {

@@ -1,5 +1,5 @@
-//! Medians, ranges and ratios. A ratio is computed within each repetition, in which both servers ran under the same
-//! conditions; the median comes after that.
+//! Medians, ranges and ratios. The ratio of A to B is computed for each repetition, in which both servers ran under the
+//! same conditions, and the reported ratio is the median of these.
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ pub(crate) struct CompareReport {
 #[derive(Serialize)]
 pub(crate) struct ComparedCase {
     pub(crate) resources: u32,
-    /// Connections x requests in flight.
+    /// Connections x requests in flight on each connection.
     pub(crate) load: String,
     pub(crate) a: Summary,
     pub(crate) b: Summary,
@@ -40,7 +40,7 @@ pub(crate) struct Pair {
 #[derive(Clone, Serialize)]
 pub(crate) struct Summary {
     pub(crate) clients: u32,
-    /// If all clients had a lease before the first repetition.
+    /// The result of filling, if all clients got a lease before the first repetition.
     pub(crate) filled: Option<Filled>,
     #[serde(flatten)]
     pub(crate) spreads: RunSpreads,
@@ -71,7 +71,7 @@ impl RunSpreads {
         }
     }
 
-    /// Cells of a table, each with this many digits.
+    /// The cells of a table row. `digits` has the number of digits of each.
     pub(crate) fn cells(&self, digits: [usize; 4]) -> [String; 4] {
         let spreads = [self.requests_per_second, self.cpu_us_per_request, self.p50_ms, self.p99_ms];
         std::array::from_fn(|n| spreads[n].digits(digits[n]))
@@ -79,7 +79,7 @@ impl RunSpreads {
 }
 
 impl Summary {
-    /// Needs at least one run.
+    /// Panics without runs.
     pub(crate) fn of(clients: u32, filled: Option<Filled>, runs: &[&Measurement]) -> Summary {
         let peak_kib = runs.iter().filter_map(|run| Some(run.server?.memory.peak_kib)).max();
         Summary {
@@ -95,7 +95,7 @@ impl Summary {
 }
 
 impl ComparedCase {
-    /// Needs at least one repetition.
+    /// Panics without repetitions.
     pub(crate) fn new(resources: u32, load: String, a: Summary, b: Summary, runs: Vec<Pair>) -> ComparedCase {
         let ratio =
             |figure: fn(&Measurement) -> f64| Spread::of(runs.iter().map(|run| figure(&run.a) / figure(&run.b)));

@@ -505,7 +505,7 @@ pub(crate) async fn handshakes(attacker: Rc<Attacker>) {
             let Some(mut wire) = attacker.connect().await else { continue };
             let _ = wire.write_all(&opening(0)).await;
             let _ = wire.flush().await;
-            // The settings of the server.
+            // Read the SETTINGS frame of the server, so that the handshake is complete.
             let _ = wire.read(&mut [0; 64]).await;
         }
     })

@@ -1,5 +1,5 @@
-//! An HTTP/2 connection for unary gRPC calls, with as little code as possible between a request and the socket: the
-//! load generator shares the machine with the server, and takes CPU time from it. There are no deadlines, metadata,
+//! An HTTP/2 connection for unary gRPC calls, with as little code as possible between a request and the socket, because
+//! the load generator shares the machine with the server and takes CPU time from it. There are no deadlines, metadata,
 //! compression or load balancing.
 
 use std::{
@@ -25,10 +25,10 @@ use tonic::{Code, Status};
 
 use crate::common::{current_thread, error::Error};
 
-/// Loopback answers at once. Silence for this long means that a host drops packets.
+/// The timeout for connecting. A connection over loopback takes no time; a timeout means that a host drops packets.
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Large enough that nothing waits for window updates.
+/// The flow-control window: large enough that no answer waits for a window update.
 const WINDOW: u32 = 1 << 20;
 
 /// The compression flag and the length of a gRPC message.
@@ -38,7 +38,7 @@ const PREFIX: usize = 5;
 pub(crate) enum Failure {
     /// The server answered with this status.
     Status(Code, String),
-    /// The stream broke, but not the connection.
+    /// The stream broke. The connection is intact.
     Stream(String),
     /// The connection broke.
     Connection(String),
@@ -47,7 +47,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The name under which it is counted.
+    /// The kind of failure, under which it is counted.
     pub(crate) fn kind(&self) -> String {
         match self {
             Failure::Status(code, _) => format!("{code:?}"),
@@ -89,14 +89,14 @@ impl Path {
     }
 }
 
-/// Clones share the connection.
+/// A handle to a connection. Clones share the connection.
 #[derive(Clone)]
 pub(crate) struct Connection {
     requests: SendRequest<Bytes>,
 }
 
 impl Connection {
-    /// The driver does the work of the connection, and has to be polled until it ends.
+    /// Connects. The returned driver does the I/O of the connection, and must be polled until it ends.
     pub(crate) async fn open(
         dialer: &Dialer,
         target: SocketAddr,
@@ -130,7 +130,7 @@ impl Connection {
             received = join(received, chunk);
         }
         let trailers = body.trailers().await?;
-        // An error without a message is a single block of headers.
+        // An answer without a message has its status in the headers.
         status(trailers.as_ref().unwrap_or(&head.headers))?;
         unframe(&received)
     }
@@ -151,7 +151,7 @@ pub(crate) fn framed(message: &impl Message) -> Bytes {
     let mut framed = BytesMut::with_capacity(PREFIX + length);
     framed.put_u8(0);
     framed.put_u32(u32::try_from(length).expect("a request is far below 4 GiB"));
-    message.encode(&mut framed).expect("the buffer was made for it");
+    message.encode(&mut framed).expect("the buffer has the length of the message");
     framed.freeze()
 }
 
@@ -161,15 +161,15 @@ fn unframe<A: Message + Default>(received: &[u8]) -> Result<A, Failure> {
         received.split_first_chunk::<PREFIX>().ok_or_else(|| garbage("an answer without message"))?;
     let [compressed, length @ ..] = *prefix;
     if compressed != 0 {
-        return Err(garbage("a compressed answer that was not asked for"));
+        return Err(garbage("a compressed answer, although the request allowed none"));
     }
     if message.len() != u32::from_be_bytes(length) as usize {
-        return Err(garbage("an answer whose length is wrong"));
+        return Err(garbage("an answer with a wrong length prefix"));
     }
     A::decode(message).map_err(|error| Failure::Garbage(error.to_string()))
 }
 
-/// An answer usually arrives in one piece, which is then not copied.
+/// Joins the parts of an answer. It usually arrives in one part, which is not copied.
 fn join(received: Bytes, chunk: Bytes) -> Bytes {
     if received.is_empty() { chunk } else { [received, chunk].concat().into() }
 }
@@ -181,7 +181,7 @@ fn status(headers: &HeaderMap) -> Result<(), Failure> {
     match Code::from_bytes(code.as_bytes()) {
         Code::Ok => Ok(()),
         code => {
-            // Only these: an invalid header among the others would be a panic.
+            // Copy only these, because an invalid header among the others would panic.
             let names = ["grpc-status", "grpc-message"];
             let known =
                 names.into_iter().filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
@@ -191,7 +191,7 @@ fn status(headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
-/// Only TLS is between a request and the kernel.
+/// The socket of a connection, with TLS if the server uses it.
 pub(crate) enum Socket {
     Plain(TcpStream),
     Tls(Box<ClientStream>),
@@ -208,7 +208,7 @@ impl Dialer {
         Dialer { tls, from: None }
     }
 
-    /// Connects from this address, so that the server sees another client.
+    /// Connects from this local address, so that the server sees a different client address.
     pub(crate) fn from(self, address: IpAddr) -> Dialer {
         Dialer { from: Some(address), ..self }
     }
@@ -242,7 +242,7 @@ impl Dialer {
     }
 }
 
-/// The most common error without the error number of the operating system.
+/// The reason of a failed connection. The most common one omits the error number of the operating system.
 fn connect_reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".into(),
@@ -310,7 +310,8 @@ pub(crate) fn find_master(target: SocketAddr, dialer: &Dialer) -> Result<(), Err
             Named::Itself => Ok(()),
             Named::Other(mastership) => {
                 let master = mastership.master_address;
-                let master = master.map_or("it does not know which is".into(), |address| format!("{address} is"));
+                let master =
+                    master.map_or("it does not know the master".into(), |address| format!("the master is {address}"));
                 Err(Error::NotMaster { target, master })
             }
         },
@@ -338,7 +339,7 @@ async fn follow(target: SocketAddr, dialer: &Dialer) -> Result<SocketAddr, Error
             Named::Other(mastership) => match address_of(&mastership).await {
                 Some(master) => at = master,
                 None => {
-                    return Err(Error::NotMaster { target: at, master: "it does not know which is".into() });
+                    return Err(Error::NotMaster { target: at, master: "it does not know the master".into() });
                 }
             },
         }

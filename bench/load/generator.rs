@@ -1,6 +1,6 @@
-//! The threads that generate load. Each has connections of its own, and a number of lanes on each connection. A lane sends
-//! a request, waits for the answer, and sends the next one: at once (closed loop), or when the schedule says so (open
-//! loop). All state of a thread stays on it (`LocalSet`, `Rc`), so that lanes share it without locks.
+//! The threads that generate load. Each has its own connections, with several lanes on each connection. A lane sends a
+//! request, waits for the answer, and sends the next one, either immediately (closed loop) or when the schedule says so
+//! (open loop). The state of a thread stays on that thread (`LocalSet`, `Rc`), so that lanes share it without locks.
 
 use std::{
     cell::{Cell, RefCell},
@@ -41,12 +41,12 @@ use crate::{
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Every client gets a lease as soon as possible: a closed loop without churn.
+    /// Give every client a lease as soon as possible, in a closed loop without churn.
     Fill,
     Measure,
 }
 
-/// Dropping it stops the threads soon, without waiting.
+/// The running threads. If it is dropped, they stop soon afterwards.
 pub(crate) struct Generator {
     pub(crate) threads: Vec<Thread>,
     pub(crate) shared: Arc<Shared>,
@@ -58,12 +58,12 @@ pub(crate) struct Thread {
     pub(crate) metrics: RuntimeMetrics,
     counters: Arc<ThreadCounters>,
     pub(crate) schedule: Option<Arc<Schedule>>,
-    /// The id of the thread, where the system has one.
+    /// The id of the thread, on systems that have one.
     pub(crate) id: Option<u32>,
 }
 
 impl Generator {
-    /// Returns once all threads run and begin to connect.
+    /// Starts the threads. Returns once all of them run and begin to connect.
     pub(crate) fn start(options: &Options<'_>, workloads: Vec<Workload>, purpose: Purpose) -> Result<Generator, Error> {
         let parts = options.threads();
         let (over, _) = watch::channel(());
@@ -100,7 +100,7 @@ impl Generator {
         let body = move || drive(&runtime, plan, &ready, over);
         let handle =
             thread::Builder::new().name(format!("load-{part}")).spawn(body).map_err(Error::io("start a thread"))?;
-        let id = readied.recv().expect("the thread reports before it does anything that could fail");
+        let id = readied.recv().expect("the thread sends its id before anything can fail");
         if let Some(schedule) = &schedule {
             Arc::clone(schedule).keep(self.over.subscribe())?;
         }
@@ -126,15 +126,15 @@ impl Generator {
 }
 
 fn drive(runtime: &Runtime, plan: ThreadPlan, ready: &Sender<Option<u32>>, over: watch::Receiver<()>) -> Done {
-    // An error means that the run was interrupted.
+    // Fails if the run was interrupted.
     let _ = ready.send(usage::thread_id());
     runtime.block_on(work(plan, over))
 }
 
-/// Figures are averages over at least this span, and are updated as often.
+/// The interval at which the displayed figures are updated, and the minimum time that they are averages of.
 const SPAN: Duration = Duration::from_millis(500);
 
-/// The counters of one thread, which alone writes them.
+/// The counters of one thread. Only that thread writes them.
 #[derive(Default)]
 pub(crate) struct ThreadCounters {
     answered: AtomicU64,
@@ -154,7 +154,7 @@ impl ThreadCounters {
     }
 }
 
-/// Cheaper than `fetch_add`, which is for several writers.
+/// Adds one. Cheaper than `fetch_add`, which supports several writers.
 fn add_one(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }
@@ -197,14 +197,15 @@ impl Live {
     }
 }
 
-/// How soon the thread notices the end of a run.
+/// The maximum time until the schedule thread notices the end of a run.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The schedule of one generator thread: a request every `interval` from `start` on, whether or not earlier ones were
 /// answered.
 ///
-/// A slow answer delays no other request, and a request that had to wait counts from when it was due. A closed loop would
-/// send fewer requests to a slow server, and leave out just those that would have waited (coordinated omission).
+/// A slow answer delays no other request, and the latency of a request counts from the time at which it was due. A
+/// closed loop sends fewer requests to a slow server, and so leaves out the requests that would have waited
+/// (coordinated omission).
 pub(crate) struct Schedule {
     start: Instant,
     interval: f64,
@@ -222,15 +223,15 @@ impl Schedule {
         Schedule { start, interval, due: Semaphore::new(0), begun: AtomicU64::new(0) }
     }
 
-    /// Waits until a request is due that no other lane has begun. Returns when it was due.
+    /// Waits until a request is due that no other lane has begun. Returns the time at which it was due.
     pub(crate) async fn next(&self) -> Instant {
-        self.due.acquire().await.expect("it is never closed").forget();
+        self.due.acquire().await.expect("the semaphore is never closed").forget();
         let begun = self.begun.load(Ordering::Relaxed);
         self.begun.store(begun + 1, Ordering::Relaxed);
         self.moment(begun)
     }
 
-    /// Returns the request that was begun last, because it could not be sent. Has to be called before another one
+    /// Gives back the request that was begun last, because it could not be sent. Must be called before another one
     /// begins.
     pub(crate) fn give_back(&self) {
         self.begun.store(self.begun() - 1, Ordering::Relaxed);
@@ -241,7 +242,7 @@ impl Schedule {
         self.start + Duration::from_secs_f64(nth as f64 * self.interval)
     }
 
-    /// The number of requests that were due by then.
+    /// The number of requests that were due by `now`.
     pub(crate) fn due_by(&self, now: Instant) -> u64 {
         match now.checked_duration_since(self.start) {
             Some(since) => (since.as_secs_f64() / self.interval) as u64 + 1,
@@ -253,13 +254,13 @@ impl Schedule {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// How long the next request has been due.
+    /// The time for which the next request has been due.
     pub(crate) fn overdue(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.moment(self.begun()))
     }
 
     /// Starts a thread that releases requests when they are due. It sleeps more precisely than tokio's timers, whose
-    /// milliseconds would be most of the latency. It ends soon after the sender of `over` is dropped.
+    /// resolution of a millisecond would dominate the latency. It ends soon after the sender of `over` is dropped.
     pub(crate) fn keep(self: Arc<Self>, over: watch::Receiver<()>) -> Result<(), Error> {
         let keep = move || {
             let mut released = 0;
@@ -279,12 +280,12 @@ impl Schedule {
 /// The pause between two attempts to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The phase of a run. Answers count from `Measuring` until `Over`, which are set by the thread that reads the server's
-/// CPU time.
+/// The phase of a run. Answers count from `Measuring` until `Over`. The thread that reads the server's CPU time sets
+/// both.
 #[derive(Default)]
 pub(crate) struct Shared {
     phase: AtomicU8,
-    /// When `Measuring` and `Over` were set.
+    /// The times at which `Measuring` and `Over` were set.
     measuring: OnceLock<Instant>,
     over: OnceLock<Instant>,
 }
@@ -320,7 +321,7 @@ pub(crate) struct ThreadPlan {
     pub(crate) connections: u32,
     pub(crate) in_flight: u32,
     pub(crate) workload: Workload,
-    /// None: a closed loop.
+    /// `None` for a closed loop.
     pub(crate) schedule: Option<Arc<Schedule>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<ThreadCounters>,
@@ -328,9 +329,9 @@ pub(crate) struct ThreadPlan {
 
 #[derive(Clone)]
 pub(crate) struct Servers {
-    /// Never empty. The first is asked first, the others if one is unreachable.
+    /// The servers of --target, at least one. The first is used first, the others if a server is unreachable.
     pub(crate) named: Vec<SocketAddr>,
-    /// Whether to follow redirects. Not if the process of the first target is measured.
+    /// Whether to follow redirects. False if the process of the first target is measured.
     pub(crate) follow: bool,
     pub(crate) dialer: Dialer,
 }
@@ -373,7 +374,7 @@ pub(crate) async fn work(plan: ThreadPlan, mut over: watch::Receiver<()>) -> Don
     Done { tally: worker.tally.into_inner(), workload: worker.workload.into_inner() }
 }
 
-/// A request in flight. If it is unanswered at the end of the measurement, only its waiting time counts.
+/// A request in flight. If the measurement ends before its answer, only its waiting time counts.
 struct PendingRequest<'w> {
     worker: &'w Worker,
     since: Instant,
@@ -381,7 +382,7 @@ struct PendingRequest<'w> {
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        // Requests go on until their tasks end. Those that began after the measurement do not count.
+        // Ignore requests that began after the measurement: lanes continue until their tasks end.
         let waited = self.worker.shared.over.get().and_then(|over| over.checked_duration_since(self.since));
         if let Some(waited) = waited {
             self.worker.tally.borrow_mut().unanswered(waited);
@@ -461,19 +462,19 @@ impl Worker {
                     self.count_failure(failure.kind());
                     match failure {
                         Failure::Connection(_) => return,
-                        // An answer may be available without waiting, and other lanes must get their turn.
+                        // Yield, because the next answer may be ready already, and other lanes must run as well.
                         Failure::Stream(_) | Failure::Status(..) | Failure::Garbage(_) => yield_now().await,
                     }
                 }
             }
-            // After the answer, so that no measured request waits for it.
+            // Release only after the answer, so that no measured request waits for it.
             if let Some(release) = turn.release {
                 self.release(&wire, &release).await;
             }
         }
     }
 
-    /// Waits until a request is due. None: the connection broke, and another lane has to send the request.
+    /// Waits until a request is due. `None` if the connection broke; then another lane has to send the request.
     async fn on_time(&self, schedule: &Schedule, wire: &Wire) -> Option<Instant> {
         let due = schedule.next().await;
         if wire.driver.is_finished() {
@@ -501,7 +502,8 @@ impl Worker {
         }
     }
 
-    /// Chooses a server after an answer by one that is not the master. Returns whether to leave this connection.
+    /// Chooses another server, after an answer from one that is not the master. Returns whether to leave this
+    /// connection.
     async fn redirect(&self, wire: &Wire, mastership: &Mastership) -> bool {
         if !self.servers.follow {
             yield_now().await;
@@ -515,7 +517,7 @@ impl Worker {
         true
     }
 
-    /// Chooses another of the named servers, unless another lane already has.
+    /// Switches to the next server of --target, unless another lane has already switched.
     fn leave(&self, target: SocketAddr) {
         if self.target.get() == target {
             let named = &self.servers.named;

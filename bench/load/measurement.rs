@@ -8,46 +8,47 @@ use serde::Serialize;
 
 use crate::load::workload::Settled;
 
-/// From this CPU share on, the load generator may be the limit.
+/// The CPU share of the load generator above which it may be the bottleneck.
 const LIMIT_SHARE: f64 = 0.85;
 
-const LAPSED: &str = "leases ended before it was their clients' turn, so that there were fewer than asked for: give the \
+const LAPSED: &str = "leases ended before their clients renewed them, so fewer clients than requested held one: give the \
                       server's resources a longer lease_length";
 
-const UNANSWERED: &str = "at the end a request had waited, unanswered, for longer than the longest latency shown: what is shown \
-                          is too little; measure for longer";
+const UNANSWERED: &str = "when the measurement ended, a request had waited for longer than the maximum latency shown: the latencies \
+                          are too low; use more --seconds";
 
-const FAILED: &str = "requests failed: those, and attempts to connect, are counted in requests/s and have no latency";
+const FAILED: &str =
+    "requests failed: failed requests and attempts to connect are counted in requests/s, but not in latencies";
 
-/// With less CPU time than this, in seconds, ticks of 10 ms are more than 5 %.
+/// The CPU time in seconds below which its resolution of 10 ms is an error of more than 5 %.
 const COARSE_S: f64 = 0.2;
 
-const COARSE: &str = "the server used so little CPU time that the ticks of 10 ms in which it is counted are coarse: measure \
+const COARSE: &str = "the server used so little CPU time that the resolution of 10 ms matters: use \
                       for longer";
 
-/// Requests may be this late without a warning: a timer, and a little more.
+/// The delay of requests above which a warning is printed: a little more than the resolution of a timer.
 const LATE_MS: f64 = 2.0;
 
-/// The longest time without an answer is printed from here on.
+/// The longest time without an answer is printed if it exceeds this.
 const SILENCE_MS: f64 = 100.0;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measurement {
     pub(crate) seconds: f64,
-    /// Requests that ended, including errors and failed attempts to connect.
+    /// The number of finished requests, including errors and failed attempts to connect.
     pub(crate) requests: u64,
     pub(crate) requests_per_second: f64,
     /// Latencies of answers, without errors.
     pub(crate) latency_ms: Latency,
-    /// The longest that a request without an answer had waited at the end. Such requests are in no other figure.
+    /// The longest waiting time of a request that was unanswered at the end. No other figure includes such requests.
     pub(crate) unanswered_ms: f64,
     #[serde(flatten)]
     pub(crate) counts: Counts,
-    /// Clients whose lease had not ended at the end.
+    /// The number of clients with a valid lease at the end.
     pub(crate) leased: u64,
     /// The sum of these leases.
     pub(crate) held: f64,
-    /// Of an open loop.
+    /// The schedule, in an open loop.
     pub(crate) schedule: Option<Kept>,
     pub(crate) server: Option<ServerUse>,
     pub(crate) generator: GeneratorUse,
@@ -55,7 +56,7 @@ pub(crate) struct Measurement {
     pub(crate) silence_ms: f64,
 }
 
-/// Counted from when a request was due in an open loop, and from when it was sent in a closed one. NaN without answers.
+/// Latencies count from the time at which a request was due (open loop) or sent (closed loop). NaN without answers.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
@@ -69,7 +70,7 @@ pub(crate) struct Latency {
 pub(crate) struct Kept {
     /// The requested rate per second.
     pub(crate) rate: f64,
-    /// Requests that were due, and that began.
+    /// The number of requests that were due, and of those that began.
     pub(crate) due: u64,
     pub(crate) begun: u64,
     pub(crate) late_p99_ms: f64,
@@ -78,7 +79,7 @@ pub(crate) struct Kept {
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct ServerUse {
-    /// Releases count as requests.
+    /// CPU time per request. Releases count as requests.
     pub(crate) cpu_us_per_request: f64,
     /// The number of busy cores.
     pub(crate) cores: f64,
@@ -92,16 +93,17 @@ pub(crate) struct GeneratorUse {
     pub(crate) threads: usize,
     /// CPU time of the generator threads, as a share of their wall-clock time.
     pub(crate) cpu_share: Option<f64>,
-    /// Time in which they ran or waited for a core. At least `cpu_share`.
+    /// The share of time in which the threads ran or waited for a core. At least `cpu_share`.
     pub(crate) busy_share: f64,
 }
 
-/// How long it took until all clients had a lease.
+/// The result of filling: the time until all clients had a lease.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Filled {
     pub(crate) clients: u32,
     pub(crate) seconds: f64,
-    /// The growth of the server's memory per client. None with few clients, where connections and buffers dominate.
+    /// The growth of the server's memory per client. `None` with few clients, because connections and buffers dominate
+    /// then.
     pub(crate) bytes_per_client: Option<f64>,
 }
 
@@ -109,7 +111,7 @@ impl Filled {
     pub(crate) fn line(&self) -> String {
         let Filled { clients, seconds, bytes_per_client } = self;
         let memory = bytes_per_client
-            .map_or(String::new(), |bytes| format!("; the server's memory grew by {bytes:.0} bytes for each"));
+            .map_or(String::new(), |bytes| format!("; the server's memory grew by {bytes:.0} bytes per client"));
         format!("filled: {clients} clients had a lease after {seconds:.1} s{memory}")
     }
 }
@@ -124,7 +126,7 @@ impl Measurement {
         let seconds = elapsed.as_secs_f64();
         let requests = tally.requests();
         let server = server.map(|(cpu, [before, memory])| ServerUse {
-            // Infinite without answers: a dash in tables, null in JSON.
+            // Infinite without answers, which is a dash in tables and null in JSON.
             cpu_us_per_request: cpu.as_secs_f64() * 1e6 / (requests + tally.counts.releases) as f64,
             cores: cpu.as_secs_f64() / seconds,
             memory,
@@ -149,7 +151,7 @@ impl Measurement {
     /// One line for each figure.
     pub(crate) fn lines(&self) -> Vec<String> {
         if self.latency_ms.max.is_nan() {
-            return vec![format!("nothing was answered: {}", self.counts.errors_text()), self.generator.line()];
+            return vec![format!("no request was answered: {}", self.counts.errors_text()), self.generator.line()];
         }
         let Latency { p50, p99, p999, max } = self.latency_ms;
         let mut lines = vec![
@@ -162,15 +164,15 @@ impl Measurement {
             lines.insert(2, schedule.line());
         }
         if self.silence_ms >= SILENCE_MS {
-            lines.push(format!("the longest time without an answer: {:.0} ms", self.silence_ms));
+            lines.push(format!("longest time without an answer: {:.0} ms", self.silence_ms));
         }
         if self.counts.newcomers > 0 {
             let Counts { newcomers, releases, .. } = self.counts;
-            lines.push(format!("{newcomers} clients came for others that left; {releases} gave back what they had"));
+            lines.push(format!("{newcomers} clients replaced others; {releases} of those released their leases"));
         }
         if self.counts.ignored > 0 {
             lines.push(format!(
-                "{} resources ignored: asked for sooner than the server's minimum request interval (0 turns that off)",
+                "{} resources ignored: requested before the server's minimum request interval had passed (0 disables it)",
                 self.counts.ignored
             ));
         }
@@ -181,7 +183,7 @@ impl Measurement {
         lines
     }
 
-    /// Why the figures may be wrong. `filled` if clients had leases before the first run.
+    /// Warnings that figures may be wrong. `filled` is set if clients had leases before the first run.
     pub(crate) fn doubts(&self, filled: Option<Filled>) -> Vec<&'static str> {
         let schedule = self.schedule.as_ref().and_then(Kept::doubt);
         let lapse = filled.and_then(|filled| self.lapse(filled));
@@ -199,7 +201,7 @@ impl Measurement {
         (self.unanswered_ms > self.latency_ms.max.max(0.0)).then_some(UNANSWERED)
     }
 
-    /// Fewer clients than requested held leases, because leases ended. Does not apply if clients leave.
+    /// A warning if fewer clients than requested held leases, because leases ended. Does not apply if clients leave.
     fn lapse(&self, filled: Filled) -> Option<&'static str> {
         let lapsed = self.counts.newcomers == 0 && (self.leased as f64) < f64::from(filled.clients) * 0.99;
         lapsed.then_some(LAPSED)
@@ -224,8 +226,8 @@ impl Kept {
     fn line(&self) -> String {
         let Kept { rate, due, begun, late_p99_ms, late_max_ms } = self;
         format!(
-            "schedule: {rate}/s, {due} due, {begun} begun; late by {late_p99_ms:.2} ms in p99, {late_max_ms:.2} ms at most, \
-             which counts as latency"
+            "schedule: {rate}/s, {due} due, {begun} begun; delay p99 {late_p99_ms:.2} ms, max {late_max_ms:.2} ms, \
+             which is part of the latency"
         )
     }
 
@@ -233,10 +235,10 @@ impl Kept {
         if (self.begun as f64) < self.due as f64 * 0.99 {
             Some(
                 "the schedule was not kept, fewer requests began than were due: the server cannot answer that many, or not \
-                 with so few in flight, or the load generator had no time",
+                 with so few in flight, or the load generator lacked CPU time",
             )
         } else if self.late_p99_ms > LATE_MS {
-            Some("requests began late: nothing was free to send them, or the load generator had no time")
+            Some("requests began late: no lane was free to send them, or the load generator lacked CPU time")
         } else {
             None
         }
@@ -253,10 +255,10 @@ impl Latency {
 }
 
 impl GeneratorUse {
-    /// Why the figures may be those of the generator.
+    /// A warning if the generator may have been the bottleneck.
     pub(crate) fn doubt(&self) -> Option<&'static str> {
         if self.cpu_share.unwrap_or(self.busy_share) > LIMIT_SHARE {
-            Some("the load generator was the limit: give it more --threads, or take what was measured as a lower bound")
+            Some("the load generator was the limit: give it more --threads, or read the throughput as a lower bound")
         } else if self.busy_share > LIMIT_SHARE {
             Some(
                 "the machine was the limit: the load generator had to wait for a core; compare ratios and CPU time only",
@@ -282,7 +284,7 @@ impl Measurement {
     }
 }
 
-/// The longest latency in microseconds, kept to three digits. Longer ones count as this.
+/// The maximum latency of a histogram. Longer latencies count as this.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 const DIGITS: u8 = 3;
 
@@ -290,12 +292,12 @@ const DIGITS: u8 = 3;
 pub(crate) struct Counts {
     /// Resources that got a lease.
     pub(crate) granted: u64,
-    /// Resources that were left out of an answer because of the minimum request interval.
+    /// Resources that an answer left out because of the minimum request interval.
     pub(crate) ignored: u64,
     /// New clients, and clients that released their leases. Only with `--churn`.
     pub(crate) newcomers: u64,
     pub(crate) releases: u64,
-    /// By gRPC status or other cause.
+    /// The number of errors, by gRPC status or other cause.
     pub(crate) errors: BTreeMap<String, u64>,
 }
 
@@ -316,13 +318,13 @@ impl Counts {
 pub(crate) struct Tally {
     /// The time since the beginning of the measurement.
     pub(crate) elapsed: Duration,
-    /// The longest time between two answers to one thread, and when the last one came.
+    /// The longest time between two answers to one thread, and the time of the last answer.
     pub(crate) silence: Duration,
     last_answer: Duration,
     pub(crate) latency_us: Histogram<u64>,
-    /// From when a request was due until it began. Empty without a schedule.
+    /// The delays from the time at which a request was due until it began. Empty without a schedule.
     pub(crate) late_us: Histogram<u64>,
-    /// The longest that a request without an answer had waited at the end.
+    /// The longest waiting time of a request that was unanswered at the end.
     pub(crate) unanswered: Duration,
     pub(crate) counts: Counts,
 }
@@ -367,7 +369,7 @@ impl Tally {
         *self.counts.errors.entry(kind).or_default() += 1;
     }
 
-    /// Requests for capacity that ended in any way; also failed attempts to connect and failed releases.
+    /// The number of requests for capacity that finished, plus failed attempts to connect and failed releases.
     pub(crate) fn requests(&self) -> u64 {
         self.latency_us.len() + self.counts.error_count()
     }
@@ -449,7 +451,7 @@ mod tests {
         tally.failed("ResourceExhausted".into());
         let generator = GeneratorUse { threads: 1, cpu_share: None, busy_share: 0.1 };
         let refused = Measurement::new(&tally, Duration::from_secs(1), None, generator);
-        assert_eq!(refused.lines()[0], "nothing was answered: 1 errors: ResourceExhausted 1");
+        assert_eq!(refused.lines()[0], "no request was answered: 1 errors: ResourceExhausted 1");
         assert_eq!(refused.doubts(None), [FAILED]);
         assert!(refused.latency_ms.p50.is_nan() && refused.latency_ms.max.is_nan(), "{refused:?}");
     }

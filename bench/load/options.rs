@@ -21,36 +21,37 @@ pub(crate) struct Common {
     /// The length of the warm-up, in seconds.
     #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
     pub(crate) warmup: Duration,
-    /// Requests per second in total, each begun when it is due, answered or not: an open loop. Latencies count from
-    /// when a request was due.
+    /// Run an open loop with this total number of requests per second. Requests begin when they are due, whether or not
+    /// earlier ones were answered. Latencies count from that time.
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(crate) rate: Option<f64>,
-    /// Let all clients get a lease before the measurement. Leases should outlast the run.
+    /// Give all clients a lease before the measurement. Leases should be longer than the run.
     #[arg(long)]
     pub(crate) fill: bool,
-    /// The percentage of requests from new clients, each of which replaces one that leaves. Every other client that
-    /// leaves releases its leases; the others just stop.
+    /// The percentage of requests that come from new clients. Each of them replaces one that leaves. On average every
+    /// other client that leaves releases its leases; the others just stop.
     #[arg(long, default_value = "0", value_name = "P", value_parser = percent)]
     churn: f64,
-    /// Resources in one request.
+    /// The number of resources in each request.
     #[arg(long, default_value = "1", value_name = "R")]
     resources_per_request: NonZeroU32,
-    /// Resources are named PREFIX-0, PREFIX-1 …; the server's configuration has to match them.
+    /// Resources are named PREFIX-0, PREFIX-1 … The server's configuration must match these names.
     #[arg(long, default_value = "resource", value_name = "PREFIX")]
     resource_prefix: String,
-    /// How much clients want: `uniform:1-100` (random, but constant for each client), `changing:1-100` (new in every
-    /// request), or `climbing:20` (in this percentage of requests, half as much again as before).
+    /// The wants of clients: `uniform:1-100` (random, but constant for each client), `changing:1-100` (random in every
+    /// request), or `climbing:20` (in this percentage of requests, 1.5 times the capacity that the client has).
     #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
     wants: WantsPattern,
-    /// Clients ignore answers to all but their latest request, as clients of this project do, and say so: a new master
-    /// then frees at once what they give up. Leases have to outlast the run.
+    /// Clients drop late answers, as Leaseway clients do: they ignore answers to all but their latest request, and tell
+    /// the server so. A new master then frees immediately the capacity that they give up. Leases must be longer than
+    /// the run.
     #[arg(long)]
     drops_late: bool,
-    /// The seed for the choice of clients and what they want.
+    /// The seed for the order of clients and their wants.
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Threads of the load generator. More threads take cores from a server on the same machine. With --rate each has a
-    /// second thread that paces it, whose CPU time is not counted.
+    /// Number of threads of the load generator. More threads take cores from a server on the same machine. With --rate
+    /// each has a second thread that paces it, whose CPU time is not counted.
     #[arg(long, default_value = "1", value_name = "N")]
     threads: NonZeroU32,
     #[command(flatten)]
@@ -88,7 +89,7 @@ impl Common {
             )));
         }
         if seconds.is_zero() {
-            return Err(Error::Usage("--seconds 0 measures nothing".into()));
+            return Err(Error::Usage("--seconds must be above 0".into()));
         }
         Ok(())
     }
@@ -96,12 +97,12 @@ impl Common {
 
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (0.1..=1e7).contains(rate));
-    rate.ok_or_else(|| "expected requests a second, from 0.1 to 1e7".into())
+    rate.ok_or_else(|| "expected requests per second, from 0.1 to 1e7".into())
 }
 
 #[derive(Clone)]
 pub(crate) struct Options<'a> {
-    /// Never empty. The first is asked first.
+    /// At least one server. The first is used first.
     pub(crate) targets: Vec<SocketAddr>,
     pub(crate) clients: u32,
     pub(crate) resources: u32,
@@ -127,7 +128,7 @@ impl Options<'_> {
         }
     }
 
-    /// None if the process is unknown.
+    /// The memory of the server. `None` without --server-pid.
     pub(crate) fn memory(&self) -> Result<Option<Memory>, Error> {
         self.server_pid.map(|pid| usage::memory(pid).map_err(Error::process(pid))).transpose()
     }
@@ -146,7 +147,7 @@ pub(crate) fn warning(clients: u32, connections: u32, in_flight: u32) -> Option<
     let in_flight = u64::from(connections) * u64::from(in_flight);
     (u64::from(clients) < in_flight).then(|| {
         format!(
-            "note: {in_flight} requests in flight from {clients} clients: some ask again before they are answered, which \
+            "note: {in_flight} requests in flight from {clients} clients: some send a request before the previous one is answered, which \
              real clients do not, and echo a lease that is not their newest"
         )
     })

@@ -1,4 +1,4 @@
-//! One run: warm-up, measurement, end. It takes as long as requested, whether the server answers or not.
+//! One run: warm-up, measurement, end. It has the requested duration even if the server does not answer.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// `observe` is called regularly.
+/// Runs the load. Calls `observe` regularly.
 pub(crate) fn run(
     options: &Options<'_>,
     crowd: &mut Crowd,
@@ -27,7 +27,7 @@ pub(crate) fn run(
     let mut live = || observe(started.elapsed(), &mut live);
 
     interrupt.sleep_until(started + options.common.warmup, &mut live)?;
-    // Read together with the change of phase, because both have to mean the same time.
+    // Read the usage together with the change of phase, so that both refer to the same time.
     let before = Used::read(options, &generator)?;
     generator.shared.enter(Phase::Measuring);
     interrupt.sleep_until(before.at + options.common.seconds, &mut live)?;
@@ -41,7 +41,7 @@ pub(crate) fn run(
     let elapsed = after.at - before.at;
     let share = |time: Duration| time.as_secs_f64() / (elapsed.as_secs_f64() * threads as f64);
     let own_cpu = before.own_cpu.zip(after.own_cpu).map(|(before, after)| share(after.saturating_sub(before)));
-    // Tokio does not count the time of polling for events.
+    // Tokio's busy time does not include polling for events.
     let in_tasks = share(after.own_busy.saturating_sub(before.own_busy));
     let busy_share = own_cpu.map_or(in_tasks, |cpu| cpu.max(in_tasks));
     let generator = GeneratorUse { threads, cpu_share: own_cpu, busy_share };
@@ -67,10 +67,10 @@ struct Used {
     memory: Option<Memory>,
     own_cpu: Option<Duration>,
     own_busy: Duration,
-    /// Of an open loop.
+    /// The number of requests that were due, in an open loop.
     due: u64,
     begun: u64,
-    /// How long the next request has been due.
+    /// The time for which the next request has been due.
     overdue: Duration,
 }
 
@@ -91,16 +91,16 @@ impl Used {
     }
 }
 
-/// Filling fails if no client gets a lease for this long.
+/// Filling fails if no client has got a lease for this time.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 15 });
 
-/// The minimum number of clients for a figure of memory per client. With fewer, other growth dominates.
+/// The minimum number of clients for a figure of memory per client. With fewer clients, other growth dominates.
 const MANY: u32 = 10_000;
 
-/// Clients keep their leases from one run to the next.
+/// All clients of the load. They keep their leases from one run to the next.
 pub(crate) struct Crowd {
     population: Population,
-    /// One part for each generator thread.
+    /// The clients of each generator thread.
     pub(crate) parts: Vec<Workload>,
     pub(crate) filled: Option<Filled>,
 }
@@ -111,7 +111,7 @@ impl Crowd {
         Crowd { population: options.population(), parts: Vec::new(), filled: None }
     }
 
-    /// The crowd in this many parts.
+    /// Takes the clients, divided into a part for each thread.
     pub(crate) fn take(&mut self, threads: u32) -> Vec<Workload> {
         if self.parts.len() != threads as usize {
             self.parts = (0..threads).map(|part| Workload::part(self.population.clone(), part, threads)).collect();
@@ -128,8 +128,7 @@ impl Crowd {
         self.parts.iter().map(|part| part.held_beyond(now())).sum()
     }
 
-    /// Lets all clients ask until they have a lease, in a closed loop that is not measured. `observe` is called
-    /// regularly.
+    /// Gives all clients a lease, in a closed loop that is not measured. Calls `observe` regularly.
     pub(crate) fn fill(
         &mut self,
         options: &Options<'_>,
@@ -161,7 +160,7 @@ impl Crowd {
     }
 }
 
-/// Seconds since the epoch.
+/// Seconds since the Unix epoch.
 fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
 }

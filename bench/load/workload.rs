@@ -1,8 +1,8 @@
-//! Which client asks for what. A workload is a part of all clients with their leases. It writes requests as real
-//! clients do, with `has` and token, and keeps the leases of the answers. Clients may leave and be replaced.
+//! The clients of a load and their requests. A workload is a part of all clients with their leases. It writes requests
+//! as real clients do, with `has` and token, and keeps the leases of the answers. Clients may leave and be replaced.
 //!
 //! All choices are drawn from a seed. A client takes 4 bytes plus 40 for each of its resources (and 4 more with churn),
-//! so that a million clients fit beside the server.
+//! so that a million clients and the server fit into the memory of one machine.
 
 use std::{fmt::Write, ops::RangeInclusive, str::FromStr};
 
@@ -16,8 +16,9 @@ pub(crate) enum WantsPattern {
     Uniform(RangeInclusive<u32>),
     /// A new whole number in every request.
     Changing(RangeInclusive<u32>),
-    /// In this percentage of requests half as much again as it has, starting over at 1 beyond 100; otherwise what it
-    /// has. If there is enough for all, this percentage of requests raises what the client is promised.
+    /// In this percentage of requests the client wants 1.5 times the capacity that it has, and starts over at 1 beyond
+    /// 100. In other requests it wants the capacity that it has. If the capacity suffices for all, this percentage of
+    /// requests raises a promise.
     Climbing(u8),
 }
 
@@ -31,7 +32,7 @@ impl FromStr for WantsPattern {
             "changing" => Ok(WantsPattern::Changing(range(value)?)),
             "climbing" => match value.parse() {
                 Ok(percent @ 0..=100) => Ok(WantsPattern::Climbing(percent)),
-                _ => Err(format!("`{value}` is no percentage, as in climbing:20")),
+                _ => Err(format!("`{value}` is not a percentage; expected one like climbing:20")),
             },
             _ => Err("expected uniform:1-100, changing, changing:1-100 or climbing:20".into()),
         }
@@ -43,7 +44,7 @@ fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
     bounds.filter(|range| !range.is_empty()).ok_or_else(|| format!("`{text}` is not a range such as 1-100"))
 }
 
-/// Parameters of all generator threads.
+/// The parameters that all generator threads share.
 #[derive(Clone, Debug)]
 pub(crate) struct Population {
     pub(crate) clients: u32,
@@ -53,7 +54,7 @@ pub(crate) struct Population {
     pub(crate) wants: WantsPattern,
     /// The percentage of requests from new clients.
     pub(crate) churn: f64,
-    /// Clients ignore answers to all but their latest request, and say so.
+    /// Whether clients ignore answers to all but their latest request, and tell the server so.
     pub(crate) drops_late: bool,
     pub(crate) seed: u64,
 }
@@ -68,7 +69,7 @@ pub(crate) struct Workload {
     walk: Walk,
     /// `resources_per_request` entries in a row for each client.
     held: Vec<Option<Held>>,
-    /// Clients with a lease of their first resource, ended or not.
+    /// The number of clients that have got a lease of their first resource, even if it has ended.
     leased: u32,
     /// The number of clients that have left each place. Empty without churn.
     generations: Vec<u32>,
@@ -96,7 +97,7 @@ pub(crate) struct Settled {
     pub(crate) ignored: u32,
 }
 
-/// The client of a request. The answer has to be settled with the same value.
+/// The client that sent a request. Pass the same value to [`Workload::settle`] with the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     place: u32,
@@ -104,11 +105,11 @@ pub(crate) struct Asker {
     request: u8,
 }
 
-/// The next client, and what else happens in its turn.
+/// The client of the next request, and the change of clients that comes with it.
 pub(crate) struct Turn {
     pub(crate) asker: Asker,
     pub(crate) newcomer: bool,
-    /// The release of its predecessor.
+    /// The release of the client that it has replaced, if that one sends a release.
     pub(crate) release: Option<ReleaseCapacityRequest>,
 }
 
@@ -136,12 +137,12 @@ impl Workload {
         self.restless = may;
     }
 
-    /// Clients with a lease, ended or not.
+    /// The number of clients that have got a lease, even if it has ended.
     pub(crate) fn leased(&self) -> u32 {
         self.leased
     }
 
-    /// Clients with a lease that ends later than `now`, in seconds since the epoch.
+    /// The number of clients with a lease that ends later than `now`, in Unix seconds.
     pub(crate) fn leased_beyond(&self, now: i64) -> u64 {
         let newest = self.held.iter().step_by(self.population.resources_per_request as usize);
         newest.flatten().filter(|held| held.expiry_time > now).count() as u64
@@ -152,7 +153,7 @@ impl Workload {
         self.held.iter().flatten().filter(|held| held.expiry_time > now).map(|held| held.capacity).sum()
     }
 
-    /// Overwrites `request` with that of the next client. Reusing it saves allocations.
+    /// Overwrites `request` with the request of the next client. Reusing it saves allocations.
     pub(crate) fn write(&mut self, request: &mut GetCapacityRequest) -> Turn {
         let place = self.walk.next();
         let (newcomer, release) =
@@ -182,13 +183,13 @@ impl Workload {
         Turn { asker, newcomer, release }
     }
 
-    /// The client may leave and be replaced. A client that never had a lease stays.
+    /// Replaces the client by a new one, at random. A client that has never had a lease stays.
     fn replace(&mut self, place: u32) -> (bool, Option<ReleaseCapacityRequest>) {
         let held = self.slot(place, 0)..self.slot(place + 1, 0);
         if self.held[held.start].is_none() || self.rng.f64() * 100.0 >= self.population.churn {
             return (false, None);
         }
-        // Every other client leaves without a release.
+        // On average every other client leaves without a release.
         let release = self.rng.bool().then(|| self.release(place));
         self.held[held].fill(None);
         self.leased -= 1;
@@ -238,7 +239,8 @@ impl Workload {
         settled
     }
 
-    /// Clients start at different resources and use the ones that follow, so that resources have equally many clients.
+    /// The index of the nth resource of a client. Clients start at different resources and use the following ones, so
+    /// that all resources have about the same number of clients.
     fn resource(&self, client: u32, nth: usize) -> usize {
         (client as usize + nth) % self.population.resources as usize
     }
@@ -266,7 +268,7 @@ impl Workload {
                 None => f64::from(self.rng.u32(1..=100)),
                 Some(has) if self.rng.u8(0..100) >= *percent => has,
                 Some(has) if has * 1.5 > 100.0 => 1.0,
-                // Half as much again as 0 is 0.
+                // 1.5 times 0 is 0, so want at least 1.
                 Some(has) => (has * 1.5).max(1.0),
             },
             WantsPattern::Uniform(range) => {
@@ -287,8 +289,8 @@ fn write_id(id: &mut String, client: u32, generation: u32) {
     written.expect("writing to a string cannot fail");
 }
 
-/// Visits all of `0..count` in random order, then again in another order, so that no client is forgotten and caches of
-/// the server see no pattern.
+/// Visits all numbers of `0..count` in random order, then again in another order, so that every client sends requests
+/// and the server's caches see no pattern.
 struct Walk {
     order: Vec<u32>,
     next: usize,
@@ -300,7 +302,8 @@ impl Walk {
         Walk { order: (0..count).collect(), next: 0, rng }
     }
 
-    /// One step of a shuffle per visit, so that no round begins with a pause.
+    /// The next number. Shuffles one step per visit, because a complete shuffle at the start of each round would delay
+    /// requests.
     fn next(&mut self) -> u32 {
         let other = self.rng.usize(self.next..self.order.len());
         self.order.swap(self.next, other);

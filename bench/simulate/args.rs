@@ -1,4 +1,4 @@
-//! The command line, and the cases that it describes.
+//! The command line of `simulate`, and the cases that it describes.
 
 use std::{
     collections::BTreeMap,
@@ -19,13 +19,14 @@ use crate::common::{error::Error, word};
 
 fn some_time(text: &str) -> Result<Span, String> {
     let length: Span = text.parse()?;
-    if length == Span::default() { Err("no time measures nothing".to_owned()) } else { Ok(length) }
+    if length == Span::default() { Err("expected more than 0s".to_owned()) } else { Ok(length) }
 }
 
-/// Simulate servers, child nodes and clients in virtual time: the real state machines, a seeded network, and faults.
+/// Simulate servers, child nodes and clients in virtual time, with the real state machines, a seeded network, and
+/// faults.
 ///
-/// Every promise is checked at every step. A run that breaks one is stopped, and the command that repeats it is
-/// printed. The same seed gives the same run.
+/// Every invariant is checked after every event. A run that violates one stops and prints the command that repeats it.
+/// The same seed gives the same run.
 #[derive(clap::Args)]
 pub(crate) struct SimulateArgs {
     /// Built-in scenarios (see --list), or files.
@@ -34,11 +35,11 @@ pub(crate) struct SimulateArgs {
     /// List the built-in scenarios.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Print the file of a scenario, to copy and change.
+    /// Print the file of a scenario, as a template for your own.
     #[arg(long)]
     pub(crate) show: bool,
-    /// Look for a run that shows that this rule of the protocol is left out (`all`: each rule in turn), in the named
-    /// scenarios or in those that show most. --seeds is the number of tries.
+    /// Plant a fault: leave out this rule of the protocol (`all`: each rule in turn), and search for a run that reveals
+    /// it. Searches the named scenarios, or those that reveal most faults. --seeds is the number of tries.
     ///
     /// Needs the feature `planted`: `cargo run --release -p leaseway-bench --features planted -- simulate --plant all
     /// --seeds 40`.
@@ -50,26 +51,26 @@ pub(crate) struct SimulateArgs {
     /// The first seed.
     #[arg(long, default_value = "1", value_name = "S")]
     pub(crate) seed: u64,
-    /// The algorithms, instead of that of the file; one case for each.
+    /// Run a case with each of these algorithms instead of the one in the file.
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     algorithm: Vec<Algorithm>,
-    /// When freed capacity may be given to another holder; one case for each.
+    /// When freed capacity may be given to another holder. Runs a case with each value.
     #[arg(long, value_delimiter = ',', value_name = "WHEN,…")]
     reuse: Vec<When>,
-    /// Whether to send hints, and whether child nodes ask early; one case for each.
+    /// Whether servers send hints and child nodes ask early. Runs a case with each value.
     #[arg(long, value_delimiter = ',', value_name = "WHETHER,…")]
     push: Vec<Switch>,
-    /// A parameter of the algorithm, as `raise_tc_s=900,3600`; one case for each value. Can be repeated for several
-    /// parameters.
+    /// A parameter of the algorithm, like `raise_tc_s=900,3600`. Runs a case with each value. Can be repeated for
+    /// several parameters.
     #[arg(long, value_name = "NAME=VALUE,…")]
     set: Vec<Setting>,
-    /// What a new master knows.
+    /// The knowledge of a new master.
     #[arg(long)]
     handover: Option<Handover>,
-    /// Whether child nodes report similar wants separately.
+    /// Whether child nodes send claims of different sizes separately, instead of one sum per priority.
     #[arg(long)]
     slices: Option<Switch>,
-    /// Whether parents report what they divided by.
+    /// Whether parents send the terms of their division to child nodes.
     #[arg(long)]
     terms: Option<Switch>,
     /// The delay of a message, one way: `5ms`, `10..100ms`.
@@ -78,7 +79,7 @@ pub(crate) struct SimulateArgs {
     /// The fraction of messages that are lost: `1%`.
     #[arg(long)]
     loss: Option<Part>,
-    /// The fraction of messages that arrive twice: `1%`.
+    /// The fraction of messages that are duplicated: `1%`.
     #[arg(long)]
     duplicates: Option<Part>,
     /// The length of a run in virtual time: `3600s`.
@@ -87,15 +88,15 @@ pub(crate) struct SimulateArgs {
     /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Print all figures in one table, however wide.
+    /// Print all figures in one table, even if it is wider than the terminal.
     #[arg(long)]
     pub(crate) wide: bool,
 }
 
-/// What a new master knows.
+/// The knowledge of a new master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Handover {
-    /// What its predecessor promised.
+    /// The promises of its predecessor.
     #[default]
     Promises,
     /// Nothing: it learns from clients first.
@@ -103,7 +104,7 @@ pub(crate) enum Handover {
 }
 
 impl Handover {
-    /// The value in the simulator.
+    /// The corresponding value of the simulator.
     pub(crate) fn simulated(self) -> leaseway_sim::scenario::Handover {
         match self {
             Handover::Promises => leaseway_sim::scenario::Handover::Promises,
@@ -115,9 +116,9 @@ impl Handover {
 /// When freed capacity may be given to another holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum When {
-    /// When the former holder has confirmed its smaller lease.
+    /// Once the former holder has confirmed its smaller lease.
     Confirmed,
-    /// As soon as it is decided.
+    /// As soon as the server has decided it.
     Prompt,
 }
 
@@ -133,7 +134,7 @@ pub(crate) struct Case {
     /// The values that --set gave to parameters.
     pub(crate) set: Chosen,
     pub(crate) reuse: String,
-    /// The command that repeats it, without the seed.
+    /// The command that repeats the case, without the seed.
     pub(crate) command: String,
     pub(crate) plan: Plan,
 }
@@ -147,7 +148,7 @@ impl Case {
         self.plan.scenario().push
     }
 
-    /// The scenario, and the parameters that were set.
+    /// The name of the scenario, and the parameters that were set.
     pub(crate) fn name(&self) -> String {
         let set = self.set.iter().map(|(name, value)| format!(" {name}={value}"));
         std::iter::once(self.scenario.clone()).chain(set).collect()
@@ -187,7 +188,7 @@ impl SimulateArgs {
         Ok(cases)
     }
 
-    /// Options that all cases share.
+    /// Applies the options that all cases share.
     fn changed(&self, mut scenario: Scenario) -> Scenario {
         scenario.handover = self.handover.map_or(scenario.handover, Handover::simulated);
         scenario.slices = self.slices.map_or(scenario.slices, |slices| slices == Switch::On);
@@ -245,7 +246,7 @@ impl SimulateArgs {
     }
 }
 
-/// A combination of options. None: as in the file.
+/// A combination of options. `None` keeps the value of the file.
 struct Way<'a> {
     set: &'a Chosen,
     algorithm: Option<Algorithm>,
@@ -253,7 +254,7 @@ struct Way<'a> {
     push: Option<Switch>,
 }
 
-/// Each of them, or once none.
+/// Each of the given values. Without values, a single `None`.
 fn each<T: Copy>(given: &[T]) -> Vec<Option<T>> {
     if given.is_empty() { vec![None] } else { given.iter().copied().map(Some).collect() }
 }
@@ -265,7 +266,7 @@ pub(crate) struct Setting {
     values: Vec<String>,
 }
 
-/// The value of each parameter.
+/// The chosen value of each parameter.
 pub(crate) type Chosen = BTreeMap<String, String>;
 
 impl FromStr for Setting {

@@ -1,4 +1,4 @@
-//! The table of rules that were left out, each with the run that shows it.
+//! The table of planted faults, each with the run that revealed it.
 
 use leaseway_sim::runner::planted::{Fault, Found, Search};
 

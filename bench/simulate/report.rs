@@ -1,4 +1,4 @@
-//! Results by case: a table, JSON, and the input of `report`.
+//! The results by case, as a table and as JSON.
 
 use std::collections::BTreeMap;
 
@@ -62,13 +62,13 @@ impl<'c> Simulated<'c> {
         }
     }
 
-    /// Describes the first run that broke a promise, with its trace and the command that repeats it.
+    /// Describes the first run that violated an invariant, with its trace and the command that repeats it.
     pub(crate) fn complaint(&self) -> Option<String> {
         let RunFailure { seed, at, violation, trace } = self.broken.first()?;
         let (seconds, trace, command) = (at.0 as f64 / 1000.0, trace.join("\n"), &self.case.command);
         let name = self.case.name();
         Some(format!(
-            "\n{name}, seed {seed}: after {seconds:.3} s {violation}\n{trace}\nThis happens again with:\n  {command} \
+            "\n{name}, seed {seed}: after {seconds:.3} s {violation}\n{trace}\nTo repeat this run:\n  {command} \
              --seed {seed}"
         ))
     }
@@ -88,17 +88,18 @@ pub(crate) struct SimulatedCase {
     pub(crate) reuse: String,
     pub(crate) push: bool,
     handover: String,
-    /// The command that repeats it, without the seed.
+    /// The command that repeats the case, without the seed.
     pub(crate) command: String,
-    /// Pools have figures of their own: they are overbooked on purpose, and no client is due a share.
+    /// Whether the resource is a pool. Pools have different figures, because they are overbooked on purpose and clients
+    /// have no due.
     pub(crate) is_pool: bool,
-    /// By the names of metrics.
+    /// The spread of each metric, by its name.
     pub(crate) spreads: BTreeMap<String, Spread>,
     runs: Vec<Value>,
     pub(crate) broken: Vec<FailedRun>,
 }
 
-/// A run that broke a promise.
+/// A run that violated an invariant.
 #[derive(Serialize)]
 pub(crate) struct FailedRun {
     seed: u64,
@@ -106,7 +107,7 @@ pub(crate) struct FailedRun {
     what: String,
 }
 
-/// A figure of a run, and its column.
+/// A figure of a run, and its column in the table.
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
     pub(crate) head: &'static str,
@@ -118,7 +119,7 @@ const fn metric(name: &'static str, head: &'static str, digits: usize, of: fn(&F
     Metric { name, head, digits, of }
 }
 
-/// The most important first.
+/// The metrics of resources other than pools, the most important first.
 const OF_DIVISIONS: [Metric; 17] = [
     metric("of_wanted", "of min(wants, capacity) %", 2, |run| Some(run.usage.of_wanted)),
     metric("over_seconds", "over s", 1, |run| Some(run.usage.over_seconds)),
@@ -157,7 +158,7 @@ fn pool(run: &Figures, figure: fn(&PoolFigures) -> f64) -> Option<f64> {
     run.pool.as_ref().map(figure)
 }
 
-/// Millions of events per second, on one thread.
+/// Simulated events per wall-clock second on one thread, in millions.
 fn speed(run: &Figures) -> Option<f64> {
     Some(run.events as f64 / run.took_s / 1e6)
 }
@@ -166,7 +167,7 @@ fn metrics(is_pool: bool) -> &'static [Metric] {
     if is_pool { &OF_POOLS } else { &OF_DIVISIONS }
 }
 
-/// A table of cases that are either all of pools, or none.
+/// A table of cases. Either all of them are pools, or none is.
 struct SimulatedTable {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
@@ -207,7 +208,8 @@ impl SimulateReport {
         SimulateReport { cases: simulated.iter().map(Simulated::written).collect() }
     }
 
-    /// Pools have a table of their own. Unless `wide`, tables are cut to fit a terminal.
+    /// The results as text, with a separate table for pools. Unless `wide`, tables leave out columns that do not fit a
+    /// terminal.
     pub(crate) fn table(&self, wide: bool) -> String {
         let words = ["scenario", "algorithm", "reuse", "push", "seeds", "broken"];
         let name = |case: &SimulatedCase| {

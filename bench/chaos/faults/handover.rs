@@ -187,8 +187,9 @@ mod tests {
         one
     }
 
-    /// Each row is a sender, each column a receiver: `~` delayed, `s` stalled, `n` newer connections stalled, `x`
-    /// nothing arrives, `>` only what the row sends, `<` only what it receives.
+    /// A matrix of link states, with a row for each sender and a column for each receiver: `~` delayed, `s` stalled,
+    /// `n` newer connections stalled, `x` cut both ways, `>` only data from the row's peer arrives, `<` only data to it
+    /// arrives.
     fn picture(one: &ActiveFault, now_ms: u64) -> Vec<String> {
         let letter = |from, to| match one.hand_over(&(0..5), from, to, now_ms) {
             LinkState { stalled: Stalled::Older, .. } => 's',

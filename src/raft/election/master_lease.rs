@@ -150,7 +150,7 @@ impl fmt::Debug for MasterLease {
     }
 }
 
-/// A request to end the master lease, and to begin no other one until `over`.
+/// A request to end the master lease. This peer may not begin another one before `over` resolves.
 pub(crate) struct StepDown {
     pub(crate) ended: oneshot::Sender<()>,
     /// Resolves when the sender is dropped.

@@ -1,7 +1,7 @@
 //! The directories that `leaseway up` creates: `DATA/NODE`, with a directory for each peer.
 //!
 //! The node's directory has a marker file. Directories without it are neither used nor deleted. From before the first
-//! start of the peers until a master is seen, it also has a [bootstrap file](founding). While that exists, all peers
+//! start of the peers until a master is seen, it also has a [bootstrap file](bootstrap_marker). While that exists, all peers
 //! get `--bootstrap` (or `--take-over`), also those that start later (`--only`) or again (after a port was in use).
 //! Afterwards no peer gets the flag, so that a peer whose directory was wiped joins the others instead of bootstrapping
 //! a new cluster.
