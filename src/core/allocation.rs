@@ -9,10 +9,10 @@
 //! The claims are kept in an index that is sorted by wants and holds sums, so a change of one claim costs the same with
 //! ten claims as with a million. From the index follow the [`Terms`] of a priority band: for FAIR_SHARE the *level* up
 //! to which every client gets what it wants. What one claim is due follows from the terms and the claim alone. A child
+//! node gets the terms of its parent with its lease, and applies them to its own clients.
+//!
 //! For example, the capacity is 100 and clients a, b and c want 20, 50 and 60. The level is 40. Then d comes and wants
 //! 10, and the level falls to 35, because 20 + 35 + 35 + 10 = 100:
-//! For example, the capacity is 100 and clients a, b and c want 20, 50 and 60. The level is 40. Then d comes and wants
-//! 10, and the level falls to 35, for 20 + 35 + 35 + 10 = 100:
 //!
 //! | client | wants | due before | due with d |
 //! |---|---|---|---|
@@ -86,6 +86,11 @@ impl Allocation {
             _ => {}
         }
         !keeps_claims
+    }
+
+    /// Whether it follows from its settings and the claims of the holders alone.
+    pub(crate) fn can_pack(&self) -> bool {
+        self.rotation.is_none() && self.rotations == 0
     }
 
     pub(crate) fn division(&self) -> &Division {

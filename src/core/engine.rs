@@ -11,11 +11,12 @@
 mod commits;
 mod effects;
 mod note_writer;
+mod packed;
 #[cfg(test)]
 mod tests;
 mod waiting_for_parent;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
     planted::{self, Fault},
@@ -34,6 +35,7 @@ use self::{
 };
 pub use self::{
     effects::{Batch, Effects, Ended, Environment, LostMastership, Moment},
+    packed::PackedEngine,
     waiting_for_parent::Predecessor,
 };
 
@@ -236,7 +238,7 @@ impl<T> ResourceEngine<T> {
     }
 
     /// Applies other settings.
-    pub fn configure(&mut self, moment: Moment<'_>, settings: Settings, effects: &mut Effects<T>) {
+    pub fn configure(&mut self, moment: Moment<'_>, settings: impl Into<Arc<Settings>>, effects: &mut Effects<T>) {
         self.resource.configure(settings);
         self.follow_settings(moment, effects);
     }
@@ -246,10 +248,11 @@ impl<T> ResourceEngine<T> {
         &mut self,
         moment: Moment<'_>,
         supply: Supply,
-        settings: Settings,
+        settings: impl Into<Arc<Settings>>,
         batch: &mut Batch<T>,
         effects: &mut Effects<T>,
     ) {
+        let settings = settings.into();
         let Some(waiting) = self.waiting.as_mut().filter(|_| moment.may_decide) else { return };
         let is_first = self.resource.awaits_supply();
         if is_first {
@@ -311,6 +314,12 @@ impl<T> ResourceEngine<T> {
     /// A holder has opened a stream of hints.
     pub fn watch(&mut self, kind: HolderKind, id: &str) {
         self.resource.watch(kind, id);
+    }
+
+    /// Like [`watch`](Self::watch), for all holders that `is_watched`. Returns false, without effect, if there are more
+    /// than a few holders.
+    pub fn watch_few(&mut self, is_watched: impl Fn(HolderKind, &str) -> bool) -> bool {
+        self.resource.watch_few(is_watched)
     }
 
     /// A holder has closed its stream of hints.

@@ -98,7 +98,7 @@ use crate::{
     lease::{
         holder::{Grant, Leases},
         inherited::InheritedLeases,
-        ledger::{Asked, Holder, HolderMode, Ledger, NOT_WATCHED},
+        ledger::{Asked, Holder, HolderMode, Ledger, NOT_WATCHED, packed::PackedLedger},
         promises::Inherited,
         proposer::{PromiseReport, Proposal, Proposer, RoundState, begin_epoch},
     },
@@ -119,6 +119,16 @@ pub(crate) struct LeaseBook {
     /// When this master began. Leases that it cannot account for are older.
     since: Millis,
     /// The end of learning mode. Before it this master may not know all leases.
+    learning_until: Millis,
+}
+
+/// A book whose ledger is packed.
+pub(crate) struct PackedBook {
+    ledger: PackedLedger,
+    tokens: Tokens,
+    inherited: Option<Box<InheritedLeases>>,
+    proposer: Option<Box<Proposer>>,
+    since: Millis,
     learning_until: Millis,
 }
 
@@ -150,6 +160,22 @@ impl LeaseBook {
             since,
             learning_until,
         }
+    }
+
+    pub(crate) fn can_pack(&self) -> bool {
+        self.ledger.can_pack()
+    }
+
+    pub(crate) fn pack(self) -> PackedBook {
+        let LeaseBook { ledger, tokens, inherited, proposer, since, learning_until } = self;
+        PackedBook { ledger: ledger.pack(), tokens, inherited, proposer, since, learning_until }
+    }
+
+    /// The reverse of [`pack`](Self::pack).
+    pub(crate) fn unpack(packed: PackedBook, seed: u64) -> LeaseBook {
+        let PackedBook { ledger, tokens, inherited, proposer, since, learning_until } = packed;
+        let ledger = Ledger::unpack(ledger, inherited.as_ref().map(|inherited| inherited.in_ledger()), seed);
+        LeaseBook { ledger, tokens, inherited, proposer, since, learning_until }
     }
 
     /// The records of the holders.
@@ -339,7 +365,6 @@ impl LeaseBook {
     ///
     /// The caller must propose the returned changes: peers must apply them before all later changes of this
     /// incarnation, or else apply no later change.
-    /// may be applied.
     pub(crate) fn take_changes(
         &mut self,
         now: Millis,

@@ -11,6 +11,7 @@
 pub mod invariant;
 mod messages;
 mod names;
+mod packed;
 mod pool;
 pub mod report;
 mod round;
@@ -40,6 +41,7 @@ use crate::{
 };
 
 pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
+pub use packed::{PackedContext, PackedResource};
 pub use report::{HolderReport, ResourceReport};
 pub use round::RoundScratch;
 pub use supply::{LoadError, LoadReport, Overridden, SupplyReport};
@@ -47,7 +49,7 @@ pub use supply::{LoadError, LoadReport, Overridden, SupplyReport};
 /// The arguments of [`Resource::new`].
 #[derive(Debug, Clone)]
 pub struct ResourceOptions {
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     pub source: Source,
     /// The first epoch of its tokens, unless it inherits later ones.
     pub epoch: Epoch,
@@ -68,7 +70,8 @@ pub struct ResourceOptions {
 const EXPIRE_PER_TICK: usize = 4096;
 
 pub struct Resource {
-    settings: Settings,
+    /// Shared by the resources of a template, unless the capacity differs.
+    settings: Arc<Settings>,
     /// Decides what is fair.
     allocation: Allocation,
     /// Decides what is safe.
@@ -115,7 +118,7 @@ impl Resource {
             options;
         if source == Source::Parent {
             // Nothing has been lent yet, regardless of the template.
-            settings.capacity = Amount::ZERO;
+            Arc::make_mut(&mut settings).capacity = Amount::ZERO;
         }
         let mut resource = Resource {
             allocation: Allocation::new(&settings, source == Source::Parent),
@@ -160,11 +163,15 @@ impl Resource {
     /// of the priority mode visits every holder once.
     ///
     /// Below a parent, the capacity remains that of the parent's lease.
-    pub fn configure(&mut self, mut settings: Settings) {
-        if self.has_parent() {
-            settings.capacity = self.settings.capacity;
-        } else {
-            self.apply_template(&mut settings);
+    pub fn configure(&mut self, settings: impl Into<Arc<Settings>>) {
+        let mut settings = settings.into();
+        if !self.has_parent() {
+            self.capacity_inputs.template = settings.capacity;
+        }
+        let capacity =
+            if self.has_parent() { self.settings.capacity } else { self.capacity_inputs.capacity(&settings) };
+        if capacity != settings.capacity {
+            Arc::make_mut(&mut settings).capacity = capacity;
         }
         if settings == self.settings {
             return;
@@ -189,8 +196,10 @@ impl Resource {
     }
 
     fn set_capacity(&mut self, capacity: Amount) {
-        self.settings_version += u64::from(capacity != self.settings.capacity);
-        self.settings.capacity = capacity;
+        if capacity != self.settings.capacity {
+            self.settings_version += 1;
+            Arc::make_mut(&mut self.settings).capacity = capacity;
+        }
         self.allocation.set_capacity(capacity);
         if let Some(pool) = &mut self.pool {
             pool.set_base(capacity);
@@ -397,6 +406,8 @@ impl std::fmt::Debug for Resource {
     }
 }
 
+/// Number of holders that are looked up one by one.
+const FEW: usize = 8;
 /// Maximum number of watched holders per visit: well below a millisecond of work.
 const VISIT_BUDGET: usize = 2048;
 
@@ -467,6 +478,21 @@ impl Resource {
             place => self.watch_list.reset(place),
         }
         true
+    }
+
+    /// Watches all holders that `is_watched`. Returns false, without effect, if there are more than a few holders.
+    pub fn watch_few(&mut self, is_watched: impl Fn(HolderKind, &str) -> bool) -> bool {
+        if self.book.ledger().len() > FEW {
+            return false;
+        }
+        let holders = self.book.ledger().iter_from(0).filter(|(_, holder)| is_watched(holder.kind, &holder.id));
+        let watched: Vec<_> = holders.map(|(_, holder)| (holder.kind, Arc::clone(&holder.id))).collect();
+        watched.iter().all(|(kind, id)| self.watch(*kind, id))
+    }
+
+    /// Whether a holder waits for more capacity.
+    pub fn has_waiting(&self) -> bool {
+        self.book.ledger().waiting() > 0
     }
 
     pub fn unwatch(&mut self, kind: HolderKind, id: &str) {

@@ -30,7 +30,7 @@ const IN_A_SLICE: u32 = 50;
 fn options(settings: Settings, askers: u32, inherited: Option<Inherited>) -> ResourceOptions {
     ResourceOptions {
         source: leaseway_core::resource::supply::Source::Own,
-        settings,
+        settings: settings.into(),
         epoch: Epoch(1 << 40),
         since: Millis(0),
         learning_until: Millis(0),

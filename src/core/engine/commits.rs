@@ -20,6 +20,19 @@ impl<T> Default for Commits<T> {
 }
 
 impl<T> Commits<T> {
+    /// All changes up to `stored` are stored, and no answer waits.
+    pub(super) fn after(stored: u64) -> Commits<T> {
+        Commits { stored, held: BTreeMap::new() }
+    }
+
+    pub(super) fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// Records that all changes up to `number` are stored. Returns whether that is new.
     pub(super) fn store(&mut self, number: u64) -> bool {
         let before = self.stored;

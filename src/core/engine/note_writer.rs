@@ -32,6 +32,11 @@ pub(super) enum NoteScope {
 }
 
 impl NoteWriter {
+    /// Whether no notes were ever written.
+    pub(super) fn is_unused(&self) -> bool {
+        self.proposed == 0 && !self.lost
+    }
+
     pub(super) fn stored(&mut self, number: u64) {
         self.stored = self.stored.max(number);
     }

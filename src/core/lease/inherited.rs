@@ -61,6 +61,13 @@ pub(crate) struct WantsChange {
     pub(crate) new: Claim,
 }
 
+impl InheritedLeases {
+    /// The slot of their record, and the amount that the ledger counts as held.
+    pub(super) fn in_ledger(&self) -> (u32, Sum) {
+        (self.slot, if planted::is(Fault::UnclaimedIsFree) { Sum::ZERO } else { self.unclaimed })
+    }
+}
+
 impl LeaseBook {
     /// Takes over the promises of earlier masters. [`end_parts`](Self::end_parts) removes the parts that have already
     /// ended.
@@ -123,7 +130,8 @@ impl LeaseBook {
     fn set_unclaimed(&mut self, unclaimed: Sum) -> InheritedChange {
         let Some(inherited) = &mut self.inherited else { return InheritedChange::None };
         inherited.unclaimed = unclaimed;
-        self.ledger.set_unclaimed(if planted::is(Fault::UnclaimedIsFree) { Sum::ZERO } else { unclaimed });
+        let (_, counted) = inherited.in_ledger();
+        self.ledger.set_unclaimed(counted);
         InheritedChange::Amount
     }
 

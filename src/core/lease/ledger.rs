@@ -6,6 +6,7 @@
 //! move it. When the time of the bucket comes, a record that was refreshed moves to the bucket where it now belongs. So
 //! a refresh costs nothing, and each record is visited about once per lease length.
 
+pub(crate) mod packed;
 mod records;
 
 use std::{

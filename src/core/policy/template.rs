@@ -1,6 +1,8 @@
 //! Templates: settings for the resources that match an id or pattern. An exact id takes precedence; then the first
 //! matching pattern applies.
 
+use std::sync::Arc;
+
 use crate::{
     policy::{parameters::NamedParameter, settings::Settings},
     types::Glob,
@@ -10,7 +12,7 @@ use crate::{
 pub struct Template {
     /// The id or pattern, as written.
     pub identifier_glob: String,
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// The algorithm's parameters as configured, to be sent to child nodes. `settings` already includes them.
     pub parameters: Vec<NamedParameter>,
     pub description: Option<String>,
@@ -45,8 +47,12 @@ mod tests {
     fn repository(globs: &[&str]) -> Repository {
         let template = |glob: &&str| {
             let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
-            let template =
-                Template { identifier_glob: (*glob).into(), settings, parameters: Vec::new(), description: None };
+            let template = Template {
+                identifier_glob: (*glob).into(),
+                settings: settings.into(),
+                parameters: Vec::new(),
+                description: None,
+            };
             (template, Glob::new(glob).expect("a valid pattern"))
         };
         Repository::new(globs.iter().map(template).collect())

@@ -123,7 +123,7 @@ pub struct Supplied {
     pub lease: Lease,
     /// The terms for each priority in its request.
     pub terms: Vec<(i16, Terms)>,
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -178,6 +178,32 @@ pub struct Counters {
     pub unaccounted: u64,
     /// Requests in learning mode that showed more than was left unclaimed.
     pub learning_excess: u64,
+}
+
+impl Counters {
+    fn each(&self, other: &Counters, of: impl Fn(u64, u64) -> u64) -> Counters {
+        Counters {
+            rounds: of(self.rounds, other.rounds),
+            granted: of(self.granted, other.granted),
+            too_soon: of(self.too_soon, other.too_soon),
+            stale: of(self.stale, other.stale),
+            full: of(self.full, other.full),
+            name_taken: of(self.name_taken, other.name_taken),
+            share_full: of(self.share_full, other.share_full),
+            expired: of(self.expired, other.expired),
+            unaccounted: of(self.unaccounted, other.unaccounted),
+            learning_excess: of(self.learning_excess, other.learning_excess),
+        }
+    }
+
+    pub fn add(&mut self, more: &Counters) {
+        *self = self.each(more, u64::saturating_add);
+    }
+
+    /// The increase since `before`.
+    pub fn since(&self, before: &Counters) -> Counters {
+        self.each(before, u64::saturating_sub)
+    }
 }
 
 impl<'a> AccessRequest<'a> {

@@ -141,7 +141,6 @@ impl NameOwners {
         });
     }
 
-    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

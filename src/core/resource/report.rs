@@ -16,7 +16,7 @@ use crate::{
 /// The state of a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceReport {
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     pub sums: Sums,
     pub holders: usize,
     /// The remaining time of learning mode; zero after its end.
@@ -57,7 +57,7 @@ pub fn resource_report(resource: &Resource, now: Millis) -> ResourceReport {
     let learning = if resource.is_learning(now) { resource.book.learning_until().since(now) } else { Millis(0) };
     let supply = resource.supply_report(now);
     ResourceReport {
-        settings: resource.settings.clone(),
+        settings: Arc::clone(&resource.settings),
         sums: resource.sums(),
         holders: resource.holders(),
         learning,

@@ -270,7 +270,7 @@ impl Resource {
                 terms.push((claim.priority, self.allocation.terms_of(claim.priority, known)));
             }
         }
-        Supplied { lease, terms, settings: self.settings.clone() }
+        Supplied { lease, terms, settings: Arc::clone(&self.settings) }
     }
 
     /// A child node's share of the unclaimed capacity.
@@ -400,12 +400,6 @@ impl Resource {
         if capacity != self.settings.capacity {
             self.set_capacity(capacity);
         }
-    }
-
-    /// Applies the current load report to new settings.
-    pub(super) fn apply_template(&mut self, settings: &mut Settings) {
-        self.capacity_inputs.template = settings.capacity;
-        settings.capacity = self.capacity_inputs.capacity(settings);
     }
 
     pub(super) fn expire_report(&mut self, now: Millis) {

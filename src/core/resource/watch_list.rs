@@ -229,6 +229,18 @@ impl WatchList {
         }
     }
 
+    /// Whether all holders were visited since the last change, and none was hinted recently.
+    pub(crate) fn can_pack(&self, version: Version, now: Millis) -> bool {
+        let is_settled = |last: &Last| last.answered && last.at.plus(pause(last.repeated)) <= now;
+        self.next_visit(version, now).is_none()
+            && self.watched.iter().all(|(_, watched)| watched.last.as_ref().is_none_or(is_settled))
+    }
+
+    /// Records that all holders were visited at this version.
+    pub(crate) fn end_pass(&mut self, version: Version) {
+        (self.pass_version, self.left) = (Some(version), 0);
+    }
+
     /// The next part of a pass: at most `budget` places. Begins a pass if something has changed; otherwise the part is
     /// empty.
     pub(crate) fn next_part(&mut self, version: Version, now: Millis, budget: usize, part: &mut Vec<Visit>) {

@@ -9,12 +9,12 @@ use crate::{
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Settings},
     resource::{
-        Answer, Ask, Lease, Release, Request, Resource, ResourceOptions, RoundScratch,
+        Answer, Ask, Lease, PackedContext, Release, Request, Resource, ResourceOptions, RoundScratch,
         invariant::{self, Violation},
         supply::{DemandSummary, Source, Supply},
     },
     tests::peers::{Peers, next_epoch},
-    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Sum},
+    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, PrincipalShare, Sum},
 };
 use crate::{lease::proposer::Proposal, resource::report::holder_reports};
 
@@ -32,7 +32,7 @@ pub(crate) fn now_at(at: Millis) -> Now {
 pub(crate) fn options(settings: Settings) -> ResourceOptions {
     let (since, learning_until) = (Millis(0), Millis(0));
     ResourceOptions {
-        settings,
+        settings: settings.into(),
         source: Source::Own,
         epoch: Epoch(1 << 40),
         since,
@@ -116,6 +116,8 @@ pub(crate) struct Harness {
     /// Whether to check I2. With `prompt` reuse, clients may use an old lease until the answer arrives, so I2 does not
     /// hold.
     audited: bool,
+    /// How often the resource was packed and unpacked; absent: it is never packed.
+    packed: Option<usize>,
     /// The end of the node's supply, if there is a parent.
     supply_until: Option<Millis>,
     supplies: u64,
@@ -138,13 +140,36 @@ impl Harness {
             peers,
             cut,
             audited,
+            packed: None,
             supply_until: None,
             supplies: 0,
         }
     }
 
+    /// Packs the resource after every step, if it can be packed.
+    pub(crate) fn packing(self) -> Harness {
+        Harness { packed: Some(0), ..self }
+    }
+
+    /// How often the resource was packed.
+    pub(crate) fn packed(&self) -> usize {
+        self.packed.unwrap_or_default()
+    }
+
+    fn repack(&mut self) {
+        let Some(times) = &mut self.packed else { return };
+        if self.resource.can_pack(self.now) {
+            *times += 1;
+            let spare = Resource::new(options(Settings::new(AlgorithmKind::FairShare, Amount::ZERO)));
+            let packed = std::mem::replace(&mut self.resource, spare).pack();
+            let context = PackedContext { seed: 7, max_holders: usize::MAX, place_share: PrincipalShare::default() };
+            self.resource = Resource::unpack(packed, context);
+        }
+    }
+
     /// Applies the event and checks the invariants.
     pub(crate) fn step(&mut self, event: &Event) -> Result<(), Violation> {
+        self.repack();
         let mut before = self.resource.sums().held;
         match *event {
             Event::Send(n) => self.send(n),

@@ -86,6 +86,10 @@ impl SlotDeltas {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.0.drain(..)
     }

@@ -21,7 +21,7 @@ pub struct Deviation {
 pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
     let now = Now { at: Millis(0), unix: 0 };
     let options = ResourceOptions {
-        settings: settings.clone(),
+        settings: settings.clone().into(),
         source: Source::Own,
         epoch: Epoch(1),
         since: now.at,

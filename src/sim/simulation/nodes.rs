@@ -51,7 +51,7 @@ impl Simulation<'_> {
         let notes = node.pool.as_ref().map(|memory| memory.notes(now));
         let uplink = self.uplink(index);
         let options = ResourceOptions {
-            settings,
+            settings: settings.into(),
             source: if uplink.is_some() { Source::Parent } else { Source::Own },
             // Higher than all epochs of its predecessors.
             epoch: Epoch((1 << 40) + u64::from(incarnation) * Inherited::EPOCHS_APART),

@@ -65,7 +65,11 @@ impl Simulation<'_> {
             ReplyBody::Supplied(supplied) => {
                 let Supplied { lease, terms, settings } = *supplied;
                 let terms = if self.plan.scenario.terms { terms } else { Vec::new() };
-                ParentReply::Granted(vec![Granted { given: given(&self.resource, &lease), terms, settings }])
+                ParentReply::Granted(vec![Granted {
+                    given: given(&self.resource, &lease),
+                    terms,
+                    settings: (*settings).clone(),
+                }])
             }
             ReplyBody::Granted(_) | ReplyBody::Nothing => ParentReply::Granted(Vec::new()),
             ReplyBody::Redirect(peer) => {

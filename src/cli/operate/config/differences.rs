@@ -86,7 +86,7 @@ fn changes(before: &Template, after: &Template) -> impl Iterator<Item = Differen
 /// A template in one line: the main fields, and all others that differ from their defaults.
 fn in_short(template: &Template) -> String {
     let settings = Settings::new(template.settings.kind, template.settings.capacity);
-    let usual = Template { settings, description: None, ..template.clone() };
+    let usual = Template { settings: settings.into(), description: None, ..template.clone() };
     let shown = fields(template).into_iter().zip(fields(&usual)).filter(|((field, value), (_, usual))| {
         matches!(*field, "capacity" | "algorithm" | "lease length") || value != usual
     });

@@ -52,6 +52,23 @@ impl Records {
         self.end() - self.vacant.len()
     }
 
+    /// Whether there are at most `most` records and no vacant slots.
+    pub(super) fn are_first(&self, most: usize) -> bool {
+        self.vacant.is_empty() && self.end() <= most
+    }
+
+    /// The records in the order of their slots. There must be no vacant slots and only one block.
+    pub(super) fn into_boxed(mut self) -> Box<[Option<Holder>]> {
+        debug_assert!(self.are_first(BLOCK), "records would move to other slots");
+        self.blocks.pop().unwrap_or_default().into_boxed_slice()
+    }
+
+    pub(super) fn from_boxed(records: Box<[Option<Holder>]>) -> Records {
+        let block = records.into_vec();
+        let blocks = if block.is_empty() { Vec::new() } else { vec![block] };
+        Records { blocks, vacant: Vec::new() }
+    }
+
     /// The first slot that was never used.
     fn end(&self) -> usize {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())

@@ -120,7 +120,7 @@ impl Forecast {
             ..Inherited::default()
         });
         let mut resource = Resource::new(ResourceOptions {
-            settings: of.settings.clone(),
+            settings: Arc::clone(&of.settings),
             source: Source::Own,
             epoch: of.book.epoch(),
             since: now,
