@@ -178,7 +178,7 @@ fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut F
     }
     let template = Template {
         identifier_glob: draft.identifier.to_owned(),
-        settings,
+        settings: settings.into(),
         parameters: algorithm.parameters,
         description: draft.description.map(str::to_owned),
     };

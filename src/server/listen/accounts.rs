@@ -88,6 +88,11 @@ impl ResourcePlace {
         account.resources.fetch_add(1, Ordering::Relaxed);
         ResourcePlace(account)
     }
+
+    /// Charges another resource to the same account.
+    pub(crate) fn another(&self) -> ResourcePlace {
+        ResourcePlace::new(Arc::clone(&self.0))
+    }
 }
 
 impl Drop for ResourcePlace {

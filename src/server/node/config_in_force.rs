@@ -1,6 +1,6 @@
 //! The configuration in force.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use leaseway_core::policy::{access::Policy, overrides::Overrides, settings::Settings, template::Repository};
 
@@ -34,11 +34,12 @@ impl ConfigInForce {
     }
 
     /// The settings of the matching template, if there is one.
-    pub(crate) fn template_settings(&self, id: &str) -> Option<Settings> {
-        self.repository.find(id).map(|template| template.settings.clone())
+    pub(crate) fn template_settings(&self, id: &str) -> Option<Arc<Settings>> {
+        self.repository.find(id).map(|template| Arc::clone(&template.settings))
     }
 
-    pub(super) fn settings_for(&self, id: &str) -> Settings {
-        self.template_settings(id).unwrap_or_else(Settings::unmatched)
+    pub(super) fn settings_for(&self, id: &str) -> Arc<Settings> {
+        static UNMATCHED: LazyLock<Arc<Settings>> = LazyLock::new(|| Settings::unmatched().into());
+        self.template_settings(id).unwrap_or_else(|| Arc::clone(&UNMATCHED))
     }
 }

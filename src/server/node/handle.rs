@@ -79,7 +79,7 @@ impl NodeHandle {
         let (master_known, has_known) = watch::channel(start.membership.is_none());
         let (clock, limits) = (start.clock, Arc::clone(&start.limits));
         NodeHandle {
-            addr: NodeActor::start(start, Arc::clone(&shared), master_known, DropGuard::new(on_failure)),
+            addr: NodeActor::start(&start, Arc::clone(&shared), master_known, DropGuard::new(on_failure)),
             shared,
             startup_gate: StartupGate::new(has_known),
             planning: Arc::new(Semaphore::new(1)),
@@ -254,7 +254,7 @@ impl NodeHandle {
     }
 
     /// The settings of a resource by the configuration. `None` if they come from the parent.
-    pub(crate) fn settings(&self, id: &str) -> Option<Settings> {
+    pub(crate) fn settings(&self, id: &str) -> Option<Arc<Settings>> {
         self.shared.parent.is_none().then(|| self.config().settings_for(id))
     }
 

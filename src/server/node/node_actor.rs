@@ -7,10 +7,12 @@ mod raft_state;
 mod resources;
 
 use std::{
-    collections::HashMap,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     num::NonZeroU64,
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -27,14 +29,17 @@ use tokio::sync::watch;
 use super::{
     config_in_force::ConfigInForce,
     request_error::RequestError,
-    resource_actor::{self, ResourceHandle, note_rate_limit::NoteRateLimiter, uplink_notices::UplinkNotices},
+    resource_actor::{
+        self, ResourceContext, ResourceHandle, note_rate_limit::NoteRateLimiter, scheduler::Scheduler,
+        uplink_notices::UplinkNotices,
+    },
     resource_directory::{Directory, Role},
     uplink_actor::{self, Parent, UplinkContext, UplinkStatus, UplinkTask},
 };
 use crate::{
     auth::Authorizer,
     config::{initial_config::InitialConfiguration, limits::Limits},
-    listen::accounts::{Accounts, RequestOrigin, ResourcePlace},
+    listen::accounts::{Accounts, RequestOrigin},
     node::{
         assignment_store::AssignmentStore,
         streams::{hints::Watchers, pool_events::Subscribers},
@@ -98,6 +103,8 @@ pub(crate) struct NodeStart {
 pub(super) struct NodeShared {
     pub(super) directory: Directory,
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,
+    /// Rises with every change of the configuration or of overrides.
+    pub(super) revision: Arc<AtomicU64>,
     pub(super) watchers: Arc<Watchers>,
     pub(super) subscribers: Arc<Subscribers>,
     pub(super) assignment_store: AssignmentStore,
@@ -126,6 +133,7 @@ impl NodeShared {
         NodeShared {
             directory: Directory::new(if membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) }),
             config: watch::Sender::new(Arc::new(first)),
+            revision: Arc::new(AtomicU64::new(1)),
             watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
             subscribers: Arc::new(Subscribers::with_changes(Arc::clone(authorizer.audit().changes()))),
             assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.raft)),
@@ -147,14 +155,17 @@ impl NodeShared {
 
 pub(super) struct NodeActor {
     shared: Arc<NodeShared>,
-    arbiters: Vec<ArbiterHandle>,
-    next_arbiter: usize,
+    /// One for each thread.
+    schedulers: Vec<Arc<Scheduler>>,
+    next_scheduler: usize,
     seed: u64,
     /// The number of the newest incarnation of a resource.
     generation: u64,
     last_epoch: u64,
-    /// The accounts that resources are charged to.
-    resource_places: HashMap<Arc<str>, ResourcePlace>,
+    /// What the resources of this term have in common. Absent before the first resource.
+    context: Option<Arc<ResourceContext>>,
+    /// The number of streams of hints that have ever started, at the last tick.
+    watchers_seen: u64,
     /// When this peer took its role. Learning mode counts from here.
     since: Millis,
     /// The newest mastership reported by Raft.
@@ -217,9 +228,9 @@ impl Handler<Open> for NodeActor {
 }
 
 /// An incarnation of a resource has ended.
-struct Ended {
-    id: Arc<str>,
-    generation: u64,
+pub(super) struct Ended {
+    pub(super) id: Arc<str>,
+    pub(super) generation: u64,
 }
 
 impl Message for Ended {
@@ -318,7 +329,8 @@ impl Handler<HandOver> for NodeActor {
 
 /// Asks all pools to write their last notes. Returns when these are stored or lost.
 async fn part(directory: &Directory) {
-    for some in directory.resources().chunks(PART_AT_ONCE) {
+    let pools: Vec<ResourceHandle> = directory.parts().flatten().filter(ResourceHandle::is_pool).collect();
+    for some in pools.chunks(PART_AT_ONCE) {
         // A resource with too many pending messages is skipped; it has written notes with the last tick.
         let parting = some.iter().filter_map(|handle| handle.ask(resource_actor::Part).ok());
         for under_way in join_all(parting).await.into_iter().flatten().flatten() {
@@ -341,7 +353,7 @@ impl Handler<Tick> for NodeActor {
 
     fn handle(&mut self, _: Tick, _: &mut Context<Self>) {
         self.supervise_uplink();
-        self.tick_resources();
+        self.announce_watchers();
     }
 }
 
@@ -360,19 +372,20 @@ impl Handler<Ping> for NodeActor {
 
 impl NodeActor {
     pub(super) fn start(
-        start: NodeStart,
+        start: &NodeStart,
         shared: Arc<NodeShared>,
         master_known: watch::Sender<bool>,
         on_failure: DropGuard,
     ) -> Addr<NodeActor> {
         let now = start.clock.at();
         let mut actor = NodeActor {
-            arbiters: start.arbiters,
-            next_arbiter: 0,
+            schedulers: start.arbiters.iter().map(|arbiter| Scheduler::start(arbiter, start.clock)).collect(),
+            next_scheduler: 0,
             seed: start.seed,
             generation: 0,
             last_epoch: 0,
-            resource_places: HashMap::new(),
+            context: None,
+            watchers_seen: 0,
             since: now,
             mastership: Mastership::Unknown,
             master_known,
@@ -416,7 +429,8 @@ impl NodeActor {
     fn publish(&mut self, config: ConfigInForce) {
         let config = ConfigInForce { overrides: Arc::clone(&self.overrides), ..config };
         self.shared.config.send_replace(Arc::new(config));
-        self.tick_resources();
+        self.shared.revision.fetch_add(1, Ordering::Release);
+        self.shared.directory.parts().flatten().for_each(|resource| resource.wake());
     }
 
     fn reject(&mut self, why: String) {
@@ -427,11 +441,12 @@ impl NodeActor {
         self.put_in_force(config, SystemTime::now());
     }
 
-    /// Sends a tick to all resources. One with too many pending messages misses this tick and gets the next one.
-    fn tick_resources(&self) {
-        let config = self.shared.config();
-        for handle in self.shared.directory.resources() {
-            let _ = handle.send(resource_actor::Tick { config: Arc::clone(&config) });
+    /// Wakes the resources in which holders wait, if streams of hints have started, because one of these holders may
+    /// have to be hinted. Other resources read the log of new streams with their next round.
+    fn announce_watchers(&mut self) {
+        let started = self.shared.watchers.started();
+        if std::mem::replace(&mut self.watchers_seen, started) != started {
+            self.shared.directory.parts().flatten().filter(ResourceHandle::waits).for_each(|resource| resource.wake());
         }
     }
 

@@ -16,86 +16,91 @@ pub(super) mod note_rate_limit;
 pub(super) mod reply_queue;
 mod request_queue;
 mod round_scratch;
+pub(super) mod scheduler;
 pub(super) mod uplink_notices;
-mod wakeup;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Weak, atomic::Ordering};
 
-use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message, MessageResult};
+use actix::{Actor, ActorContext as _, Handler, Message, MessageResult};
 use leaseway_core::{
-    engine::{Effects, Ended, ResourceEngine, Setup},
+    engine::{Effects, Ended, PackedEngine, ResourceEngine, Setup},
     resource::report::{holder_reports, resource_report},
 };
 use leaseway_core::{
     lease::proposer::PromiseReport,
-    policy::{
-        overrides::Overrides,
-        settings::{FreeKey, Settings},
-    },
+    policy::settings::{FreeKey, Settings},
     pool::PoolReport,
     resource::{
-        HolderReport, Request, Resource, ResourceReport,
+        Counters, HolderReport, Request, Resource, ResourceReport,
         supply::{DemandSummary, Supply},
     },
     types::{Epoch, HolderKind, Millis},
 };
-use leaseway_raft::{Command, RaftHandle};
+use leaseway_raft::Command;
 use leaseway_uplink::Notice;
 
 use self::{
-    combiner::{Combiner, Incarnation},
+    combiner::{ActorState, Incarnation},
     commit_progress::{Commit, CommitProgress},
     metering::Metering,
     note_rate_limit::NotePermit,
-    request_queue::{RequestQueue, Ticket},
+    request_queue::Ticket,
     round_scratch::RoundScratch,
-    uplink_notices::UplinkNotices,
-    wakeup::Wakeup,
+    scheduler::Scheduler,
 };
 pub(super) use self::{
     combiner::{PendingAnswer, ResourceHandle, SendError, YieldOnce},
-    environment::{HoldersShare, ResourceEnvironment},
+    environment::{ResourceContext, ResourceEnvironment},
     request_queue::Full,
 };
-use super::{config_in_force::ConfigInForce, streams::pool_events::Subscribers};
-use crate::runtime::drop_guard::DropGuard;
+use crate::listen::accounts::ResourcePlace;
 
 /// The template name of a resource whose settings come from the parent.
 const PARENT: &str = "(parent)";
 
+/// How often a resource that cannot be packed is ticked.
+const TICK_INTERVAL: Millis = Millis::from_secs(1);
+/// Minimum time between two ticks of a packed resource.
+const MIN_TICK_INTERVAL: Millis = Millis(100);
+
 pub(super) struct ResourceActor {
     engine: ResourceEngine<Ticket>,
     environment: ResourceEnvironment,
+    incarnation: Weak<Incarnation>,
     epoch: Epoch,
-    promises: Option<(RaftHandle, Arc<CommitProgress>)>,
-    notes: Option<Notes>,
-    notices: Option<Arc<UplinkNotices>>,
-    subscribers: Arc<Subscribers>,
-    template: Option<String>,
+    /// Absent if promises are not kept.
+    promises: Option<Arc<CommitProgress>>,
+    /// Absent if it has never been a pool with notes.
+    notes: Option<Box<Notes>>,
+    /// The revision and version of the configuration that it follows.
+    revision: u64,
     config_version: u64,
-    overrides: Arc<Overrides>,
     /// Its position in the log of new watchers.
     watchers_seen: u64,
     metering: Metering,
-    shared: IncarnationShared,
-    _on_end: DropGuard,
+    /// When the engine asked to be woken.
+    wake_at: Option<Millis>,
+    next_tick: Millis,
+}
+
+/// A [`ResourceActor`] between rounds, in few bytes.
+pub(super) struct PackedActor {
+    engine: PackedEngine,
+    environment: ResourceEnvironment,
+    epoch: Epoch,
+    promises: Option<Arc<CommitProgress>>,
+    revision: u64,
+    config_version: u64,
+    watchers_seen: u64,
+    next_tick: Millis,
 }
 
 /// The notes of a pool on their way to the peers.
 struct Notes {
-    raft: RaftHandle,
     permit: NotePermit,
     progress: Arc<CommitProgress>,
     /// The number of the newest proposal.
     newest: u64,
-}
-
-/// State shared by an incarnation and its handles.
-struct IncarnationShared {
-    queue: Arc<RequestQueue>,
-    wakeup: Arc<Wakeup>,
-    /// Set before the actor stops by itself. If an incarnation ends without setting it, it has failed.
-    ended: Arc<OnceLock<Ended>>,
 }
 
 impl Actor for ResourceActor {
@@ -122,7 +127,7 @@ impl Handler<Round> for ResourceActor {
     }
 }
 
-/// The resource's task was woken.
+/// The resource was woken, or its time has come.
 struct Wake;
 
 impl Message for Wake {
@@ -134,33 +139,13 @@ impl Handler<Wake> for ResourceActor {
 
     fn handle(&mut self, _: Wake, scratch: &mut RoundScratch) {
         self.catch_up(&mut scratch.effects);
-        if self.shared.wakeup.is_woken(self.environment.clock.at()) {
+        let now = self.environment.context.clock.at();
+        if self.wake_at.take_if(|at| *at <= now).is_some() {
             self.engine.wake(self.environment.moment(), &mut scratch.effects);
         }
-        self.carry_out(scratch);
-    }
-}
-
-/// Time has passed.
-pub(super) struct Tick {
-    pub(super) config: Arc<ConfigInForce>,
-}
-
-impl Message for Tick {
-    type Result = ();
-}
-
-impl Handler<Tick> for ResourceActor {
-    type Result = ();
-
-    fn handle(&mut self, Tick { config }: Tick, scratch: &mut RoundScratch) {
-        self.catch_up(&mut scratch.effects);
-        self.follow(&config, &mut scratch.effects);
-        self.follow_overrides(&config, &mut scratch.effects);
-        self.update_notes();
-        let may_note = self.notes.as_ref().is_some_and(|notes| notes.permit.is_granted());
-        self.engine.tick(self.environment.moment(), may_note, &mut scratch.effects);
-        self.metering.report(&self.environment.id, self.engine.resource());
+        if self.next_tick <= now {
+            self.tick(now, scratch);
+        }
         self.carry_out(scratch);
     }
 }
@@ -289,12 +274,12 @@ impl Handler<Report> for ResourceActor {
 
     fn handle(&mut self, Report { from, limit }: Report, scratch: &mut RoundScratch) -> MessageResult<Report> {
         self.catch_up(&mut scratch.effects);
-        let (resource, at) = (self.engine.resource(), self.environment.clock.at());
-        self.metering.report(&self.environment.id, resource);
+        let (resource, at) = (self.engine.resource(), self.environment.context.clock.at());
+        self.metering.report(&self.environment.id, resource, scratch);
         let (holders, next) = if limit == 0 { (Vec::new(), None) } else { holder_reports(resource, at, from, limit) };
         let status = Status {
             id: Arc::clone(&self.environment.id),
-            template: self.template.clone(),
+            template: self.template(),
             report: resource_report(resource, at),
             pool: resource.pool(),
             promises: resource.promises(),
@@ -309,69 +294,101 @@ impl Handler<Report> for ResourceActor {
 
 /// The initial state of an incarnation.
 pub(super) struct Start {
+    pub(super) id: Arc<str>,
     pub(super) generation: u64,
     pub(super) setup: Setup,
-    pub(super) config: Arc<ConfigInForce>,
-    pub(super) environment: ResourceEnvironment,
-    /// Where promises are written, if they are stored.
-    pub(super) promises: Option<RaftHandle>,
-    /// Where notes of pools are written, if they are stored.
-    pub(super) notes: Option<(RaftHandle, NotePermit)>,
-    /// Where the uplink reads notices, if the node has a parent.
-    pub(super) notices: Option<Arc<UplinkNotices>>,
-    pub(super) subscribers: Arc<Subscribers>,
-    pub(super) on_end: DropGuard,
+    pub(super) context: Arc<ResourceContext>,
+    /// The principal that the resource is charged to.
+    pub(super) place: Option<ResourcePlace>,
 }
 
-/// Starts an incarnation, with its task on `arbiter`.
-pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
-    let (generation, clock) = (start.generation, start.environment.clock);
-    let queue = RequestQueue::new(start.environment.limits.queue, start.environment.limits.share());
-    let ended = Arc::<OnceLock<Ended>>::default();
-    let wakeup = Arc::<Wakeup>::default();
-    let shared =
-        IncarnationShared { queue: Arc::clone(&queue), wakeup: Arc::clone(&wakeup), ended: Arc::clone(&ended) };
-    let begin = move |scratch: &mut RoundScratch| ResourceActor::begin(start, shared, scratch);
-    let combiner = Arc::new(Combiner::new(begin, Arc::clone(&wakeup)));
-    let (resource, task) = (Arc::downgrade(&combiner), Arc::clone(&wakeup));
-    arbiter.spawn_fn(move || {
-        actix_rt::spawn(async move {
-            while resource.upgrade().is_some_and(|resource| resource.wake()) {
-                task.wait(clock).await;
-            }
-        });
-    });
-    let end_task = DropGuard::new(move || wakeup.notify());
-    ResourceHandle(Arc::new(Incarnation { combiner, _end_task: end_task, generation, queue, ended }))
+/// Starts an incarnation that is run by `scheduler`.
+pub(super) fn start(start: Start, scheduler: &Arc<Scheduler>) -> ResourceHandle {
+    let Start { id, generation, setup, context, place } = start;
+    let environment = ResourceEnvironment::new(Arc::clone(&id), Arc::clone(&context));
+    let begin = move |incarnation: Weak<Incarnation>| {
+        move |scratch: &mut RoundScratch| ResourceActor::begin(setup, environment, incarnation, scratch)
+    };
+    let incarnation = Incarnation::new(id, generation, Some(context), Arc::downgrade(scheduler), place, begin);
+    ResourceHandle(incarnation)
 }
 
 impl ResourceActor {
-    fn begin(start: Start, shared: IncarnationShared, scratch: &mut RoundScratch) -> ResourceActor {
-        let Start { setup, config, environment, promises, notes, notices, subscribers, on_end, .. } = start;
-        let progress = |raft| (raft, Arc::new(CommitProgress::notifying(shared.wakeup.called())));
-        let promises = promises.map(progress);
-        let epoch = setup.options.epoch;
+    fn begin(
+        setup: Setup,
+        environment: ResourceEnvironment,
+        incarnation: Weak<Incarnation>,
+        scratch: &mut RoundScratch,
+    ) -> ResourceActor {
+        let context = &environment.context;
+        let config = context.config.borrow().clone();
+        let keeps_promises = setup.options.inherited.is_some();
         let mut actor = ResourceActor {
-            template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&environment.id) },
             config_version: config.version,
-            overrides: Arc::default(),
-            epoch,
+            // The overrides are still to be applied.
+            revision: 0,
+            epoch: setup.options.epoch,
             engine: ResourceEngine::new(setup, environment.moment(), &mut scratch.effects),
-            promises,
-            notes: notes.map(|(raft, permit)| Notes { raft, permit, progress: Arc::default(), newest: 0 }),
-            notices,
-            subscribers,
+            promises: keeps_promises.then(|| Arc::new(CommitProgress::waking(Weak::clone(&incarnation)))),
+            notes: None,
             // A new resource has no holders, so it has missed no watcher.
-            watchers_seen: environment.watchers.started(),
-            metering: Metering::new(),
+            watchers_seen: context.watchers.started(),
+            metering: Metering::default(),
+            wake_at: None,
+            next_tick: context.clock.at().plus(TICK_INTERVAL),
+            incarnation,
             environment,
-            shared,
-            _on_end: on_end,
         };
-        actor.engine.set_place_share(actor.environment.limits.share());
-        actor.follow_overrides(&config, &mut scratch.effects);
+        actor.engine.set_place_share(actor.environment.context.limits.share());
+        actor.catch_up(&mut scratch.effects);
         actor.carry_out(scratch);
         actor
+    }
+
+    /// Whether a holder waits for more capacity.
+    fn has_waiting(&self) -> bool {
+        self.engine.resource().has_waiting()
+    }
+
+    /// Ends a round. Returns the state in which the actor waits for its next message, packed if possible, and when it
+    /// has something to do by itself.
+    fn rest(mut self: Box<Self>, scratch: &mut RoundScratch) -> (ActorState, Millis) {
+        let now = self.environment.context.clock.at();
+        if self.notes.is_some() || self.wake_at.is_some() || !self.engine.can_pack(now) {
+            self.next_tick = self.next_tick.min(now.plus(TICK_INTERVAL));
+            let wake_at = self.wake_at.map_or(self.next_tick, |at| at.min(self.next_tick));
+            return (ActorState::Running(self), wake_at);
+        }
+        self.metering.report(&self.environment.id, self.engine.resource(), scratch);
+        let next_tick = self.engine.next_tick(now).max(now.plus(MIN_TICK_INTERVAL));
+        let ResourceActor { engine, environment, epoch, promises, revision, config_version, watchers_seen, .. } = *self;
+        let engine = engine.pack();
+        let packed =
+            PackedActor { engine, environment, epoch, promises, revision, config_version, watchers_seen, next_tick };
+        (ActorState::Packed(packed), next_tick)
+    }
+
+    /// The increase of the counters since the last report.
+    fn unreported(&self) -> Counters {
+        self.metering.unreported(self.engine.resource())
+    }
+
+    /// Lets time pass. The next tick is due when a lease ends, or soon if there is other state that time changes.
+    fn tick(&mut self, now: Millis, scratch: &mut RoundScratch) {
+        self.update_notes();
+        let may_note = self.notes.as_ref().is_some_and(|notes| notes.permit.is_granted());
+        self.engine.tick(self.environment.moment(), may_note, &mut scratch.effects);
+        self.metering.report(&self.environment.id, self.engine.resource(), scratch);
+        self.next_tick = now.plus(TICK_INTERVAL);
+    }
+
+    /// The pattern or name of its template, or [`PARENT`].
+    fn template(&self) -> Option<String> {
+        let context = &self.environment.context;
+        if context.notices.is_some() {
+            return Some(PARENT.into());
+        }
+        context.config.borrow().template_of(&self.environment.id)
     }
 
     /// Adds to each request the principal that new records are charged to, and the address in a pool that keeps
@@ -392,35 +409,39 @@ impl ResourceActor {
         }
     }
 
-    /// Applies what has happened since the last message: commits, and new watchers.
+    /// Applies what has happened since the last message: commits, a new configuration, and new watchers.
     fn catch_up(&mut self, effects: &mut Effects<Ticket>) {
-        if let Some((_, progress)) = &self.promises {
+        if let Some(progress) = &self.promises {
             match progress.now() {
                 Commit::UpTo(number) => self.engine.committed(number, effects),
                 Commit::Lost => self.engine.commit_lost(effects),
             }
         }
-        for (kind, id) in self.environment.watchers.started_since(&mut self.watchers_seen) {
+        self.follow_config(effects);
+        let context = Arc::clone(&self.environment.context);
+        let is_watched = |kind, id: &str| context.watchers.is_watched(kind, id);
+        if self.watchers_seen != context.watchers.started() && self.engine.watch_few(is_watched) {
+            self.watchers_seen = context.watchers.started();
+            return;
+        }
+        for (kind, id) in context.watchers.started_since(&mut self.watchers_seen) {
             self.engine.watch(kind, &id);
         }
     }
 
-    /// Applies a new configuration, unless the settings come from the parent.
-    fn follow(&mut self, config: &ConfigInForce, effects: &mut Effects<Ticket>) {
-        if config.version != self.config_version && self.notices.is_none() {
-            self.config_version = config.version;
-            self.template = config.template_of(&self.environment.id);
-            self.engine.configure(self.environment.moment(), config.settings_for(&self.environment.id), effects);
-        }
-    }
-
-    /// Applies new overrides, also to settings of the parent.
-    fn follow_overrides(&mut self, config: &ConfigInForce, effects: &mut Effects<Ticket>) {
-        if Arc::ptr_eq(&self.overrides, &config.overrides) {
+    /// Applies a new configuration, unless the settings come from the parent, and new overrides.
+    fn follow_config(&mut self, effects: &mut Effects<Ticket>) {
+        let context = &self.environment.context;
+        let revision = context.revision.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.revision, revision) == revision {
             return;
         }
-        self.overrides = Arc::clone(&config.overrides);
-        let set = self.overrides.find(&self.environment.id).cloned();
+        let config = context.config.borrow().clone();
+        if config.version != self.config_version && context.notices.is_none() {
+            self.config_version = config.version;
+            self.engine.configure(self.environment.moment(), config.settings_for(&self.environment.id), effects);
+        }
+        let set = config.overrides.find(&self.environment.id).cloned();
         self.engine.operate(self.environment.moment(), |resource, now| resource.set_override(now, set), effects);
     }
 
@@ -439,39 +460,43 @@ impl ResourceActor {
     /// Carries out the effects of a message. Nothing else in this actor affects other actors or streams.
     fn carry_out(&mut self, scratch: &mut RoundScratch) {
         let RoundScratch { effects, .. } = scratch;
-        self.environment.holders.set(self.engine.resource().places());
+        self.environment.set_holders(self.engine.resource().places());
         for delta in self.engine.drain_slot_deltas() {
-            self.environment.holders.charge(delta);
+            self.environment.charge(delta);
         }
         self.propose(effects);
         if !effects.replies.is_empty() {
-            self.shared.queue.answer(&mut effects.replies);
+            if let Some(incarnation) = self.incarnation.upgrade() {
+                incarnation.queue().answer(&mut effects.replies);
+            }
+            effects.replies.clear();
         }
         if !effects.hints.is_empty() {
-            self.environment.watchers.hint(&self.environment.id, &mut effects.hints);
+            self.environment.context.watchers.hint(&self.environment.id, &mut effects.hints);
             for gone in effects.hints.drain(..) {
                 self.engine.unwatch(gone.kind, &gone.id);
             }
         }
         if !effects.pool_events.is_empty() {
-            self.subscribers.tell(&self.environment.id, &effects.pool_events);
+            self.environment.context.subscribers.tell(&self.environment.id, &effects.pool_events);
             effects.pool_events.clear();
         }
-        if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &self.notices) {
+        if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &self.environment.context.notices) {
             notices.post(Notice::AskSoon(Arc::clone(&self.environment.id)));
         }
-        if let (true, Some(notes)) = (std::mem::take(&mut effects.wants_note_turn), &mut self.notes) {
-            notes.permit.request();
+        if std::mem::take(&mut effects.wants_note_turn) {
+            self.notes().permit.request();
         }
         if let Some(at) = effects.wake_at.take() {
-            self.shared.wakeup.notify_at(at);
+            self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
         }
         if let Some(error) = effects.bad_load.take() {
             tracing::warn!(resource = %self.environment.id, %error, "reported load dropped: it does not fit the current settings");
         }
         if let Some(ended) = effects.ended.take() {
-            // Cannot be set already, because an incarnation ends once.
-            let _ = self.shared.ended.set(ended);
+            if let Some(incarnation) = self.incarnation.upgrade() {
+                incarnation.end(ended);
+            }
             scratch.stop();
         }
     }
@@ -480,27 +505,54 @@ impl ResourceActor {
     /// lost, a sweep repeats it.
     fn propose(&mut self, effects: &mut Effects<Ticket>) {
         let (changes, notes) = (effects.changes.take(), effects.notes.take());
-        let Some(master_lease) = &self.environment.master_lease else { return };
-        let resource = || Arc::clone(&self.environment.id);
-        if let (Some(changes), Some((raft, progress))) = (changes, &self.promises) {
-            let number = changes.number;
-            progress.propose(number, Command::Promises { resource: resource(), changes }, raft, master_lease);
+        let context = Arc::clone(&self.environment.context);
+        let (Some(master_lease), Some(raft)) = (&context.master_lease, &context.raft) else { return };
+        let resource = Arc::clone(&self.environment.id);
+        if let (Some(changes), Some(progress)) = (changes, &self.promises) {
+            let (number, resource) = (changes.number, Arc::clone(&resource));
+            progress.propose(number, Command::Promises { resource, changes }, raft, master_lease);
         }
-        if let (Some((number, notes)), Some(to)) = (notes, &mut self.notes) {
+        if let Some((number, notes)) = notes {
+            let to = self.notes();
             to.newest = number;
             to.permit.consume();
-            let command = Command::Pool { resource: resource(), notes: Box::new(notes) };
-            to.progress.propose(number, command, &to.raft, master_lease);
+            let command = Command::Pool { resource: Arc::clone(&resource), notes: Box::new(notes) };
+            to.progress.propose(number, command, raft, master_lease);
         }
-        if let (Some(Ended::Retired), Some((raft, _))) = (effects.ended, &self.promises) {
-            let command = Command::ForgetPromises { resource: resource(), epoch: self.epoch };
+        if let (Some(Ended::Retired), true) = (effects.ended, self.promises.is_some()) {
+            let command = Command::ForgetPromises { resource, epoch: self.epoch };
             raft.submit(master_lease, vec![command], drop);
         }
     }
+
+    fn notes(&mut self) -> &mut Notes {
+        let limiter = &self.environment.context.note_rate_limiter;
+        self.notes.get_or_insert_with(|| {
+            let permit = NotePermit::new(limiter.clone());
+            Box::new(Notes { permit, progress: Arc::default(), newest: 0 })
+        })
+    }
 }
 
-impl Drop for ResourceActor {
-    fn drop(&mut self) {
-        self.metering.report(&self.environment.id, self.engine.resource());
+impl PackedActor {
+    fn unpack(self, incarnation: Weak<Incarnation>) -> ResourceActor {
+        let PackedActor { engine, environment, epoch, promises, revision, config_version, watchers_seen, next_tick } =
+            self;
+        let context = &environment.context;
+        let engine = ResourceEngine::unpack(engine, context.packed(), context.raft.is_some(), context.idle_after());
+        ResourceActor {
+            metering: Metering::of(engine.resource()),
+            engine,
+            environment,
+            incarnation,
+            epoch,
+            promises,
+            notes: None,
+            revision,
+            config_version,
+            watchers_seen,
+            wake_at: None,
+            next_tick,
+        }
     }
 }

@@ -1,14 +1,21 @@
 //! The role of this peer, and its active resources. Every request looks them up.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    hash::{BuildHasher as _, RandomState},
+    sync::{
+        Arc, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
+use hashbrown::HashTable;
 use leaseway_core::types::Millis;
 use leaseway_raft::MasterLease;
 
 use super::{addresses::PeerEndpoints, request_error::NotMaster, resource_actor::ResourceHandle};
+
+/// Number of parts of the directory, each with a lock of its own. A pass over a million resources locks one at a time.
+const SHARDS: usize = 256;
 
 /// The role of this peer in its node.
 #[derive(Debug, Clone)]
@@ -33,81 +40,128 @@ impl Role {
 
 /// Written by the node actor, and shared with all handles of the node.
 #[derive(Clone)]
-pub(super) struct Directory(Arc<RwLock<Entries>>);
+pub(super) struct Directory(Arc<Inner>);
 
-struct Entries {
-    role: Role,
-    resources: HashMap<Arc<str>, ResourceHandle>,
+struct Inner {
+    role: RwLock<Role>,
+    /// Whether the role is that of a master. Read by every request.
+    is_master: AtomicBool,
+    shards: Vec<RwLock<HashTable<ResourceHandle>>>,
+    len: AtomicUsize,
+    /// Seeded at random, so that clients cannot cause hash collisions on purpose.
+    hasher: RandomState,
 }
+
+type Shard = HashTable<ResourceHandle>;
 
 impl Directory {
     pub(super) fn new(role: Role) -> Directory {
-        Directory(Arc::new(RwLock::new(Entries { role, resources: HashMap::new() })))
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Entries> {
-        self.0.read().expect("no panic while the directory is locked")
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Entries> {
-        self.0.write().expect("no panic while the directory is locked")
+        Directory(Arc::new(Inner {
+            is_master: AtomicBool::new(matches!(role, Role::Master(_))),
+            role: RwLock::new(role),
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            len: AtomicUsize::new(0),
+            hasher: RandomState::new(),
+        }))
     }
 
     pub(super) fn role(&self) -> Role {
-        self.read().role.clone()
+        self.0.role.read().expect("no panic while the role is locked").clone()
+    }
+
+    fn hash(&self, id: &str) -> u64 {
+        self.0.hasher.hash_one(id)
+    }
+
+    /// The part for a hash. Its upper bits are used by the table.
+    fn shard(&self, hash: u64) -> &RwLock<Shard> {
+        &self.0.shards[hash as usize % SHARDS]
     }
 
     pub(super) fn get(&self, id: &str) -> Option<ResourceHandle> {
-        self.read().resources.get(id).cloned()
+        let hash = self.hash(id);
+        read(self.shard(hash)).find(hash, |handle| **handle.id() == *id).cloned()
     }
 
     /// Like [`get`](Self::get), but fails if this peer is not the master.
     pub(super) fn look_up(&self, id: &str) -> Result<Option<ResourceHandle>, NotMaster> {
-        let entries = self.read();
-        match &entries.role {
+        if self.0.is_master.load(Ordering::Acquire) {
             // The resource checks the lease when it decides.
-            Role::Master(_) => Ok(entries.resources.get(id).cloned()),
-            Role::Elsewhere(master) => Err(NotMaster { master: master.clone() }),
+            return Ok(self.get(id));
+        }
+        match self.role() {
+            Role::Master(_) => Ok(self.get(id)),
+            Role::Elsewhere(master) => Err(NotMaster { master }),
         }
     }
 
-    pub(super) fn put(&self, id: Arc<str>, handle: ResourceHandle) {
-        self.write().resources.insert(id, handle);
+    pub(super) fn put(&self, handle: ResourceHandle) {
+        let hash = self.hash(handle.id());
+        let mut shard = write(self.shard(hash));
+        match shard.find_entry(hash, |known| known.id() == handle.id()) {
+            Ok(mut known) => drop(std::mem::replace(known.get_mut(), handle)),
+            Err(_) => {
+                shard.insert_unique(hash, handle, |handle| self.hash(handle.id()));
+                self.0.len.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     pub(super) fn remove(&self, id: &str) {
-        self.write().resources.remove(id);
+        let hash = self.hash(id);
+        if let Ok(known) = write(self.shard(hash)).find_entry(hash, |handle| **handle.id() == *id) {
+            known.remove();
+            self.0.len.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Changes the role and removes all resources. Requests under way hold the last handles.
     pub(super) fn set_role(&self, role: Role) {
-        let before = {
-            let mut entries = self.write();
-            entries.role = role;
-            std::mem::take(&mut entries.resources)
-        };
-        // Dropped outside the lock, because this ends actors.
-        drop(before);
+        let is_master = matches!(role, Role::Master(_));
+        if !is_master {
+            self.0.is_master.store(false, Ordering::Release);
+        }
+        *self.0.role.write().expect("no panic while the role is locked") = role;
+        for shard in &self.0.shards {
+            let before = std::mem::take(&mut *write(shard));
+            self.0.len.fetch_sub(before.len(), Ordering::Relaxed);
+            // Dropped outside the lock, because this ends actors.
+            drop(before);
+        }
+        self.0.is_master.store(is_master, Ordering::Release);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.read().resources.len()
+        self.0.len.load(Ordering::Relaxed)
     }
 
-    pub(super) fn resources(&self) -> Vec<ResourceHandle> {
-        self.read().resources.values().cloned().collect()
+    /// The resources in parts of moderate size, in no order.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Vec<ResourceHandle>> + '_ {
+        self.0.shards.iter().map(|shard| read(shard).iter().cloned().collect())
     }
 
     /// The ids of all active resources, in no order.
     pub(super) fn ids(&self) -> Vec<Arc<str>> {
-        self.read().resources.keys().cloned().collect()
+        let mut ids = Vec::with_capacity(self.len());
+        for shard in &self.0.shards {
+            ids.extend(read(shard).iter().map(|handle| Arc::clone(handle.id())));
+        }
+        ids
     }
 
     /// The sorted ids after `after`.
     pub(super) fn ids_after(&self, after: &str) -> Vec<Arc<str>> {
-        let mut ids: Vec<Arc<str>> =
-            self.read().resources.keys().filter(|id| after.is_empty() || id.as_ref() > after).cloned().collect();
+        let mut ids = self.ids();
+        ids.retain(|id| after.is_empty() || id.as_ref() > after);
         ids.sort_unstable();
         ids
     }
+}
+
+fn read(shard: &RwLock<Shard>) -> RwLockReadGuard<'_, Shard> {
+    shard.read().expect("no panic while the directory is locked")
+}
+
+fn write(shard: &RwLock<Shard>) -> RwLockWriteGuard<'_, Shard> {
+    shard.write().expect("no panic while the directory is locked")
 }

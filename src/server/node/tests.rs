@@ -365,7 +365,7 @@ fn a_new_configuration_hints_watchers_immediately() {
         let watch = node.watch(CLIENT, "a".into(), None).expect("there is room");
         node.submit(&r, ask("a", 1000.0)).await.expect("an answer");
         let mut template = config::development().repository.find(&r).expect("everything matches").clone();
-        template.settings.capacity = Amount::clamped(500.0);
+        Arc::make_mut(&mut template.settings).capacity = Amount::clamped(500.0);
         let glob = Glob::new(&template.identifier_glob).expect("it was one before");
         node.configure(config::Loaded::of(Repository::new(vec![(template, glob)]))).await.expect("the node is there");
         assert_eq!(told(&watch).await.resources, [r]);

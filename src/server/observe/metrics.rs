@@ -277,14 +277,12 @@ impl CallKind {
     }
 }
 
-/// The counters of a resource. Cached, because a lookup costs more than a round with one request.
-pub(crate) struct ResourceMeters([(Counter, Count); 9]);
-
 type Count = fn(&Counters) -> u64;
 
-impl ResourceMeters {
-    pub(crate) fn new() -> ResourceMeters {
-        ResourceMeters([
+/// Adds an increase of the counters of resources.
+pub(crate) fn resources_counted(more: &Counters) {
+    static METERS: LazyLock<[(Counter, Count); 9]> = LazyLock::new(|| {
+        [
             (counter!("leaseway_rounds_total"), |counters| counters.rounds),
             (counter!("leaseway_leases_granted_total"), |counters| counters.granted),
             (counter!("leaseway_leases_expired_total"), |counters| counters.expired),
@@ -294,16 +292,12 @@ impl ResourceMeters {
             (counter!("leaseway_holder_shares_refused_total"), |counters| counters.share_full),
             (counter!("leaseway_learning_excess_total"), |counters| counters.learning_excess),
             (counter!("leaseway_unaccounted_leases_total"), |counters| counters.unaccounted),
-        ])
-    }
-
-    /// Adds the increase from `before` to `now`.
-    pub(crate) fn counted(&self, before: &Counters, now: &Counters) {
-        for (meter, count) in &self.0 {
-            let more = count(now) - count(before);
-            if more > 0 {
-                meter.increment(more);
-            }
+        ]
+    });
+    for (meter, count) in &*METERS {
+        let more = count(more);
+        if more > 0 {
+            meter.increment(more);
         }
     }
 }

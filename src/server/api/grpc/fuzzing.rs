@@ -151,7 +151,7 @@ fn decide(parsed: Parsed) {
 fn resource(kind: AlgorithmKind) -> Resource {
     let capacity = Amount::new(100.0).expect("finite");
     Resource::new(ResourceOptions {
-        settings: Settings::new(kind, capacity),
+        settings: Settings::new(kind, capacity).into(),
         source: Source::Own,
         epoch: Epoch(1 << 40),
         since: Millis(0),

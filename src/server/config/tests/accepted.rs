@@ -38,7 +38,7 @@ resources:                          # order matters; first match wins among glob
     assert_eq!(fair.identifier_glob, "fair*");
     assert_eq!(fair.description.as_deref(), Some("free text"));
     assert_eq!(
-        fair.settings,
+        *fair.settings,
         Settings {
             lease: Millis::from_secs(60),
             refresh: Millis::from_secs(5),
@@ -49,7 +49,7 @@ resources:                          # order matters; first match wins among glob
     );
     let other = found(&repository, "a/b/c");
     assert_eq!(
-        other.settings,
+        *other.settings,
         Settings {
             lease: Millis::from_secs(20),
             refresh: Millis::from_secs(2),
@@ -90,7 +90,7 @@ resources:
 ";
     for text in [text.to_owned(), text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
         let repository = accepted(&text);
-        let get = |id: &str| found(&repository, id).settings.clone();
+        let get = |id: &str| Settings::clone(&found(&repository, id).settings);
         let slow = Settings {
             lease: Millis::from_secs(300),
             refresh: Millis::from_secs(16),
@@ -175,8 +175,12 @@ fn the_algorithm_of_the_star_is_inherited_as_a_whole() {
     let (a, star) = (found(&repository, "a"), found(&repository, "b"));
     assert_eq!(star.settings.safe_capacity, SafeCapacity::Dynamic);
     assert_eq!(
-        a.settings,
-        Settings { capacity: amount(7.0), safe_capacity: SafeCapacity::Fixed(amount(3.0)), ..star.settings.clone() }
+        *a.settings,
+        Settings {
+            capacity: amount(7.0),
+            safe_capacity: SafeCapacity::Fixed(amount(3.0)),
+            ..Settings::clone(&star.settings)
+        }
     );
     assert_eq!((a.settings.lease, a.settings.learning), (Millis::from_secs(40), Some(Millis::from_secs(5))));
     assert_eq!(a.settings.reuse, Reuse::Prompt);
@@ -228,7 +232,7 @@ fn the_development_server_shares_everything_fairly() {
     assert_eq!(repository.templates().len(), 1);
     for id in ["", "requests", "region/db/queries"] {
         assert_eq!(
-            found(&repository, id).settings,
+            *found(&repository, id).settings,
             Settings {
                 lease: Millis::from_secs(60),
                 refresh: Millis::from_secs(5),

@@ -126,7 +126,8 @@ fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<PlanD
     let after = &after.repository;
     let draft = |id: &Arc<str>| {
         let found = [before.repository.find(id), after.find(id)];
-        let [was, is] = found.map(|found| found.map_or_else(Settings::unmatched, |template| template.settings.clone()));
+        let [was, is] =
+            found.map(|found| found.map_or_else(Settings::unmatched, |template| Settings::clone(&template.settings)));
         let [old, new] = found.map(|found| found.map(|template| template.identifier_glob.clone()));
         let changes = was.changes(&is);
         let settings = (was != is).then_some(is.clone());

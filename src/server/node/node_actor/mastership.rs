@@ -85,7 +85,7 @@ impl NodeActor {
         let is_master = matches!(role, Role::Master(_));
         let is_known = !matches!(role, Role::Elsewhere(None));
         self.shared.directory.set_role(role);
-        self.resource_places.clear();
+        self.context = None;
         if is_known {
             self.master_known.send_replace(true);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use actix::{Addr, AsyncContext as _, Context, dev::SendError};
+use actix::{AsyncContext as _, Context};
 use leaseway_core::engine::{Predecessor, Setup};
 use leaseway_core::{
     lease::promises::{Inherited, Promises},
@@ -10,19 +10,18 @@ use leaseway_core::{
     resource::{ResourceOptions, supply::Source},
     types::{Amount, ClusterClock, Epoch, Millis},
 };
-use leaseway_raft::{MasterLease, RaftHandle};
+use leaseway_raft::MasterLease;
 use leaseway_uplink::Notice;
 
-use super::{Ended, Handover, Membership, NodeActor};
+use super::{Handover, Membership, NodeActor};
 use crate::{
     listen::accounts::{RequestOrigin, ResourcePlace},
     node::{
         request_error::{NotMaster, RequestError},
-        resource_actor::{self, HoldersShare, ResourceEnvironment, ResourceHandle, note_rate_limit::NotePermit},
+        resource_actor::{self, ResourceContext, ResourceHandle},
         resource_directory::Role,
     },
     observe::metrics,
-    runtime::drop_guard::DropGuard,
 };
 
 impl NodeActor {
@@ -41,27 +40,26 @@ impl NodeActor {
         match self.shared.directory.get(&id) {
             Some(handle) if Some(handle.generation()) != dead => Ok(handle),
             // It has retired, and its message about that is still under way.
-            Some(handle) if handle.retired() => Ok(self.begin(id, master_lease, ctx)),
+            Some(handle) if handle.retired() => Ok(self.begin(id, handle.place(), master_lease, ctx)),
             Some(handle) => Ok(self.rebuild(id, &handle, master_lease, ctx)),
             None => {
-                self.find_place(&id, from).inspect_err(|_| metrics::resource_refused())?;
-                Ok(self.begin(id, master_lease, ctx))
+                let place = self.find_place(from).inspect_err(|_| metrics::resource_refused())?;
+                Ok(self.begin(id, place, master_lease, ctx))
             }
         }
     }
 
     /// Charges a new resource to the principal of the request. Fails at the limits.
-    fn find_place(&mut self, id: &Arc<str>, from: Option<RequestOrigin>) -> Result<(), RequestError> {
+    fn find_place(&self, from: Option<RequestOrigin>) -> Result<Option<ResourcePlace>, RequestError> {
         let (used, most) = (self.shared.directory.len(), self.shared.limits.resources);
         if used >= most {
             return Err(RequestError::TooManyResources(most));
         }
-        let Some(account) = from.and_then(|from| self.shared.accounts.of(from.principal)) else { return Ok(()) };
+        let Some(account) = from.and_then(|from| self.shared.accounts.of(from.principal)) else { return Ok(None) };
         if !self.shared.limits.share().allows(account.resources.load(Ordering::Relaxed), 1, used, most) {
             return Err(RequestError::ResourceShare(most));
         }
-        self.resource_places.insert(Arc::clone(id), ResourcePlace::new(account));
-        Ok(())
+        Ok(Some(ResourcePlace::new(account)))
     }
 
     /// Removes an incarnation that has retired, and restarts one that has failed.
@@ -72,7 +70,6 @@ impl NodeActor {
         match self.shared.directory.role() {
             _ if handle.retired() => {
                 self.shared.directory.remove(id);
-                self.resource_places.remove(id);
                 if let Some(notices) = &self.notices {
                     notices.post(Notice::Retired(Arc::clone(id)));
                 }
@@ -81,21 +78,27 @@ impl NodeActor {
             Role::Master(master_lease) => drop(self.rebuild(Arc::clone(id), &handle, master_lease, ctx)),
             Role::Elsewhere(_) => {
                 self.shared.directory.remove(id);
-                self.resource_places.remove(id);
             }
         }
     }
 
     /// Creates a resource whose earlier leases, if any, were granted by earlier masters.
-    fn begin(&mut self, id: Arc<str>, master_lease: Option<MasterLease>, ctx: &mut Context<Self>) -> ResourceHandle {
+    fn begin(
+        &mut self,
+        id: Arc<str>,
+        place: Option<ResourcePlace>,
+        master_lease: Option<MasterLease>,
+        ctx: &mut Context<Self>,
+    ) -> ResourceHandle {
         let given_until = self.former_masters_end();
-        self.begin_after(id, given_until, master_lease, ctx)
+        self.begin_after(id, place, given_until, master_lease, ctx)
     }
 
     /// Creates a resource for which earlier masters and incarnations have granted nothing after `given_until`.
     fn begin_after(
         &mut self,
         id: Arc<str>,
+        place: Option<ResourcePlace>,
         given_until: Millis,
         master_lease: Option<MasterLease>,
         ctx: &mut Context<Self>,
@@ -108,7 +111,7 @@ impl NodeActor {
         if self.notices.is_some() {
             // The lease length comes from the parent.
             let predecessor = listening.is_none_or(|(until, _)| until > self.shared.clock.at()).then_some(predecessor);
-            return self.start_resource(id, given_until, Millis(0), predecessor, master_lease, ctx);
+            return self.start_resource(id, place, given_until, Millis(0), predecessor, master_lease, ctx);
         }
         let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
         let learning_until = match listening {
@@ -116,7 +119,7 @@ impl NodeActor {
             Some((until, true)) => until,
             Some((until, false)) => learning_until.min(until),
         };
-        self.start_resource(id, given_until, learning_until, None, master_lease, ctx)
+        self.start_resource(id, place, given_until, learning_until, None, master_lease, ctx)
     }
 
     /// Replaces an incarnation that failed or whose commit was lost. It starts from the stored promises; without them,
@@ -131,22 +134,24 @@ impl NodeActor {
         let (generation, now) = (before.generation(), self.shared.clock.at());
         if before.lost_commit() {
             tracing::debug!(resource = %id, generation, "resource restarted: its promises were not committed");
-            return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
+            return self.begin_after(id, before.place(), now.max(self.former_masters_end()), master_lease, ctx);
         }
         metrics::resource_restarted();
         if self.keeps_promises().is_some() {
             tracing::error!(resource = %id, generation, "resource failed; restarting from its stored promises");
-            return self.begin_after(id, now.max(self.former_masters_end()), master_lease, ctx);
+            return self.begin_after(id, before.place(), now.max(self.former_masters_end()), master_lease, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; restarting in learning mode for one lease length");
         let predecessor = Predecessor::Rebuilt(now);
         let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
-        self.start_resource(id, now, learning_until, Some(predecessor), master_lease, ctx)
+        self.start_resource(id, before.place(), now, learning_until, Some(predecessor), master_lease, ctx)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "they describe one incarnation")]
     fn start_resource(
         &mut self,
         id: Arc<str>,
+        place: Option<ResourcePlace>,
         given_until: Millis,
         learning_until: Millis,
         predecessor: Option<Predecessor>,
@@ -159,7 +164,7 @@ impl NodeActor {
             metrics::resource_unmatched();
             tracing::warn!(resource = %id, "no template matches: every request is granted");
         }
-        let (inherited, promises) = self.inherit(&id, given_until, master_lease.as_ref());
+        let inherited = self.inherit(&id, given_until, master_lease.as_ref());
         let options = ResourceOptions {
             source: if has_parent { Source::Parent } else { Source::Own },
             epoch: self.next_epoch(inherited.as_ref().and_then(|inherited| inherited.newest)),
@@ -167,44 +172,44 @@ impl NodeActor {
             learning_until,
             max_holders: self.shared.limits.clients_per_resource,
             seed: self.seed,
-            settings: if has_parent { placeholder() } else { config.settings_for(&id) },
+            settings: if has_parent { placeholder().into() } else { config.settings_for(&id) },
             inherited,
         };
         self.generation += 1;
-        let generation = self.generation;
-        let membership = self.shared.membership.as_ref();
-        let notes =
-            membership.map(|membership| (membership.raft.clone(), NotePermit::new(self.note_rate_limiter.clone())));
-        let idle_after = Millis::from_secs(self.shared.limits.idle_secs);
-        let on_end = {
-            let (node, id) = (ctx.address(), Arc::clone(&id));
-            DropGuard::new(move || notify_ended(&node, id, generation))
-        };
-        let shared = &self.shared;
-        let start = resource_actor::Start {
-            generation,
-            setup: Setup { options, keeps_notes: notes.is_some(), predecessor, idle_after },
-            config,
-            environment: ResourceEnvironment {
-                id: Arc::clone(&id),
+        let context = self.context(master_lease, ctx);
+        let (keeps_notes, idle_after) = (context.raft.is_some(), Millis::from_secs(self.shared.limits.idle_secs));
+        let setup = Setup { options, keeps_notes, predecessor, idle_after };
+        let start = resource_actor::Start { id, generation: self.generation, setup, context, place };
+        let scheduler = &self.schedulers[self.next_scheduler % self.schedulers.len()];
+        self.next_scheduler += 1;
+        let handle = resource_actor::start(start, scheduler);
+        self.shared.directory.put(handle.clone());
+        handle
+    }
+
+    /// The context of the resources of this term.
+    fn context(&mut self, master_lease: Option<MasterLease>, ctx: &mut Context<Self>) -> Arc<ResourceContext> {
+        let (shared, notices, limiter, seed) = (&self.shared, &self.notices, &self.note_rate_limiter, self.seed);
+        let context = self.context.get_or_insert_with(|| {
+            Arc::new(ResourceContext {
                 clock: shared.clock,
                 master_lease,
                 limits: Arc::clone(&shared.limits),
                 watchers: Arc::clone(&shared.watchers),
+                subscribers: Arc::clone(&shared.subscribers),
                 assignment_store: shared.assignment_store.clone(),
-                holders: HoldersShare::new(Arc::clone(&shared.holders), Arc::clone(&shared.accounts)),
-            },
-            promises,
-            notes,
-            notices: self.notices.clone(),
-            subscribers: Arc::clone(&shared.subscribers),
-            on_end,
-        };
-        let arbiter = &self.arbiters[self.next_arbiter % self.arbiters.len()];
-        self.next_arbiter += 1;
-        let handle = resource_actor::start(start, arbiter);
-        self.shared.directory.put(id, handle.clone());
-        handle
+                raft: shared.membership.as_ref().map(|membership| membership.raft.clone()),
+                note_rate_limiter: limiter.clone(),
+                notices: notices.clone(),
+                holders: Arc::clone(&shared.holders),
+                accounts: Arc::clone(&shared.accounts),
+                config: shared.config.subscribe(),
+                revision: Arc::clone(&shared.revision),
+                node: ctx.address(),
+                seed,
+            })
+        });
+        Arc::clone(context)
     }
 
     /// The time after which earlier masters grant no leases, with any `--timing`.
@@ -218,19 +223,13 @@ impl NodeActor {
         self.shared.membership.as_ref().filter(|membership| membership.handover == Handover::Promises)
     }
 
-    /// The stored promises, and where to write new ones. Both `None` if promises are not stored.
-    fn inherit(
-        &self,
-        id: &str,
-        given_until: Millis,
-        master_lease: Option<&MasterLease>,
-    ) -> (Option<Inherited>, Option<RaftHandle>) {
-        let Some(membership) = self.keeps_promises() else { return (None, None) };
+    /// The stored promises. `None` if promises are not stored.
+    fn inherit(&self, id: &str, given_until: Millis, master_lease: Option<&MasterLease>) -> Option<Inherited> {
+        let membership = self.keeps_promises()?;
         let (now, clock) = (self.shared.clock.at(), clock_of(master_lease));
         let promised = |promises: &Promises| promises.inherited(clock, now, given_until);
         let inherited = membership.raft.read(|state| state.promises(id).map(promised));
-        let inherited = inherited.unwrap_or(Inherited { clock, ..Inherited::default() });
-        (Some(inherited), Some(membership.raft.clone()))
+        Some(inherited.unwrap_or(Inherited { clock, ..Inherited::default() }))
     }
 
     /// Epochs increase monotonically, over restarts as well, because they count milliseconds since 1970. If the clock
@@ -251,12 +250,4 @@ fn clock_of(master_lease: Option<&MasterLease>) -> ClusterClock {
 /// The settings of a resource until those of the parent arrive. Nothing is granted before.
 fn placeholder() -> Settings {
     Settings::new(AlgorithmKind::FairShare, Amount::ZERO)
-}
-
-/// Called on the thread on which an incarnation ended, which must not block. If the mailbox is full, the node notices
-/// the end when the resource is next needed.
-fn notify_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
-    if let Err(SendError::Full(Ended { id, .. })) = node.try_send(Ended { id, generation }) {
-        tracing::warn!(resource = %id, "mailbox of the node actor full: it will notice the end of this resource later");
-    }
 }

@@ -11,28 +11,39 @@
 //!
 //! So rounds grow with the load, and a request waits at most for the round before its own. After [`ROUNDS_IN_A_ROW`]
 //! rounds the holder leaves the rest to the resource's task, because its thread has connections to serve. If the actor
-//! panics or stops, it is dropped with all pending requests and messages ([`Combiner::work`]). The
+//! panics or stops, it is dropped with all pending requests and messages ([`Incarnation::work`]). The
 //! [queue](super::request_queue) bounds the number of requests.
 
 use std::{
+    cell::RefCell,
     panic::{self, AssertUnwindSafe},
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
 };
 
 use actix::{Handler, Message, MessageResult};
 use leaseway_core::engine::{Ended, LostMastership};
-use leaseway_core::resource::{Answer, Request};
+use leaseway_core::{
+    resource::{Answer, Request},
+    types::PrincipalShare,
+};
 use tokio::sync::oneshot;
 
 use super::{
-    ResourceActor, Round, Wake,
+    PackedActor, ResourceActor, Round, Wake,
+    environment::ResourceContext,
     request_queue::{Full, RequestQueue, Ticket},
     round_scratch::RoundScratch,
-    wakeup::Wakeup,
+    scheduler::{Schedule, Scheduler},
 };
-use crate::{listen::accounts::RequestOrigin, runtime::drop_guard::DropGuard};
+use crate::{
+    listen::accounts::{RequestOrigin, ResourcePlace},
+    observe::metrics,
+};
 
 /// Maximum number of rounds that one thread runs in a row.
 const ROUNDS_IN_A_ROW: usize = 8;
@@ -40,6 +51,8 @@ const ROUNDS_IN_A_ROW: usize = 8;
 const MAX_ROUND: usize = 512;
 /// Maximum number of pending messages.
 const MAX_MESSAGES: usize = 64;
+/// Maximum number of spare batches of a thread.
+const MAX_SPARE: usize = 64;
 /// Why the locks are never poisoned.
 const CAUGHT: &str = "panics are caught while a resource is locked";
 
@@ -47,15 +60,24 @@ const CAUGHT: &str = "panics are caught while a resource is locked";
 #[derive(Clone)]
 pub(crate) struct ResourceHandle(pub(super) Arc<Incarnation>);
 
+/// One incarnation of a resource. There may be a million, so it is a single block of memory, and its actor is packed
+/// between rounds if it can be.
 pub(super) struct Incarnation {
-    pub(super) combiner: Arc<Combiner>,
-    /// Wakes the resource's task when it is dropped. Dropped after the combiner, so that the task finds the combiner
-    /// gone and ends.
-    pub(super) _end_task: DropGuard,
+    pub(super) id: Arc<str>,
     pub(super) generation: u64,
-    pub(super) queue: Arc<RequestQueue>,
+    /// Absent in tests of the mailbox.
+    pub(super) context: Option<Arc<ResourceContext>>,
+    pub(super) schedule: Schedule,
+    queue: RequestQueue,
+    pending: Mutex<Pending>,
+    state: Mutex<ActorState>,
     /// Set before the actor stops by itself. If an incarnation ends without setting it, it has failed.
-    pub(super) ended: Arc<OnceLock<Ended>>,
+    ended: OnceLock<Ended>,
+    /// Whether a holder waits for more capacity.
+    waits: AtomicBool,
+    is_pool: AtomicBool,
+    /// The principal that the resource is charged to.
+    place: Option<ResourcePlace>,
 }
 
 /// Why a message was not accepted.
@@ -73,6 +95,31 @@ impl ResourceHandle {
         self.0.generation
     }
 
+    /// The id of the resource.
+    pub(crate) fn id(&self) -> &Arc<str> {
+        &self.0.id
+    }
+
+    /// Charges the next incarnation to the principal of this one.
+    pub(crate) fn place(&self) -> Option<ResourcePlace> {
+        self.0.place.as_ref().map(ResourcePlace::another)
+    }
+
+    /// Whether it is a pool.
+    pub(crate) fn is_pool(&self) -> bool {
+        self.0.is_pool.load(Ordering::Relaxed)
+    }
+
+    /// Whether a holder waits for more capacity.
+    pub(crate) fn waits(&self) -> bool {
+        self.0.waits.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the resource, which then applies what has changed in its environment.
+    pub(crate) fn wake(&self) {
+        Schedule::wake(&self.0);
+    }
+
     /// Whether the incarnation stopped because it had no holders.
     pub(crate) fn retired(&self) -> bool {
         self.0.ended.get() == Some(&Ended::Retired)
@@ -86,8 +133,8 @@ impl ResourceHandle {
     /// Submits a request.
     pub(crate) fn submit(&self, request: Request, from: Option<RequestOrigin>) -> Result<PendingAnswer, Full> {
         let (reply_tx, answer) = oneshot::channel();
-        let ticket = self.0.queue.enter(from, reply_tx)?;
-        let leads = self.0.combiner.submit(request, from, ticket) == Submitted::Leads;
+        let ticket = self.0.enter(from, reply_tx)?;
+        let leads = self.0.submit(request, from, ticket) == Submitted::Leads;
         Ok(PendingAnswer { resource: Arc::clone(&self.0), leads, others: YieldOnce::default(), answer })
     }
 
@@ -96,7 +143,7 @@ impl ResourceHandle {
     where
         ResourceActor: Handler<M>,
     {
-        self.0.combiner.send(Box::new(move |actor, scratch| drop(actor.handle(message, scratch))))
+        self.0.send(Box::new(move |actor, scratch| drop(actor.handle(message, scratch))))
     }
 
     /// Sends a message. The result arrives unless the actor fails.
@@ -106,7 +153,7 @@ impl ResourceHandle {
         ResourceActor: Handler<M, Result = MessageResult<M>>,
     {
         let (result_tx, result) = oneshot::channel();
-        self.0.combiner.send(Box::new(move |actor, scratch| {
+        self.0.send(Box::new(move |actor, scratch| {
             // The caller may be gone.
             let _ = result_tx.send(actor.handle(message, scratch).0);
         }))?;
@@ -122,8 +169,7 @@ impl ResourceHandle {
     /// Makes a round panic.
     #[cfg(test)]
     pub(crate) fn plant_panic(&self) {
-        let combiner = &self.0.combiner;
-        combiner.work(&mut combiner.state.lock().expect(CAUGHT), |_, _| panic!("a planted fault"));
+        self.0.work(&mut self.0.state.lock().expect(CAUGHT), |_, _| panic!("a planted fault"));
     }
 }
 
@@ -153,7 +199,7 @@ impl PendingAnswer {
     /// Runs the round if it leads.
     pub(crate) fn run(&mut self) {
         if std::mem::take(&mut self.leads) {
-            self.resource.combiner.run();
+            self.resource.run();
         }
     }
 }
@@ -200,7 +246,7 @@ impl Future for YieldOnce {
 enum Submitted {
     /// Another thread or request runs the round.
     Queued,
-    /// This is the first request of a batch. The caller must call [`run`](Combiner::run) once others have joined it.
+    /// This is the first request of a batch. The caller must call [`run`](Incarnation::run) once others have joined it.
     Leads,
     /// The round was run, or the actor has ended.
     Ran,
@@ -211,48 +257,114 @@ type Envelope = Box<dyn FnOnce(&mut ResourceActor, &mut RoundScratch) + Send>;
 
 /// Pending requests, as three parallel lists, and messages.
 #[derive(Default)]
-struct Pending {
+struct PendingBatch {
     requests: Vec<Request>,
     origins: Vec<Option<RequestOrigin>>,
     tickets: Vec<Ticket>,
     messages: Vec<Envelope>,
+}
+
+#[derive(Default)]
+struct Pending {
+    /// Absent if nothing is pending.
+    batch: Option<Box<PendingBatch>>,
     /// The actor has ended; new requests and messages are refused.
     is_closed: bool,
 }
 
-pub(super) struct Combiner {
-    pending: Mutex<Pending>,
-    state: Mutex<CombinerState>,
-    wakeup: Arc<Wakeup>,
+thread_local! {
+    /// Empty batches of this thread. Boxed, because a resource takes one by its pointer.
+    #[expect(clippy::vec_box, reason = "boxes are moved to resources and back")]
+    static SPARE: RefCell<Vec<Box<PendingBatch>>> = const { RefCell::new(Vec::new()) };
 }
 
-enum CombinerState {
+impl PendingBatch {
+    fn take_spare() -> Box<PendingBatch> {
+        SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+    }
+
+    /// Keeps an empty batch for later, unless a burst has made it large.
+    fn put_back(self: Box<PendingBatch>) {
+        if self.requests.capacity() <= 8 && self.messages.capacity() <= 8 {
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < MAX_SPARE {
+                    spare.push(self);
+                }
+            });
+        }
+    }
+}
+
+impl Pending {
+    fn batch(&mut self) -> &mut PendingBatch {
+        self.batch.get_or_insert_with(PendingBatch::take_spare)
+    }
+}
+
+#[expect(clippy::large_enum_variant, reason = "nearly all resources are packed")]
+pub(super) enum ActorState {
     /// Not started yet. The first thread that needs the actor starts it, and not the one that creates it, because this
     /// takes long if the resource inherits many leases.
     Starting(Box<dyn FnOnce(&mut RoundScratch) -> ResourceActor + Send>),
     Running(Box<ResourceActor>),
+    /// Between rounds, with few holders.
+    Packed(PackedActor),
     Over,
 }
 
-impl Combiner {
-    pub(super) fn new(
-        begin: impl FnOnce(&mut RoundScratch) -> ResourceActor + Send + 'static,
-        wakeup: Arc<Wakeup>,
-    ) -> Combiner {
-        let state = Mutex::new(CombinerState::Starting(Box::new(begin)));
-        Combiner { pending: Mutex::default(), state, wakeup }
+impl Incarnation {
+    /// `begin` creates the actor; it gets a reference to the incarnation.
+    pub(super) fn new<B>(
+        id: Arc<str>,
+        generation: u64,
+        context: Option<Arc<ResourceContext>>,
+        scheduler: Weak<Scheduler>,
+        place: Option<ResourcePlace>,
+        begin: impl FnOnce(Weak<Incarnation>) -> B,
+    ) -> Arc<Incarnation>
+    where
+        B: FnOnce(&mut RoundScratch) -> ResourceActor + Send + 'static,
+    {
+        Arc::new_cyclic(|weak| Incarnation {
+            id,
+            generation,
+            context,
+            schedule: Schedule::new(scheduler),
+            queue: RequestQueue::default(),
+            pending: Mutex::default(),
+            state: Mutex::new(ActorState::Starting(Box::new(begin(Weak::clone(weak))))),
+            ended: OnceLock::new(),
+            waits: AtomicBool::new(false),
+            is_pool: AtomicBool::new(false),
+            place,
+        })
     }
 
-    fn submit(&self, request: Request, from: Option<RequestOrigin>, ticket: Ticket) -> Submitted {
+    fn enter(&self, from: Option<RequestOrigin>, reply_tx: super::reply_queue::ReplyTx) -> Result<Ticket, Full> {
+        let (most, share) = self.context.as_ref().map_or((1, PrincipalShare::ALL), |context| context.queue());
+        self.queue.enter(most, share, from, reply_tx)
+    }
+
+    /// Records why the actor stops. Cannot be set already, because an incarnation ends once.
+    pub(super) fn end(&self, ended: Ended) {
+        let _ = self.ended.set(ended);
+    }
+
+    pub(super) fn queue(&self) -> &RequestQueue {
+        &self.queue
+    }
+
+    fn submit(self: &Arc<Self>, request: Request, from: Option<RequestOrigin>, ticket: Ticket) -> Submitted {
         let mut pending = self.pending();
         if pending.is_closed {
             // The ticket is dropped, which tells the caller.
             return Submitted::Ran;
         }
-        pending.requests.push(request);
-        pending.origins.push(from);
-        pending.tickets.push(ticket);
-        match pending.requests.len() {
+        let batch = pending.batch();
+        batch.requests.push(request);
+        batch.origins.push(from);
+        batch.tickets.push(ticket);
+        match batch.requests.len() {
             1 => Submitted::Leads,
             MAX_ROUND.. => {
                 drop(pending);
@@ -263,28 +375,30 @@ impl Combiner {
         }
     }
 
-    /// Enqueues a message for the resource's task.
-    fn send(&self, message: Envelope) -> Result<(), SendError> {
+    /// Enqueues a message for the scheduler's task.
+    fn send(self: &Arc<Self>, message: Envelope) -> Result<(), SendError> {
         let mut pending = self.pending();
         if pending.is_closed {
             return Err(SendError::Gone);
         }
-        if pending.messages.len() >= MAX_MESSAGES {
+        let messages = &mut pending.batch().messages;
+        if messages.len() >= MAX_MESSAGES {
             return Err(SendError::Busy);
         }
-        pending.messages.push(message);
+        messages.push(message);
         drop(pending);
-        self.wakeup.notify();
+        Schedule::wake(self);
         Ok(())
     }
 
-    /// Handles messages, then runs pending requests, on the resource's task. Returns whether the actor continues.
-    pub(super) fn wake(&self) -> bool {
+    /// Handles messages, then runs pending requests. Called by the scheduler.
+    pub(super) fn wake(self: &Arc<Self>) {
+        self.schedule.begin();
         let mut state = self.state.lock().expect(CAUGHT);
-        let messages = std::mem::take(&mut self.pending().messages);
+        let messages = self.pending().batch.as_mut().map(|batch| std::mem::take(&mut batch.messages));
         self.work(&mut state, |actor, scratch| {
             actor.handle(Wake, scratch);
-            for message in messages {
+            for message in messages.into_iter().flatten() {
                 if !scratch.is_stopped() {
                     message(actor, scratch);
                 }
@@ -294,11 +408,10 @@ impl Combiner {
         if self.has_requests() {
             self.run();
         }
-        !self.pending().is_closed
     }
 
     /// Runs rounds until nothing is pending, unless another thread holds the lock.
-    fn run(&self) {
+    fn run(self: &Arc<Self>) {
         for _ in 0..ROUNDS_IN_A_ROW {
             let mut state = match self.state.try_lock() {
                 Ok(state) => state,
@@ -306,12 +419,7 @@ impl Combiner {
                 Err(TryLockError::Poisoned(_)) => unreachable!("{CAUGHT}"),
             };
             self.work(&mut state, |actor, scratch| {
-                let mut pending = self.pending();
-                let Pending { requests, origins, tickets, .. } = &mut *pending;
-                // Appended instead of swapped, so that large buffers stay with the thread.
-                scratch.batch.append(requests, tickets);
-                scratch.origins.append(origins);
-                drop(pending);
+                self.take_requests(scratch);
                 actor.handle(Round, scratch);
             });
             drop(state);
@@ -319,38 +427,69 @@ impl Combiner {
                 return;
             }
         }
-        self.wakeup.notify();
+        Schedule::wake(self);
+    }
+
+    /// Moves all pending requests into the buffers of the round.
+    fn take_requests(&self, scratch: &mut RoundScratch) {
+        let mut pending = self.pending();
+        let Some(batch) = pending.batch.as_mut() else { return };
+        let PendingBatch { requests, origins, tickets, messages } = &mut **batch;
+        // Appended instead of swapped, so that large buffers stay with the thread.
+        scratch.batch.append(requests, tickets);
+        scratch.origins.append(origins);
+        if messages.is_empty()
+            && let Some(empty) = pending.batch.take()
+        {
+            empty.put_back();
+        }
     }
 
     /// Runs `work` on the actor. If it panics or stops, the actor and everything pending are dropped.
-    fn work(&self, state: &mut CombinerState, work: impl FnOnce(&mut ResourceActor, &mut RoundScratch)) {
+    fn work(
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, ActorState>,
+        work: impl FnOnce(&mut ResourceActor, &mut RoundScratch),
+    ) {
         // If `work` panics, the inconsistent state is dropped, and `Over` remains.
-        let before = std::mem::replace(state, CombinerState::Over);
-        let worked = panic::catch_unwind(AssertUnwindSafe(move || {
-            let mut actor = None;
-            let goes_on = RoundScratch::lend(|scratch| {
-                let actor = actor.insert(match before {
-                    CombinerState::Starting(begin) => Box::new(begin(scratch)),
-                    CombinerState::Running(actor) => actor,
-                    CombinerState::Over => return,
-                });
-                work(actor, scratch);
+        let before = std::mem::replace(&mut **state, ActorState::Over);
+        let was_over = matches!(before, ActorState::Over);
+        let worked = panic::catch_unwind(AssertUnwindSafe(|| {
+            let mut after = ActorState::Over;
+            RoundScratch::lend(|scratch| {
+                let mut actor = match before {
+                    ActorState::Starting(begin) => Box::new(begin(scratch)),
+                    ActorState::Running(actor) => actor,
+                    ActorState::Packed(packed) => Box::new(packed.unpack(Arc::downgrade(self))),
+                    ActorState::Over => return,
+                };
+                work(&mut actor, scratch);
+                if !scratch.is_stopped() {
+                    self.waits.store(actor.has_waiting(), Ordering::Relaxed);
+                    self.is_pool.store(actor.engine.is_pool(), Ordering::Relaxed);
+                    let (state, wake_at) = actor.rest(scratch);
+                    Schedule::wake_at(self, wake_at);
+                    after = state;
+                }
             });
-            actor.filter(|_| goes_on)
+            after
         }));
         match worked {
-            Ok(Some(actor)) => *state = CombinerState::Running(actor),
-            Ok(None) | Err(_) => {
-                let closed = Pending { is_closed: true, ..Pending::default() };
+            Ok(ActorState::Over) | Err(_) => {
+                let closed = Pending { batch: None, is_closed: true };
                 let pending = std::mem::replace(&mut *self.pending(), closed);
                 // Dropped outside the lock, because the owner of a dropped request may immediately submit it again.
                 drop(pending);
+                if let Some(context) = self.context.as_ref().filter(|_| !was_over) {
+                    context.notify_ended(&self.id, self.generation);
+                }
             }
+            Ok(after) => **state = after,
         }
     }
 
     fn has_requests(&self) -> bool {
-        !self.pending().requests.is_empty()
+        self.pending().batch.as_ref().is_some_and(|batch| !batch.requests.is_empty())
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
@@ -358,20 +497,22 @@ impl Combiner {
     }
 }
 
+impl Drop for Incarnation {
+    fn drop(&mut self) {
+        if let Ok(ActorState::Running(actor)) = self.state.get_mut() {
+            metrics::resources_counted(&actor.unreported());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::{
-            Weak,
-            atomic::{AtomicUsize, Ordering},
-        },
+        sync::atomic::AtomicUsize,
         task::{Wake, Waker},
     };
 
-    use leaseway_core::{
-        resource::Release,
-        types::{HolderKind, PrincipalShare},
-    };
+    use leaseway_core::{resource::Release, types::HolderKind};
     use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 
     use super::*;
@@ -379,13 +520,14 @@ mod tests {
     type Answered = Receiver<Result<Answer, LostMastership>>;
 
     /// Its actor panics when it starts.
-    fn failing() -> Arc<Combiner> {
-        Arc::new(Combiner::new(|_| panic!("a planted fault"), Arc::default()))
+    fn failing() -> Arc<Incarnation> {
+        let begin = |_| |_: &mut RoundScratch| panic!("a planted fault");
+        Incarnation::new("r".into(), 1, None, Weak::new(), None, begin)
     }
 
-    fn submit(combiner: &Combiner) -> Answered {
+    fn submit(combiner: &Arc<Incarnation>) -> Answered {
         let (sender, answer) = oneshot::channel();
-        let ticket = RequestQueue::new(1, PrincipalShare::ALL).enter(None, sender).expect("there is a place");
+        let ticket = RequestQueue::default().enter(2, PrincipalShare::ALL, None, sender).expect("there is a place");
         let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         combiner.submit(Request::Release(release), None, ticket);
         answer
@@ -393,7 +535,7 @@ mod tests {
 
     /// Immediately submits a request again when it is dropped, up to `left` times.
     struct Again {
-        combiner: Weak<Combiner>,
+        combiner: Weak<Incarnation>,
         left: AtomicUsize,
         answer: Mutex<Option<Answered>>,
     }
@@ -420,7 +562,8 @@ mod tests {
         combiner.run();
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "the lock is held");
         drop(held);
-        assert!(!combiner.wake());
+        combiner.wake();
+        assert!(combiner.pending().is_closed);
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
         assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "refused immediately");
         assert_eq!(combiner.send(Box::new(|_, _| {})), Err(SendError::Gone));

@@ -4,22 +4,22 @@
 //! delay answers.
 
 use std::sync::{
-    Arc,
+    Arc, Weak,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
-use tokio::sync::Notify;
 
+use super::{combiner::Incarnation, scheduler::Schedule};
 use crate::observe::logging::Throttle;
 
 /// Shared by the incarnation and its pending proposals.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct CommitProgress {
     stored: AtomicU64,
     lost: AtomicBool,
-    /// Notified when the progress changes. `None` if the resource polls.
-    notified: Option<Arc<Notify>>,
+    /// Woken when the progress changes. Dangling if the resource polls.
+    resource: Weak<Incarnation>,
 }
 
 /// Throttled, because a loss of mastership fails the proposals of thousands of resources.
@@ -34,8 +34,8 @@ pub(super) enum Commit {
 }
 
 impl CommitProgress {
-    pub(super) fn notifying(notified: Arc<Notify>) -> CommitProgress {
-        CommitProgress { notified: Some(notified), ..CommitProgress::default() }
+    pub(super) fn waking(resource: Weak<Incarnation>) -> CommitProgress {
+        CommitProgress { resource, ..CommitProgress::default() }
     }
 
     pub(super) fn now(&self) -> Commit {
@@ -68,7 +68,6 @@ impl CommitProgress {
 }
 
 /// Tracks one proposal. If it is dropped before [`confirm`](CommitGuard::confirm), the proposal counts as lost.
-#[derive(Debug)]
 struct CommitGuard {
     progress: Arc<CommitProgress>,
     number: u64,
@@ -88,8 +87,8 @@ impl Drop for CommitGuard {
         } else {
             self.progress.lost.store(true, Ordering::Release);
         }
-        if let Some(notified) = &self.progress.notified {
-            notified.notify_one();
+        if let Some(resource) = self.progress.resource.upgrade() {
+            Schedule::wake(&resource);
         }
     }
 }

@@ -5,97 +5,192 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
+use actix::{Addr, dev::SendError};
 use leaseway_core::engine::{Environment, Moment};
 use leaseway_core::{
     policy::overrides::Load,
     pool::{Assigned, PoolNotes},
-    types::{HolderKind, Millis, Principal, SlotDelta},
+    resource::PackedContext,
+    types::{HolderKind, Millis, Principal, PrincipalShare, SlotDelta},
 };
-use leaseway_raft::MasterLease;
+use leaseway_raft::{MasterLease, RaftHandle};
+use tokio::sync::watch;
 
+use super::{note_rate_limit::NoteRateLimiter, uplink_notices::UplinkNotices};
 use crate::{
     config::limits::Limits,
     listen::accounts::{Account, Accounts},
-    node::{assignment_store::AssignmentStore, streams::hints::Watchers},
+    node::{
+        assignment_store::AssignmentStore,
+        config_in_force::ConfigInForce,
+        node_actor::{Ended, NodeActor},
+        streams::{hints::Watchers, pool_events::Subscribers},
+    },
     runtime::clock::Clock,
 };
 
-pub(crate) struct ResourceEnvironment {
-    pub(crate) id: Arc<str>,
+/// What all resources of one term of this master have in common.
+pub(crate) struct ResourceContext {
     pub(crate) clock: Clock,
-    /// The master lease under which the resource decides. `None` for a server without peers.
+    /// The master lease under which the resources decide. `None` for a server without peers.
     pub(crate) master_lease: Option<MasterLease>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) watchers: Arc<Watchers>,
+    pub(crate) subscribers: Arc<Subscribers>,
     pub(crate) assignment_store: AssignmentStore,
-    pub(crate) holders: HoldersShare,
+    /// Where promises and notes are written. `None` without peers.
+    pub(crate) raft: Option<RaftHandle>,
+    pub(crate) note_rate_limiter: NoteRateLimiter,
+    /// Where the uplink reads notices, if the node has a parent.
+    pub(crate) notices: Option<Arc<UplinkNotices>>,
+    /// The number of holders of all resources.
+    pub(crate) holders: Arc<AtomicUsize>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) config: watch::Receiver<Arc<ConfigInForce>>,
+    /// Rises with every change of the configuration or of overrides.
+    pub(crate) revision: Arc<AtomicU64>,
+    pub(crate) node: Addr<NodeActor>,
+    pub(crate) seed: u64,
+}
+
+impl ResourceContext {
+    /// The number of places in the queue of a resource, and the share of one principal.
+    pub(super) fn queue(&self) -> (usize, PrincipalShare) {
+        (self.limits.queue, self.limits.share())
+    }
+
+    pub(super) fn idle_after(&self) -> Millis {
+        Millis::from_secs(self.limits.idle_secs)
+    }
+
+    pub(super) fn packed(&self) -> PackedContext {
+        let Limits { clients_per_resource: max_holders, .. } = *self.limits;
+        PackedContext { seed: self.seed, max_holders, place_share: self.limits.share() }
+    }
+
+    /// Called on the thread on which an incarnation ended, which must not block. If the mailbox is full, the node
+    /// notices the end when the resource is next needed.
+    pub(super) fn notify_ended(&self, id: &Arc<str>, generation: u64) {
+        if let Err(SendError::Full(Ended { id, .. })) = self.node.try_send(Ended { id: Arc::clone(id), generation }) {
+            tracing::warn!(resource = %id, "mailbox of the node actor full: it will notice the end of this resource later");
+        }
+    }
+}
+
+pub(crate) struct ResourceEnvironment {
+    pub(crate) id: Arc<str>,
+    pub(crate) context: Arc<ResourceContext>,
+    pub(super) holders: HoldersShare,
 }
 
 /// A resource's contribution to the number of holders of all resources, and of each principal.
-pub(crate) struct HoldersShare {
-    all: Arc<AtomicUsize>,
+#[derive(Default)]
+pub(super) struct HoldersShare {
     own: usize,
-    accounts: Arc<Accounts>,
-    by_principal: HashMap<Principal, (Arc<Account>, usize)>,
+    charges: Charges,
 }
 
-impl HoldersShare {
-    pub(crate) fn new(all: Arc<AtomicUsize>, accounts: Arc<Accounts>) -> HoldersShare {
-        HoldersShare { all, own: 0, accounts, by_principal: HashMap::new() }
+/// The holders by principal. Most resources have holders of one.
+#[expect(clippy::box_collection, reason = "few resources have holders of several principals")]
+#[derive(Default)]
+enum Charges {
+    #[default]
+    None,
+    One(Arc<Account>, usize),
+    Several(Box<HashMap<Principal, (Arc<Account>, usize)>>),
+}
+
+impl Charges {
+    /// Changes the number of holders of a principal. Returns its account and the number before and after. `None` if the
+    /// account was already dropped: then nobody is charged.
+    fn change(&mut self, delta: SlotDelta, accounts: &Accounts) -> Option<(Arc<Account>, usize, usize)> {
+        let changed = |own: &mut usize| {
+            let before = std::mem::replace(own, own.saturating_add_signed(delta.places));
+            (before, *own)
+        };
+        if let Charges::None = self {
+            *self = Charges::One(accounts.of(delta.principal)?, 0);
+        }
+        if let Charges::One(account, own) = self {
+            if account.principal() == delta.principal {
+                let (account, (before, after)) = (Arc::clone(account), changed(own));
+                if after == 0 {
+                    *self = Charges::None;
+                }
+                return Some((account, before, after));
+            }
+            let known = (account.principal(), (Arc::clone(account), *own));
+            *self = Charges::Several(Box::new(HashMap::from([known])));
+        }
+        let Charges::Several(all) = self else { return None };
+        let entry = match all.entry(delta.principal) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert((accounts.of(delta.principal)?, 0)),
+        };
+        let (account, (before, after)) = (Arc::clone(&entry.0), changed(&mut entry.1));
+        if after == 0 {
+            all.remove(&delta.principal);
+        }
+        if let (1, Some((_, (account, own)))) = (all.len(), all.iter().next()) {
+            *self = Charges::One(Arc::clone(account), *own);
+        }
+        Some((account, before, after))
+    }
+
+    fn for_each(&self, mut look: impl FnMut(&Account, usize)) {
+        match self {
+            Charges::None => {}
+            Charges::One(account, own) => look(account, *own),
+            Charges::Several(all) => all.values().for_each(|(account, own)| look(account, *own)),
+        }
+    }
+}
+
+impl Drop for ResourceEnvironment {
+    fn drop(&mut self) {
+        self.set_holders(0);
+        self.holders.charges.for_each(|account, own| {
+            account.holders.fetch_sub(own, Ordering::Relaxed);
+        });
+    }
+}
+
+impl ResourceEnvironment {
+    pub(super) fn new(id: Arc<str>, context: Arc<ResourceContext>) -> ResourceEnvironment {
+        ResourceEnvironment { id, context, holders: HoldersShare::default() }
     }
 
     /// Charges a change to its principal.
     pub(super) fn charge(&mut self, delta: SlotDelta) {
-        let (account, own) = match self.by_principal.entry(delta.principal) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                // The account was already dropped: charge nobody.
-                let Some(account) = self.accounts.of(delta.principal) else { return };
-                new.insert((account, 0))
-            }
-        };
-        let before = std::mem::replace(own, own.saturating_add_signed(delta.places));
-        if *own >= before {
-            account.holders.fetch_add(*own - before, Ordering::Relaxed);
+        let Some((account, before, after)) = self.holders.charges.change(delta, &self.context.accounts) else { return };
+        if after >= before {
+            account.holders.fetch_add(after - before, Ordering::Relaxed);
         } else {
-            account.holders.fetch_sub(before - *own, Ordering::Relaxed);
-        }
-        if *own == 0 {
-            self.by_principal.remove(&delta.principal);
+            account.holders.fetch_sub(before - after, Ordering::Relaxed);
         }
     }
 
     /// Sets the number of holders of this resource. Most rounds do not change it, and then do not write the shared
     /// number.
-    pub(super) fn set(&mut self, own: usize) {
-        match own.cmp(&self.own) {
+    pub(super) fn set_holders(&mut self, own: usize) {
+        let all = &self.context.holders;
+        match own.cmp(&self.holders.own) {
             cmp::Ordering::Equal => return,
-            cmp::Ordering::Greater => self.all.fetch_add(own - self.own, Ordering::Relaxed),
-            cmp::Ordering::Less => self.all.fetch_sub(self.own - own, Ordering::Relaxed),
+            cmp::Ordering::Greater => all.fetch_add(own - self.holders.own, Ordering::Relaxed),
+            cmp::Ordering::Less => all.fetch_sub(self.holders.own - own, Ordering::Relaxed),
         };
-        self.own = own;
+        self.holders.own = own;
     }
-}
 
-impl Drop for HoldersShare {
-    fn drop(&mut self) {
-        self.set(0);
-        for (account, own) in self.by_principal.values() {
-            account.holders.fetch_sub(*own, Ordering::Relaxed);
-        }
-    }
-}
-
-impl ResourceEnvironment {
     pub(super) fn moment(&self) -> Moment<'_> {
-        let now = self.clock.now();
+        let now = self.context.clock.now();
         Moment {
             now,
-            may_decide: self.master_lease.as_ref().is_none_or(|master_lease| master_lease.holds(now.at)),
+            may_decide: self.context.master_lease.as_ref().is_none_or(|master_lease| master_lease.holds(now.at)),
             max_holders: self.max_holders(),
             environment: self,
         }
@@ -103,37 +198,40 @@ impl ResourceEnvironment {
 
     /// Whether a principal has used up its share of the holders of all resources.
     pub(super) fn is_at_share(&self, principal: Principal) -> bool {
-        let (most, used) = (self.limits.clients, self.holders.all.load(Ordering::Relaxed));
-        let own = self.holders.accounts.of(principal).map(|account| account.holders.load(Ordering::Relaxed));
-        own.is_some_and(|own| !self.limits.share().allows(own, 1, used, most))
+        let ResourceContext { limits, accounts, holders, .. } = &*self.context;
+        let (most, used) = (limits.clients, holders.load(Ordering::Relaxed));
+        let own = accounts.of(principal).map(|account| account.holders.load(Ordering::Relaxed));
+        own.is_some_and(|own| !limits.share().allows(own, 1, used, most))
     }
 
     /// Whether any principal can have used up its share; if not, [`is_at_share`](Self::is_at_share) need not be called.
     pub(super) fn shares_bind(&self) -> bool {
-        !self.limits.share().cannot_bind(self.holders.all.load(Ordering::Relaxed), self.limits.clients)
+        let ResourceContext { limits, holders, .. } = &*self.context;
+        !limits.share().cannot_bind(holders.load(Ordering::Relaxed), limits.clients)
     }
 
     /// The maximum number of holders: the limit per resource, or less if the limit of all resources is nearly used up.
     fn max_holders(&self) -> usize {
-        let left = self.limits.clients.saturating_sub(self.holders.all.load(Ordering::Relaxed));
-        self.limits.clients_per_resource.min(self.holders.own + left)
+        let ResourceContext { limits, holders, .. } = &*self.context;
+        let left = limits.clients.saturating_sub(holders.load(Ordering::Relaxed));
+        limits.clients_per_resource.min(self.holders.own + left)
     }
 }
 
 impl Environment for ResourceEnvironment {
     fn is_watched(&self, kind: HolderKind, id: &str) -> bool {
-        self.watchers.is_watched(kind, id)
+        self.context.watchers.is_watched(kind, id)
     }
 
     fn assignments(&self) -> Vec<(HolderKind, Arc<str>, Assigned)> {
-        self.assignment_store.assignments(&self.id)
+        self.context.assignment_store.assignments(&self.id)
     }
 
     fn notes(&self, now: Millis) -> Option<PoolNotes> {
-        self.assignment_store.pool(&self.id, now)
+        self.context.assignment_store.pool(&self.id, now)
     }
 
     fn reported_load(&self) -> Option<Load> {
-        self.assignment_store.load_of(&self.id)
+        self.context.assignment_store.load_of(&self.id)
     }
 }

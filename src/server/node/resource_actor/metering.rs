@@ -4,29 +4,36 @@ use std::sync::Arc;
 
 use leaseway_core::resource::{Counters, Resource};
 
-use crate::observe::{
-    logging::worth_logging,
-    metrics::{self, ResourceMeters},
-};
+use super::round_scratch::RoundScratch;
+use crate::observe::{logging::worth_logging, metrics};
 
 /// The counters of the resource at the last report.
+#[derive(Default)]
 pub(super) struct Metering {
     counters: Counters,
     overloads: u64,
-    meters: ResourceMeters,
 }
 
 impl Metering {
-    pub(super) fn new() -> Metering {
-        Metering { counters: Counters::default(), overloads: 0, meters: ResourceMeters::new() }
+    /// Starts at the present counters of the resource, which were reported before.
+    pub(super) fn of(resource: &Resource) -> Metering {
+        Metering { counters: resource.counters(), overloads: 0 }
     }
 
-    /// Adds the increase of the counters since the last report to the metrics. Called with ticks and status reports,
-    /// but not with rounds, because threads contend for the metrics.
-    pub(super) fn report(&mut self, id: &Arc<str>, resource: &Resource) {
+    /// The increase since the last report.
+    pub(super) fn unreported(&self, resource: &Resource) -> Counters {
+        resource.counters().since(&self.counters)
+    }
+
+    /// Adds the increase of the counters since the last report to the metrics. Called with ticks, with status reports
+    /// and before the resource is packed.
+    pub(super) fn report(&mut self, id: &Arc<str>, resource: &Resource, scratch: &mut RoundScratch) {
         let now = resource.counters();
         let before = std::mem::replace(&mut self.counters, now);
-        self.meters.counted(&before, &now);
+        if before == now {
+            return;
+        }
+        scratch.count(&now.since(&before));
         if let Some(pool) = resource.pool() {
             metrics::pool_overloaded(pool.overloads.saturating_sub(self.overloads));
             self.overloads = pool.overloads;

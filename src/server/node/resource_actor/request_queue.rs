@@ -5,7 +5,7 @@
 //! requests pay for the accounting by principal only when the queue is long.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -24,20 +24,20 @@ pub(crate) enum Full {
 }
 
 /// Counts unanswered requests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RequestQueue {
     /// Requests in the half that is open to all.
     count: AtomicUsize,
-    most: usize,
-    shared: Mutex<PlacesTaken>,
-    most_shared: usize,
-    share: PrincipalShare,
+    /// The other half, once it was needed.
+    shared: OnceLock<Arc<SharedHalf>>,
 }
+
+type SharedHalf = Mutex<PlacesTaken>;
 
 /// A place in the half of the queue in which each principal is limited to its share. Dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct SharedPlace {
-    queue: Arc<RequestQueue>,
+    half: Arc<SharedHalf>,
     principal: Principal,
 }
 
@@ -50,43 +50,37 @@ pub(super) struct Ticket {
 }
 
 impl RequestQueue {
-    pub(super) fn new(most: usize, share: PrincipalShare) -> Arc<RequestQueue> {
-        let most_shared = most / 2;
-        let (count, shared) = (AtomicUsize::new(0), Mutex::default());
-        Arc::new(RequestQueue { count, most: most - most_shared, shared, most_shared, share })
-    }
-
-    /// Takes a place for a request.
+    /// Takes one of `most` places for a request. `share`: the share of a principal in the second half.
     #[inline]
     pub(super) fn enter(
-        self: &Arc<RequestQueue>,
+        &self,
+        most: usize,
+        share: PrincipalShare,
         from: Option<RequestOrigin>,
         reply_tx: ReplyTx,
     ) -> Result<Ticket, Full> {
         let reply_queue = ReplyQueue::own();
-        if self.count.fetch_add(1, Ordering::Relaxed) < self.most {
+        let most_shared = most / 2;
+        if self.count.fetch_add(1, Ordering::Relaxed) < most - most_shared {
             return Ok(Ticket { reply_tx, reply_queue, place: None });
         }
         self.count.fetch_sub(1, Ordering::Relaxed);
-        let place = Some(self.enter_shared(from.map_or(Principal::NONE, |from| from.principal))?);
+        let place = Some(self.enter_shared(most_shared, share, from.map_or(Principal::NONE, |from| from.principal))?);
         Ok(Ticket { reply_tx, reply_queue, place })
     }
 
     #[cold]
-    fn enter_shared(self: &Arc<RequestQueue>, principal: Principal) -> Result<Box<SharedPlace>, Full> {
-        let mut shared = self.shared();
-        if shared.in_all() >= self.most_shared {
+    fn enter_shared(&self, most: usize, share: PrincipalShare, principal: Principal) -> Result<Box<SharedPlace>, Full> {
+        let half = self.shared.get_or_init(Arc::default);
+        let mut taken = lock(half);
+        if taken.in_all() >= most {
             return Err(Full::InAll);
         }
-        let share = if principal == Principal::NONE { PrincipalShare::ALL } else { self.share };
-        if !shared.take(principal, self.most_shared, share) {
+        let share = if principal == Principal::NONE { PrincipalShare::ALL } else { share };
+        if !taken.take(principal, most, share) {
             return Err(Full::OfPrincipal);
         }
-        Ok(Box::new(SharedPlace { queue: Arc::clone(self), principal }))
-    }
-
-    fn shared(&self) -> MutexGuard<'_, PlacesTaken> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Box::new(SharedPlace { half: Arc::clone(half), principal }))
     }
 
     /// Sends answers. Frees their places first, because a client may send its next request immediately.
@@ -103,8 +97,12 @@ impl RequestQueue {
 
 impl Drop for SharedPlace {
     fn drop(&mut self) {
-        self.queue.shared().give_back(self.principal);
+        lock(&self.half).give_back(self.principal);
     }
+}
+
+fn lock(half: &SharedHalf) -> MutexGuard<'_, PlacesTaken> {
+    half.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -114,9 +112,9 @@ mod tests {
 
     use super::*;
 
-    fn enter(queue: &Arc<RequestQueue>, principal: u32) -> Result<Ticket, Full> {
+    fn enter(queue: &RequestQueue, most: usize, share: PrincipalShare, principal: u32) -> Result<Ticket, Full> {
         let from = RequestOrigin { address: [10, 0, 0, 1].into(), principal: Principal(principal) };
-        queue.enter(Some(from), oneshot::channel().0)
+        queue.enter(most, share, Some(from), oneshot::channel().0)
     }
 
     fn answer(queue: &RequestQueue, tickets: impl IntoIterator<Item = Ticket>) {
@@ -125,27 +123,29 @@ mod tests {
 
     #[test]
     fn one_principal_does_not_fill_the_queue() {
-        let queue = RequestQueue::new(100, PrincipalShare::default());
-        let taken: Vec<Ticket> = std::iter::from_fn(|| enter(&queue, 1).ok()).collect();
+        let queue = RequestQueue::default();
+        let enter = |principal| enter(&queue, 100, PrincipalShare::default(), principal);
+        let taken: Vec<Ticket> = std::iter::from_fn(|| enter(1).ok()).collect();
         assert_eq!(taken.len(), 50 + 38);
-        assert_eq!(enter(&queue, 1).err(), Some(Full::OfPrincipal));
-        let others: Vec<Ticket> = std::iter::from_fn(|| enter(&queue, 2).ok()).collect();
+        assert_eq!(enter(1).err(), Some(Full::OfPrincipal));
+        let others: Vec<Ticket> = std::iter::from_fn(|| enter(2).ok()).collect();
         assert_eq!(others.len(), 10);
-        assert!(enter(&queue, 3).is_ok(), "there is room for a newcomer");
+        assert!(enter(3).is_ok(), "there is room for a newcomer");
         answer(&queue, taken);
-        assert!(enter(&queue, 1).is_ok());
+        assert!(enter(1).is_ok());
         answer(&queue, others);
-        assert_eq!(queue.shared().in_all(), 0);
+        assert_eq!(queue.shared.get().map(|half| lock(half).in_all()), Some(0));
     }
 
     #[test]
     fn an_answer_makes_room_in_a_full_queue() {
         for most in [1, 2, 7] {
-            let queue = RequestQueue::new(most, PrincipalShare::ALL);
-            let taken: Vec<Ticket> = std::iter::from_fn(|| enter(&queue, 1).ok()).collect();
-            assert_eq!((taken.len(), enter(&queue, 2).err()), (most, Some(Full::InAll)));
+            let queue = RequestQueue::default();
+            let enter = |principal| enter(&queue, most, PrincipalShare::ALL, principal);
+            let taken: Vec<Ticket> = std::iter::from_fn(|| enter(1).ok()).collect();
+            assert_eq!((taken.len(), enter(2).err()), (most, Some(Full::InAll)));
             answer(&queue, taken);
-            let again: Vec<Ticket> = std::iter::from_fn(|| enter(&queue, 1).ok()).collect();
+            let again: Vec<Ticket> = std::iter::from_fn(|| enter(1).ok()).collect();
             assert_eq!(again.len(), most);
         }
     }

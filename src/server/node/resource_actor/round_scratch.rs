@@ -6,10 +6,16 @@
 use std::cell::Cell;
 
 use actix::{ActorContext, ActorState};
-use leaseway_core::engine::{Batch, Effects};
+use leaseway_core::{
+    engine::{Batch, Effects},
+    resource::Counters,
+};
 
 use super::request_queue::Ticket;
-use crate::listen::accounts::RequestOrigin;
+use crate::{listen::accounts::RequestOrigin, observe::metrics};
+
+/// Number of reports that are added up before they are added to the metrics, because threads contend for these.
+const REPORTS: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct RoundScratch {
@@ -17,6 +23,8 @@ pub(crate) struct RoundScratch {
     /// The origin of each request of the batch.
     pub(super) origins: Vec<Option<RequestOrigin>>,
     pub(super) effects: Effects<Ticket>,
+    /// Counters of resources that are not in the metrics yet, and the number of reports in them.
+    counters: (Counters, usize),
     is_stopped: bool,
 }
 
@@ -34,6 +42,31 @@ impl RoundScratch {
         let goes_on = !std::mem::take(&mut scratch.is_stopped);
         SPARE.set(Some(scratch));
         goes_on
+    }
+
+    /// Adds an increase of a resource's counters to the metrics, soon.
+    pub(super) fn count(&mut self, more: &Counters) {
+        let (counters, reports) = &mut self.counters;
+        counters.add(more);
+        *reports += 1;
+        if *reports >= REPORTS {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        let (counters, reports) = std::mem::take(&mut self.counters);
+        if reports > 0 {
+            metrics::resources_counted(&counters);
+        }
+    }
+
+    /// Adds the counters of this thread to the metrics now.
+    pub(super) fn flush() {
+        if let Some(mut scratch) = SPARE.take() {
+            scratch.publish();
+            SPARE.set(Some(scratch));
+        }
     }
 
     pub(super) fn is_stopped(&self) -> bool {
