@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use super::{
     cases,
     harness::{Actor, Echo, Event, Harness, ask, one, options},
-    histories::{actors, any_settings, below_a_parent, event, settings, settings_below_a_parent, supply},
+    histories::{
+        actors, any_settings, below_a_parent, event, fewer_actors_than, settings, settings_below_a_parent, supply,
+    },
 };
 use crate::{
     lease::promises::Inherited,
@@ -122,6 +124,20 @@ proptest! {
         prop_assert!(lease.capacity > Amount::ZERO || free <= 1e-9, "{} free, {:?}", free, lease);
         prop_assert!(lease.capacity == Amount::ZERO || free > 0.0, "{} free, {:?}", free, lease);
         prop_assert!(!harness.resource.is_learning(now.at));
+    }
+
+    #[test]
+    fn packing_changes_no_answer_of_a_chain_of_masters(
+        settings in prop_oneof![any_settings(), unbounded()],
+        actors in fewer_actors_than(4),
+        events in events(true, 250),
+    ) {
+        let plain = run(settings.clone(), actors.clone(), &events)?;
+        let mut packed = Harness::new(keeping(settings), actors).packing();
+        events.iter().try_for_each(|event| packed.step(event))?;
+        invariant::replayed(&plain.log, &packed.log)?;
+        prop_assert_eq!(plain.resource.promises(), packed.resource.promises());
+        prop_assert!(packed.packed() > 0);
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl NodeHandle {
         let (master_known, has_known) = watch::channel(start.membership.is_none());
         let (clock, limits) = (start.clock, Arc::clone(&start.limits));
         NodeHandle {
-            addr: NodeActor::start(&start, Arc::clone(&shared), master_known, DropGuard::new(on_failure)),
+            addr: NodeActor::start(start, Arc::clone(&shared), master_known, DropGuard::new(on_failure)),
             shared,
             startup_gate: StartupGate::new(has_known),
             planning: Arc::new(Semaphore::new(1)),

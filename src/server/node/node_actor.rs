@@ -372,14 +372,14 @@ impl Handler<Ping> for NodeActor {
 
 impl NodeActor {
     pub(super) fn start(
-        start: &NodeStart,
+        start: NodeStart,
         shared: Arc<NodeShared>,
         master_known: watch::Sender<bool>,
         on_failure: DropGuard,
     ) -> Addr<NodeActor> {
         let now = start.clock.at();
         let mut actor = NodeActor {
-            schedulers: start.arbiters.iter().map(|arbiter| Scheduler::start(arbiter, start.clock)).collect(),
+            schedulers: start.arbiters.into_iter().map(|arbiter| Scheduler::start(&arbiter, start.clock)).collect(),
             next_scheduler: 0,
             seed: start.seed,
             generation: 0,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use leaseway_core::engine::{Effects, Moment, Predecessor, ResourceEngine, Setup};
 use leaseway_core::{
     lease::promises::Inherited,
+    policy::settings::Settings,
     pool::Assigned,
     resource::{
-        Answer, Request, ResourceOptions,
+        Answer, PackedContext, Request, ResourceOptions,
         invariant::{self, Violation},
         supply::Source,
     },
-    types::{ClusterClock, Epoch, HolderKind, Millis, Sum},
+    types::{ClusterClock, Epoch, HolderKind, Millis, Now, PrincipalShare, Sum},
 };
 
 use crate::{
@@ -220,7 +221,9 @@ impl Simulation<'_> {
     ) -> Result<(), Violation> {
         let clock = self.clock();
         let mut buffers = std::mem::take(&mut self.buffers);
+        let keeps_notes = self.pools.is_some();
         if let Some(master) = &mut self.nodes[index].master {
+            pack(master, clock, keeps_notes);
             input(&mut master.engine, master.environment.moment(clock), &mut buffers);
         }
         let carried_out = self.apply_effects(index, &mut buffers.effects);
@@ -336,4 +339,26 @@ fn reply_body(answer: Answer) -> ReplyBody {
         | Answer::NameTaken
         | Answer::Released => ReplyBody::Nothing,
     }
+}
+
+/// Packs and unpacks the engine, as the server does between rounds. Changes nothing that can be observed.
+fn pack(master: &mut Master, clock: Now, keeps_notes: bool) {
+    if !master.engine.can_pack(clock.at) {
+        return;
+    }
+    let options = ResourceOptions {
+        settings: Settings::unmatched().into(),
+        source: Source::Own,
+        epoch: Epoch(0),
+        since: clock.at,
+        learning_until: clock.at,
+        inherited: None,
+        max_holders: 0,
+        seed: 0,
+    };
+    let setup = Setup { options, keeps_notes: false, predecessor: None, idle_after: NEVER };
+    let spare = ResourceEngine::new(setup, master.environment.moment(clock), &mut Effects::default());
+    let packed = std::mem::replace(&mut master.engine, spare).pack();
+    let context = PackedContext { seed: 7, max_holders: usize::MAX, place_share: PrincipalShare::default() };
+    master.engine = ResourceEngine::unpack(packed, context, keeps_notes, NEVER);
 }
