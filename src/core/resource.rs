@@ -211,6 +211,11 @@ impl Resource {
         self.limits.max_holders = most;
     }
 
+    /// The epoch of its tokens.
+    pub fn epoch(&self) -> Epoch {
+        self.book.epoch()
+    }
+
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -1,18 +1,21 @@
 //! The packed form of an engine, see [`PackedResource`].
 
+use std::num::NonZeroU64;
+
 use super::{Pacing, ResourceEngine, commits::Commits, note_writer::NoteWriter};
 use crate::{
     resource::{PackedContext, PackedResource, Resource},
     types::Millis,
 };
 
-/// An engine without pending answers, between inputs.
+/// An engine without pending answers, between inputs. Numbers are one more than they stand for, so that their absence
+/// takes no space.
 pub struct PackedEngine {
     resource: PackedResource,
     /// The last change that the quorum has stored. Absent if promises are not kept.
-    stored: Option<u64>,
-    pacing: Pacing,
-    idle_since: Option<Millis>,
+    stored: Option<NonZeroU64>,
+    last_visit: Option<NonZeroU64>,
+    idle_since: Option<NonZeroU64>,
 }
 
 impl<T> ResourceEngine<T> {
@@ -29,9 +32,9 @@ impl<T> ResourceEngine<T> {
     pub fn pack(self) -> PackedEngine {
         PackedEngine {
             resource: self.resource.pack(),
-            stored: self.commits.map(|commits| commits.stored()),
-            pacing: self.pacing,
-            idle_since: self.idle_since,
+            stored: self.commits.map(|commits| nonzero(commits.stored())),
+            last_visit: self.pacing.last_visit.map(|at| nonzero(at.0)),
+            idle_since: self.idle_since.map(|at| nonzero(at.0)),
         }
     }
 
@@ -42,16 +45,17 @@ impl<T> ResourceEngine<T> {
         keeps_notes: bool,
         idle_after: Millis,
     ) -> ResourceEngine<T> {
-        let PackedEngine { resource, stored, pacing, idle_since } = packed;
+        let PackedEngine { resource, stored, last_visit, idle_since } = packed;
+        let at = |packed: NonZeroU64| Millis(packed.get() - 1);
         ResourceEngine {
             resource: Resource::unpack(resource, context),
-            commits: stored.map(Commits::after),
+            commits: stored.map(|stored| Commits::after(stored.get() - 1)),
             waiting: None,
-            pacing,
+            pacing: Pacing { last_visit: last_visit.map(at) },
             note_writer: keeps_notes.then(NoteWriter::default),
             is_pool: false,
             idle_after,
-            idle_since,
+            idle_since: idle_since.map(at),
             woken_at: None,
             #[cfg(feature = "planted")]
             twin: None,
@@ -66,4 +70,8 @@ impl<T> ResourceEngine<T> {
         }
         self.resource.next_expiry().unwrap_or(now).max(now)
     }
+}
+
+fn nonzero(number: u64) -> NonZeroU64 {
+    NonZeroU64::MIN.saturating_add(number)
 }

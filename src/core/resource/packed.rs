@@ -27,7 +27,6 @@ pub struct PackedResource {
     /// Absent if no counter is used by later decisions.
     counters: Option<Box<Counters>>,
     sub_round: u32,
-    settings_version: u64,
 }
 
 /// The state that all resources of a server have in common.
@@ -41,13 +40,12 @@ pub struct PackedContext {
 impl Resource {
     /// Packs the resource. Call it only if the resource [can be packed](Self::can_pack).
     pub fn pack(self) -> PackedResource {
-        let Resource { settings, book, counters, last_round, settings_version, .. } = self;
+        let Resource { settings, book, counters, last_round, .. } = self;
         PackedResource {
             settings,
             book: book.pack(),
             counters: counters.are_unusual().then(|| Box::new(counters)),
             sub_round: last_round.sub_round,
-            settings_version,
         }
     }
 
@@ -68,7 +66,7 @@ impl Resource {
 
     /// The reverse of [`pack`](Self::pack).
     pub fn unpack(packed: PackedResource, context: PackedContext) -> Resource {
-        let PackedResource { settings, book, counters, sub_round, settings_version } = packed;
+        let PackedResource { settings, book, counters, sub_round } = packed;
         let mut resource = Resource {
             allocation: Allocation::new(&settings, false),
             book: LeaseBook::unpack(book, context.seed),
@@ -81,7 +79,7 @@ impl Resource {
             limits: Limits { max_holders: context.max_holders, place_share: context.place_share },
             counters: counters.map(|counters| *counters).unwrap_or_default(),
             last_round: LastRound { sub_round, ..LastRound::default() },
-            settings_version,
+            settings_version: 0,
             seed: context.seed,
         };
         let mut watched = Vec::new();

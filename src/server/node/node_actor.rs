@@ -11,7 +11,7 @@ use std::{
     num::NonZeroU64,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -104,7 +104,7 @@ pub(super) struct NodeShared {
     pub(super) directory: Directory,
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,
     /// Rises with every change of the configuration or of overrides.
-    pub(super) revision: Arc<AtomicU64>,
+    pub(super) revision: Arc<AtomicU32>,
     pub(super) watchers: Arc<Watchers>,
     pub(super) subscribers: Arc<Subscribers>,
     pub(super) assignment_store: AssignmentStore,
@@ -133,7 +133,7 @@ impl NodeShared {
         NodeShared {
             directory: Directory::new(if membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) }),
             config: watch::Sender::new(Arc::new(first)),
-            revision: Arc::new(AtomicU64::new(1)),
+            revision: Arc::new(AtomicU32::new(1)),
             watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
             subscribers: Arc::new(Subscribers::with_changes(Arc::clone(authorizer.audit().changes()))),
             assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.raft)),

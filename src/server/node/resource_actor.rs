@@ -19,7 +19,7 @@ mod round_scratch;
 pub(super) mod scheduler;
 pub(super) mod uplink_notices;
 
-use std::sync::{Arc, Weak, atomic::Ordering};
+use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Actor, ActorContext as _, Handler, Message, MessageResult};
 use leaseway_core::{
@@ -34,7 +34,7 @@ use leaseway_core::{
         Counters, HolderReport, Request, Resource, ResourceReport,
         supply::{DemandSummary, Supply},
     },
-    types::{Epoch, HolderKind, Millis},
+    types::{HolderKind, Millis},
 };
 use leaseway_raft::Command;
 use leaseway_uplink::Notice;
@@ -42,6 +42,7 @@ use leaseway_uplink::Notice;
 use self::{
     combiner::{ActorState, Incarnation},
     commit_progress::{Commit, CommitProgress},
+    environment::Charges,
     metering::Metering,
     note_rate_limit::NotePermit,
     request_queue::Ticket,
@@ -50,7 +51,7 @@ use self::{
 };
 pub(super) use self::{
     combiner::{PendingAnswer, ResourceHandle, SendError, YieldOnce},
-    environment::{ResourceContext, ResourceEnvironment},
+    environment::ResourceContext,
     request_queue::Full,
 };
 use crate::listen::accounts::ResourcePlace;
@@ -65,16 +66,14 @@ const MIN_TICK_INTERVAL: Millis = Millis(100);
 
 pub(super) struct ResourceActor {
     engine: ResourceEngine<Ticket>,
-    environment: ResourceEnvironment,
-    incarnation: Weak<Incarnation>,
-    epoch: Epoch,
+    charges: Charges,
     /// Absent if promises are not kept.
     promises: Option<Arc<CommitProgress>>,
     /// Absent if it has never been a pool with notes.
     notes: Option<Box<Notes>>,
     /// The revision and version of the configuration that it follows.
-    revision: u64,
-    config_version: u64,
+    revision: u32,
+    config_version: u32,
     /// Its position in the log of new watchers.
     watchers_seen: u64,
     metering: Metering,
@@ -86,13 +85,11 @@ pub(super) struct ResourceActor {
 /// A [`ResourceActor`] between rounds, in few bytes.
 pub(super) struct PackedActor {
     engine: PackedEngine,
-    environment: ResourceEnvironment,
-    epoch: Epoch,
+    charges: Charges,
     promises: Option<Arc<CommitProgress>>,
-    revision: u64,
-    config_version: u64,
+    revision: u32,
+    config_version: u32,
     watchers_seen: u64,
-    next_tick: Millis,
 }
 
 /// The notes of a pool on their way to the peers.
@@ -119,11 +116,12 @@ impl Handler<Round> for ResourceActor {
 
     /// Runs on the thread of one of the requests, or on the resource's own task after many rounds in a row.
     fn handle(&mut self, _: Round, scratch: &mut RoundScratch) {
-        self.note_origins(scratch);
-        self.catch_up(&mut scratch.effects);
+        let resource = scratch.resource();
+        self.note_origins(&resource, scratch);
+        self.catch_up(&resource, &mut scratch.effects);
         let RoundScratch { batch, effects, .. } = scratch;
-        self.engine.run_round(self.environment.moment(), batch, effects);
-        self.carry_out(scratch);
+        self.engine.run_round(resource.moment(), batch, effects);
+        self.carry_out(&resource, scratch);
     }
 }
 
@@ -138,15 +136,16 @@ impl Handler<Wake> for ResourceActor {
     type Result = ();
 
     fn handle(&mut self, _: Wake, scratch: &mut RoundScratch) {
-        self.catch_up(&mut scratch.effects);
-        let now = self.environment.context.clock.at();
+        let resource = scratch.resource();
+        self.catch_up(&resource, &mut scratch.effects);
+        let now = resource.context().clock.at();
         if self.wake_at.take_if(|at| *at <= now).is_some() {
-            self.engine.wake(self.environment.moment(), &mut scratch.effects);
+            self.engine.wake(resource.moment(), &mut scratch.effects);
         }
         if self.next_tick <= now {
-            self.tick(now, scratch);
+            self.tick(&resource, now, scratch);
         }
-        self.carry_out(scratch);
+        self.carry_out(&resource, scratch);
     }
 }
 
@@ -164,10 +163,11 @@ impl Handler<Supplied> for ResourceActor {
     type Result = ();
 
     fn handle(&mut self, message: Supplied, scratch: &mut RoundScratch) {
-        self.catch_up(&mut scratch.effects);
+        let resource = scratch.resource();
+        self.catch_up(&resource, &mut scratch.effects);
         let RoundScratch { batch, effects, .. } = scratch;
-        self.engine.supply(self.environment.moment(), message.supply, message.settings, batch, effects);
-        self.carry_out(scratch);
+        self.engine.supply(resource.moment(), message.supply, message.settings, batch, effects);
+        self.carry_out(&resource, scratch);
     }
 }
 
@@ -182,9 +182,10 @@ impl Handler<Summarize> for ResourceActor {
     type Result = MessageResult<Summarize>;
 
     fn handle(&mut self, _: Summarize, scratch: &mut RoundScratch) -> MessageResult<Summarize> {
-        self.catch_up(&mut scratch.effects);
-        let summary = self.engine.summarize(self.environment.moment());
-        self.carry_out(scratch);
+        let resource = scratch.resource();
+        self.catch_up(&resource, &mut scratch.effects);
+        let summary = self.engine.summarize(resource.moment());
+        self.carry_out(&resource, scratch);
         MessageResult(summary)
     }
 }
@@ -200,9 +201,10 @@ impl<T: 'static, F: FnOnce(&mut Resource, Millis) -> T> Handler<Operate<F>> for 
     type Result = MessageResult<Operate<F>>;
 
     fn handle(&mut self, Operate(work): Operate<F>, scratch: &mut RoundScratch) -> MessageResult<Operate<F>> {
-        self.catch_up(&mut scratch.effects);
-        let done = self.engine.operate(self.environment.moment(), work, &mut scratch.effects);
-        self.carry_out(scratch);
+        let resource = scratch.resource();
+        self.catch_up(&resource, &mut scratch.effects);
+        let done = self.engine.operate(resource.moment(), work, &mut scratch.effects);
+        self.carry_out(&resource, scratch);
         MessageResult(done)
     }
 }
@@ -231,10 +233,11 @@ impl Handler<Part> for ResourceActor {
     type Result = MessageResult<Part>;
 
     fn handle(&mut self, _: Part, scratch: &mut RoundScratch) -> MessageResult<Part> {
-        self.catch_up(&mut scratch.effects);
+        let resource = scratch.resource();
+        self.catch_up(&resource, &mut scratch.effects);
         self.update_notes();
-        self.engine.part(self.environment.moment(), &mut scratch.effects);
-        self.carry_out(scratch);
+        self.engine.part(resource.moment(), &mut scratch.effects);
+        self.carry_out(&resource, scratch);
         let notes = self.notes.as_ref().filter(|_| self.engine.is_pool());
         let under_way = notes.map(|notes| (Arc::clone(&notes.progress), notes.newest));
         MessageResult(under_way.map(|(progress, newest)| NotesUnderWay { progress, newest }))
@@ -273,21 +276,23 @@ impl Handler<Report> for ResourceActor {
     type Result = MessageResult<Report>;
 
     fn handle(&mut self, Report { from, limit }: Report, scratch: &mut RoundScratch) -> MessageResult<Report> {
-        self.catch_up(&mut scratch.effects);
-        let (resource, at) = (self.engine.resource(), self.environment.context.clock.at());
-        self.metering.report(&self.environment.id, resource, scratch);
-        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { holder_reports(resource, at, from, limit) };
+        let resource = scratch.resource();
+        self.catch_up(&resource, &mut scratch.effects);
+        let at = resource.context().clock.at();
+        let of = self.engine.resource();
+        self.metering.report(&resource.id, of, scratch);
+        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { holder_reports(of, at, from, limit) };
         let status = Status {
-            id: Arc::clone(&self.environment.id),
-            template: self.template(),
-            report: resource_report(resource, at),
-            pool: resource.pool(),
-            promises: resource.promises(),
+            id: Arc::clone(&resource.id),
+            template: template(&resource),
+            report: resource_report(of, at),
+            pool: of.pool(),
+            promises: of.promises(),
             holders,
             next,
             at,
         };
-        self.carry_out(scratch);
+        self.carry_out(&resource, scratch);
         MessageResult(status)
     }
 }
@@ -305,43 +310,33 @@ pub(super) struct Start {
 /// Starts an incarnation that is run by `scheduler`.
 pub(super) fn start(start: Start, scheduler: &Arc<Scheduler>) -> ResourceHandle {
     let Start { id, generation, setup, context, place } = start;
-    let environment = ResourceEnvironment::new(Arc::clone(&id), Arc::clone(&context));
-    let begin = move |incarnation: Weak<Incarnation>| {
-        move |scratch: &mut RoundScratch| ResourceActor::begin(setup, environment, incarnation, scratch)
-    };
-    let incarnation = Incarnation::new(id, generation, Some(context), Arc::downgrade(scheduler), place, begin);
-    ResourceHandle(incarnation)
+    let begin = move |scratch: &mut RoundScratch| ResourceActor::begin(setup, scratch);
+    ResourceHandle(Incarnation::new(id, generation, Some(context), Arc::downgrade(scheduler), place, begin))
 }
 
 impl ResourceActor {
-    fn begin(
-        setup: Setup,
-        environment: ResourceEnvironment,
-        incarnation: Weak<Incarnation>,
-        scratch: &mut RoundScratch,
-    ) -> ResourceActor {
-        let context = &environment.context;
+    fn begin(setup: Setup, scratch: &mut RoundScratch) -> ResourceActor {
+        let resource = scratch.resource();
+        let context = resource.context();
         let config = context.config.borrow().clone();
         let keeps_promises = setup.options.inherited.is_some();
         let mut actor = ResourceActor {
-            config_version: config.version,
+            config_version: config.version as u32,
             // The overrides are still to be applied.
             revision: 0,
-            epoch: setup.options.epoch,
-            engine: ResourceEngine::new(setup, environment.moment(), &mut scratch.effects),
-            promises: keeps_promises.then(|| Arc::new(CommitProgress::waking(Weak::clone(&incarnation)))),
+            engine: ResourceEngine::new(setup, resource.moment(), &mut scratch.effects),
+            charges: Charges::default(),
+            promises: keeps_promises.then(|| Arc::new(CommitProgress::waking(Arc::downgrade(&resource)))),
             notes: None,
             // A new resource has no holders, so it has missed no watcher.
             watchers_seen: context.watchers.started(),
             metering: Metering::default(),
             wake_at: None,
             next_tick: context.clock.at().plus(TICK_INTERVAL),
-            incarnation,
-            environment,
         };
-        actor.engine.set_place_share(actor.environment.context.limits.share());
-        actor.catch_up(&mut scratch.effects);
-        actor.carry_out(scratch);
+        actor.engine.set_place_share(context.limits.share());
+        actor.catch_up(&resource, &mut scratch.effects);
+        actor.carry_out(&resource, scratch);
         actor
     }
 
@@ -353,18 +348,18 @@ impl ResourceActor {
     /// Ends a round. Returns the state in which the actor waits for its next message, packed if possible, and when it
     /// has something to do by itself.
     fn rest(mut self: Box<Self>, scratch: &mut RoundScratch) -> (ActorState, Millis) {
-        let now = self.environment.context.clock.at();
+        let resource = scratch.resource();
+        let now = resource.context().clock.at();
         if self.notes.is_some() || self.wake_at.is_some() || !self.engine.can_pack(now) {
             self.next_tick = self.next_tick.min(now.plus(TICK_INTERVAL));
             let wake_at = self.wake_at.map_or(self.next_tick, |at| at.min(self.next_tick));
             return (ActorState::Running(self), wake_at);
         }
-        self.metering.report(&self.environment.id, self.engine.resource(), scratch);
+        self.metering.report(&resource.id, self.engine.resource(), scratch);
         let next_tick = self.engine.next_tick(now).max(now.plus(MIN_TICK_INTERVAL));
-        let ResourceActor { engine, environment, epoch, promises, revision, config_version, watchers_seen, .. } = *self;
+        let ResourceActor { engine, charges, promises, revision, config_version, watchers_seen, .. } = *self;
         let engine = engine.pack();
-        let packed =
-            PackedActor { engine, environment, epoch, promises, revision, config_version, watchers_seen, next_tick };
+        let packed = PackedActor { engine, charges, promises, revision, config_version, watchers_seen };
         (ActorState::Packed(packed), next_tick)
     }
 
@@ -374,34 +369,25 @@ impl ResourceActor {
     }
 
     /// Lets time pass. The next tick is due when a lease ends, or soon if there is other state that time changes.
-    fn tick(&mut self, now: Millis, scratch: &mut RoundScratch) {
+    fn tick(&mut self, resource: &Incarnation, now: Millis, scratch: &mut RoundScratch) {
         self.update_notes();
         let may_note = self.notes.as_ref().is_some_and(|notes| notes.permit.is_granted());
-        self.engine.tick(self.environment.moment(), may_note, &mut scratch.effects);
-        self.metering.report(&self.environment.id, self.engine.resource(), scratch);
+        self.engine.tick(resource.moment(), may_note, &mut scratch.effects);
+        self.metering.report(&resource.id, self.engine.resource(), scratch);
         self.next_tick = now.plus(TICK_INTERVAL);
-    }
-
-    /// The pattern or name of its template, or [`PARENT`].
-    fn template(&self) -> Option<String> {
-        let context = &self.environment.context;
-        if context.notices.is_some() {
-            return Some(PARENT.into());
-        }
-        context.config.borrow().template_of(&self.environment.id)
     }
 
     /// Adds to each request the principal that new records are charged to, and the address in a pool that keeps
     /// balances of non-priority clients by address. Child nodes have no balances, because their capacity is for their
     /// clients.
-    fn note_origins(&self, scratch: &mut RoundScratch) {
+    fn note_origins(&self, resource: &Incarnation, scratch: &mut RoundScratch) {
         let by_address = self.engine.is_pool() && self.engine.resource().settings().pool.free_key == FreeKey::PeerIp;
-        let shares_bind = self.environment.shares_bind();
+        let shares_bind = resource.shares_bind();
         let RoundScratch { batch, origins, .. } = scratch;
         for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)) {
             let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) else { continue };
             ask.charged_to.principal = from.principal;
-            ask.charged_to.is_full = shares_bind && self.environment.is_at_share(from.principal);
+            ask.charged_to.is_full = shares_bind && resource.is_at_share(from.principal);
             if by_address && ask.kind == HolderKind::Client {
                 let news = ask.news.get_or_insert_default();
                 news.key = Some(from.address.to_canonical().to_string().into());
@@ -410,39 +396,39 @@ impl ResourceActor {
     }
 
     /// Applies what has happened since the last message: commits, a new configuration, and new watchers.
-    fn catch_up(&mut self, effects: &mut Effects<Ticket>) {
+    fn catch_up(&mut self, resource: &Incarnation, effects: &mut Effects<Ticket>) {
         if let Some(progress) = &self.promises {
             match progress.now() {
                 Commit::UpTo(number) => self.engine.committed(number, effects),
                 Commit::Lost => self.engine.commit_lost(effects),
             }
         }
-        self.follow_config(effects);
-        let context = Arc::clone(&self.environment.context);
-        let is_watched = |kind, id: &str| context.watchers.is_watched(kind, id);
-        if self.watchers_seen != context.watchers.started() && self.engine.watch_few(is_watched) {
-            self.watchers_seen = context.watchers.started();
+        self.follow_config(resource, effects);
+        let watchers = &resource.context().watchers;
+        let (seen, started) = (self.watchers_seen, watchers.started());
+        if seen != started && self.engine.watch_few(|kind, id| watchers.is_watched(kind, id)) {
+            self.watchers_seen = started;
             return;
         }
-        for (kind, id) in context.watchers.started_since(&mut self.watchers_seen) {
+        for (kind, id) in watchers.started_since(&mut self.watchers_seen) {
             self.engine.watch(kind, &id);
         }
     }
 
     /// Applies a new configuration, unless the settings come from the parent, and new overrides.
-    fn follow_config(&mut self, effects: &mut Effects<Ticket>) {
-        let context = &self.environment.context;
+    fn follow_config(&mut self, resource: &Incarnation, effects: &mut Effects<Ticket>) {
+        let context = resource.context();
         let revision = context.revision.load(Ordering::Acquire);
         if std::mem::replace(&mut self.revision, revision) == revision {
             return;
         }
         let config = context.config.borrow().clone();
-        if config.version != self.config_version && context.notices.is_none() {
-            self.config_version = config.version;
-            self.engine.configure(self.environment.moment(), config.settings_for(&self.environment.id), effects);
+        if config.version as u32 != self.config_version && context.notices.is_none() {
+            self.config_version = config.version as u32;
+            self.engine.configure(resource.moment(), config.settings_for(&resource.id), effects);
         }
-        let set = config.overrides.find(&self.environment.id).cloned();
-        self.engine.operate(self.environment.moment(), |resource, now| resource.set_override(now, set), effects);
+        let set = config.overrides.find(&resource.id).cloned();
+        self.engine.operate(resource.moment(), |resource, now| resource.set_override(now, set), effects);
     }
 
     /// Tells the engine which notes are stored.
@@ -458,75 +444,70 @@ impl ResourceActor {
     }
 
     /// Carries out the effects of a message. Nothing else in this actor affects other actors or streams.
-    fn carry_out(&mut self, scratch: &mut RoundScratch) {
+    fn carry_out(&mut self, resource: &Incarnation, scratch: &mut RoundScratch) {
         let RoundScratch { effects, .. } = scratch;
-        self.environment.set_holders(self.engine.resource().places());
+        resource.set_holders(self.engine.resource().places());
         for delta in self.engine.drain_slot_deltas() {
-            self.environment.charge(delta);
+            self.charges.charge(delta, &resource.context().accounts);
         }
-        self.propose(effects);
+        self.propose(resource, effects);
         if !effects.replies.is_empty() {
-            if let Some(incarnation) = self.incarnation.upgrade() {
-                incarnation.queue().answer(&mut effects.replies);
-            }
-            effects.replies.clear();
+            resource.queue().answer(&mut effects.replies);
         }
         if !effects.hints.is_empty() {
-            self.environment.context.watchers.hint(&self.environment.id, &mut effects.hints);
+            resource.context().watchers.hint(&resource.id, &mut effects.hints);
             for gone in effects.hints.drain(..) {
                 self.engine.unwatch(gone.kind, &gone.id);
             }
         }
         if !effects.pool_events.is_empty() {
-            self.environment.context.subscribers.tell(&self.environment.id, &effects.pool_events);
+            resource.context().subscribers.tell(&resource.id, &effects.pool_events);
             effects.pool_events.clear();
         }
-        if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &self.environment.context.notices) {
-            notices.post(Notice::AskSoon(Arc::clone(&self.environment.id)));
+        if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &resource.context().notices) {
+            notices.post(Notice::AskSoon(Arc::clone(&resource.id)));
         }
         if std::mem::take(&mut effects.wants_note_turn) {
-            self.notes().permit.request();
+            self.notes(resource).permit.request();
         }
         if let Some(at) = effects.wake_at.take() {
             self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
         }
         if let Some(error) = effects.bad_load.take() {
-            tracing::warn!(resource = %self.environment.id, %error, "reported load dropped: it does not fit the current settings");
+            tracing::warn!(resource = %resource.id, %error, "reported load dropped: it does not fit the current settings");
         }
         if let Some(ended) = effects.ended.take() {
-            if let Some(incarnation) = self.incarnation.upgrade() {
-                incarnation.end(ended);
-            }
+            resource.end(ended);
             scratch.stop();
         }
     }
 
     /// Proposes new promises and notes, and the removal of all promises if the resource has retired. If the removal is
     /// lost, a sweep repeats it.
-    fn propose(&mut self, effects: &mut Effects<Ticket>) {
+    fn propose(&mut self, resource: &Incarnation, effects: &mut Effects<Ticket>) {
         let (changes, notes) = (effects.changes.take(), effects.notes.take());
-        let context = Arc::clone(&self.environment.context);
+        let context = resource.context();
         let (Some(master_lease), Some(raft)) = (&context.master_lease, &context.raft) else { return };
-        let resource = Arc::clone(&self.environment.id);
+        let id = || Arc::clone(&resource.id);
         if let (Some(changes), Some(progress)) = (changes, &self.promises) {
-            let (number, resource) = (changes.number, Arc::clone(&resource));
-            progress.propose(number, Command::Promises { resource, changes }, raft, master_lease);
+            let number = changes.number;
+            progress.propose(number, Command::Promises { resource: id(), changes }, raft, master_lease);
         }
         if let Some((number, notes)) = notes {
-            let to = self.notes();
+            let to = self.notes(resource);
             to.newest = number;
             to.permit.consume();
-            let command = Command::Pool { resource: Arc::clone(&resource), notes: Box::new(notes) };
+            let command = Command::Pool { resource: id(), notes: Box::new(notes) };
             to.progress.propose(number, command, raft, master_lease);
         }
         if let (Some(Ended::Retired), true) = (effects.ended, self.promises.is_some()) {
-            let command = Command::ForgetPromises { resource, epoch: self.epoch };
+            let command = Command::ForgetPromises { resource: id(), epoch: self.engine.resource().epoch() };
             raft.submit(master_lease, vec![command], drop);
         }
     }
 
-    fn notes(&mut self) -> &mut Notes {
-        let limiter = &self.environment.context.note_rate_limiter;
+    fn notes(&mut self, resource: &Incarnation) -> &mut Notes {
+        let limiter = &resource.context().note_rate_limiter;
         self.notes.get_or_insert_with(|| {
             let permit = NotePermit::new(limiter.clone());
             Box::new(Notes { permit, progress: Arc::default(), newest: 0 })
@@ -535,24 +516,27 @@ impl ResourceActor {
 }
 
 impl PackedActor {
-    fn unpack(self, incarnation: Weak<Incarnation>) -> ResourceActor {
-        let PackedActor { engine, environment, epoch, promises, revision, config_version, watchers_seen, next_tick } =
-            self;
-        let context = &environment.context;
+    fn unpack(self, resource: &Incarnation) -> ResourceActor {
+        let PackedActor { engine, charges, promises, revision, config_version, watchers_seen } = self;
+        let context = resource.context();
         let engine = ResourceEngine::unpack(engine, context.packed(), context.raft.is_some(), context.idle_after());
         ResourceActor {
             metering: Metering::of(engine.resource()),
             engine,
-            environment,
-            incarnation,
-            epoch,
+            charges,
             promises,
             notes: None,
             revision,
             config_version,
             watchers_seen,
             wake_at: None,
-            next_tick,
+            next_tick: resource.schedule.due(),
         }
     }
+}
+
+/// The pattern or name of the template of a resource, or [`PARENT`].
+fn template(resource: &Incarnation) -> Option<String> {
+    let context = resource.context();
+    if context.notices.is_some() { Some(PARENT.into()) } else { context.config.borrow().template_of(&resource.id) }
 }

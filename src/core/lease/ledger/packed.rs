@@ -1,4 +1,5 @@
-//! The packed form of a ledger with few holders: the records alone. Sums, table and queue follow from them.
+//! The packed form of a ledger with few holders: the records alone. Sums, table and queue follow from them. Change
+//! counters start again, because only watch lists and rotations compare them.
 
 use super::{HolderMode, Ledger, NOT_QUEUED, TableEntry, records::Records};
 use crate::{
@@ -13,8 +14,6 @@ pub(crate) struct PackedLedger {
     holders: Box<[Option<Holder>]>,
     principals: [Principal; MAX_PACKED],
     lapsed: Option<Token>,
-    changes: u64,
-    claims_changes: u64,
 }
 
 impl Ledger {
@@ -26,16 +25,16 @@ impl Ledger {
     pub(crate) fn pack(self) -> PackedLedger {
         let mut principals = [Principal::NONE; MAX_PACKED];
         principals.iter_mut().zip(&self.principals).for_each(|(packed, principal)| *packed = *principal);
-        let Ledger { holders, lapsed, changes, claims_changes, .. } = self;
-        PackedLedger { holders: holders.into_boxed(), principals, lapsed, changes, claims_changes }
+        let Ledger { holders, lapsed, .. } = self;
+        PackedLedger { holders: holders.into_boxed(), principals, lapsed }
     }
 
     /// The reverse of [`pack`](Self::pack). `inherited`: the slot of the record that stands for unclaimed inherited
     /// leases, and their amount.
     pub(crate) fn unpack(packed: PackedLedger, inherited: Option<(u32, Sum)>, seed: u64) -> Ledger {
-        let PackedLedger { holders, principals, lapsed, changes, claims_changes } = packed;
+        let PackedLedger { holders, principals, lapsed } = packed;
         let count = holders.len();
-        let mut ledger = Ledger { inherited, lapsed, changes, claims_changes, ..Ledger::new(seed) };
+        let mut ledger = Ledger { inherited, lapsed, ..Ledger::new(seed) };
         ledger.holders = Records::from_boxed(holders);
         if principals != [Principal::NONE; MAX_PACKED] {
             ledger.principals.extend_from_slice(&principals[..count]);

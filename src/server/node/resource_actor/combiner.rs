@@ -19,8 +19,8 @@ use std::{
     panic::{self, AssertUnwindSafe},
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, MutexGuard, TryLockError, Weak,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
     },
     task::{Context, Poll, ready},
 };
@@ -53,6 +53,10 @@ const MAX_ROUND: usize = 512;
 const MAX_MESSAGES: usize = 64;
 /// Maximum number of spare batches of a thread.
 const MAX_SPARE: usize = 64;
+/// The values of [`Incarnation::ended`].
+const NOT_ENDED: u8 = 0;
+const RETIRED: u8 = 1;
+const COMMIT_LOST: u8 = 2;
 /// Why the locks are never poisoned.
 const CAUGHT: &str = "panics are caught while a resource is locked";
 
@@ -71,8 +75,10 @@ pub(super) struct Incarnation {
     queue: RequestQueue,
     pending: Mutex<Pending>,
     state: Mutex<ActorState>,
-    /// Set before the actor stops by itself. If an incarnation ends without setting it, it has failed.
-    ended: OnceLock<Ended>,
+    /// Why the actor has stopped by itself. If an incarnation ends and this is [`NOT_ENDED`], it has failed.
+    ended: AtomicU8,
+    /// The number of its holders, as counted in the number of all holders.
+    pub(super) holders: AtomicU32,
     /// Whether a holder waits for more capacity.
     waits: AtomicBool,
     is_pool: AtomicBool,
@@ -122,12 +128,12 @@ impl ResourceHandle {
 
     /// Whether the incarnation stopped because it had no holders.
     pub(crate) fn retired(&self) -> bool {
-        self.0.ended.get() == Some(&Ended::Retired)
+        self.0.ended.load(Ordering::Acquire) == RETIRED
     }
 
     /// Whether the incarnation stopped because its promises were not committed, as when mastership is lost.
     pub(crate) fn lost_commit(&self) -> bool {
-        self.0.ended.get() == Some(&Ended::CommitLost)
+        self.0.ended.load(Ordering::Acquire) == COMMIT_LOST
     }
 
     /// Submits a request.
@@ -163,7 +169,7 @@ impl ResourceHandle {
     /// Puts the incarnation into the state between its retirement and its removal from the directory.
     #[cfg(test)]
     pub(crate) fn pretend_to_have_retired(&self) {
-        let _ = self.0.ended.set(Ended::Retired);
+        self.0.end(Ended::Retired);
     }
 
     /// Makes a round panic.
@@ -265,11 +271,12 @@ struct PendingBatch {
 }
 
 #[derive(Default)]
-struct Pending {
-    /// Absent if nothing is pending.
-    batch: Option<Box<PendingBatch>>,
+enum Pending {
+    #[default]
+    Nothing,
+    Batch(Box<PendingBatch>),
     /// The actor has ended; new requests and messages are refused.
-    is_closed: bool,
+    Closed,
 }
 
 thread_local! {
@@ -296,12 +303,20 @@ impl PendingBatch {
 }
 
 impl Pending {
-    fn batch(&mut self) -> &mut PendingBatch {
-        self.batch.get_or_insert_with(PendingBatch::take_spare)
+    /// The batch to add to. `None` if the actor has ended.
+    fn open(&mut self) -> Option<&mut PendingBatch> {
+        if let Pending::Nothing = self {
+            *self = Pending::Batch(PendingBatch::take_spare());
+        }
+        self.batch()
+    }
+
+    /// The batch, if anything is pending.
+    fn batch(&mut self) -> Option<&mut PendingBatch> {
+        if let Pending::Batch(batch) = self { Some(batch) } else { None }
     }
 }
 
-#[expect(clippy::large_enum_variant, reason = "nearly all resources are packed")]
 pub(super) enum ActorState {
     /// Not started yet. The first thread that needs the actor starts it, and not the one that creates it, because this
     /// takes long if the resource inherits many leases.
@@ -313,27 +328,25 @@ pub(super) enum ActorState {
 }
 
 impl Incarnation {
-    /// `begin` creates the actor; it gets a reference to the incarnation.
-    pub(super) fn new<B>(
+    /// `begin` creates the actor.
+    pub(super) fn new(
         id: Arc<str>,
         generation: u64,
         context: Option<Arc<ResourceContext>>,
         scheduler: Weak<Scheduler>,
         place: Option<ResourcePlace>,
-        begin: impl FnOnce(Weak<Incarnation>) -> B,
-    ) -> Arc<Incarnation>
-    where
-        B: FnOnce(&mut RoundScratch) -> ResourceActor + Send + 'static,
-    {
-        Arc::new_cyclic(|weak| Incarnation {
+        begin: impl FnOnce(&mut RoundScratch) -> ResourceActor + Send + 'static,
+    ) -> Arc<Incarnation> {
+        Arc::new(Incarnation {
             id,
             generation,
             context,
             schedule: Schedule::new(scheduler),
             queue: RequestQueue::default(),
             pending: Mutex::default(),
-            state: Mutex::new(ActorState::Starting(Box::new(begin(Weak::clone(weak))))),
-            ended: OnceLock::new(),
+            state: Mutex::new(ActorState::Starting(Box::new(begin))),
+            ended: AtomicU8::new(NOT_ENDED),
+            holders: AtomicU32::new(0),
             waits: AtomicBool::new(false),
             is_pool: AtomicBool::new(false),
             place,
@@ -345,9 +358,13 @@ impl Incarnation {
         self.queue.enter(most, share, from, reply_tx)
     }
 
-    /// Records why the actor stops. Cannot be set already, because an incarnation ends once.
+    /// Records why the actor stops.
     pub(super) fn end(&self, ended: Ended) {
-        let _ = self.ended.set(ended);
+        let ended = match ended {
+            Ended::Retired => RETIRED,
+            Ended::CommitLost => COMMIT_LOST,
+        };
+        self.ended.store(ended, Ordering::Release);
     }
 
     pub(super) fn queue(&self) -> &RequestQueue {
@@ -356,11 +373,8 @@ impl Incarnation {
 
     fn submit(self: &Arc<Self>, request: Request, from: Option<RequestOrigin>, ticket: Ticket) -> Submitted {
         let mut pending = self.pending();
-        if pending.is_closed {
-            // The ticket is dropped, which tells the caller.
-            return Submitted::Ran;
-        }
-        let batch = pending.batch();
+        // Without a batch, the ticket is dropped, which tells the caller.
+        let Some(batch) = pending.open() else { return Submitted::Ran };
         batch.requests.push(request);
         batch.origins.push(from);
         batch.tickets.push(ticket);
@@ -378,10 +392,7 @@ impl Incarnation {
     /// Enqueues a message for the scheduler's task.
     fn send(self: &Arc<Self>, message: Envelope) -> Result<(), SendError> {
         let mut pending = self.pending();
-        if pending.is_closed {
-            return Err(SendError::Gone);
-        }
-        let messages = &mut pending.batch().messages;
+        let Some(PendingBatch { messages, .. }) = pending.open() else { return Err(SendError::Gone) };
         if messages.len() >= MAX_MESSAGES {
             return Err(SendError::Busy);
         }
@@ -395,7 +406,7 @@ impl Incarnation {
     pub(super) fn wake(self: &Arc<Self>) {
         self.schedule.begin();
         let mut state = self.state.lock().expect(CAUGHT);
-        let messages = self.pending().batch.as_mut().map(|batch| std::mem::take(&mut batch.messages));
+        let messages = self.pending().batch().map(|batch| std::mem::take(&mut batch.messages));
         self.work(&mut state, |actor, scratch| {
             actor.handle(Wake, scratch);
             for message in messages.into_iter().flatten() {
@@ -433,13 +444,12 @@ impl Incarnation {
     /// Moves all pending requests into the buffers of the round.
     fn take_requests(&self, scratch: &mut RoundScratch) {
         let mut pending = self.pending();
-        let Some(batch) = pending.batch.as_mut() else { return };
-        let PendingBatch { requests, origins, tickets, messages } = &mut **batch;
+        let Some(PendingBatch { requests, origins, tickets, messages }) = pending.batch() else { return };
         // Appended instead of swapped, so that large buffers stay with the thread.
         scratch.batch.append(requests, tickets);
         scratch.origins.append(origins);
         if messages.is_empty()
-            && let Some(empty) = pending.batch.take()
+            && let Pending::Batch(empty) = std::mem::take(&mut *pending)
         {
             empty.put_back();
         }
@@ -456,11 +466,11 @@ impl Incarnation {
         let was_over = matches!(before, ActorState::Over);
         let worked = panic::catch_unwind(AssertUnwindSafe(|| {
             let mut after = ActorState::Over;
-            RoundScratch::lend(|scratch| {
+            RoundScratch::lend(self, |scratch| {
                 let mut actor = match before {
                     ActorState::Starting(begin) => Box::new(begin(scratch)),
                     ActorState::Running(actor) => actor,
-                    ActorState::Packed(packed) => Box::new(packed.unpack(Arc::downgrade(self))),
+                    ActorState::Packed(packed) => Box::new(packed.unpack(self)),
                     ActorState::Over => return,
                 };
                 work(&mut actor, scratch);
@@ -476,11 +486,11 @@ impl Incarnation {
         }));
         match worked {
             Ok(ActorState::Over) | Err(_) => {
-                let closed = Pending { batch: None, is_closed: true };
-                let pending = std::mem::replace(&mut *self.pending(), closed);
+                let pending = std::mem::replace(&mut *self.pending(), Pending::Closed);
                 // Dropped outside the lock, because the owner of a dropped request may immediately submit it again.
                 drop(pending);
                 if let Some(context) = self.context.as_ref().filter(|_| !was_over) {
+                    self.set_holders(0);
                     context.notify_ended(&self.id, self.generation);
                 }
             }
@@ -489,7 +499,7 @@ impl Incarnation {
     }
 
     fn has_requests(&self) -> bool {
-        self.pending().batch.as_ref().is_some_and(|batch| !batch.requests.is_empty())
+        self.pending().batch().is_some_and(|batch| !batch.requests.is_empty())
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
@@ -501,6 +511,9 @@ impl Drop for Incarnation {
     fn drop(&mut self) {
         if let Ok(ActorState::Running(actor)) = self.state.get_mut() {
             metrics::resources_counted(&actor.unreported());
+        }
+        if self.context.is_some() {
+            self.set_holders(0);
         }
     }
 }
@@ -521,7 +534,7 @@ mod tests {
 
     /// Its actor panics when it starts.
     fn failing() -> Arc<Incarnation> {
-        let begin = |_| |_: &mut RoundScratch| panic!("a planted fault");
+        let begin = |_: &mut RoundScratch| panic!("a planted fault");
         Incarnation::new("r".into(), 1, None, Weak::new(), None, begin)
     }
 
@@ -554,6 +567,12 @@ mod tests {
         }
     }
 
+    /// With the reference counts of its `Arc` it fills a block of the allocator.
+    #[test]
+    fn an_incarnation_is_small() {
+        assert_eq!(size_of::<Incarnation>() + 2 * size_of::<usize>(), 320);
+    }
+
     #[test]
     fn a_request_that_arrives_while_the_actor_fails_is_dropped() {
         let combiner = failing();
@@ -563,7 +582,7 @@ mod tests {
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "the lock is held");
         drop(held);
         combiner.wake();
-        assert!(combiner.pending().is_closed);
+        assert!(matches!(*combiner.pending(), Pending::Closed));
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
         assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "refused immediately");
         assert_eq!(combiner.send(Box::new(|_, _| {})), Err(SendError::Gone));

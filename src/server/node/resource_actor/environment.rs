@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
 };
 
@@ -20,7 +20,7 @@ use leaseway_core::{
 use leaseway_raft::{MasterLease, RaftHandle};
 use tokio::sync::watch;
 
-use super::{note_rate_limit::NoteRateLimiter, uplink_notices::UplinkNotices};
+use super::{combiner::Incarnation, note_rate_limit::NoteRateLimiter, uplink_notices::UplinkNotices};
 use crate::{
     config::limits::Limits,
     listen::accounts::{Account, Accounts},
@@ -52,7 +52,7 @@ pub(crate) struct ResourceContext {
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) config: watch::Receiver<Arc<ConfigInForce>>,
     /// Rises with every change of the configuration or of overrides.
-    pub(crate) revision: Arc<AtomicU64>,
+    pub(crate) revision: Arc<AtomicU32>,
     pub(crate) node: Addr<NodeActor>,
     pub(crate) seed: u64,
 }
@@ -81,116 +81,95 @@ impl ResourceContext {
     }
 }
 
-pub(crate) struct ResourceEnvironment {
-    pub(crate) id: Arc<str>,
-    pub(crate) context: Arc<ResourceContext>,
-    pub(super) holders: HoldersShare,
-}
-
-/// A resource's contribution to the number of holders of all resources, and of each principal.
-#[derive(Default)]
-pub(super) struct HoldersShare {
-    own: usize,
-    charges: Charges,
-}
-
 /// The holders by principal. Most resources have holders of one.
 #[expect(clippy::box_collection, reason = "few resources have holders of several principals")]
 #[derive(Default)]
-enum Charges {
+pub(super) enum Charges {
     #[default]
     None,
-    One(Arc<Account>, usize),
-    Several(Box<HashMap<Principal, (Arc<Account>, usize)>>),
+    One(Arc<Account>, u32),
+    Several(Box<HashMap<Principal, (Arc<Account>, u32)>>),
 }
 
 impl Charges {
-    /// Changes the number of holders of a principal. Returns its account and the number before and after. `None` if the
-    /// account was already dropped: then nobody is charged.
-    fn change(&mut self, delta: SlotDelta, accounts: &Accounts) -> Option<(Arc<Account>, usize, usize)> {
-        let changed = |own: &mut usize| {
-            let before = std::mem::replace(own, own.saturating_add_signed(delta.places));
-            (before, *own)
-        };
+    /// Charges a change to its principal. If the account was already dropped, nobody is charged.
+    pub(super) fn charge(&mut self, delta: SlotDelta, accounts: &Accounts) {
         if let Charges::None = self {
-            *self = Charges::One(accounts.of(delta.principal)?, 0);
+            let Some(account) = accounts.of(delta.principal) else { return };
+            *self = Charges::One(account, 0);
         }
         if let Charges::One(account, own) = self {
             if account.principal() == delta.principal {
-                let (account, (before, after)) = (Arc::clone(account), changed(own));
-                if after == 0 {
+                change(account, own, delta.places);
+                if *own == 0 {
                     *self = Charges::None;
                 }
-                return Some((account, before, after));
+                return;
             }
-            let known = (account.principal(), (Arc::clone(account), *own));
+            let known = (account.principal(), (Arc::clone(account), std::mem::take(own)));
             *self = Charges::Several(Box::new(HashMap::from([known])));
         }
-        let Charges::Several(all) = self else { return None };
+        let Charges::Several(all) = self else { return };
         let entry = match all.entry(delta.principal) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert((accounts.of(delta.principal)?, 0)),
+            Entry::Vacant(new) => {
+                let Some(account) = accounts.of(delta.principal) else { return };
+                new.insert((account, 0))
+            }
         };
-        let (account, (before, after)) = (Arc::clone(&entry.0), changed(&mut entry.1));
-        if after == 0 {
+        change(&entry.0, &mut entry.1, delta.places);
+        if entry.1 == 0 {
             all.remove(&delta.principal);
         }
-        if let (1, Some((_, (account, own)))) = (all.len(), all.iter().next()) {
-            *self = Charges::One(Arc::clone(account), *own);
+        if let (1, Some((account, own))) = (all.len(), all.values_mut().next()) {
+            *self = Charges::One(Arc::clone(account), std::mem::take(own));
         }
-        Some((account, before, after))
     }
+}
 
-    fn for_each(&self, mut look: impl FnMut(&Account, usize)) {
+fn change(account: &Account, own: &mut u32, places: isize) {
+    let before = std::mem::replace(own, own.saturating_add_signed(places.try_into().unwrap_or(i32::MAX)));
+    if *own >= before {
+        account.holders.fetch_add((*own - before) as usize, Ordering::Relaxed);
+    } else {
+        account.holders.fetch_sub((before - *own) as usize, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Charges {
+    fn drop(&mut self) {
         match self {
             Charges::None => {}
-            Charges::One(account, own) => look(account, *own),
-            Charges::Several(all) => all.values().for_each(|(account, own)| look(account, *own)),
+            Charges::One(account, own) => drop(account.holders.fetch_sub(*own as usize, Ordering::Relaxed)),
+            Charges::Several(all) => all.values().for_each(|(account, own)| {
+                account.holders.fetch_sub(*own as usize, Ordering::Relaxed);
+            }),
         }
     }
 }
 
-impl Drop for ResourceEnvironment {
-    fn drop(&mut self) {
-        self.set_holders(0);
-        self.holders.charges.for_each(|account, own| {
-            account.holders.fetch_sub(own, Ordering::Relaxed);
-        });
-    }
-}
-
-impl ResourceEnvironment {
-    pub(super) fn new(id: Arc<str>, context: Arc<ResourceContext>) -> ResourceEnvironment {
-        ResourceEnvironment { id, context, holders: HoldersShare::default() }
-    }
-
-    /// Charges a change to its principal.
-    pub(super) fn charge(&mut self, delta: SlotDelta) {
-        let Some((account, before, after)) = self.holders.charges.change(delta, &self.context.accounts) else { return };
-        if after >= before {
-            account.holders.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            account.holders.fetch_sub(before - after, Ordering::Relaxed);
-        }
+/// The environment of the actor, see [`Moment`].
+impl Incarnation {
+    pub(super) fn context(&self) -> &ResourceContext {
+        self.context.as_ref().expect("only tests of the mailbox have none, and their actors never run")
     }
 
     /// Sets the number of holders of this resource. Most rounds do not change it, and then do not write the shared
-    /// number.
-    pub(super) fn set_holders(&mut self, own: usize) {
-        let all = &self.context.holders;
-        match own.cmp(&self.holders.own) {
-            cmp::Ordering::Equal => return,
-            cmp::Ordering::Greater => all.fetch_add(own - self.holders.own, Ordering::Relaxed),
-            cmp::Ordering::Less => all.fetch_sub(self.holders.own - own, Ordering::Relaxed),
-        };
-        self.holders.own = own;
+    /// number. Call it only while the actor is locked.
+    pub(super) fn set_holders(&self, own: usize) {
+        let before = self.holders.swap(own as u32, Ordering::Relaxed) as usize;
+        match own.cmp(&before) {
+            cmp::Ordering::Equal => {}
+            cmp::Ordering::Greater => drop(self.context().holders.fetch_add(own - before, Ordering::Relaxed)),
+            cmp::Ordering::Less => drop(self.context().holders.fetch_sub(before - own, Ordering::Relaxed)),
+        }
     }
 
     pub(super) fn moment(&self) -> Moment<'_> {
-        let now = self.context.clock.now();
+        let now = self.context().clock.now();
         Moment {
             now,
-            may_decide: self.context.master_lease.as_ref().is_none_or(|master_lease| master_lease.holds(now.at)),
+            may_decide: self.context().master_lease.as_ref().is_none_or(|master_lease| master_lease.holds(now.at)),
             max_holders: self.max_holders(),
             environment: self,
         }
@@ -198,7 +177,7 @@ impl ResourceEnvironment {
 
     /// Whether a principal has used up its share of the holders of all resources.
     pub(super) fn is_at_share(&self, principal: Principal) -> bool {
-        let ResourceContext { limits, accounts, holders, .. } = &*self.context;
+        let ResourceContext { limits, accounts, holders, .. } = self.context();
         let (most, used) = (limits.clients, holders.load(Ordering::Relaxed));
         let own = accounts.of(principal).map(|account| account.holders.load(Ordering::Relaxed));
         own.is_some_and(|own| !limits.share().allows(own, 1, used, most))
@@ -206,32 +185,32 @@ impl ResourceEnvironment {
 
     /// Whether any principal can have used up its share; if not, [`is_at_share`](Self::is_at_share) need not be called.
     pub(super) fn shares_bind(&self) -> bool {
-        let ResourceContext { limits, holders, .. } = &*self.context;
+        let ResourceContext { limits, holders, .. } = self.context();
         !limits.share().cannot_bind(holders.load(Ordering::Relaxed), limits.clients)
     }
 
     /// The maximum number of holders: the limit per resource, or less if the limit of all resources is nearly used up.
     fn max_holders(&self) -> usize {
-        let ResourceContext { limits, holders, .. } = &*self.context;
+        let ResourceContext { limits, holders, .. } = self.context();
         let left = limits.clients.saturating_sub(holders.load(Ordering::Relaxed));
-        limits.clients_per_resource.min(self.holders.own + left)
+        limits.clients_per_resource.min(self.holders.load(Ordering::Relaxed) as usize + left)
     }
 }
 
-impl Environment for ResourceEnvironment {
+impl Environment for Incarnation {
     fn is_watched(&self, kind: HolderKind, id: &str) -> bool {
-        self.context.watchers.is_watched(kind, id)
+        self.context().watchers.is_watched(kind, id)
     }
 
     fn assignments(&self) -> Vec<(HolderKind, Arc<str>, Assigned)> {
-        self.context.assignment_store.assignments(&self.id)
+        self.context().assignment_store.assignments(&self.id)
     }
 
     fn notes(&self, now: Millis) -> Option<PoolNotes> {
-        self.context.assignment_store.pool(&self.id, now)
+        self.context().assignment_store.pool(&self.id, now)
     }
 
     fn reported_load(&self) -> Option<Load> {
-        self.context.assignment_store.load_of(&self.id)
+        self.context().assignment_store.load_of(&self.id)
     }
 }

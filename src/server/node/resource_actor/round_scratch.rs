@@ -3,7 +3,7 @@
 //! Their contents do not outlive a message, so each thread reuses one set for all resources that it works for. That set
 //! stays in the CPU caches; buffers per resource would be cold.
 
-use std::cell::Cell;
+use std::{cell::Cell, sync::Arc};
 
 use actix::{ActorContext, ActorState};
 use leaseway_core::{
@@ -11,7 +11,7 @@ use leaseway_core::{
     resource::Counters,
 };
 
-use super::request_queue::Ticket;
+use super::{combiner::Incarnation, request_queue::Ticket};
 use crate::{listen::accounts::RequestOrigin, observe::metrics};
 
 /// Number of reports that are added up before they are added to the metrics, because threads contend for these.
@@ -25,6 +25,8 @@ pub(crate) struct RoundScratch {
     pub(super) effects: Effects<Ticket>,
     /// Counters of resources that are not in the metrics yet, and the number of reports in them.
     counters: (Counters, usize),
+    /// The resource that the round is for.
+    resource: Option<Arc<Incarnation>>,
     is_stopped: bool,
 }
 
@@ -35,13 +37,20 @@ thread_local! {
 impl RoundScratch {
     /// Lends the buffers of this thread to `work`. Returns whether the actor continues. If `work` panics, the buffers
     /// and the requests in them are dropped.
-    pub(super) fn lend(work: impl FnOnce(&mut RoundScratch)) -> bool {
+    pub(super) fn lend(resource: &Arc<Incarnation>, work: impl FnOnce(&mut RoundScratch)) -> bool {
         let mut scratch = SPARE.take().unwrap_or_default();
+        scratch.resource = Some(Arc::clone(resource));
         work(&mut scratch);
+        scratch.resource = None;
         debug_assert!(scratch.batch.is_empty() && scratch.effects.is_empty(), "leftovers would go to another resource");
         let goes_on = !std::mem::take(&mut scratch.is_stopped);
         SPARE.set(Some(scratch));
         goes_on
+    }
+
+    /// The resource that the round is for.
+    pub(super) fn resource(&self) -> Arc<Incarnation> {
+        Arc::clone(self.resource.as_ref().expect("it is set while an actor handles a message"))
     }
 
     /// Adds an increase of a resource's counters to the metrics, soon.

@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -24,15 +24,17 @@ use crate::runtime::{clock::Clock, coop::pause, drop_guard::DropGuard};
 const BUCKET_MS: u64 = 16;
 /// Number of resources between two yields.
 const CHUNK: usize = 64;
-/// No timer, or no time.
+/// No time.
 const NEVER: u64 = u64::MAX;
+/// No timer. The time of this bucket comes after two years.
+const NO_TIMER: u32 = u32::MAX;
 
 #[derive(Default)]
 struct Queues {
     woken: Vec<Arc<Incarnation>>,
-    timers: BTreeMap<u64, Vec<Weak<Incarnation>>>,
+    timers: BTreeMap<u32, Vec<Weak<Incarnation>>>,
     /// The bucket that the task waits for.
-    awaited: u64,
+    awaited: u32,
 }
 
 /// The resources of one thread that were woken, and their timers.
@@ -50,7 +52,7 @@ pub(super) struct Schedule {
     /// When the resource has something to do. Written only while the actor is locked.
     due: AtomicU64,
     /// The bucket of its current timer.
-    timer: AtomicU64,
+    timer: AtomicU32,
 }
 
 impl Scheduler {
@@ -61,7 +63,7 @@ impl Scheduler {
             let notify = Arc::clone(&notify);
             DropGuard::new(move || notify.notify_one())
         };
-        let queues = Queues { awaited: NEVER, ..Queues::default() };
+        let queues = Queues { awaited: NO_TIMER, ..Queues::default() };
         let scheduler = Arc::new(Scheduler { queues: Mutex::new(queues), notify: Arc::clone(&notify), _end: end });
         let weak = Arc::downgrade(&scheduler);
         arbiter.spawn_fn(move || drop(actix_rt::spawn(run(weak, notify, clock))));
@@ -73,10 +75,10 @@ impl Scheduler {
     }
 
     /// The resources to run now, and the bucket of the next timer.
-    fn due(&self, now: Millis) -> (Vec<Arc<Incarnation>>, u64) {
+    fn due(&self, now: Millis) -> (Vec<Arc<Incarnation>>, u32) {
         let mut queues = self.queues();
         let mut due = std::mem::take(&mut queues.woken);
-        let current = now.0 / BUCKET_MS;
+        let current = bucket_of(now);
         while let Some(entry) = queues.timers.first_entry().filter(|entry| *entry.key() < current) {
             let (bucket, resources) = entry.remove_entry();
             for resource in resources.iter().filter_map(Weak::upgrade) {
@@ -89,7 +91,7 @@ impl Scheduler {
                 }
             }
         }
-        queues.awaited = queues.timers.first_key_value().map_or(NEVER, |(bucket, _)| *bucket);
+        queues.awaited = queues.timers.first_key_value().map_or(NO_TIMER, |(bucket, _)| *bucket);
         (due, queues.awaited)
     }
 }
@@ -99,7 +101,7 @@ async fn run(scheduler: Weak<Scheduler>, notify: Arc<Notify>, clock: Clock) {
         let Some((due, next)) = scheduler.upgrade().map(|scheduler| scheduler.due(clock.at())) else { return };
         if due.is_empty() {
             RoundScratch::flush();
-            let until = Millis(next.saturating_add(1).saturating_mul(BUCKET_MS));
+            let until = Millis((u64::from(next) + 1) * BUCKET_MS);
             let wait = Duration::from_millis(until.since(clock.at()).0.clamp(1, 1000));
             let _ = tokio::time::timeout(wait, notify.notified()).await;
             continue;
@@ -111,9 +113,14 @@ async fn run(scheduler: Weak<Scheduler>, notify: Arc<Notify>, clock: Clock) {
     }
 }
 
+/// The bucket of a time. Times after two years share the last one, whose timer is corrected when it fires.
+fn bucket_of(at: Millis) -> u32 {
+    u32::try_from(at.0 / BUCKET_MS).unwrap_or(NO_TIMER - 1).min(NO_TIMER - 1)
+}
+
 enum Fired {
     Due,
-    Later(u64),
+    Later(u32),
 }
 
 impl Schedule {
@@ -122,22 +129,27 @@ impl Schedule {
             scheduler,
             is_woken: AtomicBool::new(false),
             due: AtomicU64::new(NEVER),
-            timer: AtomicU64::new(NEVER),
+            timer: AtomicU32::new(NO_TIMER),
         }
     }
 
     /// Handles the timer of `bucket`. `None` if it is not the current one.
-    fn fire(&self, bucket: u64, now: Millis) -> Option<Fired> {
-        self.timer.compare_exchange(bucket, NEVER, Ordering::AcqRel, Ordering::Acquire).ok()?;
+    fn fire(&self, bucket: u32, now: Millis) -> Option<Fired> {
+        self.timer.compare_exchange(bucket, NO_TIMER, Ordering::AcqRel, Ordering::Acquire).ok()?;
         match self.due.load(Ordering::Acquire) {
             NEVER => None,
             due if due <= now.0 => (!self.is_woken.swap(true, Ordering::AcqRel)).then_some(Fired::Due),
             due => {
-                let later = due / BUCKET_MS;
+                let later = bucket_of(Millis(due));
                 self.timer.store(later, Ordering::Release);
                 Some(Fired::Later(later))
             }
         }
+    }
+
+    /// When the resource has something to do by itself.
+    pub(super) fn due(&self) -> Millis {
+        Millis(self.due.load(Ordering::Acquire))
     }
 
     /// Notes that the resource is about to run.
@@ -162,7 +174,7 @@ impl Schedule {
     pub(super) fn wake_at(resource: &Arc<Incarnation>, due: Millis) {
         let schedule = &resource.schedule;
         schedule.due.store(due.0, Ordering::Release);
-        let bucket = due.0 / BUCKET_MS;
+        let bucket = bucket_of(due);
         if bucket >= schedule.timer.load(Ordering::Acquire) {
             return;
         }
