@@ -8,7 +8,9 @@
 //! of the held amount since the last horizon.
 //!
 //! A horizon is proposed every half lease length, an eighth of a lease length before it is needed. So in a steady state
-//! no answer waits for the log.
+//! no answer waits for the log. While nothing changes, each horizon is twice as far away as the one before, up to 64
+//! lease lengths, so that a million quiet resources write little. A horizon that is too late costs nothing if a master
+//! fails, because its last leases end before it: the next master knows how long leases were.
 //!
 //! With each horizon, `high_water_mark` moves to the first lease granted since the previous horizon was proposed.
 //! Leases of the last half lease length are above it, and so is every lease whose holder refreshes on time. If a lease
@@ -36,6 +38,9 @@ const MIN_ROOM: f64 = 1.0 / 64.0;
 const HEADWAY: f64 = 1.5;
 /// The total is raised when this fraction of its room is left. That covers grants until the change is stored.
 const RAISE_BELOW: f64 = 1.0 / 8.0;
+
+/// A horizon moves by half a lease length, doubled at most this many times while nothing changes.
+const MAX_DOUBLINGS: u8 = 7;
 
 /// Changes to propose, and what waits for them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -91,6 +96,9 @@ pub(super) struct Proposer {
     covered_up_to: Sum,
     /// The minimum and the maximum held amount since the last proposed horizon. Absent before the first.
     held_range: Option<(Sum, Sum)>,
+    /// When the last horizon was proposed, and how many horizons before it nothing had changed.
+    horizon_proposed: Millis,
+    doublings: u8,
     stored_parts: StoredParts,
 }
 
@@ -122,15 +130,10 @@ impl Bound {
         Some(self.high_water_mark) > lapsed || planted::is(Fault::HighWaterMarkStays)
     }
 
-    /// Whether leases that end at `latest_end` are not covered by this bound, or soon will not be.
-    fn needs_horizon(&self, latest_end: Millis, lease: Millis, now: Millis) -> bool {
-        latest_end > now && (self.until < ahead_of(latest_end, lease) || self.lease < lease)
+    /// Whether leases that end at `latest_end` are not covered by this bound, or less than `lead` longer than they last.
+    fn needs_horizon(&self, latest_end: Millis, lead: Millis, round: &RoundState) -> bool {
+        latest_end > round.now && (self.until < latest_end.plus(lead) || self.lease < round.lease)
     }
-}
-
-/// The horizon moves when it is earlier than this.
-fn ahead_of(end: Millis, lease: Millis) -> Millis {
-    end.plus(Millis(lease.0 / 8))
 }
 
 /// The state of a resource at the end of a round.
@@ -213,6 +216,8 @@ impl Proposer {
             proposed_wants: Sum::ZERO,
             covered_up_to: Sum::ZERO,
             held_range: None,
+            horizon_proposed: Millis(0),
+            doublings: 0,
             stored_parts: StoredParts::default(),
         }
     }
@@ -243,7 +248,7 @@ impl Proposer {
     /// Returns the changes to propose, and the number of the change that answers since the last call must wait for.
     /// Most rounds have neither.
     pub(super) fn take(&mut self, mut round: RoundState, wants: impl FnOnce() -> Claims) -> Proposal {
-        let (held, lease, now) = (round.held, round.lease, round.now);
+        let (held, now) = (round.held, round.now);
         let moment = self.clock.at(now);
         self.held_range = self.held_range.map(|(least, most)| (least.min(held), most.max(held)));
         self.stored_parts.observe(&round.parts, now);
@@ -252,7 +257,7 @@ impl Proposer {
         if held <= self.covered_up_to
             && is_stored
             && are_parts_stored
-            && !self.stored.needs_horizon(self.latest_end, lease, now)
+            && !self.needs_horizon(&self.stored, &round, self.latest_end)
         {
             self.latest_end = Millis(0);
             return Proposal::default();
@@ -283,9 +288,12 @@ impl Proposer {
         let (newest, now) = (self.newest().clone(), round.now);
         let (lease, held) = (round.lease, round.held);
         let spare = |total: Amount| Amount::clamped(total.get() - held.get());
-        if newest.needs_horizon(latest_end, lease, now) {
-            let until =
-                ahead_of(latest_end, lease).plus(Millis(lease.0 / 2)).max(self.inherited_until).max(newest.until);
+        if self.needs_horizon(&newest, round, latest_end) {
+            let is_quiet = !self.has_changed(round) && self.held_range.is_some();
+            self.doublings = if is_quiet { (self.doublings + 1).min(MAX_DOUBLINGS) } else { 0 };
+            self.horizon_proposed = now;
+            let until = latest_end.plus(self.lead(lease)).plus(self.step(lease));
+            let until = until.max(self.inherited_until).max(newest.until);
             let high_water_mark = round.raised(std::mem::replace(&mut self.next_mark, round.next));
             let held_range = self.held_range.replace((held, held));
             let total = round.total(held_range.map(|(least, most)| (most - least).get()));
@@ -308,6 +316,34 @@ impl Proposer {
         let (total, given) = if is_short || is_foreseen { (forecast, spare(forecast)) } else { (known, newest.room) };
         let parts = self.stored_parts.next_parts(&newest.parts, &round.parts, now);
         Some((Bound { total, room: given, high_water_mark, parts, ..newest }, false))
+    }
+
+    /// Whether a horizon must be proposed beyond `bound`: to cover the leases, or because something has changed during
+    /// the last half lease length, so that the total may fall.
+    fn needs_horizon(&self, bound: &Bound, round: &RoundState, latest_end: Millis) -> bool {
+        let (lease, now) = (round.lease, round.now);
+        let is_over = now.since(self.horizon_proposed) >= Millis(lease.0 / 2);
+        bound.needs_horizon(latest_end, self.lead(lease), round)
+            || latest_end > now && is_over && self.has_changed(round)
+    }
+
+    /// Whether the held amount or the wants have changed since the last horizon.
+    fn has_changed(&self, round: &RoundState) -> bool {
+        self.held_range.is_some_and(|(least, most)| least != most) || round.wants != self.proposed_wants
+    }
+
+    /// How long before it is needed a horizon is proposed: longer than the usual refresh interval, so that no answer
+    /// waits for the log.
+    fn lead(&self, lease: Millis) -> Millis {
+        Millis(lease.0 / if self.doublings == 0 { 8 } else { 2 })
+    }
+
+    /// How far a horizon moves. After doublings, it is shortened by up to a half that depends on the epoch, so that
+    /// resources that began together do not all write at the same time.
+    fn step(&self, lease: Millis) -> Millis {
+        let step = (lease.0 / 2) << self.doublings;
+        let spread = (self.epoch.0 / Inherited::EPOCHS_APART).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+        Millis(if self.doublings == 0 { step } else { step - step / 128 * spread })
     }
 
     /// The bound that was proposed last, or the stored one.

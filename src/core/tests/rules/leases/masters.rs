@@ -201,7 +201,8 @@ fn writes(wants: impl Fn(u64, u64) -> f64) -> usize {
     masters.written
 }
 
-/// The counts equal those with a constant room of an eighth of the capacity.
+/// The counts equal those with a constant room of an eighth of the capacity, except that a steady resource writes ever
+/// more rarely.
 #[test]
 fn adaptive_room_costs_no_more_writes() {
     let noise = |turn: u64, n: u64| (turn * 7919 + n * 104_729) % 97;
@@ -210,5 +211,5 @@ fn adaptive_room_costs_no_more_writes() {
     let steep = writes(|turn, _| 1.0 + (turn % 25) as f64 * 2.0);
     let wavering = writes(|turn, n| 15.0 + noise(turn, n) as f64 / 10.0);
     let churning = writes(|turn, n| if noise(turn / 3, n) < 60 { 35.0 } else { 0.0 });
-    assert_eq!([steady, climbing, steep, wavering, churning], [41, 45, 44, 41, 43]);
+    assert_eq!([steady, climbing, steep, wavering, churning], [11, 45, 44, 41, 43]);
 }

@@ -133,11 +133,7 @@ fn high_water_mark_follows_horizons() {
             .extend(server.settle().map(|changes| (n, newest.get() - changes.high_water_mark.expect("a floor").get())));
         server.pass(5_000);
     }
-    assert_eq!(
-        floors,
-        [(0, 0), (7, 6), (14, 6), (21, 6), (28, 6)],
-        "(refresh, number of leases granted since the mark)"
-    );
+    assert_eq!(floors, [(0, 0), (7, 6), (14, 6), (28, 13)], "(refresh, number of leases granted since the mark)");
 }
 
 #[test]
@@ -152,14 +148,16 @@ fn high_water_mark_rises_before_ended_capacity_is_reused() {
     server.settle();
     server.pass(15_000);
     server.asks("other", 10.0);
-    assert_eq!(server.take(), Proposal::default(), "nothing has ended");
+    let horizon = server.settle().expect("half a lease length is over");
+    assert!(horizon.high_water_mark <= Some(crashed), "nothing has ended");
     server.pass(10_000);
     server.resource.tick(server.now);
     server.asks("new", 50.0);
     let Proposal { changes: Some(changes), awaits } = server.take() else {
         panic!("the ended lease could be claimed from the next master")
     };
-    assert_eq!((awaits, changes.horizon, changes.high_water_mark), (Some(changes.number), None, Some(crashed.next())));
+    assert_eq!(awaits, Some(changes.number));
+    assert!(changes.high_water_mark > Some(crashed));
     server.resource.acknowledge(changes.number);
     server.pass(5_000);
     server.asks("new", 50.0);
