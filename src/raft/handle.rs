@@ -105,7 +105,7 @@ impl RaftHandle {
         let peers = self.peers().into_iter();
         self.read(|state| {
             let longest = state.promised().filter_map(|resource| state.promises(resource));
-            let longest = longest.map(|promises| promises.until().since(state.clock())).max().unwrap_or(Millis(0));
+            let longest = longest.map(|promises| promises.longest_left(state.clock())).max().unwrap_or(Millis(0));
             let listening = state.listen_until().map_or(Millis(0), |until| until.since(state.clock()));
             let believed = believed.max(longest).max(listening);
             let mut header = BackupHeader::new(program, at_unix, believed);

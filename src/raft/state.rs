@@ -70,6 +70,11 @@ impl State {
         self.promises.get(resource)
     }
 
+    /// Up to `most` resources with promises, in the order of their ids, after this id.
+    pub fn promised_after(&self, id: &str, most: usize) -> impl Iterator<Item = (&Arc<str>, &Promises)> {
+        self.promises.after(id, most)
+    }
+
     /// The resources with promises.
     pub fn promised(&self) -> impl Iterator<Item = &Arc<str>> {
         self.promises.iter().map(|(resource, _)| resource)

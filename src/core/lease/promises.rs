@@ -19,7 +19,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::types::{Amount, Claims, ClusterClock, ClusterTime, Epoch, Millis, Sum, Token, certain_end};
+use crate::types::{Amount, Claim, Claims, ClusterClock, ClusterTime, Epoch, Millis, Sum, Token, certain_end};
 
 /// Maximum number of parts of a resource. Beyond it, the two parts with the closest ends are merged.
 const MAX_PARTS: usize = 8;
@@ -107,20 +107,43 @@ pub enum Refused {
     Gap { epoch: Epoch, expected: u64, got: u64 },
 }
 
-/// The promises of one resource, as a peer keeps them.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// The promises of one resource, as a peer keeps them. There may be a million.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Promises {
-    /// The newest epoch, and the number of its last change.
-    newest: Option<(Epoch, u64)>,
+    /// The newest epoch, and the number of its last change. Zeros: there was none.
+    newest: (Epoch, u64),
     total: Amount,
-    wants: Claims,
     until: ClusterTime,
     /// The maximum lease length under the newest changes.
     lease: Millis,
-    /// The maximum lease length before that, and the moment until which those leases may be in use.
-    lease_before: (Millis, ClusterTime),
     high_water_mark: Option<Token>,
+    /// The wants, if they are one slice.
+    wants: Option<Claim>,
+    rare: Option<Box<Rare>>,
+}
+
+/// Promises that few resources have.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Rare {
+    /// The maximum lease length before the newest changes, and the moment until which those leases may be in use.
+    lease_before: (Millis, ClusterTime),
     parts: Vec<Part>,
+    /// The wants in several slices.
+    wants: Claims,
+}
+
+impl Default for Promises {
+    fn default() -> Promises {
+        Promises {
+            newest: (Epoch(0), 0),
+            total: Amount::ZERO,
+            until: ClusterTime::default(),
+            lease: Millis::default(),
+            high_water_mark: None,
+            wants: None,
+            rare: None,
+        }
+    }
 }
 
 /// An unknown lease length counts as longer than any other.
@@ -139,16 +162,19 @@ impl Promises {
 
     /// Applies all of the changes or none. `stored` is the cluster time in the log.
     pub fn apply(&mut self, changes: &Changes, stored: ClusterTime) -> Result<(), Refused> {
-        Promises::follows(self.newest, changes.epoch, changes.number)?;
+        Promises::follows(self.newest(), changes.epoch, changes.number)?;
         self.take(changes, stored);
         Ok(())
     }
 
     fn take(&mut self, changes: &Changes, stored: ClusterTime) {
-        self.newest = Some((changes.epoch, changes.number));
+        self.newest = (changes.epoch, changes.number);
+        let mut rare = self.rare.take().map(|rare| *rare).unwrap_or_default();
         let lease = changes.lease.unwrap_or(UNKNOWN);
         if lease < self.lease {
-            self.lease_before = (self.longest(stored), self.until);
+            rare.lease_before = (longest(self.lease, rare.lease_before, stored), self.until);
+        } else if rare.lease_before.1 <= stored {
+            rare.lease_before = Default::default();
         }
         self.lease = lease;
         if changes.high_water_mark.is_none_or(|high_water_mark| high_water_mark >= Token::first(changes.epoch)) {
@@ -156,22 +182,34 @@ impl Promises {
         }
         self.total = changes.total;
         if let Some(wants) = &changes.wants {
-            self.wants.clone_from(wants);
+            let one = if let [one] = wants[..] { Some(one) } else { None };
+            self.wants = one;
+            rare.wants = if one.is_some() { Claims::new() } else { wants.clone() };
         }
         self.until = self.until.max(changes.horizon.unwrap_or_default());
-        self.parts.clone_from(&changes.parts);
+        rare.parts.clone_from(&changes.parts);
+        self.rare = (rare != Rare::default()).then(|| Box::new(rare));
+    }
+
+    fn wants(&self) -> Claims {
+        let several = self.rare.as_ref().map_or_else(Claims::new, |rare| rare.wants.clone());
+        self.wants.map_or(several, |one| Claims::from_slice(&[one]))
+    }
+
+    fn parts(&self) -> &[Part] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.parts)
     }
 
     /// The initial state of a new incarnation, if earlier ones have granted nothing since `since`. The last lease ends
     /// with the horizon, or when the longest lease granted before `since` ends, if that is sooner. `now` and `since`
     /// are on the clock of this master.
     pub fn inherited(&self, clock: ClusterClock, now: Millis, since: Millis) -> Inherited {
-        let newest = self.newest.map(|(epoch, _)| epoch);
+        let newest = self.newest().map(|(epoch, _)| epoch);
         let Some(until) = self.believed_until(clock, now, since) else {
             return Inherited { newest, clock, ..Inherited::default() };
         };
         let (total, wants, high_water_mark, parts) =
-            (self.total, self.wants.clone(), self.high_water_mark, self.parts.clone());
+            (self.total, self.wants(), self.high_water_mark, self.parts().to_vec());
         Inherited { total, wants, newest, until, high_water_mark, parts, clock }
     }
 
@@ -184,7 +222,7 @@ impl Promises {
 
     /// The newest epoch, and the number of its last change.
     pub fn newest(&self) -> Option<(Epoch, u64)> {
-        self.newest
+        Some(self.newest).filter(|newest| *newest != (Epoch(0), 0))
     }
 
     pub fn total(&self) -> Amount {
@@ -193,26 +231,31 @@ impl Promises {
 
     /// The total at a moment, without the parts that have ended.
     pub fn total_at(&self, moment: ClusterTime) -> Amount {
-        total_at(self.total, &self.parts, moment)
+        total_at(self.total, self.parts(), moment)
     }
 
     pub fn until(&self) -> ClusterTime {
         self.until
     }
 
+    /// The maximum time for which leases granted until `stored` may still be in use.
+    pub fn longest_left(&self, stored: ClusterTime) -> Millis {
+        certain_end(Millis(0), self.longest(stored)).min(self.until.since(stored))
+    }
+
     fn longest(&self, at: ClusterTime) -> Millis {
-        let (before, until) = self.lease_before;
-        if at < until { self.lease.max(before) } else { self.lease }
+        longest(self.lease, self.rare.as_ref().map(|rare| rare.lease_before).unwrap_or_default(), at)
     }
 
     /// The whole state as one change, for a snapshot. `stored` is the cluster time in the log.
     pub fn record(&self, stored: ClusterTime) -> Changes {
-        let (epoch, number) = self.newest.unwrap_or((Epoch(0), 0));
+        let (epoch, number) = self.newest;
         let lease = Some(self.longest(stored)).filter(|longest| *longest < UNKNOWN);
         // A mark of an earlier epoch cannot be expressed in changes of this one.
         let high_water_mark = self.high_water_mark.filter(|high_water_mark| *high_water_mark >= Token::first(epoch));
-        let (total, horizon, wants) = (self.total, Some(self.until), Some(self.wants.clone()));
-        Changes { epoch, number, total, horizon, lease, high_water_mark, wants, parts: self.parts.clone() }
+        let (total, horizon, wants) = (self.total, Some(self.until), Some(self.wants()));
+        let parts = self.parts().to_vec();
+        Changes { epoch, number, total, horizon, lease, high_water_mark, wants, parts }
     }
 
     pub fn restore(record: &Changes) -> Promises {
@@ -221,6 +264,14 @@ impl Promises {
         promises
     }
 }
+
+/// The maximum lease length at a moment, if it was another one before.
+fn longest(lease: Millis, (before, until): (Millis, ClusterTime), at: ClusterTime) -> Millis {
+    if at < until { lease.max(before) } else { lease }
+}
+
+/// If promises grew, a follower would need more memory for a million resources.
+const _: () = assert!(size_of::<Promises>() <= 80);
 
 /// A total at a moment, without the parts that have ended.
 pub(crate) fn total_at(total: Amount, parts: &[Part], moment: ClusterTime) -> Amount {

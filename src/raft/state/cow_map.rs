@@ -1,20 +1,26 @@
 //! A sorted copy-on-write map. A clone shares all parts with the original, and a later change copies only the part that
 //! it touches. So cloning the state for a snapshot takes microseconds, and the clone is encoded while the original
-//! changes.
+//! changes. Parts are sorted vectors, because there may be a million entries, and nodes of a tree are half empty.
 
-use std::{borrow::Borrow, collections::BTreeMap, sync::Arc};
+use std::{borrow::Borrow, sync::Arc};
 
 /// A part of this length is split before an insertion, so that copying a part takes microseconds.
-const MAX_PART_LEN: usize = 256;
+const MAX_PART_LEN: usize = 128;
+
+type Part<K, V> = Vec<(K, V)>;
 
 /// The parts are sorted and never empty.
 #[derive(Debug, Clone)]
-pub(crate) struct CowMap<K, V>(Vec<Arc<BTreeMap<K, V>>>);
+pub(crate) struct CowMap<K, V>(Vec<Arc<Part<K, V>>>);
 
 impl<K, V> Default for CowMap<K, V> {
     fn default() -> CowMap<K, V> {
         CowMap(Vec::new())
     }
+}
+
+fn place<K: Borrow<Q>, V, Q: Ord + ?Sized>(part: &[(K, V)], key: &Q) -> Result<usize, usize> {
+    part.binary_search_by(|(known, _)| known.borrow().cmp(key))
 }
 
 impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
@@ -27,7 +33,7 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        let begins_behind = |part: &Arc<BTreeMap<K, V>>| part.keys().next().is_none_or(|first| first.borrow() > key);
+        let begins_behind = |part: &Arc<Part<K, V>>| part.first().is_none_or(|(first, _)| first.borrow() > key);
         self.0.partition_point(|part| !begins_behind(part)).saturating_sub(1)
     }
 
@@ -35,7 +41,8 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.get(self.part_index(key))?.get(key)
+        let part = self.0.get(self.part_index(key))?;
+        place(part, key).ok().map(|at| &part[at].1)
     }
 
     pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
@@ -44,35 +51,46 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
     {
         let index = self.part_index(key);
         // A missing key must not cause a copy.
-        self.0.get(index)?.contains_key(key).then_some(())?;
-        Arc::make_mut(&mut self.0[index]).get_mut(key)
+        let at = place(self.0.get(index)?, key).ok()?;
+        Some(&mut Arc::make_mut(&mut self.0[index])[at].1)
     }
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
-        self.part_of(&key).insert(key, value);
+        match self.part_of(&key) {
+            (part, Ok(at)) => part[at].1 = value,
+            (part, Err(at)) => part.insert(at, (key, value)),
+        }
     }
 
     pub(crate) fn or_default(&mut self, key: K) -> &mut V
     where
         V: Default,
     {
-        self.part_of(&key).entry(key).or_default()
+        let (part, at) = self.part_of(&key);
+        let at = at.unwrap_or_else(|at| {
+            part.insert(at, (key, V::default()));
+            at
+        });
+        &mut part[at].1
     }
 
-    /// The part that the key belongs to, with room for one more.
-    fn part_of(&mut self, key: &K) -> &mut BTreeMap<K, V> {
+    /// The part that the key belongs to, with room for one more, and the place of the key in it.
+    fn part_of(&mut self, key: &K) -> (&mut Part<K, V>, Result<usize, usize>) {
         let mut index = self.part_index(key);
         if self.0.is_empty() {
             self.0.push(Arc::default());
         }
         if self.0[index].len() >= MAX_PART_LEN {
             let part = Arc::make_mut(&mut self.0[index]);
-            let middle = part.keys().nth(MAX_PART_LEN / 2).cloned().expect("the part has more keys");
-            let behind = part.split_off(&middle);
+            let behind = part.split_off(MAX_PART_LEN / 2);
+            part.shrink_to_fit();
+            let belongs_behind = *key >= behind[0].0;
             self.0.insert(index + 1, Arc::new(behind));
-            index += usize::from(*key >= middle);
+            index += usize::from(belongs_behind);
         }
-        Arc::make_mut(&mut self.0[index])
+        let part = Arc::make_mut(&mut self.0[index]);
+        let at = place(part, key);
+        (part, at)
     }
 
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
@@ -80,24 +98,37 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
         K: Borrow<Q>,
     {
         let index = self.part_index(key);
-        self.0.get(index)?.contains_key(key).then_some(())?;
+        let at = place(self.0.get(index)?, key).ok()?;
         let part = Arc::make_mut(&mut self.0[index]);
-        let removed = part.remove(key);
+        let (_, removed) = part.remove(at);
         if part.is_empty() {
             self.0.remove(index);
         }
-        removed
+        Some(removed)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.0.iter().flat_map(|part| part.iter())
+        self.0.iter().flat_map(|part| part.iter().map(|(key, value)| (key, value)))
+    }
+
+    /// Up to `most` entries after `key`.
+    pub(crate) fn after<Q: Ord + ?Sized>(&self, key: &Q, most: usize) -> impl Iterator<Item = (&K, &V)>
+    where
+        K: Borrow<Q>,
+    {
+        let parts = self.0.iter().skip(self.part_index(key));
+        let entries = parts.flat_map(|part| part.iter().map(|(key, value)| (key, value)));
+        entries.skip_while(move |(known, _)| (*known).borrow() <= key).take(most)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
@@ -122,6 +153,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(parts.get(&key), map.get(&key));
+                prop_assert!(parts.after(&key, 3).eq(map.range(key + 1..).take(3)));
             }
             prop_assert!(parts.iter().eq(map.iter()) && parts.is_empty() == map.is_empty());
             prop_assert!(parts.0.iter().all(|part| !part.is_empty() && part.len() <= MAX_PART_LEN));

@@ -172,8 +172,9 @@ pub(super) struct NodeActor {
     mastership: Mastership,
     /// Becomes true when a master is first known.
     master_known: watch::Sender<bool>,
-    /// The time of the last sweep.
+    /// The time of the last sweep, and the last resource that it examined.
     swept: Millis,
+    swept_up_to: Arc<str>,
     /// Whether the operator was warned that the configuration file differs from the one in force.
     has_warned_of_difference: bool,
     /// The newest configuration of the peers that was adopted or refused.
@@ -390,6 +391,7 @@ impl NodeActor {
             mastership: Mastership::Unknown,
             master_known,
             swept: now,
+            swept_up_to: Arc::default(),
             has_warned_of_difference: false,
             adopted: 0,
             overrides: Arc::default(),

@@ -54,7 +54,7 @@ impl Simulation {
         };
         let options = ResourceOptions {
             source: leaseway_core::resource::supply::Source::Own,
-            settings: settings_of_resource,
+            settings: settings_of_resource.into(),
             epoch: Epoch(1),
             since: Millis(0),
             learning_until: Millis(0),

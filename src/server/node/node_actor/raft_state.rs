@@ -7,7 +7,6 @@ use std::{
 
 use actix::Context;
 use leaseway_core::{
-    lease::promises::Promises,
     policy::{
         overrides::{Override, Overrides},
         template::Repository,
@@ -29,6 +28,8 @@ const SWEEP_INTERVAL: Millis = Millis::from_secs(10);
 const POOLS_LAST: Millis = Millis::from_secs(24 * 3600);
 /// Maximum number of resources whose entries one sweep removes.
 const MAX_SWEPT: usize = 1000;
+/// Maximum number of resources with promises that one sweep looks at.
+const MAX_EXAMINED: usize = 20_000;
 
 /// A pattern, and its override.
 type Kept = (Arc<str>, KeptOverride);
@@ -147,8 +148,10 @@ impl NodeActor {
             return;
         }
         self.swept = now;
-        let Some(membership) = &self.shared.membership else { return };
-        let expired = expired(&membership.raft, &self.shared.directory, now, master_lease.clock().at(now));
+        let Some(membership) = self.shared.membership.clone() else { return };
+        let moment = master_lease.clock().at(now);
+        let mut expired = expired(&membership.raft, &self.shared.directory, now, moment);
+        expired.extend(self.expired_promises(&membership.raft, master_lease, now));
         if expired.is_empty() {
             return;
         }
@@ -158,6 +161,32 @@ impl NodeActor {
                 tracing::debug!(%error, "removal of expired entries not committed; the next sweep retries");
             }
         });
+    }
+}
+
+impl NodeActor {
+    /// The commands that remove promises of inactive resources, if all their leases have ended. Continues where the last
+    /// call has stopped.
+    fn expired_promises(&mut self, raft: &RaftHandle, master_lease: &MasterLease, now: Millis) -> Vec<Command> {
+        let (clock, since) = (master_lease.clock(), self.former_masters_end());
+        let (mut examined, mut ended, mut last) = (0, Vec::new(), None);
+        raft.read(|state| {
+            for (resource, promises) in state.promised_after(&self.swept_up_to, MAX_EXAMINED) {
+                (examined, last) = (examined + 1, Some(Arc::clone(resource)));
+                if promises.believed_until(clock, now, since).is_none() {
+                    ended.push((Arc::clone(resource), promises.newest().map_or(Epoch(0), |(epoch, _)| epoch)));
+                }
+                if ended.len() == MAX_SWEPT {
+                    return;
+                }
+            }
+            if examined < MAX_EXAMINED {
+                last = None;
+            }
+        });
+        self.swept_up_to = last.unwrap_or_default();
+        ended.retain(|(resource, _)| self.shared.directory.get(resource).is_none());
+        ended.into_iter().map(|(resource, epoch)| Command::ForgetPromises { resource, epoch }).collect()
     }
 }
 
@@ -172,20 +201,9 @@ fn of_core((pattern, kept): &Kept, unix_ms: u64, at: Millis) -> Override {
     }
 }
 
-/// The commands that remove expired promises of inactive resources, old or worthless notes of pools, and the record of
-/// a learning period that is over.
+/// The commands that remove old or worthless notes of pools, and the record of a learning period that is over.
 fn expired(raft: &RaftHandle, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Command> {
-    let ended: Vec<(Arc<str>, Option<Epoch>)> = raft.read(|state| {
-        let named = state.promised().filter_map(|resource| Some((resource, state.promises(resource)?)));
-        let ended = named.filter(|(_, promises)| promises.until() <= moment);
-        let newest = |promises: &Promises| promises.newest().map(|(epoch, _)| epoch);
-        ended.map(|(resource, promises)| (Arc::clone(resource), newest(promises))).take(MAX_SWEPT).collect()
-    });
-    let forgotten = ended.into_iter().filter(|(resource, _)| directory.get(resource).is_none());
-    let mut commands: Vec<Command> = forgotten
-        .map(|(resource, newest)| Command::ForgetPromises { resource, epoch: newest.unwrap_or(Epoch(0)) })
-        .collect();
-    commands.extend(expired_pools(raft, directory, now));
+    let mut commands = expired_pools(raft, directory, now);
     if raft.read(|state| state.listen_until()).is_some_and(|until| until <= moment) {
         commands.push(Command::Listen(Listening::default()));
     }

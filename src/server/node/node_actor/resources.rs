@@ -213,7 +213,7 @@ impl NodeActor {
     }
 
     /// The time after which earlier masters grant no leases, with any `--timing`.
-    fn former_masters_end(&self) -> Millis {
+    pub(super) fn former_masters_end(&self) -> Millis {
         let overlap = self.shared.membership.as_ref().map_or(Millis(0), |membership| membership.raft.overlap());
         self.since.plus(overlap)
     }
