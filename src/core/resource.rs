@@ -174,6 +174,8 @@ impl Resource {
             Arc::make_mut(&mut settings).capacity = capacity;
         }
         if settings == self.settings {
+            // Shared with the resources of the new template.
+            self.settings = settings;
             return;
         }
         let has_new_rules = settings.clients != self.settings.clients;

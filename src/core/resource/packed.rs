@@ -1,5 +1,5 @@
-//! The packed form of a resource: most resources have one or two holders, and between their requests only a fraction of
-//! the state must be kept. Everything else follows from the settings and the records of the holders: sums, indexes, the
+//! The packed form of a resource: most resources have few holders, and between their requests only a fraction of the
+//! state must be kept. Everything else follows from the settings and the records of the holders: sums, indexes, the
 //! expiry queue, the division.
 //!
 //! Packing changes no decision. A resource that was packed and unpacked after every step gives the same answers as one
@@ -49,7 +49,7 @@ impl Resource {
         }
     }
 
-    /// Whether it has only state that the packed form keeps: at most two holders, no parent, override or load report, no
+    /// Whether it has only state that the packed form keeps: at most eight holders, no parent, override or load report, no
     /// pool, no whole units, no child nodes with names, and no hints that may be due.
     pub fn can_pack(&self, now: Millis) -> bool {
         self.book.can_pack()

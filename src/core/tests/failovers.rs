@@ -9,9 +9,7 @@ use proptest::prelude::*;
 use super::{
     cases,
     harness::{Actor, Echo, Event, Harness, ask, one, options},
-    histories::{
-        actors, any_settings, below_a_parent, event, fewer_actors_than, settings, settings_below_a_parent, supply,
-    },
+    histories::{actors, any_settings, below_a_parent, event, settings, settings_below_a_parent, supply},
 };
 use crate::{
     lease::promises::Inherited,
@@ -129,7 +127,7 @@ proptest! {
     #[test]
     fn packing_changes_no_answer_of_a_chain_of_masters(
         settings in prop_oneof![any_settings(), unbounded()],
-        actors in fewer_actors_than(4),
+        actors in actors(),
         events in events(true, 250),
     ) {
         let plain = run(settings.clone(), actors.clone(), &events)?;

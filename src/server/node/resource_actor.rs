@@ -61,6 +61,9 @@ const PARENT: &str = "(parent)";
 
 /// How often a resource that cannot be packed is ticked.
 const TICK_INTERVAL: Millis = Millis::from_secs(1);
+/// A resource with shorter pauses between rounds is not packed, because packing would cost more than the memory is
+/// worth.
+const BUSY: Millis = Millis(10);
 /// Minimum time between two ticks of a packed resource.
 const MIN_TICK_INTERVAL: Millis = Millis(100);
 
@@ -71,9 +74,10 @@ pub(super) struct ResourceActor {
     promises: Option<Arc<CommitProgress>>,
     /// Absent if it has never been a pool with notes.
     notes: Option<Box<Notes>>,
-    /// The revision and version of the configuration that it follows.
+    /// The revision of the configuration that it follows.
     revision: u32,
-    config_version: u32,
+    /// The end of its last round, in the low bits of milliseconds.
+    last_round: u32,
     /// Its position in the log of new watchers.
     watchers_seen: u64,
     metering: Metering,
@@ -88,7 +92,7 @@ pub(super) struct PackedActor {
     charges: Charges,
     promises: Option<Arc<CommitProgress>>,
     revision: u32,
-    config_version: u32,
+    last_round: u32,
     watchers_seen: u64,
 }
 
@@ -318,12 +322,11 @@ impl ResourceActor {
     fn begin(setup: Setup, scratch: &mut RoundScratch) -> ResourceActor {
         let resource = scratch.resource();
         let context = resource.context();
-        let config = context.config.borrow().clone();
         let keeps_promises = setup.options.inherited.is_some();
         let mut actor = ResourceActor {
-            config_version: config.version as u32,
             // The overrides are still to be applied.
             revision: 0,
+            last_round: 0,
             engine: ResourceEngine::new(setup, resource.moment(), &mut scratch.effects),
             charges: Charges::default(),
             promises: keeps_promises.then(|| Arc::new(CommitProgress::waking(Arc::downgrade(&resource)))),
@@ -350,16 +353,18 @@ impl ResourceActor {
     fn rest(mut self: Box<Self>, scratch: &mut RoundScratch) -> (ActorState, Millis) {
         let resource = scratch.resource();
         let now = resource.context().clock.at();
-        if self.notes.is_some() || self.wake_at.is_some() || !self.engine.can_pack(now) {
+        let since_last = (now.0 as u32).wrapping_sub(std::mem::replace(&mut self.last_round, now.0 as u32));
+        let is_busy = u64::from(since_last) < BUSY.0;
+        if is_busy || self.notes.is_some() || self.wake_at.is_some() || !self.engine.can_pack(now) {
             self.next_tick = self.next_tick.min(now.plus(TICK_INTERVAL));
             let wake_at = self.wake_at.map_or(self.next_tick, |at| at.min(self.next_tick));
             return (ActorState::Running(self), wake_at);
         }
         self.metering.report(&resource.id, self.engine.resource(), scratch);
         let next_tick = self.engine.next_tick(now).max(now.plus(MIN_TICK_INTERVAL));
-        let ResourceActor { engine, charges, promises, revision, config_version, watchers_seen, .. } = *self;
+        let ResourceActor { engine, charges, promises, revision, last_round, watchers_seen, .. } = *self;
         let engine = engine.pack();
-        let packed = PackedActor { engine, charges, promises, revision, config_version, watchers_seen };
+        let packed = PackedActor { engine, charges, promises, revision, last_round, watchers_seen };
         (ActorState::Packed(packed), next_tick)
     }
 
@@ -423,8 +428,7 @@ impl ResourceActor {
             return;
         }
         let config = context.config.borrow().clone();
-        if config.version as u32 != self.config_version && context.notices.is_none() {
-            self.config_version = config.version as u32;
+        if context.notices.is_none() {
             self.engine.configure(resource.moment(), config.settings_for(&resource.id), effects);
         }
         let set = config.overrides.find(&resource.id).cloned();
@@ -517,7 +521,7 @@ impl ResourceActor {
 
 impl PackedActor {
     fn unpack(self, resource: &Incarnation) -> ResourceActor {
-        let PackedActor { engine, charges, promises, revision, config_version, watchers_seen } = self;
+        let PackedActor { engine, charges, promises, revision, last_round, watchers_seen } = self;
         let context = resource.context();
         let engine = ResourceEngine::unpack(engine, context.packed(), context.raft.is_some(), context.idle_after());
         ResourceActor {
@@ -527,7 +531,7 @@ impl PackedActor {
             promises,
             notes: None,
             revision,
-            config_version,
+            last_round,
             watchers_seen,
             wake_at: None,
             next_tick: resource.schedule.due(),

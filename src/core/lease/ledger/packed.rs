@@ -7,39 +7,47 @@ use crate::{
     types::{Principal, Sum, Token, further},
 };
 
-/// Maximum number of records of a packed ledger: two holders, and the inherited leases.
-const MAX_PACKED: usize = 3;
+/// Maximum number of records of a packed ledger: eight holders, and the inherited leases. With more, a resource would
+/// take long to unpack.
+const MAX_PACKED: usize = 9;
 
+#[expect(clippy::box_collection, reason = "few resources have holders of several principals")]
 pub(crate) struct PackedLedger {
     holders: Box<[Option<Holder>]>,
-    principals: [Principal; MAX_PACKED],
+    /// The principal of all records, or of each if they differ.
+    principal: Principal,
+    principals: Option<Box<Vec<Principal>>>,
     lapsed: Option<Token>,
 }
 
 impl Ledger {
-    /// Whether it can be packed: it has few records, and they are in the first slots.
+    /// Whether it can be packed: it has few records, in the first slots.
     pub(crate) fn can_pack(&self) -> bool {
         self.slot_deltas.is_empty() && self.holders.are_first(MAX_PACKED)
     }
 
     pub(crate) fn pack(self) -> PackedLedger {
-        let mut principals = [Principal::NONE; MAX_PACKED];
-        principals.iter_mut().zip(&self.principals).for_each(|(packed, principal)| *packed = *principal);
-        let Ledger { holders, lapsed, .. } = self;
-        PackedLedger { holders: holders.into_boxed(), principals, lapsed }
+        let Ledger { holders, principals, lapsed, .. } = self;
+        let principal = principals.first().copied().unwrap_or_default();
+        let differ = principals.iter().any(|other| *other != principal) || principals.len() != holders.end();
+        let principals = (differ && !principals.is_empty()).then(|| Box::new(principals));
+        PackedLedger { holders: holders.into_boxed(), principal, principals, lapsed }
     }
 
     /// The reverse of [`pack`](Self::pack). `inherited`: the slot of the record that stands for unclaimed inherited
     /// leases, and their amount.
     pub(crate) fn unpack(packed: PackedLedger, inherited: Option<(u32, Sum)>, seed: u64) -> Ledger {
-        let PackedLedger { holders, principals, lapsed } = packed;
+        let PackedLedger { holders, principal, principals, lapsed } = packed;
         let count = holders.len();
         let mut ledger = Ledger { inherited, lapsed, ..Ledger::new(seed) };
         ledger.holders = Records::from_boxed(holders);
-        if principals != [Principal::NONE; MAX_PACKED] {
-            ledger.principals.extend_from_slice(&principals[..count]);
-        }
-        (0..count as u32).for_each(|slot| ledger.index(slot));
+        ledger.principals = match principals {
+            Some(principals) => *principals,
+            None if principal == Principal::NONE => Vec::new(),
+            None => vec![principal; count],
+        };
+        let occupied = (0..count as u32).filter(|slot| ledger.holders.get(*slot).is_some());
+        occupied.collect::<Vec<_>>().into_iter().for_each(|slot| ledger.index(slot));
         ledger.sums.held += inherited.map_or(Sum::ZERO, |(_, unclaimed)| unclaimed);
         ledger
     }

@@ -52,25 +52,26 @@ impl Records {
         self.end() - self.vacant.len()
     }
 
-    /// Whether there are at most `most` records and no vacant slots.
+    /// Whether only the first `most` slots were ever used.
     pub(super) fn are_first(&self, most: usize) -> bool {
-        self.vacant.is_empty() && self.end() <= most
+        self.end() <= most
     }
 
-    /// The records in the order of their slots. There must be no vacant slots and only one block.
+    /// The records and vacant slots, in order. There must be only one block.
     pub(super) fn into_boxed(mut self) -> Box<[Option<Holder>]> {
-        debug_assert!(self.are_first(BLOCK), "records would move to other slots");
-        self.blocks.pop().unwrap_or_default().into_boxed_slice()
+        debug_assert!(self.are_first(BLOCK), "records would be lost");
+        if self.len() == 0 { Box::default() } else { self.blocks.pop().unwrap_or_default().into_boxed_slice() }
     }
 
     pub(super) fn from_boxed(records: Box<[Option<Holder>]>) -> Records {
         let block = records.into_vec();
+        let vacant = (0..block.len() as u32).filter(|slot| block[*slot as usize].is_none()).collect();
         let blocks = if block.is_empty() { Vec::new() } else { vec![block] };
-        Records { blocks, vacant: Vec::new() }
+        Records { blocks, vacant }
     }
 
     /// The first slot that was never used.
-    fn end(&self) -> usize {
+    pub(super) fn end(&self) -> usize {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
 
