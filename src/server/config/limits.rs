@@ -50,7 +50,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            resources: 10_000,
+            resources: 2_000_000,
             clients_per_resource: 1_000_000,
             clients: 2_000_000,
             resources_per_request: 10_000,

@@ -9,7 +9,7 @@ use crate::run::value_parsers::{at_least_one, idle_secs, message_bytes, seconds}
 #[derive(Args)]
 #[command(next_help_heading = "Limits (RESOURCE_EXHAUSTED beyond, unless noted)")]
 pub(super) struct LimitFlags {
-    /// Maximum number of active resources
+    /// Maximum number of active resources; one with one client takes about 650 bytes
     #[arg(long, default_value_t = Limits::default().resources, value_name = "N", value_parser = at_least_one())]
     max_resources: usize,
     /// Maximum number of clients and child nodes per resource; each band of a child node after its first counts as one

@@ -41,7 +41,7 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
     let (rows, matching) = all.page(query);
     let mut parts = Parts::default();
     let count = match MasterSeen::of(pages) {
-        MasterSeen::Here => resource_count(matching, all.rows.len()),
+        MasterSeen::Here => resource_count(matching, all.rows.len(), all.left_out),
         _ => "Not known here: only the master knows the resources.".to_owned(),
     };
     parts.put("count", &html! { (count) });
@@ -76,12 +76,19 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
     parts.framed(frame)
 }
 
-fn resource_count(matching: usize, all: usize) -> String {
-    match all {
+fn resource_count(matching: usize, all: usize, left_out: usize) -> String {
+    let count = match all {
         0 => "No resources yet: the first request for one creates it.".to_owned(),
         1 if matching == 1 => "1 resource.".to_owned(),
         _ if matching == all => format!("{} resources.", text::count(all)),
         _ => format!("{} of {} resources.", text::count(matching), text::count(all)),
+    };
+    match left_out {
+        0 => count,
+        _ => format!(
+            "{count} These are under the most pressure; {} others are not listed, `leaseway status ID` shows them.",
+            text::count(left_out)
+        ),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads the states of resources, for pages, `leaseway status` and plans.
 
-use std::sync::Arc;
+use std::{collections::BinaryHeap, sync::Arc};
 
 use futures_util::future::join_all;
 use leaseway_core::{
@@ -19,7 +19,7 @@ use tokio::task::spawn_blocking;
 
 use super::NodeHandle;
 use crate::{
-    node::resource_actor::{Operate, Report, Status},
+    node::resource_actor::{Operate, Report, ResourceHandle, Status},
     runtime::coop::{ENTRIES, pause},
 };
 
@@ -52,9 +52,9 @@ impl NodeHandle {
         spawn_blocking(move || forecast.finish(most)).await.ok()
     }
 
-    /// The ids of the active resources.
+    /// The ids of the active resources, in no order.
     pub(crate) fn living(&self) -> Vec<Arc<str>> {
-        self.shared.directory.ids_after("")
+        self.shared.directory.ids()
     }
 
     /// The number of active resources that `is_shown` selects.
@@ -67,6 +67,7 @@ impl NodeHandle {
         let glob = Glob::new(pattern).ok();
         let mut ids = self.living();
         ids.retain(|id| &**id == pattern || glob.as_ref().is_some_and(|glob| glob.matches(id)));
+        ids.sort_unstable();
         ids
     }
 
@@ -102,14 +103,34 @@ impl NodeHandle {
         limit: usize,
         is_shown: impl Fn(&str) -> bool,
     ) -> (Vec<Status>, Option<Arc<str>>) {
-        let mut ids = self.shared.directory.ids_after(after);
-        ids.retain(|id| is_shown(id));
+        let mut ids = self.first_ids(after, limit.saturating_add(1), is_shown).await;
         let more = ids.len() > limit;
         ids.truncate(limit);
         let next = ids.last().filter(|_| more).cloned();
         let mut statuses = Vec::with_capacity(ids.len());
         self.visit_each(&ids, |status| statuses.push(status)).await;
         (statuses, next)
+    }
+
+    /// Up to `most` ids after `after` that `is_shown` selects, in order. Visits all resources once, and pauses between
+    /// parts.
+    async fn first_ids(&self, after: &str, most: usize, is_shown: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
+        let mut first = BinaryHeap::new();
+        for part in self.shared.directory.parts() {
+            for id in part.iter().map(ResourceHandle::id) {
+                let is_candidate = first.len() < most || first.peek().is_some_and(|last: &Arc<str>| id < last);
+                if is_candidate && (after.is_empty() || **id > *after) && is_shown(id) {
+                    first.push(Arc::clone(id));
+                    if first.len() > most {
+                        first.pop();
+                    }
+                }
+            }
+            if part.len() > ENTRIES {
+                pause().await;
+            }
+        }
+        first.into_sorted_vec()
     }
 
     /// The states of those of these resources that are active.
@@ -120,8 +141,11 @@ impl NodeHandle {
     }
 
     /// Visits all resources, in no order.
-    pub(crate) async fn for_each_status(&self, look: impl FnMut(Status)) {
-        self.visit_each(&self.shared.directory.ids(), look).await;
+    pub(crate) async fn for_each_status(&self, mut look: impl FnMut(Status)) {
+        for part in self.shared.directory.parts() {
+            let ids: Vec<Arc<str>> = part.iter().map(|handle| Arc::clone(handle.id())).collect();
+            self.visit_each(&ids, &mut look).await;
+        }
     }
 
     async fn visit_each(&self, ids: &[Arc<str>], mut look: impl FnMut(Status)) {

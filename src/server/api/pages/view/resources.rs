@@ -24,6 +24,8 @@ use crate::{
 
 /// Maximum number of rows of a page.
 pub(crate) const PAGE_ROWS: usize = 1000;
+/// Maximum number of rows that are kept. With more resources, those under the most pressure are kept.
+const MAX_ROWS: usize = 20_000;
 /// Minimum time between two reads of all resources.
 const MIN_AGE: Duration = Duration::from_secs(1);
 /// The same as a multiple of the duration of the last read, so that reads take at most a twentieth of a thread.
@@ -104,10 +106,12 @@ impl ResourceRow {
     }
 }
 
-/// All resources at one time, in the order of their ids.
+/// The resources at one time, in the order of their ids.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceRows {
     pub(crate) rows: Vec<ResourceRow>,
+    /// Resources beyond [`MAX_ROWS`].
+    pub(crate) left_out: usize,
 }
 
 /// A cache of all resources.
@@ -128,8 +132,9 @@ impl ResourceCache {
             return Arc::clone(&cached.rows);
         }
         let began = Instant::now();
-        let (statuses, _) = pages.node.statuses("", usize::MAX).await;
-        let rows = Arc::new(ResourceRows { rows: statuses.iter().map(ResourceRow::of).collect() });
+        let mut all = ResourceRows::default();
+        pages.node.for_each_status(|status| all.add(ResourceRow::of(&status), MAX_ROWS)).await;
+        let rows = Arc::new(all.finish(MAX_ROWS));
         let now = Instant::now();
         *last = Some(CachedRows { at: now, took: now - began, rows: Arc::clone(&rows) });
         rows
@@ -180,6 +185,34 @@ pub(crate) struct ResourceQuery {
 }
 
 impl ResourceRows {
+    /// Adds a row. There are never more than twice `most` rows.
+    fn add(&mut self, row: ResourceRow, most: usize) {
+        self.rows.push(row);
+        if self.rows.len() >= 2 * most {
+            self.keep(most);
+        }
+    }
+
+    /// Keeps the rows of the resources under the most pressure.
+    fn keep(&mut self, most: usize) {
+        if self.rows.len() > most {
+            let rank = |row: &ResourceRow| (row.over(), row.pressure(), row.wants);
+            let order = |one: &ResourceRow, other: &ResourceRow| {
+                let (one, other) = (rank(one), rank(other));
+                other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1)).then(other.2.total_cmp(&one.2))
+            };
+            self.rows.select_nth_unstable_by(most, order);
+            self.left_out += self.rows.len() - most;
+            self.rows.truncate(most);
+        }
+    }
+
+    fn finish(mut self, most: usize) -> ResourceRows {
+        self.keep(most);
+        self.rows.sort_unstable_by(|one, other| one.resource.cmp(&other.resource));
+        self
+    }
+
     /// A page of the matching resources, and their number. Numbers are sorted descending, ids ascending.
     pub(crate) fn page(&self, query: &ResourceQuery) -> (Vec<&ResourceRow>, usize) {
         let mut rows: Vec<&ResourceRow> = self.rows.iter().filter(|row| row.resource.contains(&query.search)).collect();
@@ -521,9 +554,19 @@ mod tests {
     }
 
     #[test]
+    fn resources_under_the_least_pressure_are_left_out() {
+        let mut rows = ResourceRows::default();
+        (0..1000).for_each(|number| rows.add(row(&format!("r{number:03}"), 100.0, f64::from(number % 500), 1.0), 10));
+        let rows = rows.finish(10);
+        let ids: Vec<&str> = rows.rows.iter().map(|row| &*row.resource).collect();
+        assert_eq!(ids, ["r495", "r496", "r497", "r498", "r499", "r995", "r996", "r997", "r998", "r999"]);
+        assert_eq!(rows.left_out, 990);
+    }
+
+    #[test]
     fn resources_are_searched_sorted_and_paged() {
         let rows = (0..2500).map(|number| row(&format!("r{number:04}"), 100.0, f64::from(number), 1.0)).collect();
-        let rows = ResourceRows { rows };
+        let rows = ResourceRows { rows, left_out: 0 };
         let query = ResourceQuery { sort: ResourceSort::Wants, page: 3, search: "r".into() };
         let (page, matching) = rows.page(&query);
         assert_eq!((page.len(), matching), (500, 2500));
