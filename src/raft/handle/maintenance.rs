@@ -21,6 +21,11 @@ use crate::{
 const SNAPSHOT_AFTER_ENTRIES: u64 = 20_000;
 /// … or once the log has this size.
 const SNAPSHOT_AFTER_BYTES: u64 = 8 << 20;
+/// With a large state both limits grow: the log may have a fourth of the size of the last snapshot, so that snapshots
+/// never write more than five times as much as the log.
+const LOG_PER_SNAPSHOT: u64 = 4;
+/// The usual size of an entry in the log.
+const ENTRY_BYTES: u64 = 100;
 const LOG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The interval of flushes, and so the maximum age of the high-water mark after a power failure.
@@ -49,7 +54,9 @@ pub(crate) async fn compact_log(raft: Raft, log: LogStore) {
             return;
         }
         let since = applied.unwrap_or(0).saturating_sub(snapshot.unwrap_or(0));
-        let is_long = since >= SNAPSHOT_AFTER_ENTRIES || (bytes >= SNAPSHOT_AFTER_BYTES && applied > snapshot);
+        let relative = log.snapshot_bytes() / LOG_PER_SNAPSHOT;
+        let is_long = since >= SNAPSHOT_AFTER_ENTRIES.max(relative / ENTRY_BYTES)
+            || (bytes >= SNAPSHOT_AFTER_BYTES.max(relative) && applied > snapshot);
         // One snapshot at a time: openraft would begin a second one.
         if asked.is_none_or(|asked| snapshot >= asked) && is_long {
             asked = Some(applied);

@@ -1,6 +1,9 @@
 //! The snapshot: one file with the state up to some entry of the log. Its content is opaque to this module.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use openraft::{AnyError, ErrorSubject, ErrorVerb, StorageIOError};
 use serde::{Deserialize, Serialize};
@@ -61,20 +64,28 @@ pub(crate) struct Snapshots {
     failing: FailureLatch,
     /// The last entry that the snapshot on disk covers.
     covered: Arc<watch::Sender<Option<LogId>>>,
+    /// The size of the snapshot on disk.
+    bytes: Arc<AtomicU64>,
     /// Allows one write at a time: openraft may install a snapshot while it builds another.
     writing: Arc<Mutex<()>>,
 }
 
 impl Snapshots {
     pub(crate) fn new(directory: Arc<Directory>, failing: FailureLatch) -> Snapshots {
-        Snapshots { directory, failing, covered: Arc::default(), writing: Arc::default() }
+        Snapshots { directory, failing, covered: Arc::default(), bytes: Arc::default(), writing: Arc::default() }
     }
 
     /// Blocks.
     pub(crate) fn open(&self) -> Result<Option<StoredSnapshot>, StoreError> {
         let Some(stored) = self.directory.read::<StoredSnapshot>(FILE_NAME, Kind::Snapshot)? else { return Ok(None) };
         self.covers(stored.meta.last_log_id);
+        self.bytes.store(stored.state.len() as u64, Ordering::Relaxed);
         Ok(Some(stored))
+    }
+
+    /// The approximate size of the snapshot on disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn damaged(&self, why: &dyn std::fmt::Display) -> StoreError {
@@ -118,6 +129,7 @@ impl Snapshots {
                 return Ok(());
             }
             metrics::snapshot(bytes.len());
+            this.bytes.store(bytes.len() as u64, Ordering::Relaxed);
             #[cfg(test)]
             crate::tests::harness::faults::inject_disk_fault(this.directory.root(), FILE_NAME)?;
             directory::replace(this.directory.root(), FILE_NAME, Kind::Snapshot, &bytes)?;

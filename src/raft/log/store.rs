@@ -40,6 +40,11 @@ impl LogStore {
         LogStore { log: Arc::new(Mutex::new(log)), vote: Arc::new(Mutex::new(vote)), disk, snapshots, me }
     }
 
+    /// The approximate size of the last snapshot.
+    pub(crate) fn snapshot_bytes(&self) -> u64 {
+        self.snapshots.bytes()
+    }
+
     /// Ignores poison: a panic while the lock is held ends consensus anyway.
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
