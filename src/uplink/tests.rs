@@ -211,6 +211,6 @@ fn a_supply_has_the_settings_of_the_parent_with_a_shorter_refresh_interval() {
     let (number, _) = asked(&mut uplink, 0, 0);
     let supplies = answer(&mut uplink, 5, number, vec![granted("r", 50.0, 7)]);
     let parents = leaseway_core::policy::settings::Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
-    assert_eq!(supplies[0].settings, parents.clone().of_child());
+    assert_eq!(supplies[0].settings, parents.of_child());
     assert!(supplies[0].settings.refresh < parents.refresh);
 }

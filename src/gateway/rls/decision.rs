@@ -43,6 +43,7 @@ enum Hits {
     Take(u32),
     /// 0 hits: only checks whether a permit is available.
     Check,
+    /// Hits that are given back, even if the request is refused.
     Refund(u32),
     /// Hits that were used already. They are always charged; the answer is that of [`Check`](Hits::Check).
     Charge(u32),
@@ -124,8 +125,10 @@ pub fn decide(
     }
     let passes = settle(lease_table, &mut limited);
     for limited in &limited {
-        if let (Some(entry), Hits::Charge(hits)) = (&limited.entry, limited.hits) {
-            entry.charge(hits);
+        match (&limited.entry, limited.hits) {
+            (Some(entry), Hits::Charge(hits)) => entry.charge(hits),
+            (Some(entry), Hits::Refund(hits)) => entry.rate().refund(hits.into()),
+            _ => {}
         }
         limited.rule.meters.count_of_rule(&limited.rule.path, limited.verdict);
     }
@@ -248,13 +251,10 @@ impl Limited<'_> {
     /// Takes the permits. Returns whether this descriptor lets the request pass.
     fn take(&mut self, lease_table: &LeaseTable) -> bool {
         let taken = match (&self.entry, self.hits) {
+            (_, Hits::Refund(_)) => Taken::Yes,
             (None, _) if self.requests == 0 => Taken::No,
             (None, _) => Taken::NoLease,
             (Some(entry), Hits::Take(hits)) => lease_table.try_take(entry, hits),
-            (Some(entry), Hits::Refund(hits)) => {
-                entry.rate().refund(hits.into());
-                Taken::Yes
-            }
             (Some(entry), Hits::Check | Hits::Charge(_)) => match entry.standing().available >= self.hits.needed() {
                 true => Taken::Yes,
                 false if entry.has_capacity() => Taken::No,

@@ -218,7 +218,8 @@ fn warn_of_flags(fields: &Fields<'_, '_>, shares_nothing: bool, found: &mut Find
     }
     for (key, why) in [
         ("quota_mode", "the limit works like all others"),
-        ("value_to_metric", "metrics are by rule here; `detailed_metric` has them by value"),
+        ("value_to_metric", "metrics are by rule here"),
+        ("detailed_metric", "metrics are by rule here"),
     ] {
         if let Some(field) = fields.get(key).filter(|_| flag(fields, key, found)) {
             found.warn(field.key, format!("`{key}` changes nothing: {why}"));

@@ -1,6 +1,6 @@
 //! A gateway that decides about each request (RLS), like envoyproxy/ratelimit.
 
-use leaseway_proto::envoy::ratelimit::rate_limit_response::rate_limit::Unit;
+use leaseway_proto::envoy::ratelimit::{RateLimitDescriptor, rate_limit_response::rate_limit::Unit};
 
 use crate::harness::{
     config::{ConfigFile, Template},
@@ -92,6 +92,21 @@ fn a_denied_request_takes_no_permits() {
         assert_eq!(answer.all_pass(), [true, false], "in the order of the descriptors");
     }
     assert_eq!(envoy.count("shop", &[("user", "bob")], 10), 5, "denied requests took no permits");
+}
+
+#[test]
+fn hits_are_given_back_even_by_a_denied_request() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &[]);
+    let envoy = gateway.caller();
+    assert_eq!(envoy.count("shop", ANN, 10), 5);
+    assert_eq!(envoy.count("shop", &[("user", "bob")], 3), 3);
+    let given_back =
+        |entries| RateLimitDescriptor { hits_addend: Some(2), is_negative_hits: true, ..descriptor(entries) };
+    let answer = envoy.ask(request("shop", &[given_back(&[("user", "bob")]), descriptor(ANN)]));
+    assert_eq!(answer.all_pass(), [true, false]);
+    assert_eq!(envoy.count("shop", &[("user", "bob")], 10), 4, "two were left, and two were given back");
+    assert!(envoy.ask(request("shop", &[given_back(&[("user", "banned")])])).passes(), "it takes nothing");
 }
 
 #[test]
