@@ -30,7 +30,7 @@ use super::{
     config_in_force::ConfigInForce,
     request_error::RequestError,
     resource_actor::{
-        self, ResourceContext, ResourceHandle, note_rate_limit::NoteRateLimiter, scheduler::Scheduler,
+        self, ResourceContext, ResourceHandle, ResourceScheduler, note_rate_limit::NoteRateLimiter,
         uplink_notices::UplinkNotices,
     },
     resource_directory::{Directory, Role},
@@ -156,7 +156,7 @@ impl NodeShared {
 pub(super) struct NodeActor {
     shared: Arc<NodeShared>,
     /// One for each thread.
-    schedulers: Vec<Arc<Scheduler>>,
+    schedulers: Vec<Arc<ResourceScheduler>>,
     next_scheduler: usize,
     seed: u64,
     /// The number of the newest incarnation of a resource.
@@ -229,9 +229,9 @@ impl Handler<Open> for NodeActor {
 }
 
 /// An incarnation of a resource has ended.
-pub(super) struct Ended {
-    pub(super) id: Arc<str>,
-    pub(super) generation: u64,
+struct Ended {
+    id: Arc<str>,
+    generation: u64,
 }
 
 impl Message for Ended {
@@ -380,7 +380,11 @@ impl NodeActor {
     ) -> Addr<NodeActor> {
         let now = start.clock.at();
         let mut actor = NodeActor {
-            schedulers: start.arbiters.into_iter().map(|arbiter| Scheduler::start(&arbiter, start.clock)).collect(),
+            schedulers: start
+                .arbiters
+                .into_iter()
+                .map(|arbiter| ResourceScheduler::start(&arbiter, start.clock))
+                .collect(),
             next_scheduler: 0,
             seed: start.seed,
             generation: 0,

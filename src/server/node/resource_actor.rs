@@ -12,10 +12,10 @@ mod combiner;
 mod commit_progress;
 mod environment;
 mod metering;
+mod moment;
 pub(super) mod note_rate_limit;
 pub(super) mod reply_queue;
 mod request_queue;
-mod round_scratch;
 pub(super) mod scheduler;
 pub(super) mod uplink_notices;
 
@@ -40,17 +40,15 @@ use leaseway_raft::Command;
 use leaseway_uplink::Notice;
 
 use self::{
-    combiner::{ActorState, Incarnation},
+    combiner::{ActorState, Incarnation, RoundScratch},
     commit_progress::{Commit, CommitProgress},
     environment::Charges,
     metering::Metering,
     note_rate_limit::NotePermit,
     request_queue::Ticket,
-    round_scratch::RoundScratch,
-    scheduler::Scheduler,
 };
 pub(super) use self::{
-    combiner::{PendingAnswer, ResourceHandle, SendError, YieldOnce},
+    combiner::{PendingAnswer, ResourceHandle, ResourceScheduler, SendError, YieldOnce},
     environment::ResourceContext,
     request_queue::Full,
 };
@@ -312,7 +310,7 @@ pub(super) struct Start {
 }
 
 /// Starts an incarnation that is run by `scheduler`.
-pub(super) fn start(start: Start, scheduler: &Arc<Scheduler>) -> ResourceHandle {
+pub(super) fn start(start: Start, scheduler: &Arc<ResourceScheduler>) -> ResourceHandle {
     let Start { id, generation, setup, context, place } = start;
     let begin = move |scratch: &mut RoundScratch| ResourceActor::begin(setup, scratch);
     ResourceHandle(Incarnation::new(id, generation, Some(context), Arc::downgrade(scheduler), place, begin))

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use actix::{AsyncContext as _, Context};
+use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::engine::{Predecessor, Setup};
 use leaseway_core::{
     lease::promises::{Inherited, Promises},
@@ -13,7 +13,7 @@ use leaseway_core::{
 use leaseway_raft::MasterLease;
 use leaseway_uplink::Notice;
 
-use super::{Handover, Membership, NodeActor};
+use super::{Ended, Handover, Membership, NodeActor};
 use crate::{
     listen::accounts::{RequestOrigin, ResourcePlace},
     node::{
@@ -205,7 +205,7 @@ impl NodeActor {
                 accounts: Arc::clone(&shared.accounts),
                 config: shared.config.subscribe(),
                 revision: Arc::clone(&shared.revision),
-                node: ctx.address(),
+                on_end: Box::new(notifier(ctx.address())),
                 seed,
             })
         });
@@ -250,4 +250,14 @@ fn clock_of(master_lease: Option<&MasterLease>) -> ClusterClock {
 /// The settings of a resource until those of the parent arrive. Nothing is granted before.
 fn placeholder() -> Settings {
     Settings::new(AlgorithmKind::FairShare, Amount::ZERO)
+}
+
+/// Notifies the node of the end of an incarnation. Called on the thread on which it ended, which must not block. If the
+/// mailbox is full, the node notices the end when the resource is next needed.
+fn notifier(node: Addr<NodeActor>) -> impl Fn(&Arc<str>, u64) {
+    move |id, generation| {
+        if let Err(SendError::Full(Ended { id, .. })) = node.try_send(Ended { id: Arc::clone(id), generation }) {
+            tracing::warn!(resource = %id, "mailbox of the node actor full: it will notice the end of this resource later");
+        }
+    }
 }

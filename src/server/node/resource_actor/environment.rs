@@ -1,7 +1,6 @@
-//! The environment of a resource's engine: time, mastership, limits, watchers, and stored state.
+//! What the resources of a term have in common, and how many holders a resource has.
 
 use std::{
-    cmp,
     collections::{HashMap, hash_map::Entry},
     sync::{
         Arc,
@@ -9,29 +8,26 @@ use std::{
     },
 };
 
-use actix::{Addr, dev::SendError};
-use leaseway_core::engine::{Environment, Moment};
 use leaseway_core::{
-    policy::overrides::Load,
-    pool::{Assigned, PoolNotes},
     resource::PackedContext,
-    types::{HolderKind, Millis, Principal, PrincipalShare, SlotDelta},
+    types::{Millis, Principal, PrincipalShare, SlotDelta},
 };
 use leaseway_raft::{MasterLease, RaftHandle};
 use tokio::sync::watch;
 
-use super::{combiner::Incarnation, note_rate_limit::NoteRateLimiter, uplink_notices::UplinkNotices};
+use super::{note_rate_limit::NoteRateLimiter, uplink_notices::UplinkNotices};
 use crate::{
     config::limits::Limits,
     listen::accounts::{Account, Accounts},
     node::{
         assignment_store::AssignmentStore,
         config_in_force::ConfigInForce,
-        node_actor::{Ended, NodeActor},
         streams::{hints::Watchers, pool_events::Subscribers},
     },
     runtime::clock::Clock,
 };
+
+type OnEnd = dyn Fn(&Arc<str>, u64) + Send + Sync;
 
 /// What all resources of one term of this master have in common.
 pub(crate) struct ResourceContext {
@@ -53,7 +49,8 @@ pub(crate) struct ResourceContext {
     pub(crate) config: watch::Receiver<Arc<ConfigInForce>>,
     /// Rises with every change of the configuration or of overrides.
     pub(crate) revision: Arc<AtomicU32>,
-    pub(crate) node: Addr<NodeActor>,
+    /// Called with the id and the generation when an incarnation ends. Must not block.
+    pub(crate) on_end: Box<OnEnd>,
     pub(crate) seed: u64,
 }
 
@@ -70,14 +67,6 @@ impl ResourceContext {
     pub(super) fn packed(&self) -> PackedContext {
         let Limits { clients_per_resource: max_holders, .. } = *self.limits;
         PackedContext { seed: self.seed, max_holders, place_share: self.limits.share() }
-    }
-
-    /// Called on the thread on which an incarnation ended, which must not block. If the mailbox is full, the node
-    /// notices the end when the resource is next needed.
-    pub(super) fn notify_ended(&self, id: &Arc<str>, generation: u64) {
-        if let Err(SendError::Full(Ended { id, .. })) = self.node.try_send(Ended { id: Arc::clone(id), generation }) {
-            tracing::warn!(resource = %id, "mailbox of the node actor full: it will notice the end of this resource later");
-        }
     }
 }
 
@@ -145,72 +134,5 @@ impl Drop for Charges {
                 account.holders.fetch_sub(*own as usize, Ordering::Relaxed);
             }),
         }
-    }
-}
-
-/// The environment of the actor, see [`Moment`].
-impl Incarnation {
-    pub(super) fn context(&self) -> &ResourceContext {
-        self.context.as_ref().expect("only tests of the mailbox have none, and their actors never run")
-    }
-
-    /// Sets the number of holders of this resource. Most rounds do not change it, and then do not write the shared
-    /// number. Call it only while the actor is locked.
-    pub(super) fn set_holders(&self, own: usize) {
-        let before = self.holders.swap(own as u32, Ordering::Relaxed) as usize;
-        match own.cmp(&before) {
-            cmp::Ordering::Equal => {}
-            cmp::Ordering::Greater => drop(self.context().holders.fetch_add(own - before, Ordering::Relaxed)),
-            cmp::Ordering::Less => drop(self.context().holders.fetch_sub(before - own, Ordering::Relaxed)),
-        }
-    }
-
-    pub(super) fn moment(&self) -> Moment<'_> {
-        let now = self.context().clock.now();
-        Moment {
-            now,
-            may_decide: self.context().master_lease.as_ref().is_none_or(|master_lease| master_lease.holds(now.at)),
-            max_holders: self.max_holders(),
-            environment: self,
-        }
-    }
-
-    /// Whether a principal has used up its share of the holders of all resources.
-    pub(super) fn is_at_share(&self, principal: Principal) -> bool {
-        let ResourceContext { limits, accounts, holders, .. } = self.context();
-        let (most, used) = (limits.clients, holders.load(Ordering::Relaxed));
-        let own = accounts.of(principal).map(|account| account.holders.load(Ordering::Relaxed));
-        own.is_some_and(|own| !limits.share().allows(own, 1, used, most))
-    }
-
-    /// Whether any principal can have used up its share; if not, [`is_at_share`](Self::is_at_share) need not be called.
-    pub(super) fn shares_bind(&self) -> bool {
-        let ResourceContext { limits, holders, .. } = self.context();
-        !limits.share().cannot_bind(holders.load(Ordering::Relaxed), limits.clients)
-    }
-
-    /// The maximum number of holders: the limit per resource, or less if the limit of all resources is nearly used up.
-    fn max_holders(&self) -> usize {
-        let ResourceContext { limits, holders, .. } = self.context();
-        let left = limits.clients.saturating_sub(holders.load(Ordering::Relaxed));
-        limits.clients_per_resource.min(self.holders.load(Ordering::Relaxed) as usize + left)
-    }
-}
-
-impl Environment for Incarnation {
-    fn is_watched(&self, kind: HolderKind, id: &str) -> bool {
-        self.context().watchers.is_watched(kind, id)
-    }
-
-    fn assignments(&self) -> Vec<(HolderKind, Arc<str>, Assigned)> {
-        self.context().assignment_store.assignments(&self.id)
-    }
-
-    fn notes(&self, now: Millis) -> Option<PoolNotes> {
-        self.context().assignment_store.pool(&self.id, now)
-    }
-
-    fn reported_load(&self) -> Option<Load> {
-        self.context().assignment_store.load_of(&self.id)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leaseway_core::resource::{Counters, Resource};
 
-use super::round_scratch::RoundScratch;
+use super::combiner::RoundScratch;
 use crate::observe::{logging::worth_logging, metrics};
 
 /// The counters of the resource at the last report.

@@ -18,7 +18,6 @@ use actix::ArbiterHandle;
 use leaseway_core::types::Millis;
 use tokio::sync::Notify;
 
-use super::{combiner::Incarnation, round_scratch::RoundScratch};
 use crate::runtime::{clock::Clock, coop::pause, drop_guard::DropGuard};
 
 const BUCKET_MS: u64 = 16;
@@ -29,25 +28,37 @@ const NEVER: u64 = u64::MAX;
 /// No timer. The time of this bucket comes after two years.
 const NO_TIMER: u32 = u32::MAX;
 
-#[derive(Default)]
-struct Queues {
-    woken: Vec<Arc<Incarnation>>,
-    timers: BTreeMap<u32, Vec<Weak<Incarnation>>>,
+/// What a scheduler runs.
+pub(crate) trait Scheduled: Send + Sync + 'static {
+    fn schedule(&self) -> &Schedule<Self>
+    where
+        Self: Sized;
+
+    /// Called when it was woken, or when its time has come.
+    fn run_scheduled(self: &Arc<Self>);
+
+    /// Called on the thread of a scheduler that has nothing to run.
+    fn idle();
+}
+
+struct Queues<R> {
+    woken: Vec<Arc<R>>,
+    timers: BTreeMap<u32, Vec<Weak<R>>>,
     /// The bucket that the task waits for.
     awaited: u32,
 }
 
 /// The resources of one thread that were woken, and their timers.
-pub(crate) struct Scheduler {
-    queues: Mutex<Queues>,
+pub(crate) struct Scheduler<R> {
+    queues: Mutex<Queues<R>>,
     notify: Arc<Notify>,
     /// Ends the task.
     _end: DropGuard,
 }
 
 /// The place of one resource in a scheduler.
-pub(super) struct Schedule {
-    scheduler: Weak<Scheduler>,
+pub(crate) struct Schedule<R> {
+    scheduler: Weak<Scheduler<R>>,
     is_woken: AtomicBool,
     /// When the resource has something to do. Written only while the actor is locked.
     due: AtomicU64,
@@ -55,34 +66,34 @@ pub(super) struct Schedule {
     timer: AtomicU32,
 }
 
-impl Scheduler {
+impl<R: Scheduled> Scheduler<R> {
     /// Starts a scheduler with its task on `arbiter`.
-    pub(crate) fn start(arbiter: &ArbiterHandle, clock: Clock) -> Arc<Scheduler> {
+    pub(crate) fn start(arbiter: &ArbiterHandle, clock: Clock) -> Arc<Scheduler<R>> {
         let notify = Arc::<Notify>::default();
         let end = {
             let notify = Arc::clone(&notify);
             DropGuard::new(move || notify.notify_one())
         };
-        let queues = Queues { awaited: NO_TIMER, ..Queues::default() };
+        let queues = Queues { woken: Vec::new(), timers: BTreeMap::new(), awaited: NO_TIMER };
         let scheduler = Arc::new(Scheduler { queues: Mutex::new(queues), notify: Arc::clone(&notify), _end: end });
         let weak = Arc::downgrade(&scheduler);
         arbiter.spawn_fn(move || drop(actix_rt::spawn(run(weak, notify, clock))));
         scheduler
     }
 
-    fn queues(&self) -> MutexGuard<'_, Queues> {
+    fn queues(&self) -> MutexGuard<'_, Queues<R>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The resources to run now, and the bucket of the next timer.
-    fn due(&self, now: Millis) -> (Vec<Arc<Incarnation>>, u32) {
+    fn due(&self, now: Millis) -> (Vec<Arc<R>>, u32) {
         let mut queues = self.queues();
         let mut due = std::mem::take(&mut queues.woken);
         let current = bucket_of(now);
         while let Some(entry) = queues.timers.first_entry().filter(|entry| *entry.key() < current) {
             let (bucket, resources) = entry.remove_entry();
             for resource in resources.iter().filter_map(Weak::upgrade) {
-                match resource.schedule.fire(bucket, now) {
+                match resource.schedule().fire(bucket, now) {
                     Some(Fired::Due) => due.push(resource),
                     Some(Fired::Later(bucket)) => {
                         queues.timers.entry(bucket).or_default().push(Arc::downgrade(&resource));
@@ -96,18 +107,18 @@ impl Scheduler {
     }
 }
 
-async fn run(scheduler: Weak<Scheduler>, notify: Arc<Notify>, clock: Clock) {
+async fn run<R: Scheduled>(scheduler: Weak<Scheduler<R>>, notify: Arc<Notify>, clock: Clock) {
     loop {
         let Some((due, next)) = scheduler.upgrade().map(|scheduler| scheduler.due(clock.at())) else { return };
         if due.is_empty() {
-            RoundScratch::flush();
+            R::idle();
             let until = Millis((u64::from(next) + 1) * BUCKET_MS);
             let wait = Duration::from_millis(until.since(clock.at()).0.clamp(1, 1000));
             let _ = tokio::time::timeout(wait, notify.notified()).await;
             continue;
         }
         for chunk in due.chunks(CHUNK) {
-            chunk.iter().for_each(Incarnation::wake);
+            chunk.iter().for_each(R::run_scheduled);
             pause().await;
         }
     }
@@ -123,8 +134,8 @@ enum Fired {
     Later(u32),
 }
 
-impl Schedule {
-    pub(super) fn new(scheduler: Weak<Scheduler>) -> Schedule {
+impl<R: Scheduled> Schedule<R> {
+    pub(super) fn new(scheduler: Weak<Scheduler<R>>) -> Schedule<R> {
         Schedule {
             scheduler,
             is_woken: AtomicBool::new(false),
@@ -158,8 +169,8 @@ impl Schedule {
     }
 
     /// Wakes the resource now.
-    pub(super) fn wake(resource: &Arc<Incarnation>) {
-        let schedule = &resource.schedule;
+    pub(super) fn wake(resource: &Arc<R>) {
+        let schedule = resource.schedule();
         if schedule.is_woken.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -171,8 +182,8 @@ impl Schedule {
 
     /// Wakes the resource at this time, and not at the time that was set before. Call it only while the actor is
     /// locked.
-    pub(super) fn wake_at(resource: &Arc<Incarnation>, due: Millis) {
-        let schedule = &resource.schedule;
+    pub(super) fn wake_at(resource: &Arc<R>, due: Millis) {
+        let schedule = resource.schedule();
         schedule.due.store(due.0, Ordering::Release);
         let bucket = bucket_of(due);
         if bucket >= schedule.timer.load(Ordering::Acquire) {
