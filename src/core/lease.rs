@@ -109,8 +109,8 @@ use crate::{
 
 /// The leases of one incarnation of a resource: those that it granted, those that it inherited, and the bounds on both
 /// that peers store.
-pub(crate) struct LeaseBook {
-    ledger: Ledger,
+pub(crate) struct LeaseBook<L = Ledger> {
+    ledger: L,
     tokens: Tokens,
     /// Unclaimed leases of earlier masters, until the last of them ends.
     inherited: Option<Box<InheritedLeases>>,
@@ -122,15 +122,7 @@ pub(crate) struct LeaseBook {
     learning_until: Millis,
 }
 
-/// A book whose ledger is packed.
-pub(crate) struct PackedBook {
-    ledger: PackedLedger,
-    tokens: Tokens,
-    inherited: Option<Box<InheritedLeases>>,
-    proposer: Option<Box<Proposer>>,
-    since: Millis,
-    learning_until: Millis,
-}
+pub(crate) type PackedBook = LeaseBook<PackedLedger>;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewLease {
@@ -168,12 +160,12 @@ impl LeaseBook {
 
     pub(crate) fn pack(self) -> PackedBook {
         let LeaseBook { ledger, tokens, inherited, proposer, since, learning_until } = self;
-        PackedBook { ledger: ledger.pack(), tokens, inherited, proposer, since, learning_until }
+        LeaseBook { ledger: ledger.pack(), tokens, inherited, proposer, since, learning_until }
     }
 
     /// The reverse of [`pack`](Self::pack).
     pub(crate) fn unpack(packed: PackedBook, seed: u64) -> LeaseBook {
-        let PackedBook { ledger, tokens, inherited, proposer, since, learning_until } = packed;
+        let LeaseBook { ledger, tokens, inherited, proposer, since, learning_until } = packed;
         let ledger = Ledger::unpack(ledger, inherited.as_ref().map(|inherited| inherited.in_ledger()), seed);
         LeaseBook { ledger, tokens, inherited, proposer, since, learning_until }
     }

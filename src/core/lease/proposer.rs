@@ -9,8 +9,8 @@
 //!
 //! A horizon is proposed every half lease length, an eighth of a lease length before it is needed. So in a steady state
 //! no answer waits for the log. While nothing changes, each horizon is twice as far away as the one before, up to 64
-//! lease lengths, so that a million quiet resources write little. A horizon that is too late costs nothing if a master
-//! fails, because its last leases end before it: the next master knows how long leases were.
+//! lease lengths, so that a million quiet resources write little. A late horizon does not delay the next master: it also
+//! knows how long leases were, and when the last one can have been granted.
 //!
 //! With each horizon, `high_water_mark` moves to the first lease granted since the previous horizon was proposed.
 //! Leases of the last half lease length are above it, and so is every lease whose holder refreshes on time. If a lease
@@ -39,7 +39,7 @@ const HEADWAY: f64 = 1.5;
 /// The total is raised when this fraction of its room is left. That covers grants until the change is stored.
 const RAISE_BELOW: f64 = 1.0 / 8.0;
 
-/// A horizon moves by half a lease length, doubled at most this many times while nothing changes.
+/// A horizon moves by half a lease length. While nothing changes, this step doubles up to this many times.
 const MAX_DOUBLINGS: u8 = 7;
 
 /// Changes to propose, and what waits for them.
@@ -96,8 +96,9 @@ pub(super) struct Proposer {
     covered_up_to: Sum,
     /// The minimum and the maximum held amount since the last proposed horizon. Absent before the first.
     held_range: Option<(Sum, Sum)>,
-    /// When the last horizon was proposed, and how many horizons before it nothing had changed.
+    /// When the last horizon was proposed.
     horizon_proposed: Millis,
+    /// How often its step was doubled.
     doublings: u8,
     stored_parts: StoredParts,
 }

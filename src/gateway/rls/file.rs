@@ -198,11 +198,8 @@ fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings)
     let shares_values = shares && matches!(value, ValueMatch::Like(_));
     warn_of_flags(&fields, shares && !shares_values, found);
     let shadow = flag(&fields, "shadow_mode", found);
-    let detailed = flag(&fields, "detailed_metric", found);
     let rule = match fields.optional("rate_limit") {
-        Some(limit) => {
-            read_rule(&limit, found).map(|rule| Rule { path: path.as_str().into(), shadow, detailed, ..rule })
-        }
+        Some(limit) => read_rule(&limit, found).map(|rule| Rule { path: path.as_str().into(), shadow, ..rule }),
         None => None,
     };
     if let (None, Some(field)) = (&rule, fields.get("shadow_mode").filter(|_| shadow)) {
@@ -240,7 +237,7 @@ fn read_rule(field: &Field<'_, '_>, found: &mut Findings) -> Option<Rule> {
     let replaces = read_replaced(&fields, name, found);
     let limit = read_limit(field, &fields, found)?;
     let name = name.map(Into::into);
-    Some(Rule { path: "".into(), limit, shadow: false, name, replaces, detailed: false, meters: Meters::default() })
+    Some(Rule { path: "".into(), limit, shadow: false, name, replaces, meters: Meters::default() })
 }
 
 fn read_limit(field: &Field<'_, '_>, fields: &Fields<'_, '_>, found: &mut Findings) -> Option<Limit> {

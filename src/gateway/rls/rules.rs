@@ -107,8 +107,6 @@ pub struct Rule {
     pub name: Option<Box<str>>,
     /// The names of rules that do not apply where this one does.
     pub replaces: Vec<Box<str>>,
-    /// The value of `detailed_metric`, which has no effect yet.
-    pub detailed: bool,
     /// Counts descriptors.
     pub meters: Meters,
 }

@@ -342,7 +342,7 @@ impl NodeHandle {
         self.tell(Reject(why)).await
     }
 
-    /// Makes the node expire leases and retire idle resources.
+    /// Makes the node restart a failed uplink, and announce new streams of hints.
     pub(crate) async fn tick(&self) -> Result<(), Gone> {
         self.tell(Tick).await
     }

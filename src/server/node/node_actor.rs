@@ -342,7 +342,7 @@ async fn part(directory: &Directory) {
     }
 }
 
-/// Time has passed.
+/// A second has passed.
 pub(super) struct Tick;
 
 impl Message for Tick {
@@ -436,7 +436,7 @@ impl NodeActor {
         let config = ConfigInForce { overrides: Arc::clone(&self.overrides), ..config };
         self.shared.config.send_replace(Arc::new(config));
         self.shared.revision.fetch_add(1, Ordering::Release);
-        self.shared.directory.parts().flatten().for_each(|resource| resource.wake());
+        self.shared.directory.for_each(ResourceHandle::wake);
     }
 
     fn reject(&mut self, why: String) {
@@ -452,7 +452,11 @@ impl NodeActor {
     fn announce_watchers(&mut self) {
         let started = self.shared.watchers.started();
         if std::mem::replace(&mut self.watchers_seen, started) != started {
-            self.shared.directory.parts().flatten().filter(ResourceHandle::waits).for_each(|resource| resource.wake());
+            self.shared.directory.for_each(|resource| {
+                if resource.waits() {
+                    resource.wake();
+                }
+            });
         }
     }
 

@@ -1,8 +1,8 @@
 //! The actor of one resource.
 //!
 //! [`ResourceActor`] owns the engine, and with it everything known about the holders. Its mailbox is the [`combiner`]:
-//! one [`Round`] handles all pending requests, on the thread of one of them. Other messages are handled on the
-//! resource's own task.
+//! one [`Round`] handles all pending requests, on the thread of one of them. The [`scheduler`] handles other messages and
+//! lets time pass. Between rounds the actor is [packed](PackedActor), unless it has much state.
 //!
 //! The engine handles each message, and the actor then carries out the effects ([`ResourceActor::carry_out`]). An
 //! incarnation ends by a panic, a lost commit, or because it has no holders, and always in the same way: the actor and
@@ -74,7 +74,7 @@ pub(super) struct ResourceActor {
     notes: Option<Box<Notes>>,
     /// The revision of the configuration that it follows.
     revision: u32,
-    /// The end of its last round, in the low bits of milliseconds.
+    /// When its last round ended: the lowest 32 bits of the clock in milliseconds.
     last_round: u32,
     /// Its position in the log of new watchers.
     watchers_seen: u64,
@@ -116,7 +116,7 @@ impl Message for Round {
 impl Handler<Round> for ResourceActor {
     type Result = ();
 
-    /// Runs on the thread of one of the requests, or on the resource's own task after many rounds in a row.
+    /// Runs on the thread of one of the requests, or of the scheduler after many rounds in a row.
     fn handle(&mut self, _: Round, scratch: &mut RoundScratch) {
         let resource = scratch.resource();
         self.note_origins(&resource, scratch);
@@ -140,7 +140,7 @@ impl Handler<Wake> for ResourceActor {
     fn handle(&mut self, _: Wake, scratch: &mut RoundScratch) {
         let resource = scratch.resource();
         self.catch_up(&resource, &mut scratch.effects);
-        let now = resource.context().clock.at();
+        let now = resource.context.clock.at();
         if self.wake_at.take_if(|at| *at <= now).is_some() {
             self.engine.wake(resource.moment(), &mut scratch.effects);
         }
@@ -280,7 +280,7 @@ impl Handler<Report> for ResourceActor {
     fn handle(&mut self, Report { from, limit }: Report, scratch: &mut RoundScratch) -> MessageResult<Report> {
         let resource = scratch.resource();
         self.catch_up(&resource, &mut scratch.effects);
-        let at = resource.context().clock.at();
+        let at = resource.context.clock.at();
         let of = self.engine.resource();
         self.metering.report(&resource.id, of, scratch);
         let (holders, next) = if limit == 0 { (Vec::new(), None) } else { holder_reports(of, at, from, limit) };
@@ -313,13 +313,13 @@ pub(super) struct Start {
 pub(super) fn start(start: Start, scheduler: &Arc<ResourceScheduler>) -> ResourceHandle {
     let Start { id, generation, setup, context, place } = start;
     let begin = move |scratch: &mut RoundScratch| ResourceActor::begin(setup, scratch);
-    ResourceHandle(Incarnation::new(id, generation, Some(context), Arc::downgrade(scheduler), place, begin))
+    ResourceHandle(Incarnation::new(id, generation, context, Arc::downgrade(scheduler), place, begin))
 }
 
 impl ResourceActor {
     fn begin(setup: Setup, scratch: &mut RoundScratch) -> ResourceActor {
         let resource = scratch.resource();
-        let context = resource.context();
+        let context = &*resource.context;
         let keeps_promises = setup.options.inherited.is_some();
         let mut actor = ResourceActor {
             // The overrides are still to be applied.
@@ -350,7 +350,7 @@ impl ResourceActor {
     /// has something to do by itself.
     fn rest(mut self: Box<Self>, scratch: &mut RoundScratch) -> (ActorState, Millis) {
         let resource = scratch.resource();
-        let now = resource.context().clock.at();
+        let now = resource.context.clock.at();
         let since_last = (now.0 as u32).wrapping_sub(std::mem::replace(&mut self.last_round, now.0 as u32));
         let is_busy = u64::from(since_last) < BUSY.0;
         if is_busy || self.notes.is_some() || self.wake_at.is_some() || !self.engine.can_pack(now) {
@@ -358,7 +358,7 @@ impl ResourceActor {
             let wake_at = self.wake_at.map_or(self.next_tick, |at| at.min(self.next_tick));
             return (ActorState::Running(self), wake_at);
         }
-        self.metering.report(&resource.id, self.engine.resource(), scratch);
+        self.report(scratch);
         let next_tick = self.engine.next_tick(now).max(now.plus(MIN_TICK_INTERVAL));
         let ResourceActor { engine, charges, promises, revision, last_round, watchers_seen, .. } = *self;
         let engine = engine.pack();
@@ -366,12 +366,18 @@ impl ResourceActor {
         (ActorState::Packed(packed), next_tick)
     }
 
+    /// Adds the counters to the metrics, before the actor is dropped or packed.
+    fn report(&mut self, scratch: &mut RoundScratch) {
+        let resource = scratch.resource();
+        self.metering.report(&resource.id, self.engine.resource(), scratch);
+    }
+
     /// The increase of the counters since the last report.
     fn unreported(&self) -> Counters {
         self.metering.unreported(self.engine.resource())
     }
 
-    /// Lets time pass. The next tick is due when a lease ends, or soon if there is other state that time changes.
+    /// Lets time pass. The next tick is due in a second, or when the next lease ends if the actor is then packed.
     fn tick(&mut self, resource: &Incarnation, now: Millis, scratch: &mut RoundScratch) {
         self.update_notes();
         let may_note = self.notes.as_ref().is_some_and(|notes| notes.permit.is_granted());
@@ -407,7 +413,7 @@ impl ResourceActor {
             }
         }
         self.follow_config(resource, effects);
-        let watchers = &resource.context().watchers;
+        let watchers = &resource.context.watchers;
         let (seen, started) = (self.watchers_seen, watchers.started());
         if seen != started && self.engine.watch_few(|kind, id| watchers.is_watched(kind, id)) {
             self.watchers_seen = started;
@@ -420,9 +426,9 @@ impl ResourceActor {
 
     /// Applies a new configuration, unless the settings come from the parent, and new overrides.
     fn follow_config(&mut self, resource: &Incarnation, effects: &mut Effects<Ticket>) {
-        let context = resource.context();
+        let context = &*resource.context;
         let revision = context.revision.load(Ordering::Acquire);
-        if std::mem::replace(&mut self.revision, revision) == revision {
+        if self.revision == revision {
             return;
         }
         let config = context.config.borrow().clone();
@@ -430,7 +436,11 @@ impl ResourceActor {
             self.engine.configure(resource.moment(), config.settings_for(&resource.id), effects);
         }
         let set = config.overrides.find(&resource.id).cloned();
-        self.engine.operate(resource.moment(), |resource, now| resource.set_override(now, set), effects);
+        let set = self.engine.operate(resource.moment(), |resource, now| resource.set_override(now, set), effects);
+        // Without a valid master lease nothing was set, and the next round tries again.
+        if set.is_some() {
+            self.revision = revision;
+        }
     }
 
     /// Tells the engine which notes are stored.
@@ -450,23 +460,23 @@ impl ResourceActor {
         let RoundScratch { effects, .. } = scratch;
         resource.set_holders(self.engine.resource().places());
         for delta in self.engine.drain_slot_deltas() {
-            self.charges.charge(delta, &resource.context().accounts);
+            self.charges.charge(delta, &resource.context.accounts);
         }
         self.propose(resource, effects);
         if !effects.replies.is_empty() {
             resource.queue().answer(&mut effects.replies);
         }
         if !effects.hints.is_empty() {
-            resource.context().watchers.hint(&resource.id, &mut effects.hints);
+            resource.context.watchers.hint(&resource.id, &mut effects.hints);
             for gone in effects.hints.drain(..) {
                 self.engine.unwatch(gone.kind, &gone.id);
             }
         }
         if !effects.pool_events.is_empty() {
-            resource.context().subscribers.tell(&resource.id, &effects.pool_events);
+            resource.context.subscribers.tell(&resource.id, &effects.pool_events);
             effects.pool_events.clear();
         }
-        if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &resource.context().notices) {
+        if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &resource.context.notices) {
             notices.post(Notice::AskSoon(Arc::clone(&resource.id)));
         }
         if std::mem::take(&mut effects.wants_note_turn) {
@@ -488,7 +498,7 @@ impl ResourceActor {
     /// lost, a sweep repeats it.
     fn propose(&mut self, resource: &Incarnation, effects: &mut Effects<Ticket>) {
         let (changes, notes) = (effects.changes.take(), effects.notes.take());
-        let context = resource.context();
+        let context = &*resource.context;
         let (Some(master_lease), Some(raft)) = (&context.master_lease, &context.raft) else { return };
         let id = || Arc::clone(&resource.id);
         if let (Some(changes), Some(progress)) = (changes, &self.promises) {
@@ -509,7 +519,7 @@ impl ResourceActor {
     }
 
     fn notes(&mut self, resource: &Incarnation) -> &mut Notes {
-        let limiter = &resource.context().note_rate_limiter;
+        let limiter = &resource.context.note_rate_limiter;
         self.notes.get_or_insert_with(|| {
             let permit = NotePermit::new(limiter.clone());
             Box::new(Notes { permit, progress: Arc::default(), newest: 0 })
@@ -520,7 +530,7 @@ impl ResourceActor {
 impl PackedActor {
     fn unpack(self, resource: &Incarnation) -> ResourceActor {
         let PackedActor { engine, charges, promises, revision, last_round, watchers_seen } = self;
-        let context = resource.context();
+        let context = &*resource.context;
         let engine = ResourceEngine::unpack(engine, context.packed(), context.raft.is_some(), context.idle_after());
         ResourceActor {
             metering: Metering::of(engine.resource()),
@@ -539,6 +549,6 @@ impl PackedActor {
 
 /// The pattern or name of the template of a resource, or [`PARENT`].
 fn template(resource: &Incarnation) -> Option<String> {
-    let context = resource.context();
+    let context = &*resource.context;
     if context.notices.is_some() { Some(PARENT.into()) } else { context.config.borrow().template_of(&resource.id) }
 }

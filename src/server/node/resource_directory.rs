@@ -73,9 +73,9 @@ impl Directory {
         self.0.hasher.hash_one(id)
     }
 
-    /// The part for a hash. Its upper bits are used by the table.
+    /// The part for a hash. Chosen by bits from the middle, because the table uses the lowest and the highest bits.
     fn shard(&self, hash: u64) -> &RwLock<Shard> {
-        &self.0.shards[hash as usize % SHARDS]
+        &self.0.shards[(hash >> 40) as usize % SHARDS]
     }
 
     pub(super) fn get(&self, id: &str) -> Option<ResourceHandle> {
@@ -98,13 +98,17 @@ impl Directory {
     pub(super) fn put(&self, handle: ResourceHandle) {
         let hash = self.hash(handle.id());
         let mut shard = write(self.shard(hash));
-        match shard.find_entry(hash, |known| known.id() == handle.id()) {
-            Ok(mut known) => drop(std::mem::replace(known.get_mut(), handle)),
+        let before = match shard.find_entry(hash, |known| known.id() == handle.id()) {
+            Ok(mut known) => Some(std::mem::replace(known.get_mut(), handle)),
             Err(_) => {
                 shard.insert_unique(hash, handle, |handle| self.hash(handle.id()));
                 self.0.len.fetch_add(1, Ordering::Relaxed);
+                None
             }
-        }
+        };
+        drop(shard);
+        // Dropped outside the lock, because this may end an actor.
+        drop(before);
     }
 
     pub(super) fn remove(&self, id: &str) {
@@ -133,6 +137,11 @@ impl Directory {
 
     pub(super) fn len(&self) -> usize {
         self.0.len.load(Ordering::Relaxed)
+    }
+
+    /// Visits all resources, in no order. Locks one part at a time.
+    pub(super) fn for_each(&self, mut look: impl FnMut(&ResourceHandle)) {
+        self.0.shards.iter().for_each(|shard| read(shard).iter().for_each(&mut look));
     }
 
     /// The resources in parts of moderate size, in no order.

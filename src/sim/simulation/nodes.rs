@@ -223,7 +223,7 @@ impl Simulation<'_> {
         let mut buffers = std::mem::take(&mut self.buffers);
         let keeps_notes = self.pools.is_some();
         if let Some(master) = &mut self.nodes[index].master {
-            pack(master, clock, keeps_notes);
+            repack(master, clock, keeps_notes);
             input(&mut master.engine, master.environment.moment(clock), &mut buffers);
         }
         let carried_out = self.apply_effects(index, &mut buffers.effects);
@@ -342,7 +342,7 @@ fn reply_body(answer: Answer) -> ReplyBody {
 }
 
 /// Packs and unpacks the engine, as the server does between rounds. Changes nothing that can be observed.
-fn pack(master: &mut Master, clock: Now, keeps_notes: bool) {
+fn repack(master: &mut Master, clock: Now, keeps_notes: bool) {
     if !master.engine.can_pack(clock.at) {
         return;
     }

@@ -14,8 +14,9 @@ const MAX_PACKED: usize = 9;
 #[expect(clippy::box_collection, reason = "few resources have holders of several principals")]
 pub(crate) struct PackedLedger {
     holders: Box<[Option<Holder>]>,
-    /// The principal of all records, or of each if they differ.
+    /// The principal of all records, if it is the same.
     principal: Principal,
+    /// The principal of each record, if they differ.
     principals: Option<Box<Vec<Principal>>>,
     lapsed: Option<Token>,
 }
@@ -46,8 +47,11 @@ impl Ledger {
             None if principal == Principal::NONE => Vec::new(),
             None => vec![principal; count],
         };
-        let occupied = (0..count as u32).filter(|slot| ledger.holders.get(*slot).is_some());
-        occupied.collect::<Vec<_>>().into_iter().for_each(|slot| ledger.index(slot));
+        for slot in 0..count as u32 {
+            if ledger.holders.get(slot).is_some() {
+                ledger.index(slot);
+            }
+        }
         ledger.sums.held += inherited.map_or(Sum::ZERO, |(_, unclaimed)| unclaimed);
         ledger
     }

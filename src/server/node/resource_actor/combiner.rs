@@ -10,7 +10,7 @@
 //!    queues](super::reply_queue).
 //!
 //! So rounds grow with the load, and a request waits at most for the round before its own. After [`ROUNDS_IN_A_ROW`]
-//! rounds the holder leaves the rest to the resource's task, because its thread has connections to serve. If the actor
+//! rounds the holder leaves the rest to the [scheduler](super::scheduler), because its thread has connections to serve. If the actor
 //! panics or stops, it is dropped with all pending requests and messages ([`Incarnation::work`]). The
 //! [queue](super::request_queue) bounds the number of requests.
 
@@ -27,10 +27,7 @@ use std::{
 
 use actix::{ActorContext, ActorState as ActixState, Handler, Message, MessageResult};
 use leaseway_core::engine::{Batch, Effects, Ended, LostMastership};
-use leaseway_core::{
-    resource::{Answer, Counters, Request},
-    types::PrincipalShare,
-};
+use leaseway_core::resource::{Answer, Counters, Request};
 use tokio::sync::oneshot;
 
 use super::{
@@ -73,8 +70,7 @@ pub(crate) type ResourceScheduler = Scheduler<Incarnation>;
 pub(crate) struct Incarnation {
     pub(super) id: Arc<str>,
     pub(super) generation: u64,
-    /// Absent in tests of the mailbox.
-    pub(super) context: Option<Arc<ResourceContext>>,
+    pub(super) context: Arc<ResourceContext>,
     pub(super) schedule: Schedule<Incarnation>,
     queue: RequestQueue,
     pending: Mutex<Pending>,
@@ -143,7 +139,8 @@ impl ResourceHandle {
     /// Submits a request.
     pub(crate) fn submit(&self, request: Request, from: Option<RequestOrigin>) -> Result<PendingAnswer, Full> {
         let (reply_tx, answer) = oneshot::channel();
-        let ticket = self.0.enter(from, reply_tx)?;
+        let limits = &self.0.context.limits;
+        let ticket = self.0.queue.enter(limits.queue, limits.share(), from, reply_tx)?;
         let leads = self.0.submit(request, from, ticket) == Submitted::Leads;
         Ok(PendingAnswer { resource: Arc::clone(&self.0), leads, others: YieldOnce::default(), answer })
     }
@@ -336,7 +333,7 @@ impl Incarnation {
     pub(super) fn new(
         id: Arc<str>,
         generation: u64,
-        context: Option<Arc<ResourceContext>>,
+        context: Arc<ResourceContext>,
         scheduler: Weak<ResourceScheduler>,
         place: Option<ResourcePlace>,
         begin: impl FnOnce(&mut RoundScratch) -> ResourceActor + Send + 'static,
@@ -355,11 +352,6 @@ impl Incarnation {
             is_pool: AtomicBool::new(false),
             place,
         })
-    }
-
-    fn enter(&self, from: Option<RequestOrigin>, reply_tx: super::reply_queue::ReplyTx) -> Result<Ticket, Full> {
-        let (most, share) = self.context.as_ref().map_or((1, PrincipalShare::ALL), |context| context.queue());
-        self.queue.enter(most, share, from, reply_tx)
     }
 
     /// Records why the actor stops.
@@ -404,25 +396,6 @@ impl Incarnation {
         drop(pending);
         Schedule::wake(self);
         Ok(())
-    }
-
-    /// Handles messages, then runs pending requests. Called by the scheduler.
-    pub(super) fn wake(self: &Arc<Self>) {
-        self.schedule.begin();
-        let mut state = self.state.lock().expect(CAUGHT);
-        let messages = self.pending().batch().map(|batch| std::mem::take(&mut batch.messages));
-        self.work(&mut state, |actor, scratch| {
-            actor.handle(Wake, scratch);
-            for message in messages.into_iter().flatten() {
-                if !scratch.is_stopped() {
-                    message(actor, scratch);
-                }
-            }
-        });
-        drop(state);
-        if self.has_requests() {
-            self.run();
-        }
     }
 
     /// Runs rounds until nothing is pending, unless another thread holds the lock.
@@ -478,13 +451,14 @@ impl Incarnation {
                     ActorState::Over => return,
                 };
                 work(&mut actor, scratch);
-                if !scratch.is_stopped() {
-                    self.waits.store(actor.has_waiting(), Ordering::Relaxed);
-                    self.is_pool.store(actor.engine.is_pool(), Ordering::Relaxed);
-                    let (state, wake_at) = actor.rest(scratch);
-                    Schedule::wake_at(self, wake_at);
-                    after = state;
+                if scratch.is_stopped() {
+                    return actor.report(scratch);
                 }
+                self.waits.store(actor.has_waiting(), Ordering::Relaxed);
+                self.is_pool.store(actor.engine.is_pool(), Ordering::Relaxed);
+                let (state, wake_at) = actor.rest(scratch);
+                Schedule::wake_at(self, wake_at);
+                after = state;
             });
             after
         }));
@@ -493,9 +467,9 @@ impl Incarnation {
                 let pending = std::mem::replace(&mut *self.pending(), Pending::Closed);
                 // Dropped outside the lock, because the owner of a dropped request may immediately submit it again.
                 drop(pending);
-                if let Some(context) = self.context.as_ref().filter(|_| !was_over) {
+                if !was_over {
                     self.set_holders(0);
-                    (context.on_end)(&self.id, self.generation);
+                    (self.context.on_end)(&self.id, self.generation);
                 }
             }
             Ok(after) => **state = after,
@@ -516,8 +490,22 @@ impl Scheduled for Incarnation {
         &self.schedule
     }
 
+    /// Handles messages, then runs pending requests.
     fn run_scheduled(self: &Arc<Self>) {
-        self.wake();
+        let mut state = self.state.lock().expect(CAUGHT);
+        let messages = self.pending().batch().map(|batch| std::mem::take(&mut batch.messages));
+        self.work(&mut state, |actor, scratch| {
+            actor.handle(Wake, scratch);
+            for message in messages.into_iter().flatten() {
+                if !scratch.is_stopped() {
+                    message(actor, scratch);
+                }
+            }
+        });
+        drop(state);
+        if self.has_requests() {
+            self.run();
+        }
     }
 
     fn idle() {
@@ -530,9 +518,7 @@ impl Drop for Incarnation {
         if let Ok(ActorState::Running(actor)) = self.state.get_mut() {
             metrics::resources_counted(&actor.unreported());
         }
-        if self.context.is_some() {
-            self.set_holders(0);
-        }
+        self.set_holders(0);
     }
 }
 
@@ -556,17 +542,15 @@ thread_local! {
 }
 
 impl RoundScratch {
-    /// Lends the buffers of this thread to `work`. Returns whether the actor continues. If `work` panics, the buffers
-    /// and the requests in them are dropped.
-    pub(super) fn lend(resource: &Arc<Incarnation>, work: impl FnOnce(&mut RoundScratch)) -> bool {
+    /// Lends the buffers of this thread to `work`. If `work` panics, the buffers and the requests in them are dropped.
+    fn lend(resource: &Arc<Incarnation>, work: impl FnOnce(&mut RoundScratch)) {
         let mut scratch = SCRATCH.take().unwrap_or_default();
         scratch.resource = Some(Arc::clone(resource));
         work(&mut scratch);
         scratch.resource = None;
         debug_assert!(scratch.batch.is_empty() && scratch.effects.is_empty(), "leftovers would go to another resource");
-        let goes_on = !std::mem::take(&mut scratch.is_stopped);
+        scratch.is_stopped = false;
         SCRATCH.set(Some(scratch));
-        goes_on
     }
 
     /// The resource that the round is for.
@@ -625,7 +609,10 @@ mod tests {
         task::{Wake, Waker},
     };
 
-    use leaseway_core::{resource::Release, types::HolderKind};
+    use leaseway_core::{
+        resource::Release,
+        types::{HolderKind, PrincipalShare},
+    };
     use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 
     use super::*;
@@ -635,7 +622,7 @@ mod tests {
     /// Its actor panics when it starts.
     fn failing() -> Arc<Incarnation> {
         let begin = |_: &mut RoundScratch| panic!("a planted fault");
-        Incarnation::new("r".into(), 1, None, Weak::new(), None, begin)
+        Incarnation::new("r".into(), 1, Arc::new(ResourceContext::for_tests()), Weak::new(), None, begin)
     }
 
     fn submit(combiner: &Arc<Incarnation>) -> Answered {
@@ -681,7 +668,7 @@ mod tests {
         combiner.run();
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "the lock is held");
         drop(held);
-        combiner.wake();
+        combiner.run_scheduled();
         assert!(matches!(*combiner.pending(), Pending::Closed));
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
         assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "refused immediately");

@@ -10,7 +10,7 @@ use std::{
 
 use leaseway_core::{
     resource::PackedContext,
-    types::{Millis, Principal, PrincipalShare, SlotDelta},
+    types::{Millis, Principal, SlotDelta},
 };
 use leaseway_raft::{MasterLease, RaftHandle};
 use tokio::sync::watch;
@@ -55,11 +55,6 @@ pub(crate) struct ResourceContext {
 }
 
 impl ResourceContext {
-    /// The number of places in the queue of a resource, and the share of one principal.
-    pub(super) fn queue(&self) -> (usize, PrincipalShare) {
-        (self.limits.queue, self.limits.share())
-    }
-
     pub(super) fn idle_after(&self) -> Millis {
         Millis::from_secs(self.limits.idle_secs)
     }
@@ -134,5 +129,53 @@ impl Drop for Charges {
                 account.holders.fetch_sub(*own as usize, Ordering::Relaxed);
             }),
         }
+    }
+}
+
+#[cfg(test)]
+impl ResourceContext {
+    /// A context of a server without peers, whose node hears of nothing.
+    pub(super) fn for_tests() -> ResourceContext {
+        let limits = Arc::new(Limits::default());
+        ResourceContext {
+            clock: Clock::start(),
+            master_lease: None,
+            watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
+            subscribers: Arc::default(),
+            assignment_store: AssignmentStore::new(None),
+            raft: None,
+            note_rate_limiter: NoteRateLimiter::stopped(),
+            notices: None,
+            holders: Arc::default(),
+            accounts: Arc::default(),
+            config: watch::channel(Arc::default()).1,
+            revision: Arc::default(),
+            on_end: Box::new(|_, _| {}),
+            seed: 1,
+            limits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_are_charged_to_their_principals_until_they_leave() {
+        let accounts = Accounts::default();
+        let of = [1_u8, 2].map(|last| accounts.of_address([10, 0, 0, last].into()));
+        let charged = || of.each_ref().map(|account| account.holders.load(Ordering::Relaxed));
+        let mut charges = Charges::default();
+        let mut charge = |at: usize, places| {
+            charges.charge(SlotDelta { principal: of[at].principal(), places }, &accounts);
+            charged()
+        };
+        let steps = [(0, 1), (0, 2), (1, 1), (1, 1), (0, -3), (1, 3), (0, 1), (1, -5)];
+        let expected = [[1, 0], [3, 0], [3, 1], [3, 2], [0, 2], [0, 5], [1, 5], [1, 0]];
+        assert_eq!(steps.map(|(at, places)| charge(at, places)), expected);
+        charges.charge(SlotDelta { principal: Principal(999), places: 1 }, &accounts);
+        drop(charges);
+        assert_eq!(charged(), [0, 0], "an ended resource charges nobody");
     }
 }

@@ -32,6 +32,14 @@ impl NoteRateLimiter {
     }
 }
 
+#[cfg(test)]
+impl NoteRateLimiter {
+    /// Never grants a permit.
+    pub(crate) fn stopped() -> NoteRateLimiter {
+        NoteRateLimiter(mpsc::unbounded_channel().0)
+    }
+}
+
 /// The permit of one pool to write notes.
 #[derive(Debug)]
 pub(crate) struct NotePermit {

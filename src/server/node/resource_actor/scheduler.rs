@@ -29,10 +29,8 @@ const NEVER: u64 = u64::MAX;
 const NO_TIMER: u32 = u32::MAX;
 
 /// What a scheduler runs.
-pub(crate) trait Scheduled: Send + Sync + 'static {
-    fn schedule(&self) -> &Schedule<Self>
-    where
-        Self: Sized;
+pub(crate) trait Scheduled: Sized + Send + Sync + 'static {
+    fn schedule(&self) -> &Schedule<Self>;
 
     /// Called when it was woken, or when its time has come.
     fn run_scheduled(self: &Arc<Self>);
@@ -118,7 +116,11 @@ async fn run<R: Scheduled>(scheduler: Weak<Scheduler<R>>, notify: Arc<Notify>, c
             continue;
         }
         for chunk in due.chunks(CHUNK) {
-            chunk.iter().for_each(R::run_scheduled);
+            for resource in chunk {
+                // Cleared first, so that a wake-up from now on is not lost.
+                resource.schedule().is_woken.store(false, Ordering::Release);
+                resource.run_scheduled();
+            }
             pause().await;
         }
     }
@@ -163,11 +165,6 @@ impl<R: Scheduled> Schedule<R> {
         Millis(self.due.load(Ordering::Acquire))
     }
 
-    /// Notes that the resource is about to run.
-    pub(super) fn begin(&self) {
-        self.is_woken.store(false, Ordering::Release);
-    }
-
     /// Wakes the resource now.
     pub(super) fn wake(resource: &Arc<R>) {
         let schedule = resource.schedule();
@@ -197,5 +194,86 @@ impl<R: Scheduled> Schedule<R> {
             queues.awaited = bucket;
             scheduler.notify.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use actix::{Arbiter, System};
+
+    use super::*;
+
+    struct Counting {
+        schedule: Schedule<Counting>,
+        runs: AtomicUsize,
+    }
+
+    impl Scheduled for Counting {
+        fn schedule(&self) -> &Schedule<Counting> {
+            &self.schedule
+        }
+
+        fn run_scheduled(self: &Arc<Self>) {
+            self.runs.fetch_add(1, Ordering::Relaxed);
+            self.schedule.due.store(NEVER, Ordering::Release);
+        }
+
+        fn idle() {}
+    }
+
+    /// Without a task: the test asks what is due.
+    fn scheduler() -> Arc<Scheduler<Counting>> {
+        let queues = Queues { woken: Vec::new(), timers: BTreeMap::new(), awaited: NO_TIMER };
+        Arc::new(Scheduler { queues: Mutex::new(queues), notify: Arc::default(), _end: DropGuard::new(|| {}) })
+    }
+
+    fn counting(scheduler: &Arc<Scheduler<Counting>>) -> Arc<Counting> {
+        Arc::new(Counting { schedule: Schedule::new(Arc::downgrade(scheduler)), runs: AtomicUsize::new(0) })
+    }
+
+    #[test]
+    fn a_timer_fires_at_the_newest_time_only() {
+        let scheduler = scheduler();
+        let resource = counting(&scheduler);
+        for due in [5_000, 1_000, 9_000] {
+            Schedule::wake_at(&resource, Millis(due));
+        }
+        let due_at = |now| scheduler.due(Millis(now)).0.len();
+        assert_eq!([900, 1_100, 5_100, 8_900].map(due_at), [0; 4], "these times were replaced");
+        assert_eq!([9_100, 9_200].map(due_at), [1, 0]);
+        assert_eq!(scheduler.queues().timers.len(), 0);
+    }
+
+    #[test]
+    fn a_resource_that_is_woken_twice_runs_once() {
+        let scheduler = scheduler();
+        let resource = counting(&scheduler);
+        Schedule::wake_at(&resource, Millis(100));
+        Schedule::wake(&resource);
+        Schedule::wake(&resource);
+        assert_eq!(scheduler.due(Millis(500)).0.len(), 1);
+        drop(resource);
+        assert_eq!(scheduler.due(Millis(500)).0.len(), 0, "a timer keeps no resource alive");
+    }
+
+    #[test]
+    fn the_task_runs_what_is_woken_or_due_until_the_scheduler_is_dropped() {
+        System::new().block_on(async {
+            let (arbiter, clock) = (Arbiter::new(), Clock::start());
+            let scheduler = Scheduler::<Counting>::start(&arbiter.handle(), clock);
+            let [woken, due] = [(); 2].map(|()| counting(&scheduler));
+            Schedule::wake(&woken);
+            Schedule::wake_at(&due, clock.at().plus(Millis(30)));
+            while [&woken, &due].iter().any(|one| one.runs.load(Ordering::Relaxed) == 0) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            drop(scheduler);
+            Schedule::wake(&woken);
+            arbiter.stop();
+            arbiter.join().expect("the arbiter's thread ends");
+            assert_eq!((woken.runs.load(Ordering::Relaxed), due.runs.load(Ordering::Relaxed)), (1, 1));
+        });
     }
 }

@@ -6,8 +6,9 @@
 //!
 //! Resources learn which holders are watched without a lookup per request, because few holders are ever hinted:
 //! - a resource looks a holder up when it first sees it ([`Watchers::is_watched`]);
-//! - a new stream is appended to a log ([`Watchers::started_since`]). A resource reads the log with its next round or
-//!   tick. If there is nothing new, that costs one read of a number that rarely changes;
+//! - a new stream is appended to a log ([`Watchers::started_since`]). A resource reads the log with its next round, or
+//!   within a second if one of its holders waits. If there is nothing new, that costs one read of a number that rarely
+//!   changes;
 //! - the end of a stream is not announced. A resource learns of it when it hints the holder ([`Watchers::hint`]).
 //!
 //! There is no list of the resources of each holder: it would have to be maintained for all holders, or be collected
@@ -31,8 +32,8 @@ use crate::{listen::accounts::PlacesTaken, observe::metrics};
 
 /// Maximum number of resources in a hint. With more, the hint asks the holder to refresh everything.
 const MAX_PENDING: usize = 64;
-/// Maximum number of entries in the log: as many streams as may start in a second, because every resource reads the
-/// log with each tick. A resource that is further behind gets all watched holders.
+/// Maximum number of entries in the log. A resource that is further behind gets all watched holders; one of few holders
+/// looks these up instead.
 const LOG: usize = 16_384;
 
 #[derive(Debug)]
