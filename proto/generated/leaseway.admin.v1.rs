@@ -405,6 +405,72 @@ pub struct ListOverridesResponse {
     #[prost(message, repeated, tag = "1")]
     pub r#override: ::prost::alloc::vec::Vec<Override>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SetLimitsRequest {
+    /// At most 10,000, each resource once.
+    #[prost(message, repeated, tag = "1")]
+    pub change: ::prost::alloc::vec::Vec<LimitChange>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LimitChange {
+    /// A resource id. Patterns are for templates.
+    #[prost(string, tag = "1")]
+    pub resource_id: ::prost::alloc::string::String,
+    /// The capacity in place of the template's. Unset: remove the limit.
+    #[prost(double, optional, tag = "2")]
+    pub capacity: ::core::option::Option<f64>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetLimitsResponse {
+    /// Number of limits that the resources did not have before.
+    #[prost(uint64, tag = "1")]
+    pub added: u64,
+    /// Number of limits that replaced another one.
+    #[prost(uint64, tag = "2")]
+    pub replaced: u64,
+    /// Number of limits that were removed. Removing an unknown limit is not an error.
+    #[prost(uint64, tag = "3")]
+    pub removed: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListLimitsRequest {
+    /// The beginning of the resource ids. Empty: all.
+    #[prost(string, tag = "1")]
+    pub prefix: ::prost::alloc::string::String,
+    /// `next_after` of the previous page.
+    #[prost(string, tag = "2")]
+    pub after: ::prost::alloc::string::String,
+    /// Maximum number of limits; 0 means 100. At most 10,000.
+    #[prost(uint32, tag = "3")]
+    pub page_size: u32,
+    /// Exactly this resource, instead of a page.
+    #[prost(string, tag = "4")]
+    pub resource_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListLimitsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub limit: ::prost::alloc::vec::Vec<Limit>,
+    /// The argument for the next page. Empty: this is the last.
+    #[prost(string, tag = "2")]
+    pub next_after: ::prost::alloc::string::String,
+    /// Number of all limits, of which the caller may read only some.
+    #[prost(uint64, tag = "3")]
+    pub total: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Limit {
+    #[prost(string, tag = "1")]
+    pub resource_id: ::prost::alloc::string::String,
+    #[prost(double, tag = "2")]
+    pub capacity: f64,
+    /// Seconds since the Unix epoch, by the clock of the master that set it.
+    #[prost(int64, tag = "3")]
+    pub at_unix: i64,
+    /// Principal that set it.
+    #[prost(string, tag = "4")]
+    pub by: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Role {
@@ -802,6 +868,56 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ListOverrides"));
             self.inner.unary(req, path, codec).await
         }
+        /// Sets or removes the capacities of single resources, all or none. Needs the master.
+        pub async fn set_limits(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetLimitsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetLimitsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.admin.v1.Node/SetLimits",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "SetLimits"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lists the capacities that were set for single resources, in the order of their ids.
+        pub async fn list_limits(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListLimitsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListLimitsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.admin.v1.Node/ListLimits",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ListLimits"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -903,6 +1019,22 @@ pub mod node_server {
             request: tonic::Request<super::ListOverridesRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListOverridesResponse>,
+            tonic::Status,
+        >;
+        /// Sets or removes the capacities of single resources, all or none. Needs the master.
+        async fn set_limits(
+            &self,
+            request: tonic::Request<super::SetLimitsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetLimitsResponse>,
+            tonic::Status,
+        >;
+        /// Lists the capacities that were set for single resources, in the order of their ids.
+        async fn list_limits(
+            &self,
+            request: tonic::Request<super::ListLimitsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListLimitsResponse>,
             tonic::Status,
         >;
     }
@@ -1451,6 +1583,92 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListOverridesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.admin.v1.Node/SetLimits" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetLimitsSvc<T: Node>(pub Arc<T>);
+                    impl<T: Node> tonic::server::UnaryService<super::SetLimitsRequest>
+                    for SetLimitsSvc<T> {
+                        type Response = super::SetLimitsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetLimitsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::set_limits(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetLimitsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.admin.v1.Node/ListLimits" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListLimitsSvc<T: Node>(pub Arc<T>);
+                    impl<T: Node> tonic::server::UnaryService<super::ListLimitsRequest>
+                    for ListLimitsSvc<T> {
+                        type Response = super::ListLimitsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListLimitsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::list_limits(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListLimitsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -51,6 +51,9 @@ pub struct ExplainResponse {
     /// The override in force. Unset if there is none.
     #[prost(message, optional, tag = "13")]
     pub overridden: ::core::option::Option<Overridden>,
+    /// The limit of this resource. Unset if the template sets the capacity.
+    #[prost(message, optional, tag = "14")]
+    pub limit: ::core::option::Option<ResourceLimit>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {
@@ -241,12 +244,27 @@ pub struct Resource {
     /// The override in force. Unset if there is none.
     #[prost(message, optional, tag = "16")]
     pub overridden: ::core::option::Option<Overridden>,
+    /// The limit of this resource. Unset if the template sets the capacity.
+    #[prost(message, optional, tag = "21")]
+    pub limit: ::core::option::Option<ResourceLimit>,
     /// Number of holders that are gateways, and their part of `held`.
     #[prost(uint64, tag = "17")]
     pub gateways: u64,
     /// The part of `held` that gateways hold.
     #[prost(double, tag = "18")]
     pub held_by_gateways: f64,
+}
+/// The capacity that an operator has set for one resource, in place of the template's.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ResourceLimit {
+    #[prost(double, tag = "1")]
+    pub capacity: f64,
+    /// Seconds since the Unix epoch.
+    #[prost(int64, tag = "2")]
+    pub at_unix: i64,
+    /// Principal that set it.
+    #[prost(string, tag = "3")]
+    pub by: ::prost::alloc::string::String,
 }
 /// A temporary capacity that an operator has set.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -122,6 +122,13 @@ pub(crate) enum CliError {
     NotWell,
     #[error("input or output is not a terminal; in scripts use `leaseway check -o json`, `leaseway status -o json`")]
     NoTerminal,
+    /// Nothing was sent.
+    #[error("{}: nothing has changed:\n{mistakes}", file.display())]
+    LimitsFile { file: PathBuf, mistakes: String },
+    #[error("{error}\nThe first {done} limits of {} are set; mend the cause and import the file again", file.display())]
+    ImportStopped { file: PathBuf, done: usize, error: Box<CliError> },
+    #[error("{resource} has no limit of its own: `leaseway limits list` lists all")]
+    NoLimit { resource: String },
     /// The user answered no.
     #[error("nothing has changed")]
     Declined,
@@ -193,7 +200,7 @@ impl CliError {
             CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
             CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
             CliError::Gateway(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
-            CliError::Rules(_) | CliError::Backup(_) => ExitCode::from(EX_CONFIG),
+            CliError::Rules(_) | CliError::Backup(_) | CliError::LimitsFile { .. } => ExitCode::from(EX_CONFIG),
             CliError::BadToken(_) | CliError::TlsFiles(_) => ExitCode::from(EX_CONFIG),
             CliError::Refused { code: Code::PermissionDenied, .. } => ExitCode::from(EX_NOPERM),
             CliError::WrongToken { .. } | CliError::Unknown { .. } => ExitCode::from(EX_NOPERM),
@@ -224,6 +231,8 @@ impl CliError {
                 | CliError::Serve(_)
                 | CliError::Gateway(_)
                 | CliError::Rules(_)
+                | CliError::LimitsFile { .. }
+                | CliError::ImportStopped { .. }
                 | CliError::NoAnswer { .. }
         )
     }

@@ -70,6 +70,9 @@ enum Command {
     Backup(Box<operate::backup::MakeBackup>),
     /// Restore a backup into an empty data directory
     Restore(operate::backup::Restore),
+    /// Set the capacities of single resources: tenants, users, keys
+    #[command(subcommand, after_help = operate::limits::EXAMPLES)]
+    Limits(operate::limits::LimitsCommand),
     /// Override capacities for a limited time, and list the overrides
     Capacity(Box<operate::capacity::Capacity>),
     /// Manage pools (PRIORITY_POOL): assignments, clients, events and alarms
@@ -181,6 +184,7 @@ fn main() -> ExitCode {
         Command::Transfer(transfer) => transfer.run(),
         Command::Backup(backup) => backup.run(),
         Command::Restore(restore) => restore.run(),
+        Command::Limits(command) => command.run(),
         Command::Capacity(capacity) => capacity.run(),
         Command::Pool(command) => command.run(),
         Command::Config(command) => command.run(),

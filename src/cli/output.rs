@@ -83,6 +83,12 @@ pub(crate) fn progress(what: &'static str) -> Progress {
     Progress(bar)
 }
 
+impl Progress {
+    pub(crate) fn set(&self, what: String) {
+        self.0.set_message(what);
+    }
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();

@@ -7,6 +7,7 @@ pub(crate) mod backup;
 pub(crate) mod cow_map;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+pub(crate) mod limits;
 pub(crate) mod machine;
 
 use std::{
@@ -23,8 +24,8 @@ use leaseway_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    log::command::{Command, Configuration, KeptOverride, Listening, ProposeError},
-    state::cow_map::CowMap,
+    log::command::{Command, Configuration, KeptOverride, LimitChanges, Listening, ProposeError},
+    state::{cow_map::CowMap, limits::Limits},
 };
 
 /// The number of configurations that are kept, including the one in force.
@@ -49,6 +50,7 @@ pub struct State {
     assignments: CowMap<Arc<str>, CowMap<Holder, Assigned>>,
     loads: CowMap<Arc<str>, Load>,
     overrides: Vec<(Arc<str>, KeptOverride)>,
+    limits: Limits,
     pools: CowMap<Arc<str>, PoolMemory>,
     /// The number of entries of all pools.
     pool_entries: usize,
@@ -71,8 +73,12 @@ impl State {
     }
 
     /// Up to `most` resources with promises, in the order of their ids, after this id.
-    pub fn promised_after(&self, id: &str, most: usize) -> impl Iterator<Item = (&Arc<str>, &Promises)> {
-        self.promises.after(id, most)
+    pub fn promised_after<'a>(
+        &'a self,
+        id: &'a str,
+        most: usize,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Promises)> {
+        self.promises.from(id).skip_while(move |(known, _)| &***known <= id).take(most)
     }
 
     /// The resources with promises.
@@ -102,6 +108,11 @@ impl State {
     /// The overrides in force at `unix_ms`, milliseconds since the Unix epoch.
     pub fn overrides_in_force(&self, unix_ms: u64) -> impl Iterator<Item = &(Arc<str>, KeptOverride)> + Clone {
         self.overrides.iter().filter(move |(_, one)| one.until_unix_ms > unix_ms)
+    }
+
+    /// The capacities of single resources.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     pub fn pool(&self, resource: &str) -> Option<&PoolMemory> {
@@ -175,6 +186,7 @@ impl State {
                 | Command::Listen(_)
                 | Command::Pool { .. }
                 | Command::ForgetPool { .. }
+                | Command::Limits(_)
                 | Command::Clock(_) => continue,
             };
             let newest =
@@ -203,9 +215,10 @@ impl State {
                 }
             }
             Command::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
-            Command::Load { resource, load: Some(load) } => self.loads.insert(Arc::clone(resource), *load),
+            Command::Load { resource, load: Some(load) } => drop(self.loads.insert(Arc::clone(resource), *load)),
             Command::Load { resource, load: None } => drop(self.loads.remove(resource)),
             Command::Override { pattern, set } => apply_override(&mut self.overrides, pattern, set.as_deref()),
+            Command::Limits(changes) => self.limits.apply(changes),
             Command::Listen(listening) => self.listen(*listening),
             Command::Pool { resource, notes } => self.apply_notes(resource, notes, now),
             Command::ForgetPool { resource } => {
@@ -279,6 +292,7 @@ impl State {
             pools: pools.collect(),
             promises: promises.collect(),
             overrides: self.overrides.iter().cloned().map(|(pattern, set)| (pattern, Some(set))).collect(),
+            limits: self.limits.record(),
         }
     }
 
@@ -306,6 +320,7 @@ impl State {
         for (resource, load) in stored.loads {
             state.loads.insert(resource, load);
         }
+        stored.limits.iter().for_each(|changes| state.limits.apply(changes));
         state
     }
 }
@@ -326,6 +341,7 @@ pub(crate) struct StoredState {
     pub(crate) pools: Vec<(Arc<str>, PoolNotes)>,
     promises: Vec<(Arc<str>, Changes)>,
     overrides: Vec<(Arc<str>, Option<KeptOverride>)>,
+    pub(crate) limits: Vec<LimitChanges>,
 }
 
 /// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting an override also drops

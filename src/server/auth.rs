@@ -126,6 +126,10 @@ impl Authorizer {
         self.state().credentials.is_operators(headers.get(AUTHORIZATION))
     }
 
+    pub(crate) fn has_operators_token(&self) -> bool {
+        self.state().credentials.has_operators_token()
+    }
+
     /// Whether everything is allowed.
     pub(crate) fn is_open(&self) -> bool {
         self.version() == 0

@@ -34,7 +34,7 @@ pub(crate) struct Test {
     identity: Identity,
     /// Resource [default: any resource]
     resource: Option<String>,
-    /// Action: ask, lend, read, configure, pools, peers, override [default: ask; lend with --as-node]
+    /// Action: ask, lend, read, configure, pools, peers, override, limits [default: ask; lend with --as-node]
     #[arg(long, value_name = "ACTION", value_parser = action)]
     action: Option<Action>,
     /// Client id of the request [default: the identity]

@@ -152,8 +152,9 @@ fn in_words(backup: &Backup) -> String {
         None => "no configuration (the parent has it)".to_owned(),
     };
     let several = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let (overrides, assignments) = (several(counts.overrides, "override"), several(counts.assignments, "assignment"));
-    format!("{configuration}, {overrides}, {assignments}, {}", several(counts.pools, "record") + " of pools")
+    let (limits, overrides) = (several(counts.limits, "limit"), several(counts.overrides, "override"));
+    let (assignments, pools) = (several(counts.assignments, "assignment"), several(counts.pools, "record"));
+    format!("{configuration}, {limits}, {overrides}, {assignments}, {pools} of pools")
 }
 
 fn as_json(backup: &Backup) -> Value {
@@ -161,7 +162,7 @@ fn as_json(backup: &Backup) -> Value {
     json!({
         "cluster_id": header.cluster, "name": header.peer, "made_at_unix": header.at_unix, "program": header.program,
         "version": backup.configuration().map(|configuration| configuration.version),
-        "overrides": counts.overrides, "assignments": counts.assignments, "loads": counts.loads,
+        "limits": counts.limits, "overrides": counts.overrides, "assignments": counts.assignments, "loads": counts.loads,
         "pool_records": counts.pools, "listen_ms": header.believed_ms,
     })
 }

@@ -36,11 +36,21 @@ pub enum Action {
     Peers,
     /// Override the capacity of a resource.
     Override,
+    /// Set the capacity of a single resource for good.
+    Limits,
 }
 
 impl Action {
-    pub const ALL: [Action; 7] =
-        [Action::Ask, Action::Lend, Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
+    pub const ALL: [Action; 8] = [
+        Action::Ask,
+        Action::Lend,
+        Action::Read,
+        Action::Configure,
+        Action::Pools,
+        Action::Peers,
+        Action::Override,
+        Action::Limits,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -51,6 +61,7 @@ impl Action {
             Action::Pools => "pools",
             Action::Peers => "peers",
             Action::Override => "override",
+            Action::Limits => "limits",
         }
     }
 
@@ -170,6 +181,7 @@ impl fmt::Display for AccessRequest<'_> {
             Action::Pools => "manage",
             Action::Peers => "change the peers",
             Action::Override => "override the capacity of",
+            Action::Limits => "set the limit of",
         };
         f.write_str(verb)?;
         match self.resource {

@@ -59,13 +59,20 @@ impl Glob {
         self.everything
     }
 
+    /// The text that everything it matches begins with.
+    pub(crate) fn literal_prefix(&self) -> String {
+        let literal = |part: &GlobPart| if let GlobPart::Literal(c) = part { Some(*c) } else { None };
+        self.parts.iter().map_while(literal).collect()
+    }
+
     /// Whether it matches the whole of `text`. The time is at worst proportional to the product of the lengths.
     pub fn matches(&self, text: &str) -> bool {
         if self.everything {
             return true;
         }
-        let text: Vec<char> = text.chars().collect();
+        // The place in the text in bytes, always between two characters.
         let (mut part, mut at) = (0, 0);
+        let char_at = |at: usize| text[at..].chars().next();
         // Where to continue if the rest does not match: after the last star, which then takes one character more. Going
         // back to earlier stars cannot help, for they cannot cross a `/` that the last one could not cross.
         let mut retry: Option<(usize, usize)> = None;
@@ -76,22 +83,19 @@ impl Glob {
                     part += 1;
                     continue;
                 }
-                Some(one) if text.get(at).is_some_and(|c| one.takes(*c)) => {
+                Some(one) if char_at(at).is_some_and(|c| one.takes(c)) => {
                     part += 1;
-                    at += 1;
+                    at += char_at(at).map_or(0, char::len_utf8);
                     continue;
                 }
                 None if at == text.len() => return true,
                 _ => {}
             }
-            match retry {
-                Some((star, from)) if text.get(from).is_some_and(|c| *c != '/') => {
-                    retry = Some((star, from + 1));
-                    part = star + 1;
-                    at = from + 1;
-                }
-                _ => return false,
-            }
+            let Some((star, from)) = retry else { return false };
+            let Some(taken) = char_at(from).filter(|c| *c != '/') else { return false };
+            at = from + taken.len_utf8();
+            part = star + 1;
+            retry = Some((star, at));
         }
     }
 }

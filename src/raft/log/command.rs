@@ -6,7 +6,7 @@ use leaseway_core::{
     lease::promises::{Changes, Refused},
     policy::overrides::Load,
     pool::{Assigned, PoolNotes},
-    types::{ClusterTime, Epoch, HolderKind, Millis},
+    types::{Amount, ClusterTime, Epoch, HolderKind, Millis},
 };
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,8 @@ pub enum Command {
     },
     /// Advances the cluster clock. The master adds it to every entry.
     Clock(ClusterTime),
+    /// Sets or removes the capacities of single resources. They take precedence over templates, and overrides over them.
+    Limits(LimitChanges),
 }
 
 impl Command {
@@ -110,6 +112,17 @@ pub struct KeptOverride {
     pub by: Arc<str>,
     /// The reason, for people.
     pub why: Arc<str>,
+}
+
+/// Limits that an operator sets together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LimitChanges {
+    /// The capacities by resource id. `None` removes a limit.
+    pub limits: Vec<(Arc<str>, Option<Amount>)>,
+    /// Seconds since the Unix epoch, for people.
+    pub at_unix: i64,
+    /// The operator, for people.
+    pub by: Arc<str>,
 }
 
 /// Why a proposal failed.

@@ -99,6 +99,7 @@ pub struct BackupCounts {
     pub assignments: usize,
     pub loads: usize,
     pub overrides: usize,
+    pub limits: usize,
     /// Records of balances and costs of pools.
     pub pools: usize,
 }
@@ -111,6 +112,7 @@ impl Backup {
         let overrides = state.overrides_in_force(header.at_unix.max(0) as u64 * 1000).cloned();
         records.extend(overrides.map(|(pattern, set)| Command::Override { pattern, set: Some(Box::new(set)) }));
         records.extend(all.loads.into_iter().map(|(resource, load)| Command::Load { resource, load: Some(load) }));
+        records.extend(all.limits.into_iter().map(Command::Limits));
         let assignments = all.assignments.into_iter();
         records.extend(assignments.map(|(resource, kind, holder, assigned)| Command::Assignment {
             resource,
@@ -222,6 +224,7 @@ impl Backup {
                 Command::Assignment { .. } => counts.assignments += 1,
                 Command::Load { .. } => counts.loads += 1,
                 Command::Override { .. } => counts.overrides += 1,
+                Command::Limits(changes) => counts.limits += changes.limits.len(),
                 Command::Pool { .. } => counts.pools += 1,
                 _ => {}
             }
@@ -273,8 +276,8 @@ impl BackupHeader {
 }
 
 fn is_restorable(record: &Command) -> bool {
-    use Command::{Assignment, Configuration, Load, Override, Pool};
-    matches!(record, Configuration(_) | Assignment { .. } | Load { .. } | Override { .. } | Pool { .. })
+    use Command::{Assignment, Configuration, Limits, Load, Override, Pool};
+    matches!(record, Configuration(_) | Assignment { .. } | Load { .. } | Override { .. } | Limits(_) | Pool { .. })
 }
 
 fn line(text: &mut String, record: &impl Serialize) {

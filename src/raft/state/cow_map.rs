@@ -55,10 +55,14 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
         Some(&mut Arc::make_mut(&mut self.0[index])[at].1)
     }
 
-    pub(crate) fn insert(&mut self, key: K, value: V) {
+    /// Returns the value that was replaced.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.part_of(&key) {
-            (part, Ok(at)) => part[at].1 = value,
-            (part, Err(at)) => part.insert(at, (key, value)),
+            (part, Ok(at)) => Some(std::mem::replace(&mut part[at].1, value)),
+            (part, Err(at)) => {
+                part.insert(at, (key, value));
+                None
+            }
         }
     }
 
@@ -111,14 +115,14 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
         self.0.iter().flat_map(|part| part.iter().map(|(key, value)| (key, value)))
     }
 
-    /// Up to `most` entries after `key`.
-    pub(crate) fn after<Q: Ord + ?Sized>(&self, key: &Q, most: usize) -> impl Iterator<Item = (&K, &V)>
+    /// The entries from `key` on.
+    pub(crate) fn from<Q: Ord + ?Sized>(&self, key: &Q) -> impl Iterator<Item = (&K, &V)>
     where
         K: Borrow<Q>,
     {
         let parts = self.0.iter().skip(self.part_index(key));
         let entries = parts.flat_map(|part| part.iter().map(|(key, value)| (key, value)));
-        entries.skip_while(move |(known, _)| (*known).borrow() <= key).take(most)
+        entries.skip_while(move |(known, _)| (*known).borrow() < key)
     }
 }
 
@@ -147,13 +151,10 @@ mod tests {
                     0 => prop_assert_eq!(parts.remove(&key), map.remove(&key)),
                     1 => prop_assert_eq!(parts.get_mut(&key).map(|value| std::mem::replace(value, step)),
                         map.get_mut(&key).map(|value| std::mem::replace(value, step))),
-                    _ => {
-                        parts.insert(key, step);
-                        map.insert(key, step);
-                    }
+                    _ => prop_assert_eq!(parts.insert(key, step), map.insert(key, step)),
                 }
                 prop_assert_eq!(parts.get(&key), map.get(&key));
-                prop_assert!(parts.after(&key, 3).eq(map.range(key + 1..).take(3)));
+                prop_assert!(parts.from(&key).take(3).eq(map.range(key..).take(3)));
             }
             prop_assert!(parts.iter().eq(map.iter()) && parts.is_empty() == map.is_empty());
             prop_assert!(parts.0.iter().all(|part| !part.is_empty() && part.len() <= MAX_PART_LEN));

@@ -2,6 +2,7 @@
 //! the pages.
 
 mod json;
+mod limits;
 mod metrics;
 mod serving;
 
@@ -31,6 +32,7 @@ pub(crate) fn router(pages: Pages) -> Router {
         .merge(live::routes())
         .merge(json::routes())
         .route_layer(middleware::from_fn(serving::check_access))
+        .merge(limits::routes())
         // Probes are not authenticated.
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))

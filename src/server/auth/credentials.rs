@@ -151,6 +151,10 @@ impl Credentials {
             .is_some_and(|(scheme, token)| scheme == b"Bearer " && is_equal(operator, token))
     }
 
+    pub(crate) fn has_operators_token(&self) -> bool {
+        self.operator.is_some()
+    }
+
     /// The number of tokens and keys, in words.
     pub(crate) fn in_words(&self) -> String {
         let tokens = self.tokens.as_ref().map(|tokens| format!("{} tokens", tokens.len()));

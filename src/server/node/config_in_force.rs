@@ -1,8 +1,20 @@
 //! The configuration in force.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex},
+};
 
-use leaseway_core::policy::{access::Policy, overrides::Overrides, settings::Settings, template::Repository};
+use leaseway_core::{
+    policy::{
+        access::Policy,
+        overrides::Overrides,
+        settings::{AlgorithmKind, Settings},
+        template::Repository,
+    },
+    types::Amount,
+};
+use leaseway_raft::RaftHandle;
 
 use crate::config::Loaded;
 
@@ -22,6 +34,16 @@ pub(crate) struct ConfigInForce {
     pub(crate) rejected: Option<String>,
     /// Temporary settings of operators. The node actor sets them.
     pub(crate) overrides: Arc<Overrides>,
+    /// The settings of resources with limits of their own, which share them if template and limit are the same.
+    pub(super) limited: Arc<Mutex<HashMap<(usize, u64), Arc<Settings>>>>,
+}
+
+/// Maximum number of shared settings. Further resources with limits have settings of their own.
+const MAX_SHARED: usize = 4096;
+
+/// The limit of a resource, if peers keep one.
+pub(super) fn limit_of(raft: Option<&RaftHandle>, id: &str) -> Option<Amount> {
+    raft?.read(|state| state.limits().get(id).map(|limit| limit.capacity))
 }
 
 impl ConfigInForce {
@@ -38,8 +60,62 @@ impl ConfigInForce {
         self.repository.find(id).map(|template| Arc::clone(&template.settings))
     }
 
-    pub(super) fn settings_for(&self, id: &str) -> Arc<Settings> {
+    /// The settings of a resource: those of its template, with the limit of the resource in place of the capacity. A
+    /// limit without a template is divided by FAIR_SHARE.
+    pub(super) fn settings_for(&self, id: &str, limit: Option<Amount>) -> Arc<Settings> {
         static UNMATCHED: LazyLock<Arc<Settings>> = LazyLock::new(|| Settings::unmatched().into());
-        self.template_settings(id).unwrap_or_else(|| Arc::clone(&UNMATCHED))
+        static LIMITED: LazyLock<Arc<Settings>> =
+            LazyLock::new(|| Settings::new(AlgorithmKind::FairShare, Amount::ZERO).into());
+        let template = self.template_settings(id);
+        let Some(limit) = limit else { return template.unwrap_or_else(|| Arc::clone(&UNMATCHED)) };
+        let template = template.unwrap_or_else(|| Arc::clone(&LIMITED));
+        let key = (Arc::as_ptr(&template).addr(), limit.get().to_bits());
+        let mut shared = self.limited.lock().expect("no panic while the settings are locked");
+        if let Some(known) = shared.get(&key) {
+            return Arc::clone(known);
+        }
+        let settings = Arc::new(limited(&template, limit));
+        if shared.len() < MAX_SHARED {
+            shared.insert(key, Arc::clone(&settings));
+        }
+        settings
+    }
+}
+
+/// Load reports of the protected resource cannot raise the capacity above its limit.
+fn limited(template: &Settings, limit: Amount) -> Settings {
+    let (floor, ceiling) = template.load_bounds;
+    let load_bounds = (floor.map(|floor| floor.min(limit)), ceiling.map(|_| limit));
+    Settings { capacity: limit, load_bounds, ..template.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use leaseway_core::policy::template::Template;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_replaces_the_capacity_and_equal_settings_are_shared() {
+        let amount = |amount: f64| Amount::clamped(amount);
+        let mut settings = Settings::new(AlgorithmKind::ProportionalShare, amount(100.0));
+        settings.load_bounds = (Some(amount(50.0)), Some(amount(200.0)));
+        let template = Template {
+            identifier_glob: "t/*".into(),
+            settings: settings.into(),
+            parameters: Vec::new(),
+            description: None,
+        };
+        let glob = leaseway_core::types::Glob::new("t/*").expect("a pattern");
+        let config = ConfigInForce { repository: Repository::new(vec![(template, glob)]), ..Default::default() };
+        let of = |id: &str, limit: Option<f64>| config.settings_for(id, limit.map(amount));
+        let (a, b, other) = (of("t/a", Some(40.0)), of("t/b", Some(40.0)), of("t/c", Some(300.0)));
+        assert!(Arc::ptr_eq(&a, &b) && Arc::ptr_eq(&of("t/a", None), &of("t/b", None)));
+        assert_eq!((a.capacity, a.kind), (amount(40.0), AlgorithmKind::ProportionalShare));
+        assert_eq!(a.load_bounds, (Some(amount(40.0)), Some(amount(40.0))));
+        assert_eq!(other.load_bounds, (Some(amount(50.0)), Some(amount(300.0))));
+        let alone = of("alone", Some(7.0));
+        assert_eq!((alone.capacity, alone.kind), (amount(7.0), AlgorithmKind::FairShare));
+        assert_eq!(of("alone", None).kind, AlgorithmKind::NoAlgorithm);
     }
 }

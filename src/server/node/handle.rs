@@ -1,6 +1,7 @@
 //! The handle to the node. Requests go directly to their resources; changes of the node are messages to its actor.
 
 mod child_nodes;
+pub(crate) mod limits;
 pub(crate) mod plan;
 mod reports;
 mod startup_gate;
@@ -255,7 +256,7 @@ impl NodeHandle {
 
     /// The settings of a resource by the configuration. `None` if they come from the parent.
     pub(crate) fn settings(&self, id: &str) -> Option<Arc<Settings>> {
-        self.shared.parent.is_none().then(|| self.config().settings_for(id))
+        self.shared.parent.is_none().then(|| self.shared.settings_for(id))
     }
 
     /// The error for a request that needs the master. Names the master, if it is known.

@@ -19,7 +19,7 @@ use std::{
 use actix::{Actor, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, ResponseFuture};
 use futures_util::future::join_all;
 use leaseway_core::{
-    policy::{access::Policy, overrides::Overrides, template::Repository},
+    policy::{access::Policy, overrides::Overrides, settings::Settings, template::Repository},
     resource::NodeInstance,
     types::Millis,
 };
@@ -27,7 +27,7 @@ use leaseway_raft::{KeptOverride, Mastership, RaftHandle};
 use tokio::sync::watch;
 
 use super::{
-    config_in_force::ConfigInForce,
+    config_in_force::{ConfigInForce, limit_of},
     request_error::RequestError,
     resource_actor::{
         self, ResourceContext, ResourceHandle, ResourceScheduler, note_rate_limit::NoteRateLimiter,
@@ -150,6 +150,11 @@ impl NodeShared {
 
     pub(super) fn config(&self) -> Arc<ConfigInForce> {
         Arc::clone(&self.config.borrow())
+    }
+
+    /// The settings of a resource by the configuration and its limit.
+    pub(super) fn settings_for(&self, id: &str) -> Arc<Settings> {
+        self.config().settings_for(id, limit_of(self.membership.as_ref().map(|membership| &membership.raft), id))
     }
 }
 
@@ -303,6 +308,22 @@ impl Handler<FollowRaft> for NodeActor {
 
     fn handle(&mut self, _: FollowRaft, ctx: &mut Context<Self>) {
         self.follow_raft(ctx);
+    }
+}
+
+/// The limits of these resources may have changed. Passes through this actor, which also creates resources, so that
+/// none is created with an old limit afterwards.
+pub(super) struct LimitsChanged(pub(super) Vec<Arc<str>>);
+
+impl Message for LimitsChanged {
+    type Result = ();
+}
+
+impl Handler<LimitsChanged> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, LimitsChanged(ids): LimitsChanged, _: &mut Context<Self>) {
+        ids.iter().filter_map(|id| self.shared.directory.get(id)).for_each(|handle| handle.limit_changed());
     }
 }
 

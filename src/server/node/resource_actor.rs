@@ -19,7 +19,10 @@ mod request_queue;
 pub(super) mod scheduler;
 pub(super) mod uplink_notices;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, UNIX_EPOCH},
+};
 
 use actix::{Actor, ActorContext as _, Handler, Message, MessageResult};
 use leaseway_core::{
@@ -34,9 +37,9 @@ use leaseway_core::{
         Counters, HolderReport, Request, Resource, ResourceReport,
         supply::{DemandSummary, Supply},
     },
-    types::{HolderKind, Millis},
+    types::{HolderKind, Millis, escaped, readable},
 };
-use leaseway_raft::Command;
+use leaseway_raft::{Command, Limit};
 use leaseway_uplink::Notice;
 
 use self::{
@@ -52,7 +55,7 @@ pub(super) use self::{
     environment::ResourceContext,
     request_queue::Full,
 };
-use crate::listen::accounts::ResourcePlace;
+use crate::{listen::accounts::ResourcePlace, node::config_in_force::limit_of};
 
 /// The template name of a resource whose settings come from the parent.
 const PARENT: &str = "(parent)";
@@ -262,6 +265,8 @@ pub(crate) struct Status {
     pub(crate) id: Arc<str>,
     /// The pattern or name of its template, or [`PARENT`]. `None` if no template matches.
     pub(crate) template: Option<String>,
+    /// The limit of this resource, in place of the template's capacity.
+    pub(crate) limit: Option<Limit>,
     pub(crate) report: ResourceReport,
     /// `None` unless it is a pool.
     pub(crate) pool: Option<PoolReport>,
@@ -272,6 +277,24 @@ pub(crate) struct Status {
     pub(crate) next: Option<usize>,
     /// The time of this report.
     pub(crate) at: Millis,
+}
+
+impl Status {
+    /// Says who has set the limit of this resource, if it has one.
+    pub(crate) fn limit_sentence(&self) -> Option<String> {
+        let Limit { capacity, at_unix, by } = self.limit.as_ref()?;
+        let at = UNIX_EPOCH + Duration::from_secs(u64::try_from(*at_unix).unwrap_or_default());
+        let at = humantime::format_rfc3339_seconds(at);
+        let template = self
+            .template
+            .as_ref()
+            .map_or(String::new(), |template| format!(" in place of the capacity of template `{}`", escaped(template)));
+        Some(format!(
+            "It has a limit of its own, {}{template}: {} set it at {at}.",
+            readable(capacity.get()),
+            escaped(by)
+        ))
+    }
 }
 
 impl Handler<Report> for ResourceActor {
@@ -287,6 +310,7 @@ impl Handler<Report> for ResourceActor {
         let status = Status {
             id: Arc::clone(&resource.id),
             template: template(&resource),
+            limit: own_limit(&resource),
             report: resource_report(of, at),
             pool: of.pool(),
             promises: of.promises(),
@@ -424,16 +448,20 @@ impl ResourceActor {
         }
     }
 
-    /// Applies a new configuration, unless the settings come from the parent, and new overrides.
+    /// Applies a new configuration or limit, unless the settings come from the parent, and new overrides.
     fn follow_config(&mut self, resource: &Incarnation, effects: &mut Effects<Ticket>) {
         let context = &*resource.context;
         let revision = context.revision.load(Ordering::Acquire);
+        if resource.take_limit_changed() {
+            self.revision = 0;
+        }
         if self.revision == revision {
             return;
         }
         let config = context.config.borrow().clone();
         if context.notices.is_none() {
-            self.engine.configure(resource.moment(), config.settings_for(&resource.id), effects);
+            let limit = limit_of(context.raft.as_ref(), &resource.id);
+            self.engine.configure(resource.moment(), config.settings_for(&resource.id, limit), effects);
         }
         let set = config.overrides.find(&resource.id).cloned();
         let set = self.engine.operate(resource.moment(), |resource, now| resource.set_override(now, set), effects);
@@ -551,4 +579,10 @@ impl PackedActor {
 fn template(resource: &Incarnation) -> Option<String> {
     let context = &*resource.context;
     if context.notices.is_some() { Some(PARENT.into()) } else { context.config.borrow().template_of(&resource.id) }
+}
+
+/// The limit of the resource, if it has one.
+fn own_limit(resource: &Incarnation) -> Option<Limit> {
+    let raft = resource.context.raft.as_ref().filter(|_| resource.context.notices.is_none())?;
+    raft.read(|state| state.limits().get(&resource.id).cloned())
 }

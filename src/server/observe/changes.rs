@@ -29,6 +29,8 @@ pub(crate) enum ChangeKind {
     /// A change of master.
     Election,
     Override,
+    /// A change of limits by an operator.
+    Limit,
     /// An event that the manager of a pool should know about.
     Pool,
     /// Other changes by operators.
@@ -38,10 +40,11 @@ pub(crate) enum ChangeKind {
 }
 
 impl ChangeKind {
-    pub(crate) const ALL: [ChangeKind; 6] = [
+    pub(crate) const ALL: [ChangeKind; 7] = [
         ChangeKind::Configuration,
         ChangeKind::Election,
         ChangeKind::Override,
+        ChangeKind::Limit,
         ChangeKind::Pool,
         ChangeKind::Operator,
         ChangeKind::Denial,
@@ -52,6 +55,7 @@ impl ChangeKind {
             ChangeKind::Configuration => "configuration",
             ChangeKind::Election => "election",
             ChangeKind::Override => "override",
+            ChangeKind::Limit => "limit",
             ChangeKind::Pool => "pool",
             ChangeKind::Operator => "operator",
             ChangeKind::Denial => "denial",
@@ -67,6 +71,7 @@ impl ChangeKind {
         match what.split('_').next() {
             Some("config") => ChangeKind::Configuration,
             Some("capacity" | "override") => ChangeKind::Override,
+            Some("limits") => ChangeKind::Limit,
             _ => ChangeKind::Operator,
         }
     }
@@ -110,6 +115,11 @@ impl Change {
     /// Whether it is in force, and was not refused.
     pub(crate) fn took_effect(&self) -> bool {
         self.outcome.is_empty() || self.outcome == DONE
+    }
+
+    /// Whether it concerns only the resource that it names.
+    pub(crate) fn is_of_one_resource(&self) -> bool {
+        matches!(self.kind, ChangeKind::Override | ChangeKind::Limit)
     }
 
     /// Whether one of the two is an audited action of an operator, and the other its effect at this peer.

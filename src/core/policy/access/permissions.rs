@@ -34,7 +34,8 @@ pub struct Decision<'p> {
 }
 
 /// Actions that the operator may perform without any rule.
-const OPERATORS: [Action; 5] = [Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
+const OPERATORS: [Action; 6] =
+    [Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override, Action::Limits];
 
 impl Granted {
     pub(super) fn of(rule: &Rule, identity: &Identity) -> Granted {

@@ -9,7 +9,7 @@ use leaseway_core::{
 };
 
 use crate::{
-    log::command::{Command, KeptOverride},
+    log::command::{Command, KeptOverride, LimitChanges},
     settings::Settings,
     state::{
         State,
@@ -51,9 +51,12 @@ fn state() -> State {
         holder: "east".into(),
         assigned: Some(Assigned::Share(0.25)),
     };
+    let limits = (0..5000).map(|n| (Arc::from(format!("t{n:04}")), Some(Amount::clamped(f64::from(n))))).collect();
+    let limits = LimitChanges { limits, at_unix: 7, by: "ada".into() };
     let all = vec![
         set_text("first"),
         set_text("second"),
+        Command::Limits(limits),
         Command::Override { pattern: "old".into(), set: Some(Box::new(over)) },
         Command::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
         Command::Load { resource: "p".into(), load: Some(Load::Capacity(Amount::clamped(3.0))) },
@@ -90,8 +93,8 @@ fn a_backup_restores_the_state_except_promises_and_begins_a_learning_period() {
     let (before, after) = (state().record(Millis(0)), restored(&backup));
     let record = after.record(Millis(0));
     assert_eq!(
-        (&record.assignments, &record.loads, &record.pools),
-        (&before.assignments, &before.loads, &before.pools)
+        (&record.assignments, &record.loads, &record.pools, &record.limits),
+        (&before.assignments, &before.loads, &before.pools, &before.limits)
     );
     let overrides: Vec<_> = after.overrides().iter().map(|(pattern, one)| (&**pattern, one.until_unix_ms)).collect();
     assert_eq!(overrides, [("db*", 90_000)], "the other override had ended when the backup was made");
@@ -132,6 +135,8 @@ const FORMAT_1: &str = include_str!("../fixtures/backup-1.jsonl");
 fn backups_of_format_1_are_read() {
     let mut small = state().record(Millis(0));
     small.pools[0].1.balances.truncate(1);
+    small.limits.truncate(1);
+    small.limits[0].limits.truncate(2);
     let small = State::restore(small, Millis(0));
     let written = Backup::of(&small, BackupHeader::new("0.1.0", 30, Millis(61_000)), Millis(0));
     if std::env::var_os("BLESS").is_some() {

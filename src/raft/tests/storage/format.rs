@@ -16,7 +16,7 @@ use crate::{
     log::{
         Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership,
         codec::{self, FORMAT, FrameResult, Kind},
-        command::{Command, KeptOverride, Listening},
+        command::{Command, KeptOverride, LimitChanges, Listening},
         memory::{Record, SegmentStart},
         segment_files,
         snapshots::StoredSnapshot,
@@ -112,8 +112,17 @@ fn overrides() -> Vec<Command> {
     ]
 }
 
+fn limits() -> Vec<Command> {
+    let some = |capacity| Some(Amount::clamped(capacity));
+    let changes = |limits, at_unix| Command::Limits(LimitChanges { limits, at_unix, by: "ada".into() });
+    vec![
+        changes(vec![("t/a".into(), some(40.0)), ("t/b".into(), some(0.5))], 1_700_000_000),
+        changes(vec![("t/b".into(), None), ("t/c".into(), some(1e6))], 1_700_000_001),
+    ]
+}
+
 fn all_commands() -> Vec<Command> {
-    [commands(), pools(), totals(), overrides()].concat()
+    [commands(), pools(), totals(), overrides(), limits()].concat()
 }
 
 fn membership() -> Membership<u64, Member> {

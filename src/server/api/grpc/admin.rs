@@ -1,8 +1,9 @@
-//! The admin service: configuration, membership, overrides and backups. It has its own listener, because clients must
+//! The admin service: configuration, membership, overrides, limits and backups. It has its own listener, because clients must
 //! not reach it.
 //!
 //! Only the master makes changes. Other peers answer with its admin address (`leaseway-master`).
 
+pub(crate) mod limits;
 mod overrides;
 
 use std::{net::SocketAddr, path::PathBuf, pin::Pin, sync::Arc};
@@ -15,9 +16,10 @@ use leaseway_core::{
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader, DueChange,
     Forecast, GetBackupRequest, GetConfigRequest, GetConfigResponse, ListConfigsRequest, ListConfigsResponse,
-    ListOverridesRequest, ListOverridesResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA,
-    PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse, ResourcePlan, SetOverrideRequest,
-    SetOverrideResponse, SettingChange, TransferMastershipRequest, TransferMastershipResponse,
+    ListLimitsRequest, ListLimitsResponse, ListOverridesRequest, ListOverridesResponse, ListPeersRequest,
+    ListPeersResponse, PARENT_METADATA, PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse,
+    ResourcePlan, SetLimitsRequest, SetLimitsResponse, SetOverrideRequest, SetOverrideResponse, SettingChange,
+    TransferMastershipRequest, TransferMastershipResponse,
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
@@ -518,5 +520,14 @@ impl Node for AdminService {
             state.overrides_in_force(now).map(|(pattern, set)| overrides::to_wire(pattern, set, now)).collect()
         };
         Ok(Response::new(ListOverridesResponse { r#override: self.raft.read(in_force) }))
+    }
+
+    async fn set_limits(&self, request: Request<SetLimitsRequest>) -> Result<Response<SetLimitsResponse>, Status> {
+        self.put_limits(&request).await.map(Response::new)
+    }
+
+    async fn list_limits(&self, request: Request<ListLimitsRequest>) -> Result<Response<ListLimitsResponse>, Status> {
+        let admitted = admitted(&request, self.node.authorizer());
+        limits::list(&self.node, &admitted, request.get_ref()).map(Response::new)
     }
 }

@@ -12,8 +12,9 @@ use leaseway_core::{
 };
 use leaseway_proto::status::{
     self as wire, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises,
-    Resource, Supply, Terms, status_server::Status as Service,
+    Resource, ResourceLimit, Supply, Terms, status_server::Status as Service,
 };
+use leaseway_raft::Limit;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
@@ -107,8 +108,13 @@ fn resource(status: &node::Status) -> Resource {
         holder: status.holders.iter().map(|holder| self::holder(holder, status.at)).collect(),
         supply: report.supply.as_ref().map(supply),
         overridden: report.overridden.as_ref().map(|overridden| self::overridden(overridden, status.at)),
+        limit: status.limit.as_ref().map(limit),
         unbounded: !report.is_divided(),
     }
+}
+
+fn limit(limit: &Limit) -> ResourceLimit {
+    ResourceLimit { capacity: limit.capacity.get(), at_unix: limit.at_unix, by: limit.by.to_string() }
 }
 
 fn overridden(overridden: &Overridden, at: Millis) -> wire::Overridden {
@@ -212,6 +218,10 @@ impl Service for StatusService {
         let mut response = known.as_ref().map(explained).unwrap_or_default();
         if let Some(status) = self.node.resource_status(&resource_id, 0, 0).await {
             response.algorithm = status.report.settings.kind.name().to_owned();
+            if known.is_some() {
+                response.sentences.extend(status.limit_sentence());
+            }
+            response.limit = status.limit.as_ref().map(limit);
             response.template = status.template.unwrap_or_default();
         }
         if let Some(parent) = self.node.parent() {

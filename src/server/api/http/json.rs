@@ -39,7 +39,7 @@ pub(super) fn routes() -> Router<Pages> {
         .route("/api/{*unknown}", get(unknown))
 }
 
-struct ApiError(StatusCode, String);
+pub(super) struct ApiError(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
@@ -54,10 +54,10 @@ impl From<QueryRejection> for ApiError {
     }
 }
 
-type JsonAnswer = Result<([(header::HeaderName, &'static str); 1], Json<Value>), ApiError>;
-type Parameters<T> = Result<Query<T>, QueryRejection>;
+pub(super) type JsonAnswer = Result<([(header::HeaderName, &'static str); 1], Json<Value>), ApiError>;
+pub(super) type Parameters<T> = Result<Query<T>, QueryRejection>;
 
-fn answer(value: Value) -> JsonAnswer {
+pub(super) fn answer(value: Value) -> JsonAnswer {
     Ok(([(header::CACHE_CONTROL, "no-store")], Json(value)))
 }
 
@@ -67,7 +67,7 @@ fn not_known(what: &str) -> ApiError {
 }
 
 async fn unknown() -> ApiError {
-    let known = "status, peers, resources, resource, holders, history, explain, changes";
+    let known = "status, peers, resources, resource, holders, history, explain, changes, limits";
     ApiError(StatusCode::NOT_FOUND, format!("no such path; expected one of {known} below /api/v1"))
 }
 

@@ -245,7 +245,7 @@ pub(super) fn reads_everything(authorizer: &Arc<Authorizer>, headers: &HeaderMap
     caller_cache.admit(headers, CallKind::Http).is_ok_and(|admitted| admitted.reads_everything())
 }
 
-fn denied(why: &Status, has_tried: bool) -> Response {
+pub(super) fn denied(why: &Status, has_tried: bool) -> Response {
     let status = match why.code() {
         Code::PermissionDenied if has_tried => StatusCode::FORBIDDEN,
         _ => StatusCode::UNAUTHORIZED,

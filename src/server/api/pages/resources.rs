@@ -191,9 +191,9 @@ fn plot(pages: &Pages, query: &HolderQuery) -> Markup {
 /// The changes that took effect and may show on a plot, the newest first.
 fn events(pages: &Pages, resource: &str) -> Vec<Change> {
     let all = pages.node.authorizer().audit().changes();
-    let kinds = [ChangeKind::Configuration, ChangeKind::Election, ChangeKind::Override];
+    let kinds = [ChangeKind::Configuration, ChangeKind::Election, ChangeKind::Override, ChangeKind::Limit];
     let mut events: Vec<Change> = kinds.into_iter().flat_map(|kind| all.list(Some(kind))).collect();
-    events.retain(|event| event.took_effect() && (event.kind != ChangeKind::Override || concerns(event, resource)));
+    events.retain(|event| event.took_effect() && (!event.is_of_one_resource() || concerns(event, resource)));
     events.sort_by_key(|event| Reverse(event.at));
     events
 }
@@ -317,10 +317,11 @@ fn figures(detail: &ResourceDetail) -> Markup {
     }
 }
 
-/// Properties that only some resources have: override, parent's lease, promises, pool.
+/// Properties that only some resources have: limit, override, parent's lease, promises, pool.
 fn more(detail: &ResourceDetail) -> Markup {
     let status = &detail.status;
     html! {
+        @if let Some(sentence) = status.limit_sentence() { p { strong { "Limit. " } (sentence) } }
         @if let Some(overridden) = &status.report.overridden { p { strong { "Overridden. " } (overridden.sentence(status.at)) } }
         @if let Some(supply) = &status.report.supply {
             p {
@@ -356,7 +357,7 @@ fn more(detail: &ResourceDetail) -> Markup {
 /// The latest changes of this resource.
 fn changes(pages: &Pages, resource: &str) -> Markup {
     let all = pages.node.authorizer().audit().changes();
-    let kinds = [ChangeKind::Override, ChangeKind::Pool, ChangeKind::Operator];
+    let kinds = [ChangeKind::Override, ChangeKind::Limit, ChangeKind::Pool, ChangeKind::Operator];
     let list: Vec<_> = kinds.into_iter().flat_map(|kind| all.list(Some(kind))).collect();
     let list: Vec<_> = list.into_iter().filter(|change| concerns(change, resource)).take(5).collect();
     html! {

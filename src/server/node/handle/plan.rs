@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use leaseway_core::{
     policy::settings::{AlgorithmKind, FieldChange, Settings},
     resource::report::forecast::ForecastReport,
-    types::Sum,
+    types::{Amount, Sum},
 };
 use tokio::task::spawn_blocking;
 
@@ -106,7 +106,9 @@ pub(crate) async fn plan(
     let alive = ids.len();
     // One plan at a time, to bound the memory.
     let _turn = node.planning().await;
-    let drafts = spawn_blocking(move || drafts(&ids, &in_force, &loaded)).await.unwrap_or_default();
+    let limits = node.clone();
+    let limit = move |id: &str| limits.limit(id).map(|limit| limit.capacity);
+    let drafts = spawn_blocking(move || drafts(&ids, &in_force, loaded, limit)).await.unwrap_or_default();
     plan.unchanged = alive - drafts.len();
     let mut planned = Vec::with_capacity(drafts.len());
     let mut drafts = drafts.into_iter().peekable();
@@ -122,15 +124,19 @@ pub(crate) async fn plan(
 type PlanDraft = (ResourcePlan, Option<Settings>);
 
 /// The resources that would change. Takes long for many patterns and resources.
-fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<PlanDraft> {
-    let after = &after.repository;
+fn drafts(
+    ids: &[Arc<str>],
+    before: &ConfigInForce,
+    after: Loaded,
+    limit: impl Fn(&str) -> Option<Amount>,
+) -> Vec<PlanDraft> {
+    let after = ConfigInForce { repository: after.repository, ..ConfigInForce::default() };
     let draft = |id: &Arc<str>| {
-        let found = [before.repository.find(id), after.find(id)];
-        let [was, is] =
-            found.map(|found| found.map_or_else(Settings::unmatched, |template| Settings::clone(&template.settings)));
-        let [old, new] = found.map(|found| found.map(|template| template.identifier_glob.clone()));
+        let (configs, limit) = ([before, &after], limit(id));
+        let [was, is] = configs.map(|config| config.settings_for(id, limit));
+        let [old, new] = configs.map(|config| config.template_of(id));
         let changes = was.changes(&is);
-        let settings = (was != is).then_some(is.clone());
+        let settings = (was != is).then(|| Settings::clone(&is));
         if old == new && settings.is_none() {
             return None;
         }

@@ -113,7 +113,7 @@ impl NodeActor {
             let predecessor = listening.is_none_or(|(until, _)| until > self.shared.clock.at()).then_some(predecessor);
             return self.start_resource(id, place, given_until, Millis(0), predecessor, master_lease, ctx);
         }
-        let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
+        let learning_until = predecessor.learning_until(&self.shared.settings_for(&id));
         let learning_until = match listening {
             None => learning_until,
             Some((until, true)) => until,
@@ -143,7 +143,7 @@ impl NodeActor {
         }
         tracing::error!(resource = %id, generation, "resource failed; restarting in learning mode for one lease length");
         let predecessor = Predecessor::Rebuilt(now);
-        let learning_until = predecessor.learning_until(&self.shared.config().settings_for(&id));
+        let learning_until = predecessor.learning_until(&self.shared.settings_for(&id));
         self.start_resource(id, before.place(), now, learning_until, Some(predecessor), master_lease, ctx)
     }
 
@@ -158,9 +158,9 @@ impl NodeActor {
         master_lease: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
-        let config = self.shared.config();
         let has_parent = self.notices.is_some();
-        if !has_parent && config.repository.find(&id).is_none() {
+        let settings = if has_parent { placeholder().into() } else { self.shared.settings_for(&id) };
+        if settings.kind == AlgorithmKind::NoAlgorithm && self.shared.config().template_settings(&id).is_none() {
             metrics::resource_unmatched();
             tracing::warn!(resource = %id, "no template matches: every request is granted");
         }
@@ -172,7 +172,7 @@ impl NodeActor {
             learning_until,
             max_holders: self.shared.limits.clients_per_resource,
             seed: self.seed,
-            settings: if has_parent { placeholder().into() } else { config.settings_for(&id) },
+            settings,
             inherited,
         };
         self.generation += 1;

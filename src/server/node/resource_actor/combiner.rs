@@ -82,6 +82,8 @@ pub(crate) struct Incarnation {
     /// Whether a holder waits for more capacity.
     waits: AtomicBool,
     is_pool: AtomicBool,
+    /// Whether the limit of the resource may have changed since its last round.
+    limit_changed: AtomicBool,
     /// The principal that the resource is charged to.
     place: Option<ResourcePlace>,
 }
@@ -124,6 +126,12 @@ impl ResourceHandle {
     /// Wakes the resource, which then applies what has changed in its environment.
     pub(crate) fn wake(&self) {
         Schedule::wake(&self.0);
+    }
+
+    /// Makes the resource read its limit again.
+    pub(crate) fn limit_changed(&self) {
+        self.0.limit_changed.store(true, Ordering::Release);
+        self.wake();
     }
 
     /// Whether the incarnation stopped because it had no holders.
@@ -350,6 +358,7 @@ impl Incarnation {
             holders: AtomicU32::new(0),
             waits: AtomicBool::new(false),
             is_pool: AtomicBool::new(false),
+            limit_changed: AtomicBool::new(false),
             place,
         })
     }
@@ -361,6 +370,11 @@ impl Incarnation {
             Ended::CommitLost => COMMIT_LOST,
         };
         self.ended.store(ended, Ordering::Release);
+    }
+
+    /// Whether the limit may have changed since the last call.
+    pub(super) fn take_limit_changed(&self) -> bool {
+        self.limit_changed.load(Ordering::Relaxed) && self.limit_changed.swap(false, Ordering::Acquire)
     }
 
     pub(super) fn queue(&self) -> &RequestQueue {

@@ -149,7 +149,7 @@ impl AdminService {
             return Ok(());
         }
         if !is_pattern(pattern) {
-            let settings = self.node.config().template_settings(pattern);
+            let settings = self.node.settings(pattern);
             let Some(settings) = settings.filter(|settings| settings.kind != AlgorithmKind::NoAlgorithm) else {
                 let pattern = escaped(pattern);
                 return Err(Status::aborted(format!(
@@ -160,7 +160,7 @@ impl AdminService {
             return check_above(set, pattern, &settings);
         }
         for id in self.node.ids_matching(pattern) {
-            if let Some(settings) = self.node.config().template_settings(&id) {
+            if let Some(settings) = self.node.settings(&id) {
                 check_above(set, &id, &settings)?;
             }
         }

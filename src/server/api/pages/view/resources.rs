@@ -270,7 +270,7 @@ impl ResourceDetail {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let Status { report, promises, pool, at, .. } = &self.status;
+        let Status { report, promises, pool, limit, at, .. } = &self.status;
         let mut value = json!(self.row);
         value["free"] = json!(self.free());
         value["lease_ms"] = json!(report.settings.lease.0);
@@ -296,6 +296,10 @@ impl ResourceDetail {
             "waiting": pool.free_waiting + pool.priority_waiting,
             "overloads": pool.overloads,
         })));
+        value["limit"] =
+            json!(limit.as_ref().map(|limit| {
+                json!({ "capacity": limit.capacity.get(), "at_unix": limit.at_unix, "by": limit.by })
+            }));
         value["overridden"] = json!(report.overridden.as_ref().map(|overridden| {
             let mut value = json!(OverrideRow::of(&overridden.by, *at));
             value["template_capacity"] = json!(overridden.template.get());
