@@ -1,5 +1,6 @@
-//! Changes that operators make: overrides and pools.
+//! Changes that operators make: limits, overrides and pools.
 
+mod limits;
 mod linearizability;
 mod overrides;
 mod pools;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::connect::{Observed, Target, block_on, refused};
 use crate::error::CliError;
-use crate::inspect::status::overridden_as_json;
+use crate::inspect::status::{limit_as_json, overridden_as_json};
 use crate::output::{Output, print, print_json};
 
 /// Maximum depth of a tree. Guards against parents that form a cycle.
@@ -118,6 +118,8 @@ fn as_json(level: &Level) -> Value {
         "server": address, "holder": holder, "algorithm": answer.algorithm, "template": answer.template,
         "capacity": answer.capacity, "free": answer.free, "standing": known, "rule": answer.rule,
         "blocks": answer.blocks, "asks_ms": answer.asks_ms, "latest_ms": answer.latest_ms,
-        "overridden": answer.overridden.as_ref().map(overridden_as_json), "sentences": answer.sentences, "node": answer.node, "parent": answer.parent,
+        "limit": answer.limit.as_ref().map(limit_as_json),
+        "overridden": answer.overridden.as_ref().map(overridden_as_json),
+        "sentences": answer.sentences, "node": answer.node, "parent": answer.parent,
     })
 }

@@ -3,14 +3,15 @@
 use clap::Args;
 use leaseway_core::types::{escaped, escaped_lines};
 use leaseway_proto::status::{
-    GetStatusRequest, GetStatusResponse, Holder, Overridden, Pool, Promises, Resource, Supply, Terms, Uplink,
+    GetStatusRequest, GetStatusResponse, Holder, Overridden, Pool, Promises, Resource, ResourceLimit, Supply, Terms,
+    Uplink,
 };
 use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::connect::{Observed, Target, block_on, get_status, refused};
 use crate::error::CliError;
-use crate::output::{Output, learning, number, print, print_json, table};
+use crate::output::{Output, learning, number, print, print_json, table, utc};
 
 #[derive(Args)]
 pub(crate) struct ShowStatus {
@@ -127,6 +128,9 @@ fn print_server(status: &GetStatusResponse) -> Outcome {
 
 /// Prints the details of a single resource.
 fn print_details(resource: &Resource) -> Outcome {
+    if let Some(ResourceLimit { capacity, at_unix, by }) = &resource.limit {
+        print(format_args!("limit of its own: {}, set by {} at {}", number(*capacity), escaped(by), utc(*at_unix)))?;
+    }
     if let Some(overridden) = &resource.overridden {
         print(overridden_line(overridden))?;
     }
@@ -284,6 +288,10 @@ fn overridden_line(overridden: &Overridden) -> String {
     )
 }
 
+pub(crate) fn limit_as_json(limit: &ResourceLimit) -> Value {
+    json!({ "capacity": limit.capacity, "at_unix": limit.at_unix, "by": limit.by })
+}
+
 pub(crate) fn overridden_as_json(overridden: &Overridden) -> Value {
     let Overridden { pattern, set_to, template_capacity, remaining_ms, by, why } = overridden;
     json!({
@@ -362,6 +370,7 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
             "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
             "gateways": resource.gateways, "held_by_gateways": resource.held_by_gateways,
             "template": resource.template, "promises": resource.promises.as_ref().map(promises_as_json),
+            "limit": resource.limit.as_ref().map(limit_as_json),
             "overridden": resource.overridden.as_ref().map(overridden_as_json),
             "pool": resource.pool.as_ref().map(pool_as_json), "supply": resource.supply.as_ref().map(supply),
             "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),

@@ -26,14 +26,15 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// The replicated state: configuration, overrides and assignments.
-fn facts(peers: &Peers) -> [Value; 3] {
+/// The replicated state: configuration, limits, overrides and assignments.
+fn facts(peers: &Peers) -> [Value; 4] {
     let peer = peers.master();
     let mut kept = json(&peers.operated(peer, &["config", "show", "-o", "json"]));
     let mut overrides = json(&peers.operated(peer, &["capacity", "-o", "json"]));
     overrides["overrides"][0]["remaining_ms"].take();
     let assigned = json(&peers.operated(peer, &["pool", "get", "acme", "searches", "-o", "json"]))["assigned"].take();
-    [kept.take(), overrides, assigned]
+    let limits = json(&peers.operated(peer, &["limits", "list", "-o", "json"]));
+    [kept.take(), limits, overrides, assigned]
 }
 
 fn restore(file: &Path, data: &Path) -> crate::harness::process::Output {
@@ -53,11 +54,12 @@ fn a_restored_cluster_has_the_same_state_and_grants_no_held_capacity() {
     let changed = ConfigFile::of(&[pool, Template { glob: "other", ..all }, all]);
     peers.operated(peers.follower(), &["config", "apply", changed.path(), "--yes"]);
     peers.operated(peers.follower(), &["capacity", "db*", "50%", "--for", "1h", "--why", "a test"]);
+    peers.operated(peers.follower(), &["limits", "set", "tenant/acme", "--capacity", "5"]);
     peers.operated(peers.follower(), &["pool", "set", "acme", "searches", "15"]);
     let (mut alice, mut carol, mut bob) = (peers.client("alice"), peers.client("carol"), peers.client("bob"));
     let before = facts(&peers);
     let output = peers.operated(peers.follower(), &["backup", file.to_str().unwrap()]);
-    assert!(output.contains("version 2 of the configuration, 1 override, 1 assignment"), "{output}");
+    assert!(output.contains("version 2 of the configuration, 1 limit, 1 override, 1 assignment"), "{output}");
     let again = peers.operate(peers.follower(), &["backup", file.to_str().unwrap()]);
     assert!(again.code == Some(1) && again.stderr.contains("--force"), "{again:?}");
     assert_eq!(fs::metadata(&file).unwrap().len() as usize, fs::read(&file).unwrap().len());

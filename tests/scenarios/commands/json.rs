@@ -107,6 +107,7 @@ fn the_json_of_every_command_has_exactly_the_documented_fields() {
     of_files(&mut printed);
     let mut root = Peers::start(3, ConfigFile::new(TEMPLATES), &[]);
     of_configurations(&mut printed, &root);
+    of_limits(&mut printed, &root);
     of_overrides(&mut printed, &root);
     of_pools(&mut printed, &root);
     of_a_tree(&mut printed, &root);
@@ -161,6 +162,22 @@ fn of_configurations(printed: &mut Printed, peers: &Peers) {
     assert_eq!((&back["version"], &back["differences"][0]["to"]), (&3.into(), &"100".into()));
     assert_eq!(printed.operate(peers, "config show", &[])["version"], 3);
     assert_eq!(printed.operate(peers, "config history", &[])["versions"].as_array().map(Vec::len), Some(3));
+}
+
+fn of_limits(printed: &mut Printed, peers: &Peers) {
+    printed.ask(peers, "get", &["alice", "mysql", "10"]);
+    assert_eq!(printed.operate(peers, "limits set", &["mysql", "--capacity", "60/min"])["replaced"], false);
+    assert_eq!(printed.operate(peers, "limits get", &["mysql"])["by"], "anonymous");
+    assert_eq!(printed.operate(peers, "limits list", &[])["limits"][0]["resource"], "mysql");
+    assert_eq!(printed.ask(peers, "status", &["mysql"])["resources"][0]["limit"]["capacity"], 1.0);
+    assert_eq!(printed.ask(peers, "explain", &["alice", "mysql"])["levels"][0]["limit"]["by"], "anonymous");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("limits.csv");
+    fs::write(&file, "tenant/a,1\n").unwrap();
+    let imported = printed.operate(peers, "limits import", &[file.to_str().unwrap(), "--prune"]);
+    assert_eq!(imported, serde_json::json!({ "added": 1, "replaced": 0, "removed": 1 }));
+    assert_eq!(printed.operate(peers, "limits delete", &["tenant/a", "mysql"])["unknown"], 1);
+    printed.ask(peers, "release", &["alice", "mysql"]);
 }
 
 fn of_overrides(printed: &mut Printed, peers: &Peers) {

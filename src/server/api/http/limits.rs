@@ -51,6 +51,8 @@ pub(super) fn routes() -> Router<Pages> {
 struct Reader {
     pages: Pages,
     admitted: Admitted,
+    /// Whether the request has a token.
+    has_tried: bool,
 }
 
 /// A caller that changes limits.
@@ -68,7 +70,7 @@ impl FromRequestParts<Pages> for Reader {
         let caller_cache =
             caller_cache.unwrap_or_else(|| CallerCache::new(Arc::clone(pages.node.authorizer()), None).into());
         let admitted = caller_cache.admit(&parts.headers, CallKind::Http).map_err(|why| denied(&why, has_tried))?;
-        Ok(Reader { pages: pages.clone(), admitted })
+        Ok(Reader { pages: pages.clone(), admitted, has_tried })
     }
 }
 
@@ -97,19 +99,19 @@ impl FromRequestParts<Pages> for Writer {
 
 impl Reader {
     fn list(&self, request: &ListLimitsRequest) -> Result<ListLimitsResponse, Response> {
-        list(&self.pages.node, &self.admitted, request).map_err(|why| failed(&why))
+        list(&self.pages.node, &self.admitted, request).map_err(|why| failed(&why, self.has_tried))
     }
 }
 
 impl Writer {
     async fn set(&self, changes: &[LimitChange]) -> Result<SetLimitsResponse, Response> {
-        let Reader { pages, admitted } = &self.reader;
+        let Reader { pages, admitted, has_tried } = &self.reader;
         if let Err(NotMaster { master: Some(master) }) = pages.node.check()
             && !master.http.is_empty()
         {
             return Err(self.redirect(&master.http));
         }
-        set(&pages.node, admitted, changes).await.map_err(|why| failed(&why))
+        set(&pages.node, admitted, changes).await.map_err(|why| failed(&why, *has_tried))
     }
 
     fn redirect(&self, master: &str) -> Response {
@@ -244,9 +246,9 @@ fn no_limit(resource: &str) -> ApiError {
     ApiError(StatusCode::NOT_FOUND, format!("`{}` has no limit of its own", escaped(resource)))
 }
 
-fn failed(why: &Status) -> Response {
+fn failed(why: &Status, has_tried: bool) -> Response {
     let status = match why.code() {
-        Code::Unauthenticated | Code::PermissionDenied => return denied(why, true),
+        Code::Unauthenticated | Code::PermissionDenied => return denied(why, has_tried),
         Code::InvalidArgument => StatusCode::BAD_REQUEST,
         Code::FailedPrecondition | Code::Aborted => StatusCode::CONFLICT,
         Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,

@@ -13,7 +13,7 @@ use axum::{
     response::IntoResponse,
 };
 use leaseway_core::{pool::PoolReport, types::escaped_lines};
-use leaseway_raft::{Ineligible, PeerReport, RaftHandle};
+use leaseway_raft::{Ineligible, Limits, PeerReport, RaftHandle};
 use metrics::gauge;
 use tokio::time::sleep;
 
@@ -53,6 +53,7 @@ pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
         overrides: config.overrides.len(),
+        limits: pages.node.read_limits(Limits::len).unwrap_or_default(),
     });
     set_left_out_gauges(pages.node.resources().saturating_sub(statuses.len()), &rest);
     if let Some(expires) = pages.health.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
@@ -112,6 +113,7 @@ struct ProcessGauges {
     config_version: u64,
     config_rejected: bool,
     overrides: usize,
+    limits: usize,
 }
 
 fn set_uplink_gauges(uplink: &UplinkReport) {
@@ -147,6 +149,7 @@ fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_pool_subscribers").set(gauges.subscribers as f64);
     gauge!("leaseway_config_version").set(gauges.config_version as f64);
     gauge!("leaseway_overrides").set(gauges.overrides as f64);
+    gauge!("leaseway_limits").set(gauges.limits as f64);
     gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
 }
 
