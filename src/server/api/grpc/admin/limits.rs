@@ -93,7 +93,8 @@ pub(crate) fn list(
         page.truncate(most);
         (page, is_last, total)
     });
-    let (page, is_last, total) = page.ok_or_else(|| refusal(&LimitError::NotKept))?;
+    // A server without a data directory keeps none.
+    let (page, is_last, total) = page.unwrap_or((Vec::new(), true, 0));
     let next_after = page.last().filter(|_| !is_last).map_or(String::new(), |(id, _)| id.to_string());
     let shown = page.iter().filter(|(id, _)| is_shown(id));
     let limit = |(id, limit): &(Arc<str>, leaseway_raft::Limit)| Limit {
