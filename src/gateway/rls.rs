@@ -7,6 +7,7 @@
 mod answer;
 pub mod current;
 pub mod decision;
+mod definition;
 pub mod file;
 pub mod rules;
 pub mod service;

@@ -25,7 +25,8 @@ pub struct Rules {
 #[derive(Debug)]
 pub struct Domain {
     pub name: Arc<str>,
-    pub file: Arc<str>,
+    /// Its file or resource, for messages.
+    pub origin: Arc<str>,
     pub descriptors: Level,
     /// Counts requests.
     pub meters: Meters,
