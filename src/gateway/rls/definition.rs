@@ -57,6 +57,13 @@ pub(super) struct Stated<P, T> {
     pub(super) value: Option<T>,
 }
 
+impl<P: Clone, T> Stated<P, T> {
+    /// A field whose key and value are one place.
+    pub(super) fn at(place: P, value: T) -> Stated<P, T> {
+        Stated { key: place.clone(), at: place, value: Some(value) }
+    }
+}
+
 /// Flags of a descriptor that change decisions.
 pub(super) const SHADOW_MODE: &str = "shadow_mode";
 pub(super) const SHARE_THRESHOLD: &str = "share_threshold";
@@ -145,13 +152,13 @@ fn descriptor<'t, P: Clone, R: Report<Place = P>>(
     if let (None, Some(at)) = (&limit, shadow) {
         report.warn(at, "`shadow_mode` has no effect without a `rate_limit`".to_owned());
     }
-    let rule = limit.and_then(|limit| rule(limit, &path, shadow.is_some(), report));
+    let rule = limit.and_then(|limit| rule(&limit, &path, shadow.is_some(), report));
     let below = level(descriptors, &format!("{path}."), report);
     Checked { key, value, path, node: Node { rule: rule.map(Arc::new), below, shares_values } }
 }
 
 fn rule<R: Report>(
-    definition: LimitDefinition<'_, R::Place>,
+    definition: &LimitDefinition<'_, R::Place>,
     path: &str,
     shadow: bool,
     report: &mut R,
@@ -164,7 +171,7 @@ fn rule<R: Report>(
             name => replaces.push(name.into()),
         }
     }
-    let limit = limit(&definition, report)?;
+    let limit = limit(definition, report)?;
     let name = Some(definition.name).filter(|name| !name.is_empty()).map(Into::into);
     Some(Rule { path: path.into(), limit, shadow, name, replaces, meters: Meters::default() })
 }
