@@ -13,6 +13,7 @@ mod harness {
     pub(crate) mod binary;
     pub(crate) mod collector;
     pub(crate) mod config;
+    pub(crate) mod control_plane;
     pub(crate) mod doorman;
     pub(crate) mod envoy;
     pub(crate) mod foreign;

@@ -10,3 +10,4 @@ mod http_shares;
 mod in_server;
 mod rlqs;
 mod rls;
+mod rls_xds;
