@@ -19,6 +19,7 @@ mod harness {
     pub(crate) mod foreign;
     pub(crate) mod gateway;
     pub(crate) mod go_child;
+    pub(crate) mod go_control_plane;
     pub(crate) mod go_parent;
     pub(crate) mod http;
     pub(crate) mod http2;

@@ -10,13 +10,13 @@ pub struct DiscoveryRequest {
     /// Empty: all resources of the type.
     #[prost(string, repeated, tag = "3")]
     pub resource_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(string, tag = "5")]
+    #[prost(string, tag = "4")]
     pub type_url: ::prost::alloc::string::String,
     /// The nonce of the response that this request answers; empty in the first request of a stream.
-    #[prost(string, tag = "6")]
+    #[prost(string, tag = "5")]
     pub response_nonce: ::prost::alloc::string::String,
     /// Why the response was rejected.
-    #[prost(message, optional, tag = "7")]
+    #[prost(message, optional, tag = "6")]
     pub error_detail: ::core::option::Option<Status>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -2,6 +2,7 @@
 
 mod access;
 mod envoy;
+mod go_control_plane;
 mod http;
 mod http_access;
 mod http_conformance;
