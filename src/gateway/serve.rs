@@ -111,13 +111,13 @@ impl Gateway {
         let Options { lease_table, rls, rlqs, http, metrics } = options;
         let lease_table = LeaseTable::start(lease_table)?;
         let health = HealthReporter::new();
-        let (mut addresses, mut tasks, mut first_rules, mut rules_in_force) =
-            (Addresses::default(), JoinSet::new(), None, None);
+        let (mut addresses, mut tasks) = (Addresses::default(), JoinSet::new());
+        let (mut first_rules, mut rules_in_force) = (None, None);
         if let Some(RlsOptions { listen, rules, xds }) = rls {
             if let Some(xds) = xds {
                 set_health(&health, ServingStatus::NotServing).await;
                 let (first, arrival) = oneshot::channel();
-                tasks.spawn(xds::run(xds, Arc::downgrade(&rules), first));
+                tasks.spawn(xds::run(xds, Arc::clone(&rules), first));
                 first_rules = Some(arrival);
             }
             rules_in_force = Some(Arc::clone(&rules));

@@ -3,10 +3,10 @@
 //!
 //! While the control plane is away, the rules in force stay.
 
-mod config;
+pub(crate) mod config;
 mod subscription;
 
-use std::{error::Error, iter, sync::Weak, time::Duration};
+use std::{error::Error, iter, sync::Arc, time::Duration};
 
 use leaseway_client::{
     Transport,
@@ -64,8 +64,12 @@ enum Service {
     Dedicated,
 }
 
-/// Follows the control plane until the rules are dropped. `first` is told of the first rules.
-pub(crate) async fn run(options: XdsOptions, rules: Weak<CurrentRules>, first: oneshot::Sender<()>) {
+/// The maximum pause before a response is rejected again. Some servers send it again at once after each rejection, and
+/// send nothing else before.
+const REJECTION_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Follows the control plane. `first` is told of the first rules.
+pub(crate) async fn run(options: XdsOptions, rules: Arc<CurrentRules>, first: oneshot::Sender<()>) {
     let node = subscription::node(options.node, options.metadata);
     let mut follower = Follower {
         address: options.address,
@@ -81,9 +85,6 @@ pub(crate) async fn run(options: XdsOptions, rules: Weak<CurrentRules>, first: o
         let began = Instant::now();
         let ended = follower.follow().await;
         gauge!("leaseway_rls_xds_connected").set(0.0);
-        if follower.rules.strong_count() == 0 {
-            return;
-        }
         failures = if ended.had_response || began.elapsed() > BACKOFF_MAX { 1 } else { failures + 1 };
         let pause = backoff(failures, fastrand::f64());
         let Follower { address, .. } = &follower;
@@ -108,7 +109,7 @@ struct Follower {
     transport: Transport,
     service: Service,
     subscription: Subscription,
-    rules: Weak<CurrentRules>,
+    rules: Arc<CurrentRules>,
     /// None after the first rules.
     first: Option<oneshot::Sender<()>>,
 }
@@ -146,11 +147,9 @@ impl Follower {
         tracing::info!("subscribed to rules at the xDS control plane {} ({})", self.address, self.service.name());
         while let Some(response) = responses.message().await.map_err(|status| explain(&status))? {
             *had_response = true;
-            let Some(request) = self.apply(&response) else { return Ok(()) };
-            // The queue has room: it is read at once, and there is one request per response.
-            if let Some(request) = request
-                && requests.send(request).await.is_err()
-            {
+            let Some((request, pause)) = self.apply(&response) else { continue };
+            sleep(pause).await;
+            if requests.send(request).await.is_err() {
                 break;
             }
         }
@@ -178,33 +177,35 @@ impl Follower {
         Ok((requests, responses.into_inner()))
     }
 
-    /// Applies or rejects a response, and returns the answer. `None` if the gateway has stopped.
-    fn apply(&mut self, response: &DiscoveryResponse) -> Option<Option<DiscoveryRequest>> {
-        let rules = self.rules.upgrade()?;
+    /// Applies or rejects a response. Returns the answer, and the pause before it.
+    fn apply(&mut self, response: &DiscoveryResponse) -> Option<(DiscoveryRequest, Duration)> {
         let version = leaseway_core::types::escaped(&response.version_info);
         let (request, outcome) = match self.subscription.receive(response) {
             Received::OfOtherType => {
                 let type_url = leaseway_core::types::escaped(&response.type_url);
                 tracing::warn!("ignored resources of type `{type_url}` from the xDS control plane {}", self.address);
-                return Some(None);
+                return None;
             }
             Received::Accepted { request, loaded } => {
                 loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 let domains = loaded.rules.domains().count();
-                rules.replace(loaded.rules);
+                self.rules.replace(loaded.rules);
                 if let Some(first) = self.first.take() {
                     let _ = first.send(());
                 }
                 tracing::info!("rules of version `{version}` applied, {domains} domains; leases stay as they are");
                 (request, "applied")
             }
-            Received::Rejected { request, why } => {
+            Received::Rejected { request, repeats: repeats @ 1.., .. } => {
+                return Some((request, backoff(repeats, fastrand::f64()).min(REJECTION_PAUSE_MAX)));
+            }
+            Received::Rejected { request, why, .. } => {
                 tracing::error!("rules of version `{version}` rejected, the previous ones stay in force:\n{why}");
                 (request, "rejected")
             }
         };
         counter!("leaseway_rls_reloads_total", "outcome" => outcome).increment(1);
-        Some(Some(request))
+        Some((request, Duration::ZERO))
     }
 }
 

@@ -49,6 +49,10 @@ fn a_go_control_plane_changes_rules_gets_a_nack_and_restarts() {
     let error = rejected["error"].as_str().unwrap();
     assert!(error.starts_with("resource `shop`: descriptors[0]: a descriptor needs a `key`"), "{error}");
     assert_eq!(rejected["version"], "1", "the version in force");
+    // go-control-plane sends a rejected response again after each NACK. The gateway answers that with pauses.
+    let rejections = || control_plane.requests().iter().filter(|request| request["error"] != "").count();
+    eventually("the response is rejected again", || (rejections() > 1).then_some(()));
+    assert_eq!(gateway.log().matches("rules of version `2` rejected").count(), 1, "{}", gateway.log());
     assert_eq!(envoy.count("shop", &[("user", "bob")], 9), 5);
 
     control_plane.set("3", &shop("new", 5));
@@ -74,7 +78,9 @@ fn a_go_control_plane_is_verified_by_its_own_ca() {
     control_plane.set("1", &shop("user", 5));
     let address = format!("https://localhost:{}", control_plane.address.port());
     let wrong = gateway(&server, &address, &["--rls-xds-ca", &text(&others.path("ca.pem"))]);
-    eventually("the log has the reason", || wrong.log().contains("not issued by a CA that is trusted here").then_some(()));
+    eventually("the log has the reason", || {
+        wrong.log().contains("not issued by a CA that is trusted here").then_some(())
+    });
     assert!(wrong.log().contains("there are no rules yet, retrying in"), "{}", wrong.log());
     let gateway = gateway(&server, &address, &["--rls-xds-ca", &text(&authority.path("ca.pem"))]);
     told(&control_plane, |request| request["version"] == "1");

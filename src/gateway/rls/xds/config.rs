@@ -15,9 +15,9 @@ use crate::rls::{
 };
 
 #[derive(Debug)]
-pub(super) struct LoadedConfigs {
-    pub(super) rules: Rules,
-    pub(super) warnings: Vec<String>,
+pub(crate) struct LoadedConfigs {
+    pub(crate) rules: Rules,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// The maximum number of mistakes, and of warnings, that are told.
@@ -27,7 +27,7 @@ const MAX_TOLD: usize = 20;
 const MAX_MESSAGE: usize = 500;
 
 /// Reads all resources. The error has a line for each mistake, with the resource and the path of the field.
-pub(super) fn load(resources: &[Any]) -> Result<LoadedConfigs, String> {
+pub(crate) fn load(resources: &[Any]) -> Result<LoadedConfigs, String> {
     let (mut rules, mut messages) = (Rules::default(), Messages::default());
     for (index, resource) in resources.iter().enumerate() {
         messages.origin = format!("resources[{index}]").into();

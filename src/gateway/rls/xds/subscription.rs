@@ -14,6 +14,15 @@ pub(super) struct Subscription {
     node: Node,
     /// The version in force; empty before the first.
     version: String,
+    /// The last response, if it was rejected.
+    rejected: Option<Rejection>,
+}
+
+#[derive(Debug)]
+struct Rejection {
+    version: String,
+    why: String,
+    repeats: u32,
 }
 
 /// A response, and the request that answers it.
@@ -25,6 +34,8 @@ pub(super) enum Received {
     Rejected {
         request: DiscoveryRequest,
         why: String,
+        /// How often the same response was rejected before.
+        repeats: u32,
     },
     /// Not subscribed. An answer would subscribe to this type.
     OfOtherType,
@@ -44,7 +55,7 @@ pub(super) fn node(id: String, metadata: Vec<(String, String)>) -> Node {
 
 impl Subscription {
     pub(super) fn new(node: Node) -> Subscription {
-        Subscription { node, version: String::new() }
+        Subscription { node, version: String::new(), rejected: None }
     }
 
     /// The first request of a stream.
@@ -59,13 +70,23 @@ impl Subscription {
         match config::load(&response.resources) {
             Ok(loaded) => {
                 self.version.clone_from(&response.version_info);
+                self.rejected = None;
                 Received::Accepted { request: self.request(&response.nonce, None), loaded }
             }
             Err(why) => {
                 let status = Status { code: Code::InvalidArgument.into(), message: why.clone() };
-                Received::Rejected { request: self.request(&response.nonce, Some(status)), why }
+                let repeats = self.repeats(&response.version_info, &why);
+                Received::Rejected { request: self.request(&response.nonce, Some(status)), why, repeats }
             }
         }
+    }
+
+    /// Records a rejection. Returns how often the same response was rejected before.
+    fn repeats(&mut self, version: &str, why: &str) -> u32 {
+        let before = self.rejected.as_ref().filter(|before| before.version == version && before.why == why);
+        let repeats = before.map_or(0, |before| before.repeats.saturating_add(1));
+        self.rejected = Some(Rejection { version: version.to_owned(), why: why.to_owned(), repeats });
+        repeats
     }
 
     fn request(&self, nonce: &str, error_detail: Option<Status>) -> DiscoveryRequest {
@@ -125,6 +146,18 @@ mod tests {
         }
         let again = subscription.subscribe();
         assert_eq!((&*again.version_info, &*again.response_nonce), ("4", ""), "a new stream has new nonces");
+    }
+
+    #[test]
+    fn repeated_rejections_are_counted() {
+        let mut subscription = Subscription::new(node("gw".into(), Vec::new()));
+        let mut repeats = |version, key| match subscription.receive(&response(version, key)) {
+            Received::Rejected { repeats, .. } => Some(repeats),
+            _ => None,
+        };
+        let bad = [repeats("1", ""), repeats("1", ""), repeats("1", ""), repeats("2", ""), repeats("2", "")];
+        assert_eq!(bad, [Some(0), Some(1), Some(2), Some(0), Some(1)]);
+        assert_eq!([repeats("3", "user"), repeats("2", "")], [None, Some(0)]);
     }
 
     #[test]
