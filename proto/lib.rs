@@ -16,6 +16,12 @@ pub mod doorman {
 /// The parts of Envoy's protocols that gateways use.
 #[cfg(feature = "envoy")]
 pub mod envoy {
+    /// `package envoy.service.discovery.v3` (xDS): a control plane sends resources to its subscribers.
+    #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
+    pub mod discovery {
+        include!("generated/envoy.service.discovery.v3.rs");
+    }
+
     /// `package envoy.service.rate_limit_quota.v3` (RLQS): Envoy reports usage and gets quota assignments.
     #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
     pub mod quota {
@@ -26,6 +32,15 @@ pub mod envoy {
     #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
     pub mod ratelimit {
         include!("generated/envoy.service.ratelimit.v3.rs");
+    }
+
+    /// `package ratelimit.service.ratelimit.v3`: a control plane sends rules of envoyproxy/ratelimit.
+    #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
+    pub mod ratelimit_discovery {
+        include!("generated/ratelimit.service.ratelimit.v3.rs");
+
+        /// The type of [`RateLimitConfig`] in discovery requests and responses.
+        pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
     }
 }
 

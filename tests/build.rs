@@ -1,8 +1,19 @@
 //! Tests of third-party programs run if an environment variable has the program's path. For example,
 //! `LEASEWAY_TEST_ENVOY` sets `cfg(envoy)`; without it the tests with Envoy are ignored. `.ci/run` sets all variables.
 
-const GATES: [&str; 10] =
-    ["chromium", "cxx", "doorman", "envoy", "go_client", "koffi", "namespaces", "otlp", "python", "schemathesis"];
+const GATES: [&str; 11] = [
+    "chromium",
+    "cxx",
+    "doorman",
+    "envoy",
+    "go_client",
+    "go_control_plane",
+    "koffi",
+    "namespaces",
+    "otlp",
+    "python",
+    "schemathesis",
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -13,11 +13,13 @@ mod harness {
     pub(crate) mod binary;
     pub(crate) mod collector;
     pub(crate) mod config;
+    pub(crate) mod control_plane;
     pub(crate) mod doorman;
     pub(crate) mod envoy;
     pub(crate) mod foreign;
     pub(crate) mod gateway;
     pub(crate) mod go_child;
+    pub(crate) mod go_control_plane;
     pub(crate) mod go_parent;
     pub(crate) mod http;
     pub(crate) mod http2;

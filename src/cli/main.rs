@@ -139,6 +139,7 @@ const GATEWAY_FLAGS: &[&str] = &[
     "gateway_rlqs",
     "server",
     "ratelimit_config",
+    "rls_xds",
     "window",
     "without_lease",
     "tls_cert",

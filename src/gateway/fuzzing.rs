@@ -1,9 +1,13 @@
 //! Entry points for fuzzing the decoders of gateways. Each function panics if decoding breaks an invariant.
 
-use leaseway_proto::envoy::quota::RateLimitQuotaUsageReports;
+use leaseway_proto::envoy::{discovery::DiscoveryResponse, quota::RateLimitQuotaUsageReports};
 use prost::Message as _;
 
-use crate::{resource_id, rlqs::report, rls::file};
+use crate::{
+    resource_id,
+    rlqs::report,
+    rls::{file, xds},
+};
 
 pub use crate::http::fuzzing::{fields, lease_token};
 
@@ -12,6 +16,15 @@ pub fn rules(bytes: &[u8]) {
     if let Err(error) = file::parse("fuzz.yaml", bytes) {
         let error = error.to_string();
         assert!(error.starts_with("fuzz.yaml"), "{error}");
+    }
+}
+
+/// Decodes a response of a control plane, and reads the rules in it.
+pub fn discovery(bytes: &[u8]) {
+    let Ok(response) = DiscoveryResponse::decode(bytes) else { return };
+    match xds::config::load(&response.resources) {
+        Ok(loaded) => drop(loaded.rules.dump()),
+        Err(why) => assert!(why.starts_with("resource") && !why.ends_with('\n'), "{why}"),
     }
 }
 

@@ -7,7 +7,10 @@ use leaseway_proto::envoy::ratelimit::rate_limit_service_server::RateLimitServic
 use leaseway_server::{ExtraServices, ListenOption, ServeError};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tokio::sync::watch;
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
@@ -18,7 +21,9 @@ use crate::{
     rls::{
         current::{self, CurrentRules},
         file::{self, RulesError},
+        rules::Rules,
         service::RlsService,
+        xds::{self, XdsOptions},
     },
 };
 
@@ -37,6 +42,7 @@ pub struct Options {
 pub struct RlsOptions {
     listen: ListenOption,
     rules: Arc<CurrentRules>,
+    xds: Option<XdsOptions>,
 }
 
 impl RlsOptions {
@@ -48,7 +54,12 @@ impl RlsOptions {
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let rules = Arc::new(CurrentRules::new(loaded.rules));
         tokio::spawn(current::reload(watched, Arc::downgrade(&rules)));
-        Ok(RlsOptions { listen, rules })
+        Ok(RlsOptions { listen, rules, xds: None })
+    }
+
+    /// Takes the rules from a control plane. Requests fail until the first rules arrive.
+    pub fn subscribe(listen: ListenOption, xds: XdsOptions) -> RlsOptions {
+        RlsOptions { listen, rules: Arc::new(CurrentRules::new(Rules::awaited())), xds: Some(xds) }
     }
 }
 
@@ -84,6 +95,8 @@ pub struct Gateway {
     closing: watch::Sender<bool>,
     health: HealthReporter,
     addresses: Addresses,
+    /// Aborted when the gateway is dropped.
+    tasks: JoinSet<()>,
 }
 
 impl Gateway {
@@ -98,8 +111,16 @@ impl Gateway {
         let Options { lease_table, rls, rlqs, http, metrics } = options;
         let lease_table = LeaseTable::start(lease_table)?;
         let health = HealthReporter::new();
-        let mut addresses = Addresses::default();
-        if let Some(RlsOptions { listen, rules }) = rls {
+        let (mut addresses, mut tasks) = (Addresses::default(), JoinSet::new());
+        let (mut first_rules, mut rules_in_force) = (None, None);
+        if let Some(RlsOptions { listen, rules, xds }) = rls {
+            if let Some(xds) = xds {
+                set_health(&health, ServingStatus::NotServing).await;
+                let (first, arrival) = oneshot::channel();
+                tasks.spawn(xds::run(xds, Arc::clone(&rules), first));
+                first_rules = Some(arrival);
+            }
+            rules_in_force = Some(Arc::clone(&rules));
             let service = RlsService::new(rules, Arc::clone(&lease_table));
             let extra_methods = vec![service.extra_method()];
             let routes = Routes::new(RateLimitServiceServer::new(service));
@@ -113,7 +134,7 @@ impl Gateway {
             quotas = Some(service);
         }
         let (closing, to_close) = watch::channel(false);
-        let pages = pages::routes(prometheus, Arc::clone(&lease_table));
+        let pages = pages::routes(prometheus, Arc::clone(&lease_table), rules_in_force);
         if let Some(options) = http {
             let listen = options.listen;
             let gateway = HttpGateway::new(options, Arc::clone(&lease_table), to_close);
@@ -124,10 +145,18 @@ impl Gateway {
         if let Some(listen) = metrics {
             addresses.metrics = Some(services.serve_http(listen, pages, 0).await?);
         }
-        for service in HEALTH {
-            health.set_service_status(service, ServingStatus::Serving).await;
+        match first_rules {
+            None => set_health(&health, ServingStatus::Serving).await,
+            Some(arrival) => {
+                let health = health.clone();
+                tasks.spawn(async move {
+                    if arrival.await.is_ok() {
+                        set_health(&health, ServingStatus::Serving).await;
+                    }
+                });
+            }
         }
-        Ok(Gateway { lease_table, rlqs: quotas, services, closing, health, addresses })
+        Ok(Gateway { lease_table, rlqs: quotas, services, closing, health, addresses, tasks })
     }
 
     pub fn addresses(&self) -> Addresses {
@@ -135,11 +164,10 @@ impl Gateway {
     }
 
     /// Waits for pending requests, and releases all leases.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         tracing::info!("stopping");
-        for service in HEALTH {
-            self.health.set_service_status(service, ServingStatus::NotServing).await;
-        }
+        self.tasks.shutdown().await;
+        set_health(&self.health, ServingStatus::NotServing).await;
         self.closing.send_replace(true);
         let drain_rlqs = async {
             if let Some(rlqs) = &self.rlqs {
@@ -148,6 +176,12 @@ impl Gateway {
         };
         tokio::join!(self.services.drain(DRAIN), drain_rlqs);
         self.lease_table.close().await;
+    }
+}
+
+async fn set_health(health: &HealthReporter, status: ServingStatus) {
+    for service in HEALTH {
+        health.set_service_status(service, status).await;
     }
 }
 
@@ -178,8 +212,9 @@ const ACTIONS: [&str; 3] = ["assign", "deny", "abandon"];
 /// Values of the label `outcome` of `leaseway_rls_reloads_total`.
 const RELOADS: [&str; 2] = ["applied", "rejected"];
 
-const GAUGES: [(&str, &str); 4] = [
+const GAUGES: [(&str, &str); 5] = [
     ("leaseway_gateway_resources", "Open resources of this gateway."),
+    ("leaseway_rls_xds_connected", "1 while the gateway is connected to its xDS control plane."),
     ("leaseway_rlqs_streams", "Open RLQS streams."),
     ("leaseway_rlqs_envoys", "Envoys, including disconnected ones whose quota is still valid."),
     ("leaseway_rlqs_buckets", "RLQS buckets of all Envoys."),

@@ -42,6 +42,7 @@ targets! {
     snapshot: leaseway_raft::fuzzing::seeds() => leaseway_raft::fuzzing::snapshot;
     peer_messages: leaseway_raft::fuzzing::seeds() => leaseway_raft::fuzzing::messages;
     rate_limit_rules: seeds::rules() => leaseway_gateway::fuzzing::rules;
+    rate_limit_configs: seeds::discovery() => leaseway_gateway::fuzzing::discovery;
     quota_reports: seeds::reports() => leaseway_gateway::fuzzing::reports;
     http_fields: seeds::fields() => leaseway_gateway::fuzzing::fields;
     lease_token: seeds::texts(&["1f.4059000000000000.65f0.5", "0.0.0.0"]) => leaseway_gateway::fuzzing::lease_token;

@@ -7,11 +7,16 @@ use leaseway_proto::{
         GetCapacityRequest, GetServerCapacityRequest, Lease, PriorityBandAggregate, ReleaseCapacityRequest,
         ResourceRequest, ServerCapacityResourceRequest,
     },
-    envoy::quota::{BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage},
+    envoy::{
+        discovery::DiscoveryResponse,
+        quota::{BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage},
+        ratelimit_discovery::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, TYPE_URL},
+    },
     pools::{Assigned, Holder, ListClientsRequest, SetAlarmRequest, SetClientCapacityRequest, assigned::Amount},
     push::WatchRequest,
 };
 use prost::Message;
+use prost_types::Any;
 
 /// Boundary values of bytes, and delimiters.
 const BYTES: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'0', b'"', b'\n'];
@@ -149,6 +154,21 @@ pub(crate) fn jwt() -> Vec<Vec<u8>> {
 pub(crate) fn rules() -> Vec<Vec<u8>> {
     texts(&["domain: d\ndescriptors:\n- key: a\n  value: b\n  rate_limit: {unit: minute, requests_per_unit: 5}\n  \
              shadow_mode: true\n  descriptors:\n  - {key: c, rate_limit: {unlimited: true}}\n"])
+}
+
+pub(crate) fn discovery() -> Vec<Vec<u8>> {
+    let limit = RateLimitPolicy { unit: 2, requests_per_unit: 5, name: "n".to_owned(), ..RateLimitPolicy::default() };
+    let below = RateLimitDescriptor { key: "c".to_owned(), ..RateLimitDescriptor::default() };
+    let descriptor = RateLimitDescriptor {
+        key: "a".to_owned(),
+        value: "b*".to_owned(),
+        rate_limit: Some(limit),
+        descriptors: vec![below],
+        ..RateLimitDescriptor::default()
+    };
+    let config = RateLimitConfig { name: "r".to_owned(), domain: "d".to_owned(), descriptors: vec![descriptor] };
+    let resource = Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() };
+    vec![DiscoveryResponse { resources: vec![resource], ..DiscoveryResponse::default() }.encode_to_vec()]
 }
 
 pub(crate) fn reports() -> Vec<Vec<u8>> {

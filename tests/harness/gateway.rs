@@ -27,10 +27,19 @@ impl Gateway {
     /// Starts an RLS gateway with rules in the format of envoyproxy/ratelimit. Unless `flags` change that, first requests
     /// wait up to 20 s for a lease.
     pub(crate) fn for_requests(servers: &[String], rules: &ConfigFile, flags: &[&str]) -> Gateway {
+        Gateway::with_rules(servers, ["--ratelimit-config", rules.path()], flags)
+    }
+
+    /// As [`for_requests`](Self::for_requests), with rules from a control plane.
+    pub(crate) fn following(servers: &[String], control_plane: &str, flags: &[&str]) -> Gateway {
+        Gateway::with_rules(servers, ["--rls-xds", control_plane], flags)
+    }
+
+    fn with_rules(servers: &[String], rules: [&str; 2], flags: &[&str]) -> Gateway {
         let patient = ["--first-wait-ms", "20000"];
         let patient = if flags.contains(&"--first-wait-ms") { &[][..] } else { &patient };
-        let own = ["--rls", ANYWHERE, "--ratelimit-config", rules.path(), "--metrics", ANYWHERE];
-        Gateway::start(&servers.join(","), &[&own[..], patient, flags].concat())
+        let own = ["--rls", ANYWHERE, "--metrics", ANYWHERE];
+        Gateway::start(&servers.join(","), &[&own[..], &rules, patient, flags].concat())
     }
 
     pub(crate) fn for_quotas(servers: &[String], flags: &[&str]) -> Gateway {

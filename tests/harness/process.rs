@@ -69,6 +69,10 @@ impl Process {
         Process(start.output(kept(), kept()).start().unwrap())
     }
 
+    pub(crate) fn tell(&mut self, text: &str) {
+        self.0.tell(text).unwrap();
+    }
+
     pub(crate) fn close_input(&mut self) {
         self.0.close_input();
     }

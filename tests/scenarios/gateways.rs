@@ -2,6 +2,7 @@
 
 mod access;
 mod envoy;
+mod go_control_plane;
 mod http;
 mod http_access;
 mod http_conformance;
@@ -10,3 +11,4 @@ mod http_shares;
 mod in_server;
 mod rlqs;
 mod rls;
+mod rls_xds;

@@ -285,9 +285,11 @@ fn services_are_documented() {
         methods.extend(text.lines().filter_map(|line| word(line, "rpc ")));
     }
     let page = read("docs/reference/ports.md");
-    let named = quoted(&page)
-        .into_iter()
-        .filter(|name| ["leaseway.", "doorman.", "envoy.service."].iter().any(|package| name.starts_with(package)));
+    let named = quoted(&page).into_iter().filter(|name| {
+        ["leaseway.", "doorman.", "envoy.service.", "ratelimit.service."]
+            .iter()
+            .any(|package| name.starts_with(package))
+    });
     assert_same(("proto", &services), ("docs/reference/ports.md", &named.collect::<BTreeSet<_>>()));
     let missing: Vec<String> = methods.into_iter().filter(|method| !page.contains(method.as_str())).collect();
     complain("methods missing in docs/reference/ports.md", &missing);

@@ -1,6 +1,7 @@
 //! `leaseway gateway`.
 
 pub(crate) mod flags;
+mod xds;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -30,7 +31,7 @@ pub(crate) struct RunGateway {
         id = "gateway_rls",
         long = "rls",
         value_name = "ADDRESS",
-        requires = "ratelimit_config",
+        requires = "rls_rules",
         value_parser = listen_address
     )]
     rls: Option<SocketAddr>,
@@ -148,7 +149,7 @@ impl RunGateway {
             metrics: self.metrics.map(|address| ListenOption { flag: "--metrics", address }),
         };
         let prometheus = install_metrics();
-        let options = self.gateway.options(cluster, listen)?;
+        let options = self.gateway.options(cluster, listen, self.tls.files())?;
         let services = ExtraServicesOptions {
             config: self.config,
             access: self.access.options(),

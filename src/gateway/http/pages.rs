@@ -14,7 +14,10 @@ use leaseway_server::{CallerRefusal, HttpCaller};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 
-use crate::lease_table::{LeaseEntry, LeaseTable};
+use crate::{
+    lease_table::{LeaseEntry, LeaseTable},
+    rls::{current::CurrentRules, rules::Rules, templates},
+};
 
 /// The maximum number of resources on a page.
 const MAX_ROWS: usize = 1_000;
@@ -23,16 +26,24 @@ const MAX_ROWS: usize = 1_000;
 struct Pages {
     prometheus: PrometheusHandle,
     lease_table: Arc<LeaseTable>,
+    /// None if the gateway does not serve RLS.
+    rules: Option<Arc<CurrentRules>>,
 }
 
-pub(crate) fn routes(prometheus: PrometheusHandle, lease_table: Arc<LeaseTable>) -> Router {
+pub(crate) fn routes(
+    prometheus: PrometheusHandle,
+    lease_table: Arc<LeaseTable>,
+    rules: Option<Arc<CurrentRules>>,
+) -> Router {
     Router::new()
         .route("/metrics", get(render_metrics))
         .route("/debug/resources", get(render_resources))
+        .route("/rlconfig", get(|caller, pages| render_rules(caller, pages, Rules::dump)))
+        .route("/rlconfig/resources", get(|caller, pages| render_rules(caller, pages, templates::resources)))
         // Probes need no credentials.
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .with_state(Pages { prometheus, lease_table })
+        .with_state(Pages { prometheus, lease_table, rules })
 }
 
 async fn render_metrics(caller: HttpCaller, State(pages): State<Pages>) -> Response {
@@ -62,6 +73,14 @@ async fn render_resources(caller: HttpCaller, State(pages): State<Pages>) -> Res
             "resources": entries.iter().map(|entry| row(entry)).collect::<Vec<_>>(),
         }))
         .into_response()
+    })
+}
+
+/// The rules in force, as text.
+async fn render_rules(caller: HttpCaller, State(pages): State<Pages>, render: fn(&Rules) -> String) -> Response {
+    for_readers(&caller, || match &pages.rules {
+        Some(rules) => rules.with(render).into_response(),
+        None => (StatusCode::NOT_FOUND, "this gateway has no rules: it does not serve RLS\n").into_response(),
     })
 }
 
@@ -95,11 +114,16 @@ fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response
 }
 
 /// A gateway is ready even if the cluster is unreachable. It then decides by `--without-lease`, like all other
-/// gateways.
-async fn readyz(State(pages): State<Pages>) -> String {
+/// gateways. It is not ready before a control plane has sent the first rules.
+async fn readyz(State(pages): State<Pages>) -> Response {
+    if pages.rules.is_some_and(|rules| rules.with(Rules::are_awaited)) {
+        let why = "not ready: waiting for the first rules from the xDS control plane\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    }
     let health = pages.lease_table.client().health();
-    match health.failures {
+    let text = match health.failures {
         0 => format!("ready: using the server at {}\n", leaseway_core::types::escaped(&health.server)),
         failures => format!("ready, but the last {failures} requests to the cluster have failed\n"),
-    }
+    };
+    text.into_response()
 }

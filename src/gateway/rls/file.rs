@@ -11,10 +11,16 @@ use std::{
 
 use leaseway_server::config::{
     self, ConfigError, Diagnostic, Position,
-    yaml::{self, Document, Field, Fields, Findings, unknown},
+    yaml::{self, Document, Field, Fields, Findings},
 };
 
-use super::rules::{Domain, Level, Limit, Meters, Node, Rule, Rules, Unit, ValueMatch, ValuePattern};
+use super::{
+    definition::{
+        self, DescriptorDefinition, DomainDefinition, LimitDefinition, REQUESTS, Report, SHADOW_MODE, SHARE_THRESHOLD,
+        Stated, WITHOUT_EFFECT,
+    },
+    rules::{Domain, Rules},
+};
 
 /// All keys of envoyproxy/ratelimit, which accepts each of them at every level.
 const KEYS: [&str; 16] = [
@@ -56,7 +62,7 @@ const MAX_DESCRIPTORS: usize = 100_000;
 const MAX_REPLACED: usize = 100;
 
 const EXAMPLE: &str = "domain: shop, and descriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
-const REQUESTS: &str = "a whole number from 0 to 4294967295";
+const METADATA: &str = "metadata";
 
 #[derive(Debug)]
 pub struct LoadedRules {
@@ -109,9 +115,9 @@ pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
     }
     let (mut rules, mut warnings) = (Rules::default(), Vec::new());
     for Parsed { domain, at, warnings: told } in read {
-        let (name, file) = (Arc::clone(&domain.name), Arc::clone(&domain.file));
+        let file = Arc::clone(&domain.origin);
         if let Err(other) = rules.add(domain) {
-            let message = format!("{} has the domain `{name}`, too; write each domain into a single file", other.file);
+            let message = definition::duplicate_domain(other);
             let diagnostics = vec![Diagnostic { file, at, message }];
             wrong.push(ConfigError { diagnostics, omitted: 0 });
         }
@@ -137,16 +143,16 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, ConfigError> {
 }
 
 fn read_domain(file: &str, root: &Field<'_, '_>, found: &mut Findings) -> (Domain, Position) {
-    let mut domain =
-        Domain { name: "".into(), file: file.into(), descriptors: Level::default(), meters: Meters::default() };
-    let mut at = root.at();
-    let Some(fields) = fields(root, &OF_FILE, found) else { return (domain, at) };
-    match fields.optional("domain").and_then(|field| Some((field.at(), field.text("the name of a domain", found)?))) {
-        Some((_, "")) | None => found.error(root.at(), format!("a file needs a `domain`; a minimal file is {EXAMPLE}")),
-        Some((place, name)) => (domain.name, at) = (name.into(), place),
+    let (mut name, mut at, mut descriptors) = ("", root.at(), Vec::new());
+    if let Some(fields) = fields(root, &OF_FILE, found) {
+        if let Some(field) = fields.optional("domain") {
+            name = field.text("the name of a domain", found).unwrap_or_default();
+            at = if name.is_empty() { at } else { field.at() };
+        }
+        descriptors = read_descriptors(&fields, found);
     }
-    domain.descriptors = read_level(&fields, &format!("{}.", domain.name), found);
-    (domain, at)
+    let definition = DomainDefinition { at, name, descriptors };
+    (definition::check(definition, file.into(), found), at)
 }
 
 /// Reads a map. A key that belongs to another level causes a warning.
@@ -160,130 +166,79 @@ fn fields<'n, 't>(field: &Field<'n, 't>, here: &[&str], found: &mut Findings) ->
     Some(fields)
 }
 
-fn read_level(fields: &Fields<'_, '_>, parent: &str, found: &mut Findings) -> Level {
-    let mut level = Level::default();
-    let Some(list) = fields.optional("descriptors") else { return level };
+fn read_descriptors<'n>(fields: &Fields<'n, '_>, found: &mut Findings) -> Vec<DescriptorDefinition<'n, Position>> {
+    let Some(list) = fields.optional("descriptors") else { return Vec::new() };
     let expected = "a list of descriptors, like [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
-    for item in list.elements(MAX_DESCRIPTORS, "a descriptor", expected, found) {
-        let Some(Placed { key, value, path, node }) = read_descriptor(&item, parent, found) else { continue };
-        if !level.add(key, value, node) {
-            found.error(item.at(), format!("duplicate descriptor `{path}` in this list"));
-        }
-    }
-    level
+    let items = list.elements(MAX_DESCRIPTORS, "a descriptor", expected, found);
+    items.iter().filter_map(|item| read_descriptor(item, found)).collect()
 }
 
-struct Placed<'n> {
-    key: &'n str,
-    value: ValueMatch,
-    path: String,
-    node: Node,
-}
-
-fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings) -> Option<Placed<'n>> {
+fn read_descriptor<'n>(item: &Field<'n, '_>, found: &mut Findings) -> Option<DescriptorDefinition<'n, Position>> {
     let fields = fields(item, &OF_DESCRIPTOR, found)?;
-    let key = fields.optional("key").and_then(|field| field.text("the key of an entry", found)).unwrap_or_default();
-    if key.is_empty() {
-        found.error(item.at(), "a descriptor needs a `key`, which is the key of an entry that Envoy sends");
-    }
-    let value = fields.optional("value").and_then(|field| field.text("the value of an entry", found));
-    let value = value.unwrap_or_default();
-    let path = if value.is_empty() { format!("{parent}{key}") } else { format!("{parent}{key}_{value}") };
-    let shares = flag(&fields, "share_threshold", found);
-    let value = match ValuePattern::new(value) {
-        Some(pattern) => ValueMatch::Like(pattern),
-        None if value.is_empty() => ValueMatch::Any,
-        None => ValueMatch::Exactly(value.into()),
-    };
-    let shares_values = shares && matches!(value, ValueMatch::Like(_));
-    warn_of_flags(&fields, shares && !shares_values, found);
-    let shadow = flag(&fields, "shadow_mode", found);
-    let rule = match fields.optional("rate_limit") {
-        Some(limit) => read_rule(&limit, found).map(|rule| Rule { path: path.as_str().into(), shadow, ..rule }),
-        None => None,
-    };
-    if let (None, Some(field)) = (&rule, fields.get("shadow_mode").filter(|_| shadow)) {
-        found.warn(field.key, "`shadow_mode` has no effect without a `rate_limit`");
-    }
-    let below = read_level(&fields, &format!("{path}."), found);
-    Some(Placed { key, value, path, node: Node { rule: rule.map(Arc::new), below, shares_values } })
-}
-
-fn warn_of_flags(fields: &Fields<'_, '_>, shares_nothing: bool, found: &mut Findings) {
-    if let Some(field) = fields.get("share_threshold").filter(|_| shares_nothing) {
-        found.warn(field.key, "`share_threshold` has no effect where the `value` has no `*`");
-    }
-    for (key, why) in [
-        ("quota_mode", "the limit works like all others"),
-        ("value_to_metric", "metrics are by rule here"),
-        ("detailed_metric", "metrics are by rule here"),
-    ] {
-        if let Some(field) = fields.get(key).filter(|_| flag(fields, key, found)) {
-            found.warn(field.key, format!("`{key}` changes nothing: {why}"));
+    let key = text(&fields, "key", "the key of an entry", found);
+    let value = text(&fields, "value", "the value of an entry", found);
+    let mut flags = Vec::new();
+    for name in WITHOUT_EFFECT.map(|(name, _)| name).into_iter().chain([SHADOW_MODE, SHARE_THRESHOLD]) {
+        // Metadata is a map, and counts as set if it is there.
+        if let Some(field) = fields.get(name).filter(|_| name == METADATA || flag(&fields, name, found)) {
+            flags.push((name, field.key));
         }
     }
-    if let Some(field) = fields.get("metadata") {
-        found.warn(field.key, "`metadata` changes nothing: answers carry no dynamic metadata");
-    }
+    let limit = fields.optional("rate_limit").and_then(|limit| read_limit(&limit, found));
+    let descriptors = read_descriptors(&fields, found);
+    Some(DescriptorDefinition { at: item.at(), key, value, limit, flags, descriptors })
+}
+
+/// The text of an optional key, or an empty one.
+fn text<'n>(fields: &Fields<'n, '_>, key: &str, expected: &str, found: &mut Findings) -> &'n str {
+    fields.optional(key).and_then(|field| field.text(expected, found)).unwrap_or_default()
 }
 
 fn flag(fields: &Fields<'_, '_>, key: &str, found: &mut Findings) -> bool {
     fields.optional(key).and_then(|field| field.flag(found)).unwrap_or_default()
 }
 
-fn read_rule(field: &Field<'_, '_>, found: &mut Findings) -> Option<Rule> {
+fn read_limit<'n>(field: &Field<'n, '_>, found: &mut Findings) -> Option<LimitDefinition<'n, Position>> {
     let fields = fields(field, &OF_LIMIT, found)?;
-    let name = fields.optional("name").and_then(|field| field.text("a name", found)).filter(|name| !name.is_empty());
-    let replaces = read_replaced(&fields, name, found);
-    let limit = read_limit(field, &fields, found)?;
-    let name = name.map(Into::into);
-    Some(Rule { path: "".into(), limit, shadow: false, name, replaces, meters: Meters::default() })
+    let requests = fields.optional("requests_per_unit").map(|field| {
+        let number = field.whole(0..=u32::MAX.into(), REQUESTS, found);
+        Stated { key: field.key, at: field.at(), value: number.and_then(|number| u32::try_from(number).ok()) }
+    });
+    let unit = fields.optional("unit").map(|field| {
+        let name = field.text(&format!("one of {}", definition::units()), found);
+        Stated { key: field.key, at: field.at(), value: name.map(Into::into) }
+    });
+    Some(LimitDefinition {
+        at: field.key,
+        unlimited: flag(&fields, "unlimited", found),
+        requests_per_unit: requests,
+        unit,
+        name: text(&fields, "name", "a name", found),
+        replaces: read_replaced(&fields, found),
+    })
 }
 
-fn read_limit(field: &Field<'_, '_>, fields: &Fields<'_, '_>, found: &mut Findings) -> Option<Limit> {
-    let known = Unit::ALL.map(Unit::name);
-    let unit = fields.optional("unit");
-    if flag(fields, "unlimited", found) {
-        for key in ["unit", "requests_per_unit"] {
-            if let Some(field) = fields.optional(key) {
-                found.error(field.key, format!("`{key}` contradicts `unlimited: true`: leave one of them out"));
-            }
-        }
-        return Some(Limit::Unlimited);
-    }
-    let requests = match fields.optional("requests_per_unit") {
-        Some(field) => field.whole(0..=u32::MAX.into(), REQUESTS, found).and_then(|number| u32::try_from(number).ok()),
-        None => {
-            found.error(field.key, format!("a limit needs `requests_per_unit`, {REQUESTS}; 0 lets nothing pass"));
-            None
-        }
-    };
-    let Some(unit) = unit else {
-        found.error(field.key, format!("a limit needs a `unit`, one of {}, or `unlimited: true`", known.join(", ")));
-        return None;
-    };
-    let name = unit.text(&format!("one of {}", known.join(", ")), found)?;
-    let Some(unit) = Unit::named(name) else {
-        found.error(unit.at(), unknown("unit", name, &known));
-        return None;
-    };
-    Some(Limit::PerUnit { requests: requests?, unit })
-}
-
-fn read_replaced(fields: &Fields<'_, '_>, own: Option<&str>, found: &mut Findings) -> Vec<Box<str>> {
+fn read_replaced<'n>(fields: &Fields<'n, '_>, found: &mut Findings) -> Vec<(Position, &'n str)> {
     let Some(list) = fields.optional("replaces") else { return Vec::new() };
     let items = list.elements(MAX_REPLACED, "an element", "a list of rules by name, like [{name: other}]", found);
     let mut replaced = Vec::new();
     for item in items {
         let Some(fields) = self::fields(&item, &OF_REPLACED, found) else { continue };
-        let name = fields.optional("name").and_then(|field| field.text("the name of a rule", found));
-        match name.filter(|name| !name.is_empty()) {
-            None => found.error(item.at(), "an element of `replaces` needs the `name` of a rule"),
-            Some(name) if own == Some(name) => found.error(item.at(), "a rule cannot replace itself"),
-            Some(name) => replaced.push(name.into()),
-        }
+        replaced.push((item.at(), text(&fields, "name", "the name of a rule", found)));
     }
     replaced
+}
+
+impl Report for Findings {
+    type Place = Position;
+
+    fn error(&mut self, at: &Position, message: String) {
+        Findings::error(self, *at, message);
+    }
+
+    fn warn(&mut self, at: &Position, message: String) {
+        Findings::warn(self, *at, message);
+    }
 }
 
 #[cfg(test)]

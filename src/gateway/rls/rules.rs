@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use leaseway_core::types::escaped;
 use leaseway_proto::envoy::ratelimit::rate_limit_response::rate_limit::Unit as WireUnit;
 use metrics::{Counter, counter};
 
@@ -20,12 +21,14 @@ use crate::resource_id;
 #[derive(Debug, Default)]
 pub struct Rules {
     domains: HashMap<Box<str>, Domain>,
+    are_awaited: bool,
 }
 
 #[derive(Debug)]
 pub struct Domain {
     pub name: Arc<str>,
-    pub file: Arc<str>,
+    /// Its file or resource, for messages.
+    pub origin: Arc<str>,
     pub descriptors: Level,
     /// Counts requests.
     pub meters: Meters,
@@ -126,6 +129,16 @@ pub struct Matched<'r> {
 }
 
 impl Rules {
+    /// Stands for the rules of a control plane until the first ones arrive.
+    pub fn awaited() -> Rules {
+        Rules { are_awaited: true, ..Rules::default() }
+    }
+
+    /// Whether no rules have arrived yet.
+    pub fn are_awaited(&self) -> bool {
+        self.are_awaited
+    }
+
     /// Adds a domain. Fails with the existing one of the same name.
     pub fn add(&mut self, domain: Domain) -> Result<(), &Domain> {
         let name: Box<str> = domain.name.as_ref().into();
@@ -140,9 +153,25 @@ impl Rules {
         self.domains.get(name)
     }
 
+    /// A line for each rule, in the form of envoyproxy/ratelimit, sorted by path.
+    pub fn dump(&self) -> String {
+        let mut lines: Vec<String> =
+            self.domains().flat_map(|domain| domain.descriptors.rules()).map(Rule::dump).collect();
+        lines.sort();
+        lines.concat()
+    }
+
     /// In arbitrary order.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.values()
+    }
+}
+
+impl Level {
+    /// All rules, with those below.
+    fn rules(&self) -> Vec<&Rule> {
+        let nodes = self.descriptors().map(|(_, _, node)| node);
+        nodes.flat_map(|node| node.rule.as_deref().into_iter().chain(node.below.rules())).collect()
     }
 }
 
@@ -214,6 +243,17 @@ impl Level {
 }
 
 impl Rule {
+    fn dump(&self) -> String {
+        let path = escaped(&self.path);
+        let limit = match self.limit {
+            Limit::Unlimited => "unlimited: true".to_owned(),
+            Limit::PerUnit { requests, unit } => {
+                format!("unit={} requests_per_unit={requests}", unit.on_the_wire().as_str_name())
+            }
+        };
+        format!("{path}: {limit}, shadow_mode: {}\n", self.shadow)
+    }
+
     /// Whether one of these rules replaces the rule with this name.
     pub fn replaced<'r>(rules: impl Iterator<Item = Option<&'r Rule>> + Clone, name: Option<&str>) -> bool {
         let Some(name) = name else { return false };

@@ -53,7 +53,11 @@ impl RlsService {
     }
 
     fn decide(&self, caller: &GrpcCaller, request: &RateLimitRequest, may_wait: bool) -> Result<Decision, Status> {
-        self.rules.with(|rules| decide(rules, &self.lease_table, caller, request, may_wait))
+        self.rules.with(|rules| match rules.are_awaited() {
+            // So that Envoy's `failure_mode_deny` decides. envoyproxy/ratelimit fails, too.
+            true => Err(Status::unavailable("no rules yet: the xDS control plane has not sent any")),
+            false => decide(rules, &self.lease_table, caller, request, may_wait),
+        })
     }
 }
 

@@ -4,16 +4,19 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use leaseway_client::{Transport, Window};
+use leaseway_client::{Files, Transport, Window};
 use leaseway_core::types::{Glob, Millis, PrincipalShare};
 use leaseway_gateway::lease_table::{LeaseTableOptions, WithoutLease};
 use leaseway_gateway::rlqs::{RlqsOptions, quotas::QuotaSettings};
-use leaseway_gateway::{GatewayError, HttpOptions, LongWindow, Options, RlsOptions};
+use leaseway_gateway::{HttpOptions, LongWindow, Options, RlsOptions};
 use leaseway_server::ListenOption;
 
+use crate::error::CliError;
+use crate::run::gateway::xds::XdsFlags;
 use crate::run::value_parsers::{at_least_one, rate};
 
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("rls_rules").args(["ratelimit_config", "rls_xds"]))]
 pub(crate) struct GatewayFlags {
     /// Rules in the format of envoyproxy/ratelimit: YAML files, or directories of them. Reloaded when they change
     #[arg(long, value_name = "FILE|DIR,…", value_delimiter = ',', requires = "gateway_rls")]
@@ -36,6 +39,8 @@ pub(crate) struct GatewayFlags {
     leases: LeaseFlags,
     #[command(flatten)]
     quotas: QuotaFlags,
+    #[command(flatten)]
+    xds: XdsFlags,
 }
 
 /// The cluster that a gateway leases from, and its limits.
@@ -62,12 +67,18 @@ pub(crate) struct GatewayListen {
 }
 
 impl GatewayFlags {
-    /// Reads the rules. Must be called within a tokio runtime.
-    pub(crate) fn options(self, cluster: Cluster, listen: GatewayListen) -> Result<Options, GatewayError> {
-        let GatewayFlags { ratelimit_config, window, max_reservations, leases, quotas } = self;
+    /// Reads the rules. `files` are the certificate for a control plane, and its CA unless the flags have another. Must
+    /// be called within a tokio runtime.
+    pub(crate) fn options(self, cluster: Cluster, listen: GatewayListen, files: Files) -> Result<Options, CliError> {
+        let GatewayFlags { ratelimit_config, window, max_reservations, leases, quotas, xds } = self;
+        let rls = match (listen.rls, xds.options(files)?) {
+            (None, _) => None,
+            (Some(listen), Some(xds)) => Some(RlsOptions::subscribe(listen, xds)),
+            (Some(listen), None) => Some(RlsOptions::read(listen, &ratelimit_config)?),
+        };
         let idle_secs = cluster.idle_secs;
         Ok(Options {
-            rls: listen.rls.map(|listen| RlsOptions::read(listen, &ratelimit_config)).transpose()?,
+            rls,
             rlqs: listen.rlqs.map(|listen| quotas.options(listen, idle_secs)),
             http: listen.http.map(|listen| HttpOptions { listen, max_reservations, windows: window }),
             metrics: listen.metrics,

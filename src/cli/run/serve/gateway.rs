@@ -24,7 +24,7 @@ pub(crate) struct ServerGateway {
         id = "gateway_rls",
         long = "gateway-rls",
         value_name = "ADDRESS",
-        requires = "ratelimit_config",
+        requires = "rls_rules",
         value_parser = listen_address
     )]
     rls: Option<SocketAddr>,
@@ -63,7 +63,7 @@ impl ServerGateway {
             idle_secs: IDLE_SECS,
             address_share: limits.address_share,
         };
-        Ok(Some(self.flags.options(cluster, listen)?))
+        Ok(Some(self.flags.options(cluster, listen, tls.files())?))
     }
 }
 

@@ -8,8 +8,8 @@ fn wrong(text: &str) -> String {
 fn errors_have_the_position_and_what_was_expected() {
     for (text, says) in [
         ("", "f.yaml:1:1: no rules; a minimal file is domain: shop"),
-        ("descriptors: []", "f.yaml:1:1: a file needs a `domain`"),
-        ("domain: ''", "f.yaml:1:1: a file needs a `domain`"),
+        ("descriptors: []", "f.yaml:1:1: the rules need a `domain`"),
+        ("domain: ''", "f.yaml:1:1: the rules need a `domain`"),
         ("domain: d\nextra: 1", "f.yaml:2:1: unknown key `extra`"),
         ("domain: d\ndescriptors: 1", "f.yaml:2:14: `descriptors` is `1`, expected a list of descriptors"),
         ("domain: d\ndescriptors: [{value: x}]", "f.yaml:2:15: a descriptor needs a `key`"),
