@@ -197,7 +197,7 @@ impl Follower {
                 if let Some(first) = self.first.take() {
                     let _ = first.send(());
                 }
-                tracing::info!("rules of version `{version}` applied, {domains} domains; leases stay as they are");
+                tracing::info!("rules of version `{version}` applied (domains: {domains}); leases stay as they are");
                 (request, "applied")
             }
             Received::Rejected { request, repeats: repeats @ 1.., .. } => {
