@@ -55,15 +55,6 @@ const MAX_RESPONSE_BYTES: usize = 64 << 20;
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// The services that carry the rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Service {
-    /// For resources of any type (ADS). envoyproxy/ratelimit uses it.
-    Aggregated,
-    /// For rules only.
-    Dedicated,
-}
-
 /// The maximum pause before a response is rejected again. Some servers send it again at once after each rejection, and
 /// send nothing else before.
 const REJECTION_PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -91,7 +82,7 @@ pub(crate) async fn run(options: XdsOptions, rules: Arc<CurrentRules>, first: on
         tracing::warn!(
             "xDS control plane at {address}: {}; {}, retrying in {:.1} s",
             ended.why,
-            if follower.first.is_none() { "the rules in force stay" } else { "there are no rules yet" },
+            follower.in_force(),
             pause.as_secs_f64()
         );
         sleep(pause).await;
@@ -102,6 +93,15 @@ pub(crate) async fn run(options: XdsOptions, rules: Arc<CurrentRules>, first: on
 fn backoff(failures: u32, random: f64) -> Duration {
     let doubled = 2u32.saturating_pow(failures.saturating_sub(1));
     BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_MAX).mul_f64(0.5 + random / 2.0)
+}
+
+/// The services that carry the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    /// For resources of any type (ADS). envoyproxy/ratelimit uses it.
+    Aggregated,
+    /// For rules only.
+    Dedicated,
 }
 
 struct Follower {
@@ -121,6 +121,10 @@ struct Ended {
 }
 
 impl Follower {
+    fn in_force(&self) -> &'static str {
+        if self.first.is_none() { "the last good rules stay in force" } else { "there are no rules yet" }
+    }
+
     /// Connects, and follows one stream to its end.
     async fn follow(&mut self) -> Ended {
         let mut had_response = false;
@@ -193,14 +197,14 @@ impl Follower {
                 if let Some(first) = self.first.take() {
                     let _ = first.send(());
                 }
-                tracing::info!("rules of version `{version}` applied, {domains} domains; leases stay as they are");
+                tracing::info!("rules of version `{version}` applied (domains: {domains}); leases stay as they are");
                 (request, "applied")
             }
             Received::Rejected { request, repeats: repeats @ 1.., .. } => {
                 return Some((request, backoff(repeats, fastrand::f64()).min(REJECTION_PAUSE_MAX)));
             }
             Received::Rejected { request, why, .. } => {
-                tracing::error!("rules of version `{version}` rejected, the previous ones stay in force:\n{why}");
+                tracing::error!("rules of version `{version}` rejected, {}:\n{why}", self.in_force());
                 (request, "rejected")
             }
         };

@@ -2,11 +2,13 @@
 
 use leaseway_proto::envoy::ratelimit_discovery::{RateLimitPolicy, RateLimitUnit};
 use tonic::Code;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use crate::harness::{
     config::{ConfigFile, Template},
     control_plane::{ControlPlane, Service, config},
     gateway::Gateway,
+    peers::channel,
     process::leaseway,
     rls::{Entries, descriptor, request},
     server::{ANYWHERE, Server},
@@ -24,6 +26,14 @@ fn gateway(server: &Server, control_plane: &ControlPlane, flags: &[&str]) -> Gat
     Gateway::following(&[server.grpc().to_string()], &control_plane.address.to_string(), flags)
 }
 
+fn health(gateway: &Gateway) -> ServingStatus {
+    let service = "envoy.service.ratelimit.v3.RateLimitService".to_owned();
+    block_on(HealthClient::new(channel(gateway.rls())).check(HealthCheckRequest { service }))
+        .unwrap()
+        .into_inner()
+        .status()
+}
+
 fn five_per_day() -> RateLimitPolicy {
     RateLimitPolicy { unit: RateLimitUnit::Day.into(), requests_per_unit: 5, ..RateLimitPolicy::default() }
 }
@@ -38,11 +48,13 @@ fn rules_follow_the_control_plane_and_the_last_good_ones_stay() {
     let early = block_on(envoy.should_rate_limit(request("shop", &[descriptor(ANN)]))).expect_err("no rules yet");
     assert_eq!(early.code(), Code::Unavailable, "{early:?}");
     assert!(gateway.page("/readyz").contains("waiting for the first rules"), "{}", gateway.page("/readyz"));
+    assert_eq!(health(&gateway), ServingStatus::NotServing);
     assert!(gateway.log().contains("waiting for rules from the xDS control plane"), "{}", gateway.log());
 
     control_plane.set("1", &[config("shop", &[("user", five_per_day())])]);
     control_plane.accepted("1");
     assert_eq!(envoy.count("shop", ANN, 10), 5);
+    eventually("the gateway is healthy", || (health(&gateway) == ServingStatus::Serving).then_some(()));
     assert!(gateway.page("/readyz").starts_with("ready"), "{}", gateway.page("/readyz"));
     assert_eq!(gateway.page("/rlconfig"), "shop.user: unit=DAY requests_per_unit=5, shadow_mode: false\n");
     assert!(gateway.page("/rlconfig/resources").contains("- identifier_glob: \"shop/user=*\""));
