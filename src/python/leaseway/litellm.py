@@ -14,6 +14,7 @@ import asyncio
 import logging
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -150,7 +151,7 @@ class Limit:
         """Whether the resource has no template. Waits for the first lease."""
         if not self._probes:
             return False
-        if self.handle.basis != "lease":
+        if self.handle.lease is None and math.isfinite(self.handle.capacity):
             await self.handle.ready_async(_left(deadline))
         if self.handle.capacity >= PROBE_WANTS / 2:
             return True
@@ -321,6 +322,8 @@ class Limiter(CustomLogger):
                 opaque = opaque or (text is None and found is None)
                 delivered += len(text or "")
                 yield chunk
+                # Another task may go on with the stream; the log event runs in its context.
+                _hold.set(hold)
         except Exception:
             failed = not (delivered or opaque)
             raise
@@ -339,6 +342,7 @@ class Limiter(CustomLogger):
         user_api_key_dict: Any,
         response: Any,
         request_headers: Optional[dict[str, str]] = None,
+        litellm_call_info: Optional[dict[str, Any]] = None,
     ) -> dict[str, str]:
         hold = _hold.get()
         headers: dict[str, str] = {}
@@ -460,8 +464,9 @@ def _left(deadline: float) -> float:
 
 
 def _key_id(auth: Any) -> Optional[str]:
+    """The hash of the key, as LiteLLM stores it. Custom authentication may leave the key itself here."""
     key = getattr(auth, "api_key", None)
-    return hash_token(key) if isinstance(key, str) and key.startswith("sk-") else key
+    return hash_token(key) if key and not re.fullmatch("[0-9a-f]{64}", key) else key
 
 
 def _tier(auth: Any, scope: str, limit: str) -> str:

@@ -6,6 +6,7 @@ Needs LEASEWAY_TEST_LITELLM, LiteLLM's command. `test_litellm_proxy.py` runs the
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import SimpleNamespace
@@ -332,6 +333,17 @@ def test_only_declared_limits_refuse(limiter):
     in_a_task(run)
 
 
+def test_an_outage_refuses_no_call_of_a_limit_without_a_template(serve):
+    # Unmatched resources have these settings, but longer leases.
+    server = serve(template("litellm/*/*/*", 0, lease=2, kind="NO_ALGORITHM") + "  safe_capacity: -1\n")
+    with Client(server.address) as client:
+        limiter = Limiter(Settings(wait=0.5), client)
+        in_a_task(lambda: begin(limiter))
+        server.kill()
+        eventually(lambda: all(limit.handle.lease is None for limit in limiter._limits.values()))
+        in_a_task(lambda: begin(limiter))
+
+
 def test_calls_without_a_model_are_not_limited(limiter):
     async def run() -> None:
         await begin(limiter, call_type="alist_input_items")
@@ -376,17 +388,25 @@ def names(limiter: Limiter, of: UserAPIKeyAuth, model: str = "m") -> set[str]:
 
 def test_names_of_resources(serve):
     with Client(serve().address) as client:
-        named = Limiter(Settings(limits=(("key", "rpm"), ("user", "tpm"), ("organization", "rpm"), ("model", "tpm"))), client)
+        named = Limiter(
+            Settings(limits=(("key", "rpm"), ("user", "tpm"), ("organization", "rpm"), ("model", "tpm"))), client
+        )
         of = auth(api_key="sk-secret", user_id="a b@c", org_id="o/1")
-        assert "sk-secret" not in str(names(named, of))
+        assert f"litellm/key/{hashlib.sha256(b'sk-secret').hexdigest()}/rpm" in names(named, of)
         ids = {name for name in names(named, of, "openai/gpt") if not name.startswith("litellm/key/")}
         assert ids == {"litellm/user/a%20b@c/tpm", "litellm/organization/o%2F1/rpm", "litellm/model/openai%2Fgpt/tpm"}
         assert names(named, auth(team=None, api_key=None), "m") == {"litellm/model/m/tpm"}
 
         limits = (("key", "tpm"), ("key", "rpm"), ("team", "tpm"), ("user", "rpm"))
         tiers = Limiter(Settings(limits=limits, resource="{scope}/{tier}/{id}/{limit}"), client)
+        hashed = hashlib.sha256(b"k").hexdigest()
         of = auth(metadata={"leaseway_tier": "gold"}, team_tpm_limit=60_000, user_id="u")
-        assert names(tiers, of) == {"key/gold/k/tpm", "key/gold/k/rpm", "team/60000/t/tpm", "user/default/u/rpm"}
+        assert names(tiers, of) == {
+            f"key/gold/{hashed}/tpm",
+            f"key/gold/{hashed}/rpm",
+            "team/60000/t/tpm",
+            "user/default/u/rpm",
+        }
 
 
 def test_idle_limits_are_closed(limiter, monkeypatch):
@@ -431,5 +451,7 @@ def test_estimates(limiter):
     assert estimate("aembedding", input="x") == 0
     assert estimate("afile_content") == 0
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 10_000}}
-    assert litellm._prompt({"messages": [{"role": "user", "content": [{"type": "text", "text": "abcd"}, picture]}]}) == 4
+    assert (
+        litellm._prompt({"messages": [{"role": "user", "content": [{"type": "text", "text": "abcd"}, picture]}]}) == 4
+    )
     assert litellm._prompt({"input": [1, 2, 3]}) == 12

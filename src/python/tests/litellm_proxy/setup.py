@@ -93,7 +93,7 @@ class Proxy:
 class Setup:
     """A server, a model and proxies with these numbers of workers."""
 
-    def __init__(self, at: Path, *workers: int) -> None:
+    def __init__(self, at: Path, *workers: int, window: float = WINDOW_SECONDS) -> None:
         config = at / "resources.yaml"
         config.write_text("resources:\n" + "".join(RESOURCES))
         self.server = Server("--config", str(config))
@@ -103,7 +103,7 @@ class Setup:
         self.model = subprocess.Popen([sys.executable, str(HERE / "upstream.py"), port, str(self.record)])
         environ = {
             "LEASEWAY_SERVER": self.server.address,
-            "LEASEWAY_LITELLM_WINDOW": str(WINDOW_SECONDS),
+            "LEASEWAY_LITELLM_WINDOW": str(window),
         }
         self.proxies = [Proxy(at / f"proxy{n}", self.upstream, of, environ) for n, of in enumerate(workers)]
 
@@ -155,15 +155,3 @@ async def load(proxies: Sequence[Proxy], seconds: float, callers: int, key: str,
 
         await asyncio.gather(*(caller(n) for n in range(callers)))
     return statuses
-
-
-def most_at_once(used: Sequence[tuple[float, int]], seconds: float) -> int:
-    """The maximum number of tokens in any period of this length."""
-    most = total = first = 0
-    for at, tokens in used:
-        total += tokens
-        while used[first][0] <= at - seconds:
-            total -= used[first][1]
-            first += 1
-        most = max(most, total)
-    return most
