@@ -17,10 +17,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Optional, Union
+from string import Formatter
+from typing import Any, Literal, Optional, Union
 from urllib.parse import quote
 
 from fastapi import HTTPException
@@ -29,6 +29,7 @@ from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy._types import hash_token
 from litellm.proxy.common_utils.proxy_rate_limit_error import ProxyRateLimitError
 from litellm.types.utils import MCP_GUARDRAIL_CALL_TYPES
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from leaseway import Client, DebtExceeded, Gauge, LeasewayError, NotReady, Permit, Rate, Reservation, Timeout
 
@@ -64,77 +65,58 @@ class SettingsError(LeasewayError, ValueError):
     """A LEASEWAY_LITELLM_* variable has an invalid value."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of a limiter."""
+class Settings(BaseModel, frozen=True):
+    """Settings of a limiter. Each is read from the variable LEASEWAY_LITELLM_ and its name in capitals."""
 
-    #: Enforced limits as (scope, limit), in the order in which a call takes them.
+    #: Enforced limits as (scope, limit); in the variable as SCOPE/LIMIT, separated by commas or spaces.
     limits: tuple[tuple[str, str], ...] = tuple((scope, limit) for scope in SCOPES for limit in LIMITS)
+    #: Pattern of resource names, with {scope}, {id}, {limit} and perhaps {tier}.
     resource: str = "litellm/{scope}/{id}/{limit}"
-    wait: float = 2.0
-    window: float = 60.0
-    output_tokens: int = 1000
-    allow_unready: bool = False
+    #: Maximum time that a call waits for its limits, in seconds.
+    wait: float = Field(2.0, ge=0, allow_inf_nan=False)
+    #: What a worker may save up of a rate, in seconds of its lease.
+    window: float = Field(60.0, ge=0, allow_inf_nan=False)
+    #: Output tokens to reserve for a call that sets no maximum.
+    output_tokens: int = Field(1000, ge=0)
+    #: What happens to calls while no server has answered yet.
+    unready: Literal["refuse", "allow"] = "refuse"
 
     @classmethod
     def from_env(cls, environ: Optional[Mapping[str, str]] = None) -> Settings:
-        """Reads
-
-        LEASEWAY_LITELLM_LIMITS         enforced limits as SCOPE/LIMIT, separated by commas or spaces (all)
-        LEASEWAY_LITELLM_RESOURCE       pattern of resource names, with {scope}, {id}, {limit} and perhaps {tier}
-        LEASEWAY_LITELLM_WAIT           maximum wait of a call for its limits, in seconds (2)
-        LEASEWAY_LITELLM_WINDOW         what a worker may save up of a rate, in seconds of its lease (60)
-        LEASEWAY_LITELLM_OUTPUT_TOKENS  output tokens to reserve for a call that sets no maximum (1000)
-        LEASEWAY_LITELLM_UNREADY        "refuse" (default) or "allow" calls while no server has answered yet
-        """
         environ = os.environ if environ is None else environ
-        prefix = "LEASEWAY_LITELLM_"
-        read: dict[str, Any] = {}
-        listed = environ.get(prefix + "LIMITS")
-        if listed is not None:
-            chosen = set(_limits(prefix + "LIMITS", listed))
-            read["limits"] = tuple(pair for pair in cls.limits if pair in chosen)
-        resource = environ.get(prefix + "RESOURCE")
-        if resource is not None:
-            _check_pattern(prefix + "RESOURCE", resource)
-            read["resource"] = resource
-        for name in ("wait", "window", "output_tokens"):
-            text = environ.get(prefix + name.upper())
-            if text is None:
-                continue
-            try:
-                number = float(text)
-            except ValueError:
-                number = math.nan
-            if not 0 <= number < math.inf:
-                raise SettingsError(f"{prefix}{name.upper()}={text!r}: expected a number, 0 or more")
-            read[name] = int(number) if name == "output_tokens" else number
-        unready = environ.get(prefix + "UNREADY", "refuse")
-        if unready not in ("refuse", "allow"):
-            raise SettingsError(f"{prefix}UNREADY={unready!r}: expected refuse or allow")
-        return cls(allow_unready=unready == "allow", **read)
-
-
-def _limits(variable: str, text: str) -> Iterable[tuple[str, str]]:
-    for pair in text.replace(",", " ").split():
-        scope, _, limit = pair.partition("/")
-        if scope not in SCOPES or limit not in LIMITS:
-            raise SettingsError(
-                f"{variable}: {pair!r} is not SCOPE/LIMIT with a scope of {', '.join(SCOPES)}"
-                f" and a limit of {', '.join(LIMITS)}"
+        variables = {name: f"LEASEWAY_LITELLM_{name.upper()}" for name in cls.model_fields}
+        try:
+            return cls.model_validate(
+                {n: environ[variable] for n, variable in variables.items() if variable in environ}
             )
-        yield scope, limit
+        except ValidationError as invalid:
+            errors = [(variables[str(one["loc"][0])], one["input"], one["msg"]) for one in invalid.errors()]
+            raise SettingsError("; ".join(f"{name}={value!r}: {why}" for name, value, why in errors)) from None
 
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _read_limits(cls, limits: Any) -> Any:
+        pairs = [tuple(one.split("/")) for one in re.split("[, ]+", limits)] if isinstance(limits, str) else limits
+        every = [(scope, limit) for scope in SCOPES for limit in LIMITS]
+        for pair in pairs:
+            if pair not in every:
+                raise ValueError(
+                    f"{'/'.join(pair)!r} is not SCOPE/LIMIT with a scope of {', '.join(SCOPES)}"
+                    f" and a limit of {', '.join(LIMITS)}"
+                )
+        # The order in which a call takes them.
+        return tuple(pair for pair in every if pair in pairs)
 
-def _check_pattern(variable: str, pattern: str) -> None:
-    if any(part not in pattern for part in ("{scope}", "{id}", "{limit}")):
-        raise SettingsError(f"{variable}={pattern!r}: it must contain {{scope}}, {{id}} and {{limit}}")
-    try:
-        pattern.format(scope="", id="", limit="", tier="")
-    except (LookupError, ValueError):
-        raise SettingsError(
-            f"{variable}={pattern!r}: only {{scope}}, {{id}}, {{limit}} and {{tier}} may be in braces"
-        ) from None
+    @field_validator("resource")
+    @classmethod
+    def _check_resource(cls, pattern: str) -> str:
+        if {name for _, name, _, _ in Formatter().parse(pattern) if name is not None} - {"tier"} != {
+            "scope",
+            "id",
+            "limit",
+        }:
+            raise ValueError("it must contain {scope}, {id} and {limit}, perhaps {tier}, and no other braces")
+        return pattern
 
 
 class Limit:
@@ -273,7 +255,8 @@ class Limiter(CustomLogger):
             return None
         hold = Hold(limits, data.get("litellm_call_id"), _open_hold())
         hold.prompt_tokens = _tokens(_prompt(data))
-        hold.estimate = max(1, min(MAX_PERMITS, hold.prompt_tokens + self._output_tokens(data, call_type)))
+        output_tokens = _output_tokens(data, call_type, self.settings.output_tokens if hold.prompt_tokens else 0)
+        hold.estimate = max(1, min(MAX_PERMITS, hold.prompt_tokens + output_tokens))
         await self._take(hold)
         _hold.set(hold)
         task = asyncio.current_task()
@@ -418,7 +401,7 @@ class Limiter(CustomLogger):
                         continue
                     hold.taken.append((limit, await self._take_one(limit, n, deadline)))
                 except NotReady as error:
-                    if not self.settings.allow_unready:
+                    if self.settings.unready == "refuse":
                         raise _refusal(503, limit, f"no lease yet: {error.why}", 1.0) from None
                 except Timeout:
                     raise _refusal(429, limit, "limit reached", limit.retry_after(n)) from None
@@ -445,18 +428,6 @@ class Limiter(CustomLogger):
                 if reservation is not None:
                     return reservation
             raise
-
-    def _output_tokens(self, data: Mapping[str, Any], call_type: str) -> int:
-        if any(part in call_type for part in WITHOUT_OUTPUT):
-            return 0
-        for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
-            maximum = data.get(name)
-            if isinstance(maximum, int) and maximum >= 0:
-                break
-        else:
-            maximum = self.settings.output_tokens if _prompt(data) else 0
-        choices = data.get("n")
-        return maximum * (choices if isinstance(choices, int) and choices > 1 else 1)
 
 
 def _left(deadline: float) -> float:
@@ -523,6 +494,16 @@ def _get(of: Any, name: str) -> Any:
 def _tokens(characters: int) -> int:
     """LiteLLM's estimate, without a tokenizer: the usage is settled later."""
     return -(-characters // 4)
+
+
+def _output_tokens(data: Mapping[str, Any], call_type: str, default: int) -> int:
+    """The maximum number of output tokens of a call, or the default if it sets none."""
+    if any(part in call_type for part in WITHOUT_OUTPUT):
+        return 0
+    maxima = (data.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
+    maximum = next((one for one in maxima if isinstance(one, int) and one >= 0), default)
+    choices = data.get("n")
+    return maximum * (choices if isinstance(choices, int) and choices > 1 else 1)
 
 
 def _prompt(data: Mapping[str, Any]) -> int:

@@ -243,14 +243,16 @@ def test_a_stream_outlives_the_task_that_began_it(limiter, settled):
 
     async def main() -> None:
         async def first() -> Any:
-            chunks = stream(limiter, await begin(limiter), chunk("a"), chunk(tokens=25))
+            chunks = stream(limiter, await begin(limiter), b"1", b"2")
             await chunks.__anext__()
             return chunks
 
         chunks = await asyncio.ensure_future(first())
         await asyncio.sleep(0)
         assert Meters(limiter).slots == 1
-        assert [one async for one in chunks] == [chunk(tokens=25)]
+        assert [one async for one in chunks] == [b"2"]
+        assert Meters(limiter).slots == 0
+        await limiter.async_log_success_event({"litellm_call_id": "c"}, usage(25), None, None)
 
     asyncio.run(main())
     assert settled == everything(25)
@@ -378,7 +380,7 @@ def test_calls_before_any_server_has_answered(allow):
         assert "no lease yet" in refused.value.detail
 
     with Client(free_address()) as client:
-        limiter = Limiter(Settings(wait=0.2, allow_unready=allow), client)
+        limiter = Limiter(Settings(wait=0.2, unready="allow" if allow else "refuse"), client)
         in_a_task(lambda: run(limiter))
 
 
@@ -422,10 +424,10 @@ def test_idle_limits_are_closed(limiter, monkeypatch):
     [
         ("LIMITS", "team/tpm,team/tps", "'team/tps' is not SCOPE/LIMIT"),
         ("RESOURCE", "{scope}/{limit}", "it must contain {scope}, {id} and {limit}"),
-        ("RESOURCE", "{scope}/{id}/{limit}/{x}", "may be in braces"),
-        ("WAIT", "soon", "LEASEWAY_LITELLM_WAIT='soon': expected a number"),
-        ("OUTPUT_TOKENS", "-1", "expected a number, 0 or more"),
-        ("UNREADY", "maybe", "expected refuse or allow"),
+        ("RESOURCE", "{scope}/{id}/{limit}/{x}", "no other braces"),
+        ("WAIT", "soon", "LEASEWAY_LITELLM_WAIT='soon': Input should be a valid number"),
+        ("OUTPUT_TOKENS", "-1", "Input should be greater than or equal to 0"),
+        ("UNREADY", "maybe", "Input should be 'refuse' or 'allow'"),
     ],
 )
 def test_invalid_settings_are_named(name, value, why):
@@ -441,15 +443,14 @@ def test_settings():
     assert read.wait == 0.5
 
 
-def test_estimates(limiter):
+def test_estimates():
     def estimate(call_type: str = "acompletion", **data: Any) -> int:
-        return limiter._output_tokens(data, call_type)
+        return litellm._output_tokens(data, call_type, 1000)
 
-    assert estimate(messages=MESSAGES) == 1000
-    assert estimate(messages=MESSAGES, max_tokens=7, n=3) == 21
-    assert estimate("aresponses", input="x", max_output_tokens=9) == 9
-    assert estimate("aembedding", input="x") == 0
-    assert estimate("afile_content") == 0
+    assert estimate() == 1000
+    assert estimate(max_tokens=7, n=3) == 21
+    assert estimate("aresponses", max_output_tokens=9) == 9
+    assert estimate("aembedding") == 0
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 10_000}}
     assert (
         litellm._prompt({"messages": [{"role": "user", "content": [{"type": "text", "text": "abcd"}, picture]}]}) == 4
