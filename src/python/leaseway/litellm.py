@@ -11,6 +11,7 @@ the cluster, so the capacities are in the cluster's configuration. `Settings.fro
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import os
@@ -96,7 +97,7 @@ class Settings(BaseModel, frozen=True):
     @field_validator("limits", mode="before")
     @classmethod
     def _read_limits(cls, limits: Any) -> Any:
-        pairs = [tuple(one.split("/")) for one in re.split("[, ]+", limits)] if isinstance(limits, str) else limits
+        pairs = [tuple(one.split("/")) for one in re.findall("[^, ]+", limits)] if isinstance(limits, str) else limits
         every = [(scope, limit) for scope in SCOPES for limit in LIMITS]
         for pair in pairs:
             if pair not in every:
@@ -368,9 +369,7 @@ class Limiter(CustomLogger):
             id = ids[scope]
             if not isinstance(id, str) or not id:
                 continue
-            resource = self.settings.resource.format(
-                scope=scope, id=quote(id, safe="@:+"), limit=name, tier=quote(_tier(auth, scope, name), safe="@:+")
-            )
+            resource = _resource(self.settings.resource, scope, id, name, _tier(auth, scope, name))
             limit = self._limits.get((scope, name, resource))
             if limit is None:
                 if scope == "model" and not _is_served(id):
@@ -428,6 +427,11 @@ class Limiter(CustomLogger):
                 if reservation is not None:
                     return reservation
             raise
+
+
+@functools.lru_cache(maxsize=10_000)
+def _resource(pattern: str, scope: str, id: str, limit: str, tier: str) -> str:
+    return pattern.format(scope=scope, id=quote(id, safe="@:+"), limit=limit, tier=quote(tier, safe="@:+"))
 
 
 def _left(deadline: float) -> float:
