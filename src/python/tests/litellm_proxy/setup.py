@@ -105,7 +105,13 @@ class Setup:
             "LEASEWAY_SERVER": self.server.address,
             "LEASEWAY_LITELLM_WINDOW": str(window),
         }
-        self.proxies = [Proxy(at / f"proxy{n}", self.upstream, of, environ) for n, of in enumerate(workers)]
+        self.proxies: list[Proxy] = []
+        try:
+            for n, of in enumerate(workers):
+                self.proxies.append(Proxy(at / f"proxy{n}", self.upstream, of, environ))
+        except OSError:
+            self.stop()
+            raise
 
     def ready(self) -> None:
         for proxy in self.proxies:
