@@ -14,6 +14,7 @@ mod error;
 mod fork;
 mod gauge;
 mod handle;
+mod limits;
 mod rate;
 mod waiting;
 
@@ -28,6 +29,7 @@ mod _native {
         fork::forked,
         gauge::{NativeGauge, Permit},
         handle::NativeResource,
+        limits::{Cost, NativeLimits, Refusal, ReservedPermits},
         rate::{NativeRate, Reservation, Standing},
         waiting::{Waiting, loop_waker::LoopWaker},
     };
