@@ -16,7 +16,8 @@
 //! of gauges come back, and that waiting futures are polled.
 //!
 //! **Cost.** Permits that are reserved at one limiter are idle until the caller is served at the others. A rate keeps
-//! saving up to its burst meanwhile, and then loses capacity.
+//! saving up to its burst meanwhile, and then loses capacity. A caller that needs more than the capacity of a gauge waits
+//! until it grows, and callers behind it wait with it, as at a single gauge.
 //!
 //! **Lost wake-ups.** An event at a limiter that reserves the permits of a caller there also admits it, if they are
 //! reserved at the other limiters, too: see [`Ticket`]. As with a single limiter, the permits are promised until the
