@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use crate::{
     arguments::{self, maybe_seconds, permits},
     client::NativeClient,
+    cost::{AnyLimit, Cost},
     fork::PidGuarded,
     handle::{Handle, NativeResource, Options},
-    limits::{AnyLimit, Cost},
     rate::passed,
     waiting::{Call, Deliver},
 };

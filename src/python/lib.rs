@@ -10,6 +10,7 @@
 
 mod arguments;
 mod client;
+mod cost;
 mod error;
 mod fork;
 mod gauge;
@@ -26,10 +27,11 @@ mod _native {
     #[pymodule_export]
     use crate::{
         client::{Health, NativeClient},
+        cost::Cost,
         fork::forked,
         gauge::{NativeGauge, Permit},
         handle::NativeResource,
-        limits::{Cost, NativeLimits, Refusal, ReservedPermits},
+        limits::{NativeLimits, Refusal, ReservedPermits},
         rate::{NativeRate, Reservation, Standing},
         waiting::{Waiting, loop_waker::LoopWaker},
     };

@@ -1,63 +1,22 @@
 //! Permits of several limits at once.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use leaseway_client::{Gauge, Limits, Rate, Reservations, limiter::TryError};
+use leaseway_client::{Limits, Reservations, limiter::TryError};
 use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
     prelude::*,
 };
 
 use crate::{
-    arguments::{maybe_seconds, permits, units},
+    arguments::{maybe_seconds, units},
     client::NativeClient,
+    cost::Cost,
     error::ClientError,
     fork::PidGuarded,
     gauge::{Held, Permit},
-    handle::Handle,
     waiting::{Call, Deliver},
 };
-
-/// What an operation costs at one limit: made by `Rate.of` and `Gauge.of`.
-#[pyclass(frozen, module = "leaseway._native")]
-pub(crate) struct Cost {
-    limit: AnyLimit,
-    permits: u32,
-}
-
-/// A rate or a gauge, which a forked process opens anew.
-#[derive(Clone)]
-pub(crate) enum AnyLimit {
-    Rate(Arc<Handle<Rate>>),
-    Gauge(Arc<Handle<Gauge>>),
-}
-
-impl Cost {
-    pub(crate) fn of(limit: AnyLimit, n: i64) -> PyResult<Cost> {
-        Ok(Cost { limit, permits: permits(n)? })
-    }
-
-    fn open(&self) -> Result<leaseway_client::Cost, ClientError> {
-        Ok(match &self.limit {
-            AnyLimit::Rate(rate) => rate.limiter()?.of(self.permits),
-            AnyLimit::Gauge(gauge) => gauge.limiter()?.of(self.permits),
-        })
-    }
-
-    fn id(&self) -> &str {
-        match &self.limit {
-            AnyLimit::Rate(rate) => rate.id(),
-            AnyLimit::Gauge(gauge) => gauge.id(),
-        }
-    }
-}
-
-#[pymethods]
-impl Cost {
-    fn __repr__(&self) -> String {
-        format!("Cost({:?}, {})", self.id(), self.permits)
-    }
-}
 
 /// Several limits. See `leaseway/limiters.py`.
 #[pyclass(name = "Limits", subclass, frozen, weakref, module = "leaseway._native")]
@@ -138,7 +97,7 @@ impl NativeLimits {
     /// The same limits with other numbers of permits.
     fn _costs(&self, permits: Vec<i64>) -> PyResult<Vec<Cost>> {
         check_count(self.costs.len(), permits.len())?;
-        self.costs.iter().zip(permits).map(|(cost, n)| Cost::of(cost.get().limit.clone(), n)).collect()
+        self.costs.iter().zip(permits).map(|(cost, n)| Cost::of(cost.get().limit(), n)).collect()
     }
 
     /// Waits for the permits of all limits, and takes them together. Raises Timeout, and takes none, after `timeout`
@@ -199,7 +158,7 @@ impl NativeLimits {
 
     fn __repr__(&self) -> String {
         let costs: Vec<_> =
-            self.costs.iter().map(|cost| format!("{:?}: {}", cost.get().id(), cost.get().permits)).collect();
+            self.costs.iter().map(|cost| format!("{:?}: {}", cost.get().id(), cost.get().permits())).collect();
         format!("Limits({})", costs.join(", "))
     }
 }

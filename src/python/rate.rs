@@ -8,10 +8,10 @@ use pyo3::{exceptions::PyRuntimeError, prelude::*};
 use crate::{
     arguments::{self, maybe_seconds, permits, units},
     client::NativeClient,
+    cost::{AnyLimit, Cost},
     error::ClientError,
     fork::PidGuarded,
     handle::{self, Handle, NativeResource, Options},
-    limits::{AnyLimit, Cost},
     waiting::{AcquiredPermits, Call, Deliver},
 };
 

@@ -105,8 +105,9 @@ fn permits_of_several_limits_are_taken_together_or_not_at_all() {
     assert!(big() >= before, "nothing was taken from the other limit");
     let waited = acquire(1, 3, 20.0);
     assert_eq!(waited.status, 200, "{waited:?}");
+    // The other limit may refuse, too, but its permits will be available earlier.
     let never = acquire(1000, 1, 0.0);
-    assert_eq!(never.json()["violated-policies"], json!(["big"]), "{never:?}");
+    assert!(never.problem().1.starts_with("1000 permits of `big`"), "{never:?}");
 }
 
 #[test]
