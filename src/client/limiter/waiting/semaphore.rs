@@ -373,6 +373,9 @@ impl<M: Meter> SemaphoreState<M> {
             _ => state.are_free(now, 0, n.into()),
         };
         let taken = n == 0 || (is_free(self) && self.meter.take(now, n).is_ok());
+        if taken && self.reserved > 0 {
+            self.save_for_front(now);
+        }
         // A refused caller is demand, too.
         let refused = if taken { 0 } else { u64::from(n) };
         self.peak = self.peak.max(self.demanded().saturating_add(refused));
@@ -496,6 +499,11 @@ impl<M: Meter> SemaphoreState<M> {
             self.frontier = self.queue.front();
         }
         self.due = self.advance(now, deferred);
+        self.save_for_front(now);
+    }
+
+    /// Saves up for the waiter at the front, also if its permits are reserved. Taking permits ends that.
+    fn save_for_front(&mut self, now: Nanos) {
         if let Some(front) = self.queue.front() {
             let n = self.queue.value(front).n;
             self.meter.save_for(now, n);

@@ -113,6 +113,22 @@ async fn a_caller_whose_future_is_not_polled_is_admitted_by_events() {
     assert!(matches!(poll_once(&mut idle), Some(Ok(_))));
 }
 
+#[tokio::test(start_paused = true)]
+async fn reserved_permits_survive_a_cut_after_others_have_taken_theirs() {
+    let (tokens, slots) = (RateLimiter::new(Burst::Smooth), gauge(1.0));
+    tokens.set_capacity(Capacity::UNLIMITED);
+    let held = slots.try_acquire(1).expect("free");
+    let both = JointLimiter::new([of_rate(&tokens, 2), of_gauge(&slots, 1)]);
+    let mut waiting = Box::pin(both.acquire());
+    assert!(poll_once(&mut waiting).is_none());
+    advance(Duration::from_millis(1)).await;
+    tokens.try_acquire(1).expect("unlimited");
+    // More than this burst is reserved.
+    tokens.set_capacity(Capacity::of(0.5));
+    drop(held);
+    assert!(matches!(poll_once(&mut waiting), Some(Ok(_))));
+}
+
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     match Pin::new(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
