@@ -7,6 +7,7 @@ pub(crate) mod client;
 pub(crate) mod gauge;
 pub mod layer;
 pub(crate) mod lease_trace;
+pub(crate) mod limits;
 pub(crate) mod metrics;
 pub(crate) mod open_resource;
 pub(crate) mod outage;

@@ -30,12 +30,13 @@
 //! - An expired lease is not used. After that the [`Mode`] decides what may be used, outside of the server's
 //!   guarantees.
 //! - Nothing fails because a server is unreachable. Callers keep waiting, and [`Client::health`] shows the problem.
-//! - Waiting calls can be cancelled at any time, and are served first come, first served.
+//! - Waiting calls can be cancelled at any time, and are served first come, first served, also if they need permits of
+//!   several limits.
 //!
 //! # Overview
 //!
-//! [`Client`] opens a [`Rate`], a [`Gauge`] or a plain [`Resource`]. [`layer`] has both as `tower` middleware,
-//! [`blocking`] is for threads, and [`Balanced`] balances load across backends. The building blocks can be used on
+//! [`Client`] opens a [`Rate`], a [`Gauge`] or a plain [`Resource`]. [`Limits`] takes permits of several of them at once.
+//! [`layer`] has them as `tower` middleware, [`blocking`] is for threads, and [`Balanced`] balances load across backends. The building blocks can be used on
 //! their own: [`limiter`], [`demand`], [`balancer`], [`pool`], [`transport`], and [`session`], the state machine of the
 //! lease protocol.
 //!
@@ -73,6 +74,7 @@ pub use self::{
         gauge::{Gauge, Permit},
         layer,
         lease_trace::{LeaseChange, LeaseTrace},
+        limits::{Cost, Limits, Permits, Refusal, Reservations, Uncharged},
         rate::{Rate, Reservation},
         resource::Resource,
         resource_builder::ResourceBuilder,

@@ -7,6 +7,9 @@
 //! caller that needs many permits is not starved by callers that need few. To stop waiting, drop the future: no permit
 //! is lost.
 //!
+//! An operation that needs permits of several limiters takes all of them at the same moment, or nothing, with a
+//! [`JointLimiter`]. It waits in the queues of all of them.
+//!
 //! A limiter has no task and no thread. The future at the head of the queue keeps the timer for all waiters, so a
 //! waiting future must be polled or dropped. One that is kept without being polled delays those behind it, until the
 //! next caller arrives and notices.
@@ -18,20 +21,28 @@
 //! Waiting for a rate needs a tokio runtime with its timer enabled; taking an available permit does not.
 //!
 //! Without the feature `transport` this module has the arithmetic only: what a rate lets through ([`Bucket`]) and how
-//! much its callers want ([`demand`], [`WindowDemand`]), with time as an argument.
+//! much its callers want ([`demand`], [`WindowDemand`]), with time as an argument, and what a request for permits of
+//! several limits takes ([`joint`]).
 
 mod bucket;
 pub mod demand;
+pub mod joint;
 mod meter;
+mod refusal;
 #[cfg(feature = "transport")]
 mod waiting;
 mod window;
 
 pub use self::{
     bucket::{Bucket, Burst, Standing},
+    joint::Claim,
     meter::{Meter, Nanos, Promise, Shortage},
+    refusal::{Closed, DebtExceeded, TryError},
     window::{Arrivals, Window, WindowDemand, WindowSample, estimating},
 };
 
 #[cfg(feature = "transport")]
-pub use self::waiting::{Closed, DebtExceeded, GaugeLimiter, GaugePermit, RateLimiter, RateReservation, TryError};
+pub use self::waiting::{
+    AnyLimiter, GaugeLimiter, GaugePermit, JointLimiter, JointPermit, JointRefusal, JointReservation, LimiterRef,
+    RateLimiter, RateReservation, try_acquire_all,
+};

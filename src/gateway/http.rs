@@ -129,6 +129,7 @@ impl HttpGateway {
             Operation::GetLease | Operation::KeepLease => leases::get(&self.cluster, &caller, &fields).await,
             Operation::ReleaseLease => leases::release(&self.cluster, &caller, &fields).await,
             Operation::Acquire => permits::acquire(self, &caller, &parameter, &fields).await,
+            Operation::AcquireAll => permits::acquire_all(self, &caller, &fields).await,
             Operation::Charge => permits::charge(self, &caller, &parameter, &fields).await,
             Operation::Standing => permits::standing(self, &caller, &parameter),
             Operation::Reserve => reservations::reserve(self, &caller, &parameter, &fields).await,

@@ -19,13 +19,17 @@ use std::{
     time::Duration,
 };
 
-use leaseway_client::{BuildError, Client, OpenError, Transport, Window};
+use leaseway_client::{
+    BuildError, Client, OpenError, Transport, Window,
+    limiter::{Claim, LimiterRef, try_acquire_all},
+};
 use leaseway_core::types::{Glob, Principal, PrincipalShare};
 use metrics::{counter, gauge};
+use smallvec::SmallVec;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub(crate) use self::caller_shares::{CallerShares, SharePermit};
-pub use self::entry::{LeaseEntry, Taken};
+pub use self::entry::LeaseEntry;
 use self::shards::Shards;
 
 /// How often idle resources are released.
@@ -162,24 +166,24 @@ impl LeaseTable {
         Ok(self.table.insert(Arc::new(entry)))
     }
 
-    /// Takes `many` permits. Waits only for the first lease.
-    pub async fn take(&self, entry: &Arc<LeaseEntry>, many: u32) -> Taken {
-        match entry.take(many) {
-            Taken::NoLease if entry.first_lease().await => self.pressing(entry, entry.take(many)),
-            taken => self.pressing(entry, taken),
-        }
-    }
-
-    /// Like [`take`](Self::take), but does not wait.
-    pub fn try_take(&self, entry: &Arc<LeaseEntry>, many: u32) -> Taken {
-        self.pressing(entry, entry.take(many))
-    }
-
-    fn pressing(&self, entry: &Arc<LeaseEntry>, taken: Taken) -> Taken {
-        if taken != Taken::Yes {
-            self.refused(entry);
-        }
-        taken
+    /// Takes the permits of all claims, or of none, and does not wait. `claims[i]` is of `entries[i]`. A request that is
+    /// `vetoed` takes nothing. Returns whether it passes.
+    pub fn try_take_all(&self, entries: &[&Arc<LeaseEntry>], claims: &mut [Claim], vetoed: bool) -> bool {
+        let passes = match (entries, &mut *claims) {
+            // The usual case, which a limiter decides faster alone.
+            ([entry], [claim]) if claim.needs == u64::from(claim.takes) && !vetoed => {
+                claim.outcome = entry.rate().try_acquire(claim.takes);
+                claim.outcome.is_ok() || !claim.is_binding
+            }
+            _ => {
+                let limiters: SmallVec<[LimiterRef<'_>; 4]> =
+                    entries.iter().map(|entry| LimiterRef::Rate(entry.rate().limiter())).collect();
+                try_acquire_all(&limiters, claims, vetoed)
+            }
+        };
+        let refusing = entries.iter().zip(claims).filter(|(_, claim)| claim.outcome.is_err());
+        refusing.for_each(|(entry, _)| self.refused(entry));
+        passes
     }
 
     /// Notes that a resource refused a request, so that its wants are estimated soon.

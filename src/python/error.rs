@@ -1,7 +1,7 @@
 //! Errors. The messages come from the client library, the classes are in `leaseway/errors.py`.
 
 use leaseway_client::{
-    BadToken, BuildError, NotReady, OpenError, TlsError,
+    BadToken, BuildError, NotReady, OpenError, TlsError, Uncharged,
     limiter::{Closed, DebtExceeded},
 };
 use pyo3::{
@@ -15,7 +15,7 @@ pub(crate) enum ClientError {
     Build(String),
     Open(String),
     Closed(String),
-    Debt(DebtExceeded),
+    Debt(String, DebtExceeded),
     NotReady(NotReady),
     Forked(String),
     Timeout(String),
@@ -34,9 +34,7 @@ impl ClientError {
             ClientError::Closed(why) => ("Closed", (why,).into_pyobject(py)?),
             ClientError::Forked(why) => ("Forked", (why,).into_pyobject(py)?),
             ClientError::Timeout(why) => ("Timeout", (why,).into_pyobject(py)?),
-            ClientError::Debt(debt) => {
-                ("DebtExceeded", (debt.to_string(), debt.uncharged, debt.max_debt).into_pyobject(py)?)
-            }
+            ClientError::Debt(why, debt) => ("DebtExceeded", (why, debt.uncharged, debt.max_debt).into_pyobject(py)?),
             ClientError::NotReady(not) => ("NotReady", (not.to_string(), not.resources, not.why).into_pyobject(py)?),
         };
         exception(py, name, arguments)
@@ -84,7 +82,13 @@ impl From<OpenError> for ClientError {
 
 impl From<DebtExceeded> for ClientError {
     fn from(error: DebtExceeded) -> ClientError {
-        ClientError::Debt(error)
+        ClientError::Debt(error.to_string(), error)
+    }
+}
+
+impl From<Uncharged> for ClientError {
+    fn from(error: Uncharged) -> ClientError {
+        ClientError::Debt(error.to_string(), error.error)
     }
 }
 

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use crate::{
     arguments::{self, maybe_seconds, permits},
     client::NativeClient,
+    cost::{AnyLimit, Cost},
     fork::PidGuarded,
     handle::{Handle, NativeResource, Options},
     rate::passed,
@@ -46,7 +47,8 @@ impl NativeGauge {
     /// Takes n permits if they are free now; None otherwise.
     #[pyo3(signature = (n = 1))]
     fn try_acquire(&self, n: i64) -> PyResult<Option<Permit>> {
-        Ok(passed(self.0.limiter()?.try_acquire(permits(n)?))?.map(Permit::new))
+        let taken = passed(self.0.limiter()?.try_acquire(permits(n)?))?;
+        Ok(taken.map(|taken| Permit::new(Held::Gauge(taken))))
     }
 
     /// Waits for n permits. Raises Timeout, and takes none, after `timeout` seconds.
@@ -58,6 +60,12 @@ impl NativeGauge {
 
     fn _acquire(&self, py: Python<'_>, n: i64) -> PyResult<Py<PyAny>> {
         self.acquiring(n)?.start(py)
+    }
+
+    /// n permits of this gauge, for `Client.limits`.
+    #[pyo3(signature = (n = 1))]
+    fn of(&self, n: i64) -> PyResult<Cost> {
+        Cost::of(AnyLimit::Gauge(Arc::clone(&self.0)), n)
     }
 
     /// Permits in use by this process.
@@ -75,17 +83,25 @@ impl NativeGauge {
 
 /// Permits in use. They are returned by `release`, at the end of a `with`, or when the object is collected.
 #[pyclass(frozen, weakref, module = "leaseway._native")]
-pub(crate) struct Permit(Mutex<Option<PidGuarded<leaseway_client::Permit>>>);
+pub(crate) struct Permit(Mutex<Option<PidGuarded<Held>>>);
+
+/// What a permit returns when it is dropped.
+#[expect(dead_code, reason = "kept until it is dropped")]
+pub(crate) enum Held {
+    Gauge(leaseway_client::Permit),
+    /// Not settled, so permits of rates count as used.
+    Several(leaseway_client::Reservations),
+}
 
 impl Permit {
-    pub(crate) fn new(permit: leaseway_client::Permit) -> Permit {
+    pub(crate) fn new(permit: Held) -> Permit {
         Permit(Mutex::new(Some(PidGuarded::new(permit))))
     }
 }
 
 impl Deliver for leaseway_client::Permit {
     fn deliver(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Permit::new(self))?.into_any())
+        Ok(Py::new(py, Permit::new(Held::Gauge(self)))?.into_any())
     }
 }
 

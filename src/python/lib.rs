@@ -10,10 +10,12 @@
 
 mod arguments;
 mod client;
+mod cost;
 mod error;
 mod fork;
 mod gauge;
 mod handle;
+mod limits;
 mod rate;
 mod waiting;
 
@@ -25,9 +27,11 @@ mod _native {
     #[pymodule_export]
     use crate::{
         client::{Health, NativeClient},
+        cost::Cost,
         fork::forked,
         gauge::{NativeGauge, Permit},
         handle::NativeResource,
+        limits::{NativeLimits, Refusal, ReservedPermits},
         rate::{NativeRate, Reservation, Standing},
         waiting::{Waiting, loop_waker::LoopWaker},
     };

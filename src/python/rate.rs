@@ -8,6 +8,7 @@ use pyo3::{exceptions::PyRuntimeError, prelude::*};
 use crate::{
     arguments::{self, maybe_seconds, permits, units},
     client::NativeClient,
+    cost::{AnyLimit, Cost},
     error::ClientError,
     fork::PidGuarded,
     handle::{self, Handle, NativeResource, Options},
@@ -108,6 +109,12 @@ impl NativeRate {
     fn refund(&self, n: i64) -> PyResult<()> {
         self.0.limiter()?.refund(units("n", n)?);
         Ok(())
+    }
+
+    /// n permits of this rate, for `Client.limits`.
+    #[pyo3(signature = (n = 1))]
+    fn of(&self, n: i64) -> PyResult<Cost> {
+        Cost::of(AnyLimit::Rate(Arc::clone(&self.0)), n)
     }
 
     /// The current debt in permits.

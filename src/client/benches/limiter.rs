@@ -1,10 +1,10 @@
 //! The cost of taking an available permit, and of charging, refunding, reserving and settling, on one thread,
-//! including the clock.
+//! including the clock; and of taking permits of several limiters at once.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_client::{
     Capacity,
-    limiter::{Burst, RateLimiter},
+    limiter::{AnyLimiter, Burst, Claim, JointLimiter, LimiterRef, RateLimiter, try_acquire_all},
 };
 
 /// Never empty: permits recharge faster than they are taken.
@@ -41,5 +41,35 @@ fn permits(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, permits);
+fn several(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("several limiters");
+    for many in [1, 2, 4, 8] {
+        let limiters: Vec<RateLimiter> = (0..many).map(|_| limiter()).collect();
+        let joint = JointLimiter::new(limiters.iter().map(|limiter| (AnyLimiter::Rate(limiter.clone()), 1)));
+        group.bench_function(BenchmarkId::new("try_acquire", many), |bencher| bencher.iter(|| joint.try_acquire()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        group.bench_function(BenchmarkId::new("acquire", many), |bencher| {
+            bencher.iter(|| runtime.block_on(joint.acquire()));
+        });
+        group.bench_function(BenchmarkId::new("try_reserve and settle", many), |bencher| {
+            let used = vec![1; many];
+            bencher.iter(|| joint.try_reserve().map(|reserved| reserved.settle(&used)));
+        });
+        let borrowed: Vec<LimiterRef<'_>> = limiters.iter().map(LimiterRef::Rate).collect();
+        group.bench_function(BenchmarkId::new("try_acquire_all", many), |bencher| {
+            bencher.iter(|| try_acquire_all(&borrowed, &mut vec![Claim::of(1); many], false));
+        });
+        // The last one refuses.
+        let empty = RateLimiter::new(Burst::Smooth);
+        empty.set_capacity(Capacity::of(1e-3));
+        let parts = limiters[1..].iter().chain([&empty]).map(|limiter| (AnyLimiter::Rate(limiter.clone()), 1));
+        let refused = JointLimiter::new(parts);
+        group.bench_function(BenchmarkId::new("try_acquire, refused", many), |bencher| {
+            bencher.iter(|| refused.try_acquire());
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, permits, several);
 criterion_main!(benches);

@@ -29,6 +29,7 @@ use crate::{
     handles::{
         client::{Builder, Client},
         gauge::{Gauge, Permit},
+        limits::{Limits, Permits, Reservations},
         rate::{Rate, Reservation},
         resource::Resource,
     },
@@ -112,5 +113,17 @@ impl Gauge {
     /// Blocking version of [`acquire_many`](Gauge::acquire_many).
     pub fn blocking_acquire_many(&self, n: u32) -> Result<Permit, Closed> {
         self.resource().runtime().block_on(self.acquire_many(n))
+    }
+}
+
+impl Limits {
+    /// Blocking version of [`acquire`](Limits::acquire).
+    pub fn blocking_acquire(&self) -> Result<Permits, Closed> {
+        self.runtime().block_on(self.acquire())
+    }
+
+    /// Blocking version of [`reserve`](Limits::reserve).
+    pub fn blocking_reserve(&self) -> Result<Reservations, Closed> {
+        self.runtime().block_on(self.reserve())
     }
 }

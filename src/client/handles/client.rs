@@ -20,6 +20,7 @@ use crate::{
     handles::{
         asker::ClientAsker,
         lease_trace::LeaseTrace,
+        limits::{Cost, Limits},
         resource_builder::ResourceBuilder,
         shared::{CloseGuard, Health, Shared},
     },
@@ -87,6 +88,11 @@ impl Client {
     /// Returns a builder to open a resource as a rate, as a gauge, or without a limiter.
     pub fn resource(&self, id: impl Into<Arc<str>>) -> ResourceBuilder {
         ResourceBuilder::new(Arc::clone(&self.guard), id.into())
+    }
+
+    /// Several limits of which an operation needs permits at the same time: all of them, or none. See [`Limits`].
+    pub fn limits(&self, costs: impl IntoIterator<Item = Cost>) -> Limits {
+        Limits::new(costs, self.guard.runtime.clone())
     }
 
     /// The runtime that the client runs on, for blocking on it from other threads.

@@ -70,6 +70,11 @@ impl Gauge {
         self.limiter.in_use()
     }
 
+    /// The limiter that enforces the lease.
+    pub fn limiter(&self) -> &GaugeLimiter {
+        &self.limiter
+    }
+
     /// The resource: its capacity, lease and wants.
     pub fn resource(&self) -> &Resource {
         &self.resource

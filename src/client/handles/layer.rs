@@ -15,6 +15,7 @@ use tower_service::Service;
 use crate::{
     handles::{
         gauge::{Gauge, Permit},
+        limits::{Limits, Permits},
         rate::Rate,
     },
     limiter::Closed,
@@ -23,7 +24,7 @@ use crate::{
 /// The error of a limited service: [`Closed`] if the client was closed, or the error of the inner service.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A limit for requests: a [`Rate`] or a [`Gauge`].
+/// A limit for requests: a [`Rate`], a [`Gauge`], or several [`Limits`].
 pub trait Limit: Clone + Send + 'static {
     /// Held until the response arrives or the request fails.
     type Permit: Send;
@@ -49,7 +50,16 @@ impl Limit for Gauge {
     }
 }
 
-/// Applies a limit to a service. Returned by [`Rate::layer`] and [`Gauge::layer`].
+/// The permits of gauges are held until the response arrives, as with [`Gauge`].
+impl Limit for Limits {
+    type Permit = Permits;
+
+    async fn admit(&self) -> Result<Permits, Closed> {
+        self.acquire().await
+    }
+}
+
+/// Applies a limit to a service. Returned by [`Rate::layer`], [`Gauge::layer`] and [`Limits::layer`].
 #[derive(Debug, Clone)]
 pub struct LimitLayer<L> {
     limit: L,
@@ -65,6 +75,13 @@ pub struct Limited<L, S> {
 impl Gauge {
     /// Middleware that holds a permit during each request.
     pub fn layer(&self) -> LimitLayer<Gauge> {
+        LimitLayer { limit: self.clone() }
+    }
+}
+
+impl Limits {
+    /// Middleware that makes each request wait for permits of all limits, and holds those of gauges during the request.
+    pub fn layer(&self) -> LimitLayer<Limits> {
         LimitLayer { limit: self.clone() }
     }
 }

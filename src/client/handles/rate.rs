@@ -66,7 +66,7 @@ impl Reservation {
     }
 }
 
-fn count_uncharged(rate: &Resource, charged: Result<(), DebtExceeded>) -> Result<(), DebtExceeded> {
+pub(crate) fn count_uncharged(rate: &Resource, charged: Result<(), DebtExceeded>) -> Result<(), DebtExceeded> {
     charged.inspect_err(|exceeded| metrics::uncharged(rate.id(), exceeded.uncharged))
 }
 
@@ -148,6 +148,11 @@ impl Rate {
     /// The current state.
     pub fn standing(&self) -> Standing {
         self.limiter.standing()
+    }
+
+    /// The limiter that enforces the lease.
+    pub fn limiter(&self) -> &RateLimiter {
+        &self.limiter
     }
 
     /// The resource: its capacity, lease and wants.

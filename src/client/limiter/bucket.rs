@@ -321,6 +321,18 @@ impl Meter for Bucket {
         self.drop_overflow();
     }
 
+    fn check(&mut self, now: Nanos, reserved: u64, n: u64) -> Result<(), Shortage> {
+        self.settle(now);
+        let price = units(reserved.saturating_add(n));
+        if self.capacity.is_unlimited() || (self.rate > 0 && self.credit >= price) {
+            return Ok(());
+        }
+        // Credit beyond the ceiling is dropped, so the reserved permits have to be taken first.
+        let is_reachable = reserved == 0 || price <= self.ceiling();
+        let ready_in = if is_reachable { self.ready_in(now, reserved.saturating_add(n)) } else { None };
+        Err(Shortage { ready_in })
+    }
+
     fn take(&mut self, now: Nanos, n: u32) -> Result<(), Shortage> {
         self.settle(now);
         let price = units(u64::from(n));

@@ -41,6 +41,9 @@ pub trait Meter {
     /// Changes the capacity.
     fn set_capacity(&mut self, now: Nanos, capacity: Capacity);
 
+    /// Whether `n` permits are available beyond `reserved` ones. Takes nothing.
+    fn check(&mut self, now: Nanos, reserved: u64, n: u64) -> Result<(), Shortage>;
+
     /// Takes `n` permits, or none.
     fn take(&mut self, now: Nanos, n: u32) -> Result<(), Shortage>;
 

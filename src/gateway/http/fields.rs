@@ -1,6 +1,6 @@
 //! Tables of request fields. Validation and the OpenAPI document both use them, so that the two cannot differ.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use leaseway_core::{policy::parameters::nearest, types::escaped};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -26,6 +26,11 @@ pub(super) enum FieldKind {
         most: f64,
     },
     LeaseToken,
+    /// One or more objects.
+    List {
+        fields: &'static [Field],
+        most: usize,
+    },
 }
 
 /// The default of `--max-id-bytes` of servers.
@@ -33,7 +38,7 @@ pub(super) const MAX_ID_BYTES: usize = 256;
 /// The maximum amount that servers accept.
 pub(super) const MAX_AMOUNT: f64 = 1e15;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: FieldKind,
@@ -66,16 +71,26 @@ impl FieldKind {
             FieldKind::Whole { least, most } => format!("a whole number from {least} to {most}"),
             FieldKind::Seconds { least, most } => format!("a number of seconds from {least} to {most}"),
             FieldKind::LeaseToken => "the `token` of a lease, unchanged".to_owned(),
+            FieldKind::List { most, .. } => format!("a list of 1 to {most} objects"),
         }
     }
 
     /// Validates a value of the field `name`.
     pub(super) fn check(self, name: &str, value: &Value) -> Result<(), Problem> {
         if self.accepts(value) {
-            return Ok(());
+            return self.check_elements(name, value);
         }
         let why = format!("is {}; expected {}", shown(value), self.expected());
         Err(Problem::of_field(ProblemKind::BadValue, name, &why))
+    }
+
+    /// Validates the objects of a list.
+    fn check_elements(self, name: &str, value: &Value) -> Result<(), Problem> {
+        let (FieldKind::List { fields, .. }, Value::Array(elements)) = (self, value) else { return Ok(()) };
+        for (place, element) in elements.iter().enumerate() {
+            Fields::of_element(fields, &format!("{name}[{place}]"), element)?;
+        }
+        Ok(())
     }
 
     fn accepts(self, value: &Value) -> bool {
@@ -89,6 +104,7 @@ impl FieldKind {
             }
             FieldKind::Seconds { least, most } => is_within(least, most),
             FieldKind::LeaseToken => value.as_str().and_then(LeaseToken::parse).is_some(),
+            FieldKind::List { most, .. } => value.as_array().is_some_and(|list| (1..=most).contains(&list.len())),
         }
     }
 }
@@ -104,10 +120,10 @@ impl Fields {
     /// Reads a body. An empty body has no fields.
     pub(super) fn of_body(table: &'static [Field], body: &[u8]) -> Result<Fields, Problem> {
         if body.iter().all(u8::is_ascii_whitespace) {
-            return Fields::check(table, Vec::new());
+            return Fields::check(table, "", Vec::new());
         }
         match serde_json::from_slice(body) {
-            Ok(Members(members)) => Fields::check(table, members),
+            Ok(Members(members)) => Fields::check(table, "", members),
             Err(error) => {
                 let why = format!("the body is not a JSON object: {error}");
                 Err(Problem::new(ProblemKind::Malformed, escaped(&why)))
@@ -117,23 +133,36 @@ impl Fields {
 
     /// Reads the query of a URI.
     pub(super) fn of_query(table: &'static [Field], query: Vec<(String, String)>) -> Result<Fields, Problem> {
-        Fields::check(table, query.into_iter().map(|(name, value)| (name, Value::String(value))).collect())
+        Fields::check(table, "", query.into_iter().map(|(name, value)| (name, Value::String(value))).collect())
     }
 
-    fn check(table: &'static [Field], read: Vec<(String, Value)>) -> Result<Fields, Problem> {
+    /// Reads an object in a list. `path` is its place in the body.
+    fn of_element(table: &'static [Field], path: &str, element: &Value) -> Result<Fields, Problem> {
+        match element {
+            Value::Object(members) => Fields::check(table, &format!("{path}."), members.clone().into_iter().collect()),
+            other => {
+                let why = format!("is {}; expected an object", shown(other));
+                Err(Problem::of_field(ProblemKind::BadValue, path, &why))
+            }
+        }
+    }
+
+    /// `path` is put in front of the names in errors.
+    fn check(table: &'static [Field], path: &str, read: Vec<(String, Value)>) -> Result<Fields, Problem> {
         for (place, (name, value)) in read.iter().enumerate() {
             let Some(field) = table.iter().find(|field| field.name == name) else {
-                return Err(unknown(table, name));
+                return Err(unknown(table, path, name));
             };
+            let within: Cow<'_, str> = if path.is_empty() { name.into() } else { format!("{path}{name}").into() };
             if read[..place].iter().any(|(other, _)| other == name) {
-                return Err(Problem::of_field(ProblemKind::BadValue, name, "is given twice"));
+                return Err(Problem::of_field(ProblemKind::BadValue, &within, "is given twice"));
             }
-            field.kind.check(name, value)?;
+            field.kind.check(&within, value)?;
         }
         for field in table.iter().filter(|field| field.required) {
             if !read.iter().any(|(name, _)| name == field.name) {
                 let why = format!("is missing; expected {}", field.kind.expected());
-                return Err(Problem::of_field(ProblemKind::MissingField, field.name, &why));
+                return Err(Problem::of_field(ProblemKind::MissingField, &format!("{path}{}", field.name), &why));
             }
         }
         Ok(Fields { table, read })
@@ -163,19 +192,27 @@ impl Fields {
         self.knows(name).then(|| self.number(name))
     }
 
+    /// The objects of a list.
+    pub(super) fn list(&self, name: &str) -> Vec<Fields> {
+        let field = self.table.iter().find(|field| field.name == name);
+        let Some(FieldKind::List { fields, .. }) = field.map(|field| field.kind) else { return Vec::new() };
+        let elements = self.get(name).and_then(Value::as_array).into_iter().flatten();
+        elements.filter_map(|element| Fields::of_element(fields, name, element).ok()).collect()
+    }
+
     pub(super) fn lease(&self, name: &str) -> Option<LeaseToken> {
         self.get(name).and_then(Value::as_str).and_then(LeaseToken::parse)
     }
 }
 
-fn unknown(table: &[Field], name: &str) -> Problem {
+fn unknown(table: &[Field], path: &str, name: &str) -> Problem {
     let names = table.iter().map(|field| field.name);
     let why = match nearest(name, names.clone()) {
         Some(near) => format!("is unknown (did you mean `{near}`?)"),
         None if table.is_empty() => "is unknown; no fields are expected".to_owned(),
         None => format!("is unknown; known: {}", names.collect::<Vec<_>>().join(", ")),
     };
-    Problem::of_field(ProblemKind::UnknownField, cut(name), &why)
+    Problem::of_field(ProblemKind::UnknownField, &format!("{path}{}", cut(name)), &why)
 }
 
 /// The maximum length of quoted input, in characters.
@@ -274,6 +311,29 @@ mod tests {
             let problem = read(body).map(|_| ()).expect_err(body);
             assert!(problem.contains(says), "{body}: {problem}");
             assert!(!problem.contains('\u{1b}'), "{problem}");
+        }
+    }
+
+    #[test]
+    fn lists_are_read_and_errors_name_the_element() {
+        const ELEMENT: &[Field] = &[TABLE[0], TABLE[2]];
+        const LIST: &[Field] = &[Field::required("limits", FieldKind::List { fields: ELEMENT, most: 2 }, "")];
+        let read = |body: &str| Fields::of_body(LIST, body.as_bytes()).map_err(|problem| format!("{problem:?}"));
+        let list =
+            read(r#"{"limits": [{"client": "a", "permits": 3}, {"client": "b"}]}"#).expect("valid").list("limits");
+        let read_back: Vec<_> = list.iter().map(|fields| (fields.id("client"), fields.number("permits"))).collect();
+        assert_eq!(read_back, [("a", 3.0), ("b", 1.0)]);
+        for (limits, says) in [
+            ("7", "`limits` is 7; expected a list of 1 to 2 objects"),
+            ("[]", "`limits` is a list; expected a list of 1 to 2 objects"),
+            (r#"[{"client": "a"}, {"client": "a"}, {"client": "a"}]"#, "expected a list of 1 to 2 objects"),
+            (r#"[{"client": "a"}, 7]"#, "`limits[1]` is 7; expected an object"),
+            (r#"[{"permits": 1}]"#, "`limits[0].client` is missing"),
+            (r#"[{"client": "a"}, {"client": "a", "permits": 11}]"#, "`limits[1].permits` is 11"),
+            (r#"[{"client": "a", "permit": 1}]"#, "`limits[0].permit` is unknown (did you mean `permits`?)"),
+        ] {
+            let problem = read(&format!(r#"{{"limits": {limits}}}"#)).map(|_| ()).expect_err(limits);
+            assert!(problem.contains(says), "{limits}: {problem}");
         }
     }
 

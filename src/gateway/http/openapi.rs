@@ -90,6 +90,9 @@ fn schema(kind: FieldKind) -> Value {
         FieldKind::Amount => json!({ "type": "number", "minimum": 0, "maximum": MAX_AMOUNT }),
         FieldKind::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
         FieldKind::Seconds { least, most } => json!({ "type": "number", "minimum": least, "maximum": most }),
+        FieldKind::List { fields, most } => {
+            json!({ "type": "array", "minItems": 1, "maxItems": most, "items": object(fields) })
+        }
         FieldKind::LeaseToken => json!({ "type": "string", "pattern": "^[0-9a-f]{1,16}(\\.[0-9a-f]{1,16}){3}$" }),
     }
 }
@@ -118,13 +121,15 @@ fn responses(operation: Operation) -> Value {
 fn answer_schema(members: &[Member]) -> Value {
     let mut properties = Map::new();
     for Member { name, kind, about } in members {
-        let kind = match kind {
-            MemberKind::Text => json!("string"),
-            MemberKind::Number => json!("number"),
-            MemberKind::NumberOrNull => json!(["number", "null"]),
-            MemberKind::Whole => json!("integer"),
+        let mut property = match kind {
+            MemberKind::Text => json!({ "type": "string" }),
+            MemberKind::Number => json!({ "type": "number" }),
+            MemberKind::NumberOrNull => json!({ "type": ["number", "null"] }),
+            MemberKind::Whole => json!({ "type": "integer" }),
+            MemberKind::List(members) => json!({ "type": "array", "items": answer_schema(members) }),
         };
-        properties.insert((*name).into(), json!({ "type": kind, "description": about }));
+        property["description"] = (*about).into();
+        properties.insert((*name).into(), property);
     }
     let required: Vec<_> = members.iter().map(|member| member.name).collect();
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })

@@ -9,6 +9,8 @@ use super::{
 
 /// The maximum number of permits in one request.
 pub(super) const MAX_PERMITS: i64 = 1_000_000_000;
+/// The maximum number of limits in one request.
+const MAX_LIMITS: usize = 8;
 /// The maximum time that a request waits for permits, in seconds.
 pub(super) const MAX_WAIT: f64 = 60.0;
 /// The maximum duration of a reservation, in seconds.
@@ -22,6 +24,7 @@ pub(super) enum Operation {
     KeepLease,
     ReleaseLease,
     Acquire,
+    AcquireAll,
     Charge,
     Reserve,
     Settle,
@@ -29,7 +32,7 @@ pub(super) enum Operation {
 }
 
 /// A member of the JSON object in an answer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: &'static str,
     pub(super) kind: MemberKind,
@@ -43,6 +46,8 @@ pub(super) enum MemberKind {
     /// `null` means no limit, or no value.
     NumberOrNull,
     Whole,
+    /// A list of objects.
+    List(&'static [Member]),
 }
 
 const fn member(name: &'static str, kind: MemberKind, about: &'static str) -> Member {
@@ -86,6 +91,14 @@ const RELEASE_LEASE: &[Field] = &[
     ),
 ];
 const ACQUIRE: &[Field] = &[PERMITS, WAIT];
+const ACQUIRE_ALL: &[Field] = &[
+    Field::required(
+        "limits",
+        FieldKind::List { fields: &[RESOURCE, PERMITS], most: MAX_LIMITS },
+        "The limits; permits of all of them or none are taken.",
+    ),
+    WAIT,
+];
 const CHARGE: &[Field] = &[Field::required(
     "permits",
     FieldKind::Whole { least: 1, most: MAX_PERMITS },
@@ -124,6 +137,7 @@ const TAKEN: &[Member] = &[
     member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
     member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
 ];
+const ALL_TAKEN: &[Member] = &[member("limits", MemberKind::List(TAKEN), "The limits, in the order of the request.")];
 const CHARGED: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
     member("permits", MemberKind::Whole, "Number of permits charged."),
@@ -164,11 +178,12 @@ const OF_LEASES: &[ProblemKind] = &[ProblemKind::TooSoon, ProblemKind::BadCluste
 const OF_PERMITS: &[ProblemKind] = &[ProblemKind::OverLimit];
 
 impl Operation {
-    pub(super) const ALL: [Operation; 8] = [
+    pub(super) const ALL: [Operation; 9] = [
         Operation::GetLease,
         Operation::KeepLease,
         Operation::ReleaseLease,
         Operation::Acquire,
+        Operation::AcquireAll,
         Operation::Charge,
         Operation::Reserve,
         Operation::Settle,
@@ -182,6 +197,7 @@ impl Operation {
             Operation::KeepLease => "keep_lease",
             Operation::ReleaseLease => "release_lease",
             Operation::Acquire => "acquire",
+            Operation::AcquireAll => "acquire_all",
             Operation::Charge => "charge",
             Operation::Reserve => "reserve",
             Operation::Settle => "settle",
@@ -195,6 +211,7 @@ impl Operation {
             Operation::KeepLease => "Renew a lease",
             Operation::ReleaseLease => "Release a lease",
             Operation::Acquire => "Acquire permits",
+            Operation::AcquireAll => "Acquire permits of several limits, or none",
             Operation::Charge => "Charge permits already used",
             Operation::Reserve => "Reserve permits",
             Operation::Settle => "Settle a reservation",
@@ -206,6 +223,7 @@ impl Operation {
         match self {
             Operation::GetLease | Operation::KeepLease | Operation::ReleaseLease => "/v1/leases",
             Operation::Acquire => "/v1/resources/{resource}/acquire",
+            Operation::AcquireAll => "/v1/acquire",
             Operation::Charge => "/v1/resources/{resource}/charge",
             Operation::Reserve => "/v1/resources/{resource}/reservations",
             Operation::Settle => "/v1/reservations/{reservation}/settle",
@@ -232,6 +250,7 @@ impl Operation {
             Operation::GetLease => GET_LEASE,
             Operation::KeepLease => KEEP_LEASE,
             Operation::Acquire => ACQUIRE,
+            Operation::AcquireAll => ACQUIRE_ALL,
             Operation::Charge => CHARGE,
             Operation::Reserve => RESERVE,
             Operation::Settle => SETTLE,
@@ -249,6 +268,7 @@ impl Operation {
             Operation::GetLease | Operation::KeepLease => (200, LEASE),
             Operation::ReleaseLease => (204, &[]),
             Operation::Acquire => (200, TAKEN),
+            Operation::AcquireAll => (200, ALL_TAKEN),
             Operation::Charge => (200, CHARGED),
             Operation::Reserve => (201, RESERVED_PERMITS),
             Operation::Settle => (200, SETTLED),
@@ -260,7 +280,7 @@ impl Operation {
     pub(super) fn problems(self) -> Vec<ProblemKind> {
         let own = match self {
             Operation::GetLease | Operation::KeepLease | Operation::ReleaseLease => OF_LEASES,
-            Operation::Acquire | Operation::Reserve => OF_PERMITS,
+            Operation::Acquire | Operation::AcquireAll | Operation::Reserve => OF_PERMITS,
             // The error if the charge exceeds the maximum debt.
             Operation::Charge => OF_PERMITS,
             Operation::Settle => &[ProblemKind::NotFound, ProblemKind::OverLimit],
@@ -276,7 +296,7 @@ impl Operation {
 
     /// Whether answers have RateLimit header fields.
     pub(super) fn tells_quota(self) -> bool {
-        matches!(self, Operation::Acquire | Operation::Reserve | Operation::Standing)
+        matches!(self, Operation::Acquire | Operation::AcquireAll | Operation::Reserve | Operation::Standing)
     }
 }
 

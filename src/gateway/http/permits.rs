@@ -1,11 +1,11 @@
 //! Permits of resources whose lease this gateway holds.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use leaseway_client::{
     Basis, Reservation, Window,
-    limiter::{Closed, DebtExceeded},
+    limiter::{AnyLimiter, Claim, Closed, DebtExceeded, JointLimiter, TryError, joint},
 };
 use leaseway_core::{
     policy::access::Action,
@@ -13,7 +13,7 @@ use leaseway_core::{
 };
 use leaseway_server::HttpCaller;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     HttpAnswer, HttpGateway, closing,
@@ -67,14 +67,104 @@ pub(super) async fn acquire(
     if entry.has_capacity() && entry.rate().try_acquire(permits).is_err() {
         wait_for_permits(gateway, &entry, permits, fields, entry.rate().wait_many(permits)).await?;
     }
-    let quota = quota(&entry);
-    let json = json!({
-        "resource": resource,
+    let headers = rate_limit_fields::fields(resource, quota(&entry));
+    Ok(HttpAnswer::of(StatusCode::OK, taken(&entry, permits)).with(headers))
+}
+
+fn taken(entry: &LeaseEntry, permits: u32) -> Value {
+    let quota = quota(entry);
+    json!({
+        "resource": entry.id(),
         "permits": permits,
         "remaining": or_null(quota.remaining),
         "capacity": or_null(quota.per_second),
+    })
+}
+
+/// A limit of a request for permits of several.
+struct Wanted {
+    entry: Arc<LeaseEntry>,
+    permits: u32,
+}
+
+/// Acquires permits of several limits, or none.
+pub(super) async fn acquire_all(
+    gateway: &HttpGateway,
+    caller: &HttpCaller,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
+    let limits = fields.list("limits");
+    // Checked first, so that a denied caller opens nothing.
+    limits.iter().try_for_each(|limit| check(caller, limit.id("resource")))?;
+    let mut wanted = Vec::with_capacity(limits.len());
+    for limit in &limits {
+        let entry = find(gateway, caller, limit.id("resource"))?;
+        wanted.push(Wanted { entry, permits: limit.number("permits") as u32 });
+    }
+    let deadline = first_lease_deadline(fields);
+    for Wanted { entry, .. } in &wanted {
+        first_lease(gateway, entry, deadline).await?;
+    }
+    // Without a lease others pass, or the request would have failed.
+    let limited: Vec<&Wanted> = wanted.iter().filter(|wanted| wanted.entry.has_capacity()).collect();
+    take_all(gateway, &limited, patience_of(fields)).await?;
+    let taken: Vec<Value> = wanted.iter().map(|wanted| taken(&wanted.entry, wanted.permits)).collect();
+    let headers = quotas(&wanted.iter().collect::<Vec<_>>(), |wanted| quota(&wanted.entry));
+    Ok(HttpAnswer::of(StatusCode::OK, json!({ "limits": taken })).with(headers))
+}
+
+/// Takes the permits of all limits, at the same moment.
+async fn take_all(gateway: &HttpGateway, limited: &[&Wanted], wait: Duration) -> Result<(), Problem> {
+    let entries: Vec<&Arc<LeaseEntry>> = limited.iter().map(|wanted| &wanted.entry).collect();
+    let mut claims: Vec<Claim> = limited.iter().map(|wanted| Claim::of(wanted.permits)).collect();
+    if gateway.lease_table.try_take_all(&entries, &mut claims, false) {
+        return Ok(());
+    }
+    if !wait.is_zero() {
+        let limiter = |wanted: &&Wanted| AnyLimiter::Rate(wanted.entry.rate().limiter().clone());
+        let joint = JointLimiter::new(limited.iter().map(|wanted| (limiter(wanted), wanted.permits)));
+        let needed = || limited.iter().map(|wanted| needed(&wanted.entry, wanted.permits)).max().unwrap_or_default();
+        match wait_in_queue(gateway, needed, wait, joint.acquire()).await? {
+            Some(taken) => return taken.map(drop).map_err(|Closed| closing()),
+            // Other limits may refuse now. The permits were counted as demand already.
+            None => {
+                claims.iter_mut().for_each(|claim| claim.takes = 0);
+                gateway.lease_table.try_take_all(&entries, &mut claims, true);
+            }
+        }
+    }
+    Err(over_limits(limited, &claims))
+}
+
+/// The RateLimit fields of several limits, each once.
+fn quotas<'w>(wanted: &[&'w Wanted], quota: impl Fn(&'w Wanted) -> Budget) -> HeaderMap {
+    let mut named = BTreeSet::new();
+    let distinct = wanted.iter().filter(|wanted| named.insert(wanted.entry.id()));
+    rate_limit_fields::fields_of_all(distinct.map(|wanted| (wanted.entry.id(), quota(wanted))))
+}
+
+/// Names the limit whose permits will be available last. `claims[i]` is of `limited[i]`.
+fn over_limits(limited: &[&Wanted], claims: &[Claim]) -> Problem {
+    let until = |wanted: &Wanted, outcome: Result<(), TryError>| {
+        let known = if let Err(TryError::NotNow { retry_after }) = outcome { retry_after } else { None };
+        known.unwrap_or_else(|| needed(&wanted.entry, wanted.permits)).max(Duration::from_millis(1))
+    };
+    let (at, _) = joint::refusal(claims).unwrap_or((0, TryError::NotNow { retry_after: None }));
+    let Wanted { entry, permits } = limited[at];
+    let needed = until(limited[at], claims[at].outcome);
+    let refusing: Vec<&Wanted> =
+        limited.iter().zip(claims).filter(|(_, claim)| claim.outcome.is_err()).map(|(wanted, _)| *wanted).collect();
+    let names: BTreeSet<&str> = refusing.iter().map(|wanted| wanted.entry.id()).collect();
+    let headers = quotas(limited, |wanted| {
+        let refused = limited
+            .iter()
+            .zip(claims)
+            .find(|(one, claim)| one.entry.id() == wanted.entry.id() && claim.outcome.is_err());
+        let more_in = refused.map(|(wanted, claim)| until(wanted, claim.outcome));
+        Budget { more_in, ..quota(&wanted.entry) }
     });
-    Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
+    let problem = Problem::new(ProblemKind::OverLimit, shortage(entry, *permits, needed));
+    problem.beyond(&names.into_iter().collect::<Vec<_>>(), headers).retry_after(needed)
 }
 
 /// Reserves permits. Unused ones can be returned later.
@@ -133,20 +223,34 @@ pub(super) async fn open(
     resource: &str,
     fields: &Fields,
 ) -> Result<Arc<LeaseEntry>, Problem> {
+    let entry = find(gateway, caller, resource)?;
+    first_lease(gateway, &entry, first_lease_deadline(fields)).await?;
+    Ok(entry)
+}
+
+fn find(gateway: &HttpGateway, caller: &HttpCaller, resource: &str) -> Result<Arc<LeaseEntry>, Problem> {
     let window = window_of(&gateway.windows, resource);
-    let entry = gateway.lease_table.open(resource, window, caller.principal()).map_err(|why| not_opened(&why))?;
+    gateway.lease_table.open(resource, window, caller.principal()).map_err(|why| not_opened(&why))
+}
+
+fn first_lease_deadline(fields: &Fields) -> Instant {
+    Instant::now() + FIRST_WAIT.max(patience_of(fields))
+}
+
+/// Waits for the first lease. Fails without a lease or a fallback, unless the gateway admits requests without.
+async fn first_lease(gateway: &HttpGateway, entry: &LeaseEntry, deadline: Instant) -> Result<(), Problem> {
     let opened = entry.rate().resource();
     if opened.usable().basis == Basis::Unknown {
-        let wait = FIRST_WAIT.max(patience_of(fields));
+        let wait = deadline.saturating_duration_since(Instant::now());
         // The outcome is checked below.
         let _ = wait_for(gateway, wait, opened.answered()).await?;
     }
     if opened.usable().basis == Basis::Lease || entry.has_capacity() || gateway.lease_table.passes_without_lease() {
-        return Ok(entry);
+        return Ok(());
     }
     let why = format!(
         "no lease of `{}`, because no master has answered this gateway; requests without a lease are denied (--without-lease)",
-        escaped(resource)
+        escaped(entry.id())
     );
     Err(Problem::new(ProblemKind::NoLease, why).retry_after(WHILE_UNKNOWN))
 }
@@ -179,16 +283,15 @@ async fn wait_for_permits<T>(
     if wait.is_zero() {
         return Err(over_limit(entry, permits));
     }
-    let taken = wait_in_queue(gateway, entry, permits, wait, turn).await?;
+    let taken = wait_in_queue(gateway, || needed(entry, permits), wait, turn).await?;
     taken.ok_or_else(|| over_limit(entry, permits))?.map_err(|Closed| closing())
 }
 
 /// `None` if there are not enough permits in time. The request then gives up its place in the queue and the permits
-/// saved for it.
+/// saved for it. `needed` is the time until there are enough, if nobody else takes any.
 async fn wait_in_queue<T>(
     gateway: &HttpGateway,
-    entry: &LeaseEntry,
-    permits: u32,
+    needed: impl Fn() -> Duration,
     wait: Duration,
     turn: impl Future<Output = T>,
 ) -> Result<Option<T>, Problem> {
@@ -196,7 +299,7 @@ async fn wait_in_queue<T>(
     let first = wait.min(GROWS_WITHIN);
     let taken = wait_for(gateway, first, &mut turn).await?;
     let rest = wait - first;
-    if taken.is_some() || rest.is_zero() || needed(entry, permits) / GROWTH > rest {
+    if taken.is_some() || rest.is_zero() || needed() / GROWTH > rest {
         return Ok(taken);
     }
     wait_for(gateway, rest, turn).await
@@ -228,19 +331,22 @@ async fn wait_for<T>(
 }
 
 fn over_limit(entry: &LeaseEntry, permits: u32) -> Problem {
-    let (resource, burst) = (entry.id(), entry.standing().burst);
+    let resource = entry.id();
     let needed = needed(entry, permits).max(Duration::from_millis(1));
-    let (name, most) = (escaped(resource), burst.floor());
-    let why = if entry.standing().capacity.get() == 0.0 {
+    let quota = Budget { more_in: Some(needed), ..quota(entry) };
+    let problem = Problem::new(ProblemKind::OverLimit, shortage(entry, permits, needed));
+    problem.beyond(&[resource], rate_limit_fields::fields(resource, quota)).retry_after(needed)
+}
+
+fn shortage(entry: &LeaseEntry, permits: u32, needed: Duration) -> String {
+    let (name, most) = (escaped(entry.id()), entry.standing().burst.floor());
+    if entry.standing().capacity.get() == 0.0 {
         format!("no permits of `{name}` now: the cluster grants this gateway no capacity")
     } else if f64::from(permits) > most {
         format!("{permits} permits of `{name}` take {needed:.0?}; the largest burst is {most}")
     } else {
         format!("{permits} permits of `{name}` will be available in {needed:.0?}")
-    };
-    let quota = Budget { more_in: Some(needed), ..quota(entry) };
-    let problem = Problem::new(ProblemKind::OverLimit, why);
-    problem.beyond(resource, rate_limit_fields::fields(resource, quota)).retry_after(needed)
+    }
 }
 
 pub(super) fn quota(entry: &LeaseEntry) -> Budget {

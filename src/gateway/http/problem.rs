@@ -84,8 +84,8 @@ pub(super) struct Problem {
     word: Option<Box<str>>,
     detail: Box<str>,
     field: Option<Box<str>>,
-    /// The exceeded policy, as `RateLimit-Policy` names it.
-    violated: Option<Box<str>>,
+    /// The exceeded policies, as `RateLimit-Policy` names them.
+    violated: Box<[Box<str>]>,
     retry_after: Option<Duration>,
     /// Additional header fields. Boxed, because few problems have any.
     headers: Option<Box<HeaderMap>>,
@@ -94,7 +94,7 @@ pub(super) struct Problem {
 impl Problem {
     pub(super) fn new(kind: ProblemKind, detail: impl Into<Box<str>>) -> Problem {
         let detail = detail.into();
-        Problem { kind, word: None, detail, field: None, violated: None, retry_after: None, headers: None }
+        Problem { kind, word: None, detail, field: None, violated: Box::default(), retry_after: None, headers: None }
     }
 
     /// A problem of one field, whose name is put in front of `detail`.
@@ -113,14 +113,15 @@ impl Problem {
         Problem { retry_after: Some(after), ..self }
     }
 
-    /// For a request that exceeds `policy`. `headers` are the RateLimit fields of the policy.
-    pub(super) fn beyond(self, policy: &str, headers: HeaderMap) -> Problem {
-        Problem { violated: Some(policy.into()), headers: Some(Box::new(headers)), ..self }
+    /// For a request that exceeds `policies`. `headers` are the RateLimit fields of the request.
+    pub(super) fn beyond(self, policies: &[&str], headers: HeaderMap) -> Problem {
+        let violated = policies.iter().map(|policy| Box::from(*policy)).collect();
+        Problem { violated, headers: Some(Box::new(headers)), ..self }
     }
 
     fn to_json(&self) -> Value {
         let mut json = Map::new();
-        let kind = if self.violated.is_some() { QUOTA_EXCEEDED } else { "about:blank" };
+        let kind = if self.violated.is_empty() { "about:blank" } else { QUOTA_EXCEEDED };
         json.insert("type".into(), kind.into());
         json.insert("title".into(), self.kind.title().into());
         json.insert("status".into(), self.kind.status().as_u16().into());
@@ -129,8 +130,9 @@ impl Problem {
         if let Some(field) = &self.field {
             json.insert("field".into(), (**field).into());
         }
-        if let Some(policy) = &self.violated {
-            json.insert("violated-policies".into(), Value::Array(vec![(**policy).into()]));
+        if !self.violated.is_empty() {
+            let policies = self.violated.iter().map(|policy| Value::from(&**policy)).collect();
+            json.insert("violated-policies".into(), Value::Array(policies));
         }
         Value::Object(json)
     }
@@ -174,7 +176,7 @@ mod tests {
 
     #[test]
     fn problems_beyond_a_quota_follow_the_draft() {
-        let problem = Problem::new(ProblemKind::OverLimit, "not now").beyond("mysql", HeaderMap::new());
+        let problem = Problem::new(ProblemKind::OverLimit, "not now").beyond(&["mysql"], HeaderMap::new());
         let response = problem.clone().retry_after(Duration::from_millis(1200)).into_response();
         assert_eq!(response.headers()[header::RETRY_AFTER], "2");
         assert_eq!(response.headers()[header::CONTENT_TYPE], PROBLEM_JSON);

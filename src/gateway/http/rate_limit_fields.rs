@@ -30,23 +30,32 @@ pub(super) struct Budget {
 }
 
 pub(super) fn fields(resource: &str, quota: Budget) -> HeaderMap {
+    fields_of_all([(resource, quota)])
+}
+
+/// The fields of several resources. Each is a list of all of them.
+pub(super) fn fields_of_all<'r>(quotas: impl IntoIterator<Item = (&'r str, Budget)>) -> HeaderMap {
+    let limited = quotas.into_iter().filter(|(_, quota)| quota.per_second.is_finite());
+    let (policies, limits): (Vec<_>, Vec<_>) = limited.map(|(resource, quota)| members(resource, quota)).unzip();
     let mut headers = HeaderMap::new();
-    let Budget { per_second, window, remaining, more_in } = quota;
-    if per_second.is_infinite() {
-        return headers;
-    }
-    let (permits, window) = policy(per_second, window.as_secs().max(1));
-    let name = quoted(resource);
-    let remaining = whole(remaining);
-    let until = if remaining > 0 { window } else { more_in.map_or(window, whole_seconds).min(LONGEST_WINDOW as u64) };
-    for (field, value) in
-        [(POLICY, format!("{name};q={permits};w={window}")), (LIMIT, format!("{name};r={remaining};t={until}"))]
-    {
-        if let Ok(value) = HeaderValue::try_from(value) {
+    for (field, members) in [(POLICY, policies), (LIMIT, limits)] {
+        if let Ok(value) = HeaderValue::try_from(members.join(", "))
+            && !members.is_empty()
+        {
             headers.insert(field, value);
         }
     }
     headers
+}
+
+/// The policy and the rest of a quota.
+fn members(resource: &str, quota: Budget) -> (String, String) {
+    let Budget { per_second, window, remaining, more_in } = quota;
+    let (permits, window) = policy(per_second, window.as_secs().max(1));
+    let name = quoted(resource);
+    let remaining = whole(remaining);
+    let until = if remaining > 0 { window } else { more_in.map_or(window, whole_seconds).min(LONGEST_WINDOW as u64) };
+    (format!("{name};q={permits};w={window}"), format!("{name};r={remaining};t={until}"))
 }
 
 /// The policy in whole permits and whole seconds. A window that brings less than one permit is extended.
@@ -123,6 +132,15 @@ mod tests {
         assert_eq!((&*policy, &*limit), ("\"m\";q=999999999999999;w=1", "\"m\";r=999999999999999;t=1"));
         assert_eq!(said("m", 1e-300, f64::NAN, None).0, "\"m\";q=0;w=31536000");
         assert_eq!(said("m", f64::INFINITY, f64::INFINITY, None), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn several_resources_are_a_list_without_those_that_have_no_limit() {
+        let budget = |per_second| Budget { per_second, window: Duration::from_secs(1), remaining: 2.0, more_in: None };
+        let headers = fields_of_all([("a", budget(5.0)), ("b", budget(f64::INFINITY)), ("c", budget(7.0))]);
+        assert_eq!(headers[POLICY], "\"a\";q=5;w=1, \"c\";q=7;w=1");
+        assert_eq!(headers[LIMIT], "\"a\";r=2;t=1, \"c\";r=2;t=1");
+        assert!(fields_of_all([("b", budget(f64::INFINITY))]).is_empty());
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::{
     problem::{Problem, ProblemKind},
 };
 
-/// The maximum size of a body. Two ids of the maximum length fit, even with each byte escaped as `\u00xx`.
-pub(crate) const MAX_BODY_BYTES: usize = 4096;
+/// The maximum size of a body. Eight ids of the maximum length fit, even with each byte escaped as `\u00xx`.
+pub(crate) const MAX_BODY_BYTES: usize = 16_384;
 
 /// The timeout for reading a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);

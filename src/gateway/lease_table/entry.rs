@@ -9,10 +9,7 @@ use std::{
 };
 
 use leaseway_client::limiter::Arrivals;
-use leaseway_client::{
-    Basis, Capacity, Rate, Window,
-    limiter::{Standing, TryError},
-};
+use leaseway_client::{Basis, Capacity, Rate, Window, limiter::Standing};
 use tokio::time::{Instant, timeout_at};
 
 use super::caller_shares::SharePermit;
@@ -35,16 +32,6 @@ pub struct LeaseEntry {
     /// Callers report their usage afterwards, so every hit is charged.
     is_charged: bool,
     _permit: SharePermit,
-}
-
-/// The outcome of taking permits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
-    Yes,
-    /// Too few are available now.
-    No,
-    /// There is no lease, and no fallback.
-    NoLease,
 }
 
 impl LeaseEntry {
@@ -102,14 +89,6 @@ impl LeaseEntry {
     pub fn has_capacity(&self) -> bool {
         let usable = self.rate.resource().usable();
         usable.basis == Basis::Lease || usable.capacity > Capacity::NONE
-    }
-
-    pub(super) fn take(&self, many: u32) -> Taken {
-        match self.rate.try_acquire(many) {
-            Ok(()) => Taken::Yes,
-            Err(TryError::NotNow { .. } | TryError::TooMany { .. }) if self.has_capacity() => Taken::No,
-            Err(_) => Taken::NoLease,
-        }
     }
 
     pub fn awaits_first_lease(&self) -> bool {

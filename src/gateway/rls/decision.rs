@@ -1,11 +1,11 @@
 //! Decides whether a request passes, by the rules and the leases of the gateway. No function here waits.
 //!
-//! A request passes if all of its descriptors allow it. All of them are checked before permits are taken from any, so
-//! that a request that one limit refuses takes nothing from the others.
+//! A request passes if all of its descriptors allow it. Permits of all of them are taken at the same moment, so that a
+//! request that one limit refuses takes nothing from the others.
 
 use std::{cell::RefCell, sync::Arc};
 
-use leaseway_client::Window;
+use leaseway_client::{Window, limiter::Claim};
 use leaseway_core::types::Principal;
 use leaseway_proto::envoy::ratelimit::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use leaseway_server::GrpcCaller;
@@ -18,7 +18,7 @@ use super::{
     rules::{Domain, Limit, Matched, Rule, Rules, Unit, Verdict},
 };
 use crate::{
-    lease_table::{LeaseEntry, LeaseTable, Taken},
+    lease_table::{LeaseEntry, LeaseTable},
     resource_id,
 };
 
@@ -59,14 +59,24 @@ impl Hits {
         }
     }
 
-    /// The number of permits that have to be available.
-    fn needed(self) -> f64 {
+    /// The claim on the limit. `None` if any limit lets the request pass.
+    fn claim(self) -> Option<Claim> {
         match self {
-            Hits::Take(hits) => hits.into(),
-            Hits::Check | Hits::Charge(_) => 1.0,
-            Hits::Refund(_) => f64::NEG_INFINITY,
+            Hits::Take(hits) => Some(Claim::of(hits)),
+            Hits::Check | Hits::Charge(_) => Some(Claim { takes: 0, ..Claim::of(1) }),
+            Hits::Refund(_) => None,
         }
     }
+}
+
+/// What the limit of a descriptor says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    /// Too few are available now.
+    No,
+    /// There is no lease, and no fallback.
+    NoLease,
 }
 
 struct Limited<'r> {
@@ -78,11 +88,11 @@ struct Limited<'r> {
     hits: Hits,
     /// None: the limit is 0, or no more resources may be opened.
     entry: Option<Arc<LeaseEntry>>,
+    /// Whether the entry has a lease or a fallback.
+    has_capacity: bool,
     verdict: Verdict,
     /// Whether this descriptor lets the request pass.
     passes: bool,
-    /// Permits were taken.
-    has_taken: bool,
 }
 
 thread_local! {
@@ -187,8 +197,9 @@ fn limits<'r>(
             Hits::Take(hits) if entry.as_ref().is_some_and(|entry| entry.is_charged()) => Hits::Charge(hits),
             hits => hits,
         };
-        let (verdict, passes, has_taken) = (Verdict::Ok, true, false);
-        limited.push(Limited { place, rule, requests, unit, hits, entry, verdict, passes, has_taken });
+        let has_capacity = entry.as_ref().is_some_and(|entry| entry.has_capacity());
+        let (verdict, passes) = (Verdict::Ok, true);
+        limited.push(Limited { place, rule, requests, unit, hits, entry, has_capacity, verdict, passes });
     }
     Ok(limited)
 }
@@ -206,17 +217,20 @@ fn open(lease_table: &LeaseTable, id: &str, requests: u32, unit: Unit, caller: P
 
 /// Takes permits from all, or from none. Returns whether the request passes.
 fn settle(lease_table: &LeaseTable, limited: &mut [Limited<'_>]) -> bool {
-    // A single one needs no check before it is taken.
-    let mut passes = limited.len() == 1;
-    if !passes {
-        let refusing = limited.iter_mut().filter_map(|limited| (!limited.check(lease_table)).then_some(()));
-        passes = refusing.count() == 0;
+    for limited in limited.iter_mut().filter(|limited| limited.entry.is_none()) {
+        limited.conclude(lease_table, limited.taken_without_entry());
     }
-    for at in 0..limited.len() {
-        if passes && !limited[at].take(lease_table) {
-            // A concurrent request took the permits.
-            passes = false;
-            limited[..at].iter_mut().for_each(Limited::refund);
+    let is_vetoed = limited.iter().any(|limited| !limited.passes);
+    let claimed = limited.iter().filter_map(|limited| limited.claim(lease_table));
+    let (entries, mut claims): (SmallVec<[_; FEW]>, SmallVec<[_; FEW]>) = claimed.unzip();
+    let passes = lease_table.try_take_all(&entries, &mut claims, is_vetoed);
+    drop(entries);
+    let mut claims = claims.iter();
+    for limited in limited.iter_mut().filter(|limited| limited.claim(lease_table).is_some()) {
+        match claims.next().map(|claim| claim.outcome) {
+            Some(Ok(())) | None => {}
+            Some(Err(_)) if limited.has_capacity => limited.conclude(lease_table, Taken::No),
+            Some(Err(_)) => limited.conclude(lease_table, Taken::NoLease),
         }
     }
     passes
@@ -234,33 +248,23 @@ impl Limited<'_> {
         })
     }
 
-    /// Returns whether this descriptor lets the request pass. Takes nothing.
-    fn check(&mut self, lease_table: &LeaseTable) -> bool {
-        let is_there = |entry: &Arc<LeaseEntry>| entry.standing().available >= self.hits.needed();
-        match &self.entry {
-            Some(entry) if is_there(entry) => true,
-            // Tries to take the permits, so that a refused request counts in the estimate of wants.
-            _ => {
-                let passes = self.take(lease_table);
-                self.refund();
-                passes
-            }
+    /// What the request claims of the entry, if there is one and the hits claim anything.
+    fn claim(&self, lease_table: &LeaseTable) -> Option<(&Arc<LeaseEntry>, Claim)> {
+        let entry = self.entry.as_ref()?;
+        let passes_anyway = self.rule.shadow || (lease_table.passes_without_lease() && !self.has_capacity);
+        self.hits.claim().map(|claim| (entry, Claim { is_binding: !passes_anyway, ..claim }))
+    }
+
+    fn taken_without_entry(&self) -> Taken {
+        match self.hits {
+            Hits::Refund(_) => Taken::Yes,
+            _ if self.requests == 0 => Taken::No,
+            _ => Taken::NoLease,
         }
     }
 
-    /// Takes the permits. Returns whether this descriptor lets the request pass.
-    fn take(&mut self, lease_table: &LeaseTable) -> bool {
-        let taken = match (&self.entry, self.hits) {
-            (_, Hits::Refund(_)) => Taken::Yes,
-            (None, _) if self.requests == 0 => Taken::No,
-            (None, _) => Taken::NoLease,
-            (Some(entry), Hits::Take(hits)) => lease_table.try_take(entry, hits),
-            (Some(entry), Hits::Check | Hits::Charge(_)) => match entry.standing().available >= self.hits.needed() {
-                true => Taken::Yes,
-                false if entry.has_capacity() => Taken::No,
-                false => Taken::NoLease,
-            },
-        };
+    /// Notes what the limit says.
+    fn conclude(&mut self, lease_table: &LeaseTable, taken: Taken) {
         let is_enough = match taken {
             Taken::Yes => true,
             Taken::No => false,
@@ -273,16 +277,6 @@ impl Limited<'_> {
             Taken::No => Verdict::OverLimit,
         };
         self.passes = is_enough || self.rule.shadow;
-        self.has_taken = taken == Taken::Yes && matches!(self.hits, Hits::Take(_));
-        self.passes
-    }
-
-    fn refund(&mut self) {
-        if let (Some(entry), Hits::Take(hits)) = (&self.entry, self.hits)
-            && std::mem::take(&mut self.has_taken)
-        {
-            entry.rate().refund(hits.into());
-        }
     }
 
     fn describe(&self) -> Descriptor<'_> {

@@ -13,10 +13,10 @@ import os
 
 from leaseway import _native
 from leaseway._native import VERSION as __version__
-from leaseway._native import Health, Permit, Reservation, Resource, Standing
+from leaseway._native import Cost, Health, Permit, Refusal, Reservation, Reservations, Resource, Standing
 from leaseway.client import Client, Options
 from leaseway.errors import BuildError, Closed, DebtExceeded, Forked, LeasewayError, NotReady, OpenError, Timeout
-from leaseway.limiters import Gauge, Rate
+from leaseway.limiters import Gauge, Limits, Rate
 
 os.register_at_fork(after_in_child=_native._forked)
 
@@ -24,17 +24,21 @@ __all__ = [
     "BuildError",
     "Client",
     "Closed",
+    "Cost",
     "DebtExceeded",
     "Forked",
     "Gauge",
     "Health",
     "LeasewayError",
+    "Limits",
     "NotReady",
     "OpenError",
     "Options",
     "Permit",
     "Rate",
+    "Refusal",
     "Reservation",
+    "Reservations",
     "Resource",
     "Standing",
     "Timeout",

@@ -1,4 +1,4 @@
-"""Limiters: rates and gauges."""
+"""Limiters: rates, gauges, and several of them at once."""
 
 from __future__ import annotations
 
@@ -175,3 +175,39 @@ class Gauge(Limiter, _native.Gauge):
     ) -> None:
         """Returns a permit."""
         self._entered.pop().release()
+
+
+class Limits(_native.Limits):
+    """Several limits that an operation needs permits of: see `Client.limits`.
+
+    All permits are taken at the same moment, or none. A caller that waits holds nothing. At each limit it is served first
+    come, first served, together with callers that need that limit alone.
+
+        limits = client.limits(tokens.of(900), requests.of(), connections.of())
+        with limits.acquire(timeout=5): ...         # returns the connection at the end
+        async with limits.acquire_async(): ...
+        permit = limits.try_acquire()               # a false Refusal if a limit refuses
+        if not permit: sleep(permit.retry_after or 1)
+        with limits.with_permits(2000, 1, 1).reserve() as reservation:
+            reservation.settle(use(), 1, 1)         # one number for each limit
+    """
+
+    def with_permits(self, *permits: int) -> Limits:
+        """The same limits with other numbers of permits, one for each."""
+        return Limits(self.client, self._costs(list(permits)))
+
+    def acquire_async(self, timeout: Optional[float] = None) -> AwaitableContext[_native.Permit]:
+        """`acquire` for event loops. Await it, or enter it with `async with`."""
+
+        async def acquired() -> _native.Permit:
+            return await finish(self._acquire(), timeout, ", ".join(self.resources))
+
+        return AwaitableContext(acquired())
+
+    def reserve_async(self, timeout: Optional[float] = None) -> AwaitableContext[_native.Reservations]:
+        """`reserve` for event loops. Await it, or enter it with `async with`."""
+
+        async def reserved() -> _native.Reservations:
+            return await finish(self._reserve(), timeout, ", ".join(self.resources))
+
+        return AwaitableContext(reserved())

@@ -73,6 +73,44 @@ fn acquire_beyond_the_limit_returns_429_with_ratelimit_headers() {
 }
 
 #[test]
+fn permits_of_several_limits_are_taken_together_or_not_at_all() {
+    let templates = [Template::fair("small", 4.0), Template::fair("*", 0.1)];
+    let server = Server::with_config(&ConfigFile::new(&config::text(&templates)));
+    // Saved permits hardly change: 0.1 per second for an hour.
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &["--window", "big=360/3600"]);
+    let acquire = |big: u32, small: u32, wait: f64| {
+        let limits = json!([{ "resource": "big", "permits": big }, { "resource": "small", "permits": small }]);
+        gateway.ask("POST", "/v1/acquire", &json!({ "limits": limits, "wait": wait }))
+    };
+    let first = acquire(100, 1, 5.0);
+    assert_eq!(first.status, 200, "{first:?}");
+    let limits = first.json()["limits"].clone();
+    assert_eq!((limits[0]["resource"].as_str(), limits[0]["permits"].as_u64()), (Some("big"), Some(100)));
+    assert_eq!((limits[1]["resource"].as_str(), limits[1]["permits"].as_u64()), (Some("small"), Some(1)));
+    for field in ["ratelimit-policy", "ratelimit"] {
+        let policies = first.header(field).unwrap();
+        assert!(policies.starts_with("\"big\";") && policies.contains(", \"small\";"), "{first:?}");
+    }
+    let big = || gateway.ask("GET", "/v1/resources/big", &Value::Null).json()["remaining"].as_f64().unwrap();
+    let (before, refused) = eventually("there are too few permits of one limit", || {
+        let before = big();
+        let told = acquire(1, 3, 0.0);
+        (told.status != 200).then_some((before, told))
+    });
+    assert_eq!((refused.status, refused.problem().0), (429, "over_limit".to_owned()), "{refused:?}");
+    assert_eq!(refused.json()["violated-policies"], json!(["small"]));
+    assert!(refused.problem().1.contains("`small`"), "{refused:?}");
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds) && refused.header("ratelimit").unwrap().contains("\"big\";r="));
+    assert!(big() >= before, "nothing was taken from the other limit");
+    let waited = acquire(1, 3, 20.0);
+    assert_eq!(waited.status, 200, "{waited:?}");
+    // The other limit may refuse, too, but its permits will be available earlier.
+    let never = acquire(1000, 1, 0.0);
+    assert!(never.problem().1.starts_with("1000 permits of `big`"), "{never:?}");
+}
+
+#[test]
 fn a_reservation_settles_once_and_expires() {
     let server = server_with(1000.0);
     let gateway = gateway_to(&server);
@@ -128,6 +166,15 @@ fn invalid_requests_get_the_field_and_the_expected_value() {
         (("POST", acquire, json!({ "permits": 0 })), 400, "bad_value", "permits"),
         (("POST", acquire, json!({ "wait": 61 })), 400, "bad_value", "wait"),
         (("POST", "/v1/resources/mysql/acquire?permits=3", Value::Null), 400, "unknown_field", "permits"),
+        (("POST", "/v1/acquire", json!({ "limits": [] })), 400, "bad_value", "limits"),
+        (("POST", "/v1/acquire", json!({ "wait": 1 })), 400, "missing_field", "limits"),
+        (("POST", "/v1/acquire", json!({ "limits": [{ "permits": 1 }] })), 400, "missing_field", "limits[0].resource"),
+        (
+            ("POST", "/v1/acquire", json!({ "limits": [{ "resource": "a" }, { "resource": "b", "permits": 0 }] })),
+            400,
+            "bad_value",
+            "limits[1].permits",
+        ),
         (("DELETE", "/v1/leases?client=alice", Value::Null), 400, "missing_field", "resource"),
         (("DELETE", "/v1/leases?client=a&resource=b&token=c", Value::Null), 400, "bad_value", "token"),
     ] {

@@ -14,7 +14,7 @@ use crate::{
 /// After a cut no caller is admitted until enough permits were returned. Clones share the limiter.
 #[derive(Debug, Clone)]
 pub struct GaugeLimiter {
-    semaphore: Arc<Semaphore<PermitCount>>,
+    pub(super) semaphore: Arc<Semaphore<PermitCount>>,
 }
 
 /// Permits in use. Dropping the value returns them.
@@ -70,7 +70,8 @@ impl GaugeLimiter {
         Ok(self.permit(n))
     }
 
-    fn permit(&self, n: u32) -> GaugePermit {
+    /// The `n` permits that were just taken.
+    pub(super) fn permit(&self, n: u32) -> GaugePermit {
         GaugePermit { semaphore: self.semaphore.clone(), n }
     }
 
@@ -127,7 +128,7 @@ impl Drop for GaugePermit {
 
 /// Counts permits in use, promised ones included.
 #[derive(Debug)]
-struct PermitCount {
+pub(super) struct PermitCount {
     capacity: Capacity,
     in_use: u64,
     taken: u64,
@@ -165,6 +166,13 @@ impl Meter for PermitCount {
 
     fn set_capacity(&mut self, _: Nanos, capacity: Capacity) {
         self.capacity = capacity;
+    }
+
+    fn check(&mut self, _: Nanos, reserved: u64, n: u64) -> Result<(), Shortage> {
+        match self.in_use.saturating_add(reserved).saturating_add(n) > self.whole() {
+            true => Err(Shortage { ready_in: None }),
+            false => Ok(()),
+        }
     }
 
     fn take(&mut self, _: Nanos, n: u32) -> Result<(), Shortage> {

@@ -33,6 +33,11 @@ impl<T> LinkedList<T> {
         self.front
     }
 
+    /// The entry behind a queued one.
+    pub(super) fn after(&self, key: Key) -> Option<Key> {
+        self.entries[key].after
+    }
+
     pub(super) fn push_back(&mut self, value: T) -> Key {
         let key = self.entries.insert(Node { value, before: self.back, after: None });
         match self.back {

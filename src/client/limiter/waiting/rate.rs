@@ -24,7 +24,7 @@ use crate::{
 /// Clones share the limiter.
 #[derive(Debug, Clone)]
 pub struct RateLimiter {
-    semaphore: Arc<Semaphore<Bucket>>,
+    pub(super) semaphore: Arc<Semaphore<Bucket>>,
 }
 
 impl RateLimiter {
@@ -147,7 +147,12 @@ impl RateLimiter {
     /// as large as a reservation.
     pub async fn reserve(&self, n: u32) -> Result<RateReservation, Closed> {
         self.wait_many(n).await?;
-        Ok(self.reservation(self.semaphore.with(|state, _, _| state.meter.promise(n))))
+        Ok(self.reserve_taken(n))
+    }
+
+    /// Turns the `n` permits that were just taken into a reservation.
+    pub(super) fn reserve_taken(&self, n: u32) -> RateReservation {
+        self.reservation(self.semaphore.with(|state, _, _| state.meter.promise(n)))
     }
 
     /// Reserves `n` permits if they are available and no caller waits.
@@ -191,7 +196,10 @@ impl RateLimiter {
 
     /// Whole permits available without waiting; 0 while a caller waits.
     pub fn available(&self) -> u64 {
-        self.read(|state, now| if state.has_waiters() { 0 } else { state.meter.available(now) })
+        self.read(|state, now| match state.has_waiters() {
+            true => 0,
+            false => state.meter.available(now).saturating_sub(state.reserved),
+        })
     }
 
     /// Closes the limiter: waiting and new callers get [`Closed`].
@@ -218,7 +226,10 @@ impl RateLimiter {
 
     /// Permits that were refused so far: neither granted nor still waited for.
     pub(crate) fn refused(&self) -> u64 {
-        self.read(|state, _| state.arrived.saturating_sub(state.meter.taken() + state.refunded + state.waiting))
+        self.read(|state, _| {
+            let queued = state.waiting + state.reserved;
+            state.arrived.saturating_sub(state.meter.taken() + state.refunded + queued)
+        })
     }
 
     /// Permits taken and not refunded so far.

@@ -1,6 +1,6 @@
 //! Limiters with their estimate of wants, in virtual time, and a server that grants the wants.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use leaseway_core::types::Millis;
 use tokio::{
