@@ -114,7 +114,7 @@ fn dependencies_are_declared_once_and_with_a_reason() {
         let mut is_dependency = false;
         for line in text.lines().filter(|_| path != root().join("Cargo.toml")) {
             if line.starts_with('[') {
-                is_dependency = line.contains("dependencies]");
+                is_dependency = line.ends_with("dependencies]") && !line.contains("optional");
             } else if is_dependency && line.contains(" = ") && !line.contains("workspace = true") {
                 found.push(format!("{}: {line}", short(&path)));
             }
