@@ -161,6 +161,11 @@ impl Allocation {
         self.groups.as_mut().map(|groups| groups.join(slot, kind, id))
     }
 
+    /// Reads what a change of the claims of the holder in `slot` needs, if clients are grouped.
+    pub(crate) fn touch(&self, slot: u32) -> u64 {
+        self.groups.as_ref().map_or(0, |groups| groups.touch(slot))
+    }
+
     /// Inserts the claims of the holder in `slot`.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
         self.change(slot, &[], claims);

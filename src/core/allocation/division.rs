@@ -181,6 +181,11 @@ impl Division {
         }
     }
 
+    /// Reads what a query needs, if there are few claims.
+    pub(super) fn touch(&self) -> u64 {
+        self.index.touch() ^ u64::from(self.minimums.is_some())
+    }
+
     /// The sums over all claims.
     pub(super) fn totals(&self) -> Totals {
         self.index.totals()

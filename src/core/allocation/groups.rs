@@ -341,6 +341,12 @@ impl Groups {
         Claim { wants: totals.wants.floor().max(kept), subclients: is_present.into(), ..group.claim }
     }
 
+    /// Reads what a change of the claims of the holder in `slot` needs.
+    pub(crate) fn touch(&self, slot: u32) -> u64 {
+        let group = &self.tree[self.group_of(slot) as usize];
+        group.division.touch() ^ group.known.get().version ^ u64::from(group.claim.subclients)
+    }
+
     // Dues.
 
     /// The terms for claims of this priority of the holder in `slot`.

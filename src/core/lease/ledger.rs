@@ -418,7 +418,7 @@ impl Ledger {
             self.sums.held_by_gateways -= holder.counted.held;
             self.sums.held_by_gateways += counted.held;
         }
-        if let Some(labels) = &mut self.labels {
+        if let Some(labels) = self.labels.as_mut().filter(|_| counted.held != holder.counted.held) {
             labels.change(slot, holder.counted.held, counted.held);
         }
         self.changes += u64::from(counted != holder.counted);

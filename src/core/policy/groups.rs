@@ -146,7 +146,8 @@ impl GroupSettings {
 
     /// The paths of the groups whose minimum is kept from others, also while they have no client.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &str> {
-        self.rules.iter().filter(|rule| !rule.lends).map(|rule| &*rule.limits.pattern)
+        let paths = self.rules.iter().map(|rule| &*rule.limits.pattern);
+        paths.filter(|path| self.rule(self.number_of(path)).is_some_and(|rule| !rule.lends))
     }
 
     /// Validates the rules for this capacity.

@@ -130,7 +130,8 @@ impl Resource {
         });
         slots.clear();
         slots.extend(likely);
-        let touched = slots.iter().fold(0, |touched, slot| touched ^ self.book.ledger().touch(*slot));
+        let touch = |slot: &u32| self.book.ledger().touch(*slot) ^ self.allocation.touch(*slot);
+        let touched = slots.iter().fold(0, |touched, slot| touched ^ touch(slot));
         // Keeps the compiler from removing the unused reads.
         std::hint::black_box(touched);
     }

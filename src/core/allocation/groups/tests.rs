@@ -131,15 +131,94 @@ fn dues(groups: &Groups, case: &Case) -> Vec<Amount> {
 proptest! {
     #![proptest_config(cases(10_000))]
 
+    /// Equal up to the last digits of the capacity: each level rounds a few times.
     #[test]
     fn nested_groups_agree_with_exact_fractions(case in case()) {
         let ours = dues(&divided(&case), &case);
-        let expected = exact(&case);
-        let scale = case.capacity.max(1.0);
-        for ((ours, expected), client) in ours.iter().zip(&expected).zip(&case.clients) {
+        let last_digit = case.capacity.max(1.0) * f64::EPSILON;
+        for ((ours, expected), client) in ours.iter().zip(&exact(&case)).zip(&case.clients) {
             let apart = oracle::apart(*ours, expected);
-            prop_assert!(apart <= scale * f64::EPSILON * 4.0,
-                "{client:?}: {ours:?}, expected {}: {apart:e} apart, {}", oracle::number(expected), apart / scale / f64::EPSILON);
+            prop_assert!(apart <= 4.0 * last_digit, "{client:?}: {ours:?}, expected {}", oracle::number(expected));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(500))]
+
+    /// What a client is due depends on the claims alone, not on those that were there before.
+    #[test]
+    fn dues_follow_changes(
+        case in case(),
+        changes in proptest::collection::vec((0..40usize, 0..40usize, prop_oneof![0.0..200.0, Just(0.0)]), 1..40),
+    ) {
+        let mut case = case;
+        let mut groups = divided(&case);
+        for (n, (place, other, number)) in changes.into_iter().enumerate() {
+            let (place, other) = (place % case.clients.len(), other % case.clients.len());
+            let old = case.clients[place].clone();
+            match n % 4 {
+                0 => {
+                    case.clients[place].id = case.clients[other].id.clone();
+                    groups.forget(place as u32, &[claim(&old)]);
+                    groups.join(place as u32, HolderKind::Client, &case.clients[place].id);
+                    groups.change(place as u32, &[], &[claim(&case.clients[place])]);
+                }
+                1 => {
+                    case.capacity = number * 10.0;
+                    groups.set_capacity(Amount::clamped(case.capacity));
+                }
+                2 => {
+                    case.clients[place].wants = number;
+                    groups.change(place as u32, &[claim(&old)], &[claim(&case.clients[place])]);
+                }
+                _ => {
+                    case.clients[place].wants = number;
+                    groups.replace(place as u32, 0, &claim(&old), &claim(&case.clients[place]));
+                }
+            }
+            let anew = divided(&case);
+            prop_assert_eq!(dues(&groups, &case), dues(&anew, &case), "to the bit");
+            prop_assert_eq!(groups.summarize(), anew.summarize());
+            let held = |_| Sum::ZERO;
+            prop_assert_eq!(groups.reports(100, held), anew.reports(100, held));
+        }
+    }
+
+    /// A group gains nothing by splitting its wants among more clients.
+    #[test]
+    fn shares_do_not_depend_on_the_number_of_clients(
+        capacity in 1.0..1000.0,
+        wants in proptest::collection::vec(proptest::collection::vec(1.0..100.0, 1..20), 2..6),
+    ) {
+        let client = |group: usize, wants: f64| Client { id: format!("g{group}"), wants, priority: 0, rule: None };
+        let clients = |split: bool| -> Vec<Client> {
+            let of_group = |(group, wants): (usize, &Vec<f64>)| {
+                let sum: f64 = wants.iter().sum();
+                let wants = if split { wants.clone() } else { vec![sum] };
+                wants.into_iter().map(|wants| client(group, wants)).collect::<Vec<_>>()
+            };
+            wants.iter().enumerate().flat_map(of_group).collect()
+        };
+        let shares = |split| {
+            let case = Case {
+                kind: AlgorithmKind::FairShare,
+                priority: Priority::Ignore,
+                levels: 1,
+                capacity,
+                groups: Vec::new(),
+                clients: clients(split),
+                client_rules: Vec::new(),
+            };
+            let dues = dues(&divided(&case), &case);
+            (0..wants.len()).map(|group| {
+                let id = format!("g{group}");
+                let of_group = case.clients.iter().zip(&dues).filter(|(client, _)| client.id == id);
+                of_group.map(|(_, due)| due.get()).sum::<f64>()
+            }).collect::<Vec<_>>()
+        };
+        for (split, whole) in shares(true).iter().zip(shares(false)) {
+            prop_assert!((split - whole).abs() <= 1e-9 * whole.max(1.0), "{split} split, {whole} whole");
         }
     }
 }
