@@ -21,6 +21,9 @@
 //! | c | 60 | 40 | 35 |
 //! | d | 10 | | 10 |
 //!
+//! If clients are [grouped](groups), the capacity is divided between groups first, and each group has a division of its
+//! own.
+//!
 //! # Settlement
 //! [`settlement`] turns dues into grants. A holder that has more than its due shrinks immediately. One that has less
 //! grows by what is free, which is the capacity minus everything that is held ([`crate::lease`]). Settlement knows
@@ -35,17 +38,19 @@
 //! among the holders, so that on average each has its exact due.
 
 pub mod division;
+pub mod groups;
 pub mod settlement;
 pub mod units;
 
 use crate::{
     allocation::{
         division::{Division, Terms},
+        groups::{GroupLimit, GroupReport, Groups},
         settlement::without_dust,
-        units::{Rotation, UnitPart, left_over, whole},
+        units::{Rotation, Taker, UnitPart, in_order, left_over, whole},
     },
     policy::settings::Settings,
-    types::{Amount, Claim, Claims, Millis, Sum, wanted},
+    types::{Amount, Claim, Claims, HolderKind, Millis, Sum, wanted},
 };
 
 /// The holder that gets a unit refreshes this much later than the holder that gives it up.
@@ -53,7 +58,10 @@ const HAND_OVER: Millis = Millis(1000);
 
 /// How the capacity of one resource is allocated to its holders, each known by its slot in the ledger.
 pub(crate) struct Allocation {
+    /// The claims, unless they are grouped.
     division: Division,
+    /// Present if clients are grouped.
+    groups: Option<Box<Groups>>,
     /// Present if units are whole.
     rotation: Option<Box<Rotation>>,
     /// Rises when left-over units pass to other holders.
@@ -68,18 +76,26 @@ impl Allocation {
     pub(crate) fn new(settings: &Settings, summarizes: bool) -> Allocation {
         let division = Division::new(settings);
         let division = if summarizes { division.summarizing() } else { division };
-        Allocation { division, rotation: settings.whole_units.then(Box::default), rotations: 0 }
+        let groups = if summarizes { None } else { Groups::new(settings) };
+        Allocation { division, groups, rotation: settings.whole_units.then(Box::default), rotations: 0 }
     }
 
-    /// Applies other settings. Returns true if the caller must insert the claims of all holders again.
+    /// Applies other settings. Returns true if the caller must insert the claims of all holders again, and make each
+    /// [join](Self::join) its group before.
     pub(crate) fn configure(&mut self, settings: &Settings) -> bool {
-        let keeps_claims = self.division.same_order(settings);
+        let groups = if self.division.summarizes() { None } else { settings.groups.as_ref() };
+        let keeps_groups = match &self.groups {
+            Some(groups) => groups.fit(settings),
+            None => groups.is_none() || !settings.kind.is_indexed(),
+        };
+        let keeps_claims = keeps_groups && self.division.same_order(settings);
         if keeps_claims {
             self.division.reconfigure(settings);
         } else {
             self.division.reset(settings);
+            self.groups = groups.and_then(|_| Groups::new(settings));
         }
-        self.division.set_capacity(settings.capacity);
+        self.set_capacity(settings.capacity);
         match (settings.whole_units, &self.rotation) {
             (true, None) => self.rotation = Some(Box::default()),
             (false, Some(_)) => self.rotation = None,
@@ -90,15 +106,48 @@ impl Allocation {
 
     /// Whether it follows from its settings and the claims of the holders alone.
     pub(crate) fn can_pack(&self) -> bool {
-        self.rotation.is_none() && self.rotations == 0
+        self.rotation.is_none() && self.rotations == 0 && self.groups.is_none()
     }
 
+    /// The division of a node that has no groups. With groups it has no claims, but the same rules and bands.
     pub(crate) fn division(&self) -> &Division {
         &self.division
     }
 
+    /// The division that contains the claims of the holder in `slot`.
+    pub(crate) fn division_of(&self, slot: u32) -> &Division {
+        self.groups.as_ref().map_or(&self.division, |groups| groups.division_of(slot))
+    }
+
+    /// The capacity that this division divides.
+    pub(crate) fn capacity_of(&self, slot: u32) -> Amount {
+        self.groups.as_ref().map_or(self.division.capacity(), |groups| groups.capacity_of(slot))
+    }
+
+    /// Why the group of the holder in `slot` is due less than its clients want.
+    pub(crate) fn group_limit(&self, slot: u32) -> Option<GroupLimit> {
+        self.groups.as_ref()?.limit(slot)
+    }
+
+    /// The number of groups that have clients or keep a minimum.
+    pub(crate) fn group_count(&self) -> usize {
+        self.groups.as_ref().map_or(0, |groups| groups.len())
+    }
+
+    /// Up to `most` groups. `held` returns what the holders with the label of a group may be using.
+    pub(crate) fn group_reports(&self, most: usize, held: impl Fn(u32) -> Sum) -> Vec<GroupReport> {
+        self.groups.as_ref().map_or_else(Vec::new, |groups| groups.reports(most, held))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.division.bytes() + self.groups.as_ref().map_or(0, |groups| groups.bytes())
+    }
+
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
         self.division.set_capacity(capacity);
+        if let Some(groups) = &mut self.groups {
+            groups.set_capacity(capacity);
+        }
     }
 
     /// Sets the parent's terms; impossible ones are ignored. Returns whether they have changed.
@@ -106,23 +155,49 @@ impl Allocation {
         self.division.set_parent_terms(terms)
     }
 
+    /// Makes the holder in `slot`, which has no claims, a member of its group until it is [forgotten](Self::forget).
+    /// Returns the label of the group; `None` without groups.
+    pub(crate) fn join(&mut self, slot: u32, kind: HolderKind, id: &str) -> Option<u32> {
+        self.groups.as_mut().map(|groups| groups.join(slot, kind, id))
+    }
+
+    /// Reads what a change of the claims of the holder in `slot` needs, if clients are grouped.
+    pub(crate) fn touch(&self, slot: u32) -> u64 {
+        self.groups.as_ref().map_or(0, |groups| groups.touch(slot))
+    }
+
     /// Inserts the claims of the holder in `slot`.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
-        self.division.insert(slot, claims);
+        self.change(slot, &[], claims);
     }
 
     pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
-        self.division.remove(slot, claims);
+        self.change(slot, claims, &[]);
+    }
+
+    /// Replaces all claims of the holder in `slot`.
+    pub(crate) fn change(&mut self, slot: u32, old: &[Claim], new: &[Claim]) {
+        if let Some(groups) = &mut self.groups {
+            return groups.change(slot, old, new);
+        }
+        self.division.remove(slot, old);
+        self.division.insert(slot, new);
     }
 
     /// Replaces a claim of the holder in `slot`.
     pub(crate) fn replace(&mut self, slot: u32, ordinal: usize, old: &Claim, new: &Claim) {
-        self.division.replace(slot, ordinal, old, new);
+        match &mut self.groups {
+            Some(groups) => groups.replace(slot, ordinal, old, new),
+            None => self.division.replace(slot, ordinal, old, new),
+        }
     }
 
     /// Removes the claims of a departed holder, and its credit for left-over units.
     pub(crate) fn forget(&mut self, slot: u32, claims: &[Claim]) {
-        self.division.remove(slot, claims);
+        match &mut self.groups {
+            Some(groups) => groups.forget(slot, claims),
+            None => self.division.remove(slot, claims),
+        }
         if let Some(rotation) = &mut self.rotation {
             rotation.forget(slot);
         }
@@ -133,8 +208,11 @@ impl Allocation {
         wanted(claims).map(|claim| self.division.ruled(claim).wants).collect()
     }
 
-    /// The terms for claims of this priority.
-    pub(crate) fn terms_of(&self, priority: i16, known: &mut KnownTerms) -> Terms {
+    /// The terms for claims of this priority of the holder in `slot`.
+    pub(crate) fn terms_of(&self, slot: u32, priority: i16, known: &mut KnownTerms) -> Terms {
+        if let Some(groups) = &self.groups {
+            return groups.terms_of(slot, priority);
+        }
         let band = self.division.band(priority);
         if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
             return *terms;
@@ -148,14 +226,16 @@ impl Allocation {
     /// applies to each of its clients.
     pub(crate) fn divided(
         &self,
+        slot: u32,
         claims: &[Claim],
         per_client: bool,
         wants: impl FnOnce() -> Sum,
         known: &mut KnownTerms,
     ) -> Amount {
-        let mut due = |claim: &Claim| match self.terms_of(claim.priority, known) {
+        let division = self.division_of(slot);
+        let mut due = |claim: &Claim| match self.terms_of(slot, claim.priority, known) {
             Terms::Each(most) if per_client => Terms::Level(most.get()).due(claim),
-            terms => self.division.due(&terms, claim),
+            terms => division.due(&terms, claim),
         };
         match claims {
             // Not summed, because a sum rounds amounts below 1 up.
@@ -181,7 +261,12 @@ impl Allocation {
     /// Deals the left-over units. Returns the holders that get one, in ascending order.
     pub(crate) fn deal(&mut self, now: Millis, period: Millis, version: u64, parts: &[UnitPart]) -> Vec<u32> {
         let Some(rotation) = &mut self.rotation else { return Vec::new() };
-        let mut winners = rotation.deal(now, period, version, parts, left_over(parts));
+        let order = in_order(parts);
+        let takers = match &self.groups {
+            Some(groups) => groups.takers(parts, &order),
+            None => order.into_iter().map(Taker::Holder).collect(),
+        };
+        let mut winners = rotation.deal(now, period, version, parts, &takers, left_over(parts));
         winners.sort_unstable();
         winners
     }
@@ -215,7 +300,10 @@ impl Allocation {
 
     /// Summarizes all claims in a few slices of similar wants and equal priority. `wants`: the sum over all holders.
     pub(crate) fn summarize(&self, wants: Sum) -> Claims {
-        self.rounded_up(self.division.summarize(), wants)
+        match &self.groups {
+            Some(groups) => groups.summarize(),
+            None => self.rounded_up(self.division.summarize(), wants),
+        }
     }
 
     /// Raises the slices until they add up to at least the wants of all holders. If slices were rounded down, a parent

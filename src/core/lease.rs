@@ -250,6 +250,17 @@ impl LeaseBook {
         self.ledger.set_mode(slot, mode);
     }
 
+    /// Counts what a holder holds under this label from now on.
+    pub(crate) fn set_label(&mut self, slot: u32, label: u32) {
+        self.ledger.set_label(slot, label);
+    }
+
+    /// Replaces all labels.
+    pub(crate) fn set_labels(&mut self, labels: Vec<(u32, u32)>) {
+        self.ledger.clear_labels();
+        labels.into_iter().for_each(|(slot, label)| self.ledger.set_label(slot, label));
+    }
+
     /// Notes the request of a holder. `round`: the sub-round that it takes part in.
     pub(crate) fn note_request(&mut self, slot: u32, asked: Asked, round: u32) {
         let holder = self.ledger.holder_mut(slot);

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod client_rules;
+pub mod groups;
 pub mod overrides;
 pub mod parameters;
 pub mod settings;

@@ -184,9 +184,7 @@ impl Resource {
                 self.book.put_rules(&settings);
             }
             self.forget_last_report();
-            for (slot, holder) in self.book.ledger().iter_from(0) {
-                self.allocation.insert(slot, &holder.claims);
-            }
+            self.insert_all();
         }
         let before = std::mem::replace(&mut self.settings, settings).capacity;
         if self.book.has_inherited() && self.book.learning_until() > self.book.since() {
@@ -195,6 +193,27 @@ impl Resource {
         }
         self.renew_pool(self.seed);
         self.settings_version += 1;
+    }
+
+    /// Makes all holders join their groups, and inserts their claims.
+    fn insert_all(&mut self) {
+        let mut labels = Vec::new();
+        for (slot, holder) in self.book.ledger().iter_from(0).filter(|(_, holder)| !holder.claims.is_empty()) {
+            // The record that stands for inherited leases belongs to no group.
+            if !self.book.ledger().is_inherited(slot) {
+                labels.extend(self.allocation.join(slot, holder.kind, &holder.id).map(|label| (slot, label)));
+            }
+            self.allocation.insert(slot, &holder.claims);
+        }
+        self.book.set_labels(labels);
+    }
+
+    /// Makes a holder that has no claims in the allocation a member of its group, if there are groups.
+    fn join_group(&mut self, slot: u32) {
+        let holder = self.book.ledger().holder(slot);
+        if let Some(label) = self.allocation.join(slot, holder.kind, &holder.id) {
+            self.book.set_label(slot, label);
+        }
     }
 
     fn set_capacity(&mut self, capacity: Amount) {
@@ -260,11 +279,7 @@ impl Resource {
 
     pub fn bytes(&self) -> usize {
         let pool = self.pool.as_ref().map_or(0, |pool| pool.bytes());
-        size_of::<Self>()
-            + pool
-            + self.book.ledger().bytes()
-            + self.allocation.division().bytes()
-            + self.watch_list.bytes()
+        size_of::<Self>() + pool + self.book.ledger().bytes() + self.allocation.bytes() + self.watch_list.bytes()
     }
 
     /// Whether holders share one capacity. This is so for dividing algorithms, and below a parent, unless its lease is

@@ -10,6 +10,7 @@
 //! * `parameters` may be a map of names to values instead of a list of `{name, value}`.
 //! * Without `kind`, NO_ALGORITHM applies as in Doorman, with a warning. Only then is `capacity` optional.
 //! * `clients` of a template, a list of rules: weight, minimum and maximum of clients by their ids.
+//! * `groups` of a template: the groups of clients, between which capacity is divided first, and rules for them.
 //! * `access`, a list of rules: who may do what. A node with a parent has `access` only.
 //!
 //! Of YAML: one document, aliases and merge keys, no tags. Numbers are decimal and unquoted.

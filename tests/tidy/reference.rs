@@ -138,8 +138,10 @@ fn limits_with_flags_are_documented_with_their_defaults() {
 }
 
 /// Limits without a flag: name and value of the constant, and text on the page.
-const FIXED: [(&str, &str, &str); 52] = [
+const FIXED: [(&str, &str, &str); 54] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
+    ("MAX_GROUPS", "10_000", "| groups of a resource, at all levels; rules for groups | fixed | 10,000; 100 |"),
+    ("MAX_REPORTED_GROUPS", "100", "with more, those with the largest wants | fixed | 100 |"),
     ("PASTED_BYTES", "1 << 20", "| fixed | 1 MiB, within 10 s |"),
     ("MAX_OVERRIDES", "100", "| fixed | 100; 1 s to 7 days; 500 |"),
     ("MAX_OVERRIDE_MS", "7 * 86_400_000", "| fixed | 100; 1 s to 7 days; 500 |"),
@@ -225,6 +227,7 @@ fn known_in_configurations() -> BTreeSet<String> {
         resources:\n\
         - identifier_glob: \"a\"\n  capacity: 1\n  nothing: 1\n\
         \x20 algorithm: {kind: NOTHING, nothing: 1}\n  clients: [{nothing: 1}]\n\
+        \x20 groups: {nothing: 1, rules: [{nothing: 1}]}\n\
         - identifier_glob: \"b\"\n  capacity: 1\n  algorithm: {kind: PRIORITY_POOL, parameters: {nothing: 1}}\n\
         access:\n\
         - {nothing: 1}\n\

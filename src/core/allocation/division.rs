@@ -149,6 +149,14 @@ impl Division {
         &self.parent_terms
     }
 
+    pub(super) fn summarizes(&self) -> bool {
+        self.summarizes
+    }
+
+    pub(super) fn capacity(&self) -> Amount {
+        self.capacity
+    }
+
     fn is_indexed(&self) -> bool {
         self.indexes(self.kind)
     }
@@ -171,6 +179,16 @@ impl Division {
         if let Some(reserve) = &mut self.reserve {
             reserve.reset();
         }
+    }
+
+    /// Reads what a query needs, if there are few claims.
+    pub(super) fn touch(&self) -> u64 {
+        self.index.touch() ^ u64::from(self.minimums.is_some())
+    }
+
+    /// The sums over all claims.
+    pub(super) fn totals(&self) -> Totals {
+        self.index.totals()
     }
 
     /// Whether the index stays valid under these settings.
@@ -327,7 +345,7 @@ impl Division {
             // A pool computes dues itself.
             AlgorithmKind::NoAlgorithm | AlgorithmKind::PriorityPool => Terms::Wants,
             AlgorithmKind::Static => Terms::Each(self.per_client()),
-            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => self.shared_terms(band),
+            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => self.shared_terms(self.capacity, band),
         }
     }
 
@@ -374,15 +392,16 @@ impl Division {
         slices.into_iter().map(Claim::as_minimum).collect()
     }
 
-    fn shared_terms(&self, band: i16) -> Terms {
+    /// The terms for claims of a band if `total` is shared. The algorithm is FAIR_SHARE or PROPORTIONAL_SHARE.
+    pub(super) fn shared_terms(&self, total: Amount, band: i16) -> Terms {
         let minimums = self.minimums.as_deref().filter(|minimums| minimums.totals().weight > 0);
-        if let Some(minimums) = minimums.filter(|minimums| minimums.totals().wants > self.capacity.into()) {
-            return self.terms_of_minimums(minimums, band);
+        if let Some(minimums) = minimums.filter(|minimums| minimums.totals().wants > total.into()) {
+            return self.terms_of_minimums(minimums, total, band);
         }
         let (below, members, mut capacity) = match &self.reserve {
-            None => self.left_for(&self.index, band),
+            None => self.left_for(&self.index, total, band),
             Some(reserve) => {
-                let share = reserve.share(band, &self.index, self.capacity, |band| self.parent_terms_of(band));
+                let share = reserve.share(band, &self.index, total, |band| self.parent_terms_of(band));
                 let Some(share) = share else { return Terms::Wants };
                 (share.below, share.members, share.capacity)
             }
@@ -404,8 +423,8 @@ impl Division {
 
     /// The terms if the capacity is less than the sum of all minimums. The capacity goes to the bands from the top
     /// down, and each band divides its part.
-    fn terms_of_minimums(&self, minimums: &Index, band: i16) -> Terms {
-        let (below, members, capacity) = self.left_for(minimums, band);
+    fn terms_of_minimums(&self, minimums: &Index, total: Amount, band: i16) -> Terms {
+        let (below, members, capacity) = self.left_for(minimums, total, band);
         let fits = members.wants <= capacity;
         match if fits { Terms::Wants } else { level(minimums, band, below, members, capacity) } {
             Terms::Level(level) => Terms::Minimums(level),
@@ -413,9 +432,9 @@ impl Division {
         }
     }
 
-    /// The sums over all bands below this one, the sums over its own claims, and the capacity that the bands above
-    /// leave.
-    fn left_for(&self, index: &Index, band: i16) -> (Totals, Totals, Sum) {
+    /// The sums over all bands below this one, the sums over its own claims, and the part of `total` that the bands
+    /// above leave.
+    fn left_for(&self, index: &Index, total: Amount, band: i16) -> (Totals, Totals, Sum) {
         let (below, through) = match self.order {
             ClaimOrder::OneBand | ClaimOrder::Weighted => (Totals::default(), index.totals()),
             ClaimOrder::Bands | ClaimOrder::ReservedBands => {
@@ -423,7 +442,7 @@ impl Division {
             }
         };
         let above = index.totals().minus(through);
-        (below, through.minus(below), (Sum::from(self.capacity) - above.wants).max(Sum::ZERO))
+        (below, through.minus(below), (Sum::from(total) - above.wants).max(Sum::ZERO))
     }
 
     /// The equal share, and the fraction of the wants beyond it that unused shares cover. Below a parent, the share is

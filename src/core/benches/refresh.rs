@@ -3,17 +3,18 @@
 //! Each iteration is a whole round of one request: a client, in random order, echoes its lease and changes its wants.
 //! Time advances so that each client refreshes every 16 s and leases expire at a realistic rate. `spread` draws wants
 //! from 0 to 100, and `close` from 100 to 100.000001, the worst case for an index of wants. `children` sends the
-//! requests of child nodes: 64 slices of 50 clients each.
+//! requests of child nodes: 64 slices of 50 clients each. `groups` has a million clients in 10,000 groups, and prints the
+//! cost as a multiple of that without groups.
 
-use std::{
-    ops::Range,
-    time::{Duration, Instant},
-};
+use std::{ops::Range, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
     lease::{holder::Has, promises::Inherited},
-    policy::settings::{AlgorithmKind, Settings},
+    policy::{
+        groups::{GroupPattern, GroupSettings},
+        settings::{AlgorithmKind, Settings},
+    },
     resource::{Answer, Ask, Lease, Request, Resource, ResourceOptions, RoundScratch},
     types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now},
 };
@@ -26,6 +27,14 @@ const SIZES: [u32; 4] = [10, 1_000, 100_000, 1_000_000];
 const SLICES: usize = 64;
 /// Clients in a slice.
 const IN_A_SLICE: u32 = 50;
+/// The number of groups, if there are any.
+const GROUPS: u32 = 10_000;
+
+/// The CPU time of this thread: other processes of the machine do not count.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
 
 fn options(settings: Settings, askers: u32, inherited: Option<Inherited>) -> ResourceOptions {
     ResourceOptions {
@@ -101,7 +110,17 @@ struct Refreshers {
 impl Refreshers {
     /// Starts with two requests of each client.
     fn new(asker: AskerKind, kind: AlgorithmKind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
-        let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * asker.clients()) * 25.0));
+        let settings = Settings::new(kind, Amount::clamped(f64::from(clients * asker.clients()) * 25.0));
+        Refreshers::with_settings(asker, settings, clients, wants, round)
+    }
+
+    fn with_settings(
+        asker: AskerKind,
+        mut settings: Settings,
+        clients: u32,
+        wants: WantsRange,
+        round: usize,
+    ) -> Refreshers {
         settings.min_request_interval = Millis(0);
         let mut refreshers = Refreshers {
             asker,
@@ -179,11 +198,11 @@ impl Refreshers {
         while left > 0 {
             let mut rounds = self.requests(left.min(CHUNK));
             left -= self.asking.len();
-            let since = Instant::now();
+            let since = cpu_time();
             for (now, requests) in &mut rounds {
                 self.resource.round(*now, requests, &mut self.answers, &mut self.scratch);
             }
-            spent += since.elapsed();
+            spent += cpu_time().saturating_sub(since);
             self.hear();
         }
         spent
@@ -224,7 +243,7 @@ impl Refreshers {
         let ask = Ask {
             kind,
             // A new allocation, as if it had just been decoded, so it is in the cache.
-            id: format!("host-{client}.example.com:1234:{client}").into(),
+            id: format!("host-{:04}.example.com:1234:{client}", client % GROUPS).into(),
             claims: self.claims(),
             has,
             had: None,
@@ -304,6 +323,63 @@ fn returns(criterion: &mut Criterion) {
     }
 }
 
+/// The same clients with groups and without, measured in turns.
+struct Pair {
+    grouped: Refreshers,
+    flat: Refreshers,
+}
+
+impl Pair {
+    const CLIENTS: u32 = 1_000_000;
+    const TURNS: usize = 11;
+
+    fn new(round: usize) -> Pair {
+        let flat = Settings::new(AlgorithmKind::FairShare, Amount::clamped(f64::from(Self::CLIENTS) * 25.0));
+        let pattern = GroupPattern::new("{team}.example.com:*").expect("a valid pattern");
+        let grouped = Settings { groups: Some(GroupSettings::new(pattern).into()), ..flat.clone() };
+        let new = |settings| {
+            Refreshers::with_settings(AskerKind::Clients, settings, Self::CLIENTS, WantsRange::Spread, round)
+        };
+        Pair { grouped: new(grouped), flat: new(flat) }
+    }
+
+    /// Prints the cost with groups as a multiple of that without.
+    fn compare(&mut self, name: &str) {
+        const REFRESHES: u64 = 200_000;
+        let turn = |_| (self.grouped.measure(REFRESHES).as_secs_f64(), self.flat.measure(REFRESHES).as_secs_f64());
+        let mut turns: Vec<(f64, f64)> = (0..Self::TURNS).map(turn).collect();
+        let ratio = |(grouped, flat): &(f64, f64)| grouped / flat;
+        turns.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+        let (middle, nanoseconds) = (turns[Self::TURNS / 2], 1e9 / REFRESHES as f64);
+        let bytes = |refreshers: &Refreshers| refreshers.resource.bytes() / Self::CLIENTS as usize;
+        eprintln!(
+            "{name}: {:.2} times the cost without groups ({:.2}..{:.2}), {:.0} ns beside {:.0} ns; {} bytes per lease beside {}",
+            ratio(&middle),
+            ratio(&turns[0]),
+            ratio(&turns[Self::TURNS - 1]),
+            middle.0 * nanoseconds,
+            middle.1 * nanoseconds,
+            bytes(&self.grouped),
+            bytes(&self.flat),
+        );
+    }
+}
+
+/// A million clients in 10,000 groups.
+fn groups(criterion: &mut Criterion) {
+    for (name, round) in [("groups/FAIR_SHARE/spread", 1), ("groups/FAIR_SHARE/round-of-64", CHUNK)] {
+        let mut pair = None;
+        criterion.bench_function(name, |bencher| {
+            let pair = pair.get_or_insert_with(|| {
+                let mut pair = Pair::new(round);
+                pair.compare(name);
+                pair
+            });
+            bencher.iter_custom(|refreshes| pair.grouped.measure(refreshes));
+        });
+    }
+}
+
 fn bench(
     criterion: &mut Criterion,
     name: &str,
@@ -327,5 +403,5 @@ fn bench(
     }
 }
 
-criterion_group!(benches, refresh, returns);
+criterion_group!(benches, refresh, returns, groups);
 criterion_main!(benches);

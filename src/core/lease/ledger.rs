@@ -6,6 +6,7 @@
 //! move it. When the time of the bucket comes, a record that was refreshed moves to the bucket where it now belongs. So
 //! a refresh costs nothing, and each record is visited about once per lease length.
 
+mod labels;
 pub(crate) mod packed;
 mod records;
 
@@ -19,7 +20,7 @@ use std::{
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use self::records::Records;
+use self::{labels::Labels, records::Records};
 use crate::{
     lease::holder::{Grant, Leases},
     policy::settings::Reuse,
@@ -143,6 +144,8 @@ pub(crate) struct Ledger {
     /// The principal that each record is charged to, by slot. It is not part of the record, because requests of known
     /// holders do not need it.
     principals: Vec<Principal>,
+    /// Present if records are labelled.
+    labels: Option<Box<Labels>>,
     /// Changes of the places of principals that were not drained yet.
     slot_deltas: SlotDeltas,
     hasher: FixedState,
@@ -169,6 +172,7 @@ impl Ledger {
             holders: Records::default(),
             by_id: HashTable::new(),
             principals: Vec::new(),
+            labels: None,
             slot_deltas: SlotDeltas::default(),
             hasher: FixedState::with_seed(seed),
             sums: Sums::default(),
@@ -279,6 +283,21 @@ impl Ledger {
         slot
     }
 
+    /// Counts what a record holds under this label from now on.
+    pub(crate) fn set_label(&mut self, slot: u32, label: u32) {
+        let held = self.holders[slot].counted.held;
+        self.labels.get_or_insert_default().set(slot, label, held);
+    }
+
+    pub(crate) fn clear_labels(&mut self) {
+        self.labels = None;
+    }
+
+    /// What the records with a label hold.
+    pub(crate) fn held_by_label(&self, label: u32) -> Sum {
+        self.labels.as_ref().map_or(Sum::ZERO, |labels| labels.held(label))
+    }
+
     /// Gives a holder another id, which no other holder has.
     pub(crate) fn rename(&mut self, slot: u32, id: Arc<str>) {
         let holder = &self.holders[slot];
@@ -315,6 +334,9 @@ impl Ledger {
     pub(crate) fn remove(&mut self, slot: u32) -> Holder {
         self.set_mode(slot, HolderMode::Plain);
         let holder = self.holders.remove(slot);
+        if let Some(labels) = &mut self.labels {
+            labels.remove(slot, holder.counted.held);
+        }
         let hash = self.hash(holder.kind, &holder.id);
         if let Ok(entry) = self.by_id.find_entry(Self::spread(hash), |entry| entry.slot == slot) {
             entry.remove();
@@ -395,6 +417,9 @@ impl Ledger {
         if holder.mode == HolderMode::Gateway {
             self.sums.held_by_gateways -= holder.counted.held;
             self.sums.held_by_gateways += counted.held;
+        }
+        if let Some(labels) = self.labels.as_mut().filter(|_| counted.held != holder.counted.held) {
+            labels.change(slot, holder.counted.held, counted.held);
         }
         self.changes += u64::from(counted != holder.counted);
         if counted.held < holder.counted.held {
@@ -477,6 +502,7 @@ impl Ledger {
             + self.holders.iter_from(0).map(|(_, holder)| holder.id.len()).sum::<usize>()
             + self.by_id.allocation_size()
             + self.principals.capacity() * size_of::<Principal>()
+            + self.labels.as_ref().map_or(0, |labels| labels.bytes())
             + self.queue.values().map(|bucket| bucket.capacity() * size_of::<u32>()).sum::<usize>()
     }
 }

@@ -49,6 +49,10 @@ impl ClientRule {
         ClientRule { pattern: pattern.into(), glob, weight: 1, min: Amount::ZERO, max: None }
     }
 
+    pub(crate) fn matches(&self, id: &str) -> bool {
+        self.glob.matches(id)
+    }
+
     /// Encodes the rule for child nodes. The pattern comes last, because it may contain spaces.
     pub fn written(&self) -> String {
         let max = self.max.map_or_else(|| "-".to_owned(), |max| max.to_string());

@@ -5,6 +5,8 @@ mod check;
 mod pool;
 mod words;
 
+use std::sync::Arc;
+
 pub use self::{
     algorithm::{AlgorithmKind, Priority},
     check::SettingsError,
@@ -12,7 +14,7 @@ pub use self::{
     words::FieldChange,
 };
 use crate::{
-    policy::client_rules::ClientRules,
+    policy::{client_rules::ClientRules, groups::GroupSettings},
     types::{Amount, Claim, HolderKind, Millis, certain_end},
 };
 
@@ -74,6 +76,8 @@ pub struct Settings {
     pub load_bounds: (Option<Amount>, Option<Amount>),
     pub pool: PoolSettings,
     pub clients: ClientRules,
+    /// How clients are grouped; absent: all share directly.
+    pub groups: Option<Arc<GroupSettings>>,
 }
 
 impl Settings {
@@ -107,6 +111,7 @@ impl Settings {
             load_bounds: (None, None),
             pool: PoolSettings::default(),
             clients: ClientRules::default(),
+            groups: None,
         }
     }
 
@@ -139,10 +144,10 @@ impl Settings {
     }
 
     /// The settings of a child node. Its holders refresh more often than the node itself, in whole seconds, as on the
-    /// wire.
+    /// wire. Groups are divided at the root only.
     pub fn of_child(&self) -> Settings {
         let decayed = Millis::from_secs((self.refresh.0 as f64 * self.decay_factor / 1000.0) as u64);
-        Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), ..self.clone() }
+        Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), groups: None, ..self.clone() }
     }
 
     pub fn learning_length(&self) -> Millis {

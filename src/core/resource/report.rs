@@ -6,7 +6,7 @@ pub mod forecast;
 use std::sync::Arc;
 
 use crate::{
-    allocation::KnownTerms,
+    allocation::{KnownTerms, groups::GroupReport},
     lease::ledger::{HolderMode, Sums},
     policy::settings::Settings,
     resource::{Overridden, Resource, supply::SupplyReport},
@@ -24,7 +24,15 @@ pub struct ResourceReport {
     /// The supply from the parent; `None` at a root.
     pub supply: Option<SupplyReport>,
     pub overridden: Option<Overridden>,
+    /// The number of groups of clients; zero if clients are not grouped.
+    pub group_count: usize,
+    /// Up to [`MAX_REPORTED_GROUPS`] of them, in the order of their paths; if there are more, those with the largest
+    /// wants.
+    pub groups: Vec<GroupReport>,
 }
+
+/// The maximum number of groups in a report.
+pub const MAX_REPORTED_GROUPS: usize = 100;
 
 impl ResourceReport {
     /// Whether its holders share the capacity: at a root if the algorithm divides, below a parent always.
@@ -63,6 +71,10 @@ pub fn resource_report(resource: &Resource, now: Millis) -> ResourceReport {
         learning,
         supply,
         overridden: resource.overridden(),
+        group_count: resource.allocation.group_count(),
+        groups: resource
+            .allocation
+            .group_reports(MAX_REPORTED_GROUPS, |label| resource.book.ledger().held_by_label(label)),
     }
 }
 

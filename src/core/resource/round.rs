@@ -130,7 +130,8 @@ impl Resource {
         });
         slots.clear();
         slots.extend(likely);
-        let touched = slots.iter().fold(0, |touched, slot| touched ^ self.book.ledger().touch(*slot));
+        let touch = |slot: &u32| self.book.ledger().touch(*slot) ^ self.allocation.touch(*slot);
+        let touched = slots.iter().fold(0, |touched, slot| touched ^ touch(slot));
         // Keeps the compiler from removing the unused reads.
         std::hint::black_box(touched);
     }
@@ -279,12 +280,13 @@ impl Resource {
             return pool.due(slot);
         }
         let holder = self.book.ledger().holder(slot);
-        self.allocation.rounded(self.divided(holder, known), self.settings.capacity, holder.extra)
+        self.allocation.rounded(self.divided(slot, holder, known), self.settings.capacity, holder.extra)
     }
 
     /// The sum of the dues of a holder's claims. `known` caches the terms of bands.
-    fn divided(&self, holder: &Holder, known: &mut KnownTerms) -> Amount {
-        let divided = self.allocation.divided(&holder.claims, holder.understands_terms(), || holder.wants(), known);
+    fn divided(&self, slot: u32, holder: &Holder, known: &mut KnownTerms) -> Amount {
+        let divided =
+            self.allocation.divided(slot, &holder.claims, holder.understands_terms(), || holder.wants(), known);
         divided.saturating_add(self.headroom(holder))
     }
 
@@ -389,7 +391,7 @@ impl Resource {
     fn parts(&self) -> Vec<UnitPart> {
         let mut terms = Vec::new();
         let parts = self.book.ledger().iter_from(0).map(|(slot, holder)| {
-            let part = part_of(self.divided(holder, &mut terms));
+            let part = part_of(self.divided(slot, holder, &mut terms));
             UnitPart { slot, id: holder.id.clone(), part }
         });
         parts.filter(|part| part.part > 0).collect()

@@ -267,7 +267,7 @@ impl Resource {
         let mut terms: Vec<(i16, Terms)> = Vec::new();
         for claim in wanted(&self.book.ledger().holder(slot).claims) {
             if terms.last().is_none_or(|(priority, _)| *priority != claim.priority) {
-                terms.push((claim.priority, self.allocation.terms_of(claim.priority, known)));
+                terms.push((claim.priority, self.allocation.terms_of(slot, claim.priority, known)));
             }
         }
         Supplied { lease, terms, settings: Arc::clone(&self.settings) }

@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use super::{
     cases,
     harness::{Actor, Echo, Event, Harness, ask, one, options},
-    histories::{actors, any_settings, below_a_parent, event, settings, settings_below_a_parent, supply},
+    histories::{
+        actors, any_settings, below_a_parent, event, maybe_grouped, settings, settings_below_a_parent, supply,
+    },
 };
 use crate::{
     lease::promises::Inherited,
@@ -56,7 +58,8 @@ proptest! {
     /// Both reuse modes, with all kinds of algorithms, with and without cuts of the capacity.
     #[test]
     fn across_failovers_believed_leases_stay_within_the_capacity(
-        settings in prop_oneof![2 => settings(Reuse::Confirmed), 1 => settings(Reuse::Prompt), 1 => unbounded()],
+        settings in prop_oneof![2 => settings(Reuse::Confirmed), 1 => settings(Reuse::Prompt), 1 => unbounded(),
+            1 => maybe_grouped()],
         actors in actors(),
         events in prop_oneof![events(false, 300), events(true, 300)],
     ) {

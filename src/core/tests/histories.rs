@@ -7,9 +7,13 @@ use super::{
     harness::{Actor, Echo, Event, Harness, options},
 };
 use crate::{
-    policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
+    policy::{
+        client_rules::ClientRule,
+        groups::{GroupPattern, GroupRule, GroupSettings},
+        settings::{AlgorithmKind, Priority, Reuse, Settings},
+    },
     resource::{ResourceOptions, invariant, supply::Source},
-    types::{Amount, Claim, Claims, HolderKind, Millis},
+    types::{Amount, Claim, Claims, Glob, HolderKind, Millis},
 };
 
 pub(in crate::tests) fn event(capacities: bool) -> impl Strategy<Value = Event> {
@@ -86,8 +90,25 @@ pub(super) fn settings(reuse: Reuse) -> impl Strategy<Value = Settings> {
     )
 }
 
+/// All clients are in one group, which keeps a minimum, and each in one of its own. Child nodes are in another.
+fn grouped(settings: Settings) -> Settings {
+    let mut groups = GroupSettings::new(GroupPattern::new("h{all}der-{number}").expect("a valid pattern"));
+    let limits = |path: &str, min: f64, max: f64| {
+        let mut limits = ClientRule::new(path, Glob::new(path).expect("a valid pattern"));
+        (limits.min, limits.max) = (Amount::clamped(min), Some(Amount::clamped(max)));
+        limits
+    };
+    assert!(groups.push(GroupRule { limits: limits("ol", 50.0, 300.0), lends: false }));
+    assert!(groups.push(GroupRule { limits: limits("ol/1", 20.0, 60.0), lends: true }));
+    Settings { groups: Some(groups.into()), ..settings }
+}
+
 pub(super) fn any_settings() -> impl Strategy<Value = Settings> {
     prop_oneof![settings(Reuse::Confirmed), settings(Reuse::Prompt)]
+}
+
+pub(super) fn maybe_grouped() -> impl Strategy<Value = Settings> {
+    prop_oneof![3 => any_settings(), 1 => any_settings().prop_map(grouped)]
 }
 
 fn run(options: ResourceOptions, actors: Vec<Actor>, events: &[Event]) -> Result<Harness, TestCaseError> {
@@ -118,9 +139,20 @@ proptest! {
 proptest! {
     #![proptest_config(cases(400))]
 
+    /// Groups change what is fair, not what is safe.
+    #[test]
+    fn believed_leases_of_groups_stay_within_the_capacity(
+        settings in any_settings().prop_map(grouped),
+        actors in actors(),
+        events in proptest::collection::vec(event(true), 1..250),
+        whole_units in any::<bool>(),
+    ) {
+        run(options(Settings { whole_units, ..settings }), actors, &events)?;
+    }
+
     #[test]
     fn learning_mode_restores_no_more_than_the_capacity(
-        settings in any_settings(),
+        settings in maybe_grouped(),
         actors in actors(),
         events in proptest::collection::vec(event(false), 1..150),
     ) {
@@ -130,7 +162,7 @@ proptest! {
 
     #[test]
     fn after_any_history_stable_demands_settle(
-        settings in any_settings(),
+        settings in maybe_grouped(),
         actors in actors(),
         events in proptest::collection::vec(event(true), 0..150),
     ) {
@@ -206,7 +238,7 @@ proptest! {
 
     #[test]
     fn replaying_a_history_gives_the_same_answers(
-        settings in any_settings(),
+        settings in maybe_grouped(),
         actors in actors(),
         events in proptest::collection::vec(event(true), 1..150),
     ) {

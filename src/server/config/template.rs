@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use leaseway_core::{
     policy::{
         client_rules::{ClientRule, ClientRules},
-        settings::{AlgorithmKind, SafeCapacity},
+        groups::{GroupPattern, GroupRule, GroupSettings},
+        settings::{AlgorithmKind, SafeCapacity, SettingsError},
         template::{Repository, Template},
     },
     types::{Amount, AmountError, Glob},
@@ -18,7 +19,8 @@ use super::{
     yaml::{Field, Node},
 };
 
-const KEYS: [&str; 6] = ["identifier_glob", "capacity", "safe_capacity", "description", "algorithm", "clients"];
+const KEYS: [&str; 7] =
+    ["identifier_glob", "capacity", "safe_capacity", "description", "algorithm", "clients", "groups"];
 const MAX_TEMPLATES: usize = 10_000;
 const IDENTIFIER: &str = "a resource id or a pattern (in quotes if it begins with `*`, `[` or `{`)";
 const CAPACITY: &str = "a number like 100 or 7.5, or a rate like 60000/min";
@@ -29,6 +31,13 @@ const CLIENT_LIST: &str = "a list of `{glob: …, weight: …, min: …, max: �
 const CLIENT_GLOB: &str = "the id of a client or a pattern (in quotes if it begins with `*`, `[` or `{`)";
 const WEIGHT: &str = "a whole number from 1 to 1000";
 const CLIENT_AMOUNT: &str = "a number like 10 or 7.5";
+
+const GROUPS_KEYS: [&str; 2] = ["from", "rules"];
+const GROUP_KEYS: [&str; 5] = ["group", "weight", "minimum", "maximum", "lend"];
+const GROUP_FROM: &str = "the parts of a client id that name its groups, like \"{org}/{team}/*\" (in quotes)";
+const GROUP_LIST: &str = "a list of `{group: …, weight: …, minimum: …, maximum: …, lend: …}`";
+const GROUP: &str = "the path of a group or a pattern (in quotes if it begins with `*`, `[` or `{`)";
+const GROUP_AMOUNT: &str = "a number like 100 or 7.5, or a rate like 60000/min";
 
 /// A minimal configuration, for messages.
 pub(super) const EXAMPLE: &str = r#"resources: [{identifier_glob: "*", capacity: 100, algorithm: {kind: FAIR_SHARE}}]"#;
@@ -44,6 +53,8 @@ struct Draft<'n> {
     description: Option<&'n str>,
     algorithm: Option<Algorithm>,
     clients: ClientRules,
+    /// With the position for messages about it.
+    groups: Option<(Position, GroupSettings)>,
 }
 
 #[derive(Clone, Copy)]
@@ -81,6 +92,7 @@ fn read_template<'n>(item: &'n Node<'_>, found: &mut Findings) -> Option<Draft<'
     let description = description.and_then(|field| field.text("text", found));
     let algorithm = fields.optional("algorithm").map(|field| Algorithm::read(&field, found));
     let clients = fields.optional("clients").map_or_else(ClientRules::default, |field| read_clients(&field, found));
+    let groups = fields.optional("groups").and_then(|field| Some((field.key, read_groups(&field, found)?)));
     let Some(identifier) = fields.get("identifier_glob") else {
         found.error(item.at(), "a template needs an `identifier_glob`: a resource id or a pattern");
         return None;
@@ -96,6 +108,7 @@ fn read_template<'n>(item: &'n Node<'_>, found: &mut Findings) -> Option<Draft<'
         description,
         algorithm,
         clients,
+        groups,
     })
 }
 
@@ -172,8 +185,11 @@ fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut F
     settings.capacity = capacity;
     settings.safe_capacity = draft.safe_capacity;
     settings.clients = draft.clients;
+    let (groups_at, groups) = draft.groups.unzip();
+    settings.groups = groups.map(Into::into);
     if let Err(error) = settings.check() {
-        found.error(draft.at, error.to_string());
+        let at = if let SettingsError::Groups(_) = error { groups_at } else { None };
+        found.error(at.unwrap_or(draft.at), error.to_string());
         return None;
     }
     let template = Template {
@@ -226,4 +242,54 @@ fn read_client_rule(item: &Field<'_, '_>, found: &mut Findings) -> Option<Client
     rule.weight = weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1);
     (rule.min, rule.max) = (min.unwrap_or(Amount::ZERO), max);
     Some(rule)
+}
+
+fn read_groups(field: &Field<'_, '_>, found: &mut Findings) -> Option<GroupSettings> {
+    let fields = field.map(&GROUPS_KEYS, found)?;
+    let rules = fields.optional("rules").map_or_else(Vec::new, |rules| read_group_rules(&rules, found));
+    let Some(from) = fields.get("from") else {
+        found.error(field.at(), format!("`groups` needs `from`: {GROUP_FROM}"));
+        return None;
+    };
+    let text = from.text(GROUP_FROM, found)?;
+    let pattern = GroupPattern::new(text).map_err(|error| from.refuse(error, found)).ok()?;
+    let mut groups = GroupSettings::new(pattern);
+    for rule in rules {
+        groups.push(rule);
+    }
+    Some(groups)
+}
+
+fn read_group_rules(field: &Field<'_, '_>, found: &mut Findings) -> Vec<GroupRule> {
+    let mut rules: Vec<GroupRule> = Vec::new();
+    let mut seen = HashMap::new();
+    for item in field.elements(GroupSettings::MAX_RULES, "a rule for groups", GROUP_LIST, found) {
+        let Some(rule) = read_group_rule(&item, found) else { continue };
+        let pattern = &rule.limits.pattern;
+        if let Some(line) = seen.insert(pattern.to_string(), item.at().line) {
+            let message = format!("duplicate `group` `{pattern}`: line {line} has it, this one could never match");
+            found.error(item.at(), message);
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
+fn read_group_rule(item: &Field<'_, '_>, found: &mut Findings) -> Option<GroupRule> {
+    let fields = item.map(&GROUP_KEYS, found)?;
+    let weight =
+        fields.optional("weight").and_then(|field| field.whole(1..=ClientRule::MAX_WEIGHT.into(), WEIGHT, found));
+    let mut amount = |key| fields.optional(key).and_then(|field| field.amount(GROUP_AMOUNT, found));
+    let (minimum, maximum) = (amount("minimum"), amount("maximum"));
+    let lends = fields.optional("lend").and_then(|field| field.flag(found)).unwrap_or(true);
+    let Some(group) = fields.get("group") else {
+        found.error(item.at(), "a rule for groups needs a `group`: the path of a group or a pattern");
+        return None;
+    };
+    let text = group.text(GROUP, found)?;
+    let glob = Glob::new(text).map_err(|error| group.refuse(error, found)).ok()?;
+    let mut limits = ClientRule::new(text, glob);
+    limits.weight = weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1);
+    (limits.min, limits.max) = (minimum.unwrap_or(Amount::ZERO), maximum);
+    Some(GroupRule { limits, lends })
 }

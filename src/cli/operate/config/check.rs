@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use leaseway_core::policy::access::{Action, Pattern, Policy, Rule};
 use leaseway_core::{
-    policy::{client_rules::ClientRule, template::Template},
+    policy::{client_rules::ClientRule, groups::GroupRule, template::Template},
     types::Amount,
 };
 use leaseway_server::config::{self, Loaded};
@@ -41,6 +41,14 @@ fn client(rule: &ClientRule) -> Value {
     })
 }
 
+fn group(rule: &GroupRule) -> Value {
+    let limits = &rule.limits;
+    json!({
+        "group": &*limits.pattern, "weight": limits.weight, "minimum": limits.min.get(),
+        "maximum": limits.max.map(Amount::get), "lend": rule.lends,
+    })
+}
+
 fn as_json(file: &Path, loaded: &Loaded) -> Value {
     let template = |template: &Template| {
         let settings = &template.settings;
@@ -48,6 +56,9 @@ fn as_json(file: &Path, loaded: &Loaded) -> Value {
             "template": template.identifier_glob, "capacity": settings.capacity.get(),
             "algorithm": settings.kind.name(), "lease_seconds": settings.lease.0 / 1000,
             "refresh_seconds": settings.refresh.0 / 1000, "clients": settings.clients.iter().map(client).collect::<Vec<_>>(),
+            "groups": settings.groups.as_ref().map(|groups| json!({
+                "from": groups.from.to_string(), "rules": groups.rules().iter().map(group).collect::<Vec<_>>(),
+            })),
         })
     };
     let texts = |patterns: &[Pattern]| patterns.iter().map(|pattern| pattern.text().to_owned()).collect::<Vec<_>>();
@@ -96,6 +107,10 @@ fn print_configuration(file: &Path, loaded: &Loaded) -> Outcome {
     if !clients.is_empty() {
         print(table(&["TEMPLATE", "CLIENTS", "WEIGHT", "MIN", "MAX"], clients))?;
     }
+    let groups = groups_of(loaded);
+    if !groups.is_empty() {
+        print(table(&["TEMPLATE", "GROUPS", "WEIGHT", "MINIMUM", "MAXIMUM", "LENT"], groups))?;
+    }
     let heading = ["RULE", "WHO", "MAY", "RESOURCES", "CLIENTS", "NODES", "MAX PRIORITY"];
     policy.map_or(Ok(()), |policy| print(table(&heading, rules_of(policy))))
 }
@@ -113,6 +128,28 @@ fn clients_of(loaded: &Loaded) -> Vec<Vec<String>> {
     };
     let templates = loaded.repository.templates();
     templates.flat_map(|template| template.settings.clients.iter().map(move |rule| row(template, rule))).collect()
+}
+
+/// Groups of clients, and the rules for them in the order of evaluation.
+fn groups_of(loaded: &Loaded) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for template in loaded.repository.templates() {
+        let Some(groups) = &template.settings.groups else { continue };
+        let name = &template.identifier_glob;
+        rows.push(vec![name.clone(), format!("from {}", groups.from)]);
+        rows.extend(groups.rules().iter().map(|rule| {
+            let limits = &rule.limits;
+            vec![
+                name.clone(),
+                limits.pattern.to_string(),
+                limits.weight.to_string(),
+                number(limits.min.get()),
+                limits.max.map_or_else(|| "none".to_owned(), |max| number(max.get())),
+                if rule.lends { "yes" } else { "no" }.to_owned(),
+            ]
+        }));
+    }
+    rows
 }
 
 fn rules_of(policy: &Policy) -> Vec<Vec<String>> {

@@ -11,15 +11,17 @@
 //!
 //! With a million claims, nearly all of the time is spent waiting for memory. So leaves are large and unordered: an
 //! insertion touches only the end of a leaf, and the branches fit the processor's cache. The order within a leaf
-//! matters only in the leaf where a query ends. A sorted copy of that leaf is kept until it changes.
+//! matters only in the leaf where a query ends. Most queries end near the last one, so a cursor stays at that place. If
+//! a leaf is queried again without a change, a sorted copy of it is kept until it changes.
 
 mod key;
 
-use std::cell::{RefCell, RefMut};
+use std::cell::RefCell;
 
 use slab::Slab;
 
 pub(crate) use self::key::{ClaimKey, Totals};
+use crate::types::Sum;
 
 const LEAF: usize = 128;
 const FAN: usize = 32;
@@ -79,6 +81,19 @@ impl Leaf {
         (middle.0, right)
     }
 
+    /// The last entry before `key`, and the first one from there on. A weight of zero: there is none.
+    fn beside(&self, key: ClaimKey) -> [(ClaimKey, u32); 2] {
+        let (mut last, mut next) = ((ClaimKey::START, 0), (ClaimKey::END, 0));
+        for (other, weight) in self.entries() {
+            if other < key {
+                last = last.max((other, weight));
+            } else {
+                next = next.min((other, weight));
+            }
+        }
+        [last, next]
+    }
+
     fn totals_where(&self, counts: impl Fn(ClaimKey) -> bool) -> Totals {
         let mut totals = Totals::default();
         for (key, weight) in self.entries().filter(|(key, _)| counts(*key)) {
@@ -88,23 +103,41 @@ impl Leaf {
     }
 }
 
-/// A sorted copy of the leaf of the last query.
+/// The leaf of the last query.
 struct Sorted {
     node: usize,
     version: u64,
-    /// Each claim with the sums over those before it.
+    /// Present if the leaf was queried twice without a change: each claim with the sums over those before it.
     entries: Vec<(ClaimKey, Totals)>,
     totals: Totals,
+    cursor: Cursor,
 }
 
 impl Sorted {
     fn none() -> Sorted {
-        Sorted { node: usize::MAX, version: 0, entries: Vec::new(), totals: Totals::default() }
+        Sorted { node: usize::MAX, version: 0, entries: Vec::new(), totals: Totals::default(), cursor: Cursor::NONE }
     }
 
-    fn copy(&mut self, node: usize, leaf: &Leaf) {
-        (self.node, self.version) = (node, leaf.version);
-        self.entries.clear();
+    /// The sums over the longest prefix of the leaf whose entries all satisfy `fits(entry, sums before it)`.
+    fn prefix_where(&mut self, node: usize, leaf: &Leaf, fits: impl Fn(ClaimKey, Totals) -> bool) -> Totals {
+        if (self.node, self.version) != (node, leaf.version) {
+            (self.node, self.version) = (node, leaf.version);
+            self.entries.clear();
+            if let Some(prefix) = self.cursor.seek(node, leaf, &fits) {
+                return prefix;
+            }
+        }
+        if self.entries.is_empty() {
+            self.copy(leaf);
+        }
+        let end = self.entries.partition_point(|(key, before)| fits(*key, *before));
+        let first = self.entries.get(end);
+        let prefix = first.map_or(self.totals, |(_, before)| *before);
+        self.cursor.place(node, first.map_or(ClaimKey::END, |(key, _)| *key), prefix);
+        prefix
+    }
+
+    fn copy(&mut self, leaf: &Leaf) {
         self.entries.extend(leaf.entries().map(|(key, weight)| (key, Totals::of(key, weight))));
         self.entries.sort_unstable_by_key(|(key, _)| *key);
         self.totals = Totals::default();
@@ -112,6 +145,76 @@ impl Sorted {
             let own = std::mem::replace(totals, self.totals);
             self.totals.add(own);
         }
+    }
+}
+
+/// The end of the last query in an unsorted leaf. It is kept up to date while the leaf changes, so the next query, which
+/// usually ends there or one entry further, need not sort the leaf.
+struct Cursor {
+    node: usize,
+    end: ClaimKey,
+    /// The sums over the entries before `end`.
+    below: Totals,
+    /// The last entry before `end` and the first one from there on, if known. A weight of zero: there is none.
+    beside: Option<[(ClaimKey, u32); 2]>,
+}
+
+/// The number of entries that a cursor moves before the leaf is sorted.
+const MAX_STEPS: usize = 3;
+
+impl Cursor {
+    const NONE: Cursor =
+        Cursor { node: usize::MAX, end: ClaimKey::START, below: Totals { wants: Sum::ZERO, weight: 0 }, beside: None };
+
+    fn place(&mut self, node: usize, end: ClaimKey, below: Totals) {
+        *self = Cursor { node, end, below, beside: None };
+    }
+
+    fn insert(&mut self, node: usize, key: ClaimKey, weight: u32) {
+        if self.node != node {
+            return;
+        }
+        if key < self.end {
+            self.below.add(Totals::of(key, weight));
+        }
+        if let Some([last, next]) = &mut self.beside {
+            if key < self.end && (last.1 == 0 || last.0 < key) {
+                *last = (key, weight);
+            } else if key >= self.end && (next.1 == 0 || key < next.0) {
+                *next = (key, weight);
+            }
+        }
+    }
+
+    fn remove(&mut self, node: usize, key: ClaimKey, removed: Totals) {
+        if self.node != node {
+            return;
+        }
+        if key < self.end {
+            self.below.take(removed);
+        }
+        if self.beside.is_some_and(|[last, next]| last.0 == key || next.0 == key) {
+            self.beside = None;
+        }
+    }
+
+    /// The sums over the longest prefix of a leaf that `fits`, if it ends at most a few entries from here.
+    fn seek(&mut self, node: usize, leaf: &Leaf, fits: impl Fn(ClaimKey, Totals) -> bool) -> Option<Totals> {
+        if self.node != node {
+            self.place(node, self.end, leaf.totals_where(|key| key < self.end));
+        }
+        for _ in 0..=MAX_STEPS {
+            let [last, next] = *self.beside.get_or_insert_with(|| leaf.beside(self.end));
+            let without = self.below.minus(Totals::of(last.0, last.1));
+            if last.1 > 0 && !fits(last.0, without) {
+                self.place(node, last.0, without);
+            } else if next.1 > 0 && fits(next.0, self.below) {
+                self.place(node, next.0.successor(), self.below.plus(Totals::of(next.0, next.1)));
+            } else {
+                return Some(self.below);
+            }
+        }
+        None
     }
 }
 
@@ -221,6 +324,17 @@ impl Index {
         self.totals
     }
 
+    /// Reads from every cache line of the root, if it is a leaf.
+    pub(crate) fn touch(&self) -> u64 {
+        if self.height > 0 {
+            return self.totals.weight;
+        }
+        let leaf = &self.leaves[self.root as usize];
+        let lines = |words: &[u64]| words[..leaf.len].iter().step_by(8).fold(0, |touched, word| touched ^ word);
+        let weights = leaf.weights[..leaf.len].iter().step_by(16).fold(0, |touched, weight| touched ^ weight);
+        lines(&leaf.owners) ^ lines(&leaf.ratios) ^ u64::from(weights)
+    }
+
     pub(crate) fn insert(&mut self, key: ClaimKey, weight: u32) {
         let added = Totals::of(key, weight);
         if let Some(right) = self.insert_below(self.root, self.height, key, weight, added) {
@@ -266,6 +380,7 @@ impl Index {
         let leaf = &mut self.leaves[node as usize];
         if leaf.len < LEAF {
             leaf.push(key, weight);
+            self.sorted.get_mut().cursor.insert(node as usize, key, weight);
             return None;
         }
         let (first, mut right) = leaf.split();
@@ -276,7 +391,7 @@ impl Index {
         }
         let totals = right.totals_where(|_| true);
         // The new leaf may reuse the number of a freed one.
-        self.sorted.get_mut().node = usize::MAX;
+        self.forget_query();
         Some(Child { first, node: self.leaves.insert(right) as u32, totals })
     }
 
@@ -295,6 +410,7 @@ impl Index {
         if height == 0 {
             let leaf = &mut self.leaves[node as usize];
             leaf.remove(key);
+            self.sorted.get_mut().cursor.remove(node as usize, key, removed);
             return leaf.len;
         }
         let branch = &mut self.branches[node as usize];
@@ -309,6 +425,11 @@ impl Index {
             self.merge_leaf(node, at);
         }
         self.branches[node as usize].len
+    }
+
+    fn forget_query(&mut self) {
+        let sorted = self.sorted.get_mut();
+        (sorted.node, sorted.cursor.node) = (usize::MAX, usize::MAX);
     }
 
     fn free(&mut self, node: u32, height: u32) {
@@ -328,6 +449,7 @@ impl Index {
             }
             let (into, from) = (branch.nodes[left] as usize, branch.nodes[right] as usize);
             if self.leaves[into].len + self.leaves[from].len <= LEAF * 3 / 4 {
+                self.sorted.get_mut().cursor.node = usize::MAX;
                 let moved = self.leaves.remove(from);
                 self.leaves[into].append(&moved);
                 let totals = branch.totals[right];
@@ -396,18 +518,8 @@ impl Index {
             sum = before;
             node = branch.nodes[at] as usize;
         }
-        let sorted = self.sorted_leaf(node);
-        let end = sorted.entries.partition_point(|(key, before)| fits(*key, sum.plus(*before)));
-        sum.plus(sorted.entries.get(end).map_or(sorted.totals, |(_, before)| *before))
-    }
-
-    fn sorted_leaf(&self, node: usize) -> RefMut<'_, Sorted> {
-        let leaf = &self.leaves[node];
-        let mut sorted = self.sorted.borrow_mut();
-        if (sorted.node, sorted.version) != (node, leaf.version) {
-            sorted.copy(node, leaf);
-        }
-        sorted
+        let fits_in_leaf = |key, before| fits(key, sum.plus(before));
+        sum.plus(self.sorted.borrow_mut().prefix_where(node, &self.leaves[node], fits_in_leaf))
     }
 
     /// The wants per subclient in `key`.

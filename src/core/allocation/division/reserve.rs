@@ -38,8 +38,8 @@ pub(super) struct Reserve {
     all_claims: Index,
     /// The sums over the claims of each band.
     bands: BTreeMap<i16, Totals>,
-    /// The capacity of each band. Empty if it has to be recomputed.
-    shares: RefCell<Vec<Share>>,
+    /// The capacity of each band, and of all. Empty if it has to be recomputed.
+    shares: RefCell<(Amount, Vec<Share>)>,
 }
 
 /// A band and the capacity that it divides.
@@ -75,7 +75,7 @@ impl Reserve {
 
     /// Invalidates the cached shares.
     pub(super) fn reset(&mut self) {
-        self.shares.get_mut().clear();
+        self.shares.get_mut().1.clear();
     }
 
     pub(super) fn insert(&mut self, key: ClaimKey, weight: u32) {
@@ -105,9 +105,9 @@ impl Reserve {
         capacity: Amount,
         parent_terms: impl Fn(i16) -> Option<Terms>,
     ) -> Option<Share> {
-        let mut shares = self.shares.borrow_mut();
-        if shares.is_empty() {
-            *shares = shared(self.claimants(index, capacity, parent_terms), capacity.get());
+        let (of, shares) = &mut *self.shares.borrow_mut();
+        if shares.is_empty() || *of != capacity {
+            (*of, *shares) = (capacity, shared(self.claimants(index, capacity, parent_terms), capacity.get()));
         }
         shares.iter().find(|share| share.band == band).copied()
     }

@@ -314,6 +314,10 @@ proptest! {
                 let (key, weight) = list.swap_remove(usize::from(ratio) * 31 % list.len());
                 index.remove(key, weight);
             }
+            // Most queries end near the last one, others anywhere.
+            let near = if slot % 5 == 0 { ratio } else { (slot / 50 % 40) as u16 };
+            let pivot = ClaimKey::new(0, f64::from(near) / 8.0, slot as u32 / 2, 0);
+            prop_assert_eq!(index.prefix_where(|key, _| key < pivot), index.before(pivot));
         }
         list.sort_unstable();
         let sum = |entries: &[(ClaimKey, u32)]| entries.iter().fold(Totals::default(), |mut sum, (key, weight)| {

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use super::{AlgorithmKind, Priority, Settings};
 use crate::{
-    policy::client_rules::{ClientRule, ClientRuleError},
+    policy::{
+        client_rules::{ClientRule, ClientRuleError},
+        groups::GroupError,
+    },
     types::Amount,
 };
 
@@ -28,6 +31,8 @@ pub enum SettingsError {
     ReserveWithoutBands { reserve: f64, priority: Priority },
     #[error(transparent)]
     Clients(#[from] ClientRuleError),
+    #[error(transparent)]
+    Groups(#[from] GroupError),
     #[error(
         "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between them"
     )]
@@ -46,6 +51,12 @@ impl Settings {
             return Err(SettingsError::ReserveWithoutBands { reserve: self.reserve, priority: self.priority });
         }
         self.check_clients()?;
+        if let Some(groups) = &self.groups {
+            if !self.kind.is_indexed() {
+                return Err(GroupError::NotShared(self.kind.name()).into());
+            }
+            groups.check(capacity, self.whole_units)?;
+        }
         if self.kind != AlgorithmKind::PriorityPool {
             return Ok(());
         }

@@ -42,6 +42,7 @@ impl Settings {
             load_bounds: (floor, ceiling),
             pool,
             clients,
+            groups,
         } = self;
         let bound = |bound: &Option<Amount>| bound.map_or_else(|| "the capacity".to_owned(), amount);
         let is_unlimited = *kind == AlgorithmKind::NoAlgorithm && *capacity == Amount::ZERO;
@@ -66,6 +67,7 @@ impl Settings {
             ("capacity_floor", bound(floor)),
             ("capacity_ceiling", bound(ceiling)),
             ("clients", rules(clients)),
+            ("groups", groups.as_ref().map_or_else(|| "none".to_owned(), |groups| groups.in_words())),
         ];
         let usual = |text: String| if text.is_empty() { "by default".to_owned() } else { text };
         let of_pool = pool.parameters().map(|(name, value)| (name, usual(value)));

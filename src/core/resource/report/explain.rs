@@ -4,7 +4,11 @@
 mod words;
 
 use crate::{
-    allocation::{KnownTerms, division::Terms},
+    allocation::{
+        KnownTerms,
+        division::Terms,
+        groups::{GroupBound, GroupLimit},
+    },
     lease::ledger::BUCKET_MS,
     policy::{client_rules::ClientRule, settings::AlgorithmKind},
     pool::PoolState,
@@ -26,6 +30,8 @@ pub struct Explanation {
     pub free: Sum,
     /// The reason for its due.
     pub rule: DueRule,
+    /// Why its group is due less than its clients want, if that limits it.
+    pub group: Option<GroupLimit>,
     /// The client rule that applies to it.
     pub client: Option<ClientRule>,
     /// The reasons why it does not have its due.
@@ -119,6 +125,19 @@ pub struct Others {
 }
 
 impl DueRule {
+    /// Whether its due depends on what others want.
+    fn is_shared(&self) -> bool {
+        matches!(
+            self,
+            DueRule::Level(_)
+                | DueRule::Share { .. }
+                | DueRule::Min(_)
+                | DueRule::Minimums(_)
+                | DueRule::Band { .. }
+                | DueRule::Units(_)
+        )
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             DueRule::Wants => "wants",
@@ -169,7 +188,8 @@ pub fn explain(resource: &Resource, now: Millis, kind: HolderKind, id: &str) -> 
     let asks = asked.map(|asked| asked.at.plus(Millis(u64::from(asked.interval.get()))));
     let overridden = resource.overridden();
     let client = client_rule(resource, slot).cloned();
-    Some(Explanation { holder, at: now, capacity, free, rule, client, blocks, asks, latest, overridden })
+    let group = if rule.is_shared() { resource.allocation.group_limit(slot) } else { None };
+    Some(Explanation { holder, at: now, capacity, free, rule, group, client, blocks, asks, latest, overridden })
 }
 
 fn rule(resource: &Resource, slot: u32, holder: &HolderReport, now: Millis, terms: &mut KnownTerms) -> DueRule {
@@ -192,19 +212,20 @@ fn rule(resource: &Resource, slot: u32, holder: &HolderReport, now: Millis, term
     if holder.due >= holder.wants {
         return DueRule::Wants;
     }
-    let share = resource.allocation.terms_of(holder.priority, terms);
+    let share = resource.allocation.terms_of(slot, holder.priority, terms);
     if let Terms::Minimums(level) = share {
         return DueRule::Minimums(level);
     }
     let min = rule.map_or(Amount::ZERO, |rule| rule.min.min(holder.wants));
     if min > Amount::ZERO
-        && resource.allocation.division().share_of(&share, &resource.book.ledger().holder(slot).claims) < min
+        && resource.allocation.division_of(slot).share_of(&share, &resource.book.ledger().holder(slot).claims) < min
     {
         return DueRule::Min(min);
     }
-    let band = resource.allocation.division().band(holder.priority);
-    let above = resource.allocation.division().wanted_above(band);
-    if holder.due == Amount::ZERO && above > Sum::ZERO && above >= Sum::from(resource.settings.capacity) {
+    let band = resource.allocation.division_of(slot).band(holder.priority);
+    let above = resource.allocation.division_of(slot).wanted_above(band);
+    let shared = Sum::from(resource.allocation.capacity_of(slot));
+    if holder.due == Amount::ZERO && above > Sum::ZERO && above >= shared {
         return DueRule::Band { band, above };
     }
     if let Some(ends) = resource.allocation.rotation_ends() {

@@ -151,6 +151,7 @@ impl Forecast {
         }
         let slot = resource.book.add_holder(kind, id, Principal::NONE);
         resource.book.set_mode(slot, mode);
+        resource.join_group(slot);
         resource.allocation.insert(slot, &claims);
         resource.book.set_claims(slot, claims);
         resource.book.put_leases(slot, leases, self.at);

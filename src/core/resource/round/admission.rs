@@ -105,11 +105,14 @@ impl Resource {
         let old = &self.book.ledger().holder(slot).claims;
         match old.first() {
             Some(old) => claims.iter_mut().for_each(|claim| claim.rule = old.rule),
-            None => self.settings.put_rule(ask.kind, &ask.id, &mut claims),
+            None => {
+                self.settings.put_rule(ask.kind, &ask.id, &mut claims);
+                self.join_group(slot);
+            }
         }
+        let old = &self.book.ledger().holder(slot).claims;
         if *old != claims {
-            self.allocation.remove(slot, old);
-            self.allocation.insert(slot, &claims);
+            self.allocation.change(slot, old, &claims);
             self.book.set_claims(slot, claims);
         }
     }

@@ -2,6 +2,7 @@
 //! principals.
 
 mod clients;
+mod groups;
 mod numbers;
 mod priorities;
 mod shares;

@@ -279,3 +279,29 @@ resources:
     let told = found(&repository, "r").settings.parameters();
     assert_eq!(told[0], NamedParameter { name: "client".into(), value: Some("3 10 - web-*".into()) });
 }
+
+#[test]
+fn groups_of_clients() {
+    let repository = accepted(
+        r#"
+resources:
+- identifier_glob: "api"
+  capacity: 6000/min
+  algorithm: {kind: FAIR_SHARE}
+  groups:
+    from: "{org}/{team}/*"
+    rules:
+    - {group: prod, weight: 3, minimum: 3000/min, maximum: 80, lend: false}
+    - {group: "*/batch", maximum: 20}
+    - group: "*"
+- identifier_glob: "*"
+  capacity: 100
+  algorithm: {kind: FAIR_SHARE}
+"#,
+    );
+    let groups = found(&repository, "api").settings.groups.clone().expect("there are groups");
+    let words = "from {org}/{team}/*; prod: weight 3, at least 50, at most 80, kept from others; */batch: at most 20; \
+                 *: as any group";
+    assert_eq!(groups.in_words(), words);
+    assert_eq!(found(&repository, "other").settings.groups, None);
+}

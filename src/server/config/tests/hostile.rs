@@ -37,7 +37,7 @@ fn aliases_are_shared_not_copied() {
     assert_eq!(mistakes[0], "1:1: unknown key `a`; known: resources, access");
     assert_eq!(
         mistakes[8],
-        "8:4: a template is a list, expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm, clients",
+        "8:4: a template is a list, expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm, clients, groups",
         "reported once despite nine aliases"
     );
     assert_eq!(mistakes.len(), 10);
@@ -81,7 +81,7 @@ fn merged_keys_count() {
     assert!(mistakes[0].ends_with(": more than 500000 values in one configuration"), "{mistakes:?}");
     let text = "a: &a {x: 1}\nb: &b {<<: *a}\nresources: [{<<: [*b, *b]}]";
     let unknown =
-        "1:8: unknown key `x`; known: identifier_glob, capacity, safe_capacity, description, algorithm, clients";
+        "1:8: unknown key `x`; known: identifier_glob, capacity, safe_capacity, description, algorithm, clients, groups";
     assert!(refused(text).iter().any(|mistake| mistake == unknown));
 }
 

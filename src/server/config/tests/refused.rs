@@ -59,7 +59,7 @@ fn syntax_errors() {
 
 #[test]
 fn keys() {
-    let known = "known: identifier_glob, capacity, safe_capacity, description, algorithm, clients";
+    let known = "known: identifier_glob, capacity, safe_capacity, description, algorithm, clients, groups";
     for (templates, expected) in [
         (
             "- identifier_glob: a\n  capacity: 1\n  algoritm: 3\n  colour: red\n  identifierGlob: b",
@@ -104,7 +104,7 @@ fn keys() {
 #[test]
 fn types() {
     let template =
-        "expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm, clients";
+        "expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm, clients, groups";
     let glob = "expected a resource id or a pattern (in quotes if it begins with `*`, `[` or `{`)";
     for (templates, expected) in [
         (
@@ -279,4 +279,39 @@ fn rules_for_clients() {
         let found = mistakes(rule);
         assert!(found.contains(says), "{rule}: {found}");
     }
+}
+
+#[test]
+fn groups() {
+    let mistakes = |groups: &str, kind: &str| {
+        let template = format!("- identifier_glob: a\n  capacity: 100\n  algorithm: {{kind: {kind}}}\n");
+        mistakes(&format!("{template}  groups:\n    {groups}\n")).join("\n")
+    };
+    let rules = |rules: &str| format!("from: '{{org}}/{{team}}/*'\n    rules: {rules}");
+    for (groups, says) in [
+        ("{}", "6:5: `groups` needs `from`: the parts of a client id that name its groups"),
+        ("[]", "6:5: `groups` is a list, expected a map with the keys from, rules"),
+        ("from: '*'", "6:11: `from` is `\"*\"`: it has no level"),
+        ("from: '{a}{b}'", "there must be text such as `/` or `:` between two parts"),
+        ("from: 5", "`from` is `5`: it has no level"),
+        (&rules("5"), "7:12: `rules` is `5`, expected a list of `{group: …"),
+        (&rules("[{weight: 2}]"), "a rule for groups needs a `group`"),
+        (&rules("[{group: a, wieght: 2}]"), "unknown key `wieght` (did you mean `weight`?)"),
+        (&rules("[{group: a, weight: 0}]"), "`weight` is `0`, expected a whole number from 1 to 1000"),
+        (&rules("[{group: a, minimum: -1}]"), "`minimum` is `-1`: must not be negative"),
+        (&rules("[{group: a, lend: 1}]"), "`lend` is `1`, expected true or false"),
+        (&rules("[{group: '['}]"), "`[` is never closed"),
+        (&rules("[{group: a}, {group: a}]"), "duplicate `group` `a`: line 7 has it"),
+        (&rules("[{group: a, minimum: 101}]"), "5:3: `groups` gives `a` a `minimum` of 101, more than the capacity"),
+        (&rules("[{group: a, minimum: 5, maximum: 4}]"), "more than its `maximum`, 4"),
+        (&rules("[{group: a, lend: false}]"), "the rule has no `minimum`"),
+        (&rules("[{group: 'a*', minimum: 5, lend: false}]"), "the rule must name one group; it is a pattern"),
+        (&rules("[{group: a/b/c}]"), "with 3 parts, but `from` has only 2"),
+        (&rules("[{group: a, minimum: 60}, {group: b, minimum: 60}]"), "guarantees 120"),
+    ] {
+        let found = mistakes(groups, "FAIR_SHARE");
+        assert!(found.contains(says), "{groups}: {found}");
+    }
+    let found = mistakes("from: '{team}/*'", "STATIC");
+    assert!(found.contains("5:3: `groups` is for FAIR_SHARE and PROPORTIONAL_SHARE, but the algorithm here is STATIC"), "{found}");
 }

@@ -31,6 +31,11 @@ impl ClaimKey {
         ClaimKey(Self::prefix(band, ratio) + (1 << 48))
     }
 
+    /// The smallest key after this one.
+    pub(super) fn successor(self) -> ClaimKey {
+        ClaimKey(self.0.saturating_add(1))
+    }
+
     /// The same claim in another band.
     pub(crate) fn in_band(self, band: i16) -> ClaimKey {
         ClaimKey(Self::prefix(band, 0.0) | self.0 << 16 >> 16)

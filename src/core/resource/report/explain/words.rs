@@ -1,7 +1,8 @@
 //! Explanations as sentences. All interfaces show the same ones.
 
-use super::{Block, DueRule, Explanation, Others};
+use super::{Block, DueRule, Explanation, GroupBound, GroupLimit, Others};
 use crate::{
+    allocation::division::Terms,
     pool::PoolStanding,
     types::{Amount, HolderKind, Millis, Sum, escaped, readable},
 };
@@ -10,7 +11,12 @@ impl Explanation {
     /// In this order: what the holder has and is due, the reason for its due, what keeps it from having its due, what
     /// happens next, and how it could get more.
     pub fn sentences(&self) -> Vec<String> {
-        let mut said = vec![self.detail(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
+        let because = match &self.group {
+            Some(limit) => format!("{}, and {}", short(limit), self.because()),
+            None => self.because(),
+        };
+        let mut said = vec![self.detail(), format!("{} is due {}: {because}.", self.name(), self.due())];
+        said.extend(self.group.iter().map(binding));
         said.extend(self.client.iter().map(|rule| format!("A client rule applies: {}.", escaped(&rule.in_words()))));
         said.extend(self.overridden.iter().map(|overridden| overridden.sentence(self.at)));
         said.extend(self.blocks.iter().map(|block| self.blocked(block)));
@@ -181,9 +187,10 @@ impl Explanation {
             DueRule::Band { .. } => {
                 "A higher priority, where the policy and the template allow it, would put it first."
             }
-            DueRule::Level(_) | DueRule::Share { .. } => {
-                "More would take a larger capacity, fewer clients that want it, or a larger weight."
-            }
+            DueRule::Level(_) | DueRule::Share { .. } => match &self.group {
+                Some(limit) => return Some(group_advice(limit)),
+                None => "More would take a larger capacity, fewer clients that want it, or a larger weight.",
+            },
             DueRule::Each(_) => "More would take a larger capacity in the template, which applies to each client.",
             DueRule::Pool(state) if state.standing == PoolStanding::Waiting => {
                 "An assignment (`leaseway pool set`) would give it a place before others."
@@ -194,6 +201,44 @@ impl Explanation {
         };
         Some(could.to_owned())
     }
+}
+
+fn group_advice(limit: &GroupLimit) -> String {
+    let group = named(&limit.binding);
+    match limit.because {
+        GroupBound::Maximum(_) => format!("More would take a larger maximum of {group}."),
+        _ => format!("More would take a larger capacity, or a larger weight or minimum of {group}."),
+    }
+}
+
+fn named(group: &str) -> String {
+    format!("the group {}", escaped(group))
+}
+
+/// The group of the client is due less than its clients want.
+fn short(limit: &GroupLimit) -> String {
+    let (group, share, wants) = (escaped(&limit.group), amount(limit.share), sum(limit.wants));
+    format!("its group {group} is due {share} of the {wants} that its clients want")
+}
+
+/// The level that binds.
+fn binding(limit: &GroupLimit) -> String {
+    let because = match limit.because {
+        GroupBound::Maximum(most) => format!("a rule limits it to {}", amount(most)),
+        GroupBound::Minimum(least) => format!("a rule guarantees it {}, and its share is less", amount(least)),
+        GroupBound::Share(Terms::Minimums(_)) => "the minimums of all groups exceed what they share".to_owned(),
+        GroupBound::Share(Terms::Share { equal, top_up }) => format!(
+            "a share of {} for its weight of {}, and {} % of what it wants beyond that",
+            readable(equal * f64::from(limit.binding_weight)),
+            limit.binding_weight,
+            readable(top_up * 100.0)
+        ),
+        GroupBound::Share(_) => {
+            format!("no group of weight {} is due more than {}", limit.binding_weight, amount(limit.binding_share))
+        }
+    };
+    let (group, share, wants) = (named(&limit.binding), amount(limit.binding_share), sum(limit.binding_wants));
+    format!("The level that binds is {group}, which is due {share} of {wants}: {because}.")
 }
 
 fn amount(amount: Amount) -> String {

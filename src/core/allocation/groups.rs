@@ -1,0 +1,537 @@
+//! Division between groups of clients: the capacity goes to the groups of the first level, what each is due goes to the
+//! groups in it, and so on down to the clients.
+//!
+//! Each group has a [`Division`] of its own, among its clients or among the groups in it. In the division of its parent
+//! it is one claim: its wants are the sum of all wants in it up to its maximum, and its weight and minimum are those of
+//! its rule, whatever the number of its clients. A change of one claim changes one claim at each level, and the due of a
+//! client follows from the terms at each level. So a request costs O(levels · log n).
+//!
+//! Priorities order the clients of a group. Groups have none: a client cannot take from another group by claiming a
+//! higher priority.
+//!
+//! A group exists while it has a client, and also without one if its rule keeps the minimum from others. Because
+//! clients choose their ids, the number of groups is bounded: beyond it, clients are members of [`OTHER_GROUP`].
+
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+};
+
+use slab::Slab;
+
+use crate::{
+    allocation::{
+        division::{Division, Terms},
+        units::{Taker, UnitPart},
+    },
+    policy::{
+        groups::{GroupRule, GroupSettings, OTHER_GROUP},
+        settings::{Priority, Settings},
+    },
+    types::{Amount, Claim, Claims, HolderKind, RuleNumber, Sum},
+};
+
+/// The number of the whole resource in the tree.
+const ROOT: u32 = 0;
+/// The number of [`OTHER_GROUP`].
+const OTHER: u32 = 1;
+/// The entry of a holder that has joined no group. Its claims count in [`OTHER_GROUP`].
+const NONE: u32 = u32::MAX;
+
+pub(crate) struct Groups {
+    groups: Arc<GroupSettings>,
+    /// The settings of the divisions among clients.
+    among_clients: Settings,
+    /// The settings of the divisions among groups: the rules of groups in the place of client rules.
+    among_groups: Settings,
+    tree: Slab<Group>,
+    by_path: BTreeMap<Arc<str>, u32>,
+    /// The group that each holder has joined, by ledger slot.
+    of: Vec<u32>,
+    /// Wants and subclients by band, for the next master.
+    bands: BTreeMap<i16, (Sum, u64)>,
+    capacity: Amount,
+    /// Rises with every change that affects a due.
+    version: u64,
+}
+
+/// A group, or the whole resource.
+struct Group {
+    path: Arc<str>,
+    parent: u32,
+    rule: Option<RuleNumber>,
+    /// The division among its clients, or among the groups in it.
+    division: Division,
+    /// The number of clients or of groups in it.
+    members: u32,
+    /// Its claim in the division of its parent.
+    claim: Claim,
+    known: Cell<Known>,
+}
+
+/// What the claims of one version imply for a group.
+#[derive(Clone, Copy)]
+struct Known {
+    version: u64,
+    capacity: Amount,
+    /// The terms of the band that was needed last.
+    terms: Option<(i16, Terms)>,
+}
+
+/// Why the clients of a group are due less than they want: the group that is short for a reason of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupLimit {
+    /// The path of the client's group.
+    pub group: Arc<str>,
+    pub share: Amount,
+    pub wants: Sum,
+    /// The group that binds: the same one, or one that contains it.
+    pub binding: Arc<str>,
+    pub binding_weight: u32,
+    pub binding_share: Amount,
+    pub binding_wants: Sum,
+    pub because: GroupBound,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum GroupBound {
+    /// The maximum of its rule.
+    Maximum(Amount),
+    /// The minimum of its rule, which is more than its share.
+    Minimum(Amount),
+    /// Its share among the groups of its level.
+    Share(Terms),
+}
+
+/// The state of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupReport {
+    pub path: Arc<str>,
+    pub weight: u32,
+    pub minimum: Amount,
+    pub maximum: Option<Amount>,
+    /// Whether others may have the part of the minimum that it does not want.
+    pub lends: bool,
+    /// What it is due.
+    pub share: Amount,
+    /// The wants of its clients, before its maximum.
+    pub wants: Sum,
+    /// What its clients may be using.
+    pub held: Sum,
+    /// The number of clients or groups in it.
+    pub members: usize,
+}
+
+impl Groups {
+    /// `None` if these settings have no groups.
+    pub(crate) fn new(settings: &Settings) -> Option<Box<Groups>> {
+        let groups = Arc::clone(settings.groups.as_ref().filter(|_| settings.kind.is_indexed())?);
+        let among_clients = Settings { groups: None, ..settings.clone() };
+        let among_groups =
+            Settings { priority: Priority::Ignore, reserve: 0.0, clients: groups.limits(), ..among_clients.clone() };
+        let mut new = Groups {
+            groups,
+            among_clients,
+            among_groups,
+            tree: Slab::new(),
+            by_path: BTreeMap::new(),
+            of: Vec::new(),
+            bands: BTreeMap::new(),
+            capacity: settings.capacity,
+            version: 1,
+        };
+        new.insert_group("", ROOT, true);
+        new.insert_group(OTHER_GROUP, ROOT, false);
+        let groups = Arc::clone(&new.groups);
+        for path in groups.kept() {
+            let names: Vec<&str> = path.split('/').collect();
+            new.find_or_insert(&names);
+        }
+        Some(Box::new(new))
+    }
+
+    /// Whether these settings differ only in what does not concern groups, and in the capacity.
+    pub(crate) fn fit(&self, settings: &Settings) -> bool {
+        let ours = &self.among_clients;
+        settings.groups.as_ref() == Some(&self.groups)
+            && (settings.kind, settings.priority, settings.reserve) == (ours.kind, ours.priority, ours.reserve)
+            && settings.clients == ours.clients
+    }
+
+    pub(crate) fn set_capacity(&mut self, capacity: Amount) {
+        self.capacity = capacity;
+        self.version += 1;
+    }
+
+    // The tree.
+
+    /// Makes the holder in `slot` a member of its group. Returns the number of the group.
+    pub(crate) fn join(&mut self, slot: u32, kind: HolderKind, id: &str) -> u32 {
+        self.leave(slot);
+        let groups = Arc::clone(&self.groups);
+        let names = if kind == HolderKind::Client { groups.from.groups_of(id) } else { None };
+        let group = names.and_then(|names| self.find_or_insert(&names)).unwrap_or(OTHER);
+        self.tree[group as usize].members += 1;
+        let at = slot as usize;
+        if at >= self.of.len() {
+            self.of.resize(at + 1, NONE);
+        }
+        self.of[at] = group;
+        group
+    }
+
+    /// Makes the holder in `slot` a member of no group. It has no claims any more.
+    fn leave(&mut self, slot: u32) {
+        let Some(of) = self.of.get_mut(slot as usize).filter(|of| **of != NONE) else { return };
+        let group = std::mem::replace(of, NONE);
+        self.remove_member(group);
+    }
+
+    fn remove_member(&mut self, mut at: u32) {
+        loop {
+            let group = &mut self.tree[at as usize];
+            group.members -= 1;
+            if group.members > 0 || at <= OTHER || self.is_kept(at) {
+                return;
+            }
+            let Group { path, parent, claim, .. } = self.tree.remove(at as usize);
+            self.by_path.remove(&path);
+            self.tree[parent as usize].division.remove(at, &[claim]);
+            self.update(parent);
+            at = parent;
+        }
+    }
+
+    /// The group with these names, from the first level down. `None` if it does not exist and there are too many.
+    fn find_or_insert(&mut self, names: &[&str]) -> Option<u32> {
+        let path = names.join("/");
+        if let Some(group) = self.by_path.get(path.as_str()) {
+            return Some(*group);
+        }
+        if names[0] == OTHER_GROUP {
+            return None;
+        }
+        let ends: Vec<usize> = names
+            .iter()
+            .scan(0, |end, name| {
+                *end += name.len() + 1;
+                Some(*end - 1)
+            })
+            .collect();
+        let known = ends.iter().take_while(|end| self.by_path.contains_key(&path[..**end])).count();
+        if self.by_path.len() + ends.len() - known > GroupSettings::MAX_GROUPS {
+            return None;
+        }
+        let mut parent = known.checked_sub(1).map_or(ROOT, |last| self.by_path[&path[..ends[last]]]);
+        for (level, end) in ends.iter().enumerate().skip(known) {
+            self.tree[parent as usize].members += 1;
+            let holds_groups = level + 1 < self.groups.from.levels();
+            parent = self.insert_group(&path[..*end], parent, holds_groups);
+            self.by_path.insert(path[..*end].into(), parent);
+        }
+        Some(parent)
+    }
+
+    fn insert_group(&mut self, path: &str, parent: u32, holds_groups: bool) -> u32 {
+        let rule = if path.is_empty() { None } else { self.groups.number_of(path) };
+        let settings = if holds_groups { &self.among_groups } else { &self.among_clients };
+        let group = Group {
+            path: path.into(),
+            parent,
+            rule,
+            division: Division::new(settings),
+            members: 0,
+            claim: Claim { rule, ..Claim::new(Amount::ZERO, 0, 0) },
+            known: Cell::new(Known { version: 0, capacity: Amount::ZERO, terms: None }),
+        };
+        let at = self.tree.insert(group) as u32;
+        self.update(at);
+        at
+    }
+
+    fn rule(&self, group: u32) -> Option<&GroupRule> {
+        self.groups.rule(self.tree[group as usize].rule)
+    }
+
+    /// Whether the minimum of this group is kept from others.
+    fn is_kept(&self, group: u32) -> bool {
+        self.rule(group).is_some_and(|rule| !rule.lends)
+    }
+
+    fn group_of(&self, slot: u32) -> u32 {
+        self.of.get(slot as usize).copied().filter(|group| *group != NONE).unwrap_or(OTHER)
+    }
+
+    // Claims.
+
+    pub(crate) fn replace(&mut self, slot: u32, ordinal: usize, old: &Claim, new: &Claim) {
+        let group = self.group_of(slot);
+        self.tree[group as usize].division.replace(slot, ordinal, old, new);
+        self.count(old, false);
+        self.count(new, true);
+        self.update(group);
+    }
+
+    /// Replaces the claims of the holder in `slot`.
+    pub(crate) fn change(&mut self, slot: u32, old: &[Claim], new: &[Claim]) {
+        let group = self.group_of(slot);
+        let division = &mut self.tree[group as usize].division;
+        division.remove(slot, old);
+        division.insert(slot, new);
+        old.iter().for_each(|claim| self.count(claim, false));
+        new.iter().for_each(|claim| self.count(claim, true));
+        self.update(group);
+    }
+
+    /// Removes the claims of a departed holder.
+    pub(crate) fn forget(&mut self, slot: u32, claims: &[Claim]) {
+        self.change(slot, claims, &[]);
+        self.leave(slot);
+    }
+
+    fn count(&mut self, claim: &Claim, more: bool) {
+        if claim.is_minimum || claim.subclients == 0 {
+            return;
+        }
+        let division = &self.tree[OTHER as usize].division;
+        let ruled = division.ruled(claim);
+        match self.bands.entry(division.band(claim.priority)) {
+            Entry::Vacant(band) => {
+                band.insert((ruled.wants.into(), ruled.subclients.into()));
+            }
+            Entry::Occupied(mut band) => {
+                let (wants, subclients) = band.get_mut();
+                if more {
+                    *wants += ruled.wants;
+                    *subclients += u64::from(ruled.subclients);
+                } else {
+                    *wants -= ruled.wants;
+                    *subclients -= u64::from(ruled.subclients);
+                }
+                if *subclients == 0 {
+                    band.remove();
+                }
+            }
+        }
+    }
+
+    /// Brings the claims of a group and of those that contain it up to date.
+    fn update(&mut self, mut at: u32) {
+        self.version += 1;
+        while at != ROOT {
+            let claim = self.claim_of(at);
+            let group = &mut self.tree[at as usize];
+            let (old, parent) = (std::mem::replace(&mut group.claim, claim), group.parent);
+            let division = &mut self.tree[parent as usize].division;
+            if division.ruled(&old) == division.ruled(&claim) {
+                return;
+            }
+            division.replace(at, 0, &old, &claim);
+            at = parent;
+        }
+    }
+
+    /// The claim of a group: all wants in it. A group without clients is none, unless it keeps its minimum.
+    fn claim_of(&self, at: u32) -> Claim {
+        let group = &self.tree[at as usize];
+        let totals = group.division.totals();
+        let kept = self.rule(at).filter(|rule| !rule.lends).map_or(Amount::ZERO, |rule| rule.limits.min);
+        let is_present = totals.weight > 0 || kept > Amount::ZERO;
+        Claim { wants: totals.wants.floor().max(kept), subclients: is_present.into(), ..group.claim }
+    }
+
+    /// Reads what a change of the claims of the holder in `slot` needs.
+    pub(crate) fn touch(&self, slot: u32) -> u64 {
+        let group = &self.tree[self.group_of(slot) as usize];
+        group.division.touch() ^ group.known.get().version ^ u64::from(group.claim.subclients)
+    }
+
+    // Dues.
+
+    /// The terms for claims of this priority of the holder in `slot`.
+    pub(crate) fn terms_of(&self, slot: u32, priority: i16) -> Terms {
+        let group = self.group_of(slot);
+        self.terms(group, self.tree[group as usize].division.band(priority))
+    }
+
+    /// The division that the claims of the holder in `slot` are in.
+    pub(crate) fn division_of(&self, slot: u32) -> &Division {
+        &self.tree[self.group_of(slot) as usize].division
+    }
+
+    /// The capacity that the group of the holder in `slot` divides.
+    pub(crate) fn capacity_of(&self, slot: u32) -> Amount {
+        self.known(self.group_of(slot)).capacity
+    }
+
+    fn terms(&self, at: u32, band: i16) -> Terms {
+        let known = self.known(at);
+        if let Some((_, terms)) = known.terms.filter(|(of, _)| *of == band) {
+            return terms;
+        }
+        let group = &self.tree[at as usize];
+        let terms = group.division.shared_terms(known.capacity, band);
+        group.known.set(Known { terms: Some((band, terms)), ..known });
+        terms
+    }
+
+    fn known(&self, at: u32) -> Known {
+        let group = &self.tree[at as usize];
+        let known = group.known.get();
+        if known.version == self.version {
+            return known;
+        }
+        let capacity = if at == ROOT { self.capacity } else { self.shared_capacity(at) };
+        let known = Known { version: self.version, capacity, terms: None };
+        group.known.set(known);
+        known
+    }
+
+    /// What the members of a group share: its due, or all wants in it if it is due that much. The claim of the group
+    /// rounds them.
+    fn shared_capacity(&self, at: u32) -> Amount {
+        let due = self.share(at);
+        let group = &self.tree[at as usize];
+        if due < group.claim.wants { due } else { due.max(group.division.totals().wants.ceil()) }
+    }
+
+    /// What a group is due.
+    fn share(&self, at: u32) -> Amount {
+        let group = &self.tree[at as usize];
+        if group.claim.subclients == 0 {
+            return Amount::ZERO;
+        }
+        self.tree[group.parent as usize].division.due(&self.terms(group.parent, 0), &group.claim)
+    }
+
+    // Whole units.
+
+    /// The holders of `parts` in their groups. `order` has the places of the parts in the order of their ids.
+    pub(crate) fn takers(&self, parts: &[UnitPart], order: &[usize]) -> Vec<Taker> {
+        let mut inner: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        let mut holders: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for place in order {
+            let mut at = self.group_of(parts[*place].slot);
+            holders.entry(at).or_default().push(*place);
+            while at != ROOT {
+                let parent = self.tree[at as usize].parent;
+                inner.entry(parent).or_default().insert(at);
+                at = parent;
+            }
+        }
+        members(ROOT, &inner, &holders)
+    }
+
+    // Reports.
+
+    /// The wants of all clients, one claim for each band.
+    pub(crate) fn summarize(&self) -> Claims {
+        let claim = |(band, (wants, subclients)): (&i16, &(Sum, u64))| {
+            let subclients = u32::try_from(*subclients).unwrap_or(u32::MAX).min(Claim::MAX_SUBCLIENTS);
+            Claim::new(wants.ceil(), subclients, *band)
+        };
+        // The highest bands, if there are too many.
+        let skipped = self.bands.len().saturating_sub(crate::types::MAX_SLICES);
+        self.bands.iter().skip(skipped).map(claim).collect()
+    }
+
+    /// Why the group of the holder in `slot` is due less than its clients want; `None` if it is due that much.
+    pub(crate) fn limit(&self, slot: u32) -> Option<GroupLimit> {
+        let group = self.group_of(slot);
+        if !self.is_short(group) {
+            return None;
+        }
+        let mut binding = group;
+        let because = loop {
+            let Group { parent, claim, .. } = &self.tree[binding as usize];
+            let limits = self.rule(binding).map(|rule| &rule.limits);
+            let share = self.share(binding);
+            if let Some(maximum) = limits.and_then(|limits| limits.max).filter(|max| share >= *max) {
+                break GroupBound::Maximum(maximum);
+            }
+            let above = &self.tree[*parent as usize];
+            if *parent == ROOT || !self.is_short(*parent) {
+                let terms = self.terms(*parent, 0);
+                let minimum = limits.map_or(Amount::ZERO, |limits| limits.min);
+                let is_minimum = minimum > Amount::ZERO
+                    && !matches!(terms, Terms::Minimums(_))
+                    && above.division.share_of(&terms, &[*claim]) < share;
+                break if is_minimum { GroupBound::Minimum(minimum) } else { GroupBound::Share(terms) };
+            }
+            binding = *parent;
+        };
+        let of = |at: u32| {
+            let group = &self.tree[at as usize];
+            (Arc::clone(&group.path), self.share(at), group.division.totals().wants)
+        };
+        let binding_weight = self.rule(binding).map_or(1, |rule| rule.limits.weight);
+        let ((group, share, wants), (binding, binding_share, binding_wants)) = (of(group), of(binding));
+        Some(GroupLimit { group, share, wants, binding, binding_weight, binding_share, binding_wants, because })
+    }
+
+    /// Whether a group is due less than its clients want.
+    fn is_short(&self, at: u32) -> bool {
+        self.share(at) < self.tree[at as usize].division.totals().wants.floor()
+    }
+
+    /// The number of groups that have clients or keep a minimum.
+    pub(crate) fn len(&self) -> usize {
+        self.by_path.len() + usize::from(self.tree[OTHER as usize].claim.subclients > 0)
+    }
+
+    /// Up to `most` groups, in the order of their paths; if there are more, those with the largest wants. `held` returns
+    /// what the holders of a group may be using.
+    pub(crate) fn reports(&self, most: usize, held: impl Fn(u32) -> Sum) -> Vec<GroupReport> {
+        let mut chosen: Vec<u32> = self.by_path.values().copied().collect();
+        if self.len() > chosen.len() {
+            chosen.push(OTHER);
+        }
+        if chosen.len() > most {
+            let wants = |at: &u32| std::cmp::Reverse(self.tree[*at as usize].division.totals().wants);
+            chosen.sort_by_key(wants);
+            chosen.truncate(most);
+            chosen.sort_by(|one, other| self.tree[*one as usize].path.cmp(&self.tree[*other as usize].path));
+        }
+        let mut held_by: BTreeMap<u32, Sum> = BTreeMap::new();
+        for (at, _) in &self.tree {
+            let own = held(at as u32);
+            let mut at = at as u32;
+            while at != ROOT && own > Sum::ZERO {
+                *held_by.entry(at).or_default() += own;
+                at = self.tree[at as usize].parent;
+            }
+        }
+        let report = |at: u32| {
+            let group = &self.tree[at as usize];
+            let rule = self.rule(at);
+            GroupReport {
+                path: Arc::clone(&group.path),
+                weight: rule.map_or(1, |rule| rule.limits.weight),
+                minimum: rule.map_or(Amount::ZERO, |rule| rule.limits.min),
+                maximum: rule.and_then(|rule| rule.limits.max),
+                lends: rule.is_none_or(|rule| rule.lends),
+                share: self.share(at),
+                wants: group.division.totals().wants,
+                held: held_by.get(&at).copied().unwrap_or_default(),
+                members: group.members as usize,
+            }
+        };
+        chosen.into_iter().map(report).collect()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let divisions: usize = self.tree.iter().map(|(_, group)| group.division.bytes() + 2 * group.path.len()).sum();
+        divisions + self.tree.capacity() * size_of::<Group>() + self.of.capacity() * size_of::<u32>()
+    }
+}
+
+/// The members of a group among which units are dealt.
+fn members(at: u32, inner: &BTreeMap<u32, BTreeSet<u32>>, holders: &BTreeMap<u32, Vec<usize>>) -> Vec<Taker> {
+    let of_group = holders.get(&at).into_iter().flatten().map(|place| Taker::Holder(*place));
+    let groups = inner.get(&at).into_iter().flatten().map(|group| Taker::Group(members(*group, inner, holders)));
+    of_group.chain(groups).collect()
+}
+
+#[cfg(test)]
+mod tests;
