@@ -11,6 +11,12 @@ try {
   const [packed] = JSON.parse(
     run("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", directory], process.cwd()),
   );
+  const paths = packed.files.map((file) => file.path);
+  for (const path of ["LICENSE", "README.md", "CHANGELOG.md", "dist/esm/index.d.ts", "dist/cjs/index.d.ts"]) {
+    if (!paths.includes(path)) {
+      throw new Error(`${packed.filename} does not contain ${path}`);
+    }
+  }
   writeFileSync(join(directory, "package.json"), '{ "private": true }\n');
   run("npm", ["install", "--no-fund", "--no-audit", "--ignore-scripts", join(directory, packed.filename)]);
   const use = 'const client = new Client("127.0.0.1:1"); client.rate("r"); client.abandon(); console.log("loaded");';
