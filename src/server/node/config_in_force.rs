@@ -35,8 +35,11 @@ pub(crate) struct ConfigInForce {
     /// Temporary settings of operators. The node actor sets them.
     pub(crate) overrides: Arc<Overrides>,
     /// The settings of resources with limits of their own, which share them if template and limit are the same.
-    pub(super) limited: Arc<Mutex<HashMap<(usize, u64), Arc<Settings>>>>,
+    pub(super) limited: Arc<Mutex<SharedSettings>>,
 }
+
+/// Settings by the address of the template's settings and the bits of the limit.
+type SharedSettings = HashMap<(usize, u64), Arc<Settings>>;
 
 /// Maximum number of shared settings. Further resources with limits have settings of their own.
 const MAX_SHARED: usize = 4096;

@@ -98,20 +98,24 @@ impl FromRequestParts<Pages> for Writer {
 }
 
 impl Reader {
-    fn list(&self, request: &ListLimitsRequest) -> Result<ListLimitsResponse, Response> {
-        list(&self.pages.node, &self.admitted, request).map_err(|why| failed(&why, self.has_tried))
+    fn list(&self, request: &ListLimitsRequest) -> Result<ListLimitsResponse, Status> {
+        list(&self.pages.node, &self.admitted, request)
+    }
+
+    fn failed(&self, why: &Status) -> Response {
+        failed(why, self.has_tried)
     }
 }
 
 impl Writer {
     async fn set(&self, changes: &[LimitChange]) -> Result<SetLimitsResponse, Response> {
-        let Reader { pages, admitted, has_tried } = &self.reader;
+        let Reader { pages, admitted, .. } = &self.reader;
         if let Err(NotMaster { master: Some(master) }) = pages.node.check()
             && !master.http.is_empty()
         {
             return Err(self.redirect(&master.http));
         }
-        set(&pages.node, admitted, changes).await.map_err(|why| failed(&why, *has_tried))
+        set(&pages.node, admitted, changes).await.map_err(|why| self.reader.failed(&why))
     }
 
     fn redirect(&self, master: &str) -> Response {
@@ -136,13 +140,14 @@ struct PageParameters {
 async fn page(reader: Reader, parameters: Parameters<PageParameters>) -> Result<JsonAnswer, Response> {
     let PageParameters { prefix, after, size } = parameters.map_err(|why| ApiError::from(why).into_response())?.0;
     let request = ListLimitsRequest { prefix, after, page_size: size, resource_id: String::new() };
-    let ListLimitsResponse { limit, next_after, total } = reader.list(&request)?;
+    let ListLimitsResponse { limit, next_after, total } = reader.list(&request).map_err(|why| reader.failed(&why))?;
     let limits: Vec<Value> = limit.iter().map(as_json).collect();
     Ok(answer(json!({ "limits": limits, "next_after": next_after, "total": total })))
 }
 
 async fn one(reader: Reader, Path(resource_id): Path<String>) -> Result<JsonAnswer, Response> {
-    let found = reader.list(&ListLimitsRequest { resource_id: resource_id.clone(), ..Default::default() })?;
+    let request = ListLimitsRequest { resource_id: resource_id.clone(), ..Default::default() };
+    let found = reader.list(&request).map_err(|why| reader.failed(&why))?;
     Ok(found.limit.first().map_or_else(|| Err(no_limit(&resource_id)), |limit| answer(as_json(limit))))
 }
 

@@ -80,8 +80,7 @@ fn merged_keys_count() {
     assert_eq!(mistakes.len(), 1);
     assert!(mistakes[0].ends_with(": more than 500000 values in one configuration"), "{mistakes:?}");
     let text = "a: &a {x: 1}\nb: &b {<<: *a}\nresources: [{<<: [*b, *b]}]";
-    let unknown =
-        "1:8: unknown key `x`; known: identifier_glob, capacity, safe_capacity, description, algorithm, clients, groups";
+    let unknown = "1:8: unknown key `x`; known: identifier_glob, capacity, safe_capacity, description, algorithm, clients, groups";
     assert!(refused(text).iter().any(|mistake| mistake == unknown));
 }
 

@@ -103,8 +103,7 @@ fn keys() {
 
 #[test]
 fn types() {
-    let template =
-        "expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm, clients, groups";
+    let template = "expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm, clients, groups";
     let glob = "expected a resource id or a pattern (in quotes if it begins with `*`, `[` or `{`)";
     for (templates, expected) in [
         (
@@ -313,5 +312,8 @@ fn groups() {
         assert!(found.contains(says), "{groups}: {found}");
     }
     let found = mistakes("from: '{team}/*'", "STATIC");
-    assert!(found.contains("5:3: `groups` is for FAIR_SHARE and PROPORTIONAL_SHARE, but the algorithm here is STATIC"), "{found}");
+    assert!(
+        found.contains("5:3: `groups` is for FAIR_SHARE and PROPORTIONAL_SHARE, but the algorithm here is STATIC"),
+        "{found}"
+    );
 }
