@@ -3,8 +3,12 @@
 use super::*;
 use crate::{
     lease::promises::Inherited,
+    policy::{
+        client_rules::ClientRule,
+        groups::{GroupPattern, GroupRule, GroupSettings},
+    },
     resource::report::forecast::{Forecast, ForecastReport, copy_holders},
-    types::Sum,
+    types::{Glob, Sum},
 };
 
 impl Server {
@@ -149,4 +153,18 @@ fn forecast_applies_client_rules() {
     comes_true(|settings| settings.clients = rules("3 0 - e"));
     comes_true(|settings| settings.clients = rules("1 0 30 e"));
     comes_true(|settings| settings.clients = rules("1 100 - e"));
+}
+
+#[test]
+fn groups_are_forecast() {
+    let limits = |path: &str, min: f64, max: f64| {
+        let mut limits = ClientRule::new(path, Glob::new(path).expect("a valid pattern"));
+        (limits.min, limits.max) = (Amount::clamped(min), Some(Amount::clamped(max)));
+        limits
+    };
+    let mut groups = GroupSettings::new(GroupPattern::new("{team}").expect("a valid pattern"));
+    assert!(groups.push(GroupRule { limits: limits("c", 70.0, 100.0), lends: true }));
+    assert!(groups.push(GroupRule { limits: limits("absent", 30.0, 30.0), lends: false }));
+    assert!(groups.push(GroupRule { limits: limits("b", 0.0, 16.0), lends: true }));
+    comes_true(|settings| settings.groups = Some(groups.clone().into()));
 }
