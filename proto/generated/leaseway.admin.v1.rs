@@ -34,6 +34,9 @@ pub struct GetConfigResponse {
     pub header: ::core::option::Option<ConfigHeader>,
     #[prost(string, tag = "2")]
     pub text: ::prost::alloc::string::String,
+    /// Names of the declarations, whose templates apply beside this text.
+    #[prost(string, repeated, tag = "3")]
+    pub declaration: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListConfigsRequest {}

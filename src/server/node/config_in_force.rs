@@ -67,6 +67,11 @@ impl ConfigInForce {
         self.find(id).map(Template::title)
     }
 
+    /// The name of the declaration that the matching template comes from, if it does.
+    pub(super) fn declaration_of(&self, id: &str) -> Option<Arc<str>> {
+        self.find(id)?.declaration.clone()
+    }
+
     /// The settings of the matching template, if there is one.
     pub(crate) fn template_settings(&self, id: &str) -> Option<Arc<Settings>> {
         self.find(id).map(|template| Arc::clone(&template.settings))

@@ -133,7 +133,8 @@ access:
     let config = ConfigFile::new(&format!("{}{access}", config::text(&[nothing()])));
     let peers = Peers::start(1, config, &["--tokens", &tokens.server()]);
     let rules = rules(5);
-    let start = |identity: &str| gateway(&peers, 0, &rules, &["--id", identity, "--token-file", &tokens.of_identity(identity)]);
+    let start =
+        |identity: &str| gateway(&peers, 0, &rules, &["--id", identity, "--token-file", &tokens.of_identity(identity)]);
     let denied = start("cart");
     let page = eventually("the gateway says that it is refused", || {
         Some(denied.page("/readyz")).filter(|page| page.contains("cannot declare"))

@@ -413,7 +413,9 @@ impl Node for AdminService {
                 Status::not_found(format!("no version {version}: `leaseway config history` lists the stored versions"))
             }
         })?;
-        Ok(Response::new(GetConfigResponse { header: Some(header(&found)), text: found.text.to_string() }))
+        let declaration = self.node.declarations().keys().map(ToString::to_string).collect();
+        let (header, text) = (Some(header(&found)), found.text.to_string());
+        Ok(Response::new(GetConfigResponse { header, text, declaration }))
     }
 
     async fn list_configs(
