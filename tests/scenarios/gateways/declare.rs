@@ -46,8 +46,7 @@ fn has(gateway: &Gateway, metric: &str) -> bool {
 }
 
 fn is_declared(gateway: &Gateway) {
-    let declared = || has(gateway, "leaseway_rls_declared 1").then_some(());
-    eventually("the gateway has declared its templates", declared);
+    gateway.await_declared();
     assert!(gateway.page("/readyz").starts_with("ready: "), "{}", gateway.page("/readyz"));
 }
 
