@@ -141,7 +141,7 @@ impl Declarer {
                 continue;
             }
             // Rules that this gateway reloaded are newer than those before, even if their files have older times.
-            let version = written.max(before.map_or(1, |before| before.version + 1));
+            let version = written.max(before.map_or(1, |before| before.version.saturating_add(1)));
             let outcome = match self.step(name, version, text).await {
                 Ok(()) => "accepted",
                 Err(why) => {
