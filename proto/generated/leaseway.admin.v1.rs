@@ -34,6 +34,9 @@ pub struct GetConfigResponse {
     pub header: ::core::option::Option<ConfigHeader>,
     #[prost(string, tag = "2")]
     pub text: ::prost::alloc::string::String,
+    /// Names of the declarations, whose templates apply beside this text.
+    #[prost(string, repeated, tag = "3")]
+    pub declaration: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListConfigsRequest {}
@@ -469,6 +472,60 @@ pub struct Limit {
     pub at_unix: i64,
     /// Principal that set it.
     #[prost(string, tag = "4")]
+    pub by: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeclareTemplatesRequest {
+    /// Its source and its own name, such as `rls/shop`. At most 320 bytes.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Newer declarations have higher versions: milliseconds since the Unix epoch at which the templates were written.
+    /// Templates that are in force already are accepted under any version. To remove a declaration, 0 stands for any
+    /// version.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// A configuration with `resources` only, and without a lone `*`; at most 1 MiB. Unset: remove the declaration.
+    #[prost(string, optional, tag = "3")]
+    pub text: ::core::option::Option<::prost::alloc::string::String>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeclareTemplatesResponse {
+    /// The version now in force. 0: there is none.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    /// Whether this call has changed the templates.
+    #[prost(bool, tag = "2")]
+    pub changed: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDeclarationsRequest {
+    /// Only this declaration, with its text. Empty: all, without their texts.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListDeclarationsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub declaration: ::prost::alloc::vec::Vec<Declaration>,
+}
+/// Templates that a gateway has declared.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Declaration {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Milliseconds since the Unix epoch at which the templates were written.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// Number of templates.
+    #[prost(uint64, tag = "3")]
+    pub templates: u64,
+    #[prost(string, tag = "4")]
+    pub text: ::prost::alloc::string::String,
+    /// Seconds since the Unix epoch, by the clock of the master that stored it.
+    #[prost(int64, tag = "5")]
+    pub at_unix: i64,
+    /// Principal that declared it.
+    #[prost(string, tag = "6")]
     pub by: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -918,6 +975,58 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ListLimits"));
             self.inner.unary(req, path, codec).await
         }
+        /// Declares templates under a name, replacing those of an older version, or removes them. Declared templates apply to
+        /// resources that match no template of the configuration but a lone `*`. ABORTED: a newer version is in force.
+        /// RESOURCE_EXHAUSTED: there would be too many declarations. Needs the master.
+        pub async fn declare_templates(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeclareTemplatesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeclareTemplatesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.admin.v1.Node/DeclareTemplates",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "DeclareTemplates"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lists the declarations in the order of their names.
+        pub async fn list_declarations(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListDeclarationsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDeclarationsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.admin.v1.Node/ListDeclarations",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ListDeclarations"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1035,6 +1144,24 @@ pub mod node_server {
             request: tonic::Request<super::ListLimitsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListLimitsResponse>,
+            tonic::Status,
+        >;
+        /// Declares templates under a name, replacing those of an older version, or removes them. Declared templates apply to
+        /// resources that match no template of the configuration but a lone `*`. ABORTED: a newer version is in force.
+        /// RESOURCE_EXHAUSTED: there would be too many declarations. Needs the master.
+        async fn declare_templates(
+            &self,
+            request: tonic::Request<super::DeclareTemplatesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeclareTemplatesResponse>,
+            tonic::Status,
+        >;
+        /// Lists the declarations in the order of their names.
+        async fn list_declarations(
+            &self,
+            request: tonic::Request<super::ListDeclarationsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDeclarationsResponse>,
             tonic::Status,
         >;
     }
@@ -1669,6 +1796,96 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListLimitsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.admin.v1.Node/DeclareTemplates" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeclareTemplatesSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::DeclareTemplatesRequest>
+                    for DeclareTemplatesSvc<T> {
+                        type Response = super::DeclareTemplatesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeclareTemplatesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::declare_templates(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeclareTemplatesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.admin.v1.Node/ListDeclarations" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListDeclarationsSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::ListDeclarationsRequest>
+                    for ListDeclarationsSvc<T> {
+                        type Response = super::ListDeclarationsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListDeclarationsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::list_declarations(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListDeclarationsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

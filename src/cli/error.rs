@@ -129,6 +129,8 @@ pub(crate) enum CliError {
     ImportStopped { file: PathBuf, done: usize, error: Box<CliError> },
     #[error("{resource} has no limit of its own: `leaseway limits list` lists all")]
     NoLimit { resource: String },
+    #[error("there is no declaration `{name}`: `leaseway declarations list` lists all")]
+    NoDeclaration { name: String },
     /// The user answered no.
     #[error("nothing has changed")]
     Declined,

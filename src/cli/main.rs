@@ -73,6 +73,9 @@ enum Command {
     /// Set the capacities of single resources: tenants, users, keys
     #[command(subcommand, after_help = operate::limits::EXAMPLES)]
     Limits(operate::limits::LimitsCommand),
+    /// Show and delete the templates that gateways declare
+    #[command(subcommand)]
+    Declarations(operate::declarations::DeclarationsCommand),
     /// Override capacities for a limited time, and list the overrides
     Capacity(Box<operate::capacity::Capacity>),
     /// Manage pools (PRIORITY_POOL): assignments, clients, events and alarms
@@ -140,6 +143,7 @@ const GATEWAY_FLAGS: &[&str] = &[
     "server",
     "ratelimit_config",
     "rls_xds",
+    "declare",
     "window",
     "without_lease",
     "tls_cert",
@@ -186,6 +190,7 @@ fn main() -> ExitCode {
         Command::Backup(backup) => backup.run(),
         Command::Restore(restore) => restore.run(),
         Command::Limits(command) => command.run(),
+        Command::Declarations(command) => command.run(),
         Command::Capacity(capacity) => capacity.run(),
         Command::Pool(command) => command.run(),
         Command::Config(command) => command.run(),
@@ -244,6 +249,7 @@ mod tests {
             (operators, None, &["backup", "capacity", "transfer"]),
             (operators, Some("config"), &["plan", "apply", "diff", "show", "history", "rollback"]),
             (operators, Some("peers"), &["list", "add", "remove"]),
+            (operators, Some("declarations"), &["list", "show", "delete"]),
             (operators, Some("pool"), &["show", "set", "get", "clients", "watch", "load", "alarm"]),
         ] {
             let group = group.map_or(&cli, |group| cli.find_subcommand(group).expect(group));

@@ -23,6 +23,6 @@ mod serve;
 #[cfg(feature = "serve")]
 pub use self::{
     http::{HttpOptions, LongWindow},
-    rls::{file::RulesError, xds::XdsOptions},
+    rls::{declare::DeclareOptions, file::RulesError, xds::XdsOptions},
     serve::{Addresses, Gateway, GatewayError, Options, RlsOptions, install_metrics},
 };

@@ -2,14 +2,58 @@
 //!
 //! The rules come from files ([`mod@file`]) or from a control plane ([`xds`]). [`rules`] finds the rule for a descriptor, and [`decision`] decides whether a request
 //! passes. The capacity comes from the cluster: a rule gives the resource, the window, and the limit that Envoy is
-//! told.
+//! told. [`declare`] tells the cluster the capacities that follow from the rules.
 
 mod answer;
 pub mod current;
 pub mod decision;
+pub mod declare;
 mod definition;
 pub mod file;
 pub mod rules;
 pub mod service;
 pub mod templates;
 pub mod xds;
+
+use std::{
+    error::Error,
+    iter,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use leaseway_client::transport::tls_error;
+
+/// Milliseconds since the Unix epoch.
+fn unix_ms(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// The pause before the first retry. Each further failure doubles it.
+const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// The pause after `failures` in a row: a random part of it, at least half. `random` is from 0 to 1.
+fn backoff(failures: u32, random: f64) -> Duration {
+    let doubled = 2u32.saturating_pow(failures.saturating_sub(1));
+    BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_MAX).mul_f64(0.5 + random / 2.0)
+}
+
+/// The innermost cause of an error, which says most.
+fn root_cause(error: &(dyn Error + 'static)) -> String {
+    tls_error(error).unwrap_or_else(|| {
+        let last = iter::successors(Some(error), |error| (*error).source()).last().unwrap_or(error);
+        last.to_string()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_maximum_and_are_jittered() {
+        assert_eq!([1, 2, 3].map(|failures| backoff(failures, 1.0)), [1, 2, 4].map(|times| BACKOFF_FIRST * times));
+        assert_eq!(backoff(1, 0.0), BACKOFF_FIRST / 2);
+        assert_eq!([8, u32::MAX].map(|failures| backoff(failures, 1.0)), [BACKOFF_MAX; 2]);
+    }
+}

@@ -20,6 +20,7 @@ use crate::{
     rlqs::{RlqsOptions, RlqsService},
     rls::{
         current::{self, CurrentRules},
+        declare::{self, DeclareOptions, DeclareStatus},
         file::{self, RulesError},
         rules::Rules,
         service::RlsService,
@@ -43,6 +44,8 @@ pub struct RlsOptions {
     listen: ListenOption,
     rules: Arc<CurrentRules>,
     xds: Option<XdsOptions>,
+    /// Whether and where the templates that follow from the rules are declared.
+    pub declare: Option<DeclareOptions>,
 }
 
 impl RlsOptions {
@@ -54,12 +57,19 @@ impl RlsOptions {
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let rules = Arc::new(CurrentRules::new(loaded.rules));
         tokio::spawn(current::reload(watched, Arc::downgrade(&rules)));
-        Ok(RlsOptions { listen, rules, xds: None })
+        Ok(RlsOptions { listen, rules, xds: None, declare: None })
     }
 
     /// Takes the rules from a control plane. Requests fail until the first rules arrive.
     pub fn subscribe(listen: ListenOption, xds: XdsOptions) -> RlsOptions {
-        RlsOptions { listen, rules: Arc::new(CurrentRules::new(Rules::awaited())), xds: Some(xds) }
+        let rules = Arc::new(CurrentRules::new(Rules::awaited()));
+        RlsOptions { listen, rules, xds: Some(xds), declare: None }
+    }
+
+    /// Declares the templates that follow from the rules to the cluster.
+    #[must_use]
+    pub fn declaring(self, options: DeclareOptions) -> RlsOptions {
+        RlsOptions { declare: Some(options), ..self }
     }
 }
 
@@ -112,13 +122,18 @@ impl Gateway {
         let lease_table = LeaseTable::start(lease_table)?;
         let health = HealthReporter::new();
         let (mut addresses, mut tasks) = (Addresses::default(), JoinSet::new());
-        let (mut first_rules, mut rules_in_force) = (None, None);
-        if let Some(RlsOptions { listen, rules, xds }) = rls {
+        let (mut first_rules, mut rules_in_force, mut declaring) = (None, None, None);
+        if let Some(RlsOptions { listen, rules, xds, declare }) = rls {
             if let Some(xds) = xds {
                 set_health(&health, ServingStatus::NotServing).await;
                 let (first, arrival) = oneshot::channel();
                 tasks.spawn(xds::run(xds, Arc::clone(&rules), first));
                 first_rules = Some(arrival);
+            }
+            if let Some(declare) = declare {
+                let status = Arc::new(DeclareStatus::default());
+                tasks.spawn(declare::run(declare, Arc::clone(&rules), Arc::clone(&status)));
+                declaring = Some(status);
             }
             rules_in_force = Some(Arc::clone(&rules));
             let service = RlsService::new(rules, Arc::clone(&lease_table));
@@ -134,7 +149,7 @@ impl Gateway {
             quotas = Some(service);
         }
         let (closing, to_close) = watch::channel(false);
-        let pages = pages::routes(prometheus, Arc::clone(&lease_table), rules_in_force);
+        let pages = pages::routes(prometheus, Arc::clone(&lease_table), rules_in_force, declaring);
         if let Some(options) = http {
             let listen = options.listen;
             let gateway = HttpGateway::new(options, Arc::clone(&lease_table), to_close);
@@ -212,8 +227,12 @@ const ACTIONS: [&str; 3] = ["assign", "deny", "abandon"];
 /// Values of the label `outcome` of `leaseway_rls_reloads_total`.
 const RELOADS: [&str; 2] = ["applied", "rejected"];
 
-const GAUGES: [(&str, &str); 5] = [
+/// Values of the label `outcome` of `leaseway_rls_declarations_total`.
+const DECLARATIONS: [&str; 2] = ["accepted", "failed"];
+
+const GAUGES: [(&str, &str); 6] = [
     ("leaseway_gateway_resources", "Open resources of this gateway."),
+    ("leaseway_rls_declared", "1 if the cluster has the templates for the rules in force (--declare)."),
     ("leaseway_rls_xds_connected", "1 while the gateway is connected to its xDS control plane."),
     ("leaseway_rlqs_streams", "Open RLQS streams."),
     ("leaseway_rlqs_envoys", "Envoys, including disconnected ones whose quota is still valid."),
@@ -286,6 +305,10 @@ fn describe_metrics() {
     describe_counter!("leaseway_rls_reloads_total", "Attempts to reload the rules, by outcome.");
     for outcome in RELOADS {
         counter!("leaseway_rls_reloads_total", "outcome" => outcome).absolute(0);
+    }
+    describe_counter!("leaseway_rls_declarations_total", "Attempts to declare the templates of a domain, by outcome.");
+    for outcome in DECLARATIONS {
+        counter!("leaseway_rls_declarations_total", "outcome" => outcome).absolute(0);
     }
     describe_counter!("leaseway_rls_requests_total", "RLS requests, by domain and result.");
     describe_counter!("leaseway_rls_decisions_total", "Descriptors matched by a rule, by rule and result.");

@@ -128,7 +128,7 @@ pub use election::master_lease::{MasterLease, Mastership, PeerAddress};
 pub use handle::{RaftHandle, open::StartError, peer::StateOrigin, start};
 pub use log::{
     StoreError,
-    command::{Command, Configuration, KeptOverride, LimitChanges, Listening, ProposeError},
+    command::{Command, Configuration, Declaration, KeptOverride, LimitChanges, Listening, ProposeError},
     disk_thread::Failure,
 };
 pub use membership::{
@@ -146,7 +146,7 @@ pub use settings::{
 #[cfg(feature = "fuzzing")]
 pub use state::fuzzing;
 pub use state::{
-    State,
+    Declarations, State,
     backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError},
     limits::{Limit, Limits},
     machine::Clock,

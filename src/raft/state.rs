@@ -24,7 +24,7 @@ use leaseway_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    log::command::{Command, Configuration, KeptOverride, LimitChanges, Listening, ProposeError},
+    log::command::{Command, Configuration, Declaration, KeptOverride, LimitChanges, Listening, ProposeError},
     state::{cow_map::CowMap, limits::Limits},
 };
 
@@ -32,6 +32,9 @@ use crate::{
 const MAX_CONFIGURATIONS: usize = 32;
 /// The maximum number of balances and costs of all pools together.
 const MAX_POOL_ENTRIES: usize = 200_000;
+
+/// Declarations by name.
+pub type Declarations = BTreeMap<Arc<str>, Declaration>;
 
 /// A client or a child node, by name.
 type Holder = (HolderKind, Arc<str>);
@@ -51,6 +54,7 @@ pub struct State {
     loads: CowMap<Arc<str>, Load>,
     overrides: Vec<(Arc<str>, KeptOverride)>,
     limits: Limits,
+    declarations: Arc<Declarations>,
     pools: CowMap<Arc<str>, PoolMemory>,
     /// The number of entries of all pools.
     pool_entries: usize,
@@ -113,6 +117,11 @@ impl State {
     /// The capacities of single resources.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The templates that gateways have declared.
+    pub fn declarations(&self) -> &Arc<Declarations> {
+        &self.declarations
     }
 
     pub fn pool(&self, resource: &str) -> Option<&PoolMemory> {
@@ -187,6 +196,7 @@ impl State {
                 | Command::Pool { .. }
                 | Command::ForgetPool { .. }
                 | Command::Limits(_)
+                | Command::Declare { .. }
                 | Command::Clock(_) => continue,
             };
             let newest =
@@ -219,6 +229,7 @@ impl State {
             Command::Load { resource, load: None } => drop(self.loads.remove(resource)),
             Command::Override { pattern, set } => apply_override(&mut self.overrides, pattern, set.as_deref()),
             Command::Limits(changes) => self.limits.apply(changes),
+            Command::Declare { name, declaration } => self.declare(name, declaration.as_ref()),
             Command::Listen(listening) => self.listen(*listening),
             Command::Pool { resource, notes } => self.apply_notes(resource, notes, now),
             Command::ForgetPool { resource } => {
@@ -251,6 +262,14 @@ impl State {
         self.configurations.push_back(Configuration { version: self.version, ..configuration.clone() });
         if self.configurations.len() > MAX_CONFIGURATIONS {
             self.configurations.pop_front();
+        }
+    }
+
+    fn declare(&mut self, name: &Arc<str>, declaration: Option<&Declaration>) {
+        let declarations = Arc::make_mut(&mut self.declarations);
+        match declaration {
+            Some(declaration) => drop(declarations.insert(Arc::clone(name), declaration.clone())),
+            None => drop(declarations.remove(name)),
         }
     }
 
@@ -293,6 +312,7 @@ impl State {
             promises: promises.collect(),
             overrides: self.overrides.iter().cloned().map(|(pattern, set)| (pattern, Some(set))).collect(),
             limits: self.limits.record(),
+            declarations: Declarations::clone(&self.declarations).into_iter().collect(),
         }
     }
 
@@ -302,6 +322,7 @@ impl State {
             clock: stored.clock,
             version: stored.version,
             configurations: stored.configurations.into(),
+            declarations: Arc::new(stored.declarations.into_iter().collect()),
             ..State::default()
         };
         for (resource, record) in stored.promises {
@@ -342,6 +363,7 @@ pub(crate) struct StoredState {
     promises: Vec<(Arc<str>, Changes)>,
     overrides: Vec<(Arc<str>, Option<KeptOverride>)>,
     pub(crate) limits: Vec<LimitChanges>,
+    pub(crate) declarations: Vec<(Arc<str>, Declaration)>,
 }
 
 /// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting an override also drops

@@ -43,7 +43,13 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::policy::{access::Policy, template::Repository};
+use leaseway_core::{
+    policy::{
+        access::Policy,
+        template::{Repository, Template},
+    },
+    types::Glob,
+};
 
 pub use self::{
     access::read_access,
@@ -125,6 +131,26 @@ pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
     let Document { content, text, warnings } = yaml::read(file, bytes, "the configuration", &empty, read_content)?;
     let Sections { repository, access, templates_at } = content;
     Ok(Loaded { repository, access: access.map(Arc::new), templates_at, text: text.to_owned(), warnings })
+}
+
+/// Parses the templates that are declared under a name: a configuration that has only `resources`, without a lone `*`.
+pub(crate) fn parse_declared(name: &Arc<str>, text: &str) -> Result<Vec<(Template, Glob)>, ConfigError> {
+    let Loaded { repository, access, templates_at, .. } = parse(name, text)?;
+    let mut found = Findings::new(name);
+    if access.is_some() {
+        found.error(Position::START, "a declaration has no `access`: only the configuration sets the policy");
+    }
+    if templates_at.is_none() {
+        found.error(Position::START, without_templates());
+    }
+    let mut templates = repository.into_templates();
+    if templates.iter().any(|(_, glob)| glob.matches_everything()) {
+        let at = templates_at.unwrap_or(Position::START);
+        found.error(at, "a declaration has no template `*`: only the configuration has one for all other resources");
+    }
+    found.finish()?;
+    templates.iter_mut().for_each(|(template, _)| template.declaration = Some(Arc::clone(name)));
+    Ok(templates)
 }
 
 struct Sections {

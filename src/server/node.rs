@@ -30,7 +30,7 @@ mod threads;
 mod uplink_actor;
 
 pub(crate) use config_in_force::ConfigInForce;
-pub(crate) use handle::{Gone, NodeHandle, limits, plan};
+pub(crate) use handle::{Gone, NodeHandle, declarations, limits, plan};
 pub use node_actor::Handover;
 pub(crate) use node_actor::{Membership, NodeStart};
 pub(crate) use request_error::{NotMaster, RequestError};

@@ -9,7 +9,7 @@ use super::{
     binary,
     config::ConfigFile,
     http::{self, Connection, Response},
-    peers::channel,
+    peers::{Peers, channel},
     process::{Output, Process},
     quotas::{self, QuotaStream},
     rls::RlsCaller,
@@ -28,6 +28,21 @@ impl Gateway {
     /// wait up to 20 s for a lease.
     pub(crate) fn for_requests(servers: &[String], rules: &ConfigFile, flags: &[&str]) -> Gateway {
         Gateway::with_rules(servers, ["--ratelimit-config", rules.path()], flags)
+    }
+
+    /// As [`for_requests`](Self::for_requests), and declares the templates of the rules. Returns when they are in force.
+    pub(crate) fn declaring(peers: &Peers, rules: &ConfigFile) -> Gateway {
+        let admin = peers.admin(peers.master()).to_string();
+        let gateway = Gateway::for_requests(&peers.endpoints(), rules, &["--declare", "--declare-admin", &admin]);
+        gateway.await_declared();
+        gateway
+    }
+
+    /// Waits until the cluster has the templates for the rules in force.
+    pub(crate) fn await_declared(&self) {
+        eventually("the gateway has declared its templates", || {
+            self.metrics().contains("\nleaseway_rls_declared 1\n").then_some(())
+        });
     }
 
     /// As [`for_requests`](Self::for_requests), with rules from a control plane.

@@ -1,6 +1,7 @@
 //! Gateways for Envoy (RLS, RLQS) and HTTP.
 
 mod access;
+mod declare;
 mod envoy;
 mod go_control_plane;
 mod http;

@@ -43,7 +43,7 @@ pub(crate) struct AdminTarget {
     security: Security,
 }
 
-fn admin_endpoint(text: &str) -> Result<Endpoint, endpoint::BadEndpoint> {
+pub(crate) fn admin_endpoint(text: &str) -> Result<Endpoint, endpoint::BadEndpoint> {
     endpoint::read_with(text, DEFAULT_PORT)
 }
 

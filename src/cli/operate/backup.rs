@@ -153,8 +153,9 @@ fn in_words(backup: &Backup) -> String {
     };
     let several = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (limits, overrides) = (several(counts.limits, "limit"), several(counts.overrides, "override"));
+    let declarations = several(counts.declarations, "declaration");
     let (assignments, pools) = (several(counts.assignments, "assignment"), several(counts.pools, "record"));
-    format!("{configuration}, {limits}, {overrides}, {assignments}, {pools} of pools")
+    format!("{configuration}, {limits}, {declarations}, {overrides}, {assignments}, {pools} of pools")
 }
 
 fn as_json(backup: &Backup) -> Value {
@@ -162,7 +163,8 @@ fn as_json(backup: &Backup) -> Value {
     json!({
         "cluster_id": header.cluster, "name": header.peer, "made_at_unix": header.at_unix, "program": header.program,
         "version": backup.configuration().map(|configuration| configuration.version),
-        "limits": counts.limits, "overrides": counts.overrides, "assignments": counts.assignments, "loads": counts.loads,
-        "pool_records": counts.pools, "listen_ms": header.believed_ms,
+        "limits": counts.limits, "declarations": counts.declarations, "overrides": counts.overrides,
+        "assignments": counts.assignments, "loads": counts.loads, "pool_records": counts.pools,
+        "listen_ms": header.believed_ms,
     })
 }

@@ -146,7 +146,7 @@ impl InForce {
 /// `new` is the configuration to compare with.
 async fn in_force(target: &AdminTarget, new: &Loaded) -> Result<InForce, CliError> {
     match get(target, 0).await {
-        Ok(GetConfigResponse { header, text }) => {
+        Ok(GetConfigResponse { header, text, .. }) => {
             Ok(InForce { version: header.map_or(0, |header| header.version), text })
         }
         Err(CliError::Refused { code: Code::NotFound, .. }) => Ok(InForce { version: 0, text: String::new() }),

@@ -8,7 +8,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_client::endpoint::Endpoint;
 use leaseway_client::{ClientTls, Credentials, Token, Transport, endpoint};
-use leaseway_gateway::{Addresses, Gateway, GatewayError, install_metrics};
+use leaseway_gateway::{Addresses, DeclareOptions, Gateway, GatewayError, install_metrics};
 use leaseway_server::{ExtraServices, ExtraServicesOptions, ListenOption, StopSignals, config::limits::Limits};
 use tracing_subscriber::EnvFilter;
 
@@ -16,7 +16,7 @@ use self::flags::{Cluster, GatewayFlags, GatewayListen};
 use crate::Outcome;
 use crate::connect::found;
 use crate::error::{CliError, Port};
-use crate::operate::config::file_path;
+use crate::operate::{admin::admin_endpoint, config::file_path};
 use crate::output::print;
 use crate::run::access::AccessFlags;
 use crate::run::log;
@@ -53,6 +53,19 @@ pub(crate) struct RunGateway {
     /// --insecure is given
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Admin addresses of the cluster for --declare; any of them redirects to the master [default: the peers of a
+    /// running leaseway up, else 127.0.0.1:5160]
+    #[arg(
+        long,
+        value_name = "HOST:PORT,…",
+        value_delimiter = ',',
+        value_parser = admin_endpoint,
+        requires = "declare"
+    )]
+    declare_admin: Vec<Endpoint>,
+    /// File with the token for --declare, such as the operator token of the servers [default: --token-file]
+    #[arg(long, value_name = "FILE", requires = "declare")]
+    declare_token_file: Option<PathBuf>,
     /// Unique client id of the gateway [default: HOST:PID:NUMBER]
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
@@ -124,15 +137,16 @@ impl GatewayLimits {
 
 impl RunGateway {
     pub(crate) fn run(self) -> Outcome {
-        let transport = self.transport()?;
+        let transport = self.transport(&self.server, self.token_file.as_ref())?;
+        let declare = self.gateway.declares().then(|| self.declaring()).transpose()?;
         log::start(self.log.clone(), self.log_format);
         #[cfg(feature = "planted")]
         crate::run::plant_fault()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(CliError::Runtime)?;
-        runtime.block_on(self.serve(transport))
+        runtime.block_on(self.serve(transport, declare))
     }
 
-    async fn serve(self, transport: Transport) -> Outcome {
+    async fn serve(self, transport: Transport, declare: Option<DeclareOptions>) -> Outcome {
         let mut stop = StopSignals::new().map_err(CliError::Runtime)?;
         let cluster = Cluster {
             servers: found(Port::Clients, &self.server).addresses,
@@ -141,6 +155,7 @@ impl RunGateway {
             max_resources: self.limits.max_resources,
             idle_secs: self.idle_secs,
             address_share: self.limits.address_share,
+            declare,
         };
         let listen = GatewayListen {
             rls: self.rls.map(|address| ListenOption { flag: "--rls", address }),
@@ -164,15 +179,22 @@ impl RunGateway {
         Ok(())
     }
 
-    /// The transport to the cluster, with the certificate that is also shown to callers.
-    fn transport(&self) -> Result<Transport, CliError> {
+    /// Where the gateway declares templates.
+    fn declaring(&self) -> Result<DeclareOptions, CliError> {
+        let token = self.declare_token_file.as_ref().or(self.token_file.as_ref());
+        let transport = self.transport(&self.declare_admin, token)?;
+        Ok(DeclareOptions { addresses: found(Port::Operators, &self.declare_admin).addresses, transport })
+    }
+
+    /// The transport to these servers, with the certificate that is also shown to callers.
+    fn transport(&self, servers: &[Endpoint], token: Option<&PathBuf>) -> Result<Transport, CliError> {
         let files = self.tls.files();
-        let over_tls = endpoint::over_tls(&self.server, files.ca.is_some());
+        let over_tls = endpoint::over_tls(servers, files.ca.is_some());
         let mut transport = Transport::new();
         if over_tls.map_err(|error| CliError::Flags(error.to_string()))? {
             transport = transport.with_tls(ClientTls::new(&Credentials::load(files)?, None)?);
         }
-        if let Some(file) = &self.token_file {
+        if let Some(file) = token {
             transport = transport.with_token(Token::file(file)?);
         }
         Ok(if self.access.insecure() { transport.with_clear_token() } else { transport })

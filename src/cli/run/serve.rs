@@ -297,7 +297,8 @@ impl Serve {
 
     async fn serve(self) -> Outcome {
         let limits = self.limits.limits();
-        let gateway = self.gateway.prepare(&self.tls, &limits)?;
+        let admin = self.admin.options(self.peers.data.is_some());
+        let gateway = self.gateway.prepare(&self.tls, &limits, admin.as_ref().filter(|_| self.peers.data.is_some()))?;
         let announcement = Announcement {
             is_tls: self.tls.are_for_listeners(),
             keeps: self.peers.data.is_some(),
@@ -312,7 +313,7 @@ impl Serve {
             advertise: self.advertise,
             threads: self.threads,
             limits,
-            admin: self.admin.options(self.peers.data.is_some()),
+            admin,
             peers: self.peers.options(),
             parent: self.parent.options(),
             access: self.access.options(),

@@ -38,10 +38,13 @@ pub enum Action {
     Override,
     /// Set the capacity of a single resource for good.
     Limits,
+    /// Declare templates, as gateways do for their rules. The resource of a request is the pattern of a template, which
+    /// must be within a pattern of the rule.
+    Declare,
 }
 
 impl Action {
-    pub const ALL: [Action; 8] = [
+    pub const ALL: [Action; 9] = [
         Action::Ask,
         Action::Lend,
         Action::Read,
@@ -50,6 +53,7 @@ impl Action {
         Action::Peers,
         Action::Override,
         Action::Limits,
+        Action::Declare,
     ];
 
     pub fn name(self) -> &'static str {
@@ -62,6 +66,7 @@ impl Action {
             Action::Peers => "peers",
             Action::Override => "override",
             Action::Limits => "limits",
+            Action::Declare => "declare",
         }
     }
 
@@ -87,13 +92,13 @@ impl Action {
         matches!(self, Action::Ask | Action::Lend)
     }
 
-    fn bit(self) -> u8 {
+    fn bit(self) -> u16 {
         1 << self as u8
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Actions(u8);
+pub struct Actions(u16);
 
 impl Actions {
     pub fn has(self, action: Action) -> bool {
@@ -182,6 +187,7 @@ impl fmt::Display for AccessRequest<'_> {
             Action::Peers => "change the peers",
             Action::Override => "override the capacity of",
             Action::Limits => "set the limit of",
+            Action::Declare => "declare templates for",
         };
         f.write_str(verb)?;
         match self.resource {

@@ -16,6 +16,18 @@ pub struct Template {
     /// The algorithm's parameters as configured, to be sent to child nodes. `settings` already includes them.
     pub parameters: Vec<NamedParameter>,
     pub description: Option<String>,
+    /// The name of the declaration that it comes from; absent for a template of the configuration.
+    pub declaration: Option<Arc<str>>,
+}
+
+impl Template {
+    /// The id or pattern, with the declaration that it comes from.
+    pub fn title(&self) -> String {
+        match &self.declaration {
+            Some(name) => format!("{name}: {}", self.identifier_glob),
+            None => self.identifier_glob.clone(),
+        }
+    }
 }
 
 /// All templates. The time to find one does not depend on their number, unless many patterns begin with the same
@@ -58,6 +70,10 @@ impl Repository {
         })
     }
 
+    pub fn into_templates(self) -> Vec<(Template, Glob)> {
+        self.templates
+    }
+
     pub fn templates(&self) -> impl ExactSizeIterator<Item = &Template> {
         self.templates.iter().map(|(template, _)| template)
     }
@@ -78,6 +94,7 @@ mod tests {
                 settings: settings.into(),
                 parameters: Vec::new(),
                 description: None,
+                declaration: None,
             };
             (template, Glob::new(glob).expect("a valid pattern"))
         };

@@ -65,6 +65,23 @@ impl Glob {
         self.parts.iter().map_while(literal).collect()
     }
 
+    /// Whether `outer` matches everything that it matches, as far as this is easy to see: `outer` is a lone `*`, is
+    /// equal, ends with its only wildcard `*`, or this pattern has no wildcards.
+    pub fn is_within(&self, outer: &Glob) -> bool {
+        if outer.everything || self.parts == outer.parts {
+            return outer.everything || !self.everything;
+        }
+        let literal = self.literal_prefix();
+        if literal.chars().count() == self.parts.len() {
+            return outer.matches(&literal);
+        }
+        let Some((GlobPart::Star, prefix)) = outer.parts.split_last() else { return false };
+        let is_literal = prefix.iter().all(|part| matches!(part, GlobPart::Literal(_)));
+        // The `*` of `outer` does not match `/`.
+        let stays = |rest: &[GlobPart]| rest.iter().all(|part| !part.takes('/'));
+        !self.everything && is_literal && self.parts.strip_prefix(prefix).is_some_and(stays)
+    }
+
     /// Whether it matches the whole of `text`. The time is at worst proportional to the product of the lengths.
     pub fn matches(&self, text: &str) -> bool {
         if self.everything {
@@ -179,6 +196,42 @@ mod tests {
         ] {
             let glob = Glob::new(pattern).expect(pattern);
             assert_eq!(glob.matches(text), expected, "{pattern} against {text}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_within_another() {
+        for (inner, outer, expected) in [
+            ("shop/user=*", "*", true),
+            ("*", "*", true),
+            ("*", "**", false),
+            ("shop/user=*", "shop/*", true),
+            ("shop/user=a?[a-c]*", "shop/*", true),
+            ("shop/\\*", "shop/*", true),
+            ("shop/user=ann", "shop/user=*", true),
+            ("shop/user=ann", "s*/u*", true),
+            ("a*b", "a*b", true),
+            ("shop/a*/b", "shop/*", false),
+            ("shop/[^a]*", "shop/*", false),
+            ("shop/[a-z]*", "shop/[a-z]*", true),
+            ("shop/*", "shop/user=*", false),
+            ("shopping/*", "shop/*", false),
+            ("s*", "shop/*", false),
+            ("shop/ab*", "shop/a*b*", false),
+            ("*", "shop/*", false),
+        ] {
+            let [inner_glob, outer_glob] = [inner, outer].map(|pattern| Glob::new(pattern).expect(pattern));
+            assert_eq!(inner_glob.is_within(&outer_glob), expected, "{inner} in {outer}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_pattern_matches_is_matched_by_those_around_it(
+            inner in "[ab/]{0,2}(\\*|\\?|\\[\\^a\\])?[ab/]{0,2}\\*?", outer in "[ab/]{0,2}[*?]?[ab]{0,1}\\*?", id in "[ab/]{0,5}",
+        ) {
+            let [inner, outer] = [inner, outer].map(|pattern| Glob::new(&pattern).expect("a valid pattern"));
+            prop_assert!(!(inner.is_within(&outer) && inner.matches(&id)) || outer.matches(&id));
         }
     }
 

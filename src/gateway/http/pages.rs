@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     lease_table::{LeaseEntry, LeaseTable},
-    rls::{current::CurrentRules, rules::Rules, templates},
+    rls::{current::CurrentRules, declare::DeclareStatus, rules::Rules, templates},
 };
 
 /// The maximum number of resources on a page.
@@ -28,12 +28,15 @@ struct Pages {
     lease_table: Arc<LeaseTable>,
     /// None if the gateway does not serve RLS.
     rules: Option<Arc<CurrentRules>>,
+    /// None if the gateway does not declare templates.
+    declaring: Option<Arc<DeclareStatus>>,
 }
 
 pub(crate) fn routes(
     prometheus: PrometheusHandle,
     lease_table: Arc<LeaseTable>,
     rules: Option<Arc<CurrentRules>>,
+    declaring: Option<Arc<DeclareStatus>>,
 ) -> Router {
     Router::new()
         .route("/metrics", get(render_metrics))
@@ -43,7 +46,7 @@ pub(crate) fn routes(
         // Probes need no credentials.
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .with_state(Pages { prometheus, lease_table, rules })
+        .with_state(Pages { prometheus, lease_table, rules, declaring })
 }
 
 async fn render_metrics(caller: HttpCaller, State(pages): State<Pages>) -> Response {
@@ -114,16 +117,18 @@ fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response
 }
 
 /// A gateway is ready even if the cluster is unreachable. It then decides by `--without-lease`, like all other
-/// gateways. It is not ready before a control plane has sent the first rules.
+/// gateways. A failed declaration does not change that. It is not ready before a control plane has sent the first rules.
 async fn readyz(State(pages): State<Pages>) -> Response {
     if pages.rules.is_some_and(|rules| rules.with(Rules::are_awaited)) {
         let why = "not ready: waiting for the first rules from the xDS control plane\n";
         return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
     }
     let health = pages.lease_table.client().health();
-    let text = match health.failures {
-        0 => format!("ready: using the server at {}\n", leaseway_core::types::escaped(&health.server)),
-        failures => format!("ready, but the last {failures} requests to the cluster have failed\n"),
+    let problem = pages.declaring.and_then(|declaring| declaring.problem());
+    let text = match (health.failures, problem) {
+        (0, None) => format!("ready: using the server at {}\n", leaseway_core::types::escaped(&health.server)),
+        (0, Some(problem)) => format!("ready, but {problem}\n"),
+        (failures, _) => format!("ready, but the last {failures} requests to the cluster have failed\n"),
     };
     text.into_response()
 }

@@ -12,7 +12,10 @@ use std::{
 
 use leaseway_server::config::watched_files::{POLL_INTERVAL, WatchedFiles};
 use metrics::counter;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
 
 use super::{file, rules::Rules};
 
@@ -27,18 +30,26 @@ thread_local! {
 pub struct CurrentRules {
     version: AtomicU64,
     newest: Mutex<(u64, Arc<Rules>)>,
+    changes: watch::Sender<u64>,
 }
 
 impl CurrentRules {
     pub fn new(rules: Rules) -> CurrentRules {
         let version = VERSIONS.fetch_add(1, Ordering::Relaxed);
-        CurrentRules { version: AtomicU64::new(version), newest: Mutex::new((version, Arc::new(rules))) }
+        let newest = Mutex::new((version, Arc::new(rules)));
+        CurrentRules { version: AtomicU64::new(version), newest, changes: watch::Sender::new(version) }
     }
 
     pub fn replace(&self, rules: Rules) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         *newest = (VERSIONS.fetch_add(1, Ordering::Relaxed), Arc::new(rules));
         self.version.store(newest.0, Ordering::Release);
+        self.changes.send_replace(newest.0);
+    }
+
+    /// Changes with the rules.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Calls `act` with the rules in force. `act` must not call this method again.

@@ -7,6 +7,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::SystemTime,
 };
 
 use leaseway_server::config::{
@@ -103,9 +104,11 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
 
 /// Reads the rules of these files or directories.
 pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
-    let (mut read, mut wrong) = (Vec::new(), Vec::new());
+    let (mut read, mut wrong, mut written) = (Vec::new(), Vec::new(), SystemTime::UNIX_EPOCH);
     for path in paths {
         for file in files(path)? {
+            let modified = std::fs::metadata(&file).and_then(|metadata| metadata.modified());
+            written = written.max(modified.unwrap_or(SystemTime::UNIX_EPOCH));
             let bytes = config::read_file(&file).map_err(|error| RulesError::Read { path: file.clone(), error })?;
             match parse(&file.display().to_string(), &bytes) {
                 Ok(parsed) => read.push(parsed),
@@ -114,6 +117,7 @@ pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
         }
     }
     let (mut rules, mut warnings) = (Rules::default(), Vec::new());
+    rules.written_unix_ms = super::unix_ms(written);
     for Parsed { domain, at, warnings: told } in read {
         let file = Arc::clone(&domain.origin);
         if let Err(other) = rules.add(domain) {

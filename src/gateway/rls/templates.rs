@@ -34,16 +34,33 @@ pub fn resources(rules: &Rules) -> String {
     let mut text = String::from("resources:\n");
     let mut domains: Vec<&Domain> = rules.domains().collect();
     domains.sort_by(|one, other| one.name.cmp(&other.name));
-    for domain in domains {
-        let mut templates = Vec::new();
-        collect(&domain.descriptors, &resource_id::pattern(&domain.name), '/', &[], &mut templates);
-        templates.sort_by(|one, other| one.order().cmp(&other.order()));
-        for template in templates {
-            template.write(&mut text);
-        }
+    for template in domains.into_iter().flat_map(of_domain) {
+        template.write(&mut text);
     }
     text.push_str(REST);
     text
+}
+
+/// The `resources:` of one domain, which the gateway declares to the cluster. `None` if nothing is limited. Equal rules
+/// have equal texts, so that gateways with the same rules agree.
+pub fn declaration(domain: &Domain) -> Option<String> {
+    let templates = of_domain(domain);
+    let mut text = String::from("resources:\n");
+    for (place, template) in templates.iter().enumerate() {
+        template.write(&mut text);
+        text.push_str(if place == 0 { ALGORITHM } else { "  algorithm: *fair\n" });
+    }
+    (!templates.is_empty()).then_some(text)
+}
+
+/// The same as that of [`REST`].
+const ALGORITHM: &str = "  algorithm: &fair {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}\n";
+
+fn of_domain(domain: &Domain) -> Vec<Template> {
+    let mut templates = Vec::new();
+    collect(&domain.descriptors, &resource_id::pattern(&domain.name), '/', &[], &mut templates);
+    templates.sort_by(|one, other| one.order().cmp(&other.order()));
+    templates
 }
 
 /// The template for the resources of other clients. Gateways do not request them.
@@ -59,7 +76,10 @@ const REST: &str = "\
 ";
 
 fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], templates: &mut Vec<Template>) {
-    for (place, (key, value, node)) in level.descriptors().enumerate() {
+    let mut descriptors: Vec<_> = level.descriptors().collect();
+    // The patterns of a key stay in the order of the file.
+    descriptors.sort_by_key(|(key, ..)| *key);
+    for (place, (key, value, node)) in descriptors.into_iter().enumerate() {
         let (value, open) = match value {
             ValueMatch::Exactly(value) => (resource_id::pattern(&value), Openness::Nothing),
             // All values share one resource.
@@ -144,5 +164,23 @@ descriptors:
             let found = loaded.repository.find(&id).map(|template| template.settings.capacity.get());
             assert!(found.is_some_and(|found| (found - capacity).abs() < 1e-9), "{id}: {found:?} in\n{configuration}");
         }
+        let declared = declaration(domain).expect("there are limits");
+        let declared = config::parse("declared", &declared).expect(&declared).repository;
+        let all: Vec<_> = loaded.repository.templates().collect();
+        let (_, limited) = all.split_last().expect("the rest");
+        assert!(declared.templates().eq(limited.iter().copied()), "the same settings");
+    }
+
+    #[test]
+    fn equal_rules_have_the_same_declaration() {
+        let text = "domain: d\ndescriptors:\n".to_owned()
+            + &["a", "b", "c", "d", "e", "f"]
+                .map(|key| format!("- {{key: {key}, value: 'x*', rate_limit: {{unit: day, requests_per_unit: 5}}}}\n"))
+                .concat();
+        let read = || parse("rules.yaml", text.as_bytes()).expect("rules").domain;
+        let first = declaration(&read());
+        assert!(first.is_some() && (0..20).all(|_| declaration(&read()) == first));
+        let unlimited = "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]";
+        assert_eq!(declaration(&parse("rules.yaml", unlimited.as_bytes()).expect("rules").domain), None);
     }
 }

@@ -6,12 +6,13 @@
 pub(crate) mod config;
 mod subscription;
 
-use std::{error::Error, iter, sync::Arc, time::Duration};
-
-use leaseway_client::{
-    Transport,
-    transport::{Channel, tls_error},
+use std::{
+    error::Error,
+    sync::Arc,
+    time::{Duration, SystemTime},
 };
+
+use leaseway_client::{Transport, transport::Channel};
 use leaseway_proto::envoy::{
     discovery::{
         DiscoveryRequest, DiscoveryResponse, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
@@ -27,7 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming, transport::Endpoint};
 
 use self::subscription::{Received, Subscription};
-use super::current::CurrentRules;
+use super::{BACKOFF_MAX, backoff, current::CurrentRules, root_cause, unix_ms};
 
 /// The control plane, and how the gateway presents itself.
 #[derive(Debug)]
@@ -51,9 +52,14 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A response has all rules. Larger ones end the stream.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-/// The pause before the first retry. Each further failure doubles it.
-const BACKOFF_FIRST: Duration = Duration::from_millis(500);
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// The services that carry the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    /// For resources of any type (ADS). envoyproxy/ratelimit uses it.
+    Aggregated,
+    /// For rules only.
+    Dedicated,
+}
 
 /// The maximum pause before a response is rejected again. Some servers send it again at once after each rejection, and
 /// send nothing else before.
@@ -87,21 +93,6 @@ pub(crate) async fn run(options: XdsOptions, rules: Arc<CurrentRules>, first: on
         );
         sleep(pause).await;
     }
-}
-
-/// The pause after `failures` in a row: a random part of it, at least half. `random` is from 0 to 1.
-fn backoff(failures: u32, random: f64) -> Duration {
-    let doubled = 2u32.saturating_pow(failures.saturating_sub(1));
-    BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_MAX).mul_f64(0.5 + random / 2.0)
-}
-
-/// The services that carry the rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Service {
-    /// For resources of any type (ADS). envoyproxy/ratelimit uses it.
-    Aggregated,
-    /// For rules only.
-    Dedicated,
 }
 
 struct Follower {
@@ -190,7 +181,8 @@ impl Follower {
                 tracing::warn!("ignored resources of type `{type_url}` from the xDS control plane {}", self.address);
                 return None;
             }
-            Received::Accepted { request, loaded } => {
+            Received::Accepted { request, mut loaded } => {
+                loaded.rules.written_unix_ms = unix_ms(SystemTime::now());
                 loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 let domains = loaded.rules.domains().count();
                 self.rules.replace(loaded.rules);
@@ -236,24 +228,5 @@ fn explain(status: &Status) -> String {
         }
         _ if status.source().is_some() => root_cause(status),
         code => format!("{} ({code:?})", leaseway_core::types::escaped(status.message())),
-    }
-}
-
-fn root_cause(error: &(dyn Error + 'static)) -> String {
-    tls_error(error).unwrap_or_else(|| {
-        let last = iter::successors(Some(error), |error| (*error).source()).last().unwrap_or(error);
-        last.to_string()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_a_maximum_and_are_jittered() {
-        assert_eq!([1, 2, 3].map(|failures| backoff(failures, 1.0)), [1, 2, 4].map(|times| BACKOFF_FIRST * times));
-        assert_eq!(backoff(1, 0.0), BACKOFF_FIRST / 2);
-        assert_eq!([8, u32::MAX].map(|failures| backoff(failures, 1.0)), [BACKOFF_MAX; 2]);
     }
 }

@@ -62,6 +62,12 @@ pub enum Command {
     Clock(ClusterTime),
     /// Sets or removes the capacities of single resources. They take precedence over templates, and overrides over them.
     Limits(LimitChanges),
+    /// Sets or removes the templates that are declared under a name.
+    Declare {
+        name: Arc<str>,
+        /// `None` removes them.
+        declaration: Option<Declaration>,
+    },
 }
 
 impl Command {
@@ -122,6 +128,19 @@ pub struct LimitChanges {
     /// Seconds since the Unix epoch, for people.
     pub at_unix: i64,
     /// The operator, for people.
+    pub by: Arc<str>,
+}
+
+/// Templates that a gateway declares for its rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declaration {
+    /// Milliseconds since the Unix epoch at which the templates were written. Newer versions are higher.
+    pub version: u64,
+    /// A configuration that has only templates.
+    pub text: Arc<str>,
+    /// Seconds since the Unix epoch, for people.
+    pub at_unix: i64,
+    /// The gateway, for people.
     pub by: Arc<str>,
 }
 

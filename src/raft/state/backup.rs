@@ -100,6 +100,7 @@ pub struct BackupCounts {
     pub loads: usize,
     pub overrides: usize,
     pub limits: usize,
+    pub declarations: usize,
     /// Records of balances and costs of pools.
     pub pools: usize,
 }
@@ -113,6 +114,9 @@ impl Backup {
         records.extend(overrides.map(|(pattern, set)| Command::Override { pattern, set: Some(Box::new(set)) }));
         records.extend(all.loads.into_iter().map(|(resource, load)| Command::Load { resource, load: Some(load) }));
         records.extend(all.limits.into_iter().map(Command::Limits));
+        let declarations = all.declarations.into_iter();
+        records
+            .extend(declarations.map(|(name, declaration)| Command::Declare { name, declaration: Some(declaration) }));
         let assignments = all.assignments.into_iter();
         records.extend(assignments.map(|(resource, kind, holder, assigned)| Command::Assignment {
             resource,
@@ -225,6 +229,7 @@ impl Backup {
                 Command::Load { .. } => counts.loads += 1,
                 Command::Override { .. } => counts.overrides += 1,
                 Command::Limits(changes) => counts.limits += changes.limits.len(),
+                Command::Declare { .. } => counts.declarations += 1,
                 Command::Pool { .. } => counts.pools += 1,
                 _ => {}
             }
@@ -276,8 +281,11 @@ impl BackupHeader {
 }
 
 fn is_restorable(record: &Command) -> bool {
-    use Command::{Assignment, Configuration, Limits, Load, Override, Pool};
-    matches!(record, Configuration(_) | Assignment { .. } | Load { .. } | Override { .. } | Limits(_) | Pool { .. })
+    use Command::{Assignment, Configuration, Declare, Limits, Load, Override, Pool};
+    matches!(
+        record,
+        Configuration(_) | Assignment { .. } | Load { .. } | Override { .. } | Limits(_) | Declare { .. } | Pool { .. }
+    )
 }
 
 fn line(text: &mut String, record: &impl Serialize) {

@@ -197,6 +197,7 @@ fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut F
         settings: settings.into(),
         parameters: algorithm.parameters,
         description: draft.description.map(str::to_owned),
+        declaration: None,
     };
     Some((template, draft.glob))
 }

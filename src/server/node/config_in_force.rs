@@ -10,18 +10,20 @@ use leaseway_core::{
         access::Policy,
         overrides::Overrides,
         settings::{AlgorithmKind, Settings},
-        template::Repository,
+        template::{Repository, Template},
     },
-    types::Amount,
+    types::{Amount, Millis},
 };
 use leaseway_raft::RaftHandle;
 
-use crate::config::Loaded;
+use crate::config::{Loaded, initial_config::longest_lease};
 
 /// A configuration, and where it came from.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConfigInForce {
     pub(crate) repository: Repository,
+    /// The templates that gateways have declared, in the order of the declarations' names. The node actor sets them.
+    pub(crate) declared: Arc<Repository>,
     /// The access policy, if the configuration has one.
     pub(crate) access: Option<Arc<Policy>>,
     /// Starts at 1 and counts replacements.
@@ -54,13 +56,34 @@ impl ConfigInForce {
         (&self.repository, &self.access) == (&loaded.repository, &loaded.access)
     }
 
+    /// The template of a resource. The configuration comes first, then declarations, then a lone `*` of the configuration.
+    fn find(&self, id: &str) -> Option<&Template> {
+        let configured = self.repository.find(id);
+        match configured {
+            Some(template) if template.identifier_glob != "*" || id == "*" => configured,
+            _ => self.declared.find(id).or(configured),
+        }
+    }
+
+    /// The matching template with its origin, for people.
     pub(super) fn template_of(&self, id: &str) -> Option<String> {
-        self.repository.find(id).map(|template| template.identifier_glob.clone())
+        self.find(id).map(Template::title)
+    }
+
+    /// The name of the declaration that the matching template comes from, if it does.
+    pub(super) fn declaration_of(&self, id: &str) -> Option<Arc<str>> {
+        self.find(id)?.declaration.clone()
     }
 
     /// The settings of the matching template, if there is one.
     pub(crate) fn template_settings(&self, id: &str) -> Option<Arc<Settings>> {
-        self.repository.find(id).map(|template| Arc::clone(&template.settings))
+        self.find(id).map(|template| Arc::clone(&template.settings))
+    }
+
+    /// The longest time that clients may trust a lease.
+    pub(crate) fn longest_lease(&self) -> Millis {
+        let (configured, declared) = (longest_lease(&self.repository), &self.declared);
+        if declared.templates().len() == 0 { configured } else { configured.max(longest_lease(declared)) }
     }
 
     /// The settings of a resource: those of its template, with the limit of the resource in place of the capacity. A
@@ -94,9 +117,48 @@ fn limited(template: &Settings, limit: Amount) -> Settings {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::policy::template::Template;
+    use leaseway_core::types::Glob;
 
     use super::*;
+    use crate::config;
+
+    fn declared(name: &str, globs: &[&str]) -> Vec<(Template, Glob)> {
+        let template = |(capacity, glob): (usize, &&str)| {
+            format!("- {{identifier_glob: '{glob}', capacity: {capacity}, algorithm: {{kind: FAIR_SHARE}}}}\n")
+        };
+        let text: String = globs.iter().enumerate().map(template).collect();
+        config::parse_declared(&name.into(), &format!("resources:\n{text}")).expect("valid")
+    }
+
+    #[test]
+    fn configured_templates_come_first_then_declared_ones_then_a_lone_star() {
+        let text = "resources: [{identifier_glob: 'shop/user=ann', capacity: 1}, {identifier_glob: 'shop/path=*', capacity: 2},
+            {identifier_glob: '*', capacity: 3, algorithm: {kind: FAIR_SHARE}}]";
+        let repository = config::parse("test", text).expect("valid").repository;
+        let templates = [
+            declared("rls/a", &["shop/user=*", "shop/path=/x", "other/*"]),
+            declared("rls/b", &["shop/user=bob", "shop/user=*", "b/*"]),
+        ];
+        let declared = Arc::new(Repository::new(templates.concat()));
+        let with = |repository| ConfigInForce { repository, declared: Arc::clone(&declared), ..Default::default() };
+        let config = with(repository);
+        for (id, title) in [
+            ("shop/user=ann", "shop/user=ann"),
+            ("shop/path=/x", "rls/a: shop/path=/x"),
+            ("shop/path=y", "shop/path=*"),
+            ("shop/user=eve", "rls/a: shop/user=*"),
+            ("shop/user=bob", "rls/b: shop/user=bob"),
+            ("other/x", "rls/a: other/*"),
+            ("b/x", "rls/b: b/*"),
+            ("elsewhere", "*"),
+            ("*", "*"),
+        ] {
+            assert_eq!(config.template_of(id).as_deref(), Some(title), "{id}");
+        }
+        let alone = with(Repository::default());
+        assert_eq!(alone.template_of("b/x").as_deref(), Some("rls/b: b/*"));
+        assert_eq!(alone.template_of("elsewhere"), None);
+    }
 
     #[test]
     fn a_limit_replaces_the_capacity_and_equal_settings_are_shared() {
@@ -108,6 +170,7 @@ mod tests {
             settings: settings.into(),
             parameters: Vec::new(),
             description: None,
+            declaration: None,
         };
         let glob = leaseway_core::types::Glob::new("t/*").expect("a pattern");
         let config = ConfigInForce { repository: Repository::new(vec![(template, glob)]), ..Default::default() };

@@ -1,6 +1,7 @@
 //! The handle to the node. Requests go directly to their resources; changes of the node are messages to its actor.
 
 mod child_nodes;
+pub(crate) mod declarations;
 pub(crate) mod limits;
 pub(crate) mod plan;
 mod reports;

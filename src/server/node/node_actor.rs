@@ -184,6 +184,8 @@ pub(super) struct NodeActor {
     has_warned_of_difference: bool,
     /// The newest configuration of the peers that was adopted or refused.
     adopted: u64,
+    /// The templates that gateways have declared.
+    declared: raft_state::Declared,
     /// The overrides in force.
     overrides: Arc<Overrides>,
     /// The same overrides, as Raft stores them.
@@ -419,6 +421,7 @@ impl NodeActor {
             swept_up_to: Arc::default(),
             has_warned_of_difference: false,
             adopted: 0,
+            declared: raft_state::Declared::default(),
             overrides: Arc::default(),
             kept_overrides: Vec::new(),
             note_rate_limiter: NoteRateLimiter::start(),
@@ -454,7 +457,8 @@ impl NodeActor {
     }
 
     fn publish(&mut self, config: ConfigInForce) {
-        let config = ConfigInForce { overrides: Arc::clone(&self.overrides), ..config };
+        let (overrides, declared) = (Arc::clone(&self.overrides), Arc::clone(&self.declared.repository));
+        let config = ConfigInForce { overrides, declared, ..config };
         self.shared.config.send_replace(Arc::new(config));
         self.shared.revision.fetch_add(1, Ordering::Release);
         self.shared.directory.for_each(ResourceHandle::wake);

@@ -265,6 +265,8 @@ pub(crate) struct Status {
     pub(crate) id: Arc<str>,
     /// The pattern or name of its template, or [`PARENT`]. `None` if no template matches.
     pub(crate) template: Option<String>,
+    /// The name of the declaration that the template comes from; `None` if the configuration has it.
+    pub(crate) declaration: Option<Arc<str>>,
     /// The limit of this resource, in place of the template's capacity.
     pub(crate) limit: Option<Limit>,
     pub(crate) report: ResourceReport,
@@ -280,6 +282,14 @@ pub(crate) struct Status {
 }
 
 impl Status {
+    /// Says that the template comes from a declaration, if it does.
+    pub(crate) fn declaration_sentence(&self) -> Option<String> {
+        let name = escaped(self.declaration.as_ref()?);
+        Some(format!(
+            "Its template comes from the declaration `{name}`: `leaseway declarations show {name}` prints it."
+        ))
+    }
+
     /// Says who has set the limit of this resource, if it has one.
     pub(crate) fn limit_sentence(&self) -> Option<String> {
         let Limit { capacity, at_unix, by } = self.limit.as_ref()?;
@@ -310,6 +320,7 @@ impl Handler<Report> for ResourceActor {
         let status = Status {
             id: Arc::clone(&resource.id),
             template: template(&resource),
+            declaration: declaration(&resource),
             limit: own_limit(&resource),
             report: resource_report(of, at),
             pool: of.pool(),
@@ -579,6 +590,11 @@ impl PackedActor {
 fn template(resource: &Incarnation) -> Option<String> {
     let context = &*resource.context;
     if context.notices.is_some() { Some(PARENT.into()) } else { context.config.borrow().template_of(&resource.id) }
+}
+
+/// The name of the declaration that the template of a resource comes from, if it does.
+fn declaration(resource: &Incarnation) -> Option<Arc<str>> {
+    resource.context.config.borrow().declaration_of(&resource.id).filter(|_| resource.context.notices.is_none())
 }
 
 /// The limit of the resource, if it has one.

@@ -69,7 +69,7 @@ impl ChangeKind {
     /// The kind of an event in the audit log.
     pub(crate) fn of_audited(what: &str) -> ChangeKind {
         match what.split('_').next() {
-            Some("config") => ChangeKind::Configuration,
+            Some("config" | "templates" | "declaration") => ChangeKind::Configuration,
             Some("capacity" | "override") => ChangeKind::Override,
             Some("limits") => ChangeKind::Limit,
             _ => ChangeKind::Operator,

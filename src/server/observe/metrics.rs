@@ -99,7 +99,7 @@ pub(crate) fn help_of_gauge(name: &str) -> &'static str {
     GAUGES.iter().find(|(known, _)| *known == name).map_or("", |(_, help)| help)
 }
 
-const GAUGES: [(&str, &str); 43] = [
+const GAUGES: [(&str, &str); 44] = [
     ("doorman_server_has", "Sum of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Sum of the wants of all clients, by resource."),
     ("doorman_server_subclients", "Number of clients, including those of child nodes, by resource."),
@@ -141,6 +141,7 @@ const GAUGES: [(&str, &str); 43] = [
     ("leaseway_config_version", "Version of the configuration in force."),
     ("leaseway_overrides", "Overrides in force."),
     ("leaseway_limits", "Resources with a limit of their own."),
+    ("leaseway_declarations", "Declarations of templates by gateways."),
     ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one stays in force."),
     ("leaseway_connections", "Open gRPC connections."),
     ("leaseway_waiting_bytes", "Buffered bytes of requests and answers, as charged to --max-waiting-bytes."),

@@ -59,7 +59,7 @@ fn a_restored_cluster_has_the_same_state_and_grants_no_held_capacity() {
     let (mut alice, mut carol, mut bob) = (peers.client("alice"), peers.client("carol"), peers.client("bob"));
     let before = facts(&peers);
     let output = peers.operated(peers.follower(), &["backup", file.to_str().unwrap()]);
-    assert!(output.contains("version 2 of the configuration, 1 limit, 1 override, 1 assignment"), "{output}");
+    assert!(output.contains("version 2 of the configuration, 1 limit, 0 declarations, 1 override"), "{output}");
     let again = peers.operate(peers.follower(), &["backup", file.to_str().unwrap()]);
     assert!(again.code == Some(1) && again.stderr.contains("--force"), "{again:?}");
     assert_eq!(fs::metadata(&file).unwrap().len() as usize, fs::read(&file).unwrap().len());

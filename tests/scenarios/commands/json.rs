@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{
     config::ConfigFile,
+    gateway::Gateway,
     peers::Peers,
     process::{Output, Process, leaseway},
     wait::eventually,
@@ -108,6 +109,7 @@ fn the_json_of_every_command_has_exactly_the_documented_fields() {
     let mut root = Peers::start(3, ConfigFile::new(TEMPLATES), &[]);
     of_configurations(&mut printed, &root);
     of_limits(&mut printed, &root);
+    of_declarations(&mut printed, &root);
     of_overrides(&mut printed, &root);
     of_pools(&mut printed, &root);
     of_a_tree(&mut printed, &root);
@@ -178,6 +180,16 @@ fn of_limits(printed: &mut Printed, peers: &Peers) {
     assert_eq!(imported, serde_json::json!({ "added": 1, "replaced": 0, "removed": 1 }));
     assert_eq!(printed.operate(peers, "limits delete", &["tenant/a", "mysql"])["unknown"], 1);
     printed.ask(peers, "release", &["alice", "mysql"]);
+}
+
+fn of_declarations(printed: &mut Printed, peers: &Peers) {
+    let rules = "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n";
+    let gateway = Gateway::declaring(peers, &ConfigFile::new(rules));
+    assert_eq!(printed.operate(peers, "declarations list", &[])["declarations"][0]["name"], "rls/shop");
+    assert_eq!(printed.operate(peers, "declarations show", &["rls/shop"])["templates"], 1);
+    assert_eq!(printed.operate(peers, "config show", &[])["declarations"][0], "rls/shop");
+    assert_eq!(printed.operate(peers, "declarations delete", &["rls/shop"])["name"], "rls/shop");
+    drop(gateway);
 }
 
 fn of_overrides(printed: &mut Printed, peers: &Peers) {

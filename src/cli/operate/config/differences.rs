@@ -95,7 +95,7 @@ fn in_short(template: &Template) -> String {
 
 /// All fields of a template in words. Parameters are part of the settings.
 fn fields(template: &Template) -> Vec<(&'static str, String)> {
-    let Template { identifier_glob: _, settings, parameters: _, description } = template;
+    let Template { identifier_glob: _, settings, parameters: _, description, declaration: _ } = template;
     let mut fields = settings.in_words();
     fields.push(("description", description.as_ref().map_or_else(|| "none".to_owned(), |text| format!("“{text}”"))));
     fields

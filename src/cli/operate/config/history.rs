@@ -30,7 +30,7 @@ impl ShowVersion {
             let ConfigHeader { version, source, applied_at_unix, applied_by } = header;
             return print_json(json!({
                 "version": version, "source": source, "applied_at_unix": applied_at_unix, "applied_by": applied_by,
-                "text": answer.text,
+                "text": answer.text, "declarations": answer.declaration,
             }));
         }
         note(format_args!(
@@ -39,6 +39,10 @@ impl ShowVersion {
             escaped(&header.source),
             utc(header.applied_at_unix)
         ));
+        if !answer.declaration.is_empty() {
+            let names = answer.declaration.iter().map(|name| escaped(name).to_string()).collect::<Vec<_>>().join(", ");
+            note(format_args!("# gateways declare more templates (leaseway declarations): {names}"));
+        }
         print_file(answer.text.trim_end())
     }
 }

@@ -8,7 +8,7 @@ use leaseway_client::{Files, Transport, Window};
 use leaseway_core::types::{Glob, Millis, PrincipalShare};
 use leaseway_gateway::lease_table::{LeaseTableOptions, WithoutLease};
 use leaseway_gateway::rlqs::{RlqsOptions, quotas::QuotaSettings};
-use leaseway_gateway::{HttpOptions, LongWindow, Options, RlsOptions};
+use leaseway_gateway::{DeclareOptions, HttpOptions, LongWindow, Options, RlsOptions};
 use leaseway_server::ListenOption;
 
 use crate::error::CliError;
@@ -21,6 +21,10 @@ pub(crate) struct GatewayFlags {
     /// Rules in the format of envoyproxy/ratelimit: YAML files, or directories of them. Reloaded when they change
     #[arg(long, value_name = "FILE|DIR,…", value_delimiter = ',', requires = "gateway_rls")]
     ratelimit_config: Vec<PathBuf>,
+    /// Declare the limits of the rules to the cluster, so that its configuration needs no templates for them. Repeated
+    /// when the rules change. Needs the right to `declare`
+    #[arg(long, requires = "gateway_rls")]
+    declare: bool,
     /// Windows for HTTP callers, such as a budget per minute or per day. PATTERN selects resources as in templates;
     /// PERMITS may be used in SECONDS, and unused permits are saved for up to SECONDS. The first matching pattern
     /// applies. The cluster's capacity still limits the total
@@ -55,6 +59,8 @@ pub(crate) struct Cluster {
     pub(crate) idle_secs: u64,
     /// The share of `max_resources` that one caller may use, in per cent.
     pub(crate) address_share: u8,
+    /// Where to declare templates, if the flags ask for that.
+    pub(crate) declare: Option<DeclareOptions>,
 }
 
 /// The listen addresses of a gateway.
@@ -67,14 +73,22 @@ pub(crate) struct GatewayListen {
 }
 
 impl GatewayFlags {
+    pub(crate) fn declares(&self) -> bool {
+        self.declare
+    }
+
     /// Reads the rules. `files` are the certificate for a control plane, and its CA unless the flags have another. Must
     /// be called within a tokio runtime.
     pub(crate) fn options(self, cluster: Cluster, listen: GatewayListen, files: Files) -> Result<Options, CliError> {
-        let GatewayFlags { ratelimit_config, window, max_reservations, leases, quotas, xds } = self;
+        let GatewayFlags { ratelimit_config, declare: _, window, max_reservations, leases, quotas, xds } = self;
         let rls = match (listen.rls, xds.options(files)?) {
             (None, _) => None,
             (Some(listen), Some(xds)) => Some(RlsOptions::subscribe(listen, xds)),
             (Some(listen), None) => Some(RlsOptions::read(listen, &ratelimit_config)?),
+        };
+        let rls = match cluster.declare {
+            Some(declare) => rls.map(|rls| rls.declaring(declare)),
+            None => rls,
         };
         let idle_secs = cluster.idle_secs;
         Ok(Options {

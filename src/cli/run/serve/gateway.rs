@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use leaseway_client::{ClientTls, Credentials, Transport};
-use leaseway_gateway::{Gateway, GatewayError, Options};
-use leaseway_server::{ListenOption, Server, config::limits::Limits};
+use leaseway_client::{ClientTls, Credentials, Token, Transport};
+use leaseway_gateway::{DeclareOptions, Gateway, GatewayError, Options};
+use leaseway_server::{AdminOptions, ListenOption, Server, config::limits::Limits};
 
 use crate::error::CliError;
 use crate::run::gateway::flags::{Cluster, GatewayFlags, GatewayListen};
@@ -41,7 +41,12 @@ pub(crate) struct ServerGateway {
 impl ServerGateway {
     /// Checks the flags and reads the rules before the server starts. Returns `None` if no gateway is configured. The
     /// gateway reaches other peers with the server's certificate.
-    pub(super) fn prepare(self, tls: &ListenerTls, limits: &Limits) -> Result<Option<Options>, CliError> {
+    pub(super) fn prepare(
+        self,
+        tls: &ListenerTls,
+        limits: &Limits,
+        admin: Option<&AdminOptions>,
+    ) -> Result<Option<Options>, CliError> {
         let listen = GatewayListen {
             rls: self.rls.map(|address| ListenOption { flag: "--gateway-rls", address }),
             rlqs: self.rlqs.map(|address| ListenOption { flag: "--gateway-rlqs", address }),
@@ -55,6 +60,7 @@ impl ServerGateway {
         if tls.are_for_listeners() {
             transport = transport.with_tls(ClientTls::new(&Credentials::load(tls.files())?, None)?);
         }
+        let declare = self.flags.declares().then(|| declaring(&transport, admin)).transpose()?;
         let cluster = Cluster {
             servers: Vec::new(),
             transport,
@@ -62,9 +68,33 @@ impl ServerGateway {
             max_resources: limits.resources,
             idle_secs: IDLE_SECS,
             address_share: limits.address_share,
+            declare,
         };
         Ok(Some(self.flags.options(cluster, listen, tls.files())?))
     }
+}
+
+/// Declares at the admin address of this server, which redirects to the master, with the token of operators. The
+/// address is known when the server has started.
+fn declaring(transport: &Transport, admin: Option<&AdminOptions>) -> Result<DeclareOptions, CliError> {
+    let Some(admin) = admin else {
+        return Err(CliError::Flags("--declare needs --data and --admin: the cluster keeps declarations".into()));
+    };
+    let mut transport = transport.clone();
+    if let Some(file) = &admin.token_file {
+        transport = transport.with_token(Token::file(file)?).with_clear_token();
+    }
+    Ok(DeclareOptions { addresses: Vec::new(), transport })
+}
+
+/// Where this process reaches the admin listener. Its certificate is for the advertised host.
+fn admin_address(server: &Server) -> Option<String> {
+    let admin = server.addresses().admin?;
+    if admin.ip().is_loopback() {
+        return Some(admin.to_string());
+    }
+    let host = server.advertised().rsplit_once(':').map_or(server.advertised(), |(host, _)| host);
+    Some(format!("{host}:{}", admin.port()))
 }
 
 /// Starts the gateway as a client of the server, over in-process connections. If another peer is master, the gateway
@@ -76,5 +106,8 @@ pub(super) async fn start(mut options: Options, server: &Server) -> Result<Gatew
     lease_table.id = Some(format!("{}:gateway", server.id()));
     lease_table.transport =
         lease_table.transport.clone().with_in_process(server.advertised(), move || in_process.channel());
+    if let Some(declare) = options.rls.as_mut().and_then(|rls| rls.declare.as_mut()) {
+        declare.addresses = admin_address(server).into_iter().collect();
+    }
     Gateway::start(options, server.extra_services(), server.prometheus()).await
 }

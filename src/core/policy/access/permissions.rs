@@ -34,8 +34,8 @@ pub struct Decision<'p> {
 }
 
 /// Actions that the operator may perform without any rule.
-const OPERATORS: [Action; 6] =
-    [Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override, Action::Limits];
+const OPERATORS: [Action; 7] =
+    [Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override, Action::Limits, Action::Declare];
 
 impl Granted {
     pub(super) fn of(rule: &Rule, identity: &Identity) -> Granted {
@@ -53,7 +53,13 @@ impl Granted {
     }
 
     fn has_resource(&self, action: Action, resource: Option<&str>) -> bool {
-        !action.is_of_resources() || self.all_resources || some(&self.resources, resource)
+        let is_covered = || match (action, resource) {
+            (Action::Declare, Some(pattern)) => {
+                Glob::new(pattern).is_ok_and(|pattern| self.resources.iter().any(|glob| pattern.is_within(glob)))
+            }
+            _ => some(&self.resources, resource),
+        };
+        !action.is_of_resources() || self.all_resources || is_covered()
     }
 
     fn has_holder(&self, action: Action, holder: Option<&str>) -> bool {

@@ -9,7 +9,7 @@ use leaseway_core::{
 };
 
 use crate::{
-    log::command::{Command, KeptOverride, LimitChanges},
+    log::command::{Command, Declaration, KeptOverride, LimitChanges},
     settings::Settings,
     state::{
         State,
@@ -53,10 +53,13 @@ fn state() -> State {
     };
     let limits = (0..5000).map(|n| (Arc::from(format!("t{n:04}")), Some(Amount::clamped(f64::from(n))))).collect();
     let limits = LimitChanges { limits, at_unix: 7, by: "ada".into() };
+    let declaration =
+        Declaration { version: 1_700_000_000_000, text: "resources: []".into(), at_unix: 8, by: "gateway".into() };
     let all = vec![
         set_text("first"),
         set_text("second"),
         Command::Limits(limits),
+        Command::Declare { name: "rls/shop".into(), declaration: Some(declaration) },
         Command::Override { pattern: "old".into(), set: Some(Box::new(over)) },
         Command::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
         Command::Load { resource: "p".into(), load: Some(Load::Capacity(Amount::clamped(3.0))) },
@@ -93,8 +96,8 @@ fn a_backup_restores_the_state_except_promises_and_begins_a_learning_period() {
     let (before, after) = (state().record(Millis(0)), restored(&backup));
     let record = after.record(Millis(0));
     assert_eq!(
-        (&record.assignments, &record.loads, &record.pools, &record.limits),
-        (&before.assignments, &before.loads, &before.pools, &before.limits)
+        (&record.assignments, &record.loads, &record.pools, &record.limits, &record.declarations),
+        (&before.assignments, &before.loads, &before.pools, &before.limits, &before.declarations)
     );
     let overrides: Vec<_> = after.overrides().iter().map(|(pattern, one)| (&**pattern, one.until_unix_ms)).collect();
     assert_eq!(overrides, [("db*", 90_000)], "the other override had ended when the backup was made");

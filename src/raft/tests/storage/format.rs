@@ -16,7 +16,7 @@ use crate::{
     log::{
         Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership,
         codec::{self, FORMAT, FrameResult, Kind},
-        command::{Command, KeptOverride, LimitChanges, Listening},
+        command::{Command, Declaration, KeptOverride, LimitChanges, Listening},
         memory::{Record, SegmentStart},
         segment_files,
         snapshots::StoredSnapshot,
@@ -121,8 +121,20 @@ fn limits() -> Vec<Command> {
     ]
 }
 
+fn declarations() -> Vec<Command> {
+    let declaration = Declaration {
+        version: 1_700_000_000_123,
+        text: "resources: []".into(),
+        at_unix: 1_700_000_001,
+        by: "gateway".into(),
+    };
+    let declare = |name: &str, declaration| Command::Declare { name: name.into(), declaration };
+    let (one, other) = (Some(declaration.clone()), Some(Declaration { version: 7, ..declaration }));
+    vec![declare("rls/shop", other), declare("rls/shop", one.clone()), declare("gone", one), declare("gone", None)]
+}
+
 fn all_commands() -> Vec<Command> {
-    [commands(), pools(), totals(), overrides(), limits()].concat()
+    [commands(), pools(), totals(), overrides(), limits(), declarations()].concat()
 }
 
 fn membership() -> Membership<u64, Member> {
@@ -226,6 +238,8 @@ fn stored_bytes_are_read() {
     assert_eq!((state.clock(), state.last_end()), (ClusterTime(2_000), ClusterTime(90_000)));
     let [_, Command::Override { set: Some(set), .. }, _] = &overrides()[..] else { panic!("one is in force") };
     assert_eq!(state.overrides(), [("db*".into(), (**set).clone())]);
+    let declared: Vec<_> = state.declarations().iter().map(|(name, one)| (&**name, one.version)).collect();
+    assert_eq!(declared, [("rls/shop", 1_700_000_000_123)], "the newest of a name; another was removed");
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! The admin service: configuration, membership, overrides, limits and backups. It has its own listener, because clients must
-//! not reach it.
+//! The admin service: configuration, membership, overrides, limits, declarations and backups. It has its own listener,
+//! because clients must not reach it.
 //!
 //! Only the master makes changes. Other peers answer with its admin address (`leaseway-master`).
 
+mod declarations;
 pub(crate) mod limits;
 mod overrides;
 
@@ -14,8 +15,9 @@ use leaseway_core::{
     types::{HolderKind, Millis, Sum},
 };
 use leaseway_proto::admin::{
-    AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader, DueChange,
-    Forecast, GetBackupRequest, GetConfigRequest, GetConfigResponse, ListConfigsRequest, ListConfigsResponse,
+    AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader,
+    DeclareTemplatesRequest, DeclareTemplatesResponse, DueChange, Forecast, GetBackupRequest, GetConfigRequest,
+    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListDeclarationsRequest, ListDeclarationsResponse,
     ListLimitsRequest, ListLimitsResponse, ListOverridesRequest, ListOverridesResponse, ListPeersRequest,
     ListPeersResponse, PARENT_METADATA, PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse,
     ResourcePlan, SetLimitsRequest, SetLimitsResponse, SetOverrideRequest, SetOverrideResponse, SettingChange,
@@ -257,7 +259,7 @@ impl AdminService {
         let texts: Vec<_> = self.raft.read(|state| state.configurations().cloned().collect());
         let loaded = texts.iter().filter_map(|one| config::parse(&one.source, &one.text).ok());
         let longest = loaded.map(|loaded| longest_lease(&loaded.repository)).max().unwrap_or(believed(Millis(0)));
-        longest.max(longest_lease(&self.node.config().repository)).max(self.node.longest_loan())
+        longest.max(self.node.config().longest_lease()).max(self.node.longest_loan())
     }
 
     /// Plans a configuration. Shows the resources that the caller may read; permission to change implies that.
@@ -411,7 +413,9 @@ impl Node for AdminService {
                 Status::not_found(format!("no version {version}: `leaseway config history` lists the stored versions"))
             }
         })?;
-        Ok(Response::new(GetConfigResponse { header: Some(header(&found)), text: found.text.to_string() }))
+        let declaration = self.node.declarations().keys().map(ToString::to_string).collect();
+        let (header, text) = (Some(header(&found)), found.text.to_string());
+        Ok(Response::new(GetConfigResponse { header, text, declaration }))
     }
 
     async fn list_configs(
@@ -529,5 +533,32 @@ impl Node for AdminService {
     async fn list_limits(&self, request: Request<ListLimitsRequest>) -> Result<Response<ListLimitsResponse>, Status> {
         let admitted = admitted(&request, self.node.authorizer());
         limits::list(&self.node, &admitted, request.get_ref()).map(Response::new)
+    }
+
+    async fn declare_templates(
+        &self,
+        request: Request<DeclareTemplatesRequest>,
+    ) -> Result<Response<DeclareTemplatesResponse>, Status> {
+        let admitted = admitted(&request, self.node.authorizer());
+        let alone = Arc::clone(&self.applying).lock_owned().await;
+        let (service, request) = (self.clone(), request.into_inner());
+        // Spawned, because a cancelled call must not release the lock while its proposal is under way.
+        let declaring = tokio::spawn(async move {
+            let _alone = alone;
+            service.declare_and_record(&admitted, request).await
+        });
+        let declared = declaring
+            .await
+            .map_err(|error| Status::internal(format!("declaring templates was interrupted: {error}")))?;
+        declared.map(Response::new)
+    }
+
+    async fn list_declarations(
+        &self,
+        request: Request<ListDeclarationsRequest>,
+    ) -> Result<Response<ListDeclarationsResponse>, Status> {
+        self.may_read(&request, CallKind::Config, Action::Declare)?;
+        self.has_configurations()?;
+        declarations::list(&self.node, request.get_ref()).map(Response::new)
     }
 }

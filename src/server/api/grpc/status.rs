@@ -219,6 +219,7 @@ impl Service for StatusService {
         if let Some(status) = self.node.resource_status(&resource_id, 0, 0).await {
             response.algorithm = status.report.settings.kind.name().to_owned();
             if known.is_some() {
+                response.sentences.extend(status.declaration_sentence());
                 response.sentences.extend(status.limit_sentence());
             }
             response.limit = status.limit.as_ref().map(limit);

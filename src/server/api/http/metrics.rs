@@ -54,6 +54,7 @@ pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
         config_rejected: config.rejected.is_some(),
         overrides: config.overrides.len(),
         limits: pages.node.read_limits(Limits::len).unwrap_or_default(),
+        declarations: pages.node.declarations().len(),
     });
     set_left_out_gauges(pages.node.resources().saturating_sub(statuses.len()), &rest);
     if let Some(expires) = pages.health.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
@@ -114,6 +115,7 @@ struct ProcessGauges {
     config_rejected: bool,
     overrides: usize,
     limits: usize,
+    declarations: usize,
 }
 
 fn set_uplink_gauges(uplink: &UplinkReport) {
@@ -150,6 +152,7 @@ fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_config_version").set(gauges.config_version as f64);
     gauge!("leaseway_overrides").set(gauges.overrides as f64);
     gauge!("leaseway_limits").set(gauges.limits as f64);
+    gauge!("leaseway_declarations").set(gauges.declarations as f64);
     gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
 }
 

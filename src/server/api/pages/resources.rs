@@ -321,6 +321,7 @@ fn figures(detail: &ResourceDetail) -> Markup {
 fn more(detail: &ResourceDetail) -> Markup {
     let status = &detail.status;
     html! {
+        @if let Some(sentence) = status.declaration_sentence() { p { strong { "Declared. " } (sentence) } }
         @if let Some(sentence) = status.limit_sentence() { p { strong { "Limit. " } (sentence) } }
         @if let Some(overridden) = &status.report.overridden { p { strong { "Overridden. " } (overridden.sentence(status.at)) } }
         @if let Some(supply) = &status.report.supply {

@@ -80,7 +80,7 @@ fn access_may_stand_alone_or_beside_templates() {
 
 #[test]
 fn mistakes_have_positions() {
-    let actions = "known: ask, lend, read, configure, pools, peers, override, limits";
+    let actions = "known: ask, lend, read, configure, pools, peers, override, limits, declare";
     for (rules, expected) in [
         (
             "- {who: a, may: overide}",

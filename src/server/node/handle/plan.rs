@@ -130,7 +130,8 @@ fn drafts(
     after: Loaded,
     limit: impl Fn(&str) -> Option<Amount>,
 ) -> Vec<PlanDraft> {
-    let after = ConfigInForce { repository: after.repository, ..ConfigInForce::default() };
+    let (repository, declared) = (after.repository, Arc::clone(&before.declared));
+    let after = ConfigInForce { repository, declared, ..ConfigInForce::default() };
     let draft = |id: &Arc<str>| {
         let (configs, limit) = ([before, &after], limit(id));
         let [was, is] = configs.map(|config| config.settings_for(id, limit));

@@ -7,7 +7,7 @@ use leaseway_core::types::{ClusterTime, Millis};
 use leaseway_raft::{Command, Listening, MasterLease, Mastership, RaftHandle};
 
 use super::{Elected, FollowRaft, Handover, NodeActor};
-use crate::{config::initial_config::longest_lease, node::resource_directory::Role, observe::changes::ChangeKind};
+use crate::{node::resource_directory::Role, observe::changes::ChangeKind};
 
 /// How often a peer checks the Raft state, which another peer may have changed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -47,6 +47,7 @@ impl NodeActor {
     pub(super) fn elected(&mut self, mastership: Mastership, ctx: &mut Context<Self>) {
         // Before the first resource is created.
         self.adopt_newest();
+        self.follow_declarations();
         self.follow_overrides();
         let decided = in_words(&mastership);
         if decided != in_words(&self.mastership) {
@@ -102,7 +103,7 @@ impl NodeActor {
     /// master when the record is committed.
     pub(super) fn warn_successors(&mut self, master_lease: &MasterLease, wins: bool, ctx: &mut Context<Self>) {
         let Some(membership) = &self.shared.membership else { return };
-        let longest = longest_lease(&self.shared.config().repository).max(self.shared.uplink_status.longest());
+        let longest = self.shared.config().longest_lease().max(self.shared.uplink_status.longest());
         let lasts = |until: ClusterTime| until.since(master_lease.clock().at(self.shared.clock.at())) > longest;
         if membership.raft.read(|state| state.listen_until()).is_some_and(lasts) {
             if wins {

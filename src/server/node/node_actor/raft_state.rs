@@ -1,6 +1,7 @@
 //! Applies the configuration and overrides of the Raft state, and removes expired entries from it.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -9,11 +10,11 @@ use actix::Context;
 use leaseway_core::{
     policy::{
         overrides::{Override, Overrides},
-        template::Repository,
+        template::{Repository, Template},
     },
-    types::{ClusterTime, Epoch, Millis},
+    types::{ClusterTime, Epoch, Glob, Millis},
 };
-use leaseway_raft::{Command, KeptOverride, Listening, MasterLease, Mastership, RaftHandle};
+use leaseway_raft::{Command, Declaration, Declarations, KeptOverride, Listening, MasterLease, Mastership, RaftHandle};
 
 use super::NodeActor;
 use crate::{
@@ -31,12 +32,56 @@ const MAX_SWEPT: usize = 1000;
 /// Maximum number of resources with promises that one sweep looks at.
 const MAX_EXAMINED: usize = 20_000;
 
+/// The declarations in force.
+#[derive(Debug, Default)]
+pub(super) struct Declared {
+    stored: Arc<Declarations>,
+    parsed: BTreeMap<Arc<str>, Vec<(Template, Glob)>>,
+    /// The templates of all declarations, in the order of the names.
+    pub(super) repository: Arc<Repository>,
+}
+
+impl Declared {
+    /// Parses the declarations that have changed. Returns whether there are any.
+    fn follow(&mut self, newest: Arc<Declarations>) -> bool {
+        if newest == self.stored {
+            return false;
+        }
+        self.parsed.retain(|name, _| newest.contains_key(name));
+        for (name, declaration) in newest.iter() {
+            let Declaration { version, text, .. } = declaration;
+            if self.stored.get(name).is_some_and(|known| known.text == *text) {
+                continue;
+            }
+            match config::parse_declared(name, text) {
+                Ok(templates) => {
+                    tracing::info!(%name, version, templates = templates.len(), "declared templates in force");
+                    self.parsed.insert(Arc::clone(name), templates);
+                }
+                // Probably declared by a newer version of the server. The templates in force stay.
+                Err(error) => tracing::error!(
+                    %name,
+                    version,
+                    "this version of Leaseway cannot read the stored declaration:\n{error}"
+                ),
+            }
+        }
+        for name in self.stored.keys().filter(|name| !newest.contains_key(*name)) {
+            tracing::info!(%name, "declared templates removed");
+        }
+        self.repository = Arc::new(Repository::new(self.parsed.values().flatten().cloned().collect()));
+        self.stored = newest;
+        true
+    }
+}
+
 /// A pattern, and its override.
 type Kept = (Arc<str>, KeptOverride);
 
 impl NodeActor {
     pub(super) fn follow_raft(&mut self, ctx: &mut Context<Self>) {
         self.adopt_newest();
+        self.follow_declarations();
         self.follow_overrides();
         self.warn_if_different();
         let Mastership::Master(master_lease) = self.mastership.clone() else { return };
@@ -97,6 +142,18 @@ impl NodeActor {
                  `leaseway config diff {file}` shows how, `leaseway config apply {file}` puts it in force"
             );
         }
+    }
+
+    /// Puts the stored declarations in force. A node with a parent has none.
+    pub(super) fn follow_declarations(&mut self) {
+        let Some(membership) = self.shared.membership.as_ref().filter(|_| self.notices.is_none()) else { return };
+        let newest = membership.raft.read(|state| Arc::clone(state.declarations()));
+        if !self.declared.follow(newest) {
+            return;
+        }
+        // Shared settings are found by the address of their template, so they end with the templates.
+        let config = ConfigInForce { limited: Arc::default(), ..ConfigInForce::clone(&self.shared.config()) };
+        self.publish(config);
     }
 
     /// Puts the stored overrides in force until they expire. An expiry needs no commit, because every peer checks it by

@@ -156,8 +156,8 @@ fn explanation_names_what_binds() {
 #[test]
 fn clients_that_match_no_group_share_one() {
     let mut server = Server::new(grouped("{org}/{team}/*", [at_most(OTHER_GROUP, 30.0)], 100.0));
-    server.settle_down(&[("loner", 80.0), ("acme/web", 80.0), ("(other)/x/y", 80.0), ("acme/web/1", 80.0)]);
-    assert_eq!(["loner", "acme/web", "(other)/x/y"].map(|id| server.due(id)), [10.0; 3]);
+    server.settle_down(&[("single", 80.0), ("acme/web", 80.0), ("(other)/x/y", 80.0), ("acme/web/1", 80.0)]);
+    assert_eq!(["single", "acme/web", "(other)/x/y"].map(|id| server.due(id)), [10.0; 3]);
     assert_eq!(server.due("acme/web/1"), 70.0);
     assert_eq!(server.group(OTHER_GROUP), (30.0, 240.0, 30.0));
     server.node_asks("leaf", &[slice(5, 300.0, 0)]);
