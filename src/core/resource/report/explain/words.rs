@@ -68,7 +68,7 @@ impl Explanation {
             DueRule::Wants => "all that it wants".to_owned(),
             DueRule::Unlimited => "all that it wants, because this resource is not shared".to_owned(),
             DueRule::Level(level) => {
-                format!("no client that wants more is due more than {}{each}", readable(*level))
+                format!("every client that wants more than {level} is due {level}{each}", level = readable(*level))
             }
             DueRule::Share { equal, top_up } if *top_up > 0.0 => {
                 let part = readable(top_up * 100.0);
@@ -150,8 +150,15 @@ impl Explanation {
     }
 
     fn others(&self, others: &Others) -> String {
-        let named = others.most.iter().map(|(id, beyond, until)| {
-            format!("{} {} (until {} from now)", escaped(id), amount(*beyond), self.in_time(*until))
+        let named = others.most.iter().map(|other| {
+            let late = other.asks.map_or(Millis(0), |asks| self.at.since(asks));
+            let silence = match late.0 / 1000 {
+                // A request may be on its way.
+                0..2 => String::new(),
+                late => format!("; it should have asked {late} s ago, and may be gone"),
+            };
+            let (id, beyond, until) = (escaped(&other.id), amount(other.beyond), self.in_time(other.until));
+            format!("{id} {beyond} (until {until} from now{silence})")
         });
         let named = named.collect::<Vec<_>>().join(", ");
         let more = others.count.saturating_sub(others.most.len());
@@ -173,7 +180,7 @@ impl Explanation {
         };
         match self.latest {
             Some(latest) if self.holder.granted != self.holder.due => format!(
-                "{asks}, and can have its due in {} at the latest, if wants stay as they are.",
+                "{asks}, and can have its due in {} at the latest, if wants stay as they are and the master stays.",
                 self.in_time(latest)
             ),
             _ => format!("{asks}."),
