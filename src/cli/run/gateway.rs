@@ -181,6 +181,15 @@ impl RunGateway {
 
     /// Where the gateway declares templates.
     fn declaring(&self) -> Result<DeclareOptions, CliError> {
+        // With the default of one of them, rules could be declared to another cluster than the one that grants leases.
+        let missing = match (self.server.is_empty(), self.declare_admin.is_empty()) {
+            (false, true) => Some("--declare needs --declare-admin with --server: the admin address of that cluster"),
+            (true, false) => Some("--declare-admin needs --server: the servers of that cluster"),
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            return Err(CliError::Flags(missing.to_owned()));
+        }
         let token = self.declare_token_file.as_ref().or(self.token_file.as_ref());
         let transport = self.transport(&self.declare_admin, token)?;
         Ok(DeclareOptions { addresses: found(Port::Operators, &self.declare_admin).addresses, transport })
