@@ -20,9 +20,24 @@ const KEPT: usize = MAX_BYTES - DIGEST - 1;
 
 /// Overwrites `id` with the id for these entries. Their order matters, so protocols without an order sort them first.
 pub fn write<'e>(id: &mut String, domain: &str, entries: impl IntoIterator<Item = (&'e str, &'e str)>) {
+    write_marked(id, domain, "", entries);
+}
+
+/// As [`write`], with a text before the entries that is not escaped. A `~` in it keeps these ids apart from all others.
+pub fn write_marked<'e>(
+    id: &mut String,
+    domain: &str,
+    mark: &str,
+    entries: impl IntoIterator<Item = (&'e str, &'e str)>,
+) {
     id.clear();
     escape(id, domain);
     let mut separator = '/';
+    if !mark.is_empty() {
+        id.push(separator);
+        id.push_str(mark);
+        separator = ',';
+    }
     for (key, value) in entries {
         id.push(separator);
         escape(id, key);

@@ -4,9 +4,9 @@
 //! second. The first matching template applies, but the most specific matching rule, so templates are sorted from the
 //! most specific to the most general.
 
-use std::{cmp::Reverse, fmt::Write as _};
+use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
 
-use super::rules::{Domain, Level, Limit, Rules, ValueMatch};
+use super::rules::{Domain, Level, Limit, RequestLimit, Rules, ValueMatch};
 use crate::resource_id;
 
 struct Template {
@@ -30,8 +30,12 @@ enum Openness {
 /// limit.
 const SAFE_PARTS: f64 = 10.0;
 
-pub fn resources(rules: &Rules) -> String {
+/// `request_limits` are the limits that requests bring with them.
+pub fn resources(rules: &Rules, request_limits: &BTreeSet<RequestLimit>) -> String {
     let mut text = String::from("resources:\n");
+    // No other template of a domain matches their resources, but one for the whole domain.
+    let in_force = request_limits.iter().filter(|limit| rules.domain(&limit.domain).is_some());
+    in_force.for_each(|limit| of_request_limit(limit).write(&mut text));
     let mut domains: Vec<&Domain> = rules.domains().collect();
     domains.sort_by(|one, other| one.name.cmp(&other.name));
     for template in domains.into_iter().flat_map(of_domain) {
@@ -51,6 +55,21 @@ pub fn declaration(domain: &Domain) -> Option<String> {
         text.push_str(if place == 0 { ALGORITHM } else { "  algorithm: *fair\n" });
     }
     (!templates.is_empty()).then_some(text)
+}
+
+/// The `resources:` for a limit that requests bring with them.
+pub fn declaration_of_request_limit(limit: &RequestLimit) -> String {
+    let mut text = String::from("resources:\n");
+    of_request_limit(limit).write(&mut text);
+    text + ALGORITHM
+}
+
+fn of_request_limit(limit: &RequestLimit) -> Template {
+    let RequestLimit { domain, requests, unit } = limit;
+    let glob = format!("{}/{}*", resource_id::pattern(domain), limit.mark());
+    let comment = format!("{domain}: {requests} per {}, the limit of requests", unit.name());
+    let capacity = f64::from(*requests) / unit.length().as_secs_f64();
+    Template { glob, comment, openness: Vec::new(), capacity }
 }
 
 /// The same as that of [`REST`].
@@ -84,7 +103,7 @@ fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], 
             ValueMatch::Exactly(value) => (resource_id::pattern(&value), Openness::Nothing),
             // All values share one resource.
             ValueMatch::Like(pattern) if node.shares_values => {
-                (resource_id::pattern(pattern.common()), Openness::Nothing)
+                (resource_id::pattern(pattern.text()), Openness::Nothing)
             }
             ValueMatch::Like(pattern) => (pattern.glob(), Openness::Pattern(place)),
             ValueMatch::Any => ("*".to_owned(), Openness::Everything),
@@ -144,8 +163,8 @@ descriptors:
   descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 864}}]
 ";
         let mut rules = Rules::default();
-        assert!(rules.add(parse("rules.yaml", text.as_bytes()).expect("rules").domain).is_ok());
-        let configuration = resources(&rules);
+        rules.add(parse("rules.yaml", text.as_bytes()).expect("rules").domain);
+        let configuration = resources(&rules, &BTreeSet::new());
         let loaded = config::parse("made.yaml", &configuration).expect(&configuration);
         assert_eq!(loaded.warnings, [], "{configuration}");
         let domain = rules.domain("a/b").expect("it was read");

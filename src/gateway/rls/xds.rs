@@ -40,6 +40,8 @@ pub struct XdsOptions {
     pub node: String,
     /// Keys and values of the node's metadata.
     pub metadata: Vec<(String, String)>,
+    /// Several resources may have the same domain.
+    pub merge_domains: bool,
 }
 
 /// Includes the TLS handshake.
@@ -72,7 +74,7 @@ pub(crate) async fn run(options: XdsOptions, rules: Arc<CurrentRules>, first: on
         address: options.address,
         transport: options.transport,
         service: Service::Aggregated,
-        subscription: Subscription::new(node),
+        subscription: Subscription::new(node, options.merge_domains),
         rules,
         first: Some(first),
     };

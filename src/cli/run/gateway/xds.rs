@@ -43,7 +43,7 @@ pub(crate) struct XdsFlags {
 
 impl XdsFlags {
     /// The control plane, if one is configured. The gateway presents the certificate in `files`.
-    pub(crate) fn options(self, files: Files) -> Result<Option<XdsOptions>, CliError> {
+    pub(crate) fn options(self, files: Files, merge_domains: bool) -> Result<Option<XdsOptions>, CliError> {
         let Some(Endpoint { address, scheme }) = self.rls_xds else { return Ok(None) };
         let files = Files { ca: self.rls_xds_ca.clone().or(files.ca), ..files };
         let over_tls = match scheme {
@@ -69,7 +69,7 @@ impl XdsFlags {
             transport = transport.with_token(Token::file(file)?);
         }
         let (node, metadata) = (self.rls_xds_node, self.rls_xds_metadata);
-        Ok(Some(XdsOptions { address, transport, node, metadata }))
+        Ok(Some(XdsOptions { address, transport, node, metadata, merge_domains }))
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     fn options(arguments: &[&str], files: Files) -> Result<Option<XdsOptions>, String> {
         let all = [&["test", "--gateway_rls", "x"], arguments].concat();
         let flags = Flags::try_parse_from(all).map_err(|error| error.to_string())?;
-        flags.xds.options(files).map_err(|error| error.to_string())
+        flags.xds.options(files, false).map_err(|error| error.to_string())
     }
 
     #[test]

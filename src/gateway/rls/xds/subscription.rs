@@ -12,6 +12,7 @@ use super::config::{self, LoadedConfigs};
 #[derive(Debug)]
 pub(super) struct Subscription {
     node: Node,
+    merge_domains: bool,
     /// The version in force; empty before the first.
     version: String,
     /// The last response, if it was rejected.
@@ -54,8 +55,8 @@ pub(super) fn node(id: String, metadata: Vec<(String, String)>) -> Node {
 }
 
 impl Subscription {
-    pub(super) fn new(node: Node) -> Subscription {
-        Subscription { node, version: String::new(), rejected: None }
+    pub(super) fn new(node: Node, merge_domains: bool) -> Subscription {
+        Subscription { node, merge_domains, version: String::new(), rejected: None }
     }
 
     /// The first request of a stream.
@@ -67,7 +68,7 @@ impl Subscription {
         if response.type_url != TYPE_URL {
             return Received::OfOtherType;
         }
-        match config::load(&response.resources) {
+        match config::load(&response.resources, self.merge_domains) {
             Ok(loaded) => {
                 self.version.clone_from(&response.version_info);
                 self.rejected = None;
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn answers_have_the_accepted_version_and_the_nonce_of_the_response() {
-        let mut subscription = Subscription::new(node("gw-1".into(), vec![("zone".into(), "a".into())]));
+        let mut subscription = Subscription::new(node("gw-1".into(), vec![("zone".into(), "a".into())]), false);
         let first = subscription.subscribe();
         assert_eq!((&*first.version_info, &*first.response_nonce, &*first.type_url), ("", "", TYPE_URL));
         assert_eq!(first.node.as_ref().map(|node| &*node.id), Some("gw-1"));
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn repeated_rejections_are_counted() {
-        let mut subscription = Subscription::new(node("gw".into(), Vec::new()));
+        let mut subscription = Subscription::new(node("gw".into(), Vec::new()), false);
         let mut repeats = |version, key| match subscription.receive(&response(version, key)) {
             Received::Rejected { repeats, .. } => Some(repeats),
             _ => None,
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn resources_of_other_types_are_not_answered() {
-        let mut subscription = Subscription::new(node("gw".into(), Vec::new()));
+        let mut subscription = Subscription::new(node("gw".into(), Vec::new()), false);
         let other = DiscoveryResponse { type_url: "type.googleapis.com/x.Cluster".into(), ..response("1", "user") };
         assert!(matches!(subscription.receive(&other), Received::OfOtherType));
         assert_eq!(subscription.subscribe().version_info, "");
