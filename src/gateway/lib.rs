@@ -27,7 +27,7 @@ pub use self::{
         answer::{AnswerOptions, HeaderNames},
         declare::DeclareOptions,
         file::RulesError,
-        xds::XdsOptions,
+        xds::{XdsOptions, XdsVariant},
     },
     serve::{Addresses, Gateway, GatewayError, Options, RlsOptions, install_metrics},
 };

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use leaseway_client::BuildError;
 use leaseway_proto::envoy::ratelimit::rate_limit_service_server::RateLimitServiceServer;
-use leaseway_server::{ExtraServices, ListenOption, ServeError};
+use leaseway_server::{ExtraServices, ListenOption, ReadinessProbe, ServeError};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{
@@ -81,6 +81,12 @@ impl RlsOptions {
 }
 
 impl Options {
+    /// Whether the gateway has rules, for the readiness probe of a server in this process.
+    pub fn readiness(&self) -> Option<ReadinessProbe> {
+        let rules = Arc::clone(&self.rls.as_ref()?.rules);
+        Some(ReadinessProbe::new(move || rules.with(Rules::problem)))
+    }
+
     pub fn listeners(&self) -> Vec<ListenOption> {
         let rls = self.rls.as_ref().map(|rls| rls.listen);
         let rlqs = self.rlqs.as_ref().map(|rlqs| rlqs.listen);

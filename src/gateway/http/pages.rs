@@ -125,9 +125,8 @@ fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response
 /// A gateway is ready even if the cluster is unreachable. It then decides by `--without-lease`, like all other
 /// gateways. A failed declaration does not change that. It is not ready before a control plane has sent the first rules.
 async fn readyz(State(pages): State<Pages>) -> Response {
-    if pages.rules.is_some_and(|rules| rules.with(Rules::are_awaited)) {
-        let why = "not ready: waiting for the first rules from the xDS control plane\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    if let Some(problem) = pages.rules.and_then(|rules| rules.with(Rules::problem)) {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {problem}\n")).into_response();
     }
     let health = pages.lease_table.client().health();
     let problem = pages.declaring.and_then(|declaring| declaring.problem());

@@ -174,6 +174,11 @@ impl Rules {
         self.are_awaited
     }
 
+    /// Why a gateway with these rules is not ready, if it is not.
+    pub fn problem(&self) -> Option<&'static str> {
+        self.are_awaited.then_some("waiting for the first rules from the xDS control plane")
+    }
+
     /// Adds a domain, in place of one with the same name.
     pub fn add(&mut self, domain: Domain) {
         self.domains.insert(domain.name.as_ref().into(), domain);

@@ -4,7 +4,11 @@
 //! second. The first matching template applies, but the most specific matching rule, so templates are sorted from the
 //! most specific to the most general.
 
-use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashSet},
+    fmt::Write as _,
+};
 
 use super::rules::{Domain, Level, Limit, RequestLimit, Rules, ValueMatch};
 use crate::resource_id;
@@ -79,6 +83,9 @@ fn of_domain(domain: &Domain) -> Vec<Template> {
     let mut templates = Vec::new();
     collect(&domain.descriptors, &resource_id::pattern(&domain.name), '/', &[], &mut templates);
     templates.sort_by(|one, other| one.order().cmp(&other.order()));
+    // A rule for the key alone never applies beside one for the value `*`, which has the same pattern and comes first.
+    let mut known = HashSet::new();
+    templates.retain(|template| known.insert(template.glob.clone()));
     templates
 }
 
@@ -156,6 +163,8 @@ descriptors:
 - {key: path, value: /api/*/act, rate_limit: {unit: hour, requests_per_unit: 10800}}
 - {key: path, value: /api/*, rate_limit: {unit: hour, requests_per_unit: 7200}}
 - {key: path, value: /api/v2*, rate_limit: {unit: hour, requests_per_unit: 3600}}
+- {key: any, rate_limit: {unit: second, requests_per_unit: 6}}
+- {key: any, value: '*', rate_limit: {unit: second, requests_per_unit: 5}}
 - key: path
   value: /v2*
   share_threshold: true
@@ -177,6 +186,7 @@ descriptors:
             (&[("path", "/api/9/act")], 3.0),
             (&[("path", "/v2/x")], 4.0),
             (&[("path", "/v2/x"), ("user", "ann")], 0.01),
+            (&[("any", "x")], 5.0),
         ] {
             let entries = entries.iter().copied();
             let id = resource_id::of("a/b", domain.shared(entries).collect::<Vec<_>>());

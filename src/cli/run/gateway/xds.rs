@@ -6,7 +6,7 @@ use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_client::endpoint::{BadEndpoint, Endpoint, Scheme};
 use leaseway_client::transport::is_loopback;
 use leaseway_client::{ClientTls, Credentials, Files, Token, Transport, endpoint};
-use leaseway_gateway::XdsOptions;
+use leaseway_gateway::{XdsOptions, XdsVariant};
 
 use crate::error::CliError;
 
@@ -21,6 +21,9 @@ pub(crate) struct XdsFlags {
     /// while it is away. Before the first rules arrive, requests fail and /readyz answers 503
     #[arg(long, value_name = "HOST:PORT", value_parser = address, requires = "gateway_rls")]
     rls_xds: Option<Endpoint>,
+    /// How the control plane sends the rules
+    #[arg(long, value_name = "VARIANT", value_enum, default_value = "sotw", requires = "rls_xds")]
+    rls_xds_variant: VariantFlag,
     /// Node id, by which the control plane chooses the rules
     #[arg(
         long,
@@ -39,6 +42,14 @@ pub(crate) struct XdsFlags {
     /// File with the token for the control plane. Sent only over TLS or to loopback
     #[arg(long, value_name = "FILE", requires = "rls_xds")]
     rls_xds_token_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum VariantFlag {
+    /// All rules in each response (state of the world)
+    Sotw,
+    /// The rules that have changed; needs ADS
+    Delta,
 }
 
 impl XdsFlags {
@@ -69,7 +80,11 @@ impl XdsFlags {
             transport = transport.with_token(Token::file(file)?);
         }
         let (node, metadata) = (self.rls_xds_node, self.rls_xds_metadata);
-        Ok(Some(XdsOptions { address, transport, node, metadata, merge_domains }))
+        let variant = match self.rls_xds_variant {
+            VariantFlag::Sotw => XdsVariant::StateOfTheWorld,
+            VariantFlag::Delta => XdsVariant::Delta,
+        };
+        Ok(Some(XdsOptions { address, transport, node, metadata, merge_domains, variant }))
     }
 }
 
