@@ -84,11 +84,13 @@ pub(super) struct Decided<'a, 'r> {
     pub(super) refusing: Vec<usize>,
     /// The metadata of the rules that let the request pass.
     pub(super) metadata: Vec<&'r Struct>,
+    /// The descriptors that take hits if the request passes, and how many.
+    pub(super) held: Vec<(usize, u32)>,
 }
 
 impl Decided<'_, '_> {
     pub(super) fn message(self, options: &AnswerOptions) -> RateLimitResponse {
-        let Decided { request, descriptors, refusing, metadata } = self;
+        let Decided { request, descriptors, refusing, metadata, held } = self;
         let is_over = !refusing.is_empty() && !options.shadow_mode;
         let statuses: Vec<_> = descriptors.iter().map(status).collect();
         RateLimitResponse {
@@ -97,7 +99,10 @@ impl Decided<'_, '_> {
                 Some(names) => names.headers(&statuses, &refusing),
                 None => Vec::new(),
             },
-            dynamic_metadata: options.dynamic_metadata.then(|| metadata::of_answer(request, metadata.into_iter())),
+            dynamic_metadata: options.dynamic_metadata.then(|| {
+                let held = if is_over { &[][..] } else { &held };
+                metadata::of_answer(request, metadata.into_iter(), held)
+            }),
             statuses,
             ..RateLimitResponse::default()
         }

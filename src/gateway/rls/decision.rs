@@ -52,16 +52,35 @@ enum Hits {
     Refund(u32),
     /// Hits that were used already. They are always charged; the answer is that of [`Check`](Hits::Check).
     Charge(u32),
+    /// The end of a request that took `held` hits and used others. The difference is charged or given back.
+    Settle {
+        held: u32,
+        used: u32,
+    },
 }
 
+/// The key of the entry that makes a descriptor [settle](Hits::Settle). Its value is the number of hits that the request
+/// has taken before. Rules and resources are found without this entry.
+const SETTLE: &str = "leaseway.settle";
+
 impl Hits {
-    fn of(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
+    fn of(request: &RateLimitRequest, place: usize) -> Result<Hits, Status> {
+        let descriptor = &request.descriptors[place];
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
-        match u32::try_from(hits.min(MAX_HITS)).unwrap_or(u32::MAX) {
-            0 => Hits::Check,
-            hits if descriptor.is_negative_hits => Hits::Refund(hits),
-            hits => Hits::Take(hits),
-        }
+        let hits = u32::try_from(hits.min(MAX_HITS)).unwrap_or(u32::MAX);
+        let settles = descriptor.entries.iter().position(|entry| entry.key == SETTLE);
+        Ok(match (settles, hits) {
+            (Some(at), used) => {
+                let held = descriptor.entries[at].value.parse().map_err(|_| {
+                    let field = format!("descriptors[{place}].entries[{at}].value");
+                    Status::invalid_argument(format!("`{field}`: `{SETTLE}` needs the number of hits that were taken"))
+                })?;
+                Hits::Settle { held, used }
+            }
+            (None, 0) => Hits::Check,
+            (None, hits) if descriptor.is_negative_hits => Hits::Refund(hits),
+            (None, hits) => Hits::Take(hits),
+        })
     }
 
     /// The claim on the limit. `None` if any limit lets the request pass.
@@ -69,7 +88,7 @@ impl Hits {
         match self {
             Hits::Take(hits) => Some(Claim::of(hits)),
             Hits::Check | Hits::Charge(_) => Some(Claim { takes: 0, ..Claim::of(1) }),
-            Hits::Refund(_) => None,
+            Hits::Refund(_) | Hits::Settle { .. } => None,
         }
     }
 }
@@ -130,7 +149,8 @@ impl Decider<'_> {
         let Some(domain) = self.rules.domain(&request.domain) else {
             counter!("leaseway_rls_unknown_domains_total").increment(1);
             let descriptors = request.descriptors.iter().map(|_| Descriptor::Free).collect();
-            let decided = Decided { request, descriptors, refusing: Vec::new(), metadata: Vec::new() };
+            let decided =
+                Decided { request, descriptors, refusing: Vec::new(), metadata: Vec::new(), held: Vec::new() };
             return Ok(Decision::Answered(decided.message(self.options)));
         };
         if may_wait && self.has_new_limits(domain, request) {
@@ -145,7 +165,7 @@ impl Decider<'_> {
                 return Ok(Decision::Awaits(awaited));
             }
         }
-        let refusing = self.settle(&mut limited, has_free_quota);
+        let refusing = self.take_permits(&mut limited, has_free_quota);
         self.count(domain, request, &limited, &refusing);
         let mut next = limited.iter().peekable();
         let descriptors =
@@ -159,7 +179,12 @@ impl Decider<'_> {
         let descriptors = descriptors.collect();
         let passing = limited.iter().filter(|limited| limited.passes);
         let metadata = passing.filter_map(|limited| limited.matched.rule.metadata.as_ref()).collect();
-        let decided = Decided { request, descriptors, refusing, metadata };
+        let held = limited.iter().filter(|limited| limited.passes && limited.entry.is_some());
+        let held = held.filter_map(|limited| match limited.hits {
+            Hits::Take(hits) => Some((limited.place, hits)),
+            _ => None,
+        });
+        let decided = Decided { request, descriptors, held: held.collect(), refusing, metadata };
         Ok(Decision::Answered(decided.message(self.options)))
     }
 
@@ -197,7 +222,7 @@ impl Decider<'_> {
             };
             let (requests, unit) = limit_of(place, descriptor, &matched)?;
             let entry = self.entry(domain, caller, descriptor, &matched, (requests, unit))?;
-            let hits = match Hits::of(request, descriptor) {
+            let hits = match Hits::of(request, place)? {
                 Hits::Take(hits) if entry.as_ref().is_some_and(|entry| entry.is_charged()) => Hits::Charge(hits),
                 hits => hits,
             };
@@ -257,7 +282,7 @@ impl Decider<'_> {
     }
 
     /// Takes permits from all, or from none. Returns the descriptors that refuse the request.
-    fn settle(&self, limited: &mut [Limited<'_>], has_free_quota: bool) -> Vec<usize> {
+    fn take_permits(&self, limited: &mut [Limited<'_>], has_free_quota: bool) -> Vec<usize> {
         for limited in limited.iter_mut().filter(|limited| limited.entry.is_none()) {
             limited.conclude(self.lease_table, limited.taken_without_entry());
         }
@@ -301,6 +326,8 @@ impl Decider<'_> {
             match (entry, *hits) {
                 (Some(entry), Hits::Charge(hits)) => entry.charge(hits),
                 (Some(entry), Hits::Refund(hits)) => entry.rate().refund(hits.into()),
+                (Some(entry), Hits::Settle { held, used }) if used > held => entry.charge(used - held),
+                (Some(entry), Hits::Settle { held, used }) => entry.rate().refund((held - used).into()),
                 _ => {}
             }
             let by_value = || {
@@ -335,7 +362,8 @@ fn check(request: &RateLimitRequest) -> Result<(), Status> {
 }
 
 fn entries(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = (&str, &str)> {
-    descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str()))
+    let entries = descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str()));
+    entries.filter(|(key, _)| *key != SETTLE)
 }
 
 /// The limit of a descriptor: its own, else that of its rule.
@@ -387,7 +415,7 @@ impl Limited<'_> {
 
     fn taken_without_entry(&self) -> Taken {
         match self.hits {
-            Hits::Refund(_) => Taken::Yes,
+            Hits::Refund(_) | Hits::Settle { .. } => Taken::Yes,
             _ if self.requests == 0 => Taken::No,
             _ => Taken::NoLease,
         }

@@ -33,8 +33,13 @@ fn of_json_value(json: Json) -> Value {
 }
 
 /// The dynamic metadata of an answer. `of_rules` is the metadata of the rules that let the request pass, in the order of
-/// the descriptors.
-pub(super) fn of_answer<'r>(request: &RateLimitRequest, of_rules: impl Iterator<Item = &'r Struct>) -> Struct {
+/// the descriptors. `held` has the descriptors of which the request has taken hits, and how many; the original has no such
+/// field.
+pub(super) fn of_answer<'r>(
+    request: &RateLimitRequest,
+    of_rules: impl Iterator<Item = &'r Struct>,
+    held: &[(usize, u32)],
+) -> Struct {
     let mut fields = vec![
         ("domain", text(&request.domain)),
         ("descriptors", list(request.descriptors.iter().map(|one| value(Kind::StructValue(of_descriptor(one)))))),
@@ -46,6 +51,11 @@ pub(super) fn of_answer<'r>(request: &RateLimitRequest, of_rules: impl Iterator<
     of_rules.for_each(|metadata| merge(&mut merged, metadata));
     if !merged.fields.is_empty() {
         fields.push(("metadata", value(Kind::StructValue(merged))));
+    }
+    if !held.is_empty() {
+        // Texts, because Envoy's descriptors take no numbers.
+        let held = held.iter().map(|(place, hits)| (place.to_string(), text(hits.to_string())));
+        fields.push(("held", value(Kind::StructValue(Struct { fields: held.collect() }))));
     }
     named(fields)
 }
@@ -97,9 +107,9 @@ mod tests {
     fn the_first_metadata_wins_and_maps_are_merged() {
         let rules = [json!({"a": {"x": 1}, "b": [true, null]}), json!({"a": {"x": 2, "y": "z"}, "b": 1, "c": 1.5})];
         let request = RateLimitRequest { domain: "d".into(), hits_addend: 2, ..RateLimitRequest::default() };
-        let answer = of_answer(&request, rules.map(metadata).iter());
+        let answer = of_answer(&request, rules.map(metadata).iter(), &[(0, 7)]);
         let expected = json!({
-            "domain": "d", "descriptors": [], "hitsAddend": 2,
+            "domain": "d", "descriptors": [], "hitsAddend": 2, "held": {"0": "7"},
             "metadata": {"a": {"x": 1, "y": "z"}, "b": [true, null], "c": 1.5},
         });
         assert_eq!(answer, metadata(expected));

@@ -237,3 +237,31 @@ descriptors: [{key: user, detailed_metric: true, rate_limit: {unit: day, request
     let line = "leaseway_rls_decisions_total{rule=\"shop.user_ann\",result=\"over_limit\"} 4";
     assert!(metrics.contains(line), "{metrics}");
 }
+
+#[test]
+fn a_request_holds_an_estimate_and_its_real_cost_settles_it() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &["--rls-dynamic-metadata"]);
+    let envoy = gateway.caller();
+    let asks = |hits: u64, settles: Option<&str>| {
+        let entries = [ANN, &settles.map(|held| ("leaseway.settle", held)).into_iter().collect::<Vec<_>>()].concat();
+        let asked = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&entries) };
+        envoy.ask(request("shop", &[descriptor(&[("other", "x")]), asked]))
+    };
+    let held = asks(4, None);
+    let metadata = format!("{:?}", held.dynamic_metadata.as_ref().expect("asked for").fields["held"]);
+    assert!(held.passes() && metadata.contains("\"1\": Value") && metadata.contains("\"4\""), "{metadata}");
+    let refused = asks(2, None);
+    assert!(!refused.passes() && !refused.dynamic_metadata.unwrap().fields.contains_key("held"));
+    let settled = asks(1, Some("4"));
+    assert_eq!((settled.passes(), settled.statuses[1].limit_remaining), (true, 4), "three are given back");
+    assert!(asks(1, None).passes());
+    let settled = asks(3, Some("1"));
+    assert_eq!((settled.passes(), settled.statuses[1].limit_remaining), (true, 1), "two more were used");
+    assert!(asks(1, None).passes() && !asks(1, None).passes());
+    assert!(asks(9, Some("1")).passes(), "an end is never refused");
+    assert!(!asks(1, None).passes() && asks(0, Some("8")).passes(), "the debt is paid back");
+    let wrong = RateLimitDescriptor { ..descriptor(&[("user", "ann"), ("leaseway.settle", "many")]) };
+    let wrong = block_on(envoy.should_rate_limit(request("shop", &[wrong]))).expect_err("not a number");
+    assert!(wrong.message().contains("`descriptors[0].entries[1].value`: `leaseway.settle` needs"), "{wrong:?}");
+}

@@ -129,7 +129,7 @@ fn descriptor(random: &mut Rng) -> RateLimitDescriptor {
     };
     RateLimitDescriptor {
         entries,
-        limit: (random.u8(..16) == 0).then_some(own),
+        limit: (random.u8(..8) == 0).then_some(own),
         hits_addend,
         is_negative_hits: random.u8(..25) == 0,
     }
