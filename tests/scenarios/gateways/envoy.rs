@@ -150,19 +150,22 @@ const COST_FILTER: &str = "          - name: envoy.filters.http.header_to_metada
                 on_header_present: {metadata_namespace: cost, key: hits, type: NUMBER}
 ";
 
-/// Holds four hits for each request, and settles them when it has ended.
+/// Holds four hits for each request, and settles them when it has ended. Envoy reads `hits_addend` here only.
 const SETTLED: &str = "
-                  rate_limits:
-                  - actions: [{request_headers: {header_name: user, descriptor_key: user}}]
-                    hits_addend: {number: 4}
-                  - actions:
-                    - request_headers: {header_name: user, descriptor_key: user}
-                    - metadata:
-                        descriptor_key: leaseway.settle
-                        metadata_key: {key: envoy.filters.http.ratelimit, path: [{key: held}, {key: \"0\"}]}
-                        source: DYNAMIC
-                    hits_addend: {format: \"%DYNAMIC_METADATA(cost:hits)%\"}
-                    apply_on_stream_done: true";
+                typed_per_filter_config:
+                  envoy.filters.http.ratelimit:
+                    \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+                    rate_limits:
+                    - actions: [{request_headers: {header_name: user, descriptor_key: user}}]
+                      hits_addend: {number: 4}
+                    - actions:
+                      - request_headers: {header_name: user, descriptor_key: user}
+                      - metadata:
+                          descriptor_key: leaseway.settle
+                          metadata_key: {key: envoy.filters.http.ratelimit, path: [{key: held}, {key: \"0\"}]}
+                          source: DYNAMIC
+                      hits_addend: {format: \"%DYNAMIC_METADATA(cost:hits)%\"}
+                      apply_on_stream_done: true";
 
 #[test]
 #[cfg_attr(not(envoy), ignore = "needs LEASEWAY_TEST_ENVOY")]
@@ -174,10 +177,9 @@ fn envoy_holds_an_estimate_and_settles_the_real_cost() {
     let backend = Backend::start();
     let clusters = cluster("backend", backend.address, false) + &cluster("gateway", gateway.rls(), true);
     let filters = format!("{COST_FILTER}{RATE_LIMIT_FILTER}");
-    let envoy = Envoy::start(|listener| {
-        config(listener, &filters, "", &clusters)
-            .replace("{cluster: backend}", &format!("\n                  cluster: backend{SETTLED}"))
-    });
+    let route = "route: {cluster: backend}";
+    let settled = format!("{route}{SETTLED}");
+    let envoy = Envoy::start(|listener| config(listener, &filters, "", &clusters).replace(route, &settled));
     eventually("Envoy serves requests", || (http::get(envoy.listener, "/").status == 200).then_some(()));
     let ask = |user: &str| http::get_with(envoy.listener, "/", &format!("user: {user}\r\n")).status;
     let left = |user: &str| {

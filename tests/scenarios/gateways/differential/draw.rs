@@ -98,7 +98,13 @@ impl Domain {
 
     /// A pool of requests, of which many are sent several times.
     pub(super) fn requests(&self, random: &mut Rng, number: usize) -> Vec<RateLimitRequest> {
-        let pool: Vec<_> = (0..8).map(|_| self.request(random)).collect();
+        let mut pool: Vec<_> = (0..8).map(|_| self.request(random)).collect();
+        // Some of them with another limit.
+        for at in 0..3 {
+            let mut request: RateLimitRequest = pool[at].clone();
+            request.descriptors[0].limit = Some(own_limit(random));
+            pool.push(request);
+        }
         (0..number).map(|_| pool[random.usize(..pool.len())].clone()).collect()
     }
 
@@ -120,8 +126,6 @@ fn descriptor(random: &mut Rng) -> RateLimitDescriptor {
         Entry { key: key.to_owned(), value: value.to_owned() }
     };
     let entries = (0..entries).map(entry).collect();
-    let own = OWN_LIMITS[random.usize(..OWN_LIMITS.len())];
-    let own = RateLimitOverride { requests_per_unit: own.0, unit: own.1.into() };
     let hits_addend = match random.u8(..20) {
         0 => Some(0),
         1..4 => Some(random.u64(1..5)),
@@ -129,10 +133,15 @@ fn descriptor(random: &mut Rng) -> RateLimitDescriptor {
     };
     RateLimitDescriptor {
         entries,
-        limit: (random.u8(..8) == 0).then_some(own),
+        limit: (random.u8(..16) == 0).then(|| own_limit(random)),
         hits_addend,
         is_negative_hits: random.u8(..25) == 0,
     }
+}
+
+fn own_limit(random: &mut Rng) -> RateLimitOverride {
+    let (requests_per_unit, unit) = OWN_LIMITS[random.usize(..OWN_LIMITS.len())];
+    RateLimitOverride { requests_per_unit, unit: unit.into() }
 }
 
 impl Rule {
