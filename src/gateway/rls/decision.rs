@@ -316,7 +316,7 @@ impl Decider<'_> {
             }
         }
         let quota_passes = quota_passes || limited.iter().any(|limited| limited.is_quota && limited.passes);
-        let refuses = |limited: &&Limited<'_>| !limited.passes && !(limited.is_quota && quota_passes);
+        let refuses = |limited: &&Limited<'_>| !(limited.passes || limited.is_quota && quota_passes);
         limited.iter().filter(refuses).map(|limited| limited.place).collect()
     }
 

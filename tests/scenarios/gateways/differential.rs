@@ -154,9 +154,12 @@ fn a_gateway_decides_as_envoyproxy_ratelimit() {
         }
     }
     let differing: usize = tally.differences.values().sum();
-    println!("{} requests, {} refused by the original, {differing} decided differently", tally.requests, tally.refused);
-    println!("domains left out because a window ended: {}", tally.left_out);
-    tally.differences.iter().for_each(|(kind, count)| println!("{count:5} {kind}"));
+    eprintln!(
+        "{} requests, {} refused by the original, {differing} decided differently",
+        tally.requests, tally.refused
+    );
+    eprintln!("domains left out because a window ended: {}", tally.left_out);
+    tally.differences.iter().for_each(|(kind, count)| eprintln!("{count:5} {kind}"));
     assert!(tally.requests >= REQUESTS, "too many domains were left out; the original says:\n{}", original.log());
 }
 

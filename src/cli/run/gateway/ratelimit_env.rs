@@ -8,7 +8,7 @@ const FLAG: &str = "--ratelimit-env";
 
 /// Variables without an effect here, or the first letters of several: storage, which the cluster replaces, statistics of
 /// statsd, traces, and details of connections.
-const WITHOUT_EFFECT: [&str; 26] = [
+const WITHOUT_EFFECT: [&str; 28] = [
     "BACKEND_TYPE",
     "CACHE_KEY_PREFIX",
     "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
@@ -19,7 +19,7 @@ const WITHOUT_EFFECT: [&str; 26] = [
     "EXPIRATION_JITTER_MAX_SECONDS",
     "EXTRA_TAGS",
     "FORCE_START_WITHOUT_INITIAL_CONFIG",
-    "GRPC_MAX_CONNECTION_AGE",
+    "GRPC_MAX_CONNECTION_",
     "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
     "LOCAL_CACHE_SIZE_IN_BYTES",
     "MEMCACHE_",
@@ -31,8 +31,10 @@ const WITHOUT_EFFECT: [&str; 26] = [
     "RUNTIME_WATCH_ROOT",
     "STATSD_",
     "STATS_FLUSH_INTERVAL",
+    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
     "TRACING_",
     "USE_DOG_STATSD",
+    "USE_DOG_STATSD_MOGRIFIERS",
     "USE_STATSD",
     "XDS_CLIENT_",
 ];
@@ -94,8 +96,8 @@ pub(crate) fn expand(arguments: Vec<OsString>, variables: &BTreeMap<String, Stri
     flags.answers()?;
     flags.logs()?;
     let has_no_effect = |name: &&String| {
-        let is_of = |known: &&str| *name == known || (known.ends_with('_') && name.starts_with(known));
-        WITHOUT_EFFECT.iter().any(|known| is_of(&known))
+        let is_of = |known: &str| *name == known || (known.ends_with('_') && name.starts_with(known));
+        WITHOUT_EFFECT.iter().any(|known| is_of(known))
     };
     let without_effect = variables.keys().filter(has_no_effect).cloned().collect();
     Ok(Expanded { arguments: flags.arguments, without_effect })

@@ -154,7 +154,7 @@ impl Model {
             let count = self.counts.entry(limited.key.clone()).or_default();
             let needs = limited.hits.max(u64::from(zero_needs_one));
             limited.is_over = !limited.gives_back && *count + needs > u64::from(limited.requests);
-            if !limited.gives_back && !(limited.is_over && refused_takes_nothing) {
+            if !(limited.gives_back || limited.is_over && refused_takes_nothing) {
                 *count += limited.hits;
             }
             limited.remaining = left(limited, *count);
