@@ -90,7 +90,12 @@ impl Model {
 
     /// Decides a request at a time in seconds since the Unix epoch.
     pub(super) fn decide(&mut self, domain: &Domain, request: &RateLimitRequest, now: u64) -> Answer {
-        let found: Vec<_> = request.descriptors.iter().map(|descriptor| find(&domain.rules, descriptor)).collect();
+        // A descriptor with a limit of its own has no rule.
+        let find = |descriptor: &RateLimitDescriptor| match descriptor.limit {
+            Some(_) => None,
+            None => find(&domain.rules, descriptor),
+        };
+        let found: Vec<_> = request.descriptors.iter().map(find).collect();
         let rules = || found.iter().flatten().filter_map(|found| found.rule.limit.as_ref());
         let replaced: Vec<&String> = rules().flat_map(|limit| &limit.replaces).collect();
         let mut limited: Vec<Limited<'_>> = Vec::new();
