@@ -139,7 +139,7 @@ fn limits_with_flags_are_documented_with_their_defaults() {
 }
 
 /// Limits without a flag: name and value of the constant, and text on the page.
-const FIXED: [(&str, &str, &str); 54] = [
+const FIXED: [(&str, &str, &str); 57] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
     ("MAX_GROUPS", "10_000", "| groups of a resource, at all levels; rules for groups | fixed | 10,000; 100 |"),
     ("MAX_REPORTED_GROUPS", "100", "with more, those with the largest wants | fixed | 100 |"),
@@ -194,6 +194,9 @@ const FIXED: [(&str, &str, &str); 54] = [
     ("MAX_SUBSCRIBERS", "256", "| fixed | 256; 1,024 |"),
     ("QUEUE", "1024", "| fixed | 256; 1,024 |"),
     ("MAX_WAITING", "1024", "| fixed | 1,024, for a second |"),
+    ("MAX_METADATA", "100", "values in the `metadata` of one | 100,000; 100; 100 |"),
+    ("MAX_REQUEST_LIMITS", "256", "| different limits that requests bring with them | 256 |"),
+    ("MAX_BY_VALUE", "10_000", "with values of requests; bytes of one | 10,000; 256 |"),
 ];
 
 #[test]

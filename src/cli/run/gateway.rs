@@ -1,6 +1,7 @@
 //! `leaseway gateway`.
 
 pub(crate) mod flags;
+pub(crate) mod ratelimit_env;
 mod xds;
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -49,6 +50,11 @@ pub(crate) struct RunGateway {
     /// 127.0.0.1:5100]
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = endpoint::read)]
     server: Vec<Endpoint>,
+    /// Take over the environment variables of envoyproxy/ratelimit, such as GRPC_PORT, CONFIG_TYPE and SHADOW_MODE. Flags
+    /// and the variables of Leaseway take precedence
+    // Applied before the command line is parsed.
+    #[arg(long)]
+    ratelimit_env: bool,
     /// File with the token that identifies the gateway to the cluster. Sent only over TLS or to loopback, unless
     /// --insecure is given
     #[arg(long, value_name = "FILE")]
