@@ -156,7 +156,7 @@ impl NativeBackends {
 
     /// The index that would be picked if these backends were not usable.
     fn _peek(&self, rejected: Vec<usize>) -> PyResult<Option<usize>> {
-        self.with(|balancer| balancer.peek(&rejected))
+        self.with(move |balancer| balancer.peek(&rejected))
     }
 
     /// Picks this backend as if those before it were not usable. Returns False if it is not enabled.
@@ -227,20 +227,20 @@ impl NativeBalancer {
 
     /// Sets the capacity of a backend's lease, which is its share: 0 when the lease has expired, infinity if there is no
     /// limit. What backends have accrued is rescaled, so that none starves after leases have become much smaller.
-    fn set_capacity(this: PyRef<'_, Self>, index: i64, capacity: f64) -> PyResult<()> {
+    fn set_capacity(this: &Bound<'_, Self>, index: i64, capacity: f64) -> PyResult<()> {
         if capacity.is_nan() || capacity < 0.0 {
             return Err(PyValueError::new_err(format!("capacity={capacity}: expected a number, 0 or more")));
         }
         let capacity = if capacity.is_infinite() { Capacity::UNLIMITED } else { Capacity::of(capacity) };
-        let index = this.as_super().index(index)?;
-        this.0.set_capacity(index, capacity);
+        let index = this.as_super().get().index(index)?;
+        this.get().0.set_capacity(index, capacity);
         Ok(())
     }
 
     /// Sets the weight of a backend, which is its share. The schedule starts anew.
-    fn set_weight(this: PyRef<'_, Self>, index: i64, weight: i64) -> PyResult<()> {
-        let index = this.as_super().index(index)?;
-        this.0.set_weight(index, self::weight("weight", weight)?);
+    fn set_weight(this: &Bound<'_, Self>, index: i64, weight: i64) -> PyResult<()> {
+        let index = this.as_super().get().index(index)?;
+        this.get().0.set_weight(index, self::weight("weight", weight)?);
         Ok(())
     }
 }
@@ -278,7 +278,7 @@ impl NativeBalanced {
             }
             _ => {}
         }
-        let leases = Arc::new(Leases::new(rates.iter().map(|rate| rate.get().handle()).collect(), retry)?);
+        let leases = Arc::new(Leases::new(rates.into_iter().map(|rate| rate.get().handle()).collect(), retry)?);
         let base = PyClassInitializer::from(NativeBackends(Source::Leases(Arc::clone(&leases))));
         Ok(base.add_subclass(NativeBalanced(leases)))
     }
