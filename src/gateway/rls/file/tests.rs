@@ -59,7 +59,7 @@ fn ignored_keys_are_warnings() {
         ("domain: d\ndescriptors: [{key: a, quota_mode: true}]", Some("`quota_mode` has no effect without")),
         (
             "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, requests_per_unit: 1}}]",
-            Some("2:53: `requests_per_unit` has no effect with `unlimited: true`"),
+            Some("2:54: `requests_per_unit` has no effect with `unlimited: true`"),
         ),
         ("domain: d\ndescriptors: [{key: a, value_to_metric: true, metadata: {any: {name: [x, 1]}}}]", None),
         ("domain: d\ndescriptors: [{key: a, value: 1, rate_limit: {unit: SECOND, requests_per_unit: 1}}]", None),

@@ -40,8 +40,8 @@ const KEYS: [&str; 3] = ["a", "b", "c"];
 const VALUES: [&str; 7] = ["", "", "x", "y", "x*", "xy*", "*"];
 const SENT: [&str; 6] = ["x", "xy", "xyz", "y", "z", ""];
 
-/// Limits that requests bring with them.
-pub(super) const OWN_LIMITS: [(u32, Unit); 3] = [(3, Unit::Day), (2, Unit::Hour), (0, Unit::Minute)];
+/// Limits that requests bring with them. A gateway follows 256 different ones of all domains.
+pub(super) const OWN_LIMITS: [(u32, Unit); 2] = [(3, Unit::Day), (0, Unit::Minute)];
 
 /// A limit whose permits are counted exactly.
 pub(super) fn is_exact(unit: Unit) -> bool {
