@@ -175,7 +175,7 @@ impl UplinkEngine {
     }
 
     /// The supply of a resource, if the session accepted this lease.
-    fn new_supply(&mut self, now: Millis, Granted { given, terms, settings }: Granted) -> Option<NewSupply> {
+    fn new_supply(&mut self, now: Millis, Granted { given, terms, groups, settings }: Granted) -> Option<NewSupply> {
         let id = given.id;
         let lease = self.session.lease(now, &id)?;
         if lease.wire != given.wire || lease.token != given.token {
@@ -187,7 +187,7 @@ impl UplinkEngine {
             reported.acknowledged = reported.sent;
         }
         let (capacity, until) = (Amount::clamped(lease.capacity.get()), lease.end);
-        let supply = Supply { capacity, until, terms, version: self.last_version };
+        let supply = Supply { capacity, until, terms, groups, version: self.last_version };
         Some(NewSupply { id, supply, settings: settings.of_child() })
     }
 

@@ -18,7 +18,7 @@ fn granted(id: &str, capacity: f64, token: u64) -> Granted {
     let (length, refresh) = (Millis(60_000), Millis(8_000));
     let given = GrantedLease { id: id.into(), length, refresh, token: Some(token), wire, safe: None };
     let settings = leaseway_core::policy::settings::Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
-    Granted { given, terms: Vec::new(), settings }
+    Granted { given, terms: Vec::new(), groups: Vec::new(), settings }
 }
 
 fn summary(version: u64) -> DemandSummary {

@@ -191,6 +191,11 @@ impl Division {
         self.index.totals()
     }
 
+    /// The sums over the claims of a band.
+    pub(super) fn totals_of(&self, band: i16) -> Totals {
+        self.index.before(ClaimKey::band_end(band)).minus(self.index.before(ClaimKey::band_start(band)))
+    }
+
     /// Whether the index stays valid under these settings.
     pub(crate) fn same_order(&self, settings: &Settings) -> bool {
         self.is_indexed() == self.indexes(settings.kind)
@@ -379,16 +384,16 @@ impl Division {
         self.index.totals().wants
     }
 
-    /// Merges all claims into few slices of similar wants and equal priority, see [`slices`].
-    pub(crate) fn summarize(&self) -> Claims {
+    /// Merges all claims into at most `most` slices of similar wants and equal priority, see [`slices`].
+    pub(crate) fn summarize(&self, most: usize) -> Claims {
         self.priorities
             .as_ref()
-            .map_or_else(|| slices::summarize(&self.index), |priorities| priorities.summarize(&self.index))
+            .map_or_else(|| slices::summarize(&self.index, most), |priorities| priorities.summarize(&self.index, most))
     }
 
     /// Merges all minimums in the same way.
-    pub(crate) fn summarize_minimums(&self) -> Claims {
-        let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::summarize(minimums));
+    pub(crate) fn summarize_minimums(&self, most: usize) -> Claims {
+        let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::summarize(minimums, most));
         slices.into_iter().map(Claim::as_minimum).collect()
     }
 
