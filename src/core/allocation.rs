@@ -146,7 +146,13 @@ impl Allocation {
     }
 
     /// The demand of a child node by group, completed by the last report while its master does not know all clients.
-    pub(crate) fn completed(&self, slot: u32, claims: &[Claim], learning: bool, report: Vec<GroupDemand>) -> Vec<GroupDemand> {
+    pub(crate) fn completed(
+        &self,
+        slot: u32,
+        claims: &[Claim],
+        learning: bool,
+        report: Vec<GroupDemand>,
+    ) -> Vec<GroupDemand> {
         groups::completed(self.demands_of(slot, claims), learning, report)
     }
 

@@ -179,7 +179,8 @@ impl Groups {
     }
 
     pub(super) fn leave_as_node(&mut self, slot: u32) {
-        let groups: Vec<u32> = self.nodes.get(&slot).into_iter().flat_map(|parts| &parts.0).map(|part| part.group).collect();
+        let groups: Vec<u32> =
+            self.nodes.get(&slot).into_iter().flat_map(|parts| &parts.0).map(|part| part.group).collect();
         groups.into_iter().for_each(|group| self.remove_member(group));
     }
 
@@ -290,7 +291,8 @@ impl Groups {
     pub(super) fn further_clients(&self) -> BTreeMap<u32, usize> {
         let mut further = BTreeMap::new();
         for part in self.nodes.values().flat_map(|parts| &parts.0).filter(|part| part.group != NONE) {
-            *further.entry(part.group).or_default() += usize::try_from(part.subclients).unwrap_or_default().saturating_sub(1);
+            *further.entry(part.group).or_default() +=
+                usize::try_from(part.subclients).unwrap_or_default().saturating_sub(1);
         }
         further
     }

@@ -1,12 +1,10 @@
 //! Groups in a tree: clients get what one server with all groups would give them, in exact fractions.
 
 use super::*;
-use crate::{
-    allocation::groups::tests::{
-        Case, PATTERNS, case,
-        oracle::{Client, exact, number},
-        settings_with,
-    },
+use crate::allocation::groups::tests::{
+    Case, PATTERNS, case,
+    oracle::{Client, exact, number},
+    settings_with,
 };
 
 /// The nodes: the root, two regions and three leaves. Each has clients.
