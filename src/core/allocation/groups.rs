@@ -267,7 +267,7 @@ impl Groups {
             })
             .collect();
         let known = ends.iter().take_while(|end| self.by_path.contains_key(&path[..**end])).count();
-        let most = if self.below.is_some() { GroupSettings::MAX_REPORTED_GROUPS } else { GroupSettings::MAX_GROUPS };
+        let most = if self.below.is_some() { GroupSettings::MAX_GROUPS_OF_CHILD } else { GroupSettings::MAX_GROUPS };
         if self.by_path.len() + ends.len() - known > most {
             return None;
         }

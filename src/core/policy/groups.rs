@@ -103,9 +103,9 @@ impl GroupSettings {
     /// The maximum number of groups of one resource, at all levels. [`OTHER_GROUP`] is not counted.
     pub const MAX_GROUPS: usize = 10_000;
     /// The same for a node with a parent, which it reports its groups to.
-    pub const MAX_REPORTED_GROUPS: usize = 1_000;
+    pub const MAX_GROUPS_OF_CHILD: usize = 1_000;
     /// The maximum number of slices in a report to a parent, over all groups.
-    pub const MAX_REPORTED_SLICES: usize = 4_000;
+    pub const MAX_GROUP_SLICES: usize = 4_000;
     /// As for client rules, because a group stores the number of its rule in one byte.
     pub const MAX_RULES: usize = ClientRules::MAX_RULES;
 

@@ -375,7 +375,7 @@ impl Groups {
         demands
     }
 
-    /// The number of slices for each group, so that all of them are at most [`GroupSettings::MAX_REPORTED_SLICES`].
+    /// The number of slices for each group, so that all of them are at most [`GroupSettings::MAX_GROUP_SLICES`].
     /// Groups of few clients leave theirs to others.
     fn slices_of_each(&self, groups: &[u32]) -> usize {
         let mut needs: Vec<usize> = groups
@@ -384,7 +384,7 @@ impl Groups {
             .map(|clients| usize::try_from(clients).unwrap_or(usize::MAX).min(MAX_SLICES_OF_GROUP))
             .collect();
         needs.sort_unstable();
-        let mut left = GroupSettings::MAX_REPORTED_SLICES;
+        let mut left = GroupSettings::MAX_GROUP_SLICES;
         for (place, need) in needs.iter().enumerate() {
             let each = left / (needs.len() - place);
             if *need > each {

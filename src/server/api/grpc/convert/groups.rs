@@ -10,9 +10,9 @@ use super::{Invalid, Limits, amount, claims_and_minimums, invalid, wire_terms};
 
 /// The groups of a report: those with a path, [`OTHER_GROUP`](leaseway_core::policy::groups::OTHER_GROUP), and the
 /// unknown ones.
-const MAX_GROUPS: usize = GroupSettings::MAX_REPORTED_GROUPS + 2;
+const MAX_GROUPS: usize = GroupSettings::MAX_GROUPS_OF_CHILD + 2;
 /// Slices of wants, and as many of minimums. Each group has at least one of both.
-const MAX_SLICES: usize = 2 * (GroupSettings::MAX_REPORTED_SLICES + MAX_GROUPS);
+const MAX_SLICES: usize = 2 * (GroupSettings::MAX_GROUP_SLICES + MAX_GROUPS);
 
 /// The demand of a child node by group.
 pub(super) fn demands(at: usize, groups: Vec<wire::GroupDemand>, limits: &Limits) -> Result<Vec<GroupDemand>, Invalid> {
