@@ -134,9 +134,9 @@ impl Allocation {
         self.groups.is_some()
     }
 
-    /// Whether a holder has reported claims in groups.
-    pub(crate) fn reports_groups(&self, slot: u32) -> bool {
-        self.groups.as_ref().is_some_and(|groups| groups.reports_groups(slot))
+    /// The number of groups that a child node has reported claims in; zero for other holders.
+    pub(crate) fn reported_groups(&self, slot: u32) -> usize {
+        self.groups.as_ref().map_or(0, |groups| groups.reported_groups(slot))
     }
 
     /// Replaces the claims of a child node and their groups. Returns whether the groups have changed; then the caller

@@ -224,14 +224,23 @@ impl Division {
 
     /// Inserts the claims of the holder in `slot`.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
-        for (ordinal, claim) in claims.iter().enumerate() {
-            self.insert_one(slot, ordinal, claim);
-        }
+        self.insert_from(slot, 0, claims);
     }
 
     pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
-        for (ordinal, claim) in claims.iter().enumerate() {
-            self.remove_one(slot, ordinal, claim);
+        self.remove_from(slot, 0, claims);
+    }
+
+    /// Inserts some of the claims of the holder in `slot`. `first`: the place of the first one among all of its claims.
+    pub(crate) fn insert_from(&mut self, slot: u32, first: usize, claims: &[Claim]) {
+        for (at, claim) in claims.iter().enumerate() {
+            self.insert_one(slot, first + at, claim);
+        }
+    }
+
+    pub(crate) fn remove_from(&mut self, slot: u32, first: usize, claims: &[Claim]) {
+        for (at, claim) in claims.iter().enumerate() {
+            self.remove_one(slot, first + at, claim);
         }
     }
 

@@ -193,7 +193,7 @@ impl Groups {
         let ours = &self.among_clients;
         settings.groups.as_ref() == Some(&self.groups)
             && (settings.kind, settings.priority, settings.reserve) == (ours.kind, ours.priority, ours.reserve)
-            && settings.clients == ours.clients
+            && (settings.whole_units, &settings.clients) == (ours.whole_units, &ours.clients)
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
@@ -343,15 +343,16 @@ impl Groups {
         new.iter().for_each(|claim| self.count(claim, true));
         match self.group_of(slot) {
             ROOT => self.change_as_node(slot, old, new),
-            group => self.change_in(group, slot, old, new),
+            group => self.change_in(group, slot, (0, old), (0, new)),
         }
     }
 
-    /// Replaces the claims of the holder in `slot` in one group.
-    fn change_in(&mut self, group: u32, slot: u32, old: &[Claim], new: &[Claim]) {
+    /// Replaces the claims of the holder in `slot` in one group, each with the place of the first one among all of its
+    /// claims.
+    fn change_in(&mut self, group: u32, slot: u32, old: (usize, &[Claim]), new: (usize, &[Claim])) {
         let division = &mut self.tree[group as usize].division;
-        division.remove(slot, old);
-        division.insert(slot, new);
+        division.remove_from(slot, old.0, old.1);
+        division.insert_from(slot, new.0, new.1);
         self.update(group);
     }
 

@@ -82,13 +82,26 @@ impl ClaimParts {
         self.0.capacity() * size_of::<ClaimPart>() + self.0.iter().map(|part| part.path.len()).sum::<usize>()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Each part with its claims. `claims` are all of them, or none.
     fn with<'a>(&'a self, claims: &'a [Claim]) -> impl Iterator<Item = (&'a ClaimPart, &'a [Claim])> {
-        let ends = self.0.iter().scan(0, |end, part| {
+        self.placed(claims).map(|(part, (_, claims))| (part, claims))
+    }
+
+    /// As [`with`](Self::with), with the place of the first claim of each part. Several parts may be in the same group,
+    /// so a claim is identified by its place among all claims of the node.
+    fn placed<'a>(&'a self, claims: &'a [Claim]) -> impl Iterator<Item = (&'a ClaimPart, (usize, &'a [Claim]))> {
+        let firsts = self.0.iter().scan(0, |end, part| {
             *end += part.len;
-            Some(*end)
+            Some(*end - part.len)
         });
-        self.0.iter().zip(ends).map(|(part, end)| (part, claims.get(end - part.len..end).unwrap_or_default()))
+        let of_part = |(part, first): (&'a ClaimPart, usize)| {
+            (part, (first, claims.get(first..first + part.len).unwrap_or_default()))
+        };
+        self.0.iter().zip(firsts).map(of_part)
     }
 
     fn has_same_groups(&self, other: &ClaimParts) -> bool {
@@ -199,7 +212,7 @@ impl Groups {
     /// Replaces the claims of a child node that has joined its groups. Without `new` claims they are removed.
     pub(super) fn change_as_node(&mut self, slot: u32, old: &[Claim], new: &[Claim]) {
         let Some(parts) = self.nodes.remove(&slot) else { return };
-        for ((part, old), (_, new)) in parts.with(old).zip(parts.with(new)) {
+        for ((part, old), (_, new)) in parts.placed(old).zip(parts.placed(new)) {
             self.change_in(part.group, slot, old, new);
         }
         self.nodes.insert(slot, parts);
@@ -224,16 +237,18 @@ impl Groups {
         for (part, known) in parts.0.iter_mut().zip(&before.0) {
             part.group = known.group;
         }
-        for ((part, old), (_, new)) in before.with(old).zip(parts.with(new)).filter(|((_, old), (_, new))| old != new) {
-            self.change_in(part.group, slot, old, new);
-        }
+        // All old claims go first: a new one may take the place of an old one in the same group.
+        let changed = before.placed(old).zip(parts.placed(new)).filter(|((_, old), (_, new))| old != new);
+        let changed: Vec<_> = changed.map(|((part, old), (_, new))| (part.group, old, new)).collect();
+        changed.iter().for_each(|(group, old, _)| self.change_in(*group, slot, *old, (0, &[])));
+        changed.iter().for_each(|(group, _, new)| self.change_in(*group, slot, (0, &[]), *new));
         self.nodes.insert(slot, parts);
         false
     }
 
-    /// Whether a holder has reported claims in groups.
-    pub(crate) fn reports_groups(&self, slot: u32) -> bool {
-        self.nodes.contains_key(&slot)
+    /// The number of groups that a child node has reported claims in; zero for other holders.
+    pub(crate) fn reported_groups(&self, slot: u32) -> usize {
+        self.nodes.get(&slot).map_or(0, |parts| parts.0.len())
     }
 
     /// The last report of a child node; empty if it did not report groups.
@@ -437,5 +452,34 @@ impl Groups {
             binding_wants: here.1,
             because,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(path: &str, wants: f64) -> GroupDemand {
+        let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]);
+        GroupDemand { path: path.into(), claims, held: Amount::ZERO }
+    }
+
+    #[test]
+    fn an_incomplete_report_is_completed_by_the_last_one() {
+        let last = || vec![demand("a", 10.0), demand("b", 20.0)];
+        let all = |learning, report| -> Vec<(String, f64)> {
+            let demands = completed(last(), learning, report).into_iter();
+            demands.map(|demand| (demand.path.to_string(), demand.claims[0].wants.get())).collect()
+        };
+        let expected = |demands: &[(&str, f64)]| -> Vec<(String, f64)> {
+            demands.iter().map(|(path, wants)| ((*path).to_owned(), *wants)).collect()
+        };
+        let report = || vec![demand("b", 5.0), demand("c", 1.0)];
+        assert_eq!(all(false, report()), expected(&[("b", 5.0), ("c", 1.0)]), "it is complete");
+        assert_eq!(all(true, report()), expected(&[("a", 10.0), ("b", 20.0), ("c", 1.0)]));
+        let unknown = vec![demand("", 40.0), demand("b", 25.0)];
+        assert_eq!(all(false, unknown.clone()), expected(&[("a", 10.0), ("b", 25.0)]));
+        let first = completed(Vec::new(), false, unknown.clone());
+        assert_eq!(first, unknown, "a new parent knows no earlier report");
     }
 }

@@ -118,13 +118,9 @@ impl Resource {
         let (mut claims, mut parts) = (Claims::new(), ClaimParts::default());
         if self.counts_groups(&ask) {
             let old = &self.book.ledger().holder(slot).claims;
-            let reported = self.allocation.completed(slot, old, ask.learning, ask.groups);
-            for GroupDemand { path, claims: of_group, held } in reported {
-                let of_group = self.counted(ask.kind, understands_terms, of_group);
-                parts.push(path, &of_group, held);
-                claims.extend(of_group);
-            }
-        } else {
+            (claims, parts) = self.counted_in_groups(self.allocation.completed(slot, old, ask.learning, ask.groups));
+        }
+        if parts.is_empty() {
             claims = self.counted(ask.kind, understands_terms, ask.claims);
         }
         let old = &self.book.ledger().holder(slot).claims;
@@ -138,8 +134,21 @@ impl Resource {
         }
     }
 
+    /// The claims of a child node as this master counts them, group by group.
+    pub(in crate::resource) fn counted_in_groups(&self, demands: Vec<GroupDemand>) -> (Claims, ClaimParts) {
+        let (mut claims, mut parts) = (Claims::new(), ClaimParts::default());
+        for GroupDemand { path, claims: of_group, held } in demands {
+            let of_group = self.counted(HolderKind::Node, true, of_group);
+            if !of_group.is_empty() {
+                parts.push(path, &of_group, held);
+                claims.extend(of_group);
+            }
+        }
+        (claims, parts)
+    }
+
     fn put_claims(&mut self, slot: u32, ask: Ask) {
-        if self.counts_groups(&ask) || self.allocation.reports_groups(slot) {
+        if self.counts_groups(&ask) || self.allocation.reported_groups(slot) > 0 {
             return self.put_claims_in_groups(slot, ask);
         }
         let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims);

@@ -242,6 +242,38 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_groups_are_read_with_the_reason_of_their_limit() {
+        let limit = wire::GroupLimit {
+            share: Some(20.0),
+            wants: Some(100.0),
+            binding: Some("acme".into()),
+            binding_weight: Some(2),
+            binding_share: Some(30.0),
+            binding_wants: Some(200.0),
+            maximum: Some(30.0),
+            ..wire::GroupLimit::default()
+        };
+        let share = |limit| wire::GroupShare {
+            group: Some("acme/web".into()),
+            capacity: Some(5.0),
+            terms: vec![wire::Terms { priority: Some(0), level: Some(2.5), ..wire::Terms::default() }],
+            limit,
+        };
+        let supply = group_supply(&share(Some(limit.clone()))).expect("valid");
+        assert_eq!(
+            (&*supply.path, supply.capacity.get(), supply.terms),
+            ("acme/web", 5.0, vec![(0, Terms::Level(2.5))])
+        );
+        let read = supply.limit.expect("valid");
+        assert_eq!((&*read.group, &*read.binding, read.binding_weight), ("acme/web", "acme", 2));
+        assert_eq!(read.because, GroupBound::Maximum(Amount::clamped(30.0)));
+        let two = wire::GroupLimit { minimum: Some(1.0), ..limit };
+        assert_eq!(group_supply(&share(Some(two))).expect("the rest is valid").limit, None);
+        let wrong = wire::GroupShare { capacity: Some(f64::NAN), ..share(None) };
+        assert_eq!(group_supply(&wrong), None);
+    }
+
+    #[test]
     fn a_release_names_the_node_instance() {
         let instance = NodeInstance::new(5, 3).expect("a node");
         let request = release_capacity("leaf", instance, vec![Release { id: "r".into(), token: Some(7) }]);

@@ -103,6 +103,8 @@ impl Explanation {
                     PoolStanding::Revoking => format!("it loses its place in the pool{why}"),
                 }
             }
+            DueRule::Groups(1) => "its part of one group of clients".to_owned(),
+            DueRule::Groups(groups) => format!("the sum of its parts of {groups} groups of clients"),
             DueRule::LoanEnded => "the lease from the parent has ended and was not renewed".to_owned(),
             DueRule::NothingLent => "the parent has lent nothing to this node".to_owned(),
         }
@@ -195,6 +197,7 @@ impl Explanation {
             DueRule::Pool(state) if state.standing == PoolStanding::Waiting => {
                 "An assignment (`leaseway pool set`) would give it a place before others."
             }
+            DueRule::Groups(_) => "Explain a client at this node to see the level that binds its group.",
             DueRule::NothingLent => "Explain this node at the parent to see why.",
             DueRule::LoanEnded => "Check the parent: `leaseway status` of this node says when it answered last.",
             _ => return None,
