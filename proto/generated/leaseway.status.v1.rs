@@ -247,12 +247,48 @@ pub struct Resource {
     /// The limit of this resource. Unset if the template sets the capacity.
     #[prost(message, optional, tag = "21")]
     pub limit: ::core::option::Option<ResourceLimit>,
+    /// Groups of clients, in the order of their paths; those with the largest wants, if there are many. Only if the
+    /// request names the resource.
+    #[prost(message, repeated, tag = "22")]
+    pub group: ::prost::alloc::vec::Vec<Group>,
+    /// Number of groups at all levels.
+    #[prost(uint64, tag = "23")]
+    pub groups: u64,
     /// Number of holders that are gateways, and their part of `held`.
     #[prost(uint64, tag = "17")]
     pub gateways: u64,
     /// The part of `held` that gateways hold.
     #[prost(double, tag = "18")]
     pub held_by_gateways: f64,
+}
+/// A group of clients.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Group {
+    /// Such as `acme/web`.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub weight: u32,
+    #[prost(double, tag = "3")]
+    pub minimum: f64,
+    /// Unset: none.
+    #[prost(double, optional, tag = "4")]
+    pub maximum: ::core::option::Option<f64>,
+    /// Others get what the group does not use of its minimum.
+    #[prost(bool, tag = "5")]
+    pub lends: bool,
+    /// What it is due.
+    #[prost(double, tag = "6")]
+    pub share: f64,
+    /// Total wants of its clients.
+    #[prost(double, tag = "7")]
+    pub wants: f64,
+    /// Capacity that its clients may be using.
+    #[prost(double, tag = "8")]
+    pub held: f64,
+    /// Number of clients, or of groups in it.
+    #[prost(uint64, tag = "9")]
+    pub members: u64,
 }
 /// The capacity that an operator has set for one resource, in place of the template's.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -44,7 +44,11 @@ use crate::{
         message::{Message, Participant},
     },
     node::{Buffers, Node},
-    scenario::{ClientKind, fault::Fault, plan::Plan},
+    scenario::{
+        ClientKind,
+        fault::Fault,
+        plan::{Plan, TreeClient},
+    },
     simulation::{forgery::Access, steady_state::SteadyState},
     units::Span,
 };
@@ -428,9 +432,17 @@ impl<'p> Simulation<'p> {
     }
 
     fn dues(&self) -> Vec<Amount> {
-        let places = &self.plan.tree.clients;
-        let demands: Vec<_> =
-            self.clients.iter().zip(places).map(|(client, place)| (client.asks_for(), place.priority)).collect();
+        let clients = self.clients.iter().zip(&self.plan.tree.clients);
+        let demand = |(client, place): (&Client, &TreeClient)| {
+            // Doorman's child nodes are in no group.
+            let name = if client.kind == ClientKind::DoormanNode {
+                client.name.replace('/', "-")
+            } else {
+                client.name.to_string()
+            };
+            (name, client.asks_for(), place.priority)
+        };
+        let demands: Vec<_> = clients.map(demand).collect();
         oracle::dues(&Settings { capacity: self.capacity, ..self.settings.clone() }, &demands)
     }
 

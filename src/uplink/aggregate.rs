@@ -2,6 +2,7 @@
 
 use leaseway_client::session::{Ask, Body, Lease, Outgoing};
 use leaseway_core::{
+    allocation::groups::GroupDemand,
     pool::Usage,
     resource::supply::DemandSummary,
     types::{Amount, Claim, Claims},
@@ -12,6 +13,8 @@ use leaseway_core::{
 pub struct Aggregate {
     /// Their wants, in slices of similar wants.
     pub claims: Claims,
+    /// The same by group, if clients are grouped.
+    pub groups: Vec<GroupDemand>,
     /// Capacity that the holders may still be using.
     pub outstanding: Amount,
     /// Whether some holders are still unknown to the node.
@@ -26,7 +29,7 @@ const NO_DEMAND: Claim = Claim::new(Amount::ZERO, 1, 1);
 
 impl Aggregate {
     fn of(summary: DemandSummary, has: Option<&Lease>) -> Aggregate {
-        let DemandSummary { mut claims, outstanding, usage, learning, .. } = summary;
+        let DemandSummary { mut claims, groups, outstanding, usage, learning, .. } = summary;
         let has_token = has.is_some_and(|lease| lease.token.is_some());
         if claims.is_empty() && !has_token {
             claims.push(NO_DEMAND);
@@ -38,7 +41,7 @@ impl Aggregate {
             request_cost: Amount::clamped(usage.spent),
             interval: None,
         });
-        Aggregate { claims, outstanding, learning, usage }
+        Aggregate { claims, groups, outstanding, learning, usage }
     }
 }
 

@@ -142,6 +142,9 @@ fn limits_with_flags_are_documented_with_their_defaults() {
 const FIXED: [(&str, &str, &str); 57] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
     ("MAX_GROUPS", "10_000", "| groups of a resource, at all levels; rules for groups | fixed | 10,000; 100 |"),
+    ("MAX_GROUPS_OF_CHILD", "1_000", "at a node with a parent, which it reports | fixed | 1,000 |"),
+    ("MAX_GROUP_SLICES", "4_000", "over all groups of a resource | fixed | 4,000, each group at least one |"),
+    ("MAX_GROUP_SERIES", "1000", "in `/metrics`, over all resources | fixed | 1,000 |"),
     ("MAX_REPORTED_GROUPS", "100", "with more, those with the largest wants | fixed | 100 |"),
     ("PASTED_BYTES", "1 << 20", "| fixed | 1 MiB, within 10 s |"),
     ("MAX_OVERRIDES", "100", "| fixed | 100; 1 s to 7 days; 500 |"),

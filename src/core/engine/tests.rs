@@ -272,6 +272,7 @@ impl Harness {
             capacity: Amount::clamped(capacity),
             until: self.now.plus(Millis::from_secs(300)),
             version: 1,
+            groups: Vec::new(),
             terms: vec![(0, terms)],
         };
         let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);

@@ -144,10 +144,10 @@ impl Settings {
     }
 
     /// The settings of a child node. Its holders refresh more often than the node itself, in whole seconds, as on the
-    /// wire. Groups are divided at the root only.
+    /// wire.
     pub fn of_child(&self) -> Settings {
         let decayed = Millis::from_secs((self.refresh.0 as f64 * self.decay_factor / 1000.0) as u64);
-        Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), groups: None, ..self.clone() }
+        Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), ..self.clone() }
     }
 
     pub fn learning_length(&self) -> Millis {

@@ -57,6 +57,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         is_gateway: false,
         instance: None,
         news: None,
+        groups: Vec::new(),
         charged_to: ChargedTo::default(),
     }
 }

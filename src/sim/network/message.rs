@@ -9,6 +9,9 @@ use leaseway_core::{
     types::{Amount, HolderKind, Millis, Token},
 };
 
+/// How the group of a client follows from its [name](Participant::name).
+pub(crate) const GROUPS: &str = "*/{org}/{team}";
+
 /// A client or node, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Participant {
@@ -83,7 +86,7 @@ impl Message {
 impl Participant {
     /// The inverse of `name`.
     pub(crate) fn named(kind: HolderKind, name: &str) -> Option<(Participant, u32)> {
-        let (index, number) = name.split_once('.')?;
+        let (index, number) = name.split('/').next()?.split_once('.')?;
         let (index, number) = (index.parse().ok()?, number.parse().ok()?);
         match kind {
             HolderKind::Client => Some((Participant::Client(index), number)),
@@ -92,10 +95,10 @@ impl Participant {
     }
 
     /// The name at servers. All peers of a node share a name. `number` counts the names of a client, which may be
-    /// renamed.
+    /// renamed. Each of the [`GROUPS`] has clients below every node with some clients.
     pub(crate) fn name(self, number: u32) -> String {
         match self {
-            Participant::Client(index) => format!("{index}.{number}"),
+            Participant::Client(index) => format!("{index}.{number}/o{}/t{}", index % 3, index % 7),
             Participant::Node(index) => format!("{index}.0"),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The scenarios to search, with the knowledge of new masters.
-const CASES: [(&str, Handover); 19] = [
+const CASES: [(&str, Handover); 20] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
@@ -21,6 +21,7 @@ const CASES: [(&str, Handover); 19] = [
     ("cramped_alike", Handover::Promises),
     ("cramped_tree", Handover::Promises),
     ("cramped_tree", Handover::Learning),
+    ("cramped_groups", Handover::Promises),
     ("cramped_nodes", Handover::Promises),
     ("cramped_middle", Handover::Promises),
     ("cramped_overrides", Handover::Promises),

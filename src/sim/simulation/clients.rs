@@ -378,6 +378,7 @@ impl Simulation<'_> {
                     is_gateway: matches!(client.kind, ClientKind::Envoy | ClientKind::Limiter),
                     instance: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
+                    groups: Vec::new(),
                     charged_to: core::types::ChargedTo::default(),
                 })
             }

@@ -132,6 +132,22 @@ fn a_lopsided_tree_is_as_fair_as_one_server() {
     assert!(run(&sums, 1).apart_at_end.worst > 5.0);
 }
 
+/// The figures compare clients, so groups deviate no more.
+#[test]
+fn groups_of_a_lopsided_tree_share_like_those_of_one_server() {
+    let figures = run(&scenario("lopsided_groups", |scenario| scenario.length = Span::millis(150_000)), 1);
+    assert!(figures.apart_at_end.worst < 1.0, "{:?}", figures.apart_at_end);
+}
+
+#[test]
+fn after_faults_end_all_clients_of_groups_get_their_due() {
+    for (name, length) in [("random_groups", 600_000), ("cramped_groups", 400_000)] {
+        let figures = run(&scenario(name, |scenario| scenario.length = Span::millis(length)), 3);
+        let worst = figures.apart_at_end.worst;
+        assert!(figures.settled_s.is_some() && worst <= MAX_DEVIATION_PERCENT, "{name}: {figures:?}");
+    }
+}
+
 /// If a server grants more than the capacity, accounting notices at once, and the trace shows the events before it.
 #[test]
 fn overuse_is_found_and_reproducible() {

@@ -63,11 +63,12 @@ impl Simulation<'_> {
         let (now, incarnation, number) = (self.now, reply.incarnation, reply.number);
         let reply = match reply.what {
             ReplyBody::Supplied(supplied) => {
-                let Supplied { lease, terms, settings } = *supplied;
-                let terms = if self.plan.scenario.terms { terms } else { Vec::new() };
+                let Supplied { lease, terms, groups, settings } = *supplied;
+                let (terms, groups) = if self.plan.scenario.terms { (terms, groups) } else { Default::default() };
                 ParentReply::Granted(vec![Granted {
                     given: given(&self.resource, &lease),
                     terms,
+                    groups,
                     settings: (*settings).clone(),
                 }])
             }
@@ -120,7 +121,11 @@ impl Simulation<'_> {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
                 let news = ask.demand.usage.map(|usage| Box::new(News { key: None, usage: Some(usage) }));
-                let claims = if self.plan.scenario.slices { ask.demand.claims } else { summed(&ask.demand.claims) };
+                let (mut claims, mut groups) = (ask.demand.claims, ask.demand.groups);
+                if !self.plan.scenario.slices {
+                    claims = summed(&claims);
+                    groups.iter_mut().for_each(|group| group.claims = summed(&group.claims));
+                }
                 Request::Ask(Ask {
                     kind: HolderKind::Node,
                     id: name,
@@ -133,6 +138,7 @@ impl Simulation<'_> {
                     is_gateway: false,
                     instance,
                     news,
+                    groups,
                     charged_to: ChargedTo::default(),
                 })
             }

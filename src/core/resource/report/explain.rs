@@ -77,6 +77,8 @@ pub enum DueRule {
     Units(Millis),
     /// Its standing in the pool.
     Pool(PoolState),
+    /// A child node: its parts of this many groups of clients.
+    Groups(usize),
     /// The lease of the node from its parent has ended.
     LoanEnded,
     /// The parent has lent nothing to the node.
@@ -162,6 +164,7 @@ impl DueRule {
             DueRule::Band { .. } => "band",
             DueRule::Units(_) => "units",
             DueRule::Pool(_) => "pool",
+            DueRule::Groups(_) => "groups",
             DueRule::LoanEnded => "loan_ended",
             DueRule::NothingLent => "nothing_lent",
         }
@@ -226,6 +229,10 @@ fn rule(resource: &Resource, slot: u32, holder: &HolderReport, now: Millis, term
     }
     if holder.due >= holder.wants {
         return DueRule::Wants;
+    }
+    match resource.allocation.reported_groups(slot) {
+        0 => {}
+        groups => return DueRule::Groups(groups),
     }
     let share = resource.allocation.terms_of(slot, holder.priority, terms);
     if let Terms::Minimums(level) = share {

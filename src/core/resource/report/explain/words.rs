@@ -103,6 +103,8 @@ impl Explanation {
                     PoolStanding::Revoking => format!("it loses its place in the pool{why}"),
                 }
             }
+            DueRule::Groups(1) => "its part of one group of clients".to_owned(),
+            DueRule::Groups(groups) => format!("the sum of its parts of {groups} groups of clients"),
             DueRule::LoanEnded => "the lease from the parent has ended and was not renewed".to_owned(),
             DueRule::NothingLent => "the parent has lent nothing to this node".to_owned(),
         }
@@ -202,6 +204,7 @@ impl Explanation {
             DueRule::Pool(state) if state.standing == PoolStanding::Waiting => {
                 "An assignment (`leaseway pool set`) would give it a place before others."
             }
+            DueRule::Groups(_) => "Explain a client at this node to see the level that binds its group.",
             DueRule::NothingLent => "Explain this node at the parent to see why.",
             DueRule::LoanEnded => "Check the parent: `leaseway status` of this node says when it answered last.",
             _ => return None,
@@ -214,6 +217,8 @@ fn group_advice(limit: &GroupLimit) -> String {
     let group = named(&limit.binding);
     match limit.because {
         GroupBound::Maximum(_) => format!("More would take a larger maximum of {group}."),
+        GroupBound::Lease => "More would take a larger lease of this node.".to_owned(),
+        GroupBound::Unreported => "The parent divides for it once it has answered.".to_owned(),
         _ => format!("More would take a larger capacity, or a larger weight or minimum of {group}."),
     }
 }
@@ -225,12 +230,18 @@ fn named(group: &str) -> String {
 /// The group of the client is due less than its clients want.
 fn short(limit: &GroupLimit) -> String {
     let (group, share, wants) = (escaped(&limit.group), amount(limit.share), sum(limit.wants));
-    format!("its group {group} is due {share} of the {wants} that its clients want")
+    let said = format!("its group {group} is due {share} of the {wants} that its clients want");
+    match limit.here {
+        Some((share, wants)) => format!("{said} in the whole tree, and {} of {} here", amount(share), sum(wants)),
+        None => said,
+    }
 }
 
 /// The level that binds.
 fn binding(limit: &GroupLimit) -> String {
     let because = match limit.because {
+        GroupBound::Lease => "the lease of this node covers no more of what its groups are due".to_owned(),
+        GroupBound::Unreported => "this node's parent does not know yet that it has clients here".to_owned(),
         GroupBound::Maximum(most) => format!("a rule limits it to {}", amount(most)),
         GroupBound::Minimum(least) => format!("a rule guarantees it {}, and its share is less", amount(least)),
         GroupBound::Share(Terms::Minimums(_)) => "the minimums of all groups exceed what they share".to_owned(),

@@ -147,6 +147,7 @@ impl capacity_server::Capacity for Fake {
             algorithm: Some(says.algorithm.clone()),
             safe_capacity: Some(-1.0),
             terms: says.terms.clone(),
+            group: Vec::new(),
         };
         let response = request.resource.into_iter().filter(|_| mastership.is_none()).map(answer).collect();
         Ok(Response::new(GetServerCapacityResponse { response, mastership, ..Default::default() }))
