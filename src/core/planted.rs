@@ -112,7 +112,7 @@ pub enum Fault {
     ClusterClockJumps,
     /// A part of the unclaimed amount ends as if the last master had given no lease from it.
     PartIgnoresGrants,
-    /// A client renews an entry of its stream although it did not take the last answer for it.
+    /// A client takes a lease for renewed although the answer on its stream leaves it out, so that it may have none.
     RenewsWhatItLacks,
     /// A server applies a message of a stream of renewals again.
     AppliesDeltaTwice,
@@ -179,7 +179,7 @@ const FAULTS: [(Fault, &str, &str); 57] = [
     (Fault::ClusterClockIsFast, "cluster-clock-is-fast", "the cluster clock is never fast"),
     (Fault::ClusterClockJumps, "cluster-clock-jumps", "the cluster clock is never fast"),
     (Fault::PartIgnoresGrants, "part-ignores-grants", "E13"),
-    (Fault::RenewsWhatItLacks, "renews-what-it-lacks", "a renewal names the lease of the last answer"),
+    (Fault::RenewsWhatItLacks, "renews-what-it-lacks", "what an answer leaves out is not renewed"),
     (Fault::AppliesDeltaTwice, "applies-delta-twice", "no message of a stream is applied twice"),
     (Fault::RenewsForOlderMaster, "renews-for-older-master", "a stream ends with the term of its master"),
     (Fault::OldMasterGoesOn, "old-master-goes-on", "a term that no quorum confirms lapses"),

@@ -407,9 +407,14 @@ impl Shared {
         self.apply_changes(changes);
     }
 
-    /// Learns the peers that the master has named.
-    pub(crate) fn learn_peers(&self, peers: Vec<Arc<str>>) {
-        self.lock().session.learn(peers);
+    /// Learns the peers that the master has named, if any, and from how many resources on it should be sent a stream of
+    /// renewals.
+    pub(crate) fn discovered(&self, master: &Arc<str>, peers: Vec<Arc<str>>, streamed_from: Option<usize>) {
+        let session = &mut self.lock().session;
+        session.offer_stream(master, streamed_from);
+        if !peers.is_empty() {
+            session.learn(peers);
+        }
     }
 
     /// Applies the pool states of an answer, each with the usage that its request reported.

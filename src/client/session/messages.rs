@@ -7,6 +7,7 @@ use leaseway_core::{resource::supply::DemandSummary, types::Millis};
 use crate::session::{
     lease::{Capacity, Lease, Wire},
     pool::Usage,
+    stream::StreamRequest,
 };
 
 /// The demand for one resource.
@@ -14,6 +15,8 @@ pub trait Demand: Clone {
     /// Whether it differs so much from `asked`, the demand in the last request, that it must not wait for the next
     /// refresh.
     fn is_urgent(&self, asked: &Self) -> bool;
+    /// Whether a request with this demand says the same as one with `asked` that names the same lease.
+    fn is_same(&self, asked: &Self) -> bool;
     /// The total amount, which optimistic mode uses.
     fn amount(&self) -> f64;
 }
@@ -22,6 +25,11 @@ pub trait Demand: Clone {
 impl Demand for DemandSummary {
     /// The resources of a child node decide themselves when to ask early.
     fn is_urgent(&self, _: &DemandSummary) -> bool {
+        false
+    }
+
+    /// It also reports on the holders below, which a renewal cannot.
+    fn is_same(&self, _: &DemandSummary) -> bool {
         false
     }
 
@@ -53,6 +61,11 @@ impl Demand for Wants {
             || self.priority != asked.priority
     }
 
+    fn is_same(&self, asked: &Wants) -> bool {
+        // What is outstanding or was used is reported with each request.
+        self == asked && self.outstanding == 0.0 && self.usage.is_none()
+    }
+
     fn amount(&self) -> f64 {
         self.amount
     }
@@ -82,6 +95,8 @@ pub enum Body<D> {
     Ask(Vec<Ask<D>>),
     /// Release leases.
     Release(Vec<Release>),
+    /// Ask for capacity on a stream of renewals.
+    Stream(StreamRequest<D>),
 }
 
 /// One resource of a request for capacity.

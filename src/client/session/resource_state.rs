@@ -8,6 +8,7 @@ use leaseway_core::{
 use crate::session::{
     lease::{Capacity, Lease, Mode},
     messages::{Basis, Demand, Usable},
+    stream::StreamPlace,
 };
 
 #[derive(Debug)]
@@ -17,6 +18,11 @@ pub(super) struct ResourceState<D> {
     /// The demand in the last request.
     pub(super) asked: Option<D>,
     pub(super) lease: Option<Lease>,
+    /// The length of the lease, counted from when its request was sent.
+    pub(super) length: Millis,
+    pub(super) place: Option<StreamPlace>,
+    /// The request in flight that renews the lease by its index on a stream; 0 if there is none.
+    pub(super) renewed_by: u64,
     /// The expiry of the lease that the last request named, if it named one.
     pub(super) named_until: Option<Millis>,
     pub(super) safe: Option<f64>,
@@ -38,6 +44,9 @@ impl<D: Demand> ResourceState<D> {
             mode,
             asked: None,
             lease: None,
+            length: Millis(0),
+            place: None,
+            renewed_by: 0,
             named_until: None,
             safe: None,
             failed: false,

@@ -18,7 +18,7 @@ use crate::{
     lease::holder::Has,
     planted::{self, Fault},
     resource::{Answer, Ask, Lease, Renewed},
-    types::{Claims, HolderKind},
+    types::Claims,
 };
 
 /// One entry that a client states: as one of a request for capacity.
@@ -109,6 +109,10 @@ impl<R> Stream<R> {
         &self.client
     }
 
+    pub fn is_gateway(&self) -> bool {
+        self.is_gateway
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -193,7 +197,8 @@ impl<R> Stream<R> {
                     continue;
                 }
                 let (claims, has) = (entry.claims.clone(), Some(*has));
-                ask(index, &entry.resource, renewal(&self.client, self.is_gateway, claims, has));
+                let asked = Ask { claims, has, is_gateway: self.is_gateway, ..Ask::of_nothing(&self.client) };
+                ask(index, &entry.resource, asked);
             }
             left -= end.saturating_sub(range.start);
             range.start = end;
@@ -223,24 +228,6 @@ impl Turn {
     /// The answer. `unix`: the time of the decision in Unix seconds.
     pub fn finish(self, unix: i64) -> StreamAnswer {
         StreamAnswer { unix, ..self.answer }
-    }
-}
-
-/// The request that a renewal stands for.
-fn renewal(client: &Arc<str>, is_gateway: bool, claims: Claims, has: Option<Has>) -> Ask {
-    Ask {
-        kind: HolderKind::Client,
-        id: Arc::clone(client),
-        claims,
-        has,
-        had: None,
-        outstanding: None,
-        learning: false,
-        drops_late: true,
-        is_gateway,
-        instance: None,
-        news: None,
-        charged_to: crate::types::ChargedTo::default(),
     }
 }
 
