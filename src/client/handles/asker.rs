@@ -36,6 +36,8 @@ use crate::{
 pub(crate) struct ClientAsker {
     shared: Arc<Shared>,
     is_gateway: bool,
+    /// Whether to use streams that a server offers.
+    renews_by_stream: bool,
     deadline: Duration,
     discovery: Discovery,
     /// The stream of renewals, between two messages.
@@ -97,10 +99,16 @@ impl Leases {
 }
 
 impl ClientAsker {
-    pub(crate) fn new(shared: Arc<Shared>, is_gateway: bool, deadline: Duration) -> ClientAsker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        is_gateway: bool,
+        renews_by_stream: bool,
+        deadline: Duration,
+    ) -> ClientAsker {
         ClientAsker {
             shared,
             is_gateway,
+            renews_by_stream,
             deadline,
             discovery: Discovery::default(),
             stream: None,
@@ -247,7 +255,8 @@ impl Asker for ClientAsker {
             () = self.shared.pressure.notified(), if self.watches_pressure => self.shared.note_pressure(),
             found = self.discovery.next() => {
                 if let Some(Discovered { server, peers, renews_by_stream }) = found {
-                    self.shared.discovered(&server, peers, renews_by_stream.then_some(MIN_STREAMED));
+                    let is_offered = self.renews_by_stream && renews_by_stream;
+                    self.shared.discovered(&server, peers, is_offered.then_some(MIN_STREAMED));
                 }
             }
         }

@@ -4,6 +4,7 @@
 mod lossy_network;
 mod outages;
 mod steps;
+mod streams;
 
 use std::sync::Arc;
 
