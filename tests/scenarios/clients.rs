@@ -7,3 +7,4 @@ mod hints;
 mod leases;
 mod limits;
 mod servers;
+mod streams;
