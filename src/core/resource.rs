@@ -41,7 +41,7 @@ use crate::{
 };
 
 pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
-pub use packed::{PackedContext, PackedResource, Renewed};
+pub use packed::{PackedContext, PackedResource, Renewal, Renewed};
 pub use report::{HolderReport, ResourceReport};
 pub use round::RoundScratch;
 pub use supply::{LoadError, LoadReport, Overridden, SupplyReport};

@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 
 use super::{Pacing, ResourceEngine, commits::Commits, note_writer::NoteWriter};
 use crate::{
-    resource::{PackedContext, PackedResource, Renewed, Resource},
-    types::{Millis, Now, Token},
+    resource::{PackedContext, PackedResource, Renewal, Renewed, Resource},
+    types::{Millis, Now},
 };
 
 /// An engine without pending answers, between inputs. Numbers are one more than they stand for, so that their absence
@@ -21,8 +21,8 @@ pub struct PackedEngine {
 impl PackedEngine {
     /// Answers a client that echoes a lease and has nothing else to say, if that is possible without a round: see
     /// [`PackedResource::renew`]. `may_decide`: as in [`Moment`](super::Moment).
-    pub fn renew(&mut self, client: &str, token: Token, now: Now, may_decide: bool) -> Option<Renewed> {
-        if may_decide { self.resource.renew(client, token, now) } else { None }
+    pub fn renew(&mut self, renewal: &Renewal<'_>, now: Now, may_decide: bool) -> Option<Renewed> {
+        if may_decide { self.resource.renew(renewal, now) } else { None }
     }
 
     /// When the next tick has something to do, after a lease was renewed.

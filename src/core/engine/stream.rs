@@ -17,8 +17,8 @@ use std::{ops::Range, sync::Arc};
 use crate::{
     lease::holder::Has,
     planted::{self, Fault},
-    resource::{Answer, Ask, Lease, Renewed},
-    types::Claims,
+    resource::{Answer, Ask, Lease, Renewal, Renewed},
+    types::{Claims, Millis},
 };
 
 /// One entry that a client states: as one of a request for capacity.
@@ -97,6 +97,8 @@ struct Entry<R> {
     claims: Claims,
     /// The lease that a renewal names. Absent until the client has one.
     lease: Option<Has>,
+    /// The length of that lease. Zero if this stream has not given it.
+    length: Millis,
 }
 
 impl<R> Stream<R> {
@@ -153,6 +155,7 @@ impl<R> Stream<R> {
                 resource: reach(&statement.resource),
                 claims: statement.ask.claims.clone(),
                 lease: statement.ask.has,
+                length: Millis(0),
             };
             let index = statement.index as usize;
             if index == self.entries.len() {
@@ -170,14 +173,13 @@ impl<R> Stream<R> {
         Ok((Turn { answer, renewed, is_of_older_master }, stated))
     }
 
-    /// Renews up to `most` of the entries that the message renews. `in_place` tries to do so without a round, with the
-    /// client's id and the lease that it has. Calls `ask` with each request that needs a round; its answer belongs into
+    /// Renews up to `most` of the entries that the message renews. `in_place` tries to do so without a round. Calls `ask` with each request that needs a round; its answer belongs into
     /// [`answered`](Self::answered). Returns whether there are more.
     pub fn renew(
         &mut self,
         turn: &mut Turn,
         most: usize,
-        mut in_place: impl FnMut(&mut R, &str, &Has) -> Option<Renewed>,
+        mut in_place: impl FnMut(&mut R, &Renewal<'_>) -> Option<Renewed>,
         mut ask: impl FnMut(u32, &R, Ask),
     ) -> bool {
         let mut left = most as u32;
@@ -192,7 +194,9 @@ impl<R> Stream<R> {
                 if turn.is_of_older_master {
                     continue;
                 }
-                if let Some(renewed) = in_place(&mut entry.resource, &self.client, has) {
+                let (client, length) = (&*self.client, entry.length);
+                let renewal = has.token.map(|token| Renewal { client, token, length });
+                if let Some(renewed) = renewal.and_then(|renewal| in_place(&mut entry.resource, &renewal)) {
                     has.expiry_time = renewed.expiry_time;
                     continue;
                 }
@@ -219,7 +223,7 @@ impl<R> Stream<R> {
             return;
         };
         let has = Has { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time };
-        entry.lease = Some(has);
+        (entry.lease, entry.length) = (Some(has), lease.length);
         turn.answer.granted.push((index, *lease));
     }
 }
@@ -236,7 +240,7 @@ mod tests {
     use super::*;
     use crate::{
         tests::harness::ask,
-        types::{Amount, Millis, Token},
+        types::{Amount, Token},
     };
 
     const LENGTH: Millis = Millis::from_secs(60);
@@ -275,7 +279,7 @@ mod tests {
     }
 
     fn renewed(expiry_time: i64) -> Option<Renewed> {
-        Some(Renewed { length: LENGTH, expiry_time })
+        Some(Renewed { expiry_time })
     }
 
     #[test]
@@ -283,7 +287,10 @@ mod tests {
         let mut stream = opened();
         let (mut turn, _) = stream.receive(7, message(2, vec![], &[0..3]), |resource| *resource).expect("the next");
         let mut asked = Vec::new();
-        let in_place = |resource: &mut u32, _: &str, _: &Has| if *resource == 101 { None } else { renewed(65) };
+        let in_place = |resource: &mut u32, renewal: &Renewal<'_>| {
+            assert_eq!((renewal.client, renewal.length), ("a", LENGTH));
+            if *resource == 101 { None } else { renewed(65) }
+        };
         let more = stream.renew(&mut turn, 10, in_place, |index, resource, ask| asked.push((index, *resource, ask)));
         assert!(!more);
         let [(1, 101, asked)] = &asked[..] else { panic!("{asked:?}") };
@@ -304,7 +311,7 @@ mod tests {
         while stream.renew(
             &mut turn,
             2,
-            |resource, _, _| {
+            |resource, _| {
                 seen.push(*resource);
                 renewed(65)
             },
@@ -346,7 +353,7 @@ mod tests {
         stream.answered(&mut turn, 1, Some(&Answer::NotYet));
         assert_eq!(turn.finish(0).left_out, [1]);
         let (mut turn, _) = stream.receive(7, message(3, vec![], &[0..2]), |resource| *resource).expect("the next");
-        stream.renew(&mut turn, 10, |_, _, _| renewed(65), |_, _, _| panic!("it has no lease to name"));
+        stream.renew(&mut turn, 10, |_, _| renewed(65), |_, _, _| panic!("it has no lease to name"));
         assert_eq!(turn.finish(0).left_out, [1]);
     }
 }

@@ -36,10 +36,18 @@ pub struct PackedResource {
     is_settled: bool,
 }
 
-/// A lease whose end was moved. Its token, its capacity and its refresh interval are those of before.
+/// A client that echoes a lease, and asks for the same again.
+#[derive(Debug, Clone, Copy)]
+pub struct Renewal<'a> {
+    pub client: &'a str,
+    pub token: Token,
+    /// The length that the lease was given with, and that the client counts on.
+    pub length: Millis,
+}
+
+/// A lease whose end was moved. Its token, capacity, length and refresh interval are those of before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewed {
-    pub length: Millis,
     /// The end in Unix seconds.
     pub expiry_time: i64,
 }
@@ -51,12 +59,12 @@ impl PackedResource {
     /// This is the round that would grant the same amount, except for the token: the echo confirms the lease (rule 1), it
     /// is the only one that the client may be using, the amount is what it is due (rule 3), and the stored promises cover
     /// the new end (rule E1).
-    pub fn renew(&mut self, client: &str, token: Token, now: Now) -> Option<Renewed> {
-        if !self.is_settled {
+    pub fn renew(&mut self, renewal: &Renewal<'_>, now: Now) -> Option<Renewed> {
+        let Renewal { client, token, length } = *renewal;
+        if !self.is_settled || length != self.settings.lease {
             return None;
         }
-        let length = self.settings.lease;
-        let renewed = Renewed { length, expiry_time: now.unix.saturating_add((length.0 / 1000) as i64) };
+        let renewed = Renewed { expiry_time: now.unix.saturating_add((length.0 / 1000) as i64) };
         let echo = Echo {
             client,
             token,

@@ -9,8 +9,8 @@ use crate::{
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Settings},
     resource::{
-        Answer, Ask, Lease, PackedContext, PackedResource, Release, Renewed, Request, Resource, ResourceOptions,
-        RoundScratch,
+        Answer, Ask, Lease, PackedContext, PackedResource, Release, Renewal, Renewed, Request, Resource,
+        ResourceOptions, RoundScratch,
         invariant::{self, Violation},
         supply::{DemandSummary, Source, Supply},
     },
@@ -200,7 +200,9 @@ impl Harness {
         if says_more || ask.kind == HolderKind::Node || !same.eq(known) || !self.resource.can_pack(at) {
             return None;
         }
-        let Renewed { length, expiry_time } = self.while_packed(|packed| packed.renew(&ask.id, token, now))?;
+        let length = self.resource.settings().lease;
+        let renewal = Renewal { client: &ask.id, token, length };
+        let Renewed { expiry_time } = self.while_packed(|packed| packed.renew(&renewal, now))?;
         self.renewed = self.renewed.map(|times| times + 1);
         let refresh = self.resource.settings().refresh;
         let (safe_capacity, priority) = (0.0, 0);

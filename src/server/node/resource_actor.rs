@@ -34,10 +34,10 @@ use leaseway_core::{
     policy::settings::{FreeKey, Settings},
     pool::PoolReport,
     resource::{
-        Counters, HolderReport, Renewed, Request, Resource, ResourceReport,
+        Counters, HolderReport, Renewal, Renewed, Request, Resource, ResourceReport,
         supply::{DemandSummary, Supply},
     },
-    types::{HolderKind, Millis, Token, escaped, readable},
+    types::{HolderKind, Millis, escaped, readable},
 };
 use leaseway_raft::{Command, Limit};
 use leaseway_uplink::Notice;
@@ -570,7 +570,7 @@ impl ResourceActor {
 
 impl PackedActor {
     /// Renews a lease without a round. `None`, without effect, if there is more to do, such as a new configuration.
-    fn renew(&mut self, resource: &Arc<Incarnation>, client: &str, token: Token) -> Option<Renewed> {
+    fn renew(&mut self, resource: &Arc<Incarnation>, renewal: &Renewal<'_>) -> Option<Renewed> {
         let context = &*resource.context;
         if self.revision != context.revision.load(Ordering::Acquire) || resource.is_limit_changed() {
             return None;
@@ -578,7 +578,7 @@ impl PackedActor {
         // Read under the lock, so that time never goes back for a resource.
         let now = context.clock.now();
         let may_decide = context.master_lease.as_ref().is_none_or(|master_lease| master_lease.holds(now.at));
-        let renewed = self.engine.renew(client, token, now, may_decide)?;
+        let renewed = self.engine.renew(renewal, now, may_decide)?;
         Schedule::wake_at(resource, self.engine.next_tick(now.at).max(now.at.plus(MIN_TICK_INTERVAL)));
         Some(renewed)
     }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use leaseway_client::session::{StreamReply, StreamRequest, Wants as Asked};
 use leaseway_core::{
     engine::stream::{Message, Statement, Stream, StreamAnswer},
-    lease::holder::Has,
-    resource::{Answer, Ask, Request, invariant::Violation},
+    resource::{Answer, Ask, Renewal, Request, invariant::Violation},
     types::Sum,
 };
 
@@ -75,10 +74,9 @@ impl Simulation<'_> {
         let Some((_, turn)) = &mut open.turn else { return Vec::new() };
         let mut renewals = 0;
         let mut asks = Vec::new();
-        let in_place = |(): &mut (), name: &str, has: &Has| {
+        let in_place = |(): &mut (), renewal: &Renewal<'_>| {
             let renewed =
-                while_packed(master, clock, keeps_notes, |packed| packed.renew(name, has.token?, clock, true))
-                    .flatten();
+                while_packed(master, clock, keeps_notes, |packed| packed.renew(renewal, clock, true)).flatten();
             renewals += u64::from(renewed.is_some());
             renewed
         };

@@ -16,9 +16,8 @@ use std::{
 use futures_util::stream;
 use leaseway_core::{
     engine::stream::{Message, Restart, Statement, Stream, StreamAnswer, Turn},
-    lease::holder::Has,
-    policy::access::AccessRequest,
-    resource::{Answer, Ask, Request as Asked},
+    policy::access::{AccessRequest, Action},
+    resource::{Answer, Ask, Renewal, Request as Asked},
 };
 use leaseway_proto::session::{Grant, RenewRequest, RenewResponse, session_server::Session};
 use tokio::sync::watch;
@@ -205,6 +204,9 @@ impl RenewalConnection {
 
     fn open(&mut self, first: &RenewRequest, term: u64) -> Result<(), Status> {
         let client: Arc<str> = convert::id(first.client_id.clone(), &self.node.limits, || "client_id".into())?.into();
+        // Else a stranger could end the stream of another client.
+        let asking = AccessRequest { holder: Some(&client), ..AccessRequest::to(Action::Ask) };
+        self.admitted.check(CallKind::Renew, &asking)?;
         let watch = self.node.open_stream(Arc::clone(&client), self.admitted.origin());
         let watch = watch.map_err(|why| Status::resource_exhausted(why.to_string()))?;
         let entries = Stream::new(client, first.is_gateway(), term);
@@ -304,10 +306,10 @@ fn statements(
 async fn renew_all(entries: &mut Stream<Reached>, turn: &mut Turn) -> Vec<(u32, ForResource)> {
     let (mut permit, mut asked, mut renewed) = (None, Vec::new(), 0);
     loop {
-        let in_place = |reached: &mut Reached, client: &str, has: &Has| {
-            let renewal = reached.handle.as_ref()?.renew(client, has.token?);
-            renewed += u64::from(renewal.is_some());
-            renewal
+        let in_place = |reached: &mut Reached, renewal: &Renewal<'_>| {
+            let done = reached.handle.as_ref()?.renew(renewal);
+            renewed += u64::from(done.is_some());
+            done
         };
         let ask = |index, reached: &Reached, ask| asked.push((index, (reached.id.to_string(), Asked::Ask(ask))));
         let has_more = entries.renew(turn, CHUNK, in_place, ask);

@@ -27,10 +27,7 @@ use std::{
 
 use actix::{ActorContext, ActorState as ActixState, Handler, Message, MessageResult};
 use leaseway_core::engine::{Batch, Effects, Ended, LostMastership};
-use leaseway_core::{
-    resource::{Answer, Counters, Renewed, Request},
-    types::Token,
-};
+use leaseway_core::resource::{Answer, Counters, Renewal, Renewed, Request};
 use tokio::sync::oneshot;
 
 use super::{
@@ -97,8 +94,8 @@ pub(crate) struct WeakResourceHandle(Weak<Incarnation>);
 
 impl WeakResourceHandle {
     /// Answers a client that echoes a lease and has nothing else to say, if that is possible without a round.
-    pub(crate) fn renew(&self, client: &str, token: Token) -> Option<Renewed> {
-        self.0.upgrade()?.renew(client, token)
+    pub(crate) fn renew(&self, renewal: &Renewal<'_>) -> Option<Renewed> {
+        self.0.upgrade()?.renew(renewal)
     }
 }
 
@@ -456,10 +453,10 @@ impl Incarnation {
     }
 
     /// Renews a lease without a round, unless another thread holds the lock or the actor must do more than that.
-    fn renew(self: &Arc<Self>, client: &str, token: Token) -> Option<Renewed> {
+    fn renew(self: &Arc<Self>, renewal: &Renewal<'_>) -> Option<Renewed> {
         let mut state = self.state.try_lock().ok()?;
         let renewed = match &mut *state {
-            ActorState::Packed(actor) => actor.renew(self, client, token),
+            ActorState::Packed(actor) => actor.renew(self, renewal),
             _ => None,
         };
         drop(state);
