@@ -572,8 +572,11 @@ impl State {
         }
         let is_due = self.session.is_due(now);
         let mut due_resources = Vec::new();
-        if is_due && self.session.stream().is_some() && now.since(self.estimated) >= STREAM_ESTIMATE_INTERVAL {
-            self.want_all(now);
+        if is_due && self.session.stream().is_some() {
+            // A refresh of very many leases has several messages.
+            if now.since(self.estimated) >= STREAM_ESTIMATE_INTERVAL {
+                self.want_all(now);
+            }
         } else if is_due {
             due_resources = self.session.due_resources(now);
         }

@@ -30,6 +30,9 @@ const PAUSE_MAX: Millis = Millis::from_secs(600);
 /// Resources join a message of others if they are due within this part of their refresh interval: jitter spreads
 /// refreshes over a tenth of it.
 const JOINS_PART: u64 = 5;
+/// Renewals in one message. If all of them needed a round, the server would still answer in time, with a message of less
+/// than four megabytes.
+const MAX_RENEWED: usize = 20_000;
 /// A stream with more indexes of resources that are gone is replaced by another.
 const MAX_GONE: usize = 1_000;
 /// Servers that accept streams. The peers of a node are fewer.
@@ -160,13 +163,12 @@ impl<D: Demand> Session<D> {
         (!is_empty).then_some((request, ids))
     }
 
-    /// Makes all renewable resources that are due part of request `number`. Returns their indexes.
+    /// Makes the renewable resources that are due part of request `number`. Returns their indexes.
     fn renew_due(&mut self, open: &OpenStream, now: Millis, number: u64) -> Vec<Range<u32>> {
         let mut indexes = vec![false; open.ids.len()];
-        for entry in self.entries.values_mut() {
-            let Some(place) = entry.place.filter(|_| entry.joins(now) && entry.is_renewable(open.number, now)) else {
-                continue;
-            };
+        let is_due = |entry: &&mut ResourceState<D>| entry.joins(now) && entry.is_renewable(open.number, now);
+        for entry in self.entries.values_mut().filter(is_due).take(MAX_RENEWED) {
+            let Some(place) = entry.place else { continue };
             indexes[place.index as usize] = true;
             entry.named_until = entry.lease.filter(|lease| lease.is_live(now)).map(|lease| lease.end);
             entry.renewed_by = number;
