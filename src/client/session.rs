@@ -119,9 +119,8 @@ use leaseway_core::{
 
 pub use self::{
     lease::{Capacity, Lease, Mode, Wire},
-    messages::{Ask, Basis, Body, Demand, GrantedLease, Outgoing, Release, Usable, Wants},
+    messages::{Ask, Basis, Body, Demand, GrantedLease, Outgoing, Release, StreamReply, StreamRequest, Usable, Wants},
     pace::Pace,
-    stream::{StreamReply, StreamRequest},
 };
 
 use self::{

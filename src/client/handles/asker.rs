@@ -333,10 +333,8 @@ async fn renew(
 
 /// Whether a server, or a proxy before it, does not take streams from this client.
 fn refuses_streams(status: &Status) -> bool {
-    matches!(
-        status.code(),
-        Code::Unimplemented | Code::Internal | Code::Unknown | Code::Aborted | Code::ResourceExhausted
-    )
+    // Others may as well mean that the connection broke.
+    matches!(status.code(), Code::Unimplemented | Code::Aborted | Code::ResourceExhausted)
 }
 
 /// Asks each new master for the peers of its node, and whether it accepts streams of renewals. Repeats this every

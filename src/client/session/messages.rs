@@ -1,13 +1,12 @@
 //! Requests, answers and demand.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use leaseway_core::{resource::supply::DemandSummary, types::Millis};
 
 use crate::session::{
     lease::{Capacity, Lease, Wire},
     pool::Usage,
-    stream::StreamRequest,
 };
 
 /// The demand for one resource.
@@ -136,6 +135,32 @@ pub struct GrantedLease {
     pub wire: Wire,
     /// The safe capacity, to use after the lease has expired.
     pub safe: Option<f64>,
+}
+
+/// A message on a stream of renewals.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamRequest<D> {
+    /// Identifies the stream within its session.
+    pub stream: u64,
+    /// The number of the message. The first of a stream has number 1.
+    pub sequence: u64,
+    /// New and changed resources, with their indexes.
+    pub stated: Vec<(u32, Ask<D>)>,
+    /// The indexes of the resources to renew.
+    pub renewed: Vec<Range<u32>>,
+}
+
+/// The answer to a [`StreamRequest`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StreamReply {
+    /// The time of the answer in Unix seconds, from which renewed leases count on the wire.
+    pub unix: i64,
+    /// New leases, by index. Their ids are ignored.
+    pub granted: Vec<(u32, GrantedLease)>,
+    /// Resources that keep their leases.
+    pub left_out: Vec<u32>,
+    /// The server does not know this stream: everything has to be stated on another.
+    pub restart: bool,
 }
 
 /// What may be used of a resource now, and why.

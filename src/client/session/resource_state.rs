@@ -8,8 +8,16 @@ use leaseway_core::{
 use crate::session::{
     lease::{Capacity, Lease, Mode},
     messages::{Basis, Demand, Usable},
-    stream::StreamPlace,
 };
+
+/// The place of a resource on a stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StreamPlace {
+    pub(super) stream: u64,
+    pub(super) index: u32,
+    /// Whether the last answer for it was taken.
+    pub(super) is_known: bool,
+}
 
 #[derive(Debug)]
 pub(super) struct ResourceState<D> {

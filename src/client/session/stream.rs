@@ -19,9 +19,9 @@ use leaseway_core::{
 
 use super::{InFlight, NOT_BEFORE_ANSWER, RequestKind, Session};
 use crate::session::{
-    messages::{Ask, Demand, GrantedLease},
+    messages::{Demand, GrantedLease, StreamReply, StreamRequest},
     pace::MIN_REQUEST_GAP,
-    resource_state::ResourceState,
+    resource_state::{ResourceState, StreamPlace},
 };
 
 /// How long no stream is opened after one could not be. Doubles while that goes on.
@@ -37,41 +37,6 @@ const MAX_RENEWED: usize = 20_000;
 const MAX_GONE: usize = 1_000;
 /// Servers that accept streams. The peers of a node are fewer.
 const MAX_OFFERS: usize = 64;
-
-/// A message on a stream of renewals.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StreamRequest<D> {
-    /// Identifies the stream within its session.
-    pub stream: u64,
-    /// The number of the message. The first of a stream has number 1.
-    pub sequence: u64,
-    /// New and changed resources, with their indexes.
-    pub stated: Vec<(u32, Ask<D>)>,
-    /// The indexes of the resources to renew.
-    pub renewed: Vec<Range<u32>>,
-}
-
-/// The answer to a [`StreamRequest`].
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct StreamReply {
-    /// The time of the answer in Unix seconds, from which renewed leases count on the wire.
-    pub unix: i64,
-    /// New leases, by index. Their ids are ignored.
-    pub granted: Vec<(u32, GrantedLease)>,
-    /// Resources that keep their leases.
-    pub left_out: Vec<u32>,
-    /// The server does not know this stream: everything has to be stated on another.
-    pub restart: bool,
-}
-
-/// The place of a resource on a stream.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct StreamPlace {
-    stream: u64,
-    index: u32,
-    /// Whether the last answer for it was taken.
-    is_known: bool,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct RenewalStream {

@@ -31,7 +31,7 @@ use crate::harness::{
 const RESOURCES: usize = 150;
 
 fn config() -> ConfigFile {
-    ConfigFile::of(&[Template { lease: 60, refresh: 1, ..Template::fair("*", 100.0) }])
+    ConfigFile::of(&[Template { lease: 10, refresh: 1, ..Template::fair("*", 100.0) }])
 }
 
 fn client(id: &str, endpoints: &[String]) -> Client {
