@@ -390,6 +390,9 @@ pub struct DiscoveryResponse {
     /// the same term come from one uninterrupted master lease.
     #[prost(uint64, optional, tag = "101")]
     pub term: ::core::option::Option<u64>,
+    /// Whether this server accepts streams of renewals (leaseway.session.v1). Set by the master.
+    #[prost(bool, optional, tag = "102")]
+    pub renews_by_stream: ::core::option::Option<bool>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedParameter {

@@ -25,7 +25,7 @@ pub struct ExplainResponse {
     #[prost(double, tag = "5")]
     pub free: f64,
     /// The rule that determines its due: wants, unlimited, level, share, each, max, min, minimums, band, units, pool,
-    /// loan_ended or nothing_lent.
+    /// groups, loan_ended or nothing_lent.
     #[prost(string, tag = "6")]
     pub rule: ::prost::alloc::string::String,
     /// The reasons why its lease differs from its due: asks, awaits_supply, unclaimed, learning, unshown, left_out,

@@ -26,7 +26,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::{
     api::{
         grpc::{
-            self, CapacityService, GrpcServices, PushService, StatusService,
+            self, CapacityService, GrpcServices, PushService, SessionService, StatusService,
             admin::{self, AdminOptions, AdminPort, AdminService},
             pools::PoolService,
         },
@@ -271,6 +271,7 @@ impl Server {
             capacity: CapacityService::new(node.clone(), info.clone(), raft.clone()),
             status: StatusService::new(node.clone(), info.clone(), health_sources.clone()),
             push: PushService::new(node.clone(), stopped.clone()),
+            session: SessionService::new(node.clone(), stopped.clone()),
             health: health.clone(),
         };
         let extra_listeners = guard.listeners()?;

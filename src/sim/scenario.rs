@@ -155,6 +155,8 @@ pub(crate) enum ClientKind {
     Liar,
     /// A gateway's client for one Envoy.
     Envoy,
+    /// A Leaseway client that renews its lease by a stream.
+    Stream,
     /// A Leaseway client with a limiter. `wants` is the rate of callers, and its wants are estimated.
     Limiter,
 }
@@ -162,7 +164,8 @@ pub(crate) enum ClientKind {
 impl ClientKind {
     /// Whether it speaks the Leaseway protocol.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, ClientKind::Leaseway | ClientKind::Liar | ClientKind::Envoy | ClientKind::Limiter)
+        use ClientKind::{Envoy, Leaseway, Liar, Limiter, Stream};
+        matches!(self, Leaseway | Liar | Stream | Envoy | Limiter)
     }
 
     /// Whether its requests name its lease.
@@ -311,7 +314,7 @@ const fn three() -> u8 {
 }
 
 /// The built-in scenarios: name and file.
-pub const BUILT_IN: [(&str, &str); 36] = [
+pub const BUILT_IN: [(&str, &str); 37] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -335,6 +338,7 @@ pub const BUILT_IN: [(&str, &str); 36] = [
     ("random_limiters", include_str!("scenarios/random_limiters.yaml")),
     ("cramped_overrides", include_str!("scenarios/cramped_overrides.yaml")),
     ("cramped_envoys", include_str!("scenarios/cramped_envoys.yaml")),
+    ("cramped_streams", include_str!("scenarios/cramped_streams.yaml")),
     ("cramped_limiters", include_str!("scenarios/cramped_limiters.yaml")),
     ("ended", include_str!("scenarios/ended.yaml")),
     ("ended_tree", include_str!("scenarios/ended_tree.yaml")),

@@ -14,6 +14,7 @@ mod forgery;
 mod nodes;
 mod overrides;
 mod steady_state;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod uplinks;
@@ -155,6 +156,8 @@ struct Simulation<'p> {
     access: Option<Access>,
     is_cut: bool,
     messages: u64,
+    /// Leases that were renewed without a round.
+    renewals: u64,
     /// Whether violations end the run.
     checks_invariants: bool,
     quiet: bool,
@@ -217,6 +220,7 @@ impl<'p> Simulation<'p> {
             access: scenario.faults().any(|fault| matches!(fault, Fault::Forge { .. })).then(|| Access::new(plan)),
             is_cut: false,
             messages: 0,
+            renewals: 0,
             checks_invariants: !options.continue_after_violation,
             quiet: false,
             events: 0,
@@ -332,6 +336,7 @@ impl<'p> Simulation<'p> {
         }
         match message {
             Message::Request(request) => self.request(*request),
+            Message::Stream(message) => self.stream_message(*message),
             Message::Reply(reply) => match reply.to {
                 Participant::Client(client) => self.answer_client(client, &reply),
                 Participant::Node(node) => self.answer_node(node, *reply),
@@ -497,6 +502,7 @@ impl<'p> Simulation<'p> {
             pool: self.pools.as_ref().map(Pools::figures),
             messages_per_s: self.messages as f64 * 1000.0 / self.now.0.max(1) as f64,
             events: self.events,
+            renewals: self.renewals,
             took_s: 0.0,
             digest: format!("{:016x}", self.accounting.digest()),
             curve: self.curve.take().unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! The demand reported to the parent.
 
-use leaseway_client::session::{Ask, Body, Lease, Outgoing};
+use leaseway_client::session::{Ask, Body, Lease, Outgoing, StreamRequest};
 use leaseway_core::{
     allocation::groups::GroupDemand,
     pool::Usage,
@@ -54,6 +54,11 @@ pub(super) fn outgoing(outgoing: Outgoing<DemandSummary>) -> Outgoing<Aggregate>
     let body = match body {
         Body::Ask(asks) => Body::Ask(asks.into_iter().map(ask).collect()),
         Body::Release(releases) => Body::Release(releases),
+        Body::Stream(request) => {
+            let StreamRequest { stream, sequence, stated, renewed } = request;
+            let stated = stated.into_iter().map(|(index, stated)| (index, ask(stated))).collect();
+            Body::Stream(StreamRequest { stream, sequence, stated, renewed })
+        }
     };
     Outgoing { number, target, deadline, body }
 }

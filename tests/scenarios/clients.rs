@@ -8,3 +8,4 @@ mod leases;
 mod limits;
 mod servers;
 mod several_limits;
+mod streams;

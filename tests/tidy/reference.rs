@@ -139,7 +139,7 @@ fn limits_with_flags_are_documented_with_their_defaults() {
 }
 
 /// Limits without a flag: name and value of the constant, and text on the page.
-const FIXED: [(&str, &str, &str); 57] = [
+const FIXED: [(&str, &str, &str); 60] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
     ("MAX_GROUPS", "10_000", "| groups of a resource, at all levels; rules for groups | fixed | 10,000; 100 |"),
     ("MAX_GROUPS_OF_CHILD", "1_000", "at a node with a parent, which it reports | fixed | 1,000 |"),

@@ -88,6 +88,12 @@ impl Settings {
     const MIN_REFRESH: Millis = Millis::from_secs(1);
     pub const DEFAULT_MIN_REQUEST_INTERVAL: Millis = Millis::from_secs(5);
 
+    /// The refresh interval of a lease of this length: it is refreshed before it ends.
+    pub(crate) fn refresh_within(&self, length: Millis) -> Millis {
+        let latest = Millis(length.0.saturating_sub(1000).max(1000));
+        if self.refresh < length { self.refresh } else { latest.min(self.refresh) }
+    }
+
     /// The defaults of Doorman's design document.
     pub fn new(kind: AlgorithmKind, capacity: Amount) -> Settings {
         Settings {

@@ -49,6 +49,25 @@ pub struct Ask {
 }
 
 impl Ask {
+    /// A request of a client that wants nothing and has no lease.
+    pub fn of_nothing(client: &Arc<str>) -> Ask {
+        Ask {
+            kind: HolderKind::Client,
+            id: Arc::clone(client),
+            claims: Claims::new(),
+            has: None,
+            had: None,
+            outstanding: None,
+            learning: false,
+            drops_late: true,
+            is_gateway: false,
+            instance: None,
+            news: None,
+            groups: Vec::new(),
+            charged_to: ChargedTo::default(),
+        }
+    }
+
     /// Whether the sender is a child node that understands `Terms`, a Leaseway extension.
     pub(crate) fn understands_terms(&self) -> bool {
         self.mode() == HolderMode::UnderstandsTerms

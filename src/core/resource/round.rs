@@ -6,6 +6,8 @@
 
 mod admission;
 
+pub(super) use self::admission::interval_of;
+
 use crate::{
     allocation::{
         KnownTerms,
@@ -22,7 +24,6 @@ use crate::{
     pool::{Cause, MOVES_PER_REQUEST},
     resource::{
         Answer, Lease, Request, Resource,
-        round::admission::interval_of,
         watch_list::{apart, waits},
     },
     types::{Amount, HolderKind, Millis, Now, Sum},
@@ -369,10 +370,7 @@ impl Resource {
         let own = self.supply_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
         let own = own.filter(|_| !planted::is(Fault::OutlivesParent));
         let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
-        let usual = self.settings.refresh;
-        let latest = Millis(length.0.saturating_sub(1000).max(1000));
-        let refresh = if usual < length { usual } else { latest };
-        (length, refresh.min(usual))
+        (length, self.settings.refresh_within(length))
     }
 
     fn safe_capacity(&self) -> f64 {

@@ -157,7 +157,7 @@ const GAUGES: [(&str, &str); 49] = [
     ("leaseway_watchers", "Clients and child nodes that watch for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 21] = [
+const COUNTERS: [(&str, &str); 22] = [
     ("leaseway_audit_lost_total", "Audit log lines lost because they could not be written."),
     (
         "leaseway_connections_refused_total",
@@ -167,6 +167,10 @@ const COUNTERS: [(&str, &str); 21] = [
     ("leaseway_watchers_refused_total", "Watchers refused because of --max-watchers."),
     ("leaseway_rounds_total", "Rounds of all resources; a round handles a batch of requests."),
     ("leaseway_leases_granted_total", "Leases granted."),
+    (
+        "leaseway_leases_renewed_in_place_total",
+        "Leases renewed by streams of renewals without a round, because nothing had changed.",
+    ),
     ("leaseway_leases_expired_total", "Holders removed because their leases expired."),
     ("leaseway_requests_too_soon_total", "Requests ignored because they came before min_request_interval."),
     ("leaseway_requests_stale_total", "Requests dropped because their holder has already confirmed a newer lease."),
@@ -238,6 +242,8 @@ pub(crate) enum CallKind {
     GetServerCapacity,
     ReleaseCapacity,
     Watch,
+    /// A stream of renewals.
+    Renew,
     GetStatus,
     Config,
     Peers,
@@ -251,12 +257,13 @@ pub(crate) enum CallKind {
 
 impl CallKind {
     /// All calls in the order of the variants, with their names in metrics and the audit log.
-    const NAMES: [(CallKind, &'static str); 12] = [
+    const NAMES: [(CallKind, &'static str); 13] = [
         (CallKind::Discovery, "Discovery"),
         (CallKind::GetCapacity, "GetCapacity"),
         (CallKind::GetServerCapacity, "GetServerCapacity"),
         (CallKind::ReleaseCapacity, "ReleaseCapacity"),
         (CallKind::Watch, "Watch"),
+        (CallKind::Renew, "Renew"),
         (CallKind::GetStatus, "GetStatus"),
         (CallKind::Config, "Config"),
         (CallKind::Peers, "Peers"),
@@ -431,6 +438,12 @@ pub(crate) fn certificates_refused() {
 
 pub(crate) fn watcher_refused() {
     counter!("leaseway_watchers_refused_total").increment(1);
+}
+
+/// Counts leases that were renewed without a round.
+pub(crate) fn renewed_in_place(leases: u64) {
+    static METER: LazyLock<Counter> = LazyLock::new(|| counter!("leaseway_leases_renewed_in_place_total"));
+    METER.increment(leases);
 }
 
 pub(crate) fn hinted(why: HintReason) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leaseway_client::session::{self, GrantedLease, Wire};
 use leaseway_core::{
+    engine::stream,
     lease::holder::Has,
     resource::{Lease, Request, Supplied},
     types::{Amount, HolderKind, Millis, Token},
@@ -23,6 +24,7 @@ pub(crate) enum Participant {
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
     Request(Box<RequestMessage>),
+    Stream(Box<StreamMessage>),
     Reply(Box<Reply>),
     /// Delivered to the participant that owns the name at the time of arrival.
     Hint {
@@ -43,6 +45,17 @@ pub(crate) struct RequestMessage {
     pub(crate) forged_by: Option<Participant>,
 }
 
+/// A message on a stream of renewals to one peer of a node. It has at most one entry, because there is one resource.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamMessage {
+    pub(crate) from: Sender,
+    pub(crate) node: usize,
+    pub(crate) peer: u8,
+    /// The name of the client.
+    pub(crate) name: Arc<str>,
+    pub(crate) message: stream::Message<()>,
+}
+
 /// The sender and number of a request, which its answer is addressed to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
@@ -51,6 +64,8 @@ pub(crate) struct Sender {
     /// predecessor, even under the same name.
     pub(crate) incarnation: u32,
     pub(crate) number: u64,
+    /// The number of the stream that it came by.
+    pub(crate) stream: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -70,6 +85,8 @@ pub(crate) enum ReplyBody {
     Nothing,
     /// Another peer is master, or no peer is.
     Redirect(Option<u8>),
+    /// The answer on a stream; `None`: everything has to be stated again.
+    Stream(Option<stream::StreamAnswer>),
 }
 
 impl Message {
@@ -77,6 +94,7 @@ impl Message {
     pub(crate) fn ends(&self) -> (Participant, usize) {
         match self {
             Message::Request(request) => (request.from.participant, request.node),
+            Message::Stream(message) => (message.from.participant, message.node),
             Message::Reply(reply) => (reply.to, reply.from),
             Message::Hint { to, from, .. } => (*to, *from),
         }

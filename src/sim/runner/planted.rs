@@ -26,6 +26,7 @@ const CASES: [(&str, Handover); 20] = [
     ("cramped_middle", Handover::Promises),
     ("cramped_overrides", Handover::Promises),
     ("cramped_overrides", Handover::Learning),
+    ("cramped_streams", Handover::Promises),
     ("cramped_envoys", Handover::Promises),
     ("ended", Handover::Promises),
     ("ended_tree", Handover::Promises),
@@ -100,6 +101,19 @@ fn run(planted: Option<Fault>, plan: &Plan, seed: u64, options: RunOptions) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Faults of streams of renewals.
+    #[test]
+    fn faults_of_streams_are_found() {
+        let scenario = Scenario::parse("cramped_streams", built_in("cramped_streams").expect("it is built in"));
+        let plan = Plan::new(scenario.expect("it is valid")).expect("it is valid");
+        let search = Search::among(vec![("cramped_streams".to_owned(), plan)]);
+        for fault in [Fault::RenewsWhatItLacks, Fault::AppliesDeltaTwice, Fault::RenewsForOlderMaster] {
+            let found = search.find(fault, 0..10, &|| true);
+            let found = found.unwrap_or_else(|| panic!("{} is not found", fault.name()));
+            println!("{}: {} with seed {}", fault.name(), found.broken.violation.invariant, found.broken.seed);
+        }
+    }
 
     /// Faults of the cluster clock and of early expiry.
     #[test]

@@ -111,7 +111,7 @@ impl Simulation<'_> {
         };
         // Send it to the master, or to peer 0 without one. Nobody waits for the answer.
         let peer = self.nodes[node].master.as_ref().map_or(0, |master| master.peer);
-        let from = Sender { participant: victim, incarnation: u32::MAX, number: u64::MAX };
+        let from = Sender { participant: victim, incarnation: u32::MAX, number: u64::MAX, stream: None };
         let forged_by = Some(forged_by);
         self.send(Message::Request(Box::new(RequestMessage { from, node, peer, request, forged_by })));
     }

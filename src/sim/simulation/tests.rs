@@ -338,6 +338,16 @@ fn the_safety_invariant_holds_in_cramped_trees() {
     }
 }
 
+/// Clients that renew by streams, below a root that keeps promises and below one that learns.
+#[test]
+fn streams_of_renewals_violate_no_invariant() {
+    for handover in [Handover::Promises, Handover::Learning] {
+        let plan = scenario("cramped_streams", |scenario| scenario.handover = handover);
+        let renewals: u64 = (1..9).map(|seed| run(&plan, seed).renewals).sum();
+        assert!(renewals > 1_000, "{renewals} renewals without a round");
+    }
+}
+
 /// If a pool grants more than its total, accounting notices at once.
 #[test]
 fn overuse_of_a_pool_is_found() {
@@ -414,7 +424,7 @@ fn a_release_under_the_name_of_another_is_refused() {
     let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
     simulation.start().expect("no violation");
     let release = |forged_by| RequestMessage {
-        from: Sender { participant: Participant::Client(0), incarnation: 0, number: 1 },
+        from: Sender { participant: Participant::Client(0), incarnation: 0, number: 1, stream: None },
         node: plan.tree.clients[0].node,
         peer: 0,
         request: Request::Release(Release { kind: HolderKind::Client, id: "0.0".into(), token: None, instance: None }),

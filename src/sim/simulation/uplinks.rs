@@ -72,7 +72,7 @@ impl Simulation<'_> {
                     settings: (*settings).clone(),
                 }])
             }
-            ReplyBody::Granted(_) | ReplyBody::Nothing => ParentReply::Granted(Vec::new()),
+            ReplyBody::Granted(_) | ReplyBody::Stream(_) | ReplyBody::Nothing => ParentReply::Granted(Vec::new()),
             ReplyBody::Redirect(peer) => {
                 let endpoint = |peer| self.nodes[reply.from].endpoints[usize::from(peer)].to_string();
                 ParentReply::Redirected(peer.map(endpoint))
@@ -142,6 +142,8 @@ impl Simulation<'_> {
                     charged_to: ChargedTo::default(),
                 })
             }
+            // No parent offers streams to nodes.
+            Body::Stream(_) => return,
             Body::Release(releases) => Request::Release(Release {
                 kind: HolderKind::Node,
                 id: name,
@@ -149,7 +151,8 @@ impl Simulation<'_> {
                 instance,
             }),
         };
-        let from = Sender { participant, incarnation: self.nodes[index].incarnation, number: outgoing.number };
+        let from =
+            Sender { participant, incarnation: self.nodes[index].incarnation, number: outgoing.number, stream: None };
         self.send(Message::Request(Box::new(RequestMessage {
             from,
             node: parent,

@@ -195,6 +195,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             news: None,
             charged_to: core::types::ChargedTo::default(),
         }),
+        Body::Stream(_) => panic!("no server offers streams"),
         Body::Release(releases) => Request::Release(core::resource::Release {
             kind: HolderKind::Client,
             id: holder,

@@ -170,7 +170,7 @@ impl Resource {
     /// The claims as this master counts them. The template caps the priority of a client; a child node has capped the
     /// priorities of its own clients. Doorman's servers report no priorities, so the configured priority applies. Wants
     /// are whole if units are whole.
-    pub(in crate::resource) fn counted(&self, kind: HolderKind, understands_terms: bool, mut claims: Claims) -> Claims {
+    pub(crate) fn counted(&self, kind: HolderKind, understands_terms: bool, mut claims: Claims) -> Claims {
         let (most, of_doorman) = (self.settings.max_priority, self.settings.doorman_priority);
         match kind {
             HolderKind::Client => {
@@ -344,6 +344,6 @@ fn changed(old: &[Claim], new: &[Claim]) -> bool {
 }
 
 /// The refresh interval as records store it.
-pub(super) fn interval_of(refresh: Millis) -> NonZeroU32 {
+pub(in crate::resource) fn interval_of(refresh: Millis) -> NonZeroU32 {
     u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
 }

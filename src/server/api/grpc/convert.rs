@@ -17,7 +17,7 @@ use leaseway_core::{
     resource::{Answer, Ask, Lease, NodeInstance, Release, Request},
     types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
 };
-use leaseway_proto::{doorman as wire, push::WatchRequest};
+use leaseway_proto::{doorman as wire, push::WatchRequest, session};
 
 mod groups;
 
@@ -102,6 +102,34 @@ impl RequestReader {
         let Parsed { requests, mut problems } = self.parsed;
         Parsed { requests: at_most(requests, limits, &self.sender.id, &mut problems), problems }
     }
+}
+
+/// An entry of a stream of renewals. Without a request if it is invalid.
+pub(super) struct Stated {
+    pub(super) index: u32,
+    pub(super) resource: String,
+    pub(super) request: Option<Request>,
+}
+
+/// Reads the entries that a client states on a stream of renewals.
+pub(super) fn stated(
+    entries: Vec<session::Entry>,
+    client: &Arc<str>,
+    is_gateway: bool,
+    limits: &Limits,
+    problems: &mut Problems,
+) -> Result<Vec<Stated>, Invalid> {
+    count(entries.len(), limits.resources_per_request, "entry", "--max-resources-per-request")?;
+    let sender = Sender { id: Arc::clone(client), drops_late: true, is_gateway, instance: None };
+    let mut stated = Vec::with_capacity(entries.len());
+    for (at, session::Entry { index, request }) in entries.into_iter().enumerate() {
+        let entry = required(request, || format!("entry[{at}].request"))?;
+        let id = entry.resource_id.clone().unwrap_or_default();
+        let read = client_ask(at, entry, &sender, limits, problems)?;
+        let (resource, request) = read.map_or((id, None), |(resource, request)| (resource, Some(request)));
+        stated.push(Stated { index, resource, request });
+    }
+    Ok(stated)
 }
 
 fn client_ask(
