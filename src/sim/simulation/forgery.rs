@@ -34,8 +34,8 @@ impl Access {
             max_priority: None,
         };
         let client = |(index, speaks): (usize, ClientKind)| match speaks {
-            ClientKind::DoormanNode => rule(format!("client{index}"), Action::Lend, format!("go{index}.*")),
-            _ => rule(format!("client{index}"), Action::Ask, format!("{index}.*")),
+            ClientKind::DoormanNode => rule(format!("client{index}"), Action::Lend, format!("go{index}.*/*/*")),
+            _ => rule(format!("client{index}"), Action::Ask, format!("{index}.*/*/*")),
         };
         let clients = plan.tree.clients.iter().map(|place| place.kind).enumerate().map(client);
         let nodes =
