@@ -73,8 +73,9 @@ pub unsafe extern "C" fn leaseway_limits_open(
         let costs = unsafe { elements(costs, count, "costs") }?;
         let one = |(at, cost): (usize, &Cost)| {
             // SAFETY: guaranteed by the caller, see the crate documentation.
-            let (rate, gauge): (Option<&Rate>, Option<&Gauge>) =
-                unsafe { (optional(cost.rate, "rate")?, optional(cost.gauge, "gauge")?) };
+            let rate: Option<&Rate> = unsafe { optional(cost.rate, "rate") }?;
+            // SAFETY: the same.
+            let gauge: Option<&Gauge> = unsafe { optional(cost.gauge, "gauge") }?;
             match (rate, gauge) {
                 (Some(rate), None) => Ok(rate.of(cost.n)),
                 (None, Some(gauge)) => Ok(gauge.of(cost.n)),
@@ -175,8 +176,9 @@ pub unsafe extern "C" fn leaseway_reservations_settle(
 ) -> i32 {
     call(error, || {
         // SAFETY: guaranteed by the caller, see the crate documentation.
-        let (reservations, used) =
-            unsafe { (take(reservations, "reservations")?, elements(used, count, "used numbers")?) };
+        let reservations = unsafe { take(reservations, "reservations") }?;
+        // SAFETY: the same.
+        let used = unsafe { elements(used, count, "used numbers") }?;
         let expected = reservations.reserved().len();
         if count != expected {
             let message = format!("{count} numbers for {expected} limits: expected one for each");

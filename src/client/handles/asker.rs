@@ -202,7 +202,7 @@ impl Asker for ClientAsker {
                 self.method = "GetCapacity";
                 self.reported_usage
                     .extend(asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.demand.usage?))));
-                Box::pin(ask(channel, wire::get_capacity(client, self.is_gateway, asks)))
+                Box::pin(ask(channel, wire::get_capacity(client, self.is_gateway, &asks)))
             }
             Body::Release(releases) => {
                 self.method = "ReleaseCapacity";

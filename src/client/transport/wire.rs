@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The request of a client, which may be a gateway.
-pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
+pub fn get_capacity(client: &str, is_gateway: bool, asks: &[Ask<Wants>]) -> wire::GetCapacityRequest {
     // The session drops late answers: see *Late answers* in its module documentation.
     let drops_late = Some(true);
     let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
@@ -303,7 +303,7 @@ mod tests {
             ask(in_use(7.0), None),
             ask(with_usage, None),
         ];
-        let request = get_capacity("c", false, asks);
+        let request = get_capacity("c", false, &asks);
         assert!(request.drops_late());
         let echo = wire::Lease { remaining_ms: None, ..granted(None) };
         assert_eq!(request.resource[0].has, Some(echo));

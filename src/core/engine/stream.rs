@@ -262,8 +262,9 @@ mod tests {
         Statement { index, resource: 100 + index, ask: ask("a", wants, None) }
     }
 
-    fn message(sequence: u64, stated: Vec<Statement<u32>>, renewed: &[Range<u32>]) -> Message<u32> {
-        Message { sequence, stated, renewed: renewed.to_vec() }
+    /// `renewed`: the first and the end of each range.
+    fn message(sequence: u64, stated: Vec<Statement<u32>>, renewed: &[(u32, u32)]) -> Message<u32> {
+        Message { sequence, stated, renewed: renewed.iter().map(|(first, end)| *first..*end).collect() }
     }
 
     fn opened() -> Stream<u32> {
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn a_renewal_that_needs_a_round_asks_with_the_lease_of_the_last_answer() {
         let mut stream = opened();
-        let (mut turn, _) = stream.receive(7, message(2, vec![], &[0..3]), |resource| *resource).expect("the next");
+        let (mut turn, _) = stream.receive(7, message(2, vec![], &[(0, 3)]), |resource| *resource).expect("the next");
         let mut asked = Vec::new();
         let in_place = |resource: &mut u32, renewal: &Renewal<'_>| {
             assert_eq!((renewal.client, renewal.length), ("a", LENGTH));
@@ -305,7 +306,7 @@ mod tests {
     fn renewals_are_done_in_parts() {
         let mut stream = opened();
         let (mut turn, _) =
-            stream.receive(7, message(2, vec![], &[0..1, 1..3]), |resource| *resource).expect("the next");
+            stream.receive(7, message(2, vec![], &[(0, 1), (1, 3)]), |resource| *resource).expect("the next");
         let mut seen = Vec::new();
         let mut parts = 1;
         while stream.renew(
@@ -334,14 +335,14 @@ mod tests {
 
     #[test]
     fn a_stream_ends_with_the_term_of_its_master() {
-        let next = opened().receive(8, message(2, vec![], &[0..3]), |resource| *resource);
+        let next = opened().receive(8, message(2, vec![], &[(0, 3)]), |resource| *resource);
         assert_eq!(next.err(), Some(Restart::Term));
     }
 
     #[test]
     fn entries_that_were_not_stated_cannot_be_named() {
-        for message in [message(2, vec![], &[0..4]), message(2, vec![stated(4, 1.0)], &[])] {
-            assert_eq!(opened().receive(7, message, |resource| *resource).err(), Some(Restart::Index));
+        for unknown in [message(2, vec![], &[(0, 4)]), message(2, vec![stated(4, 1.0)], &[])] {
+            assert_eq!(opened().receive(7, unknown, |resource| *resource).err(), Some(Restart::Index));
         }
     }
 
@@ -352,7 +353,7 @@ mod tests {
         let (mut turn, _) = stream.receive(7, message_2, |resource| *resource).expect("the next");
         stream.answered(&mut turn, 1, Some(&Answer::NotYet));
         assert_eq!(turn.finish(0).left_out, [1]);
-        let (mut turn, _) = stream.receive(7, message(3, vec![], &[0..2]), |resource| *resource).expect("the next");
+        let (mut turn, _) = stream.receive(7, message(3, vec![], &[(0, 2)]), |resource| *resource).expect("the next");
         stream.renew(&mut turn, 10, |_, _| renewed(65), |_, _, _| panic!("it has no lease to name"));
         assert_eq!(turn.finish(0).left_out, [1]);
     }

@@ -364,9 +364,8 @@ impl Harness {
         let mut answers = Vec::new();
         let mut asks = batch.iter().map(|request| Request::Ask(request.ask.clone())).collect();
         let (now, at) = (self.masters_now(), self.at());
-        match &batch[..] {
-            [only] => answers.extend(self.renew(&only.ask)),
-            _ => {}
+        if let [only] = &batch[..] {
+            answers.extend(self.renew(&only.ask));
         }
         if answers.is_empty() {
             self.resource.round(now, &mut asks, &mut answers, &mut RoundScratch::default());

@@ -192,6 +192,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             drops_late: true,
             is_gateway: false,
             instance: None,
+            groups: Vec::new(),
             news: None,
             charged_to: core::types::ChargedTo::default(),
         }),

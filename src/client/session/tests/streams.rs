@@ -1,5 +1,7 @@
 //! Renewal by a stream.
 
+use std::slice;
+
 use super::*;
 
 /// A session that renews `names` by a stream, each with a lease of 10 and the token index + 1, given at 10 ms.
@@ -37,7 +39,7 @@ fn end(session: &Session<Wants>, at: u64, name: &str) -> u64 {
 fn what_stays_is_renewed_by_its_index_from_when_the_message_was_sent() {
     let mut session = streaming(&["r", "s", "t"]);
     let (number, request) = message(&mut session, 5_000);
-    assert_eq!((request.sequence, request.stated.len(), &request.renewed[..]), (2, 0, &[0..3][..]));
+    assert_eq!((request.sequence, request.stated.len(), &request.renewed[..]), (2, 0, slice::from_ref(&(0..3))));
     assert!(session.stream_answered(Millis(5_040), number, StreamReply { unix: 105, ..StreamReply::default() }));
     let lease = session.lease(Millis(5_040), "s").expect("it is live");
     assert_eq!((lease.end, lease.token, lease.wire.expiry_time), (Millis(65_000), Some(2), 165));
@@ -54,7 +56,7 @@ fn a_changed_demand_is_stated_and_the_others_are_renewed() {
     assert!(session.stream_answered(Millis(5_040), number, StreamReply { granted, ..StreamReply::default() }));
     assert_eq!((capacity(&session, 5_040, "s"), end(&session, 5_040, "r")), (10.5, 65_000));
     let (_, request) = message(&mut session, 10_000);
-    assert_eq!((request.stated.len(), &request.renewed[..]), (0, &[0..3][..]), "it is renewable again");
+    assert_eq!((request.stated.len(), &request.renewed[..]), (0, slice::from_ref(&(0..3))), "it is renewable again");
 }
 
 #[test]
@@ -72,7 +74,7 @@ fn what_was_left_out_keeps_its_lease_and_is_stated_again() {
     session.stream_answered(Millis(5_040), number, StreamReply { left_out: vec![1], ..StreamReply::default() });
     assert_eq!((end(&session, 5_040, "r"), end(&session, 5_040, "s")), (65_000, 60_000));
     let (_, request) = message(&mut session, 10_000);
-    assert_eq!((stated(&request), &request.renewed[..]), (vec![(1, "s", Some(2))], &[0..1][..]));
+    assert_eq!((stated(&request), &request.renewed[..]), (vec![(1, "s", Some(2))], slice::from_ref(&(0..1))));
 }
 
 #[test]
