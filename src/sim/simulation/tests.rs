@@ -427,7 +427,12 @@ fn a_release_under_the_name_of_another_is_refused() {
         from: Sender { participant: Participant::Client(0), incarnation: 0, number: 1, stream: None },
         node: plan.tree.clients[0].node,
         peer: 0,
-        request: Request::Release(Release { kind: HolderKind::Client, id: "0.0".into(), token: None, instance: None }),
+        request: Request::Release(Release {
+            kind: HolderKind::Client,
+            id: Participant::Client(0).name(0).into(),
+            token: None,
+            instance: None,
+        }),
         forged_by,
     };
     assert_eq!(simulation.is_allowed(&release(None)), Ok(true));
