@@ -25,7 +25,7 @@ resources:
 - identifier_glob: \"planned\"
   capacity: 100
   algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0}
-  groups: {from: \"{client}\"}
+  groups: {from: \"{client}\", rules: [{group: a, weight: 2}]}
 - identifier_glob: \"*\"
   capacity: 100
   algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0}
