@@ -15,7 +15,7 @@ use leaseway_core::{
     policy::settings::Settings,
     pool::{News, PoolStanding, PoolState, Usage},
     resource::{Answer, Ask, Lease, NodeInstance, Release, Request},
-    types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
+    types::{Amount, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest, session};
 
@@ -164,23 +164,8 @@ fn client_ask(
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
-    let (kind, charged_to) = (HolderKind::Client, ChargedTo::default());
-    let (learning, groups) = (false, Vec::new());
-    let ask = Ask {
-        kind,
-        id,
-        claims,
-        groups,
-        has,
-        had,
-        outstanding,
-        learning,
-        drops_late,
-        is_gateway,
-        instance,
-        news,
-        charged_to,
-    };
+    let rest = Ask::of_nothing(id);
+    let ask = Ask { claims, has, had, outstanding, drops_late, is_gateway, instance, news, ..rest };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -318,22 +303,8 @@ fn node_ask(
     let ask = |claims, groups| {
         let learning = entry.learning.unwrap_or_default();
         let kind = HolderKind::Node;
-        let charged_to = ChargedTo::default();
-        Ask {
-            kind,
-            id,
-            claims,
-            groups,
-            has,
-            had,
-            outstanding,
-            learning,
-            drops_late,
-            is_gateway,
-            instance,
-            news,
-            charged_to,
-        }
+        let rest = Ask::of_nothing(id);
+        Ask { kind, claims, groups, has, had, outstanding, learning, drops_late, is_gateway, instance, news, ..rest }
     };
     let request = match demand {
         Some((claims, groups)) => Request::Ask(ask(claims, groups)),
