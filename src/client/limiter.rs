@@ -28,7 +28,10 @@ mod bucket;
 pub mod demand;
 pub mod joint;
 mod meter;
+#[cfg(feature = "transport")]
+mod rate_meter;
 mod refusal;
+mod sliding;
 #[cfg(feature = "transport")]
 mod waiting;
 mod window;
@@ -38,6 +41,7 @@ pub use self::{
     joint::{Binding, Claim},
     meter::{Meter, Nanos, Promise, Shortage},
     refusal::{Closed, DebtExceeded, TryError},
+    sliding::SlidingWindow,
     window::{Arrivals, Window, WindowDemand, WindowSample, estimating},
 };
 

@@ -269,6 +269,13 @@ impl<D: Demand> Session<D> {
         }
     }
 
+    /// Drops the demand for a resource without releasing its lease, which counts until it ends: what was taken of it is
+    /// still in use.
+    pub fn leave(&mut self, id: &str) {
+        self.release(id);
+        self.leaving.remove(id);
+    }
+
     /// Releases all resources. Ends a back-off.
     pub fn release_all(&mut self) {
         (self.failures, self.pause_until) = (0, Millis(0));
@@ -569,7 +576,7 @@ impl<D: Demand> Session<D> {
             return false;
         }
         let capacity = Capacity::of(given.wire.capacity);
-        let end = sent.plus(given.length);
+        let end = sent.plus(usable_length(given.length, entry.demand.tail()));
         let before = entry.lease.filter(|lease| lease.is_live(now)).map_or(0.0, |lease| lease.capacity.get());
         let shrank = capacity.get() < before * (1.0 - SHRINK_THRESHOLD);
         let refresh = now.plus(self.pace.refresh(given.refresh, end.since(now), &mut self.rng));
@@ -589,4 +596,10 @@ impl<D: Demand> Session<D> {
         entry.failed = false;
         true
     }
+}
+
+/// How long a lease may be used. A lease shorter than twice the tail is used to its end, because little would be left of
+/// it.
+fn usable_length(length: Millis, tail: Millis) -> Millis {
+    if tail.0.saturating_mul(2) > length.0 { length } else { Millis(length.0 - tail.0) }
 }

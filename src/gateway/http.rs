@@ -53,7 +53,7 @@ pub struct HttpOptions {
     pub listen: ListenOption,
     /// The maximum number of unsettled reservations.
     pub max_reservations: usize,
-    /// Resources with windows longer than a second. The first pattern that matches counts.
+    /// Resources with limits per window. The first pattern that matches counts.
     pub windows: Vec<LongWindow>,
 }
 

@@ -9,12 +9,13 @@
 
 pub(crate) mod caller_shares;
 mod entry;
+mod reach;
 mod shards;
 
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -24,9 +25,9 @@ use leaseway_client::{
     limiter::{Binding, Claim, LimiterRef, try_acquire_all},
 };
 use leaseway_core::types::{Glob, Principal, PrincipalShare};
-use metrics::{counter, gauge};
+use metrics::{Counter, counter, gauge};
 use smallvec::SmallVec;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 pub(crate) use self::caller_shares::{CallerShares, SharePermit};
 pub use self::entry::LeaseEntry;
@@ -36,6 +37,12 @@ use self::shards::Shards;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the wants of resources that refused requests are estimated.
 const WANTS_INTERVAL: Duration = Duration::from_millis(100);
+/// How many sweeps there are between two log messages about requests without a lease.
+const LOG_SWEEPS: u32 = 10;
+/// Permits of such windows have come back before a gateway stops.
+const SHORT_WINDOW: Duration = Duration::from_secs(1);
+/// How long a stopping gateway waits until the cluster knows what is in use.
+const HAND_OVER: Duration = Duration::from_millis(500);
 /// How long releasing all leases may take when a gateway stops. The others expire.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -58,6 +65,8 @@ pub struct LeaseTableOptions {
     /// Resources whose callers report their usage afterwards. All of it is charged, even if it exceeds the available
     /// permits.
     pub charged: Vec<Glob>,
+    /// Resources whose unused permits are saved up for a window, so that up to twice the limit passes in one.
+    pub saving: Vec<Glob>,
 }
 
 /// The answer while there is no lease: before the first one arrives, or after the last one expired without an answer of
@@ -80,6 +89,51 @@ pub struct LeaseTable {
     sweeps: Arc<AtomicU32>,
     /// The resources that refused a request since wants were last estimated.
     pressed: Mutex<Vec<Arc<LeaseEntry>>>,
+    without_lease: [WithoutLeaseCount; NoLease::ALL.len()],
+}
+
+/// Why there is no lease to decide by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoLease {
+    /// The cluster has not answered yet.
+    NotYet,
+    /// The cluster does not answer: the first request has failed, or the lease has ended.
+    Unreachable,
+    /// The resource could not be opened.
+    NoRoom,
+}
+
+impl NoLease {
+    const ALL: [NoLease; 3] = [NoLease::NotYet, NoLease::Unreachable, NoLease::NoRoom];
+
+    fn name(self) -> &'static str {
+        match self {
+            NoLease::NotYet => "not_yet",
+            NoLease::Unreachable => "unreachable",
+            NoLease::NoRoom => "no_room",
+        }
+    }
+}
+
+/// Requests that were decided without a lease.
+struct WithoutLeaseCount {
+    metric: Counter,
+    /// Since the last log message.
+    unlogged: AtomicU64,
+}
+
+impl WithoutLeaseCount {
+    fn new(why: NoLease) -> WithoutLeaseCount {
+        let metric = counter!("leaseway_gateway_without_lease_total", "reason" => why.name());
+        metric.absolute(0);
+        WithoutLeaseCount { metric, unlogged: AtomicU64::new(0) }
+    }
+}
+
+impl std::fmt::Debug for WithoutLeaseCount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.unlogged.fmt(f)
+    }
 }
 
 /// Why a resource was not opened.
@@ -112,9 +166,11 @@ impl LeaseTable {
             caller_shares: CallerShares::new(options.most_resources, options.share),
             sweeps: Arc::default(),
             pressed: Mutex::default(),
+            without_lease: NoLease::ALL.map(WithoutLeaseCount::new),
             options,
         });
         tokio::spawn(run_sweeps(Arc::downgrade(&lease_table)));
+        tokio::spawn(reach::run(Arc::downgrade(&lease_table)));
         Ok(lease_table)
     }
 
@@ -157,8 +213,10 @@ impl LeaseTable {
             .caller_shares
             .admit(caller)
             .inspect_err(|_| counter!("leaseway_gateway_resources_refused_total").increment(1))?;
+        let matches = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(id));
+        let window = Window { slides: window.slides && !matches(&self.options.saving), ..window };
         let rate = self.client.resource(id).window(window).rate()?;
-        let is_charged = self.options.charged.iter().any(|glob| glob.matches(id));
+        let is_charged = matches(&self.options.charged);
         let now = self.sweeps.load(Ordering::Relaxed);
         let entry = LeaseEntry::new(rate, window, self.options.first_wait, now, permit).charged(is_charged);
         counter!("leaseway_gateway_resources_opened_total").increment(1);
@@ -197,8 +255,53 @@ impl LeaseTable {
         self.options.without_lease == WithoutLease::Allow
     }
 
+    /// Counts a request that is decided without a lease.
+    pub fn note_without_lease(&self, why: NoLease) {
+        let WithoutLeaseCount { metric, unlogged } = &self.without_lease[why as usize];
+        metric.increment(1);
+        unlogged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn log_without_lease(&self) {
+        let decided = if self.passes_without_lease() { "allowed" } else { "denied" };
+        for why in NoLease::ALL {
+            let requests = self.without_lease[why as usize].unlogged.swap(0, Ordering::Relaxed);
+            if requests == 0 {
+                continue;
+            }
+            match why {
+                NoLease::NotYet => tracing::warn!(
+                    requests,
+                    "{decided} without a lease: the cluster had not answered within {:?}; raise --first-wait-ms if it is slow",
+                    self.options.first_wait
+                ),
+                NoLease::Unreachable => tracing::warn!(
+                    requests,
+                    error = self.client.health().last_error,
+                    "{decided} without a lease: the cluster does not answer"
+                ),
+                NoLease::NoRoom => tracing::warn!(
+                    requests,
+                    "{decided} without a lease: too many open resources; raise --max-resources or --address-share"
+                ),
+            }
+        }
+    }
+
+    /// Gives back what is not in use of limits whose window slides. The rest counts until the leases end.
+    async fn hand_over(&self) {
+        let in_use = self.table.select(LeaseEntry::is_in_use);
+        let short = in_use.iter().any(|entry| entry.window() <= SHORT_WINDOW);
+        in_use.iter().for_each(|entry| entry.give_up());
+        if !in_use.is_empty() {
+            // Long enough for a smaller lease, and for the request after it, which says what is in use.
+            sleep(if short { SHORT_WINDOW + HAND_OVER } else { HAND_OVER }).await;
+        }
+    }
+
     /// Releases all leases, within a time limit.
     pub async fn close(&self) {
+        self.hand_over().await;
         self.table.clear();
         if timeout(CLOSE_TIMEOUT, self.client.close()).await.is_err() {
             tracing::warn!("could not release all leases in time; the others will expire");
@@ -222,6 +325,9 @@ impl LeaseTable {
         }
         let released = self.table.remove_where(|entry| entry.is_idle(now, idle, is_tight));
         counter!("leaseway_gateway_resources_released_total").increment(released.len() as u64);
+        if now % LOG_SWEEPS == 0 {
+            self.log_without_lease();
+        }
         gauge!("leaseway_gateway_resources").set(self.resources() as f64);
     }
 }

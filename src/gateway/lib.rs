@@ -6,6 +6,8 @@
 //!
 //! Without the feature `serve` the crate has only [`rlqs::quotas`], which is pure: it has no clock and no I/O.
 
+#[cfg(feature = "serve")]
+mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 #[cfg(feature = "serve")]
@@ -27,6 +29,7 @@ pub use self::{
         answer::{AnswerOptions, HeaderNames},
         declare::DeclareOptions,
         file::RulesError,
+        stats::{StatsOptions, Statsd},
         xds::{XdsOptions, XdsVariant},
     },
     serve::{Addresses, Gateway, GatewayError, Options, RlsOptions, install_metrics},

@@ -10,19 +10,16 @@ pub mod decision;
 pub mod declare;
 mod definition;
 pub mod file;
+pub(crate) mod http;
+mod json;
 mod metadata;
 pub mod rules;
 pub mod service;
+pub mod stats;
 pub mod templates;
 pub mod xds;
 
-use std::{
-    error::Error,
-    iter,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
-
-use leaseway_client::transport::tls_error;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since the Unix epoch.
 fn unix_ms(time: SystemTime) -> u64 {
@@ -37,14 +34,6 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 fn backoff(failures: u32, random: f64) -> Duration {
     let doubled = 2u32.saturating_pow(failures.saturating_sub(1));
     BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_MAX).mul_f64(0.5 + random / 2.0)
-}
-
-/// The innermost cause of an error, which says most.
-fn root_cause(error: &(dyn Error + 'static)) -> String {
-    tls_error(error).unwrap_or_else(|| {
-        let last = iter::successors(Some(error), |error| (*error).source()).last().unwrap_or(error);
-        last.to_string()
-    })
 }
 
 #[cfg(test)]

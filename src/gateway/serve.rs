@@ -19,12 +19,14 @@ use crate::{
     lease_table::{LeaseTable, LeaseTableOptions},
     rlqs::{RlqsOptions, RlqsService},
     rls::{
+        self,
         answer::AnswerOptions,
         current::{self, CurrentRules},
         declare::{self, DeclareOptions, DeclareStatus},
         file::{self, RulesError},
         rules::Rules,
         service::RlsService,
+        stats::{self, StatsOptions},
         xds::{self, XdsOptions},
     },
 };
@@ -48,6 +50,12 @@ pub struct RlsOptions {
     answers: AnswerOptions,
     /// Whether and where the templates that follow from the rules are declared.
     pub declare: Option<DeclareOptions>,
+    /// The listener for `/json` and `/healthcheck`.
+    pub http: Option<ListenOption>,
+    /// Another listener for the pages of `metrics`, such as `/rlconfig`.
+    pub debug: Option<ListenOption>,
+    /// Statistics under the names of envoyproxy/ratelimit, too.
+    pub stats: Option<StatsOptions>,
 }
 
 impl RlsOptions {
@@ -59,13 +67,18 @@ impl RlsOptions {
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let rules = Arc::new(CurrentRules::new(loaded.rules));
         tokio::spawn(current::reload(watched, Arc::downgrade(&rules), merge_domains));
-        Ok(RlsOptions { listen, rules, xds: None, answers: AnswerOptions::default(), declare: None })
+        Ok(RlsOptions::new(listen, rules, None))
     }
 
     /// Takes the rules from a control plane. Requests fail until the first rules arrive.
     pub fn subscribe(listen: ListenOption, xds: XdsOptions) -> RlsOptions {
         let rules = Arc::new(CurrentRules::new(Rules::awaited()));
-        RlsOptions { listen, rules, xds: Some(xds), answers: AnswerOptions::default(), declare: None }
+        RlsOptions::new(listen, rules, Some(xds))
+    }
+
+    fn new(listen: ListenOption, rules: Arc<CurrentRules>, xds: Option<XdsOptions>) -> RlsOptions {
+        let answers = AnswerOptions::default();
+        RlsOptions { listen, rules, xds, answers, declare: None, http: None, debug: None, stats: None }
     }
 
     #[must_use]
@@ -88,10 +101,10 @@ impl Options {
     }
 
     pub fn listeners(&self) -> Vec<ListenOption> {
-        let rls = self.rls.as_ref().map(|rls| rls.listen);
+        let of_rls = self.rls.iter().flat_map(|rls| [Some(rls.listen), rls.http, rls.debug]);
         let rlqs = self.rlqs.as_ref().map(|rlqs| rlqs.listen);
         let http = self.http.as_ref().map(|http| http.listen);
-        [rls, rlqs, http, self.metrics].into_iter().flatten().collect()
+        of_rls.chain([rlqs, http, self.metrics]).flatten().collect()
     }
 }
 
@@ -102,6 +115,8 @@ pub struct Addresses {
     pub rlqs: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
     pub metrics: Option<SocketAddr>,
+    pub rls_http: Option<SocketAddr>,
+    pub rls_debug: Option<SocketAddr>,
 }
 
 /// The time that pending requests get to finish when the gateway stops.
@@ -136,7 +151,12 @@ impl Gateway {
         let health = HealthReporter::new();
         let (mut addresses, mut tasks) = (Addresses::default(), JoinSet::new());
         let (mut first_rules, mut rules_in_force, mut declaring) = (None, None, None);
-        if let Some(RlsOptions { listen, rules, xds, answers, declare }) = rls {
+        let (closing, to_close) = watch::channel(false);
+        let rls_debug = rls.as_ref().and_then(|rls| rls.debug);
+        if let Some(RlsOptions { listen, rules, xds, answers, declare, http, debug: _, stats }) = rls {
+            if let Some(options) = stats {
+                stats::enable(options, rules.with(Rules::problem).is_none());
+            }
             if let Some(xds) = xds {
                 set_health(&health, ServingStatus::NotServing).await;
                 let (first, arrival) = oneshot::channel();
@@ -149,7 +169,11 @@ impl Gateway {
                 declaring = Some(status);
             }
             rules_in_force = Some(Arc::clone(&rules));
-            let service = RlsService::new(rules, Arc::clone(&lease_table), answers);
+            let service = RlsService::new(Arc::clone(&rules), Arc::clone(&lease_table), answers);
+            if let Some(listen) = http {
+                let routes = rls::http::routes(service.clone(), rules, to_close.clone());
+                addresses.rls_http = Some(services.serve_http(listen, routes, rls::http::MAX_BODY_BYTES).await?);
+            }
             let extra_methods = vec![service.extra_method()];
             let routes = Routes::new(RateLimitServiceServer::new(service));
             addresses.rls = Some(services.serve_grpc(listen, routes, extra_methods, health.clone()).await?);
@@ -161,7 +185,6 @@ impl Gateway {
             addresses.rlqs = Some(services.serve_grpc(listen, service.routes(), Vec::new(), health.clone()).await?);
             quotas = Some(service);
         }
-        let (closing, to_close) = watch::channel(false);
         let pages = pages::routes(prometheus, Arc::clone(&lease_table), rules_in_force, declaring);
         if let Some(options) = http {
             let listen = options.listen;
@@ -169,6 +192,9 @@ impl Gateway {
             let routes = gateway.routes(pages.clone());
             addresses.http = Some(services.serve_http(listen, routes, http::MAX_BODY_BYTES).await?);
             tokio::spawn(gateway.run_sweeps());
+        }
+        if let Some(listen) = rls_debug {
+            addresses.rls_debug = Some(services.serve_http(listen, pages.clone(), 0).await?);
         }
         if let Some(listen) = metrics {
             addresses.metrics = Some(services.serve_http(listen, pages, 0).await?);
@@ -323,6 +349,7 @@ fn describe_metrics() {
     for outcome in DECLARATIONS {
         counter!("leaseway_rls_declarations_total", "outcome" => outcome).absolute(0);
     }
+    describe_counter!("leaseway_gateway_without_lease_total", "Limits decided without a lease, by reason.");
     describe_counter!("leaseway_rls_requests_total", "RLS requests, by domain and result.");
     describe_counter!("leaseway_rls_decisions_total", "Descriptors matched by a rule, by rule and result.");
 }

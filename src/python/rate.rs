@@ -158,7 +158,7 @@ pub(crate) struct Standing {
 
 impl From<leaseway_client::limiter::Standing> for Standing {
     fn from(standing: leaseway_client::limiter::Standing) -> Standing {
-        let leaseway_client::limiter::Standing { available, burst, capacity } = standing;
+        let leaseway_client::limiter::Standing { available, burst, capacity, .. } = standing;
         Standing { available, burst, capacity: capacity.get() }
     }
 }

@@ -14,3 +14,4 @@ mod in_server;
 mod rlqs;
 mod rls;
 mod rls_xds;
+mod windows;

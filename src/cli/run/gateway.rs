@@ -218,8 +218,9 @@ impl RunGateway {
 
 /// Prints the gateway's addresses. Ignores a closed standard output.
 pub(crate) fn print_addresses(addresses: Addresses) {
-    let Addresses { rls, rlqs, http, metrics } = addresses;
-    for (what, address) in [("RLS", rls), ("RLQS", rlqs), ("HTTP", http), ("metrics", metrics)] {
+    let Addresses { rls, rlqs, http, metrics, rls_http, rls_debug } = addresses;
+    let of_rls = [("RLS", rls), ("RLS over HTTP", rls_http), ("RLS debug pages", rls_debug)];
+    for (what, address) in of_rls.into_iter().chain([("RLQS", rlqs), ("HTTP", http), ("metrics", metrics)]) {
         if let Some(address) = address {
             let _ = print(format_args!("serving {what} on {address}"));
         }

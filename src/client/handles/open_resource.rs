@@ -113,10 +113,30 @@ impl OpenResource {
     /// Replaces the window, if there is one, and forgets the demand observed with the old one.
     pub(crate) fn set_window(&self, window: Window) {
         let Some(demand) = &self.window else { return };
-        *demand.lock().unwrap_or_else(PoisonError::into_inner) = WindowDemand::new(window);
+        let mut demand = demand.lock().unwrap_or_else(PoisonError::into_inner);
+        // The limiter stays of the kind that it was opened with.
+        *demand = WindowDemand::new(Window { slides: demand.window().slides, ..window });
+        drop(demand);
         if self.estimates_wants() {
             self.estimate_wants();
         }
+    }
+
+    /// The length of the window, if it slides.
+    pub(crate) fn sliding_window(&self) -> Option<Millis> {
+        let window = self.window.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).window();
+        let length = Millis(u64::try_from(window.length.as_millis()).unwrap_or(u64::MAX));
+        window.slides.then_some(length)
+    }
+
+    /// Whether permits are in use that were taken in the current window, if it slides.
+    pub(crate) fn is_in_use(&self) -> bool {
+        matches!(&self.limiter, Limiter::Rate(rate) if rate.used() > 0.0)
+    }
+
+    /// Whether more is in use than the lease allows.
+    pub(crate) fn exceeds_lease(&self) -> bool {
+        matches!(&self.limiter, Limiter::Rate(rate) if rate.outstanding() > 0.0)
     }
 
     pub(crate) fn set_fixed_wants(&self, wants: f64) {
@@ -140,7 +160,7 @@ impl OpenResource {
         // Read the peak once, because reading resets it, and both wants and usage depend on it.
         let (peak, outstanding) = match &self.limiter {
             Limiter::Gauge(gauge) => (gauge.take_peak(), gauge.outstanding() as f64),
-            Limiter::Rate(_) => (0, 0.0),
+            Limiter::Rate(rate) => (0, rate.outstanding()),
             Limiter::None => (0, *self.in_use.lock().unwrap_or_else(PoisonError::into_inner)),
         };
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +169,8 @@ impl OpenResource {
             WantsSource::Estimated(demand) => self.estimate(demand, now, peak),
         };
         drop(source);
-        Wants { amount, priority: self.priority, outstanding, usage: self.usage(now, peak) }
+        let tail = self.sliding_window().unwrap_or_default();
+        Wants { amount, priority: self.priority, outstanding, tail, usage: self.usage(now, peak) }
     }
 
     /// Adds to the reported usage. Returns false if there is a limiter.
@@ -251,7 +272,8 @@ impl OpenResource {
                 let estimated = demand.wants(now);
                 let sample = match &self.limiter {
                     Limiter::Rate(rate) => {
-                        WindowSample { estimated, refused: rate.refused(), capacity: rate.capacity().get() }
+                        let (refused, capacity) = (rate.refused(), rate.capacity().get());
+                        WindowSample { estimated, refused, capacity, used: rate.used() }
                     }
                     Limiter::Gauge(_) | Limiter::None => WindowSample { estimated, ..WindowSample::default() },
                 };

@@ -3,7 +3,7 @@
 use crate::{
     error::OpenError,
     handles::{metrics, open_resource::Limiter, resource::Resource},
-    limiter::{self, Burst, Closed, DebtExceeded, RateLimiter, Standing, TryError, Window},
+    limiter::{self, Closed, DebtExceeded, RateLimiter, Standing, TryError, Window},
 };
 
 /// A handle of a rate. All handles of a resource of one client share the lease and the limiter.
@@ -133,11 +133,21 @@ impl Rate {
         self.limiter.available()
     }
 
-    /// Changes the window of a rate that was opened with one. Saved permits stay, up to the size of the new window. At
-    /// first the wants are the whole new limit.
+    /// Changes the length and the limit of the window of a rate that was opened with one. Saved permits stay, up to the
+    /// size of the new window. At first the wants are the whole new limit.
     pub fn set_window(&self, window: Window) {
-        self.limiter.set_burst(Burst::Window(window.length));
+        self.limiter.set_window(window.length);
         self.resource.set_window(window);
+    }
+
+    /// The time until `n` permits are available, if nobody else takes any. `None` if that does not depend on time.
+    pub fn ready_in(&self, n: u32) -> Option<std::time::Duration> {
+        self.limiter.ready_in(n)
+    }
+
+    /// Whether permits are in use that were taken in the current window, if it slides.
+    pub fn is_in_use(&self) -> bool {
+        self.limiter.used() > 0.0
     }
 
     /// Permits requested so far: see [`RateLimiter::arrived`].

@@ -68,8 +68,7 @@ impl ResourceBuilder {
         self
     }
 
-    /// Rates: limits per window. Unused capacity is saved up for the length of the window, which starts full. Overrides
-    /// [`burst`](Self::burst).
+    /// Rates: limits per window, see [`Window`]. Overrides [`burst`](Self::burst).
     pub fn window(mut self, window: Window) -> ResourceBuilder {
         self.window = Some(window);
         self
@@ -86,6 +85,7 @@ impl ResourceBuilder {
         let (burst, window, max_debt) = (self.burst, self.window, self.max_debt);
         let handle = self.open_as("rate", |wakeup| {
             let limiter = match window {
+                Some(Window { length, slides: true, .. }) => RateLimiter::sliding(length, Arc::clone(wakeup)),
                 Some(window) => RateLimiter::full(Burst::Window(window.length), Arc::clone(wakeup)),
                 None => RateLimiter::with_pressure(burst, Arc::clone(wakeup)),
             };

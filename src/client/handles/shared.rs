@@ -35,6 +35,9 @@ const STREAM_ESTIMATE_INTERVAL: Millis = Millis(1_000);
 /// The first request for a resource is delayed by this, because a first caller commonly arrives right after opening.
 const FIRST_REQUEST_DELAY: Millis = Millis(5);
 
+/// How often in a window that slides the capacity in use beyond the lease is reported.
+const OUTSTANDING_REPORTS: u64 = 20;
+
 /// Upper limit for times that are converted to an instant.
 const FAR_MS: u64 = 100 * 365 * 86_400 * 1000;
 
@@ -205,15 +208,18 @@ impl Shared {
         if slot.handles > 0 {
             return;
         }
-        let slot = state.opened.remove(id);
+        let opened = Arc::clone(&slot.opened);
+        state.opened.remove(id);
         drop(state);
         // Close the limiter before releasing the lease.
-        if let Some(slot) = slot {
-            self.close_resource(&slot.opened);
-        }
+        self.close_resource(&opened);
         let mut state = self.lock();
         if !state.opened.contains_key(id) {
-            state.session.release(id);
+            if opened.is_in_use() {
+                state.session.leave(id);
+            } else {
+                state.session.release(id);
+            }
         }
         drop(state);
         self.wakeup.notify_one();
@@ -248,6 +254,7 @@ impl Shared {
         }
         let mut state = self.lock();
         state.leaving = true;
+        opened.iter().filter(|(_, slot)| slot.opened.is_in_use()).for_each(|(id, _)| state.session.leave(id));
         state.session.release_all();
         drop(state);
         self.wakeup.notify_one();
@@ -467,6 +474,10 @@ impl Shared {
             if !lease_rises {
                 record();
             }
+            if opened.exceeds_lease() {
+                // The next request confirms the smaller lease, so it has to say what is in use beyond it.
+                self.demand_changed(&opened.id);
+            }
             if rises && opened.is_under_pressure() {
                 // Estimated wants may grow with the capacity.
                 self.note_pressure();
@@ -524,8 +535,14 @@ impl State {
         }
         let changing = self.session.want(now, id, wants, mode);
         let again = slot.opened.next_sample_at();
-        if wants.outstanding > 0.0 || (changing && slot.opened.is_under_pressure()) {
+        let window = slot.opened.sliding_window();
+        if (wants.outstanding > 0.0 && window.is_none()) || (changing && slot.opened.is_under_pressure()) {
             self.estimate_soon(now);
+        }
+        if let Some(window) = window.filter(|_| wants.outstanding > 0.0) {
+            // The capacity in use becomes free as time passes.
+            let pause = Millis(window.0 / OUTSTANDING_REPORTS).max(MIN_ESTIMATE_INTERVAL);
+            self.schedule_estimate(id, now.plus(pause));
         }
         if let Some(at) = again {
             self.schedule_estimate(id, at.max(now.plus(MIN_ESTIMATE_INTERVAL)));

@@ -99,6 +99,9 @@ pub struct Standing {
     pub burst: f64,
     /// Permits per second.
     pub capacity: Capacity,
+    /// The time until more permits are available, if none are taken; zero if none can be added. `None` if that does not
+    /// depend on time.
+    pub next_in: Option<Duration>,
 }
 
 impl Standing {
@@ -176,7 +179,12 @@ impl Bucket {
             () if self.rate == 0 => 0.0,
             () => self.credit as f64 / UNITS_PER_PERMIT as f64,
         };
-        Standing { available, burst, capacity }
+        let mut standing = Standing { available, burst, capacity, next_in: None };
+        let full_in = standing.full_in();
+        let next = if self.debt > 0 { 1 } else { whole(self.credit) + 1 };
+        let next_in = self.ready_in(now, next).map(Duration::from_nanos);
+        standing.next_in = [full_in, next_in].into_iter().flatten().min();
+        standing
     }
 
     /// Total time in which the bucket was not full. At a constant capacity this is the busy time, independent of the

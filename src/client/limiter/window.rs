@@ -1,8 +1,10 @@
 //! Limits per window: per minute, per day.
 //!
-//! The capacity of such a resource is the limit divided by the window. Unused capacity is saved up for the length of
-//! the window, so all of it can be used at once, and wants are remembered for as long. Otherwise an occasional caller
-//! would give up its share between two visits, and its savings with it.
+//! The capacity of such a resource is the limit divided by the window. All of it can be used at once, and wants are
+//! remembered for as long as the window. Otherwise an occasional caller would give up its share between two visits.
+//!
+//! A window either *slides*: in any window at most the limit passes ([`SlidingWindow`](crate::limiter::SlidingWindow)).
+//! Or unused capacity is saved up for its length, so that twice the limit can pass in a window.
 
 use std::time::Duration;
 
@@ -18,6 +20,9 @@ pub struct Window {
     /// The limit in permits per second. Wants begin there, until demand is known. If the window is longer than a
     /// second, they never exceed it.
     pub rate: f64,
+    /// At most the limit passes in any window, by all clients together. Otherwise unused permits are saved up for the
+    /// length of the window, which starts full.
+    pub slides: bool,
 }
 
 /// At first the wants are the whole limit, for this long.
@@ -29,8 +34,8 @@ const SPARE_PERMITS: f64 = 10.0;
 /// Upper bound of the minimum wants, as a fraction of the limit: other clients cannot use this capacity.
 const MAX_SPARE_FRACTION: f64 = 0.02;
 
-/// Lower bound of the minimum wants. A limiter without any lease has no permit for the next caller; with a lease,
-/// however small, it keeps one.
+/// Lower bound of the minimum wants. A limiter without any lease has no permit for the next caller. With savings it
+/// keeps one however small its lease is; where the window slides, it wants one permit per window.
 const MIN_WANTS: f64 = 1e-3;
 
 /// Arrivals are observed over the length of the window, clamped to this range.
@@ -65,6 +70,8 @@ pub struct WindowSample {
     pub refused: u64,
     /// The current capacity.
     pub capacity: f64,
+    /// The permits in use, per second of a window that slides.
+    pub used: f64,
 }
 
 impl Window {
@@ -113,7 +120,7 @@ impl WindowDemand {
 
     /// Takes a reading, and returns the wants.
     pub fn wants(&mut self, now: Millis, sample: WindowSample) -> f64 {
-        let Window { length, rate } = self.window;
+        let Window { length, rate, .. } = self.window;
         let begun = *self.begun.get_or_insert(now);
         let is_long = length > Duration::from_secs(1);
         let passed = now.since(self.at).0 as f64 / 1000.0;
@@ -126,7 +133,9 @@ impl WindowDemand {
         if refuses && guess == 0.0 && !is_long && sample.capacity * SUFFICIENT_FACTOR >= self.level {
             self.by_chance = Some(now);
         }
-        (self.level + self.spread(now)).max(first).max(self.spare()).max(guess)
+        // What is in use serves no new caller.
+        let next = (sample.used + self.spare()).min(rate);
+        (self.level + self.spread(now)).max(first).max(next).max(guess)
     }
 
     fn spread(&self, now: Millis) -> f64 {
@@ -136,8 +145,10 @@ impl WindowDemand {
     }
 
     fn spare(&self) -> f64 {
-        let Window { length, rate } = self.window;
-        (SPARE_PERMITS / length.as_secs_f64().max(1e-3)).min(MAX_SPARE_FRACTION * rate).max(MIN_WANTS.min(rate))
+        let Window { length, rate, slides } = self.window;
+        let per_permit = 1.0 / length.as_secs_f64().max(1e-3);
+        let least = if slides { per_permit } else { MIN_WANTS };
+        (SPARE_PERMITS * per_permit).min(MAX_SPARE_FRACTION * rate).max(least.min(rate))
     }
 
     /// After a pause the observed rate is too low for a while, because it includes the pause. Meanwhile refusals double
@@ -183,7 +194,7 @@ impl Arrivals {
 mod tests {
     use super::*;
 
-    const MINUTE: Window = Window { length: Duration::from_secs(60), rate: 10.0 };
+    const MINUTE: Window = Window { length: Duration::from_secs(60), rate: 10.0, slides: false };
 
     fn wants(demand: &mut WindowDemand, now: u64, estimated: f64) -> f64 {
         demand.wants(Millis(now), WindowSample { estimated, ..WindowSample::default() })
@@ -211,7 +222,7 @@ mod tests {
     #[test]
     fn an_idle_limit_wants_a_small_part() {
         let idle = |length, rate| {
-            let mut demand = WindowDemand::new(Window { length: Duration::from_secs(length), rate });
+            let mut demand = WindowDemand::new(Window { length: Duration::from_secs(length), rate, slides: false });
             wants(&mut demand, 0, 0.0);
             wants(&mut demand, 3_600_000, 0.0)
         };
@@ -222,10 +233,20 @@ mod tests {
     }
 
     #[test]
+    fn a_sliding_window_wants_what_is_in_use_and_at_least_one_permit_more() {
+        let mut demand = WindowDemand::new(Window { rate: 0.1, slides: true, ..MINUTE });
+        demand.wants(Millis(0), WindowSample::default());
+        let mut wants = |used| demand.wants(Millis(3_600_000), WindowSample { used, ..WindowSample::default() });
+        assert_eq!(wants(0.0), 1.0 / 60.0);
+        assert_eq!(wants(3.0 / 60.0), 4.0 / 60.0);
+        assert_eq!(wants(6.0 / 60.0), 0.1, "never more than the limit");
+    }
+
+    #[test]
     fn refusals_after_a_pause_double_the_wants() {
-        let mut demand = WindowDemand::new(Window { length: Duration::from_secs(1), rate: 1_000.0 });
+        let mut demand = WindowDemand::new(Window { length: Duration::from_secs(1), rate: 1_000.0, slides: false });
         let mut wants = |now, refused, estimated, capacity| {
-            demand.wants(Millis(now), WindowSample { estimated, refused, capacity })
+            demand.wants(Millis(now), WindowSample { estimated, refused, capacity, used: 0.0 })
         };
         wants(0, 0, 0.0, 0.0);
         assert_eq!(wants(60_000, 0, 0.0, 1_000.0), 10.0);

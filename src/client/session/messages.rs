@@ -18,6 +18,10 @@ pub trait Demand: Clone {
     fn is_same(&self, asked: &Self) -> bool;
     /// The total amount, which optimistic mode uses.
     fn amount(&self) -> f64;
+    /// How long before its end a lease must no longer be used, because what is used stays in use for as long.
+    fn tail(&self) -> Millis {
+        Millis(0)
+    }
 }
 
 /// The demand of a child node: what its holders want in total.
@@ -44,8 +48,10 @@ pub struct Wants {
     pub amount: f64,
     /// The claimed priority; its meaning depends on the resource.
     pub priority: i64,
-    /// Gauges: the amount in use, if that is more than the lease allows.
+    /// The amount in use, if that is more than the lease allows: of gauges, and of windows that slide.
     pub outstanding: f64,
+    /// Windows that slide: their length.
+    pub tail: Millis,
     /// Pools: usage of the lease that is echoed with this demand.
     pub usage: Option<Usage>,
 }
@@ -67,6 +73,10 @@ impl Demand for Wants {
 
     fn amount(&self) -> f64 {
         self.amount
+    }
+
+    fn tail(&self) -> Millis {
+        self.tail
     }
 }
 

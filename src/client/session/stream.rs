@@ -17,7 +17,7 @@ use leaseway_core::{
     types::Millis,
 };
 
-use super::{InFlight, NOT_BEFORE_ANSWER, RequestKind, Session};
+use super::{InFlight, NOT_BEFORE_ANSWER, RequestKind, Session, usable_length};
 use crate::session::{
     messages::{Demand, GrantedLease, StreamReply, StreamRequest},
     pace::MIN_REQUEST_GAP,
@@ -226,7 +226,7 @@ impl<D: Demand> Session<D> {
                 continue;
             }
             self.first_end.remove(lease.end);
-            lease.end = in_flight.sent.plus(entry.length);
+            lease.end = in_flight.sent.plus(usable_length(entry.length, entry.demand.tail()));
             lease.wire.expiry_time = unix.saturating_add((entry.length.0 / 1000) as i64);
             self.first_end.insert(lease.end);
             let refresh = self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng);

@@ -25,9 +25,9 @@ use super::{
 use crate::lease_table::{LeaseEntry, NotOpened};
 
 /// The default: unused permits are saved for a second, and the wants are 100 per second until there is an estimate.
-const WINDOW: Window = Window { length: Duration::from_secs(1), rate: 100.0 };
+const WINDOW: Window = Window { length: Duration::from_secs(1), rate: 100.0, slides: false };
 
-/// Resources whose unused permits are saved for longer than a second.
+/// Resources with a limit per window.
 #[derive(Debug, Clone)]
 pub struct LongWindow {
     pub resources: Glob,
@@ -405,6 +405,10 @@ async fn wait_in_queue<T>(
 
 /// The time until this many permits are available, if nobody else takes any.
 fn needed(entry: &LeaseEntry, permits: u32) -> Duration {
+    if let Some(ready_in) = entry.rate().ready_in(permits) {
+        return ready_in;
+    }
+    // A larger lease is needed.
     let standing = entry.standing();
     // `available` is negative if there is a debt.
     let missing = (f64::from(permits) - standing.available).max(0.0);

@@ -12,7 +12,10 @@ use leaseway_client::limiter::Arrivals;
 use leaseway_client::{Basis, Capacity, Rate, Window, limiter::Standing};
 use tokio::time::{Instant, timeout_at};
 
-use super::caller_shares::SharePermit;
+use super::{NoLease, caller_shares::SharePermit};
+
+/// Windows up to this length, in seconds, pass no more than their limit even if the table of resources is nearly full.
+const STRICT_SECS: u32 = 60;
 
 /// A resource counts as silent after this many sweeps without a request.
 const SILENT: u32 = 3;
@@ -91,6 +94,24 @@ impl LeaseEntry {
         usable.basis == Basis::Lease || usable.capacity > Capacity::NONE
     }
 
+    /// Why there is no lease, if there is none.
+    pub fn no_lease(&self) -> NoLease {
+        match self.rate.resource().usable().basis {
+            Basis::Unknown => NoLease::NotYet,
+            Basis::Lease | Basis::Fallback => NoLease::Unreachable,
+        }
+    }
+
+    /// Whether permits are in use that were taken in the current window, if it slides.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.rate.is_in_use()
+    }
+
+    /// Wants nothing from now on. The cluster is told what is in use.
+    pub(super) fn give_up(&self) {
+        let _ = self.rate.resource().set_wants(0.0);
+    }
+
     pub fn awaits_first_lease(&self) -> bool {
         let is_unknown = || self.rate.resource().usable().basis == Basis::Unknown;
         Instant::now() < self.first_wait && is_unknown()
@@ -134,13 +155,15 @@ impl LeaseEntry {
         !is_known && seen()
     }
 
-    /// Whether the entry can be released: it is unused, and its bucket is full again. A reopened resource starts with a
-    /// full bucket, so an earlier release would grant permits twice. `is_tight`: the table is nearly full, and only the
-    /// idle time counts.
+    /// Whether the entry can be released: it is unused, and no permit of its window is in use, or its bucket is full
+    /// again. An earlier release would grant permits twice. `is_tight`: the table is nearly full, so that only the idle
+    /// time counts, and a window of up to a minute.
     pub(super) fn is_idle(&self, now: u32, idle: u32, is_tight: bool) -> bool {
         let unused = now.wrapping_sub(self.used.load(Ordering::Relaxed));
         let window = u32::try_from(self.window[0].load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-        unused > idle && (is_tight || unused > window)
+        // A permit comes back up to a hundredth of the window late.
+        let passed = window.saturating_add(window / 100 + 1);
+        unused > idle && (unused > passed || (is_tight && window > STRICT_SECS))
     }
 }
 

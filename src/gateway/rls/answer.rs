@@ -1,7 +1,8 @@
 //! The answer to Envoy: a status for each descriptor, in order.
 //!
 //! Envoy makes its X-RateLimit headers from the limit, the remaining requests and the time until the reset. The
-//! remaining requests are those of this gateway. Other gateways have their own shares of the same limit.
+//! remaining requests are those of this gateway. Other gateways have their own shares of the same limit. The reset is the
+//! time until another permit comes back.
 
 use std::time::Duration;
 
@@ -122,12 +123,12 @@ fn status(descriptor: &Descriptor<'_>) -> DescriptorStatus {
             };
             // The conversion truncates, and a debt becomes 0.
             let remaining = standing.map_or(0, |standing| standing.available as u32);
-            let full_in = standing.and_then(|standing| standing.full_in()).unwrap_or(unit.length());
+            let next_in = standing.and_then(|standing| standing.next_in).unwrap_or(unit.length());
             DescriptorStatus {
                 code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
                 current_limit: Some(current_limit),
                 limit_remaining: if is_over || is_tolerated { 0 } else { remaining },
-                duration_until_reset: Some(on_the_wire(full_in.min(unit.length()))),
+                duration_until_reset: Some(on_the_wire(next_in.min(unit.length()))),
             }
         }
     }

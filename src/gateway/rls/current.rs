@@ -22,6 +22,7 @@ use tokio::{
 use super::{
     file,
     rules::{RequestLimit, Rules},
+    stats,
 };
 
 /// Versions are unique over all gateways of this process, because threads recognise cached rules by their version.
@@ -149,10 +150,12 @@ fn reload_once(paths: &[PathBuf], rules: &CurrentRules, merge_domains: bool) {
             loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             rules.replace(loaded.rules);
             counter!("leaseway_rls_reloads_total", "outcome" => "applied").increment(1);
+            stats::count_rules(true);
             tracing::info!("rules reloaded; leases stay as they are");
         }
         Err(error) => {
             counter!("leaseway_rls_reloads_total", "outcome" => "rejected").increment(1);
+            stats::count_rules(false);
             tracing::error!("rules rejected, the previous ones stay in force:\n{error}");
         }
     }

@@ -19,9 +19,10 @@ use super::{
     answer::{AnswerOptions, Decided, Descriptor},
     current::{CurrentRules, NotedLimit},
     rules::{self, Domain, Limit, Matched, RequestLimit, Rule, Rules, Unit, Verdict},
+    stats,
 };
 use crate::{
-    lease_table::{LeaseEntry, LeaseTable},
+    lease_table::{LeaseEntry, LeaseTable, NoLease},
     resource_id,
 };
 
@@ -81,6 +82,15 @@ impl Hits {
             (None, hits) if descriptor.is_negative_hits => Hits::Refund(hits),
             (None, hits) => Hits::Take(hits),
         })
+    }
+
+    /// The hits that statistics count.
+    fn taken(self) -> u64 {
+        match self {
+            Hits::Take(hits) | Hits::Charge(hits) => hits.into(),
+            Hits::Check | Hits::Refund(_) => 0,
+            Hits::Settle { held, used } => used.saturating_sub(held).into(),
+        }
     }
 
     /// The claim on the limit. `None` if any limit lets the request pass.
@@ -267,7 +277,7 @@ impl Decider<'_> {
             }
             caller.may_ask(id)?;
             let length = unit.length();
-            let window = Window { length, rate: f64::from(requests) / length.as_secs_f64() };
+            let window = Window { length, rate: f64::from(requests) / length.as_secs_f64(), slides: true };
             if let Some(entry) = self.lease_table.find(id) {
                 entry.set_window(window);
                 return Ok(Some(entry));
@@ -330,12 +340,15 @@ impl Decider<'_> {
                 (Some(entry), Hits::Settle { held, used }) => entry.rate().refund((held - used).into()),
                 _ => {}
             }
-            let by_value = || {
-                let path = domain.metric_path(entries(&request.descriptors[*place]), rule.detailed);
-                rules::count_by_value(&path, *verdict)
-            };
-            if !has_own_metric || !by_value() {
+            let by_value = has_own_metric
+                .then(|| domain.metric_path(entries(&request.descriptors[*place]), rule.detailed))
+                .filter(|path| rules::count_by_value(path, *verdict));
+            if by_value.is_none() {
                 rule.meters.count_of_rule(&rule.path, *verdict);
+            }
+            if let Some(stats) = stats::kept() {
+                let path = by_value.as_deref().unwrap_or(&rule.path);
+                stats.count(path, hits.taken(), *verdict, entry.as_ref().map(|entry| entry.standing()));
             }
         }
         let is_over =
@@ -428,6 +441,9 @@ impl Limited<'_> {
             Taken::No => false,
             Taken::NoLease => lease_table.passes_without_lease(),
         };
+        if taken == Taken::NoLease {
+            lease_table.note_without_lease(self.entry.as_ref().map_or(NoLease::NoRoom, |entry| entry.no_lease()));
+        }
         let is_shadow = self.matched.rule.shadow;
         self.verdict = match taken {
             Taken::NoLease => Verdict::NoLease,

@@ -26,11 +26,10 @@ use tonic::{Code, Status};
 use super::{
     backoff,
     current::CurrentRules,
-    root_cause,
     rules::{Domain, RequestLimit, Rules},
     templates,
 };
-use crate::resource_id;
+use crate::{error::root_cause, resource_id};
 
 /// Where the gateway declares templates.
 #[derive(Debug)]

@@ -32,6 +32,21 @@ fn of_json_value(json: Json) -> Value {
     }
 }
 
+pub(super) fn as_json(fields: &Struct) -> Json {
+    fields.fields.iter().map(|(key, value)| (key.clone(), as_json_value(value))).collect::<Map<_, _>>().into()
+}
+
+fn as_json_value(value: &Value) -> Json {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => Json::Null,
+        Some(Kind::BoolValue(flag)) => (*flag).into(),
+        Some(Kind::NumberValue(number)) => (*number).into(),
+        Some(Kind::StringValue(text)) => text.as_str().into(),
+        Some(Kind::ListValue(list)) => list.values.iter().map(as_json_value).collect::<Vec<_>>().into(),
+        Some(Kind::StructValue(fields)) => as_json(fields),
+    }
+}
+
 /// The dynamic metadata of an answer. `of_rules` is the metadata of the rules that let the request pass, in the order of
 /// the descriptors. `held` has the descriptors of which the request has taken hits, and how many; the original has no such
 /// field.

@@ -1,6 +1,6 @@
 //! The gRPC service that Envoy calls.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use leaseway_proto::envoy::ratelimit::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
@@ -12,6 +12,7 @@ use super::{
     answer::AnswerOptions,
     current::CurrentRules,
     decision::{Decider, Decision},
+    stats,
 };
 use crate::lease_table::LeaseTable;
 
@@ -38,7 +39,19 @@ impl RlsService {
         })
     }
 
-    async fn answer(&self, caller: &GrpcCaller, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    pub(super) async fn answer(
+        &self,
+        caller: &GrpcCaller,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
+        let Some(stats) = stats::kept() else { return self.decided(caller, request).await };
+        let begun = Instant::now();
+        let answer = self.decided(caller, request).await;
+        stats.count_request(begun.elapsed(), answer.is_err());
+        answer
+    }
+
+    async fn decided(&self, caller: &GrpcCaller, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
         let mut decision = self.decide(caller, request, true)?;
         if let Decision::Undeclared = decision {
             self.rules.declared(self.lease_table.options().first_wait).await;

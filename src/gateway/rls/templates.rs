@@ -10,7 +10,7 @@ use std::{
     fmt::Write as _,
 };
 
-use super::rules::{Domain, Level, Limit, RequestLimit, Rules, ValueMatch};
+use super::rules::{Domain, Level, Limit, RequestLimit, Rules, Unit, ValueMatch};
 use crate::resource_id;
 
 struct Template {
@@ -18,7 +18,8 @@ struct Template {
     comment: String,
     /// One element for each entry of the descriptor.
     openness: Vec<Openness>,
-    capacity: f64,
+    requests: u32,
+    unit: Unit,
 }
 
 /// How general the pattern of an entry is. Specific patterns come first.
@@ -54,10 +55,7 @@ pub fn resources(rules: &Rules, request_limits: &BTreeSet<RequestLimit>) -> Stri
 pub fn declaration(domain: &Domain) -> Option<String> {
     let templates = of_domain(domain);
     let mut text = String::from("resources:\n");
-    for (place, template) in templates.iter().enumerate() {
-        template.write(&mut text);
-        text.push_str(if place == 0 { ALGORITHM } else { "  algorithm: *fair\n" });
-    }
+    templates.iter().for_each(|template| template.write(&mut text));
     (!templates.is_empty()).then_some(text)
 }
 
@@ -65,19 +63,21 @@ pub fn declaration(domain: &Domain) -> Option<String> {
 pub fn declaration_of_request_limit(limit: &RequestLimit) -> String {
     let mut text = String::from("resources:\n");
     of_request_limit(limit).write(&mut text);
-    text + ALGORITHM
+    text
 }
 
 fn of_request_limit(limit: &RequestLimit) -> Template {
     let RequestLimit { domain, requests, unit } = limit;
     let glob = format!("{}/{}*", resource_id::pattern(domain), limit.mark());
     let comment = format!("{domain}: {requests} per {}, the limit of requests", unit.name());
-    let capacity = f64::from(*requests) / unit.length().as_secs_f64();
-    Template { glob, comment, openness: Vec::new(), capacity }
+    Template { glob, comment, openness: Vec::new(), requests: *requests, unit: *unit }
 }
 
-/// The same as that of [`REST`].
-const ALGORITHM: &str = "  algorithm: &fair {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}\n";
+/// The lease length in seconds. A lease is not used in the last window before its end, because what it lets pass counts
+/// for a window. Windows longer than a minute are excepted: a gateway that died would hold its share for too long.
+fn lease_length(unit: Unit) -> u32 {
+    if unit == Unit::Minute { 120 } else { 60 }
+}
 
 fn of_domain(domain: &Domain) -> Vec<Template> {
     let mut templates = Vec::new();
@@ -91,7 +91,7 @@ fn of_domain(domain: &Domain) -> Vec<Template> {
 
 /// The template for the resources of other clients. Gateways do not request them.
 const REST: &str = "\
-# All other resources. The templates above use the same algorithm. Change it to what other clients of this cluster need.
+# All other resources. Change it to what other clients of this cluster need.
 - identifier_glob: \"*\"
   capacity: 0
   safe_capacity: 0
@@ -120,9 +120,8 @@ fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], 
         if let Some(rule) = &node.rule
             && let Limit::PerUnit { requests: requests @ 1.., unit } = rule.limit
         {
-            let capacity = f64::from(requests) / unit.length().as_secs_f64();
             let comment = format!("{}: {requests} per {}", rule.path, unit.name());
-            templates.push(Template { glob: glob.clone(), comment, openness: openness.clone(), capacity });
+            templates.push(Template { glob: glob.clone(), comment, openness: openness.clone(), requests, unit });
         }
         collect(&node.below, &glob, ',', &openness, templates);
     }
@@ -135,13 +134,18 @@ impl Template {
     }
 
     fn write(&self, text: &mut String) {
-        let Template { glob, comment, capacity, .. } = self;
+        let Template { glob, comment, requests, unit, .. } = self;
+        let (capacity, lease) = (f64::from(*requests) / unit.length().as_secs_f64(), lease_length(*unit));
         let quoted: String =
             glob.chars().flat_map(|c| ['\\'].into_iter().filter(move |_| matches!(c, '"' | '\\')).chain([c])).collect();
         let safe = capacity / SAFE_PARTS;
         let comment = leaseway_core::types::escaped(comment);
-        write!(text, "# {comment}\n- identifier_glob: \"{quoted}\"\n  capacity: {capacity}\n  safe_capacity: {safe}\n")
-            .expect("writing to a string cannot fail");
+        let algorithm = format!("{{kind: FAIR_SHARE, lease_length: {lease}, refresh_interval: 5}}");
+        write!(
+            text,
+            "# {comment}\n- identifier_glob: \"{quoted}\"\n  capacity: {capacity}\n  safe_capacity: {safe}\n  algorithm: {algorithm}\n"
+        )
+        .expect("writing to a string cannot fail");
     }
 }
 

@@ -32,7 +32,8 @@ use self::{
     delta::DeltaSubscription,
     subscription::{Received, Subscription},
 };
-use super::{BACKOFF_MAX, backoff, current::CurrentRules, root_cause, unix_ms};
+use super::{BACKOFF_MAX, backoff, current::CurrentRules, stats, unix_ms};
+use crate::error::root_cause;
 
 /// The control plane, and how the gateway presents itself.
 #[derive(Debug)]
@@ -251,6 +252,7 @@ impl Follower {
             }
         };
         counter!("leaseway_rls_reloads_total", "outcome" => outcome).increment(1);
+        stats::count_rules(outcome == "applied");
         Some((request, Duration::ZERO))
     }
 }

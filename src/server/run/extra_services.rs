@@ -32,7 +32,7 @@ use tonic_health::{
 
 use crate::{
     api::{
-        grpc::{ExtraMethod, serve_guarded},
+        grpc::{ExtraMethod, GrpcCaller, serve_guarded},
         http::{HostNames, Serving, certified, serve},
     },
     auth::{Admitted, Authorizer, CallerCache, CredentialFiles},
@@ -261,6 +261,11 @@ impl HttpCaller {
     /// Checks whether the caller may read everything.
     pub fn check_reads_everything(&self) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check_reads_everything(CallKind::Http)?)
+    }
+
+    /// The caller as that of a gRPC method.
+    pub fn as_grpc(&self) -> Result<GrpcCaller, CallerRefusal> {
+        Ok(self.admitted()?.clone().into())
     }
 
     /// The principal that the caller's state is charged to.

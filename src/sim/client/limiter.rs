@@ -127,7 +127,7 @@ impl OpenLimiter {
         let (arrived, capacity) = (self.served.arrived, self.bucket.capacity().get());
         self.demand.sample(now, Sample { count: arrived, freely: arrived, capacity, ..Sample::default() });
         let refused = arrived - self.bucket.taken();
-        let look = WindowSample { estimated: self.demand.wants(now), refused, capacity };
+        let look = WindowSample { estimated: self.demand.wants(now), refused, capacity, used: 0.0 };
         self.wanted = self.window.wants(now, look);
         if let Some(at) = self.demand.next_sample_at() {
             let at = at.max(now.plus(MIN_ESTIMATE_INTERVAL));

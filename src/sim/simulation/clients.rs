@@ -110,7 +110,7 @@ impl Simulation<'_> {
         }
         if place.kind == ClientKind::Limiter {
             let length = Duration::from_millis(place.window.0);
-            let window = Window { length, rate: self.plan.settings.capacity.get() };
+            let window = Window { length, rate: self.plan.settings.capacity.get(), slides: false };
             let limiter = LimiterClient::new(Arc::clone(&self.resource), window, settings, seed);
             return ClientMachine::Limiter(Box::new(limiter));
         }

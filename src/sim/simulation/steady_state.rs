@@ -153,7 +153,7 @@ mod tests {
 
     /// Checks a client with 40 callers per second over a hundred seconds.
     fn judged(due: f64, had: f64, asked: f64, passed: u64) -> Result<(), String> {
-        let window = Window { length: Duration::from_secs(1), rate: 500.0 };
+        let window = Window { length: Duration::from_secs(1), rate: 500.0, slides: false };
         let (before, served) =
             (CallerCounts { arrived: 1, passed: 1 }, CallerCounts { arrived: 4_001, passed: passed + 1 });
         let limiter = LimiterAverages { window, asked: asked * 100.0, burst: 20.0, before, served };

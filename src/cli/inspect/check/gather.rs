@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use leaseway_proto::admin::{ListPeersRequest, ListPeersResponse};
-use leaseway_proto::status::{GetStatusRequest, GetStatusResponse};
+use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Resource};
 use leaseway_server::checkup::{NodeObservation, Observation, PeersObservation, ServerObservation};
 use tokio::time::{Instant, sleep};
 
@@ -118,11 +118,26 @@ async fn ask(target: &Target, address: String) -> (String, Answer) {
             status.resources.extend(next.resources);
             status.next_page_token = next.next_page_token;
         }
+        name_gateways(target, &channel, &mut status).await;
         let clock = clock(target, &channel).await;
         Ok((status, clock))
     };
     let answer = Box::pin(asked).await;
     (address, answer)
+}
+
+/// Adds the holders of the resource of which one gateway holds the largest part, as far as the totals tell.
+async fn name_gateways(target: &Target, channel: &leaseway_client::Channel, status: &mut GetStatusResponse) {
+    let share = |resource: &Resource| resource.held_by_gateways / resource.gateways as f64 / resource.capacity;
+    let leased = status.resources.iter_mut().filter(|resource| resource.gateways > 0);
+    let Some(largest) = leased.max_by(|one, other| share(one).total_cmp(&share(other))) else { return };
+    let request =
+        GetStatusRequest { resource_id: largest.resource_id.clone(), page_size: PAGE, ..GetStatusRequest::default() };
+    if let Ok(answer) = within(target.timeout(), get_status(channel, request)).await
+        && let Some(named) = answer.resources.into_iter().next()
+    {
+        largest.holder = named.holder;
+    }
 }
 
 /// The offset of a server's clock and its uncertainty in milliseconds, from a short call on an open connection.

@@ -1,19 +1,21 @@
 //! Flags that `leaseway gateway` and the gateway of `leaseway serve` share. In both, the arguments with addresses have
 //! the ids `gateway_rls`, `gateway_rlqs` and `gateway_http`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use leaseway_client::{Files, Transport, Window};
 use leaseway_core::types::{Glob, Millis, PrincipalShare};
 use leaseway_gateway::lease_table::{LeaseTableOptions, WithoutLease};
 use leaseway_gateway::rlqs::{RlqsOptions, quotas::QuotaSettings};
-use leaseway_gateway::{AnswerOptions, DeclareOptions, HeaderNames, HttpOptions, LongWindow, Options, RlsOptions};
+use leaseway_gateway::{
+    AnswerOptions, DeclareOptions, HeaderNames, HttpOptions, LongWindow, Options, RlsOptions, StatsOptions, Statsd,
+};
 use leaseway_server::ListenOption;
 
 use crate::error::CliError;
 use crate::run::gateway::xds::XdsFlags;
-use crate::run::value_parsers::{at_least_one, rate};
+use crate::run::value_parsers::{at_least_one, listen_address, rate};
 
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("rls_rules").args(["ratelimit_config", "rls_xds"]))]
@@ -25,9 +27,9 @@ pub(crate) struct GatewayFlags {
     /// when the rules change. Needs the right to `declare`
     #[arg(long, requires = "gateway_rls")]
     declare: bool,
-    /// Windows for HTTP callers, such as a budget per minute or per day. PATTERN selects resources as in templates;
-    /// PERMITS may be used in SECONDS, and unused permits are saved for up to SECONDS. The first matching pattern
-    /// applies. The cluster's capacity still limits the total
+    /// Windows for HTTP callers, such as a budget per minute or per day. PATTERN selects resources as in templates; at most
+    /// PERMITS pass in any SECONDS, at all gateways together. The first matching pattern applies. The cluster's capacity
+    /// still limits the total
     #[arg(
         long,
         value_name = "PATTERN=PERMITS/SECONDS,…",
@@ -84,13 +86,21 @@ impl GatewayFlags {
     pub(crate) fn options(self, cluster: Cluster, listen: GatewayListen, files: Files) -> Result<Options, CliError> {
         let GatewayFlags { ratelimit_config, declare: _, window, max_reservations, leases, quotas, rls, xds } = self;
         let RlsFlags { rls_merge_domains: merge, .. } = rls;
+        let (http, debug) = (rls.rls_http, rls.rls_debug);
+        let stats = (rls.rls_ratelimit_metrics || rls.rls_statsd.is_some())
+            .then(|| StatsOptions { statsd: rls.rls_statsd.clone() });
         let answers = rls.answers();
         let rls = match (listen.rls, xds.options(files, merge)?) {
             (None, _) => None,
             (Some(listen), Some(xds)) => Some(RlsOptions::subscribe(listen, xds)),
             (Some(listen), None) => Some(RlsOptions::read(listen, &ratelimit_config, merge)?),
         };
-        let rls = rls.map(|rls| rls.answering(answers));
+        let listener = |flag, address: Option<SocketAddr>| address.map(|address| ListenOption { flag, address });
+        let rls = rls.map(|rls| {
+            let mut rls = rls.answering(answers);
+            (rls.http, rls.debug, rls.stats) = (listener("--rls-http", http), listener("--rls-debug", debug), stats);
+            rls
+        });
         let rls = match cluster.declare {
             Some(declare) => rls.map(|rls| rls.declaring(declare)),
             None => rls,
@@ -110,6 +120,7 @@ impl GatewayFlags {
                 idle: Duration::from_secs(idle_secs),
                 first_wait: Duration::from_millis(leases.first_wait_ms),
                 charged: leases.charge,
+                saving: leases.bursts,
                 without_lease: match leases.without_lease {
                     WithoutLeaseFlag::Allow => WithoutLease::Allow,
                     WithoutLeaseFlag::Deny => WithoutLease::Deny,
@@ -122,8 +133,9 @@ impl GatewayFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Leases")]
 struct LeaseFlags {
-    /// Time that the first request for a resource waits for a lease; Envoy waits 20 ms by default
-    #[arg(long, default_value_t = 15, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    /// Maximum time that the first request for a resource waits for a lease. It ends as soon as the cluster has answered;
+    /// Envoy's `timeout` (20 ms by default) should be longer
+    #[arg(long, default_value_t = 500, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=60_000))]
     first_wait_ms: u64,
     /// Decision while there is no lease: before the first one, and after it has expired and no server answers
     #[arg(long, default_value = "deny", value_enum)]
@@ -132,6 +144,10 @@ struct LeaseFlags {
     /// requests are denied until the debt is repaid
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     charge: Vec<Glob>,
+    /// Patterns of resources whose unused permits are saved for a window. They come back evenly, and up to twice the limit
+    /// can pass in one window, plus one window for each gateway that starts
+    #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
+    bursts: Vec<Glob>,
 }
 
 /// The longest window of a limit: one year.
@@ -148,7 +164,8 @@ fn long_window(text: &str) -> Result<LongWindow, String> {
     let (pattern, permits, seconds) = read().ok_or_else(|| {
         format!("expected PATTERN=PERMITS/SECONDS, such as tokens/*=100000/60, with 1 to {LONGEST_WINDOW_SECS} seconds")
     })?;
-    let window = Window { length: Duration::from_secs(seconds.into()), rate: f64::from(permits) / f64::from(seconds) };
+    let rate = f64::from(permits) / f64::from(seconds);
+    let window = Window { length: Duration::from_secs(seconds.into()), rate, slides: true };
     Ok(LongWindow { resources: glob(pattern)?, window })
 }
 
@@ -167,6 +184,19 @@ enum WithoutLeaseFlag {
 #[derive(Args)]
 #[command(next_help_heading = "Envoy's rate limit service (RLS)")]
 struct RlsFlags {
+    /// Listen address for callers without gRPC, with the paths of envoyproxy/ratelimit: /json and /healthcheck
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address, requires = "gateway_rls")]
+    rls_http: Option<SocketAddr>,
+    /// Another listen address for the pages of --metrics, such as /rlconfig
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address, requires = "gateway_rls")]
+    rls_debug: Option<SocketAddr>,
+    /// Also keep metrics under the names of envoyproxy/ratelimit, such as ratelimit_service_rate_limit_over_limit
+    #[arg(long, requires = "gateway_rls")]
+    rls_ratelimit_metrics: bool,
+    /// Send the statistics of envoyproxy/ratelimit to this statsd server every 5 seconds, over UDP unless it begins with
+    /// tcp://
+    #[arg(long, value_name = "HOST:PORT", requires = "gateway_rls")]
+    rls_statsd: Option<Statsd>,
     /// Accept several rule files, or resources of a control plane, for one domain. Together they must be valid
     #[arg(long, requires = "gateway_rls")]
     rls_merge_domains: bool,

@@ -8,12 +8,10 @@ const FLAG: &str = "--ratelimit-env";
 
 /// Variables without an effect here, or the first letters of several: storage, which the cluster replaces, statistics of
 /// statsd, traces, and details of connections.
-const WITHOUT_EFFECT: [&str; 28] = [
+const WITHOUT_EFFECT: [&str; 24] = [
     "BACKEND_TYPE",
     "CACHE_KEY_PREFIX",
     "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
-    "DEBUG_HOST",
-    "DEBUG_PORT",
     "DISABLE_STATS",
     "DOG_STATSD_",
     "EXPIRATION_JITTER_MAX_SECONDS",
@@ -29,13 +27,11 @@ const WITHOUT_EFFECT: [&str; 28] = [
     "REDIS_",
     "RUNTIME_IGNOREDOTFILES",
     "RUNTIME_WATCH_ROOT",
-    "STATSD_",
     "STATS_FLUSH_INTERVAL",
     "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
     "TRACING_",
     "USE_DOG_STATSD",
     "USE_DOG_STATSD_MOGRIFIERS",
-    "USE_STATSD",
     "XDS_CLIENT_",
 ];
 
@@ -152,6 +148,10 @@ impl Flags<'_> {
     fn listeners(&mut self) -> Result<(), BadVariable> {
         let rls = format!("{}:{}", self.or("GRPC_HOST", "0.0.0.0"), self.or("GRPC_PORT", "8081"));
         self.add("--rls", Some(rls));
+        let http = format!("{}:{}", self.or("HOST", "0.0.0.0"), self.or("PORT", "8080"));
+        self.add("--rls-http", Some(http));
+        let debug = format!("{}:{}", self.or("DEBUG_HOST", "0.0.0.0"), self.or("DEBUG_PORT", "6070"));
+        self.add("--rls-debug", Some(debug));
         if self.flag("USE_PROMETHEUS")? {
             let path = self.or("PROMETHEUS_PATH", "/metrics");
             if path != "/metrics" {
@@ -161,6 +161,11 @@ impl Flags<'_> {
             let address = self.or("PROMETHEUS_ADDR", ":9090");
             let address = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address };
             self.add("--metrics", Some(address));
+            self.set("--rls-ratelimit-metrics", true);
+        } else if self.text("STATSD_HOST").is_some() && self.text("USE_STATSD").is_none() || self.flag("USE_STATSD")? {
+            let (host, port) = (self.or("STATSD_HOST", "localhost"), self.or("STATSD_PORT", "8125"));
+            let statsd = format!("{}://{host}:{port}", self.or("STATSD_PROTOCOL", "tcp"));
+            self.add("--rls-statsd", Some(statsd));
         }
         if self.flag("GRPC_SERVER_USE_TLS")? {
             for (name, flag) in [
@@ -278,10 +283,11 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_original() {
         let rules = "--ratelimit-config=/srv/runtime_data/current/config";
-        assert_eq!(added(&[], &[]), ["--rls=0.0.0.0:8081", rules]);
-        let given = ["--rls", "127.0.0.1:1", "--rls-xds=a:1"];
-        assert_eq!(added(&given, &[("GRPC_PORT", "2"), ("RUNTIME_ROOT", "/x")]), given);
-        assert_eq!(added(&[], &[("LEASEWAY_RLS", "127.0.0.1:1")]), [rules]);
+        let [http, debug] = ["--rls-http=0.0.0.0:8080", "--rls-debug=0.0.0.0:6070"];
+        assert_eq!(added(&[], &[]), ["--rls=0.0.0.0:8081", http, debug, rules]);
+        let given = ["--rls", "127.0.0.1:1", "--rls-xds=a:1", "--rls-http=127.0.0.1:3", "--rls-debug=127.0.0.1:4"];
+        assert_eq!(added(&given, &[("GRPC_PORT", "2"), ("PORT", "5"), ("RUNTIME_ROOT", "/x")]), given);
+        assert_eq!(added(&[], &[("LEASEWAY_RLS", "127.0.0.1:1")]), [http, debug, rules]);
     }
 
     #[test]
@@ -294,6 +300,8 @@ mod tests {
             ("CONFIG_GRPC_XDS_NODE_ID", "gw"),
             ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a"),
             ("GRPC_HOST", "10.0.0.1"),
+            ("PORT", "8088"),
+            ("DEBUG_HOST", "127.0.0.1"),
             ("USE_PROMETHEUS", "1"),
             ("SHADOW_MODE", "true"),
             ("QUOTA_MODE", "false"),
@@ -308,7 +316,10 @@ mod tests {
         let (added, without_effect) = expanded(&[], &variables).expect("valid variables");
         let expected = [
             "--rls=10.0.0.1:8081",
+            "--rls-http=0.0.0.0:8088",
+            "--rls-debug=127.0.0.1:6070",
             "--metrics=0.0.0.0:9090",
+            "--rls-ratelimit-metrics",
             "--rls-merge-domains",
             "--rls-xds=https://plane:18001",
             "--rls-xds-node=gw",
@@ -319,10 +330,19 @@ mod tests {
             "--log=warn",
             "--log-format=json",
         ];
-        assert_eq!(
-            (added, without_effect),
-            (expected.map(str::to_owned).to_vec(), vec!["REDIS_URL".into(), "USE_STATSD".into()])
-        );
+        assert_eq!((added, without_effect), (expected.map(str::to_owned).to_vec(), vec!["REDIS_URL".into()]));
+    }
+
+    #[test]
+    fn statsd_is_used_only_if_it_is_named() {
+        let statsd = |variables: &[(&str, &str)]| {
+            added(&[], variables).into_iter().find(|flag| flag.starts_with("--rls-statsd="))
+        };
+        assert_eq!(statsd(&[]), None);
+        assert_eq!(statsd(&[("STATSD_HOST", "s")]).as_deref(), Some("--rls-statsd=tcp://s:8125"));
+        let udp = [("USE_STATSD", "true"), ("STATSD_PORT", "1"), ("STATSD_PROTOCOL", "udp")];
+        assert_eq!(statsd(&udp).as_deref(), Some("--rls-statsd=udp://localhost:1"));
+        assert_eq!(statsd(&[("STATSD_HOST", "s"), ("USE_STATSD", "false")]), None);
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn granted(opened: &OpenResource, now: u64) {
 
 /// A window of 1,000/s whose client gets its wants, after half a minute without callers.
 async fn idle() -> (OpenResource, RateLimiter) {
-    let window = Window { length: Duration::from_secs(1), rate: 1_000.0 };
+    let window = Window { length: Duration::from_secs(1), rate: 1_000.0, slides: false };
     let limiter = RateLimiter::full(Burst::Window(window.length), Arc::default());
     let opened = OpenResource::new("r".into(), Mode::Safe, 0, Limiter::Rate(limiter.clone()), None);
     let opened = opened.with_window(Some(window));

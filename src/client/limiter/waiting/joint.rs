@@ -36,8 +36,9 @@ use tokio::{
 };
 
 use crate::limiter::{
-    Bucket, Closed, DebtExceeded, GaugeLimiter, GaugePermit, Promise, RateLimiter, RateReservation, TryError,
+    Closed, DebtExceeded, GaugeLimiter, GaugePermit, Promise, RateLimiter, RateReservation, TryError,
     joint::{self, Claim, JointLimit},
+    rate_meter::RateMeter,
     waiting::{
         gauge::PermitCount,
         linked_list::Key,
@@ -174,7 +175,7 @@ pub fn try_acquire_all(limiters: &[LimiterRef<'_>], claims: &mut [Claim], vetoed
 }
 
 enum LockedLimiter<'a> {
-    Rate(Locked<'a, Bucket>),
+    Rate(Locked<'a, RateMeter>),
     Gauge(Locked<'a, PermitCount>),
 }
 

@@ -6,8 +6,9 @@ use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
     limiter::{
-        Bucket, Burst, Closed, DebtExceeded, Meter, Nanos, Promise, Standing, TryError,
+        Bucket, Burst, Closed, DebtExceeded, Meter, Nanos, Promise, SlidingWindow, Standing, TryError,
         demand::Sample,
+        rate_meter::RateMeter,
         waiting::semaphore::{Semaphore, SemaphoreState},
     },
     session::Capacity,
@@ -24,24 +25,33 @@ use crate::{
 /// Clones share the limiter.
 #[derive(Debug, Clone)]
 pub struct RateLimiter {
-    pub(super) semaphore: Arc<Semaphore<Bucket>>,
+    pub(super) semaphore: Arc<Semaphore<RateMeter>>,
 }
 
 impl RateLimiter {
     /// A limiter that admits no caller before the first [`set_capacity`](RateLimiter::set_capacity).
     pub fn new(burst: Burst) -> RateLimiter {
-        RateLimiter { semaphore: Arc::new(Semaphore::new(Bucket::new(burst), None)) }
+        RateLimiter::metered(RateMeter::Bucket(Box::new(Bucket::new(burst))), None)
     }
 
     /// As `new`. `on_pressure` is notified (with `notify_one`) when a caller has to queue or debt arises, and each time
     /// the number of pending permits has doubled since.
     pub fn with_pressure(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
-        RateLimiter { semaphore: Arc::new(Semaphore::new(Bucket::new(burst), Some(on_pressure))) }
+        RateLimiter::metered(RateMeter::Bucket(Box::new(Bucket::new(burst))), Some(on_pressure))
     }
 
     /// As `with_pressure`, with the burst available as soon as there is capacity.
     pub(crate) fn full(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
-        RateLimiter { semaphore: Arc::new(Semaphore::new(Bucket::full(burst), Some(on_pressure))) }
+        RateLimiter::metered(RateMeter::Bucket(Box::new(Bucket::full(burst))), Some(on_pressure))
+    }
+
+    /// As `with_pressure`, for a window that slides.
+    pub(crate) fn sliding(length: Duration, on_pressure: Arc<Notify>) -> RateLimiter {
+        RateLimiter::metered(RateMeter::Sliding(Box::new(SlidingWindow::new(length))), Some(on_pressure))
+    }
+
+    fn metered(meter: RateMeter, on_pressure: Option<Arc<Notify>>) -> RateLimiter {
+        RateLimiter { semaphore: Arc::new(Semaphore::new(meter, on_pressure)) }
     }
 
     /// The current state.
@@ -61,9 +71,24 @@ impl RateLimiter {
         self.semaphore.change(|bucket, now| bucket.set(now, capacity, buffer));
     }
 
-    /// Changes the burst.
-    pub(crate) fn set_burst(&self, burst: Burst) {
-        self.semaphore.change(|bucket, now| bucket.set_burst(now, burst));
+    /// Changes the length of the window.
+    pub(crate) fn set_window(&self, length: Duration) {
+        self.semaphore.change(|meter, now| meter.set_window(now, length));
+    }
+
+    /// The permits in use, per second of the window that slides; else 0.
+    pub(crate) fn used(&self) -> f64 {
+        self.read(|state, now| state.meter.used(now))
+    }
+
+    /// The capacity in use beyond the lease, if a window slides; else 0.
+    pub(crate) fn outstanding(&self) -> f64 {
+        self.read(|state, now| state.meter.outstanding(now))
+    }
+
+    /// The time until `n` permits are available, if nobody else takes any. `None` if that does not depend on time.
+    pub fn ready_in(&self, n: u32) -> Option<Duration> {
+        self.read(|state, now| state.meter.ready_in(now, n.into())).map(Duration::from_nanos)
     }
 
     /// The current capacity.
@@ -247,7 +272,7 @@ impl RateLimiter {
         self.semaphore.waiting()
     }
 
-    fn read<R>(&self, read: impl FnOnce(&mut SemaphoreState<Bucket>, Nanos) -> R) -> R {
+    fn read<R>(&self, read: impl FnOnce(&mut SemaphoreState<RateMeter>, Nanos) -> R) -> R {
         let now = self.semaphore.now();
         read(&mut self.semaphore.lock(), now)
     }

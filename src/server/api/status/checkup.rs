@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use leaseway_core::types::{escaped, readable};
 use leaseway_proto::{
     admin::{ListPeersResponse, PeerReport, Role},
-    status::{GetStatusResponse, Health, LimitUse, Resource, Uplink},
+    status::{GetStatusResponse, Health, Holder, LimitUse, Resource, Uplink},
 };
 use serde::Serialize;
 
@@ -184,7 +184,7 @@ fn check_node(node: &NodeObservation, unix: i64) -> Vec<Check> {
         let next = "run `leaseway check` on a server of the node below: this machine may have no route to the parent";
         return named(node, "servers", vec![bad(format!("no server answers: {}", errors.join("; ")), next)]);
     }
-    let checks: [(&'static str, Vec<Outcome>); 11] = [
+    let checks: [(&'static str, Vec<Outcome>); 12] = [
         ("master", master(node)),
         ("peers", peers(node)),
         ("configuration", configuration(node)),
@@ -192,6 +192,7 @@ fn check_node(node: &NodeObservation, unix: i64) -> Vec<Check> {
         ("parent", parent(node)),
         ("children", children(node)),
         ("resources", resources(node)),
+        ("gateways", gateways(node)),
         ("clocks", clocks(node)),
         ("certificates", certificates(node, unix)),
         ("disks", disks(node)),
@@ -488,6 +489,28 @@ fn resources(node: &NodeObservation) -> Vec<Outcome> {
         found.push(warn(text, "`leaseway status --all` shows all"));
     }
     or_fine(found, format!("{all} active, all healthy"))
+}
+
+/// The price of the death of one gateway: its leases count until they end.
+fn gateways(node: &NodeObservation) -> Vec<Outcome> {
+    let Some(master) = node.master() else { return fine("the master knows them") };
+    let leased = master.resources.iter().filter(|resource| resource.gateways > 0).count();
+    let shares = master.resources.iter().flat_map(|resource| {
+        let of = move |holder: &'_ Holder| (holder.held / resource.capacity).min(1.0);
+        resource.holder.iter().filter(|holder| holder.is_gateway).map(move |holder| (of(holder), resource, holder))
+    });
+    let largest = shares.max_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    match largest {
+        None if leased == 0 => fine("none holds a lease"),
+        None => fine(format!("they hold leases of {leased} resources")),
+        Some((share, resource, holder)) => fine(format!(
+            "if {} died, {:.0} % of {} would be unused for up to {} s; no gateway holds a larger part of any of {leased} resources",
+            escaped(&holder.id),
+            share * 100.0,
+            escaped(&resource.resource_id),
+            holder.remaining_ms.div_ceil(1000),
+        )),
+    }
 }
 
 /// Names the first resources and counts the others, as the subject of a sentence with its verb.

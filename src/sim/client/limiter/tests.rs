@@ -2,7 +2,7 @@ use leaseway_client::session::{Capacity, GrantedLease, Pace, Wire};
 
 use super::*;
 
-const WINDOW: Window = Window { length: std::time::Duration::from_secs(1), rate: 100.0 };
+const WINDOW: Window = Window { length: std::time::Duration::from_secs(1), rate: 100.0, slides: false };
 
 /// A client with 50 callers per second and a lease of 10/s for twenty seconds.
 fn leased_ten() -> LimiterClient {

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    limiter::{Burst, Meter, Nanos},
+    limiter::{Bucket, Burst, Meter, Nanos},
     session::Capacity,
 };
 

@@ -91,7 +91,7 @@ fn finds(severity: Severity, about: &str, part: &str, change: impl FnOnce(&mut N
 fn a_healthy_node_has_a_result_for_each_check() {
     assert_eq!(found(|_| {}), []);
     let all = check(&Observation { nodes: vec![node()], unix: 0 });
-    assert_eq!(all.len(), 11);
+    assert_eq!(all.len(), 12);
     assert!(all.iter().all(|check| !check.message.is_empty() && check.remedy.is_empty()), "{all:?}");
 }
 
@@ -175,6 +175,33 @@ fn faults_of_resources_and_parents_are_found() {
         status(node, 0).resources_total = 5;
     });
     assert!(many[0].2.contains("and 2 more are learning"), "{many:?}");
+}
+
+#[test]
+fn the_price_of_the_death_of_a_gateway_is_told() {
+    let message = |change: fn(&mut Resource)| {
+        let mut node = node();
+        with_resource(change)(&mut node);
+        let all = check(&Observation { nodes: vec![node], unix: 0 });
+        all.into_iter().find(|check| check.subject == "gateways").expect("a result").message
+    };
+    assert_eq!(message(|_| {}), "none holds a lease");
+    assert_eq!(message(|resource| resource.gateways = 2), "they hold leases of 1 resources");
+    let told = message(|resource| {
+        let holder = |id: &str, held, is_gateway| Holder {
+            id: id.into(),
+            held,
+            is_gateway,
+            remaining_ms: 57_100,
+            ..Holder::default()
+        };
+        resource.gateways = 2;
+        resource.holder = vec![holder("a", 20.0, true), holder("b", 40.0, true), holder("c", 90.0, false)];
+    });
+    assert_eq!(
+        told,
+        "if b died, 40 % of r would be unused for up to 58 s; no gateway holds a larger part of any of 1 resources"
+    );
 }
 
 #[test]
