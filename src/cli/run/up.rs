@@ -7,6 +7,7 @@
 mod banner;
 mod bootstrap_marker;
 mod data;
+mod demo;
 mod file;
 mod master;
 mod options;
@@ -58,10 +59,21 @@ pub(crate) struct Up {
     /// Print the default file, with all keys that a file may have
     #[arg(long, conflicts_with_all = ["file", "data", "only", "fresh", "take_over", "tls", "print"])]
     example: bool,
+    /// Run a demonstration in this process, with everything it needs, and print the address of its page
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAME",
+        conflicts_with_all = ["file", "data", "only", "fresh", "take_over", "tls", "print", "example"]
+    )]
+    demo: Option<demo::Demo>,
 }
 
 impl Up {
     pub(crate) fn run(self) -> Outcome {
+        if let Some(demo) = self.demo {
+            return demo::run(demo);
+        }
         if self.example {
             return print(THREE.trim_end());
         }
