@@ -28,7 +28,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::Outcome;
@@ -51,6 +51,8 @@ const GATEWAYS: usize = 3;
 const SAVED: Duration = Duration::from_secs(5);
 /// The most tokens that a call may use. They are reserved.
 const MAX_TOKENS: u32 = 400;
+/// How long a call waits for tokens, or for the first lease of an idle team.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// The time over which the page shows usage.
 const SHOWN: Duration = Duration::from_secs(10);
 /// Teams, and the tokens per second that they want at first.
@@ -114,7 +116,7 @@ impl Model {
     async fn call(&self, team: &Team) -> Called {
         let gateway = self.next.fetch_add(1, Ordering::Relaxed) % GATEWAYS;
         let rate = &team.rates[gateway];
-        let Ok(reservation) = rate.try_reserve(MAX_TOKENS) else {
+        let Ok(Ok(reservation)) = timeout(PATIENCE, rate.reserve(MAX_TOKENS)).await else {
             team.refused.fetch_add(1, Ordering::Relaxed);
             let retry_after = rate.ready_in(MAX_TOKENS).unwrap_or(Duration::from_secs(1));
             return Called { gateway, outcome: Err(retry_after) };
@@ -150,7 +152,7 @@ impl Team {
         while used.front().is_some_and(|(at, _)| at.elapsed() > SHOWN) {
             used.pop_front();
         }
-        used.iter().map(|(_, tokens)| *tokens as f64).sum::<f64>() / SHOWN.as_secs_f64()
+        used.iter().map(|(_, tokens)| *tokens).sum::<u64>() as f64 / SHOWN.as_secs_f64()
     }
 
     fn state(&self) -> Value {
