@@ -449,6 +449,19 @@ impl Shared {
         }
     }
 
+    /// Applies which resources have no limit. A warning tells when one has none, because that is rarely intended.
+    pub(crate) fn set_unlimited(&self, unlimited: Vec<(Arc<str>, bool)>) {
+        for (id, is_unlimited) in unlimited {
+            let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
+            if opened.is_some_and(|opened| opened.set_unlimited(is_unlimited)) && is_unlimited {
+                tracing::warn!(
+                    client = %self.id, resource = %leaseway_core::types::escaped(&id),
+                    "the server does not limit this resource: every request is granted, because no template limits it"
+                );
+            }
+        }
+    }
+
     /// Called by the driver only, so that changes are applied in order.
     fn apply_changes(&self, changes: Vec<UsableChange>) {
         let has_changes = !changes.is_empty();
