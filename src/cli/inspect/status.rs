@@ -326,7 +326,7 @@ fn overridden_line(overridden: &Overridden) -> String {
     let Overridden { pattern, group, set_to, template_capacity, remaining_ms, by, why } = overridden;
     let (what, of) = match group.as_str() {
         "" => (format!("the template's capacity is {}", number(*template_capacity)), String::new()),
-        group => (format!("a rule for the group {}", escaped(group)), format!("the group {} of ", escaped(group))),
+        group => (format!("the rule of the group {}", escaped(group)), "it for ".to_owned()),
     };
     format!(
         "* overridden: {what}; {} set {of}`{}` to {set_to} for another {}, because: {}",

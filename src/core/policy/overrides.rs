@@ -134,8 +134,15 @@ impl Override {
 
     /// Describes its effect on a resource in a sentence.
     pub fn sentence(&self, capacity: Amount, template: Amount, now: Millis) -> String {
-        let (capacity, template) = (readable(capacity.get()), readable(template.get()));
-        self.said(&format!("The capacity is {capacity} in place of {template}"), now)
+        format!(
+            "The capacity is {} in place of {}: {} has set `{}` to {} {}.",
+            readable(capacity.get()),
+            readable(template.get()),
+            escaped(&self.by),
+            escaped(&self.target.pattern),
+            self.set_to(),
+            self.until_and_why(now)
+        )
     }
 
     /// The same for an override of a group. `rule`: the rule of the template for the group.
@@ -149,18 +156,19 @@ impl Override {
         };
         let parts: Vec<String> =
             change.parts().map(|(name, value)| format!("a {name} of {value} in place of {}", before(name))).collect();
-        self.said(&format!("The group {} has {}", escaped(group), parts.join(" and ")), now)
+        format!(
+            "The group {} has {}: {} has overridden its rule for `{}` {}.",
+            escaped(group),
+            parts.join(" and "),
+            escaped(&self.by),
+            escaped(&self.target.pattern),
+            self.until_and_why(now)
+        )
     }
 
-    fn said(&self, effect: &str, now: Millis) -> String {
-        format!(
-            "{effect}: {} has set {} to {} for another {} s, because: {}.",
-            escaped(&self.by),
-            self.target,
-            self.set_to(),
-            self.ends.since(now).0.div_ceil(1000),
-            escaped(self.why.trim_end_matches('.'))
-        )
+    fn until_and_why(&self, now: Millis) -> String {
+        let left = self.ends.since(now).0.div_ceil(1000);
+        format!("for another {left} s, because: {}", escaped(self.why.trim_end_matches('.')))
     }
 }
 
@@ -284,8 +292,8 @@ mod tests {
         let told = Override { value: OverrideValue::Group(change), ..of_group("db*", "a", 0.0) };
         assert_eq!(
             told.sentence_of_group(None, Millis(1)),
-            "The group a has a maximum of 0 in place of none and a weight of 3 in place of 1: ada has set the group a of \
-             `db*` to maximum 0, weight 3 for another 9 s, because: a\\nreason."
+            "The group a has a maximum of 0 in place of none and a weight of 3 in place of 1: ada has overridden its rule \
+             for `db*` for another 9 s, because: a\\nreason."
         );
     }
 }

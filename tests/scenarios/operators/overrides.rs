@@ -119,7 +119,9 @@ fn an_override_of_a_group_survives_a_failover_and_expires() {
 
     let master = peers.master();
     let said = leaseway(&["explain", "--server", &peers.grpc(master).to_string(), "a/1", "api1"]).stdout;
-    for says in ["its maximum is 10", "has a maximum of 10 in place of none: anonymous has set the group a of `api*`"] {
+    for says in
+        ["its maximum is 10", "has a maximum of 10 in place of none: anonymous has overridden its rule for `api*`"]
+    {
         assert!(said.contains(says), "{said}");
     }
     for (path, says) in [
@@ -152,7 +154,7 @@ fn an_override_of_a_group_at_the_root_binds_its_clients_below() {
     let (mut above, mut below) = (teams(&root), teams(&leaf));
     let mut settle = |dues: [f64; 2]| {
         eventually("the clients of both nodes have what they are due", || {
-            let mut has = |peers: &Peers, clients: &mut [Caller]| -> Vec<f64> {
+            let has = |peers: &Peers, clients: &mut [Caller]| -> Vec<f64> {
                 clients[..2].iter_mut().map(|client| client.ask(peers, "api1", 1000.0)).collect()
             };
             let all = [has(&root, &mut above), has(&leaf, &mut below)];
@@ -190,15 +192,18 @@ fn an_impossible_override_of_a_group_is_refused_with_its_field() {
     for (arguments, says) in [
         (
             &["api1", "--group", "prod", "--maximum", "10"][..],
-            "maximum is 10, less than the minimum of prod in `api1`, 40",
+            "maximum: is 10, less than the minimum of prod in `api1`, 40",
         ),
-        (&["api*", "--group", "prod", "--maximum", "10"], "maximum is 10, less than the minimum of prod in `api1`, 40"),
-        (&["api1", "--group", "a", "--minimum", "101"], "minimum is 101, more than the capacity in `api1`, 100"),
-        (&["api1", "--group", "a", "--minimum", "61"], "minimum raises the sum of the minimums in `api1` to 101"),
-        (&["api1", "--group", "a", "--minimum", "5", "--maximum", "4"], "minimum is 5, more than its `maximum`"),
-        (&["api1", "--group", "a/b", "--maximum", "4"], "group has 2 parts, but the groups of `api1` have only 1"),
-        (&["api1", "--group", "a*", "--maximum", "4"], "group is the pattern `a*`"),
-        (&["api1", "--group", "a//b", "--maximum", "4"], "group is `a//b`"),
+        (
+            &["api*", "--group", "prod", "--maximum", "10"],
+            "maximum: is 10, less than the minimum of prod in `api1`, 40",
+        ),
+        (&["api1", "--group", "a", "--minimum", "101"], "minimum: is 101, more than the capacity in `api1`, 100"),
+        (&["api1", "--group", "a", "--minimum", "61"], "minimum: raises the sum of the minimums in `api1` to 101"),
+        (&["api1", "--group", "a", "--minimum", "5", "--maximum", "4"], "minimum: is 5, more than its `maximum`"),
+        (&["api1", "--group", "a/b", "--maximum", "4"], "group: has 2 parts, but the groups of `api1` have only 1"),
+        (&["api1", "--group", "a*", "--maximum", "4"], "group: is the pattern `a*`"),
+        (&["api1", "--group", "a//b", "--maximum", "4"], "group: is `a//b`"),
         (&["flat", "--group", "a", "--maximum", "4"], "the clients of `flat` are not grouped"),
         (&["api1", "--group", "a", "--weight", "0"], "--weight"),
         (&["api1", "--group", "a", "--maximum", "x"], "--maximum"),

@@ -228,7 +228,7 @@ fn an_override_at_the_root_binds_a_group_at_all_nodes() {
     assert!(said.contains("its group a is due 20 of the 200") && said.contains("its maximum is 20"), "{said}");
     let said =
         explain(&tree.root.resource, tree.now, HolderKind::Node, "node-1").expect("a node").sentences().join("\n");
-    assert!(said.contains("The group a has a maximum of 20 in place of none: ada has set"), "{said}");
+    assert!(said.contains("The group a has a maximum of 20 in place of none: ada has overridden"), "{said}");
     tree.root.resource.set_overrides(tree.now, ResourceOverrides::default());
     tree.settle_down();
     near(&mut tree, [25.0; 4]);

@@ -296,7 +296,10 @@ fn override_changes_a_part_of_the_rule_of_a_group() {
     assert_eq!(server.dues(ids), [70.0, 25.0, 5.0]);
     let said = server.said("b/1");
     assert!(said.contains("The level that binds is the group b, which is due 25 of 100: its maximum is 25."), "{said}");
-    assert!(said.contains("The group b has a maximum of 25 in place of 60: ada has set the group b of `*`"), "{said}");
+    assert!(
+        said.contains("The group b has a maximum of 25 in place of 60: ada has overridden its rule for `*`"),
+        "{said}"
+    );
     assert!(!said.contains("group c"), "{said}");
     // The other parts stay: `b` has its weight, `a` its minimum.
     let minimum = GroupChange { minimum: Some(Amount::clamped(50.0)), ..GroupChange::default() };
