@@ -534,7 +534,7 @@ pub struct DeclareTemplatesRequest {
     #[prost(string, optional, tag = "3")]
     pub text: ::core::option::Option<::prost::alloc::string::String>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeclareTemplatesResponse {
     /// The version now in force. 0: there is none.
     #[prost(uint64, tag = "1")]
@@ -542,6 +542,9 @@ pub struct DeclareTemplatesResponse {
     /// Whether this call has changed the templates.
     #[prost(bool, tag = "2")]
     pub changed: bool,
+    /// Patterns of the replaced or deleted declaration that no template matches now: their resources have no limit.
+    #[prost(string, repeated, tag = "3")]
+    pub unlimited: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListDeclarationsRequest {

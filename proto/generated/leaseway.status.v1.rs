@@ -145,6 +145,9 @@ pub struct Health {
     /// Duration of the slowest flush to disk during the last minute. Unset if nothing is stored.
     #[prost(uint64, optional, tag = "8")]
     pub slowest_flush_ms: ::core::option::Option<u64>,
+    /// Number of changes of master that this peer has seen during the last hour, and since it started.
+    #[prost(uint64, tag = "9")]
+    pub elections_last_hour: u64,
 }
 /// The use of a limit.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -82,6 +82,10 @@ impl Explain {
     async fn ask(&self) -> Result<Explained, CliError> {
         let first = self.ask_node(&self.target, &self.client, self.node).await?;
         if first.answer.holder.is_none() {
+            // The algorithm is that of the resource, if there is such a resource.
+            if first.answer.algorithm.is_empty() {
+                return Err(CliError::NoSuchResource(self.resource.clone()));
+            }
             let (client, resource) = (self.client.clone(), self.resource.clone());
             return Err(CliError::NoSuchHolder { client, resource, address: first.address });
         }
