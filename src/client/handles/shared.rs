@@ -589,6 +589,9 @@ impl State {
             // A refresh of very many leases has several messages.
             if now.since(self.estimated) >= STREAM_ESTIMATE_INTERVAL {
                 self.want_all(now);
+            } else {
+                // What is in use beyond a lease must be reported with the lease.
+                due_resources = self.session.next_stated(now);
             }
         } else if is_due {
             due_resources = self.session.due_resources(now);

@@ -162,7 +162,7 @@ func (x *Algorithm_Kind) UnmarshalJSON(b []byte) error {
 
 // Deprecated: Use Algorithm_Kind.Descriptor instead.
 func (Algorithm_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{20, 0}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{23, 0}
 }
 
 // A lease: an amount of capacity until `expiry_time`. The holder refreshes it every `refresh_interval` seconds.
@@ -884,7 +884,9 @@ type ServerCapacityResourceRequest struct {
 	// Minimums that client rules of the template guarantee to clients below this node, as slices like `wants`.
 	Minimums []*PriorityBandAggregate `protobuf:"bytes,103,rep,name=minimums" json:"minimums,omitempty"`
 	// As in ResourceRequest.
-	Had           *Lease `protobuf:"bytes,104,opt,name=had" json:"had,omitempty"`
+	Had *Lease `protobuf:"bytes,104,opt,name=had" json:"had,omitempty"`
+	// The demand in each group, if the parent's settings group clients. Then `wants` are the same in total.
+	Group         []*GroupDemand `protobuf:"bytes,105,rep,name=group" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -975,6 +977,86 @@ func (x *ServerCapacityResourceRequest) GetHad() *Lease {
 	return nil
 }
 
+func (x *ServerCapacityResourceRequest) GetGroup() []*GroupDemand {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// The demand of a group of clients below a child node.
+type GroupDemand struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path of the group, such as `acme/web`. Empty: the node's master is new, and the groups of these clients are unknown
+	// until they ask.
+	Group *string                  `protobuf:"bytes,1,opt,name=group" json:"group,omitempty"`
+	Wants []*PriorityBandAggregate `protobuf:"bytes,2,rep,name=wants" json:"wants,omitempty"`
+	// As in ServerCapacityResourceRequest.
+	Minimums []*PriorityBandAggregate `protobuf:"bytes,3,rep,name=minimums" json:"minimums,omitempty"`
+	// Capacity that its clients may be using. Shown in status reports; no other effect.
+	Outstanding   *float64 `protobuf:"fixed64,4,opt,name=outstanding" json:"outstanding,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupDemand) Reset() {
+	*x = GroupDemand{}
+	mi := &file_leaseway_client_doorman_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupDemand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupDemand) ProtoMessage() {}
+
+func (x *GroupDemand) ProtoReflect() protoreflect.Message {
+	mi := &file_leaseway_client_doorman_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupDemand.ProtoReflect.Descriptor instead.
+func (*GroupDemand) Descriptor() ([]byte, []int) {
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GroupDemand) GetGroup() string {
+	if x != nil && x.Group != nil {
+		return *x.Group
+	}
+	return ""
+}
+
+func (x *GroupDemand) GetWants() []*PriorityBandAggregate {
+	if x != nil {
+		return x.Wants
+	}
+	return nil
+}
+
+func (x *GroupDemand) GetMinimums() []*PriorityBandAggregate {
+	if x != nil {
+		return x.Minimums
+	}
+	return nil
+}
+
+func (x *GroupDemand) GetOutstanding() float64 {
+	if x != nil && x.Outstanding != nil {
+		return *x.Outstanding
+	}
+	return 0
+}
+
 type GetServerCapacityRequest struct {
 	state    protoimpl.MessageState           `protogen:"open.v1"`
 	ServerId *string                          `protobuf:"bytes,1,opt,name=server_id,json=serverId" json:"server_id,omitempty"`
@@ -991,7 +1073,7 @@ type GetServerCapacityRequest struct {
 
 func (x *GetServerCapacityRequest) Reset() {
 	*x = GetServerCapacityRequest{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[11]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1085,7 @@ func (x *GetServerCapacityRequest) String() string {
 func (*GetServerCapacityRequest) ProtoMessage() {}
 
 func (x *GetServerCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[11]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1098,7 @@ func (x *GetServerCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerCapacityRequest.ProtoReflect.Descriptor instead.
 func (*GetServerCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{11}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetServerCapacityRequest) GetServerId() string {
@@ -1061,14 +1143,16 @@ type ServerCapacityResourceResponse struct {
 	Algorithm    *Algorithm             `protobuf:"bytes,3,opt,name=algorithm" json:"algorithm,omitempty"`
 	SafeCapacity *float64               `protobuf:"fixed64,4,opt,name=safe_capacity,json=safeCapacity" json:"safe_capacity,omitempty"`
 	// The parent's terms for each priority in the request. The child node divides by the same terms.
-	Terms         []*Terms `protobuf:"bytes,100,rep,name=terms" json:"terms,omitempty"`
+	Terms []*Terms `protobuf:"bytes,100,rep,name=terms" json:"terms,omitempty"`
+	// The child node's part of each group in the request.
+	Group         []*GroupShare `protobuf:"bytes,101,rep,name=group" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServerCapacityResourceResponse) Reset() {
 	*x = ServerCapacityResourceResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[12]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1164,7 @@ func (x *ServerCapacityResourceResponse) String() string {
 func (*ServerCapacityResourceResponse) ProtoMessage() {}
 
 func (x *ServerCapacityResourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[12]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1177,7 @@ func (x *ServerCapacityResourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerCapacityResourceResponse.ProtoReflect.Descriptor instead.
 func (*ServerCapacityResourceResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{12}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ServerCapacityResourceResponse) GetResourceId() string {
@@ -1131,6 +1215,217 @@ func (x *ServerCapacityResourceResponse) GetTerms() []*Terms {
 	return nil
 }
 
+func (x *ServerCapacityResourceResponse) GetGroup() []*GroupShare {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// A child node's part of a group.
+type GroupShare struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in GroupDemand.
+	Group *string `protobuf:"bytes,1,opt,name=group" json:"group,omitempty"`
+	// What the node's clients of the group are due. The node divides it among them.
+	Capacity *float64 `protobuf:"fixed64,2,opt,name=capacity" json:"capacity,omitempty"`
+	// As in ServerCapacityResourceResponse, for the clients of the group.
+	Terms []*Terms `protobuf:"bytes,3,rep,name=terms" json:"terms,omitempty"`
+	// Set if the group is due less than its clients want.
+	Limit         *GroupLimit `protobuf:"bytes,4,opt,name=limit" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupShare) Reset() {
+	*x = GroupShare{}
+	mi := &file_leaseway_client_doorman_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupShare) ProtoMessage() {}
+
+func (x *GroupShare) ProtoReflect() protoreflect.Message {
+	mi := &file_leaseway_client_doorman_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupShare.ProtoReflect.Descriptor instead.
+func (*GroupShare) Descriptor() ([]byte, []int) {
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GroupShare) GetGroup() string {
+	if x != nil && x.Group != nil {
+		return *x.Group
+	}
+	return ""
+}
+
+func (x *GroupShare) GetCapacity() float64 {
+	if x != nil && x.Capacity != nil {
+		return *x.Capacity
+	}
+	return 0
+}
+
+func (x *GroupShare) GetTerms() []*Terms {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+func (x *GroupShare) GetLimit() *GroupLimit {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
+// Why a group is due less than its clients want. Amounts are those of the whole tree.
+type GroupLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Share *float64               `protobuf:"fixed64,1,opt,name=share" json:"share,omitempty"`
+	Wants *float64               `protobuf:"fixed64,2,opt,name=wants" json:"wants,omitempty"`
+	// Path of the group that binds: the same one, or one that contains it.
+	Binding       *string  `protobuf:"bytes,3,opt,name=binding" json:"binding,omitempty"`
+	BindingWeight *int64   `protobuf:"varint,4,opt,name=binding_weight,json=bindingWeight" json:"binding_weight,omitempty"`
+	BindingShare  *float64 `protobuf:"fixed64,5,opt,name=binding_share,json=bindingShare" json:"binding_share,omitempty"`
+	BindingWants  *float64 `protobuf:"fixed64,6,opt,name=binding_wants,json=bindingWants" json:"binding_wants,omitempty"`
+	// One of these is set. The maximum of its rule.
+	Maximum *float64 `protobuf:"fixed64,7,opt,name=maximum" json:"maximum,omitempty"`
+	// The minimum of its rule, which is more than its share.
+	Minimum *float64 `protobuf:"fixed64,8,opt,name=minimum" json:"minimum,omitempty"`
+	// Its share among the groups of its level.
+	Terms *Terms `protobuf:"bytes,9,opt,name=terms" json:"terms,omitempty"`
+	// The lease of a node between covers only a part of what its groups are due.
+	Lease *bool `protobuf:"varint,10,opt,name=lease" json:"lease,omitempty"`
+	// A node between has not reported the group yet.
+	Unreported    *bool `protobuf:"varint,11,opt,name=unreported" json:"unreported,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupLimit) Reset() {
+	*x = GroupLimit{}
+	mi := &file_leaseway_client_doorman_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupLimit) ProtoMessage() {}
+
+func (x *GroupLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_leaseway_client_doorman_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupLimit.ProtoReflect.Descriptor instead.
+func (*GroupLimit) Descriptor() ([]byte, []int) {
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GroupLimit) GetShare() float64 {
+	if x != nil && x.Share != nil {
+		return *x.Share
+	}
+	return 0
+}
+
+func (x *GroupLimit) GetWants() float64 {
+	if x != nil && x.Wants != nil {
+		return *x.Wants
+	}
+	return 0
+}
+
+func (x *GroupLimit) GetBinding() string {
+	if x != nil && x.Binding != nil {
+		return *x.Binding
+	}
+	return ""
+}
+
+func (x *GroupLimit) GetBindingWeight() int64 {
+	if x != nil && x.BindingWeight != nil {
+		return *x.BindingWeight
+	}
+	return 0
+}
+
+func (x *GroupLimit) GetBindingShare() float64 {
+	if x != nil && x.BindingShare != nil {
+		return *x.BindingShare
+	}
+	return 0
+}
+
+func (x *GroupLimit) GetBindingWants() float64 {
+	if x != nil && x.BindingWants != nil {
+		return *x.BindingWants
+	}
+	return 0
+}
+
+func (x *GroupLimit) GetMaximum() float64 {
+	if x != nil && x.Maximum != nil {
+		return *x.Maximum
+	}
+	return 0
+}
+
+func (x *GroupLimit) GetMinimum() float64 {
+	if x != nil && x.Minimum != nil {
+		return *x.Minimum
+	}
+	return 0
+}
+
+func (x *GroupLimit) GetTerms() *Terms {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+func (x *GroupLimit) GetLease() bool {
+	if x != nil && x.Lease != nil {
+		return *x.Lease
+	}
+	return false
+}
+
+func (x *GroupLimit) GetUnreported() bool {
+	if x != nil && x.Unreported != nil {
+		return *x.Unreported
+	}
+	return false
+}
+
 // The terms by which the demands of one priority are divided. If only `priority` is set, all clients get their wants.
 type Terms struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1151,7 +1446,7 @@ type Terms struct {
 
 func (x *Terms) Reset() {
 	*x = Terms{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[13]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1458,7 @@ func (x *Terms) String() string {
 func (*Terms) ProtoMessage() {}
 
 func (x *Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[13]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1471,7 @@ func (x *Terms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terms.ProtoReflect.Descriptor instead.
 func (*Terms) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{13}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Terms) GetPriority() int64 {
@@ -1235,7 +1530,7 @@ type GetServerCapacityResponse struct {
 
 func (x *GetServerCapacityResponse) Reset() {
 	*x = GetServerCapacityResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[14]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1542,7 @@ func (x *GetServerCapacityResponse) String() string {
 func (*GetServerCapacityResponse) ProtoMessage() {}
 
 func (x *GetServerCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[14]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1555,7 @@ func (x *GetServerCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerCapacityResponse.ProtoReflect.Descriptor instead.
 func (*GetServerCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{14}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetServerCapacityResponse) GetResponse() []*ServerCapacityResourceResponse {
@@ -1309,7 +1604,7 @@ type ReleaseCapacityRequest struct {
 
 func (x *ReleaseCapacityRequest) Reset() {
 	*x = ReleaseCapacityRequest{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[15]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1616,7 @@ func (x *ReleaseCapacityRequest) String() string {
 func (*ReleaseCapacityRequest) ProtoMessage() {}
 
 func (x *ReleaseCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[15]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1629,7 @@ func (x *ReleaseCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCapacityRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{15}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleaseCapacityRequest) GetClientId() string {
@@ -1390,7 +1685,7 @@ type ReleaseCapacityResponse struct {
 
 func (x *ReleaseCapacityResponse) Reset() {
 	*x = ReleaseCapacityResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[16]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1697,7 @@ func (x *ReleaseCapacityResponse) String() string {
 func (*ReleaseCapacityResponse) ProtoMessage() {}
 
 func (x *ReleaseCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[16]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1710,7 @@ func (x *ReleaseCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCapacityResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{16}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleaseCapacityResponse) GetMastership() *Mastership {
@@ -1440,7 +1735,7 @@ type DiscoveryRequest struct {
 
 func (x *DiscoveryRequest) Reset() {
 	*x = DiscoveryRequest{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[17]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1747,7 @@ func (x *DiscoveryRequest) String() string {
 func (*DiscoveryRequest) ProtoMessage() {}
 
 func (x *DiscoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[17]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1760,7 @@ func (x *DiscoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoveryRequest.ProtoReflect.Descriptor instead.
 func (*DiscoveryRequest) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{17}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{20}
 }
 
 type DiscoveryResponse struct {
@@ -1477,14 +1772,16 @@ type DiscoveryResponse struct {
 	Endpoint []string `protobuf:"bytes,100,rep,name=endpoint" json:"endpoint,omitempty"`
 	// Term of the master lease, set by the master of a node with peers. It increases with each election. Two answers with
 	// the same term come from one uninterrupted master lease.
-	Term          *uint64 `protobuf:"varint,101,opt,name=term" json:"term,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Term *uint64 `protobuf:"varint,101,opt,name=term" json:"term,omitempty"`
+	// Whether this server accepts streams of renewals (leaseway.session.v1). Set by the master.
+	RenewsByStream *bool `protobuf:"varint,102,opt,name=renews_by_stream,json=renewsByStream" json:"renews_by_stream,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *DiscoveryResponse) Reset() {
 	*x = DiscoveryResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[18]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1793,7 @@ func (x *DiscoveryResponse) String() string {
 func (*DiscoveryResponse) ProtoMessage() {}
 
 func (x *DiscoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[18]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1806,7 @@ func (x *DiscoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoveryResponse.ProtoReflect.Descriptor instead.
 func (*DiscoveryResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{18}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DiscoveryResponse) GetMastership() *Mastership {
@@ -1540,6 +1837,13 @@ func (x *DiscoveryResponse) GetTerm() uint64 {
 	return 0
 }
 
+func (x *DiscoveryResponse) GetRenewsByStream() bool {
+	if x != nil && x.RenewsByStream != nil {
+		return *x.RenewsByStream
+	}
+	return false
+}
+
 type NamedParameter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          *string                `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
@@ -1550,7 +1854,7 @@ type NamedParameter struct {
 
 func (x *NamedParameter) Reset() {
 	*x = NamedParameter{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[19]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1866,7 @@ func (x *NamedParameter) String() string {
 func (*NamedParameter) ProtoMessage() {}
 
 func (x *NamedParameter) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[19]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1879,7 @@ func (x *NamedParameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedParameter.ProtoReflect.Descriptor instead.
 func (*NamedParameter) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{19}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NamedParameter) GetName() string {
@@ -1605,7 +1909,7 @@ type Algorithm struct {
 
 func (x *Algorithm) Reset() {
 	*x = Algorithm{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[20]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1921,7 @@ func (x *Algorithm) String() string {
 func (*Algorithm) ProtoMessage() {}
 
 func (x *Algorithm) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[20]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1934,7 @@ func (x *Algorithm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Algorithm.ProtoReflect.Descriptor instead.
 func (*Algorithm) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{20}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Algorithm) GetKind() Algorithm_Kind {
@@ -1681,7 +1985,7 @@ type ResourceTemplate struct {
 
 func (x *ResourceTemplate) Reset() {
 	*x = ResourceTemplate{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[21]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1997,7 @@ func (x *ResourceTemplate) String() string {
 func (*ResourceTemplate) ProtoMessage() {}
 
 func (x *ResourceTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[21]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +2010,7 @@ func (x *ResourceTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceTemplate.ProtoReflect.Descriptor instead.
 func (*ResourceTemplate) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{21}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResourceTemplate) GetIdentifierGlob() string {
@@ -1753,7 +2057,7 @@ type ResourceRepository struct {
 
 func (x *ResourceRepository) Reset() {
 	*x = ResourceRepository{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[22]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +2069,7 @@ func (x *ResourceRepository) String() string {
 func (*ResourceRepository) ProtoMessage() {}
 
 func (x *ResourceRepository) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[22]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +2082,7 @@ func (x *ResourceRepository) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceRepository.ProtoReflect.Descriptor instead.
 func (*ResourceRepository) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{22}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResourceRepository) GetResources() []*ResourceTemplate {
@@ -1857,7 +2161,7 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\bpriority\x18\x01 \x01(\x03R\bpriority\x12\x1f\n" +
 	"\vnum_clients\x18\x02 \x01(\x03R\n" +
 	"numClients\x12\x14\n" +
-	"\x05wants\x18\x03 \x01(\x01R\x05wants\"\xaa\x03\n" +
+	"\x05wants\x18\x03 \x01(\x01R\x05wants\"\xe6\x03\n" +
 	"\x1dServerCapacityResourceRequest\x12\x1f\n" +
 	"\vresource_id\x18\x01 \x01(\tR\n" +
 	"resourceId\x120\n" +
@@ -1867,21 +2171,50 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\blearning\x18e \x01(\bR\blearning\x124\n" +
 	"\x05usage\x18f \x01(\v2\x1e.leaseway.client.doorman.UsageR\x05usage\x12J\n" +
 	"\bminimums\x18g \x03(\v2..leaseway.client.doorman.PriorityBandAggregateR\bminimums\x120\n" +
-	"\x03had\x18h \x01(\v2\x1e.leaseway.client.doorman.LeaseR\x03had\"\xd2\x01\n" +
+	"\x03had\x18h \x01(\v2\x1e.leaseway.client.doorman.LeaseR\x03had\x12:\n" +
+	"\x05group\x18i \x03(\v2$.leaseway.client.doorman.GroupDemandR\x05group\"\xd7\x01\n" +
+	"\vGroupDemand\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12D\n" +
+	"\x05wants\x18\x02 \x03(\v2..leaseway.client.doorman.PriorityBandAggregateR\x05wants\x12J\n" +
+	"\bminimums\x18\x03 \x03(\v2..leaseway.client.doorman.PriorityBandAggregateR\bminimums\x12 \n" +
+	"\voutstanding\x18\x04 \x01(\x01R\voutstanding\"\xd2\x01\n" +
 	"\x18GetServerCapacityRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12R\n" +
 	"\bresource\x18\x02 \x03(\v26.leaseway.client.doorman.ServerCapacityResourceRequestR\bresource\x12\x1d\n" +
 	"\n" +
 	"drops_late\x18d \x01(\bR\tdropsLate\x12\x12\n" +
 	"\x04node\x18e \x01(\x06R\x04node\x12\x12\n" +
-	"\x04term\x18f \x01(\x04R\x04term\"\x92\x02\n" +
+	"\x04term\x18f \x01(\x04R\x04term\"\xcd\x02\n" +
 	"\x1eServerCapacityResourceResponse\x12\x1f\n" +
 	"\vresource_id\x18\x01 \x01(\tR\n" +
 	"resourceId\x122\n" +
 	"\x04gets\x18\x02 \x01(\v2\x1e.leaseway.client.doorman.LeaseR\x04gets\x12@\n" +
 	"\talgorithm\x18\x03 \x01(\v2\".leaseway.client.doorman.AlgorithmR\talgorithm\x12#\n" +
 	"\rsafe_capacity\x18\x04 \x01(\x01R\fsafeCapacity\x124\n" +
-	"\x05terms\x18d \x03(\v2\x1e.leaseway.client.doorman.TermsR\x05terms\"\x9f\x01\n" +
+	"\x05terms\x18d \x03(\v2\x1e.leaseway.client.doorman.TermsR\x05terms\x129\n" +
+	"\x05group\x18e \x03(\v2#.leaseway.client.doorman.GroupShareR\x05group\"\xaf\x01\n" +
+	"\n" +
+	"GroupShare\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
+	"\bcapacity\x18\x02 \x01(\x01R\bcapacity\x124\n" +
+	"\x05terms\x18\x03 \x03(\v2\x1e.leaseway.client.doorman.TermsR\x05terms\x129\n" +
+	"\x05limit\x18\x04 \x01(\v2#.leaseway.client.doorman.GroupLimitR\x05limit\"\xe3\x02\n" +
+	"\n" +
+	"GroupLimit\x12\x14\n" +
+	"\x05share\x18\x01 \x01(\x01R\x05share\x12\x14\n" +
+	"\x05wants\x18\x02 \x01(\x01R\x05wants\x12\x18\n" +
+	"\abinding\x18\x03 \x01(\tR\abinding\x12%\n" +
+	"\x0ebinding_weight\x18\x04 \x01(\x03R\rbindingWeight\x12#\n" +
+	"\rbinding_share\x18\x05 \x01(\x01R\fbindingShare\x12#\n" +
+	"\rbinding_wants\x18\x06 \x01(\x01R\fbindingWants\x12\x18\n" +
+	"\amaximum\x18\a \x01(\x01R\amaximum\x12\x18\n" +
+	"\aminimum\x18\b \x01(\x01R\aminimum\x124\n" +
+	"\x05terms\x18\t \x01(\v2\x1e.leaseway.client.doorman.TermsR\x05terms\x12\x14\n" +
+	"\x05lease\x18\n" +
+	" \x01(\bR\x05lease\x12\x1e\n" +
+	"\n" +
+	"unreported\x18\v \x01(\bR\n" +
+	"unreported\"\x9f\x01\n" +
 	"\x05Terms\x12\x1a\n" +
 	"\bpriority\x18\x01 \x01(\x03R\bpriority\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x01R\x05level\x12\x1f\n" +
@@ -1910,14 +2243,15 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"mastership\x18\x01 \x01(\v2#.leaseway.client.doorman.MastershipR\n" +
 	"mastership\x12:\n" +
 	"\aproblem\x18d \x03(\v2 .leaseway.client.doorman.ProblemR\aproblem\"\x12\n" +
-	"\x10DiscoveryRequest\"\xa5\x01\n" +
+	"\x10DiscoveryRequest\"\xcf\x01\n" +
 	"\x11DiscoveryResponse\x12C\n" +
 	"\n" +
 	"mastership\x18\x01 \x01(\v2#.leaseway.client.doorman.MastershipR\n" +
 	"mastership\x12\x1b\n" +
 	"\tis_master\x18\x02 \x01(\bR\bisMaster\x12\x1a\n" +
 	"\bendpoint\x18d \x03(\tR\bendpoint\x12\x12\n" +
-	"\x04term\x18e \x01(\x04R\x04term\":\n" +
+	"\x04term\x18e \x01(\x04R\x04term\x12(\n" +
+	"\x10renews_by_stream\x18f \x01(\bR\x0erenewsByStream\":\n" +
 	"\x0eNamedParameter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xf6\x02\n" +
@@ -1964,7 +2298,7 @@ func file_leaseway_client_doorman_proto_rawDescGZIP() []byte {
 }
 
 var file_leaseway_client_doorman_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_leaseway_client_doorman_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_leaseway_client_doorman_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_leaseway_client_doorman_proto_goTypes = []any{
 	(PoolState_State)(0),                   // 0: leaseway.client.doorman.PoolState.State
 	(Algorithm_Kind)(0),                    // 1: leaseway.client.doorman.Algorithm.Kind
@@ -1979,18 +2313,21 @@ var file_leaseway_client_doorman_proto_goTypes = []any{
 	(*Problem)(nil),                        // 10: leaseway.client.doorman.Problem
 	(*PriorityBandAggregate)(nil),          // 11: leaseway.client.doorman.PriorityBandAggregate
 	(*ServerCapacityResourceRequest)(nil),  // 12: leaseway.client.doorman.ServerCapacityResourceRequest
-	(*GetServerCapacityRequest)(nil),       // 13: leaseway.client.doorman.GetServerCapacityRequest
-	(*ServerCapacityResourceResponse)(nil), // 14: leaseway.client.doorman.ServerCapacityResourceResponse
-	(*Terms)(nil),                          // 15: leaseway.client.doorman.Terms
-	(*GetServerCapacityResponse)(nil),      // 16: leaseway.client.doorman.GetServerCapacityResponse
-	(*ReleaseCapacityRequest)(nil),         // 17: leaseway.client.doorman.ReleaseCapacityRequest
-	(*ReleaseCapacityResponse)(nil),        // 18: leaseway.client.doorman.ReleaseCapacityResponse
-	(*DiscoveryRequest)(nil),               // 19: leaseway.client.doorman.DiscoveryRequest
-	(*DiscoveryResponse)(nil),              // 20: leaseway.client.doorman.DiscoveryResponse
-	(*NamedParameter)(nil),                 // 21: leaseway.client.doorman.NamedParameter
-	(*Algorithm)(nil),                      // 22: leaseway.client.doorman.Algorithm
-	(*ResourceTemplate)(nil),               // 23: leaseway.client.doorman.ResourceTemplate
-	(*ResourceRepository)(nil),             // 24: leaseway.client.doorman.ResourceRepository
+	(*GroupDemand)(nil),                    // 13: leaseway.client.doorman.GroupDemand
+	(*GetServerCapacityRequest)(nil),       // 14: leaseway.client.doorman.GetServerCapacityRequest
+	(*ServerCapacityResourceResponse)(nil), // 15: leaseway.client.doorman.ServerCapacityResourceResponse
+	(*GroupShare)(nil),                     // 16: leaseway.client.doorman.GroupShare
+	(*GroupLimit)(nil),                     // 17: leaseway.client.doorman.GroupLimit
+	(*Terms)(nil),                          // 18: leaseway.client.doorman.Terms
+	(*GetServerCapacityResponse)(nil),      // 19: leaseway.client.doorman.GetServerCapacityResponse
+	(*ReleaseCapacityRequest)(nil),         // 20: leaseway.client.doorman.ReleaseCapacityRequest
+	(*ReleaseCapacityResponse)(nil),        // 21: leaseway.client.doorman.ReleaseCapacityResponse
+	(*DiscoveryRequest)(nil),               // 22: leaseway.client.doorman.DiscoveryRequest
+	(*DiscoveryResponse)(nil),              // 23: leaseway.client.doorman.DiscoveryResponse
+	(*NamedParameter)(nil),                 // 24: leaseway.client.doorman.NamedParameter
+	(*Algorithm)(nil),                      // 25: leaseway.client.doorman.Algorithm
+	(*ResourceTemplate)(nil),               // 26: leaseway.client.doorman.ResourceTemplate
+	(*ResourceRepository)(nil),             // 27: leaseway.client.doorman.ResourceRepository
 }
 var file_leaseway_client_doorman_proto_depIdxs = []int32{
 	2,  // 0: leaseway.client.doorman.ResourceRequest.has:type_name -> leaseway.client.doorman.Lease
@@ -2008,33 +2345,40 @@ var file_leaseway_client_doorman_proto_depIdxs = []int32{
 	4,  // 12: leaseway.client.doorman.ServerCapacityResourceRequest.usage:type_name -> leaseway.client.doorman.Usage
 	11, // 13: leaseway.client.doorman.ServerCapacityResourceRequest.minimums:type_name -> leaseway.client.doorman.PriorityBandAggregate
 	2,  // 14: leaseway.client.doorman.ServerCapacityResourceRequest.had:type_name -> leaseway.client.doorman.Lease
-	12, // 15: leaseway.client.doorman.GetServerCapacityRequest.resource:type_name -> leaseway.client.doorman.ServerCapacityResourceRequest
-	2,  // 16: leaseway.client.doorman.ServerCapacityResourceResponse.gets:type_name -> leaseway.client.doorman.Lease
-	22, // 17: leaseway.client.doorman.ServerCapacityResourceResponse.algorithm:type_name -> leaseway.client.doorman.Algorithm
-	15, // 18: leaseway.client.doorman.ServerCapacityResourceResponse.terms:type_name -> leaseway.client.doorman.Terms
-	14, // 19: leaseway.client.doorman.GetServerCapacityResponse.response:type_name -> leaseway.client.doorman.ServerCapacityResourceResponse
-	8,  // 20: leaseway.client.doorman.GetServerCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
-	10, // 21: leaseway.client.doorman.GetServerCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
-	8,  // 22: leaseway.client.doorman.ReleaseCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
-	10, // 23: leaseway.client.doorman.ReleaseCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
-	8,  // 24: leaseway.client.doorman.DiscoveryResponse.mastership:type_name -> leaseway.client.doorman.Mastership
-	1,  // 25: leaseway.client.doorman.Algorithm.kind:type_name -> leaseway.client.doorman.Algorithm.Kind
-	21, // 26: leaseway.client.doorman.Algorithm.parameters:type_name -> leaseway.client.doorman.NamedParameter
-	22, // 27: leaseway.client.doorman.ResourceTemplate.algorithm:type_name -> leaseway.client.doorman.Algorithm
-	23, // 28: leaseway.client.doorman.ResourceRepository.resources:type_name -> leaseway.client.doorman.ResourceTemplate
-	19, // 29: leaseway.client.doorman.Capacity.Discovery:input_type -> leaseway.client.doorman.DiscoveryRequest
-	5,  // 30: leaseway.client.doorman.Capacity.GetCapacity:input_type -> leaseway.client.doorman.GetCapacityRequest
-	13, // 31: leaseway.client.doorman.Capacity.GetServerCapacity:input_type -> leaseway.client.doorman.GetServerCapacityRequest
-	17, // 32: leaseway.client.doorman.Capacity.ReleaseCapacity:input_type -> leaseway.client.doorman.ReleaseCapacityRequest
-	20, // 33: leaseway.client.doorman.Capacity.Discovery:output_type -> leaseway.client.doorman.DiscoveryResponse
-	9,  // 34: leaseway.client.doorman.Capacity.GetCapacity:output_type -> leaseway.client.doorman.GetCapacityResponse
-	16, // 35: leaseway.client.doorman.Capacity.GetServerCapacity:output_type -> leaseway.client.doorman.GetServerCapacityResponse
-	18, // 36: leaseway.client.doorman.Capacity.ReleaseCapacity:output_type -> leaseway.client.doorman.ReleaseCapacityResponse
-	33, // [33:37] is the sub-list for method output_type
-	29, // [29:33] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	13, // 15: leaseway.client.doorman.ServerCapacityResourceRequest.group:type_name -> leaseway.client.doorman.GroupDemand
+	11, // 16: leaseway.client.doorman.GroupDemand.wants:type_name -> leaseway.client.doorman.PriorityBandAggregate
+	11, // 17: leaseway.client.doorman.GroupDemand.minimums:type_name -> leaseway.client.doorman.PriorityBandAggregate
+	12, // 18: leaseway.client.doorman.GetServerCapacityRequest.resource:type_name -> leaseway.client.doorman.ServerCapacityResourceRequest
+	2,  // 19: leaseway.client.doorman.ServerCapacityResourceResponse.gets:type_name -> leaseway.client.doorman.Lease
+	25, // 20: leaseway.client.doorman.ServerCapacityResourceResponse.algorithm:type_name -> leaseway.client.doorman.Algorithm
+	18, // 21: leaseway.client.doorman.ServerCapacityResourceResponse.terms:type_name -> leaseway.client.doorman.Terms
+	16, // 22: leaseway.client.doorman.ServerCapacityResourceResponse.group:type_name -> leaseway.client.doorman.GroupShare
+	18, // 23: leaseway.client.doorman.GroupShare.terms:type_name -> leaseway.client.doorman.Terms
+	17, // 24: leaseway.client.doorman.GroupShare.limit:type_name -> leaseway.client.doorman.GroupLimit
+	18, // 25: leaseway.client.doorman.GroupLimit.terms:type_name -> leaseway.client.doorman.Terms
+	15, // 26: leaseway.client.doorman.GetServerCapacityResponse.response:type_name -> leaseway.client.doorman.ServerCapacityResourceResponse
+	8,  // 27: leaseway.client.doorman.GetServerCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
+	10, // 28: leaseway.client.doorman.GetServerCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
+	8,  // 29: leaseway.client.doorman.ReleaseCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
+	10, // 30: leaseway.client.doorman.ReleaseCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
+	8,  // 31: leaseway.client.doorman.DiscoveryResponse.mastership:type_name -> leaseway.client.doorman.Mastership
+	1,  // 32: leaseway.client.doorman.Algorithm.kind:type_name -> leaseway.client.doorman.Algorithm.Kind
+	24, // 33: leaseway.client.doorman.Algorithm.parameters:type_name -> leaseway.client.doorman.NamedParameter
+	25, // 34: leaseway.client.doorman.ResourceTemplate.algorithm:type_name -> leaseway.client.doorman.Algorithm
+	26, // 35: leaseway.client.doorman.ResourceRepository.resources:type_name -> leaseway.client.doorman.ResourceTemplate
+	22, // 36: leaseway.client.doorman.Capacity.Discovery:input_type -> leaseway.client.doorman.DiscoveryRequest
+	5,  // 37: leaseway.client.doorman.Capacity.GetCapacity:input_type -> leaseway.client.doorman.GetCapacityRequest
+	14, // 38: leaseway.client.doorman.Capacity.GetServerCapacity:input_type -> leaseway.client.doorman.GetServerCapacityRequest
+	20, // 39: leaseway.client.doorman.Capacity.ReleaseCapacity:input_type -> leaseway.client.doorman.ReleaseCapacityRequest
+	23, // 40: leaseway.client.doorman.Capacity.Discovery:output_type -> leaseway.client.doorman.DiscoveryResponse
+	9,  // 41: leaseway.client.doorman.Capacity.GetCapacity:output_type -> leaseway.client.doorman.GetCapacityResponse
+	19, // 42: leaseway.client.doorman.Capacity.GetServerCapacity:output_type -> leaseway.client.doorman.GetServerCapacityResponse
+	21, // 43: leaseway.client.doorman.Capacity.ReleaseCapacity:output_type -> leaseway.client.doorman.ReleaseCapacityResponse
+	40, // [40:44] is the sub-list for method output_type
+	36, // [36:40] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_leaseway_client_doorman_proto_init() }
@@ -2048,7 +2392,7 @@ func file_leaseway_client_doorman_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaseway_client_doorman_proto_rawDesc), len(file_leaseway_client_doorman_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
