@@ -80,7 +80,7 @@ impl Gateway {
         gateway
     }
 
-    fn serving(&self, what: &str) -> SocketAddr {
+    pub(crate) fn serving(&self, what: &str) -> SocketAddr {
         eventually("the gateway prints its address", || {
             assert!(self.process.ended().is_none(), "the gateway exited during startup: {}", self.log());
             let output = self.process.stdout();

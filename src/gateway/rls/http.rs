@@ -1,7 +1,5 @@
 //! The HTTP paths of envoyproxy/ratelimit for callers without gRPC: `/json` and `/healthcheck`.
 
-use std::sync::Arc;
-
 use axum::{
     Json, Router,
     body::Bytes,
@@ -14,7 +12,7 @@ use leaseway_server::{CallerRefusal, HttpCaller};
 use tokio::sync::watch;
 use tonic::Code;
 
-use super::{current::CurrentRules, json, rules::Rules, service::RlsService};
+use super::{json, service::RlsService};
 
 /// The maximum size of a request, in bytes.
 pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
@@ -22,17 +20,13 @@ pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 struct RlsHttp {
     service: RlsService,
-    rules: Arc<CurrentRules>,
     /// True once the gateway stops.
     closing: watch::Receiver<bool>,
 }
 
-pub(crate) fn routes(service: RlsService, rules: Arc<CurrentRules>, closing: watch::Receiver<bool>) -> Router {
-    Router::new().route("/json", any(should_rate_limit)).route("/healthcheck", get(health)).with_state(RlsHttp {
-        service,
-        rules,
-        closing,
-    })
+pub(crate) fn routes(service: RlsService, closing: watch::Receiver<bool>) -> Router {
+    let state = RlsHttp { service, closing };
+    Router::new().route("/json", any(should_rate_limit)).route("/healthcheck", get(health)).with_state(state)
 }
 
 async fn should_rate_limit(
@@ -77,8 +71,9 @@ fn plain(status: StatusCode) -> Response {
     (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
+/// Whether the process serves. As with the original, that does not depend on rules.
 async fn health(State(gateway): State<RlsHttp>) -> Response {
-    match *gateway.closing.borrow() || gateway.rules.with(Rules::problem).is_some() {
+    match *gateway.closing.borrow() {
         true => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         false => "OK".into_response(),
     }

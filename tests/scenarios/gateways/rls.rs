@@ -8,8 +8,9 @@ use tonic::Code;
 use crate::harness::{
     config::{ConfigFile, Template},
     gateway::Gateway,
+    http,
     rls::{Answered as _, Entries, descriptor, request},
-    server::Server,
+    server::{ANYWHERE, Server},
     wait::{block_on, eventually},
 };
 
@@ -264,4 +265,42 @@ fn a_request_holds_an_estimate_and_its_real_cost_settles_it() {
     let wrong = RateLimitDescriptor { ..descriptor(&[("user", "ann"), ("leaseway.settle", "many")]) };
     let wrong = block_on(envoy.should_rate_limit(request("shop", &[wrong]))).expect_err("not a number");
     assert!(wrong.message().contains("`descriptors[0].entries[1].value`: `leaseway.settle` needs"), "{wrong:?}");
+}
+
+#[test]
+fn callers_without_grpc_and_dashboards_find_the_paths_and_names_of_the_original() {
+    let server = server(FIVE);
+    let own = ["--rls-http", ANYWHERE, "--rls-debug", ANYWHERE, "--rls-ratelimit-metrics"];
+    let gateway = gateway(&server, &rules(), &own);
+    let address = gateway.serving("RLS over HTTP");
+    let json = |body: &str| http::post(address, "/json", "", body);
+    let ann = r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
+    let first = json(ann);
+    assert_eq!(first.status, 200, "{first:?}");
+    let answer: serde_json::Value = serde_json::from_str(&first.body).unwrap();
+    assert_eq!(
+        (&answer["overallCode"], &answer["statuses"][0]["limitRemaining"]),
+        (&"OK".into(), &4.into()),
+        "{answer}"
+    );
+    assert_eq!(answer["statuses"][0]["currentLimit"], serde_json::json!({"requestsPerUnit": 5, "unit": "DAY"}));
+    let codes: Vec<u16> = (0..6).map(|_| json(ann).status).collect();
+    assert_eq!(codes, [200, 200, 200, 200, 429, 429]);
+    for bad in ["", "{}", r#"{"domain": "shop"}"#, r#"{"domain": "shop", "descriptions": []}"#] {
+        let refused = json(bad);
+        assert_eq!((refused.status, &*refused.body), (400, "Bad Request\n"), "{bad}");
+    }
+    assert_eq!(http::get(address, "/healthcheck").body, "OK");
+    let rlconfig = http::get(gateway.serving("RLS debug pages"), "/rlconfig").body;
+    assert!(rlconfig.contains("shop.user: unit=DAY requests_per_unit=5"), "{rlconfig}");
+    let metrics = gateway.metrics();
+    for line in [
+        "ratelimit_service_rate_limit_total_hits{domain=\"shop\",key1=\"user\"} 7",
+        "ratelimit_service_rate_limit_within_limit{domain=\"shop\",key1=\"user\"} 5",
+        "ratelimit_service_rate_limit_over_limit{domain=\"shop\",key1=\"user\"} 2",
+        "ratelimit_service_rate_limit_near_limit{domain=\"shop\",key1=\"user\"} 1",
+        "ratelimit_service_config_load_success 1",
+    ] {
+        assert!(metrics.lines().any(|one| one == line), "{line} in {metrics}");
+    }
 }

@@ -1,10 +1,14 @@
 //! `leaseway gateway --ratelimit-env`: the environment variables of envoyproxy/ratelimit, as flags. A deployment of it can
 //! keep its variables when it changes to a gateway.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt};
+use std::{collections::BTreeMap, ffi::OsString, fmt, path::Path};
 
 /// The flag that asks for this.
 const FLAG: &str = "--ratelimit-env";
+
+/// The name of the program of envoyproxy/ratelimit. Under this name `leaseway` is a gateway in its place, for deployments
+/// whose command is fixed. It ignores arguments, as the original does; variables set all flags.
+const PROGRAM: &str = "ratelimit";
 
 /// Variables without an effect here, or the first letters of several: storage, which the cluster replaces, statistics of
 /// statsd, traces, and details of connections.
@@ -65,7 +69,7 @@ impl fmt::Display for BadVariable {
     }
 }
 
-/// A command line, and the variables that have no effect on it.
+/// A command line, and the variables and arguments that have no effect on it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expanded {
     pub(crate) arguments: Vec<OsString>,
@@ -74,7 +78,16 @@ pub(crate) struct Expanded {
 
 /// Adds the flags that follow from `variables`, if the command line asks for that. Flags that are given, or set by
 /// variables of Leaseway, take precedence.
-pub(crate) fn expand(arguments: Vec<OsString>, variables: &BTreeMap<String, String>) -> Result<Expanded, BadVariable> {
+pub(crate) fn expand(
+    mut arguments: Vec<OsString>,
+    variables: &BTreeMap<String, String>,
+) -> Result<Expanded, BadVariable> {
+    let is_in_place = arguments.first().is_some_and(|program| Path::new(program).file_name() == Some(PROGRAM.as_ref()));
+    let mut without_effect = Vec::new();
+    if is_in_place {
+        let ignored = arguments.splice(1.., ["gateway".into(), FLAG.into()]);
+        without_effect.extend(ignored.map(|word| word.to_string_lossy().into_owned()));
+    }
     let is_gateway = arguments.get(1).is_some_and(|word| word == "gateway");
     let is_asked = arguments.iter().any(|word| word == FLAG)
         || variables.get("LEASEWAY_RATELIMIT_ENV").is_some_and(|value| value == "true");
@@ -82,6 +95,7 @@ pub(crate) fn expand(arguments: Vec<OsString>, variables: &BTreeMap<String, Stri
         return Ok(Expanded { arguments, without_effect: Vec::new() });
     }
     let mut flags = Flags { arguments, variables };
+    flags.set("--declare", is_in_place);
     for (name, why) in REFUSED {
         if flags.text(name).is_some() {
             return Err(BadVariable { name, why: why.to_owned() });
@@ -95,7 +109,7 @@ pub(crate) fn expand(arguments: Vec<OsString>, variables: &BTreeMap<String, Stri
         let is_of = |known: &str| *name == known || (known.ends_with('_') && name.starts_with(known));
         WITHOUT_EFFECT.iter().any(|known| is_of(known))
     };
-    let without_effect = variables.keys().filter(has_no_effect).cloned().collect();
+    without_effect.extend(variables.keys().filter(has_no_effect).cloned());
     Ok(Expanded { arguments: flags.arguments, without_effect })
 }
 
@@ -148,8 +162,11 @@ impl Flags<'_> {
     fn listeners(&mut self) -> Result<(), BadVariable> {
         let rls = format!("{}:{}", self.or("GRPC_HOST", "0.0.0.0"), self.or("GRPC_PORT", "8081"));
         self.add("--rls", Some(rls));
+        // Like the original's, it has no TLS.
         let http = format!("{}:{}", self.or("HOST", "0.0.0.0"), self.or("PORT", "8080"));
-        self.add("--rls-http", Some(http));
+        let is_over_tls = self.flag("GRPC_SERVER_USE_TLS")? || self.is_given("--tls-cert");
+        let is_listening = self.is_given("--probes") || self.is_given("--rls-http");
+        self.add(if is_over_tls { "--probes" } else { "--rls-http" }, Some(http).filter(|_| !is_listening));
         let debug = format!("{}:{}", self.or("DEBUG_HOST", "0.0.0.0"), self.or("DEBUG_PORT", "6070"));
         self.add("--rls-debug", Some(debug));
         if self.flag("USE_PROMETHEUS")? {
@@ -161,6 +178,7 @@ impl Flags<'_> {
             let address = self.or("PROMETHEUS_ADDR", ":9090");
             let address = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address };
             self.add("--metrics", Some(address));
+            self.set("--plain-metrics", true);
             self.set("--rls-ratelimit-metrics", true);
         } else if self.text("STATSD_HOST").is_some() && self.text("USE_STATSD").is_none() || self.flag("USE_STATSD")? {
             let (host, port) = (self.or("STATSD_HOST", "localhost"), self.or("STATSD_PORT", "8125"));
@@ -285,9 +303,11 @@ mod tests {
         let rules = "--ratelimit-config=/srv/runtime_data/current/config";
         let [http, debug] = ["--rls-http=0.0.0.0:8080", "--rls-debug=0.0.0.0:6070"];
         assert_eq!(added(&[], &[]), ["--rls=0.0.0.0:8081", http, debug, rules]);
-        let given = ["--rls", "127.0.0.1:1", "--rls-xds=a:1", "--rls-http=127.0.0.1:3", "--rls-debug=127.0.0.1:4"];
-        assert_eq!(added(&given, &[("GRPC_PORT", "2"), ("PORT", "5"), ("RUNTIME_ROOT", "/x")]), given);
+        let given = ["--rls", "127.0.0.1:1", "--rls-xds=a:1", "--probes=127.0.0.1:2", "--rls-debug=127.0.0.1:4"];
+        assert_eq!(added(&given, &[("GRPC_PORT", "2"), ("PORT", "3"), ("RUNTIME_ROOT", "/x")]), given);
         assert_eq!(added(&[], &[("LEASEWAY_RLS", "127.0.0.1:1")]), [http, debug, rules]);
+        let over_tls = [("GRPC_SERVER_USE_TLS", "true"), ("LEASEWAY_RLS", "127.0.0.1:1")];
+        assert_eq!(added(&[], &over_tls), ["--probes=0.0.0.0:8080", debug, rules], "probes without TLS");
     }
 
     #[test]
@@ -300,7 +320,8 @@ mod tests {
             ("CONFIG_GRPC_XDS_NODE_ID", "gw"),
             ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a"),
             ("GRPC_HOST", "10.0.0.1"),
-            ("PORT", "8088"),
+            ("HOST", "10.0.0.2"),
+            ("PORT", "81"),
             ("DEBUG_HOST", "127.0.0.1"),
             ("USE_PROMETHEUS", "1"),
             ("SHADOW_MODE", "true"),
@@ -316,9 +337,10 @@ mod tests {
         let (added, without_effect) = expanded(&[], &variables).expect("valid variables");
         let expected = [
             "--rls=10.0.0.1:8081",
-            "--rls-http=0.0.0.0:8088",
+            "--rls-http=10.0.0.2:81",
             "--rls-debug=127.0.0.1:6070",
             "--metrics=0.0.0.0:9090",
+            "--plain-metrics",
             "--rls-ratelimit-metrics",
             "--rls-merge-domains",
             "--rls-xds=https://plane:18001",
@@ -357,6 +379,19 @@ mod tests {
             let refused = expanded(&[], variables).expect_err(says);
             assert!(refused.contains(says), "{refused}");
         }
+    }
+
+    #[test]
+    fn under_the_name_of_the_original_it_is_a_gateway_that_declares() {
+        let variables = |declare: &str| [("LEASEWAY_DECLARE".to_owned(), declare.to_owned())].into();
+        let words = |declare: &str| {
+            let program = vec!["/bin/ratelimit".into(), "--of-the-original".into()];
+            let Expanded { arguments, without_effect } = expand(program, &variables(declare)).expect("valid variables");
+            assert_eq!(without_effect, ["--of-the-original"]);
+            arguments.into_iter().map(|word| word.into_string().expect("text")).collect::<Vec<_>>()
+        };
+        assert_eq!(words("")[..4], ["/bin/ratelimit", "gateway", FLAG, "--declare"]);
+        assert!(!words("false").contains(&"--declare".to_owned()));
     }
 
     #[test]
