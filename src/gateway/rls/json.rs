@@ -12,6 +12,10 @@ use super::metadata;
 
 /// Reads a request. Names of fields may be in lower camel case or as in the .proto file.
 pub(super) fn request(body: &[u8]) -> Result<RateLimitRequest, serde_json::Error> {
+    // serde also reads structs from lists of their fields.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(serde_json::Error::custom("expected an object"));
+    }
     let Request { domain, descriptors, hits_addend } = serde_json::from_slice(body)?;
     let descriptors = descriptors.into_iter().map(Descriptor::read);
     Ok(RateLimitRequest {
