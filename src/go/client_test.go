@@ -3,6 +3,7 @@ package leaseway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -300,6 +301,33 @@ func TestReservationsOfSeveralLimitsAreSettledByLimit(t *testing.T) {
 	}
 	if _, err := client.Limits(tokens.Of(-1)); err == nil || !strings.Contains(err.Error(), "tokens") {
 		t.Error(err)
+	}
+}
+
+func TestStreamsThatAProxyDoesNotPassAreReplacedByRequests(t *testing.T) {
+	server := startFake(t, 1)
+	server.set(func() { server.offersStreams = true })
+	client := dial(t, server.address)
+	for i := range 150 {
+		must(client.Rate(fmt.Sprintf("r%d", i), leaseway.WithWants(1)))
+	}
+	ready(t, client)
+	before := 0
+	server.set(func() { before = server.asked })
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		asked := 0
+		server.set(func() { asked = server.asked })
+		if asked >= before+4 {
+			break
+		}
+	}
+	server.set(func() {
+		if server.asked < before+4 || len(server.last.GetResource()) < 100 {
+			t.Error(server.asked, before, len(server.last.GetResource()))
+		}
+	})
+	if health := client.Health(); client.RenewalStream() != 0 || health.Failures != 0 {
+		t.Error(client.RenewalStream(), health)
 	}
 }
 

@@ -124,6 +124,7 @@ fn as_json(level: &Level) -> Value {
         "blocks": answer.blocks, "asks_ms": answer.asks_ms, "latest_ms": answer.latest_ms,
         "limit": answer.limit.as_ref().map(limit_as_json),
         "overridden": answer.overridden.as_ref().map(overridden_as_json),
+        "overridden_groups": answer.overridden_group.iter().map(overridden_as_json).collect::<Vec<_>>(),
         "sentences": answer.sentences, "node": answer.node, "parent": answer.parent,
     })
 }

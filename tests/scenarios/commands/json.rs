@@ -94,7 +94,7 @@ fn documented() -> Fields {
     for line in fs::read_to_string(page).unwrap().lines() {
         if let Some(heading) = line.strip_prefix("## ") {
             commands = heading.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-            commands.iter().for_each(|command: &String| drop(found.entry(command.clone()).or_default()));
+            commands.iter().cloned().for_each(|command: String| _ = found.entry(command).or_default());
         }
         let Some(cell) = line.strip_prefix("| `").and_then(|rest| rest.split('|').next()) else { continue };
         for path in format!("`{cell}").split('`').skip(1).step_by(2) {

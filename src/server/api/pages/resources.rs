@@ -436,6 +436,7 @@ fn more(detail: &ResourceDetail) -> Markup {
         @if let Some(sentence) = status.declaration_sentence() { p { strong { "Declared. " } (sentence) } }
         @if let Some(sentence) = status.limit_sentence() { p { strong { "Limit. " } (sentence) } }
         @if let Some(overridden) = &status.report.overridden { p { strong { "Overridden. " } (overridden.sentence(status.at)) } }
+        @for overridden in &status.report.overridden_groups { p { strong { "Overridden. " } (overridden.sentence(status.at)) } }
         @if let Some(supply) = &status.report.supply {
             p {
                 @match (supply.version, supply.remaining.0) {
