@@ -112,6 +112,16 @@ pub enum Fault {
     ClusterClockJumps,
     /// A part of the unclaimed amount ends as if the last master had given no lease from it.
     PartIgnoresGrants,
+    /// A budget's release frees what is left of the slice twice.
+    ReturnCountsTwice,
+    /// What a silent holder of a budget had is free again.
+    ExpiryFrees,
+    /// A lease of a budget may last beyond the end of its period.
+    SlicesOutlastPeriods,
+    /// An answer of a budget leaves before the total that covers it is stored.
+    BudgetBoundFollows,
+    /// All incarnations of a holder of a budget share one record.
+    SharesIncarnations,
     /// A master continues although no quorum confirms it. Real processes only: the simulation has no elections.
     OldMasterGoesOn,
     /// A request to take over is obeyed in a later term of the same master. Real processes only, too.
@@ -120,7 +130,7 @@ pub enum Fault {
 
 /// Each fault with its name on the command line and the rule that it leaves out. Rules with a number are those of
 /// docs/internals/lease-protocol.md, which [`crate::lease`] summarizes.
-const FAULTS: [(Fault, &str, &str); 54] = [
+const FAULTS: [(Fault, &str, &str); 59] = [
     (Fault::KeepsWhatIsHeld, "keeps-what-is-held", "3"),
     (Fault::LearningConfirms, "learning-confirms", "8"),
     (Fault::HasReplaces, "has-replaces", "1"),
@@ -173,6 +183,11 @@ const FAULTS: [(Fault, &str, &str); 54] = [
     (Fault::ClusterClockIsFast, "cluster-clock-is-fast", "the cluster clock is never fast"),
     (Fault::ClusterClockJumps, "cluster-clock-jumps", "the cluster clock is never fast"),
     (Fault::PartIgnoresGrants, "part-ignores-grants", "E13"),
+    (Fault::ReturnCountsTwice, "return-counts-twice", "a release frees what its sender has not spent, once"),
+    (Fault::ExpiryFrees, "expiry-frees", "what a silent holder of a budget had is spent"),
+    (Fault::SlicesOutlastPeriods, "slices-outlast-periods", "a slice ends with its period"),
+    (Fault::BudgetBoundFollows, "budget-bound-follows", "E1, of a budget"),
+    (Fault::SharesIncarnations, "shares-incarnations", "a report belongs to one incarnation"),
     (Fault::OldMasterGoesOn, "old-master-goes-on", "a term that no quorum confirms lapses"),
     (Fault::StaleHandOver, "stale-hand-over", "a request to take over is valid in its own term only"),
 ];

@@ -87,7 +87,13 @@ impl Harness {
     }
 
     fn releases(&mut self, id: &str) -> Effects<u32> {
-        self.request(Request::Release(Release { kind: CLIENT, id: id.into(), token: None, instance: None }))
+        self.request(Request::Release(Release {
+            kind: CLIENT,
+            id: id.into(),
+            token: None,
+            instance: None,
+            spent: None,
+        }))
     }
 
     fn request(&mut self, request: Request) -> Effects<u32> {
@@ -273,6 +279,7 @@ impl Harness {
             until: self.now.plus(Millis::from_secs(300)),
             version: 1,
             terms: vec![(0, terms)],
+            period: None,
         };
         let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
         let mut batch = std::mem::take(&mut self.batch);

@@ -16,6 +16,7 @@ use crate::{
     planted::{self, Fault},
     policy::{
         overrides::{Load, Override},
+        period::Span,
         settings::{AlgorithmKind, Settings},
     },
     pool::{MOVES_PER_REQUEST, Pool, UsageBelow},
@@ -55,6 +56,8 @@ pub struct Supply {
     pub terms: Vec<(i16, Terms)>,
     /// The supplies of this node are numbered from one.
     pub version: u64,
+    /// BUDGET: the period of the capacity.
+    pub period: Option<Span>,
 }
 
 /// A node's report to its parent about one resource.
@@ -71,6 +74,8 @@ pub struct DemandSummary {
     /// The version of the current supply; zero before the first. A request with this report must not confirm a newer
     /// supply, because `outstanding` is correct only under this one.
     pub version: u64,
+    /// BUDGET: the start of the period that `outstanding` was spent in.
+    pub period: Option<i64>,
 }
 
 /// Relative changes of wants or leases below this are reported with the next refresh.
@@ -171,7 +176,8 @@ impl Resource {
         let mut claims = summarized_claims(&self.allocation, self.pool.as_deref(), sums.wants);
         claims.extend(self.allocation.division().summarize_minimums());
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
-        DemandSummary { claims, outstanding, usage, learning, version }
+        let period = self.budget.as_ref().and_then(|budget| budget.period()).map(|span| span.start);
+        DemandSummary { claims, outstanding, usage, learning, version, period }
     }
 
     /// Whether the parent should get a report before the next refresh.

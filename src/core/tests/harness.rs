@@ -57,6 +57,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         is_gateway: false,
         instance: None,
         news: None,
+        spent: None,
         charged_to: ChargedTo::default(),
     }
 }
@@ -377,7 +378,7 @@ impl Harness {
         actor.sent += 1;
         actor.below.clear();
         let token = (actor.echo == Echo::Token).then_some(lease.token);
-        let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token, instance: None };
+        let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token, instance: None, spent: None };
         let answer = one(&mut self.resource, now, Request::Release(release));
         self.log.push(answer);
         self.propose().map(|_| ())

@@ -136,7 +136,7 @@ impl Server {
     }
 
     fn release(&mut self, kind: HolderKind, id: &str, token: Option<Token>) {
-        let release = Release { kind, id: id.into(), token, instance: None };
+        let release = Release { kind, id: id.into(), token, instance: None, spent: None };
         assert_eq!(one(&mut self.resource, now_at(self.now), Request::Release(release)), Answer::Released);
     }
 
@@ -164,7 +164,7 @@ impl Server {
     }
 
     fn supply_with(&mut self, capacity: f64, until: Millis, terms: Vec<(i16, Terms)>) {
-        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, version: 1 };
+        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, version: 1, period: None };
         self.resource.supply(self.now, supply);
     }
 }

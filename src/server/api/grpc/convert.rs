@@ -334,7 +334,7 @@ pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &L
         match allowed(resource, limits, || format!("resource_id[{at}]")) {
             Ok(resource) => {
                 let token = tokens.get(at).copied().and_then(Token::new);
-                let release = Release { kind, id: Arc::clone(&client), token, instance };
+                let release = Release { kind, id: Arc::clone(&client), token, instance, spent: None };
                 parsed.requests.push((resource, Request::Release(release)));
             }
             Err((resource, why)) => parsed.problems.note(Reason::BadId, &client, &resource, &why.to_string()),
