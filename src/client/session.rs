@@ -53,6 +53,7 @@
 //!     token: Some(1),
 //!     wire: Wire { expiry_time: 60, refresh_interval: 5, capacity: 40.0 },
 //!     safe: Some(10.0),
+//!     budget: None,
 //! };
 //! session.answered(Millis(20), request.number, vec![lease.clone()]);
 //! let usable = session.usable(Millis(20), "searches").expect("it is wanted");
@@ -118,7 +119,7 @@ use leaseway_core::{
 
 pub use self::{
     lease::{Capacity, Lease, Mode, Wire},
-    messages::{Ask, Basis, Body, Demand, GrantedLease, Outgoing, Release, Usable, Wants},
+    messages::{Ask, Basis, Body, BudgetUse, Demand, GrantedLease, Outgoing, Release, Usable, Wants},
     pace::Pace,
 };
 
@@ -519,7 +520,8 @@ impl<D: Demand> Session<D> {
         self.leaving.retain(|_, entry| entry.lease.is_some_and(|lease| lease.is_live(now)));
         let releases = self.leaving.iter_mut().take(self.resources_per_request).map(|(id, entry)| {
             entry.given_back = true;
-            Release { id: Arc::clone(id), token: entry.lease.and_then(|lease| lease.token) }
+            let token = entry.lease.and_then(|lease| lease.token);
+            Release { id: Arc::clone(id), token, spent: entry.demand.spent() }
         });
         Some(releases.collect()).filter(|releases: &Vec<_>| !releases.is_empty())
     }
@@ -572,7 +574,8 @@ impl<D: Demand> Session<D> {
             self.first_end.insert(end);
             self.unreported.insert(Arc::clone(&given.id));
         }
-        entry.lease = Some(Lease { capacity, end, refresh: given.refresh, token: given.token, wire: given.wire });
+        let GrantedLease { refresh, token, wire, budget, .. } = *given;
+        entry.lease = Some(Lease { capacity, end, refresh, token, wire, budget });
         entry.safe = given.safe.or(entry.safe);
         entry.failed = false;
     }

@@ -18,6 +18,8 @@ pub struct Aggregate {
     pub learning: bool,
     /// Usage of the confirmed lease (PRIORITY_POOL only).
     pub usage: Option<Usage>,
+    /// BUDGET: the start of the period in which `outstanding` was spent.
+    pub period: Option<i64>,
 }
 
 /// The claim of a resource without holders. A parent that knows only the original protocol, which has no tokens,
@@ -26,7 +28,7 @@ const NO_DEMAND: Claim = Claim::new(Amount::ZERO, 1, 1);
 
 impl Aggregate {
     fn of(summary: DemandSummary, has: Option<&Lease>) -> Aggregate {
-        let DemandSummary { mut claims, outstanding, usage, learning, .. } = summary;
+        let DemandSummary { mut claims, outstanding, usage, learning, period, .. } = summary;
         let has_token = has.is_some_and(|lease| lease.token.is_some());
         if claims.is_empty() && !has_token {
             claims.push(NO_DEMAND);
@@ -38,7 +40,7 @@ impl Aggregate {
             request_cost: Amount::clamped(usage.spent),
             interval: None,
         });
-        Aggregate { claims, outstanding, learning, usage }
+        Aggregate { claims, outstanding, learning, usage, period }
     }
 }
 

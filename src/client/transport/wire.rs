@@ -3,14 +3,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::types::{Amount, Millis};
+use leaseway_core::{
+    policy::period::Span,
+    resource::BudgetLease,
+    types::{Amount, Millis},
+};
 use leaseway_proto::doorman as wire;
 use tonic::Status;
 
 use super::driver::Reply;
 use crate::{
     session::{
-        Ask, GrantedLease, Lease, Release, Wants, Wire,
+        Ask, BudgetUse, GrantedLease, Lease, Release, Wants, Wire,
         pool::{MAX_BURST, PoolStanding, PoolState},
     },
     transport::endpoint,
@@ -21,8 +25,12 @@ pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wi
     let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
         resource_id: Some(ask.id.to_string()),
         priority: Some(ask.demand.priority),
-        has: ask.has.as_ref().map(echo),
-        had: ask.had.as_ref().map(echo),
+        has: match &ask.demand.spent {
+            Some(spent) => allowance(spent, ask.has.or(ask.had).as_ref()),
+            None => ask.has.as_ref().map(echo),
+        },
+        had: ask.had.as_ref().filter(|_| ask.demand.spent.is_none()).map(echo),
+        spent: ask.demand.spent.as_ref().map(spent_of),
         wants: Some(ask.demand.amount),
         outstanding: outstanding_beyond_lease(ask.demand.outstanding, ask.has.as_ref()),
         usage: ask.demand.usage.map(|usage| wire::Usage {
@@ -35,6 +43,29 @@ pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wi
     let drops_late = Some(true);
     let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
     wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_gateway }
+}
+
+/// A budget: the lease that gave the allowance, even if it has expired. A smaller allowance than what was spent meanwhile
+/// counts as what was spent.
+fn allowance(spent: &BudgetUse, lease: Option<&Lease>) -> Option<wire::Lease> {
+    let lease = lease.filter(|lease| lease.token.is_some() && lease.token == spent.token)?;
+    Some(wire::Lease { capacity: Some(lease.wire.capacity.max(spent.spent)), ..echo(lease) })
+}
+
+fn spent_of(spent: &BudgetUse) -> wire::Spent {
+    wire::Spent {
+        amount: Some(spent.spent),
+        period: Some(spent.period),
+        incarnation: Some(spent.incarnation),
+        need: (spent.need > 0.0).then_some(spent.need),
+    }
+}
+
+/// The period of a lease, if it is that of a budget.
+pub fn budget(budget: Option<&wire::BudgetLease>) -> Option<BudgetLease> {
+    let budget = budget?;
+    let period = Span { start: budget.period_start?, end: budget.period_end.unwrap_or(i64::MAX) };
+    Some(BudgetLease { period, starts_over: budget.starts_over.unwrap_or_default() })
 }
 
 /// The amount in use *beyond* the echoed lease, as on the wire. The maximum stands for all capacity that the server
@@ -60,8 +91,11 @@ pub fn echo(lease: &Lease) -> wire::Lease {
 pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
     // 0 stands for no name, because tokens are matched to resources by position.
     let token = releases.iter().map(|release| release.token.unwrap_or(0)).collect();
+    let has_budgets = releases.iter().any(|release| release.spent.is_some());
+    let spent = releases.iter().filter(|_| has_budgets);
+    let spent = spent.map(|release| release.spent.as_ref().map(spent_of).unwrap_or_default()).collect();
     let resource_id = releases.into_iter().map(|release| release.id.to_string()).collect();
-    wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, ..Default::default() }
+    wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, spent, ..Default::default() }
 }
 
 /// Returns the leases of an answer, and the ids of the resources whose lease is malformed. `sent` is when the request
@@ -71,6 +105,7 @@ pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Grante
     let given = answer.into_iter().filter_map(|response| {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
         let given = response.gets.as_ref().and_then(|gets| lease(&id, gets, response.safe_capacity, sent));
+        let given = given.map(|given| GrantedLease { budget: budget(response.budget.as_ref()), ..given });
         if given.is_none() {
             malformed.push(id.to_string());
         }
@@ -123,6 +158,7 @@ pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Durati
         token: lease.token.filter(|token| *token != 0),
         wire: Wire { expiry_time, refresh_interval, capacity },
         safe: safe.filter(|safe| !safe.is_nan()),
+        budget: None,
     })
 }
 

@@ -337,6 +337,7 @@ fn reply_body(answer: Answer) -> ReplyBody {
         | Answer::ShareFull
         | Answer::Unknown
         | Answer::NameTaken
+        | Answer::NeedsReport
         | Answer::Released => ReplyBody::Nothing,
     }
 }

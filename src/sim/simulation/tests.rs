@@ -401,7 +401,13 @@ fn a_release_under_the_name_of_another_is_refused() {
         from: Sender { participant: Participant::Client(0), incarnation: 0, number: 1 },
         node: plan.tree.clients[0].node,
         peer: 0,
-        request: Request::Release(Release { kind: HolderKind::Client, id: "0.0".into(), token: None, instance: None, spent: None }),
+        request: Request::Release(Release {
+            kind: HolderKind::Client,
+            id: "0.0".into(),
+            token: None,
+            instance: None,
+            spent: None,
+        }),
         forged_by,
     };
     assert_eq!(simulation.is_allowed(&release(None)), Ok(true));

@@ -320,6 +320,10 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
             Reason::TooManyClients,
             "too many clients for your identity or address: raise the server's --max-clients or --address-share",
         )),
+        Answer::NeedsReport => Some((
+            Reason::NeedsReport,
+            "this resource is a budget: only clients that report what they have spent (`spent`) get an allowance; open it as a budget in a Leaseway client",
+        )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((Reason::NotYet, "this node has no lease from its parent yet; ask again in a second")),
         // No client waits for a stale answer. The problem of an invalid entry was recorded before.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseway_client::{
-    session::{Ask, Release},
+    session::{Ask, GrantedLease, Release},
     transport::wire as shared,
 };
 use leaseway_core::{
@@ -32,6 +32,7 @@ pub(super) fn get_server_capacity(
         outstanding: Some(ask.demand.outstanding.get()),
         learning: Some(ask.demand.learning),
         usage: ask.demand.usage.as_ref().map(usage),
+        period: ask.demand.period,
     });
     wire::GetServerCapacityRequest {
         server_id: Some(node.to_owned()),
@@ -98,6 +99,7 @@ pub(super) fn parsed(
     for response in answer {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
         let given = response.gets.as_ref().and_then(|gets| shared::lease(&id, gets, response.safe_capacity, sent));
+        let given = given.map(|given| GrantedLease { budget: shared::budget(response.budget.as_ref()), ..given });
         let terms: Option<Vec<_>> = response.terms.iter().map(terms).collect();
         match (given, terms) {
             (Some(given), Some(terms)) => {
