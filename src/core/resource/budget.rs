@@ -368,6 +368,14 @@ impl Resource {
         }
     }
 
+    /// The record of the incarnation of a holder that asked last, among the first `most` records.
+    pub(super) fn newest_spender(&self, kind: HolderKind, id: &str, most: usize) -> Option<u32> {
+        self.budget.as_ref()?;
+        let records = self.book.ledger().iter_from(0).take(most);
+        let of_holder = records.filter(|(_, holder)| holder.kind == kind && holder_of_record(&holder.id) == id);
+        of_holder.max_by_key(|(_, holder)| holder.asked.map(|asked| asked.at)).map(|(slot, _)| slot)
+    }
+
     /// The state of a budget; `None` if it is none, or before its first request.
     pub fn budget_report(&self, now: Millis) -> Option<BudgetReport> {
         let period = self.budget.as_ref()?.period?;

@@ -9,7 +9,7 @@ use crate::{
     allocation::{KnownTerms, groups::GroupReport},
     lease::ledger::{HolderMode, Sums},
     policy::settings::Settings,
-    resource::{Overridden, Resource, supply::SupplyReport},
+    resource::{Overridden, Resource, budget::BudgetReport, supply::SupplyReport},
     types::{Amount, HolderKind, Millis, Sum},
 };
 
@@ -24,6 +24,7 @@ pub struct ResourceReport {
     /// The supply from the parent; `None` at a root.
     pub supply: Option<SupplyReport>,
     pub overridden: Option<Overridden>,
+    pub budget: Option<BudgetReport>,
     /// The number of groups of clients; zero if clients are not grouped.
     pub group_count: usize,
     /// Up to [`MAX_REPORTED_GROUPS`] of them, in the order of their paths; if there are more, those with the largest
@@ -71,6 +72,7 @@ pub fn resource_report(resource: &Resource, now: Millis) -> ResourceReport {
         learning,
         supply,
         overridden: resource.overridden(),
+        budget: resource.budget_report(now),
         group_count: resource.allocation.group_count(),
         groups: resource
             .allocation
@@ -119,6 +121,10 @@ fn holder_report(resource: &Resource, slot: u32, now: Millis, terms: &mut KnownT
         due: resource.due(slot, terms),
         granted: holder.leases.current(now),
         held: holder.leases.held(now),
-        end: holder.leases.newest_end(),
+        end: match holder.asked.filter(|_| resource.settings.is_budget()) {
+            // The lease; what it gave counts until the period ends.
+            Some(asked) => asked.at.plus(resource.settings.lease),
+            None => holder.leases.newest_end(),
+        },
     }
 }

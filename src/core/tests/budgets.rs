@@ -218,7 +218,7 @@ impl World {
             42..64 => self.answer(),
             64..80 => self.spend(spender),
             80..90 => {
-                let pass = [1, 20, 300, 5_000][self.rng.below(4) as usize];
+                let pass = [1, 20, 200, 3_000][self.rng.below(4) as usize];
                 self.now = self.now.plus(Millis(pass));
             }
             90..92 => self.store(usize::MAX),
@@ -230,7 +230,7 @@ impl World {
             }
             94 if self.rng.one_in(2) => self.die(spender),
             95 => self.release(spender),
-            96 if self.rng.one_in(3) => self.fail(),
+            96 => self.fail(),
             97 => self.lose(),
             98 if self.rng.one_in(3) => self.spenders[spender].wants = 0.0,
             _ => {
@@ -242,6 +242,13 @@ impl World {
     }
 
     fn send(&mut self, n: usize) {
+        let number = self.spenders[n].sent.0;
+        let is_waiting = self.requests.iter().any(|request| (request.from, request.number) == (n, number))
+            || self.answers.iter().any(|answer| (answer.to, answer.number) == (n, number));
+        // Usually a client waits for its answer.
+        if is_waiting && !self.rng.one_in(8) {
+            return;
+        }
         let spender = &mut self.spenders[n];
         let named = spender.has.map(|_| spender.until).filter(|until| self.now < *until);
         spender.sent = (spender.sent.0 + 1, named);
@@ -281,7 +288,7 @@ impl World {
             (Some(answer), Some(number)) => self.held_back.push((number, answer)),
             _ => {}
         }
-        if self.rng.one_in(2) {
+        if self.rng.one_in(4) {
             self.store(1);
         }
     }

@@ -7,7 +7,7 @@ use leaseway_core::{
     lease::proposer::PromiseReport,
     policy::access::{AccessRequest, Action},
     pool::PoolReport,
-    resource::{HolderReport, Overridden, SupplyReport, report::explain::Explanation},
+    resource::{HolderReport, Overridden, SupplyReport, budget::BudgetReport, report::explain::Explanation},
     types::{Amount, HolderKind, Millis},
 };
 use leaseway_proto::status::{
@@ -110,6 +110,7 @@ fn resource(status: &node::Status) -> Resource {
         overridden: report.overridden.as_ref().map(|overridden| self::overridden(overridden, status.at)),
         limit: status.limit.as_ref().map(limit),
         unbounded: !report.is_divided(),
+        budget: report.budget.as_ref().map(budget),
     }
 }
 
@@ -126,6 +127,17 @@ fn overridden(overridden: &Overridden, at: Millis) -> wire::Overridden {
         remaining_ms: by.ends.since(at).0,
         by: by.by.to_string(),
         why: by.why.to_string(),
+    }
+}
+
+fn budget(budget: &BudgetReport) -> wire::Budget {
+    wire::Budget {
+        period_start: budget.period.start,
+        period_end: (!budget.period.is_unending()).then_some(budget.period.end),
+        spent: budget.spent.get(),
+        gone: budget.gone.get(),
+        reserved: budget.reserved.get(),
+        left: budget.left.get(),
     }
 }
 
