@@ -307,7 +307,7 @@ const fn three() -> u8 {
 }
 
 /// The built-in scenarios: name and file.
-pub const BUILT_IN: [(&str, &str); 33] = [
+pub const BUILT_IN: [(&str, &str); 35] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -322,6 +322,8 @@ pub const BUILT_IN: [(&str, &str); 33] = [
     ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
     ("cramped_plain", include_str!("scenarios/cramped_plain.yaml")),
     ("cramped_alike", include_str!("scenarios/cramped_alike.yaml")),
+    ("cramped_budget", include_str!("scenarios/cramped_budget.yaml")),
+    ("cramped_budget_tree", include_str!("scenarios/cramped_budget_tree.yaml")),
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
     ("cramped_nodes", include_str!("scenarios/cramped_nodes.yaml")),
     ("cramped_middle", include_str!("scenarios/cramped_middle.yaml")),

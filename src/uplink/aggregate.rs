@@ -66,7 +66,7 @@ mod tests {
 
     fn lease(capacity: f64, token: Option<u64>) -> Lease {
         let wire = Wire { expiry_time: 60, refresh_interval: 5, capacity };
-        Lease { capacity: Capacity::of(capacity), end: Millis(1), refresh: Millis(1), token, wire }
+        Lease { capacity: Capacity::of(capacity), end: Millis(1), refresh: Millis(1), token, wire, budget: None }
     }
 
     #[test]

@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_request_echoes_the_lease_and_reports_demand_and_usage() {
         let GrantedLease { refresh, token, wire, .. } = decoded(granted(Some(60_000)), Duration::ZERO);
-        let lease = Lease { capacity: Capacity::of(7.5), end: Millis(1), refresh, token, wire };
+        let lease = Lease { capacity: Capacity::of(7.5), end: Millis(1), refresh, token, wire, budget: None };
         let in_use = |outstanding| Wants { outstanding, ..Wants::default() };
         let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), counters: UsageCounters::default() };
         let with_usage = Wants { usage: Some(usage), ..Wants::default() };
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn tokens_of_releases_match_resources_by_position() {
-        let release = |id: &str, token| Release { id: id.into(), token };
+        let release = |id: &str, token| Release { id: id.into(), token, spent: None };
         let request = release_capacity("c", vec![release("a", Some(7)), release("b", None), release("c", Some(9))]);
         assert_eq!((request.resource_id, request.token), (vec!["a".into(), "b".into(), "c".into()], vec![7, 0, 9]));
     }

@@ -253,6 +253,7 @@ impl Refreshers {
             is_gateway: false,
             instance: None,
             news: None,
+            spent: None,
             charged_to: ChargedTo::default(),
         };
         (self.now(), Request::Ask(ask))

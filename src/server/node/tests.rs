@@ -32,6 +32,7 @@ fn ask(client: &str, wants: f64) -> Request {
         is_gateway: false,
         instance: None,
         news: None,
+        spent: None,
         charged_to: ChargedTo::default(),
     })
 }

@@ -44,6 +44,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             is_gateway: false,
             instance: None,
             news: None,
+            spent: None,
             charged_to: ChargedTo::default(),
         })
     };

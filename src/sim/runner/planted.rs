@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The scenarios to search, with the knowledge of new masters.
-const CASES: [(&str, Handover); 19] = [
+const CASES: [(&str, Handover); 21] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
@@ -33,6 +33,8 @@ const CASES: [(&str, Handover); 19] = [
     ("random_overrides", Handover::Promises),
     ("lease_cut", Handover::Promises),
     ("handover", Handover::Promises),
+    ("cramped_budget", Handover::Promises),
+    ("cramped_budget_tree", Handover::Promises),
 ];
 
 pub struct Found {

@@ -105,6 +105,7 @@ impl Simulation<'_> {
                 is_gateway: false,
                 instance: None,
                 news: None,
+                spent: None,
                 charged_to: ChargedTo::default(),
             }),
         };

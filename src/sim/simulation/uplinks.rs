@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseway_client::session::{Body, Outgoing, Pace, Settings};
 use leaseway_core::{
     pool::News,
-    resource::{Ask, NodeInstance, Release, Request, Supplied, invariant::Violation},
+    resource::{Ask, NodeInstance, Release, Request, Supplied, invariant::Violation, Spent},
     types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token},
 };
 use leaseway_uplink::{Aggregate, Granted, NewSupply, Notice, ParentReply, UplinkEngine, UplinkInput};
@@ -120,6 +120,8 @@ impl Simulation<'_> {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
                 let news = ask.demand.usage.map(|usage| Box::new(News { key: None, usage: Some(usage) }));
+                let (amount, period) = (ask.demand.outstanding, ask.demand.period.unwrap_or_default());
+                let spent = Some(Box::new(Spent { amount, period, ..Spent::default() }));
                 let claims = if self.plan.scenario.slices { ask.demand.claims } else { summed(&ask.demand.claims) };
                 Request::Ask(Ask {
                     kind: HolderKind::Node,
@@ -133,6 +135,7 @@ impl Simulation<'_> {
                     is_gateway: false,
                     instance,
                     news,
+                    spent,
                     charged_to: ChargedTo::default(),
                 })
             }
@@ -141,6 +144,7 @@ impl Simulation<'_> {
                 id: name,
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
                 instance,
+                spent: None,
             }),
         };
         let from = Sender { participant, incarnation: self.nodes[index].incarnation, number: outgoing.number };

@@ -193,6 +193,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             is_gateway: false,
             instance: None,
             news: None,
+            spent: None,
             charged_to: core::types::ChargedTo::default(),
         }),
         Body::Release(releases) => Request::Release(core::resource::Release {
@@ -217,6 +218,7 @@ fn as_given(answer: &Answer) -> Option<GrantedLease> {
             capacity: lease.capacity.get(),
         },
         safe: Some(lease.safe_capacity),
+        budget: None,
     })
 }
 

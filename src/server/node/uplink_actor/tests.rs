@@ -119,6 +119,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         is_gateway: false,
         instance: None,
         news: None,
+        spent: None,
         charged_to: leaseway_core::types::ChargedTo::default(),
     })
 }

@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_release_names_the_node_instance() {
         let instance = NodeInstance::new(5, 3).expect("a node");
-        let request = release_capacity("leaf", instance, vec![Release { id: "r".into(), token: Some(7) }]);
+        let request = release_capacity("leaf", instance, vec![Release { id: "r".into(), token: Some(7), spent: None }]);
         assert_eq!((request.client_id.as_deref(), request.is_server), (Some("leaf"), Some(true)));
         assert_eq!((request.node, request.term), (Some(5), Some(3)));
         assert_eq!((request.resource_id, request.token), (vec!["r".to_owned()], vec![7]));

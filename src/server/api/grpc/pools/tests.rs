@@ -99,6 +99,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         is_gateway: false,
         instance: None,
         news: None,
+        spent: None,
         charged_to: ChargedTo::default(),
     };
     let answer = node.submit(&"searches".into(), leaseway_core::resource::Request::Ask(ask)).await.expect("an answer");
