@@ -19,6 +19,13 @@ impl BudgetAccounting {
         BudgetAccounting { periods, spent: BTreeMap::new() }
     }
 
+    /// The mean fraction of the amount that was spent, over all periods.
+    #[cfg(test)]
+    pub(crate) fn mean_share(&self) -> f64 {
+        let shares = self.spent.values().map(|(most, spent)| spent.get() / most.get());
+        shares.sum::<f64>() / self.spent.len() as f64
+    }
+
     /// Records that an amount was spent under a lease of the period that begins at `period`. `capacity`: the amount of
     /// the budget now.
     pub(crate) fn spent(

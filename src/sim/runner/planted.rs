@@ -102,6 +102,25 @@ fn run(planted: Option<Fault>, plan: &Plan, seed: u64, options: RunOptions) -> R
 mod tests {
     use super::*;
 
+    /// The books of the clients show each of them within ten seeds.
+    #[test]
+    fn faults_of_budgets_are_found() {
+        let mut search = Search::new().expect("the scenarios come with the simulator");
+        search.cases.retain(|(name, _)| name.contains("budget"));
+        for fault in [
+            Fault::ReturnCountsTwice,
+            Fault::ExpiryFrees,
+            Fault::SlicesOutlastPeriods,
+            Fault::BudgetBoundFollows,
+            Fault::SharesIncarnations,
+        ] {
+            let found = search.find(fault, 0..10, &|| true);
+            let found = found.unwrap_or_else(|| panic!("{} is not found", fault.name()));
+            let RunFailure { violation, seed, .. } = &found.broken;
+            println!("{}: {} in {}, seed {seed}", fault.name(), violation.invariant, found.scenario);
+        }
+    }
+
     /// Faults of the cluster clock and of early expiry.
     #[test]
     fn a_fast_cluster_clock_is_found() {
