@@ -149,8 +149,8 @@ impl Resource {
         let before = budget.period.replace(span);
         let start = i128::from(now.at.0) - i128::from(now.unix.saturating_sub(span.start)) * 1000;
         let length = i128::from(span.seconds()) * 1000;
-        let horizon = u64::try_from(start + length + length / 4).unwrap_or_default();
-        budget.horizon = Millis(horizon).min(NEVER);
+        let horizon = (start + length + length / 4).clamp(0, i128::from(NEVER.0));
+        budget.horizon = u64::try_from(horizon).map_or(NEVER, Millis);
         budget.is_outdated = false;
         match before {
             Some(before) if before.start == span.start => {}

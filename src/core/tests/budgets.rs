@@ -173,7 +173,9 @@ struct World {
 
 impl World {
     fn new(seed: u64, spenders: usize) -> World {
-        let mut settings = settings(300.0, PeriodLength::Seconds(100));
+        // A budget that is spent once is exhausted early in a history.
+        let period = if seed % 5 == 4 { PeriodLength::Unending } else { PeriodLength::Seconds(100) };
+        let mut settings = settings(300.0, period);
         settings.budget.slice_share = [0.05, 0.3, 1.0][seed as usize % 3];
         let peers = Peers::new();
         let mut world = World {
@@ -326,7 +328,8 @@ impl World {
         *self.books.entry(spender.period).or_default() += spent;
         let wall = EPOCH + (self.now.0 / 1000) as i64;
         let late = wall - (spender.period + 100);
-        assert!(spent == 0.0 || late < 3, "spent {late} s after the end of the period");
+        let is_unending = self.settings.budget.periods.length == PeriodLength::Unending;
+        assert!(spent == 0.0 || is_unending || late < 3, "spent {late} s after the end of the period");
     }
 
     fn die(&mut self, n: usize) {
@@ -374,7 +377,7 @@ impl World {
         for spender in self.spenders.iter().chain(&self.dead) {
             *believed.entry(spender.period).or_default() += spender.believes(self.now);
         }
-        for (period, amount) in self.books.iter().chain(&believed).filter(|(period, _)| **period != 0) {
+        for (period, amount) in self.books.iter().chain(&believed) {
             let most = self.settings.capacity.get();
             assert!(*amount <= most, "{amount} of {most} in the period from {period}, at {:?}", self.now);
         }
@@ -400,7 +403,7 @@ fn clients_books_never_exceed_the_amount() {
         exhausted += world.books.values().filter(|spent| **spent > 250.0).count();
     }
     // Otherwise the test would show nothing.
-    assert!(periods > 500 && exhausted > 40, "{spent} in {periods} periods, {exhausted} of them nearly spent");
+    assert!(periods > 300 && exhausted > 40, "{spent} in {periods} periods, {exhausted} of them nearly spent");
 }
 
 #[cfg(feature = "planted")]
