@@ -229,7 +229,8 @@ impl<D: Demand> Session<D> {
             returning.due = soon.max(returning.not_before);
             // It may have been opened anew, by a handle that does not know of the lease yet.
             returning.reported = None;
-            if returning.given_back {
+            // The allowance of a budget belongs to the incarnation that was closed.
+            if returning.given_back || demand.spent().is_some() {
                 // The server may have processed the release.
                 returning = ResourceState { safe: returning.safe, ..ResourceState::new(demand.clone(), mode, now) };
             }
@@ -550,6 +551,15 @@ impl<D: Demand> Session<D> {
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {
             return;
         };
+        let incarnation = |demand: &D| demand.spent().map(|spent| spent.incarnation);
+        if incarnation(&entry.demand) != entry.asked.as_ref().and_then(incarnation) {
+            // It answers another incarnation of this client of a budget, whose allowance is not this one's.
+            entry.schedule(soon);
+            if is_wanted {
+                self.first_due.insert(entry.due);
+            }
+            return;
+        }
         if entry.named_until.is_some_and(|end| end <= now) && !planted::is(Fault::AnswerAfterEnd) {
             // A new master may have counted the named lease as live although its capacity already belongs to another
             // client. The next request names the lease as expired, so its answer counts whenever it arrives.

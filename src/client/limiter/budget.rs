@@ -17,6 +17,8 @@ pub struct BudgetBook {
     period: Option<Span>,
     /// The lease that gave the allowance.
     token: Option<u64>,
+    /// The lease that was taken last.
+    seen: Option<u64>,
     allowance: Amount,
     /// The end of the lease.
     until: Millis,
@@ -42,6 +44,7 @@ impl BudgetBook {
             incarnation,
             period: None,
             token: None,
+            seen: None,
             allowance: Amount::ZERO,
             until: Millis(0),
             spent: Sum::ZERO,
@@ -56,13 +59,14 @@ impl BudgetBook {
     /// Takes the newest lease of the session, if it is not known yet. `fresh` is the next incarnation, for a client that
     /// is told to start over. Returns whether the client should ask again at once.
     pub fn take(&mut self, lease: &Lease, fresh: impl FnOnce() -> u64) -> bool {
-        let Some(budget) = lease.budget.filter(|_| lease.token.is_some() && lease.token != self.token) else {
+        let Some(budget) = lease.budget.filter(|_| lease.token.is_some() && lease.token != self.seen) else {
             return false;
         };
         if budget.starts_over || self.period.map(|period| period.start) != Some(budget.period.start) {
             self.spent = Sum::ZERO;
             self.sampled.1 = Sum::ZERO;
         }
+        self.seen = lease.token;
         self.period = Some(budget.period);
         self.refresh = lease.refresh;
         if budget.starts_over {
