@@ -34,8 +34,8 @@ use slab::Slab;
 use crate::{
     accounting::{
         Accounting,
-        figures::{Figures, Point, PoolPoint, RunFailure, RunOptions},
         budget::BudgetAccounting,
+        figures::{Figures, Point, PoolPoint, RunFailure, RunOptions},
         oracle::{self, Deviation},
         pool::Pools,
     },

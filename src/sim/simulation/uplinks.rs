@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseway_client::session::{Body, Outgoing, Pace, Settings};
 use leaseway_core::{
     pool::News,
-    resource::{Ask, NodeInstance, Release, Request, Supplied, invariant::Violation, Spent},
+    resource::{Ask, NodeInstance, Release, Request, Spent, Supplied, invariant::Violation},
     types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token},
 };
 use leaseway_uplink::{Aggregate, Granted, NewSupply, Notice, ParentReply, UplinkEngine, UplinkInput};

@@ -325,7 +325,10 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
             "this resource is a budget: only clients that report what they have spent (`spent`) get an allowance; open it as a budget in a Leaseway client",
         )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
-        Answer::NotYet => Some((Reason::NotYet, "this node cannot decide yet: it has no lease from its parent, or a budget is between two periods; ask again in a second")),
+        Answer::NotYet => Some((
+            Reason::NotYet,
+            "this node cannot decide yet: it has no lease from its parent, or a budget is between two periods; ask again in a second",
+        )),
         // No client waits for a stale answer. The problem of an invalid entry was recorded before.
         Answer::Stale | Answer::Unknown | Answer::Released | Answer::Granted(_) | Answer::Supplied(_) => None,
     }
