@@ -408,28 +408,3 @@ fn clients_books_never_exceed_the_amount() {
     // Otherwise the test would show nothing.
     assert!(periods > 300 && exhausted > 40, "{spent} in {periods} periods, {exhausted} of them nearly spent");
 }
-
-#[cfg(feature = "planted")]
-#[test]
-fn each_planted_fault_of_budgets_is_found_within_ten_seeds() {
-    use crate::planted::{Fault, plant};
-    for fault in [
-        Fault::ReturnCountsTwice,
-        Fault::ExpiryFrees,
-        Fault::SlicesOutlastPeriods,
-        Fault::BudgetBoundFollows,
-        Fault::SharesIncarnations,
-    ] {
-        let found = (0..10).find(|seed| {
-            let seed = *seed;
-            std::panic::catch_unwind(move || {
-                plant(Some(fault));
-                run(seed);
-            })
-            .is_err()
-        });
-        plant(None);
-        assert!(found.is_some(), "{} was not found", fault.name());
-        println!("{}: seed {}", fault.name(), found.unwrap_or_default());
-    }
-}
